@@ -1,0 +1,218 @@
+//! Arguments as the asker wrote them, and how they are read: strictly, else with bounded repair.
+
+mod excerpt;
+mod mend;
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use crate::result::{ToolError, ToolErrorKind};
+
+pub use excerpt::Spot;
+
+/// The asker's own text. It is kept byte for byte, because it goes back to a model unchanged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Arguments(String);
+
+/// What reading arguments may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ArgumentLimits {
+    pub bytes_max: usize,
+    /// How deep objects and arrays may nest; never more than [`NESTING_MAX`].
+    pub depth_max: usize,
+}
+
+pub const ARGUMENTS_BYTES_MAX: usize = 8 * 1024 * 1024;
+pub const ARGUMENTS_DEPTH_MAX: usize = 64;
+
+/// `serde_json` recurses and refuses to go deeper than this.
+pub const NESTING_MAX: usize = 127;
+
+impl Default for ArgumentLimits {
+    fn default() -> Self {
+        Self { bytes_max: ARGUMENTS_BYTES_MAX, depth_max: ARGUMENTS_DEPTH_MAX }
+    }
+}
+
+/// Arguments that are a JSON object. Whether they fit the tool's schema is still to be seen.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ParsedArguments {
+    pub(crate) object: Map<String, Value>,
+    /// The size of the text they were read from.
+    pub(crate) bytes: usize,
+    repairs: Vec<&'static str>,
+    cut_off: bool,
+}
+
+impl ParsedArguments {
+    pub fn object(&self) -> &Map<String, Value> {
+        &self.object
+    }
+
+    /// The steps that were needed to read the text; empty when it was JSON.
+    pub fn repairs(&self) -> &[&'static str] {
+        &self.repairs
+    }
+
+    /// Whether the text ended inside a value, so that a part of what was meant is missing.
+    pub fn cut_off(&self) -> bool {
+        self.cut_off
+    }
+}
+
+impl Arguments {
+    pub fn from_text(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    pub fn from_value(value: &Value) -> Self {
+        Self(value.to_string())
+    }
+
+    pub fn as_text(&self) -> &str {
+        &self.0
+    }
+
+    /// Reads the text as a JSON object. Every repair is on record; what cannot be repaired is an error.
+    pub fn parse(&self, limits: &ArgumentLimits) -> Result<ParsedArguments, ArgumentsError> {
+        let bytes = self.0.len();
+        if bytes > limits.bytes_max {
+            return Err(ArgumentsError::TooLarge { bytes, bytes_max: limits.bytes_max });
+        }
+        if self.0.trim().is_empty() {
+            return Reading::repaired(Value::Object(Map::new()), EMPTY_TEXT).into_object(bytes);
+        }
+        let depth_max = limits.depth_max.min(NESTING_MAX);
+        read(&self.0, depth_max)?.unwrapped(depth_max)?.into_object(bytes)
+    }
+}
+
+/// Why arguments could not be read; written for the model that wrote them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ArgumentsError {
+    TooLarge { bytes: usize, bytes_max: usize },
+    TooDeep { depth_max: usize, spot: Spot },
+    NotJson { problem: String, spot: Spot },
+    NotAnObject { found: &'static str },
+}
+
+impl fmt::Display for ArgumentsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge { bytes, bytes_max } => {
+                write!(f, "the arguments are too large: {bytes} bytes, at most {bytes_max} are allowed")
+            }
+            Self::TooDeep { depth_max, spot } => {
+                write!(f, "the arguments nest too deep: more than {depth_max} levels at {spot}")
+            }
+            Self::NotJson { problem, spot } => {
+                write!(f, "the arguments are not valid JSON: {problem} at {spot}; send one JSON object")
+            }
+            Self::NotAnObject { found } => {
+                write!(f, "the arguments must be a JSON object; got {found}; send {{\"name\": value, ...}}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ArgumentsError {}
+
+impl From<ArgumentsError> for ToolError {
+    fn from(error: ArgumentsError) -> Self {
+        ToolError::new(ToolErrorKind::InvalidArguments, format!("Error: {error}"))
+    }
+}
+
+const EMPTY_TEXT: &str = "empty text read as {}";
+const DOUBLE_ENCODED: &str = "unwrapped a JSON string that held the object";
+
+/// A value and what it took to read it.
+struct Reading {
+    value: Value,
+    repairs: Vec<&'static str>,
+    cut_off: bool,
+}
+
+impl Reading {
+    fn strict(value: Value) -> Self {
+        Self { value, repairs: Vec::new(), cut_off: false }
+    }
+
+    fn repaired(value: Value, repair: &'static str) -> Self {
+        Self { value, repairs: vec![repair], cut_off: false }
+    }
+
+    /// Some models encode the object twice; it is unwrapped once, not for as long as there is a string.
+    fn unwrapped(self, depth_max: usize) -> Result<Self, ArgumentsError> {
+        match &self.value {
+            Value::String(text) if text.trim_start().starts_with('{') => {
+                let mut inner = read(text, depth_max)?;
+                inner.repairs.splice(0..0, self.repairs.into_iter().chain([DOUBLE_ENCODED]));
+                inner.cut_off |= self.cut_off;
+                Ok(inner)
+            }
+            _ => Ok(self),
+        }
+    }
+
+    fn into_object(self, bytes: usize) -> Result<ParsedArguments, ArgumentsError> {
+        let Self { value, repairs, cut_off } = self;
+        match value {
+            Value::Object(object) => Ok(ParsedArguments { object, bytes, repairs, cut_off }),
+            Value::Null => Err(ArgumentsError::NotAnObject { found: "null" }),
+            Value::Bool(_) => Err(ArgumentsError::NotAnObject { found: "a boolean" }),
+            Value::Number(_) => Err(ArgumentsError::NotAnObject { found: "a number" }),
+            Value::String(_) => Err(ArgumentsError::NotAnObject { found: "a string" }),
+            Value::Array(_) => Err(ArgumentsError::NotAnObject { found: "an array" }),
+        }
+    }
+}
+
+fn read(text: &str, depth_max: usize) -> Result<Reading, ArgumentsError> {
+    match serde_json::from_str(text) {
+        Ok(value) => check_depth(text, depth_max).map(|()| Reading::strict(value)),
+        Err(error) => read_mended(text, depth_max, &error),
+    }
+}
+
+fn read_mended(text: &str, depth_max: usize, strict: &serde_json::Error) -> Result<Reading, ArgumentsError> {
+    let Some(start) = mend::start(text) else {
+        return Err(not_json(text, strict));
+    };
+    let mended = mend::mend(text, start, depth_max).map_err(|stuck| stuck.into_error(text, depth_max))?;
+    match serde_json::from_str(&mended.text) {
+        Ok(value) => Ok(Reading { value, repairs: mended.repairs, cut_off: mended.cut_off }),
+        Err(_) => Err(not_json(text, strict)),
+    }
+}
+
+fn not_json(text: &str, error: &serde_json::Error) -> ArgumentsError {
+    let spot = Spot::at_line(text, error.line(), error.column());
+    let whole = error.to_string();
+    // The position is said once, in our own words.
+    let problem = whole.split_once(" at line ").map_or(whole.as_str(), |(problem, _)| problem);
+    ArgumentsError::NotJson { problem: problem.to_owned(), spot }
+}
+
+/// Counts the nesting of valid JSON without recursion.
+fn check_depth(text: &str, depth_max: usize) -> Result<(), ArgumentsError> {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => depth += 1,
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > depth_max {
+            return Err(ArgumentsError::TooDeep { depth_max, spot: Spot::at(text, at) });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

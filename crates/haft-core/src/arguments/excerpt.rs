@@ -1,0 +1,49 @@
+//! Where in a text something is wrong, with a short piece of it.
+
+use std::fmt;
+
+/// A place in a text, in the words of an editor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spot {
+    pub line: usize,
+    /// Counted in characters, from 1.
+    pub column: usize,
+    /// The text around the place; empty when there is none.
+    pub near: String,
+}
+
+const BEFORE_CHARS: usize = 20;
+const AFTER_CHARS: usize = 20;
+
+impl Spot {
+    /// The place of a byte offset.
+    pub(super) fn at(text: &str, offset: usize) -> Self {
+        let offset = text.floor_char_boundary(offset);
+        let (before, after) = text.split_at(offset);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        Self {
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            near: near(before, after),
+        }
+    }
+
+    /// The place that `serde_json` gives: line from 1, column in bytes of that line, from 1.
+    pub(super) fn at_line(text: &str, line: usize, column: usize) -> Self {
+        let start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
+        Self::at(text, (start + column.saturating_sub(1)).min(text.len()))
+    }
+}
+
+impl fmt::Display for Spot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {} column {}", self.line, self.column)?;
+        if self.near.is_empty() { Ok(()) } else { write!(f, ", near `{}`", self.near) }
+    }
+}
+
+fn near(before: &str, after: &str) -> String {
+    let start = before.char_indices().rev().nth(BEFORE_CHARS - 1).map_or(0, |(start, _)| start);
+    let end = after.char_indices().nth(AFTER_CHARS).map_or(after.len(), |(end, _)| end);
+    format!("{}{}", &before[start..], &after[..end])
+}

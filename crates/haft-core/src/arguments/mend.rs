@@ -1,0 +1,355 @@
+//! Turns text that is nearly a JSON object into one, in a single pass and without recursion.
+//!
+//! Only mistakes with one plausible meaning are mended, and each is put on record. Everything else stops the pass with
+//! the place and what was expected there. The time is linear in the text, the stack is bounded by the depth.
+
+use std::fmt::Write as _;
+
+use super::{ArgumentsError, Spot};
+
+pub(super) struct Mended {
+    pub(super) text: String,
+    pub(super) repairs: Vec<&'static str>,
+    /// The text ended inside a value.
+    pub(super) cut_off: bool,
+}
+
+/// Where the pass stopped, and why.
+pub(super) enum Stuck {
+    Expected { what: &'static str, at: usize },
+    TooDeep { at: usize },
+}
+
+impl Stuck {
+    pub(super) fn into_error(self, text: &str, depth_max: usize) -> ArgumentsError {
+        match self {
+            Stuck::Expected { what, at } => {
+                ArgumentsError::NotJson { problem: format!("expected {what}"), spot: Spot::at(text, at) }
+            }
+            Stuck::TooDeep { at } => ArgumentsError::TooDeep { depth_max, spot: Spot::at(text, at) },
+        }
+    }
+}
+
+const FENCE: &str = "removed a code fence";
+const AROUND: &str = "removed text around the object";
+const TRAILING_COMMA: &str = "removed a trailing comma";
+const UNCLOSED_STRING: &str = "closed a string that was cut off";
+const UNCLOSED_BRACKET: &str = "closed a bracket that was left open";
+const DROPPED: &str = "dropped a member that was cut off";
+const PYTHON: &str = "replaced a Python literal";
+const QUOTES: &str = "replaced single quotes";
+const ESCAPE: &str = "replaced an escape that JSON does not know";
+const CONTROL: &str = "escaped a line break in a string";
+
+/// Where the value begins: at a bracket that opens the text, else at the first brace.
+///
+/// An array is not searched for objects: to run its first element would drop the others in silence.
+pub(super) fn start(text: &str) -> Option<usize> {
+    let body = skip_fence(text);
+    let opening = body.trim_start();
+    let at = if opening.starts_with('[') { body.len() - opening.len() } else { body.find('{')? };
+    Some(text.len() - body.len() + at)
+}
+
+fn skip_fence(text: &str) -> &str {
+    let fenced = text.trim_start().strip_prefix("```");
+    fenced.and_then(|rest| rest.split_once('\n')).map_or(text, |(_, body)| body)
+}
+
+pub(super) fn mend(text: &str, start: usize, depth_max: usize) -> Result<Mended, Stuck> {
+    let mut pass = Pass::new(text, start, depth_max);
+    pass.run()?;
+    pass.record_surroundings(start);
+    Ok(Mended { text: pass.out, repairs: pass.repairs, cut_off: pass.cut_off })
+}
+
+/// What the grammar expects next inside one object or array.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Key,
+    Colon,
+    Value,
+    /// After a member: a comma or the end.
+    After,
+}
+
+/// One open object or array.
+struct Frame {
+    closer: char,
+    place: Place,
+    /// Where the output ended after the last whole member; what follows is dropped when the text ends too early.
+    whole: usize,
+}
+
+impl Frame {
+    /// The place of a new member.
+    fn first_place(&self) -> Place {
+        if self.closer == '}' { Place::Key } else { Place::Value }
+    }
+}
+
+struct Pass<'a> {
+    text: &'a str,
+    at: usize,
+    out: String,
+    frames: Vec<Frame>,
+    depth_max: usize,
+    repairs: Vec<&'static str>,
+    cut_off: bool,
+}
+
+impl<'a> Pass<'a> {
+    fn new(text: &'a str, start: usize, depth_max: usize) -> Self {
+        let out = String::with_capacity(text.len() - start);
+        Self { text, at: start, out, frames: Vec::new(), depth_max, repairs: Vec::new(), cut_off: false }
+    }
+
+    /// Until the value that began the text is closed, or the text ends.
+    fn run(&mut self) -> Result<(), Stuck> {
+        self.open()?;
+        while !self.frames.is_empty() {
+            self.skip_whitespace();
+            match self.peek() {
+                None => self.end_of_text(),
+                Some('}' | ']') => self.close()?,
+                Some(_) => self.token()?,
+            }
+        }
+        Ok(())
+    }
+
+    fn token(&mut self) -> Result<(), Stuck> {
+        match (self.place(), self.peek()) {
+            (Place::Key | Place::Value, Some(quote @ ('"' | '\''))) => self.string(quote),
+            (Place::Value, Some('{' | '[')) => self.open(),
+            (Place::Value, Some(_)) => self.literal(),
+            (Place::Colon, Some(':')) => {
+                self.punctuation(':', Place::Value);
+                Ok(())
+            }
+            (Place::After, Some(',')) => {
+                let next = self.frames.last().map_or(Place::Value, Frame::first_place);
+                self.punctuation(',', next);
+                Ok(())
+            }
+            (Place::Key, _) => self.expected("a property name in double quotes"),
+            (Place::Colon, _) => self.expected("`:` after a property name"),
+            (Place::Value, None) => self.expected("a value"),
+            (Place::After, _) => self.expected("`,` or a closing bracket"),
+        }
+    }
+
+    fn open(&mut self) -> Result<(), Stuck> {
+        if self.frames.len() == self.depth_max {
+            return Err(Stuck::TooDeep { at: self.at });
+        }
+        let Some(opener) = self.take() else { return self.expected("a value") };
+        self.out.push(opener);
+        let closer = if opener == '{' { '}' } else { ']' };
+        let mut frame = Frame { closer, place: Place::Key, whole: self.out.len() };
+        frame.place = frame.first_place();
+        self.frames.push(frame);
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<(), Stuck> {
+        let Some(frame) = self.frames.last() else { return self.expected("a value") };
+        if self.peek() != Some(frame.closer) {
+            return self.expected(if frame.closer == '}' { "`}` before this" } else { "`]` before this" });
+        }
+        if frame.place != Place::After && frame.place != frame.first_place() {
+            return self.expected("a value");
+        }
+        // Between members only a comma can stand after the last whole one.
+        if self.out.len() > frame.whole {
+            self.out.truncate(frame.whole);
+            self.record(TRAILING_COMMA);
+        }
+        self.take();
+        self.pop();
+        Ok(())
+    }
+
+    fn pop(&mut self) {
+        if let Some(frame) = self.frames.pop() {
+            self.out.push(frame.closer);
+        }
+        self.member_is_whole();
+    }
+
+    fn string(&mut self, quote: char) -> Result<(), Stuck> {
+        self.take();
+        if quote == '\'' {
+            self.record(QUOTES);
+        }
+        self.out.push('"');
+        loop {
+            match self.take() {
+                Some(c) if c == quote => break,
+                Some('\\') => self.escape()?,
+                // Only inside single quotes.
+                Some('"') => self.out.push_str("\\\""),
+                Some(c) if c < ' ' => self.control(c),
+                Some(c) => self.out.push(c),
+                None => {
+                    self.cut_off = true;
+                    self.record(UNCLOSED_STRING);
+                    break;
+                }
+            }
+        }
+        self.out.push('"');
+        match self.place() {
+            Place::Key => self.set_place(Place::Colon),
+            Place::Colon | Place::Value | Place::After => self.member_is_whole(),
+        }
+        Ok(())
+    }
+
+    /// The rest of an escape, after its backslash. One that the end of the text has cut in two is left out.
+    fn escape(&mut self) -> Result<(), Stuck> {
+        match self.take() {
+            None => {}
+            Some('\'') => {
+                self.record(ESCAPE);
+                self.out.push('\'');
+            }
+            Some('u') => {
+                let digits = self.text[self.at..].chars().take(4).take_while(char::is_ascii_hexdigit).count();
+                if digits == 4 {
+                    self.out.push_str("\\u");
+                } else if self.at + digits == self.text.len() {
+                    self.at = self.text.len();
+                } else {
+                    return self.expected("four hexadecimal digits");
+                }
+            }
+            Some(c @ ('"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't')) => self.out.extend(['\\', c]),
+            Some(_) => {
+                self.at = self.text.floor_char_boundary(self.at - 1);
+                return self.expected("a JSON escape after the backslash (write `\\\\` for a backslash)");
+            }
+        }
+        Ok(())
+    }
+
+    fn control(&mut self, c: char) {
+        self.record(CONTROL);
+        match c {
+            '\n' => self.out.push_str("\\n"),
+            '\r' => self.out.push_str("\\r"),
+            '\t' => self.out.push_str("\\t"),
+            _ => {
+                // Writing to a string cannot fail.
+                let _ = write!(self.out, "\\u{:04x}", u32::from(c));
+            }
+        }
+    }
+
+    /// A number or a word. Whether it is legal is left to the parser, but for one that the end has cut in two.
+    fn literal(&mut self) -> Result<(), Stuck> {
+        let rest = &self.text[self.at..];
+        let length = rest.find(|c: char| !is_literal(c)).unwrap_or(rest.len());
+        let word = match &rest[..length] {
+            "" => return self.expected("a value"),
+            "True" => self.python("true"),
+            "False" => self.python("false"),
+            "None" => self.python("null"),
+            word => word,
+        };
+        let at_end = length == rest.len();
+        self.at += length;
+        self.cut_off |= at_end;
+        if at_end && serde_json::from_str::<serde::de::IgnoredAny>(word).is_err() {
+            return Ok(());
+        }
+        self.out.push_str(word);
+        self.member_is_whole();
+        Ok(())
+    }
+
+    fn python(&mut self, json: &'static str) -> &'a str {
+        self.record(PYTHON);
+        json
+    }
+
+    fn punctuation(&mut self, mark: char, next: Place) {
+        self.take();
+        self.out.push(mark);
+        self.set_place(next);
+    }
+
+    /// Drops what was not finished and closes what is open.
+    fn end_of_text(&mut self) {
+        if let Some(frame) = self.frames.last()
+            && self.out.len() > frame.whole
+        {
+            let only_a_comma = frame.place == frame.first_place() && self.out.ends_with(',');
+            self.cut_off |= !only_a_comma;
+            self.out.truncate(frame.whole);
+            self.record(if only_a_comma { TRAILING_COMMA } else { DROPPED });
+        }
+        self.record(UNCLOSED_BRACKET);
+        while !self.frames.is_empty() {
+            self.pop();
+        }
+    }
+
+    fn record_surroundings(&mut self, start: usize) {
+        let (before, after) = (&self.text[..start], &self.text[self.at..]);
+        if before.contains("```") || after.contains("```") {
+            self.record(FENCE);
+        } else if !before.trim().is_empty() || !after.trim().is_empty() {
+            self.record(AROUND);
+        }
+    }
+
+    fn member_is_whole(&mut self) {
+        let length = self.out.len();
+        if let Some(frame) = self.frames.last_mut() {
+            frame.whole = length;
+            frame.place = Place::After;
+        }
+    }
+
+    fn place(&self) -> Place {
+        self.frames.last().map_or(Place::After, |frame| frame.place)
+    }
+
+    fn set_place(&mut self, place: Place) {
+        if let Some(frame) = self.frames.last_mut() {
+            frame.place = place;
+        }
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.text[self.at..].chars().next()
+    }
+
+    fn take(&mut self) -> Option<char> {
+        let c = self.peek()?;
+        self.at += c.len_utf8();
+        Some(c)
+    }
+
+    /// Whitespace between tokens means nothing, so it is not copied.
+    fn skip_whitespace(&mut self) {
+        let rest = &self.text[self.at..];
+        self.at += rest.len() - rest.trim_start_matches([' ', '\t', '\r', '\n']).len();
+    }
+
+    fn record(&mut self, repair: &'static str) {
+        if !self.repairs.contains(&repair) {
+            self.repairs.push(repair);
+        }
+    }
+
+    fn expected<T>(&self, what: &'static str) -> Result<T, Stuck> {
+        Err(Stuck::Expected { what, at: self.at })
+    }
+}
+
+fn is_literal(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '+' | '.')
+}

@@ -1,0 +1,213 @@
+//! Tables and properties of reading arguments.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn parse(text: &str) -> Result<ParsedArguments, ArgumentsError> {
+    Arguments::from_text(text).parse(&ArgumentLimits::default())
+}
+
+#[test]
+fn near_json_is_repaired_and_every_step_recorded() {
+    let check = |text: &str, expected: Value, repairs: &[&str]| {
+        let parsed = parse(text).unwrap_or_else(|error| panic!("{text:?}: {error}"));
+        assert_eq!(Value::Object(parsed.object().clone()), expected, "{text:?}");
+        assert_eq!(parsed.repairs(), repairs, "{text:?}");
+    };
+    check(r#"{"a": [1, {"b": null}]}"#, json!({"a": [1, {"b": null}]}), &[]);
+    check("", json!({}), &["empty text read as {}"]);
+    check(" \n", json!({}), &["empty text read as {}"]);
+    check("```json\n{\"a\": 1}\n```", json!({"a": 1}), &["removed a code fence"]);
+    check("Sure: {\"a\": 1}. Done", json!({"a": 1}), &["removed text around the object"]);
+    check(r#"{"a": [1, 2,], "b": 3,}"#, json!({"a": [1, 2], "b": 3}), &["removed a trailing comma"]);
+    check(r#"{"a": "x""#, json!({"a": "x"}), &["closed a bracket that was left open"]);
+    check(
+        r#"{"a": {"b": ["x y"#,
+        json!({"a": {"b": ["x y"]}}),
+        &["closed a string that was cut off", "closed a bracket that was left open"],
+    );
+    check(
+        "{'a': 'it\\'s \"x\"'}",
+        json!({"a": "it's \"x\""}),
+        &["replaced single quotes", "replaced an escape that JSON does not know"],
+    );
+    check(
+        r#"{"a": True, "b": [False, None]}"#,
+        json!({"a": true, "b": [false, null]}),
+        &["replaced a Python literal"],
+    );
+    check("{\"a\": \"x\ny\tz\"}", json!({"a": "x\ny\tz"}), &["escaped a line break in a string"]);
+    check(r#""{\"a\": \"True\"}""#, json!({"a": "True"}), &["unwrapped a JSON string that held the object"]);
+    check(
+        r#""{\"a\": True}""#,
+        json!({"a": true}),
+        &["unwrapped a JSON string that held the object", "replaced a Python literal"],
+    );
+    check(r#"{"a": 1, "a": 2}"#, json!({"a": 2}), &[]);
+}
+
+#[test]
+fn text_that_ends_inside_a_value_is_called_cut_off() {
+    let check = |text: &str, expected: Value, cut_off: bool| {
+        let parsed = parse(text).unwrap_or_else(|error| panic!("{text:?}: {error}"));
+        assert_eq!(Value::Object(parsed.object().clone()), expected, "{text:?}");
+        assert_eq!(parsed.cut_off(), cut_off, "{text:?}");
+        assert!(!parsed.repairs().is_empty(), "{text:?}");
+    };
+    check("{", json!({}), false);
+    check(r#"{"a": "x""#, json!({"a": "x"}), false);
+    check(r#"{"a": "x","#, json!({"a": "x"}), false);
+    check(r#"{"a": {"b": 1}"#, json!({"a": {"b": 1}}), false);
+    check(r#"{"a": "x"#, json!({"a": "x"}), true);
+    check(r#"{"a": "x\"#, json!({"a": "x"}), true);
+    check(r#"{"a": "x\u00"#, json!({"a": "x"}), true);
+    check(r#"{"a": 12"#, json!({"a": 12}), true);
+    check(r#"{"a": 1."#, json!({}), true);
+    check(r#"{"a": tru"#, json!({}), true);
+    check(r#"{"a": 1, "b"#, json!({"a": 1}), true);
+    check(r#"{"a": 1, "b""#, json!({"a": 1}), true);
+    check(r#"{"a": 1, "b":"#, json!({"a": 1}), true);
+    check(r#"{"a": [1, -"#, json!({"a": [1]}), true);
+}
+
+#[test]
+fn what_has_no_one_meaning_is_an_error_that_says_where() {
+    let check = |text: &str, expected: &str| assert_eq!(parse(text).unwrap_err().to_string(), expected);
+    check("[1]", "the arguments must be a JSON object; got an array; send {\"name\": value, ...}");
+    check("[{\"a\": 1},", "the arguments must be a JSON object; got an array; send {\"name\": value, ...}");
+    check(
+        "{\u{a0}}",
+        "the arguments are not valid JSON: expected a property name in double quotes at line 1 column 2, \
+         near `{\u{a0}}`; send one JSON object",
+    );
+    check("null", "the arguments must be a JSON object; got null; send {\"name\": value, ...}");
+    check("\"ls\"", "the arguments must be a JSON object; got a string; send {\"name\": value, ...}");
+    check(
+        "ls -la",
+        "the arguments are not valid JSON: expected value at line 1 column 1, near `ls -la`; send one JSON object",
+    );
+    check(
+        "{\"a\": 1\n \"b\": 2}",
+        "the arguments are not valid JSON: expected `,` or a closing bracket at line 2 column 2, \
+         near `{\"a\": 1\n \"b\": 2}`; send one JSON object",
+    );
+    check(
+        r#"{"path": "C:\dir"}"#,
+        "the arguments are not valid JSON: expected a JSON escape after the backslash (write `\\\\` for a backslash) \
+         at line 1 column 14, near `{\"path\": \"C:\\dir\"}`; send one JSON object",
+    );
+    check(
+        r#"{"a": [1}"#,
+        "the arguments are not valid JSON: expected `]` before this at line 1 column 9, near `{\"a\": [1}`; \
+         send one JSON object",
+    );
+    check(
+        r#"{"a": nope}"#,
+        "the arguments are not valid JSON: expected ident at line 1 column 8, near `{\"a\": nope}`; \
+         send one JSON object",
+    );
+}
+
+#[test]
+fn limits_hold_before_anything_is_built() {
+    let limits = ArgumentLimits { bytes_max: 10, depth_max: 2 };
+    let check = |text: &str, expected: &str| {
+        assert_eq!(Arguments::from_text(text).parse(&limits).unwrap_err().to_string(), expected);
+    };
+    check("{\"a\":12345}", "the arguments are too large: 11 bytes, at most 10 are allowed");
+    check(
+        "{\"a\":[[]]}",
+        "the arguments nest too deep: more than 2 levels at line 1 column 7, near `{\"a\":[[]]}`",
+    );
+    assert!(Arguments::from_text("{\"[[[\":[]}").parse(&limits).is_ok());
+    assert!(Arguments::from_text("{\"\\\"[[\":1}").parse(&limits).is_ok());
+}
+
+#[test]
+fn a_million_brackets_are_refused_at_once() {
+    for text in ["[".repeat(1_000_000), "{\"a\":".repeat(1_000_000), "x{'a':[".repeat(100_000)] {
+        let error = parse(&text).unwrap_err();
+        assert!(matches!(error, ArgumentsError::TooDeep { .. } | ArgumentsError::NotJson { .. }), "{error}");
+        assert!(error.to_string().len() < 300);
+    }
+    let nested = format!("{{\"a\":{}{}}}", "[".repeat(100), "]".repeat(100));
+    assert!(matches!(parse(&nested), Err(ArgumentsError::TooDeep { depth_max: 64, .. })));
+}
+
+#[test]
+fn the_text_of_the_asker_is_kept() {
+    assert_eq!(Arguments::from_text("{ 'a' : 1 }").as_text(), "{ 'a' : 1 }");
+    assert_eq!(Arguments::from_value(&json!({"a": 1})).as_text(), r#"{"a":1}"#);
+}
+
+fn any_json() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        // Floats of more digits do not come back from text bit by bit.
+        (-1_000_000_i32..1_000_000).prop_map(|n| Value::from(f64::from(n) / 64.0)),
+        ".{0,12}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 32, 5, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            prop::collection::vec((".{0,6}", inner), 0..5)
+                .prop_map(|pairs| Value::Object(pairs.into_iter().collect())),
+        ]
+    })
+}
+
+fn any_object() -> impl Strategy<Value = Value> {
+    prop::collection::vec((".{0,6}", any_json()), 0..6)
+        .prop_map(|pairs| Value::Object(pairs.into_iter().collect()))
+}
+
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<Map<String, Value>>(text).is_ok()
+}
+
+proptest! {
+    #[test]
+    fn a_valid_object_needs_no_repair(value in any_object()) {
+        let parsed = Arguments::from_value(&value).parse(&ArgumentLimits::default()).unwrap();
+        prop_assert_eq!(parsed.repairs(), &[] as &[&str]);
+        prop_assert_eq!(Value::Object(parsed.object), value);
+    }
+
+    #[test]
+    fn every_prefix_of_an_object_can_be_read(value in any_object(), part in 0.0..1.0_f64) {
+        let text = serde_json::to_string_pretty(&value).unwrap();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a test")]
+        let end = text.floor_char_boundary((text.len() as f64 * part) as usize);
+        let parsed = parse(&text[..end]).unwrap();
+        prop_assert!(!parsed.repairs().is_empty());
+    }
+
+    #[test]
+    fn mending_valid_json_changes_nothing(value in any_object()) {
+        let text = serde_json::to_string_pretty(&value).unwrap();
+        let Ok(mended) = mend::mend(&text, 0, NESTING_MAX) else { panic!("stuck on {text}") };
+        prop_assert_eq!(serde_json::from_str::<Value>(&mended.text).unwrap(), value);
+        prop_assert_eq!(mended.repairs, Vec::<&str>::new());
+    }
+
+    #[test]
+    fn no_text_panics_and_errors_are_short(text in ".{0,200}") {
+        match parse(&text) {
+            Ok(parsed) => prop_assert_eq!(parsed.repairs().is_empty(), is_json(&text)),
+            Err(error) => prop_assert!(error.to_string().len() < 600),
+        }
+    }
+
+    #[test]
+    fn no_json_like_text_panics(text in r#"\{("a"|'b'|"\\'"|:|,|\[|\]|\{|\}|1|True|nul|"|'|\\|\n|\u{a0}| ){0,12}\}?"#) {
+        if let Ok(parsed) = parse(&text) {
+            prop_assert_eq!(parsed.repairs().is_empty(), is_json(&text), "nothing is repaired in silence");
+            let again = Arguments::from_value(&Value::Object(parsed.object)).parse(&ArgumentLimits::default()).unwrap();
+            prop_assert_eq!(again.repairs(), &[] as &[&str]);
+        }
+    }
+}

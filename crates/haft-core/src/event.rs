@@ -1,0 +1,60 @@
+//! The one stream of what happens. Terminal, logs, accounting and servers are folds over it.
+
+use std::time::Duration;
+
+use crate::result::ToolErrorKind;
+use crate::tool::CallId;
+
+/// Something that happened to a call.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// The call reached its provider.
+    ToolStarted {
+        id: CallId,
+        tool: String,
+    },
+    ToolProgress {
+        id: CallId,
+        progress: Progress,
+    },
+    /// The call ended; also sent for calls that never started. `failure` is `None` for success.
+    ToolFinished {
+        id: CallId,
+        tool: String,
+        failure: Option<ToolErrorKind>,
+        latency: Duration,
+    },
+}
+
+impl Event {
+    /// The stable name of the event on every wire.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Event::ToolStarted { .. } => "tool_started",
+            Event::ToolProgress { .. } => "tool_progress",
+            Event::ToolFinished { .. } => "tool_finished",
+        }
+    }
+}
+
+/// How a running call is getting on.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Progress {
+    /// A piece of the output, as soon as it is there.
+    Output(String),
+    /// A sentence for a person.
+    Message(String),
+}
+
+/// Takes events. `emit` must return at once: who needs to do slow work keeps a bounded queue of its own.
+pub trait EventSink: Send + Sync {
+    fn emit(&self, event: Event);
+}
+
+/// Watches nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoEvents;
+
+impl EventSink for NoEvents {
+    fn emit(&self, _: Event) {}
+}

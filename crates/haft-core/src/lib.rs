@@ -1,0 +1,17 @@
+//! The vocabulary of haft and its pure decisions: what a tool is, what a call asks, what a result says.
+//!
+//! Start reading at [`tool`], then [`result`] and [`provider`]; the decisions are in [`naming`] (which tool a name means),
+//! [`arguments`] (what a text says), [`validate`] (whether a tool may see it) and [`text`] (how much is shown).
+//! This crate does no IO, starts no task and reads no clock; nothing in it is `async` but trait signatures.
+
+pub mod arguments;
+pub mod event;
+pub mod name;
+pub mod naming;
+pub mod output;
+pub mod provider;
+pub mod result;
+pub mod text;
+pub mod time_limit;
+pub mod tool;
+pub mod validate;

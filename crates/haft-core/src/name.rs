@@ -1,0 +1,203 @@
+//! Names that are checked once, when they are made, and trusted afterwards.
+
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+/// What model providers allow for the name of a function.
+pub const NAME_CHARS_MAX: usize = 64;
+
+/// Half of a digest's bytes would be more than enough; four keep long names readable.
+const HASH_BYTES: usize = 4;
+
+/// How much of a rejected name an error repeats.
+const EXCERPT_CHARS_MAX: usize = 80;
+
+/// Defines a name type over one set of legal characters. Four types differ in nothing but their meaning.
+macro_rules! name_type {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $legal:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            pub fn new(text: &str) -> Result<Self, NameError> {
+                check($what, text, &$legal).map(|()| Self(text.into()))
+            }
+
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(&self.0)
+            }
+        }
+    };
+}
+
+name_type! {
+    /// A tool, as a provider or a model calls it: `[A-Za-z0-9_-]`, 1 to 64 characters.
+    ToolName, "tool name", STRICT
+}
+name_type! {
+    /// Whose tools they are: the name of a server, a spec, or the built-ins. Becomes a part of exposed names.
+    Namespace, "namespace", STRICT
+}
+name_type! {
+    /// A set of tools that is allowed or denied together.
+    GroupName, "group name", DOTTED
+}
+name_type! {
+    /// A queue in which calls wait for a slot.
+    QueueName, "queue name", DOTTED
+}
+
+impl ToolName {
+    /// The nearest legal name. Names that are too long stay different from each other by a hash of the whole.
+    pub fn sanitize(text: &str) -> Self {
+        Self(sanitize(text).into())
+    }
+}
+
+impl Namespace {
+    /// The nearest legal namespace; the case is kept.
+    pub fn sanitize(text: &str) -> Self {
+        Self(sanitize(text).into())
+    }
+}
+
+/// A name that breaks its rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameError {
+    what: &'static str,
+    rule: &'static str,
+    found: String,
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, rule, found } = self;
+        write!(f, "a {what} must be 1 to {NAME_CHARS_MAX} characters of {rule}; got `{found}`")
+    }
+}
+
+impl std::error::Error for NameError {}
+
+struct Alphabet {
+    rule: &'static str,
+    legal: fn(char) -> bool,
+}
+
+const STRICT: Alphabet = Alphabet { rule: "A-Z a-z 0-9 _ -", legal: is_strict };
+const DOTTED: Alphabet = Alphabet { rule: "A-Z a-z 0-9 _ - .", legal: |c| is_strict(c) || c == '.' };
+
+fn is_strict(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == '-'
+}
+
+fn check(what: &'static str, text: &str, alphabet: &Alphabet) -> Result<(), NameError> {
+    // All legal characters are ASCII, so bytes are characters.
+    let fits = (1..=NAME_CHARS_MAX).contains(&text.len()) && text.chars().all(alphabet.legal);
+    if fits {
+        return Ok(());
+    }
+    let found = text.chars().take(EXCERPT_CHARS_MAX).collect();
+    Err(NameError { what, rule: alphabet.rule, found })
+}
+
+fn sanitize(text: &str) -> String {
+    let mut name: String =
+        text.chars().take(NAME_CHARS_MAX + 1).map(|c| if is_strict(c) { c } else { '_' }).collect();
+    if name.is_empty() {
+        return "_".into();
+    }
+    if name.len() > NAME_CHARS_MAX {
+        let suffix = hash_suffix(text);
+        name.truncate(NAME_CHARS_MAX - suffix.len());
+        name.push_str(&suffix);
+    }
+    name
+}
+
+fn hash_suffix(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().take(HASH_BYTES).fold(String::from("_"), |mut suffix, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(suffix, "{byte:02x}");
+        suffix
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn names_are_checked() {
+        let check = |text: &str, legal: bool| assert_eq!(ToolName::new(text).is_ok(), legal, "{text:?}");
+        check("bash", true);
+        check("A-z_09", true);
+        check(&"x".repeat(64), true);
+        check(&"x".repeat(65), false);
+        check("", false);
+        check("a b", false);
+        check("a.b", false);
+        check("é", false);
+    }
+
+    #[test]
+    fn groups_and_queues_may_have_dots() {
+        assert_eq!(QueueName::new("gpu.small").unwrap().as_str(), "gpu.small");
+        assert!(GroupName::new("files.read").is_ok());
+        assert!(Namespace::new("files.read").is_err());
+    }
+
+    #[test]
+    fn an_error_says_the_rule_and_what_was_found() {
+        let error = ToolName::new("a b").unwrap_err();
+        assert_eq!(error.to_string(), "a tool name must be 1 to 64 characters of A-Z a-z 0-9 _ -; got `a b`");
+    }
+
+    #[test]
+    fn sanitize_finds_the_nearest_legal_name() {
+        let check = |text: &str, expected: &str| assert_eq!(ToolName::sanitize(text).as_str(), expected);
+        check("bash", "bash");
+        check("", "_");
+        check("my.tool/v2", "my_tool_v2");
+        check("größe", "gr__e");
+        check(&"x".repeat(64), &"x".repeat(64));
+        check(&"x".repeat(65), &format!("{}_9537c5fd", "x".repeat(55)));
+    }
+
+    proptest! {
+        #[test]
+        fn sanitized_names_are_legal_and_deterministic(text in ".{0,200}") {
+            let name = ToolName::sanitize(&text);
+            prop_assert!(ToolName::new(name.as_str()).is_ok());
+            prop_assert_eq!(name, ToolName::sanitize(&text));
+        }
+
+        #[test]
+        fn legal_names_stay_as_they_are(text in "[A-Za-z0-9_-]{1,64}") {
+            let name = ToolName::sanitize(&text);
+            prop_assert_eq!(name.as_str(), text);
+        }
+
+        #[test]
+        fn different_long_names_stay_different(
+            stem in "[a-z.]{60,80}",
+            left in "[a-z./]{5,20}",
+            right in "[a-z./]{5,20}",
+        ) {
+            prop_assume!(left != right);
+            let name = |end: &str| ToolName::sanitize(&format!("{stem}{end}"));
+            prop_assert_ne!(name(&left), name(&right));
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Which name a tool is shown under, and which tool a written name means.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry as Slot;
+
+use crate::name::{NAME_CHARS_MAX, Namespace, ToolName};
+use crate::provider::ProviderKind;
+
+/// How the exposed name of a tool is made from its namespace and its own name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scheme {
+    /// `server__tool`
+    #[default]
+    Double,
+    /// `mcp__server__tool`
+    Claude,
+    /// `server_tool`
+    Single,
+    /// `tool`
+    Bare,
+}
+
+impl Scheme {
+    pub const ALL: [Scheme; 4] = [Scheme::Double, Scheme::Claude, Scheme::Single, Scheme::Bare];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Scheme::Double => "double",
+            Scheme::Claude => "claude",
+            Scheme::Single => "single",
+            Scheme::Bare => "bare",
+        }
+    }
+
+    fn expose(self, identity: &ToolIdentity) -> ToolName {
+        let ToolIdentity { namespace, tool, .. } = identity;
+        match self {
+            Scheme::Double => ToolName::sanitize(&format!("{namespace}__{tool}")),
+            Scheme::Claude => ToolName::sanitize(&format!("mcp__{namespace}__{tool}")),
+            Scheme::Single => ToolName::sanitize(&format!("{namespace}_{tool}")),
+            Scheme::Bare => tool.clone(),
+        }
+    }
+}
+
+/// What a tool is, whatever it is called: where it comes from and its name there.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ToolIdentity {
+    pub kind: ProviderKind,
+    pub namespace: Namespace,
+    pub tool: ToolName,
+}
+
+/// One row of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedTool {
+    /// The place of the tool in the list that the table was built from.
+    pub index: usize,
+    pub exposed: ToolName,
+    pub identity: ToolIdentity,
+}
+
+/// What a written name means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resolution<'a> {
+    Known { tool: &'a NamedTool, matched: Match },
+    Unknown { nearest: Vec<ToolName> },
+}
+
+/// How a written name was recognised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Match {
+    Exact,
+    /// Only the case differed.
+    Case,
+    /// It is the name that another scheme would have given.
+    Alias,
+}
+
+/// All exposed names. Names are looked up here and never taken apart: `_` and `__` may stand in any part.
+#[derive(Debug, Clone)]
+pub struct NameTable {
+    tools: Vec<NamedTool>,
+    exact: HashMap<String, usize>,
+    folded: Index,
+    aliases: Index,
+}
+
+/// Suggestions beyond these help nobody.
+const NEAREST_MAX: usize = 3;
+
+/// Below this similarity (0 to 1) a name is no suggestion.
+const NEAREST_SIMILARITY_MIN: f64 = 0.6;
+
+/// What is longer than any wrapper around a name is not compared with names.
+const WRITTEN_BYTES_MAX: usize = 256;
+
+impl NameTable {
+    /// Names every tool. Built-ins go first and keep their own names; of others that collide, the first in
+    /// the list keeps the name and the next ones get `_2`, `_3` …
+    pub fn build(scheme: Scheme, identities: impl IntoIterator<Item = ToolIdentity>) -> Self {
+        let identities: Vec<_> = identities.into_iter().collect();
+        let exposed = expose_all(scheme, &identities);
+        let tools: Vec<_> = identities
+            .into_iter()
+            .zip(exposed)
+            .enumerate()
+            .map(|(index, (identity, exposed))| NamedTool { index, exposed, identity })
+            .collect();
+        Self {
+            exact: tools.iter().map(|tool| (tool.exposed.to_string(), tool.index)).collect(),
+            folded: tools
+                .iter()
+                .map(|tool| (tool.exposed.as_str().to_ascii_lowercase(), tool.index))
+                .collect(),
+            aliases: tools.iter().flat_map(aliases).collect(),
+            tools,
+        }
+    }
+
+    /// All tools, in the order of the list that the table was built from.
+    pub fn tools(&self) -> &[NamedTool] {
+        &self.tools
+    }
+
+    /// Finds the tool that is meant: by its exposed name, else by that name in another case, else by the name another
+    /// scheme would give; the last two only when a single tool fits.
+    pub fn resolve(&self, written: &str) -> Resolution<'_> {
+        let name = unwrap_name(written);
+        if name.len() > WRITTEN_BYTES_MAX {
+            return Resolution::Unknown { nearest: Vec::new() };
+        }
+        let folded = name.to_ascii_lowercase();
+        let found = (self.exact.get(name).map(|&index| (index, Match::Exact)))
+            .or_else(|| self.folded.single(&folded).map(|index| (index, Match::Case)))
+            .or_else(|| self.aliases.single(name).map(|index| (index, Match::Alias)));
+        match found {
+            Some((index, matched)) => Resolution::Known { tool: &self.tools[index], matched },
+            None => Resolution::Unknown { nearest: self.nearest(&folded) },
+        }
+    }
+
+    fn nearest(&self, folded: &str) -> Vec<ToolName> {
+        let mut scored: Vec<_> = self
+            .tools
+            .iter()
+            .map(|tool| (similarity(tool, folded), &tool.exposed))
+            .filter(|(score, _)| *score >= NEAREST_SIMILARITY_MIN)
+            .collect();
+        scored.sort_by(|left, right| right.0.total_cmp(&left.0).then_with(|| left.1.cmp(right.1)));
+        scored.into_iter().take(NEAREST_MAX).map(|(_, name)| name.clone()).collect()
+    }
+}
+
+/// Names that lead to one tool; a name that two tools claim leads nowhere.
+#[derive(Debug, Clone, Default)]
+struct Index(HashMap<String, Option<usize>>);
+
+impl Index {
+    fn single(&self, name: &str) -> Option<usize> {
+        self.0.get(name).copied().flatten()
+    }
+}
+
+impl FromIterator<(String, usize)> for Index {
+    fn from_iter<I: IntoIterator<Item = (String, usize)>>(pairs: I) -> Self {
+        let mut index = Self::default();
+        for (name, tool) in pairs {
+            match index.0.entry(name) {
+                Slot::Vacant(slot) => {
+                    slot.insert(Some(tool));
+                }
+                // One tool may have the same name under several schemes.
+                Slot::Occupied(mut slot) if *slot.get() != Some(tool) => {
+                    slot.insert(None);
+                }
+                Slot::Occupied(_) => {}
+            }
+        }
+        index
+    }
+}
+
+fn aliases(tool: &NamedTool) -> Vec<(String, usize)> {
+    match tool.identity.kind {
+        ProviderKind::Builtin => Vec::new(),
+        ProviderKind::Mcp | ProviderKind::Rest | ProviderKind::Agent | ProviderKind::Client => {
+            Scheme::ALL.iter().map(|scheme| (scheme.expose(&tool.identity).to_string(), tool.index)).collect()
+        }
+    }
+}
+
+fn expose_all(scheme: Scheme, identities: &[ToolIdentity]) -> Vec<ToolName> {
+    let (builtins, others): (Vec<usize>, Vec<usize>) =
+        (0..identities.len()).partition(|&index| identities[index].kind == ProviderKind::Builtin);
+    let mut taken = TakenNames::default();
+    let mut exposed: Vec<ToolName> = identities.iter().map(|identity| identity.tool.clone()).collect();
+    for index in builtins {
+        exposed[index] = taken.claim(&identities[index].tool);
+    }
+    for index in others {
+        exposed[index] = taken.claim(&scheme.expose(&identities[index]));
+    }
+    exposed
+}
+
+/// The names given so far, each with the suffix to try next, so that many equal names cost no search.
+#[derive(Default)]
+struct TakenNames(HashMap<ToolName, usize>);
+
+impl TakenNames {
+    fn claim(&mut self, wanted: &ToolName) -> ToolName {
+        let Some(mut next) = self.0.get(wanted).copied() else {
+            self.0.insert(wanted.clone(), 2);
+            return wanted.clone();
+        };
+        let name = loop {
+            let candidate = with_suffix(wanted, next);
+            next += 1;
+            if !self.0.contains_key(&candidate) {
+                break candidate;
+            }
+        };
+        self.0.insert(wanted.clone(), next);
+        self.0.insert(name.clone(), 2);
+        name
+    }
+}
+
+fn with_suffix(name: &ToolName, number: usize) -> ToolName {
+    let suffix = format!("_{number}");
+    let stem: String = name.as_str().chars().take(NAME_CHARS_MAX - suffix.len()).collect();
+    ToolName::sanitize(&format!("{stem}{suffix}"))
+}
+
+/// Models trained on special tokens write them around names, as in `<|bash|>` or `bash<|channel|>commentary`.
+fn unwrap_name(written: &str) -> &str {
+    let name = written.trim();
+    if let Some(inner) = name.strip_prefix("<|").and_then(|rest| rest.strip_suffix("|>"))
+        && !inner.contains("|>")
+    {
+        return inner.trim();
+    }
+    let mut rest = name;
+    while let Some((_, after)) = rest.strip_prefix("<|").and_then(|token| token.split_once("|>")) {
+        rest = after.trim_start();
+    }
+    rest.split_once("<|").map_or(rest, |(before, _)| before).trim()
+}
+
+fn similarity(tool: &NamedTool, folded: &str) -> f64 {
+    let score =
+        |name: &ToolName| strsim::normalized_damerau_levenshtein(&name.as_str().to_ascii_lowercase(), folded);
+    // A model that forgets the namespace should still be told the tool.
+    score(&tool.exposed).max(score(&tool.identity.tool))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! The seam between the engine and whatever gives tools.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+
+use crate::event::{Event, EventSink, Progress};
+use crate::name::{Namespace, ToolName};
+use crate::output::ToolOutput;
+use crate::result::ToolError;
+use crate::time_limit::TimeLimit;
+use crate::tool::{CallId, ToolDefinition};
+use crate::validate::ValidArguments;
+
+/// Gives tools and performs their calls. Dropping a call's future cancels it: nothing it started may outlive it.
+pub trait ToolProvider: Send + Sync {
+    fn kind(&self) -> ProviderKind;
+
+    fn namespace(&self) -> &Namespace;
+
+    /// A snapshot; no IO.
+    fn tools(&self) -> Arc<[ToolDefinition]>;
+
+    /// What the provider wants the model to know about its tools as a whole.
+    fn instructions(&self) -> Option<Arc<str>> {
+        None
+    }
+
+    fn call<'a>(
+        &'a self,
+        tool: &'a ToolName,
+        arguments: &'a ValidArguments,
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>>;
+
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {})
+    }
+}
+
+/// Where tools come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ProviderKind {
+    Builtin,
+    Mcp,
+    Rest,
+    Agent,
+    Client,
+}
+
+impl ProviderKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            ProviderKind::Builtin => "builtin",
+            ProviderKind::Mcp => "mcp",
+            ProviderKind::Rest => "rest",
+            ProviderKind::Agent => "agent",
+            ProviderKind::Client => "client",
+        }
+    }
+}
+
+/// On whose behalf a call is made.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Principal(pub Arc<str>);
+
+impl Principal {
+    /// The person at the terminal, or the program that embeds the library.
+    pub fn local() -> Self {
+        Self("local".into())
+    }
+}
+
+/// What a provider is told about the call beside its arguments, and how it speaks while it works.
+pub struct CallContext {
+    pub id: CallId,
+    pub principal: Principal,
+    /// When the call is stopped. A provider that can give partial output watches it and answers as soon as it is
+    /// reached; the engine waits a moment for that and no longer.
+    pub time_limit: Option<TimeLimit>,
+    events: Arc<dyn EventSink>,
+    notes: Mutex<BTreeMap<&'static str, Value>>,
+}
+
+impl CallContext {
+    pub fn new(
+        id: CallId,
+        principal: Principal,
+        time_limit: Option<TimeLimit>,
+        events: Arc<dyn EventSink>,
+    ) -> Self {
+        Self { id, principal, time_limit, events, notes: Mutex::default() }
+    }
+
+    /// Tells whoever watches how the call is getting on.
+    pub fn progress(&self, progress: Progress) {
+        self.events.emit(Event::ToolProgress { id: self.id.clone(), progress });
+    }
+
+    /// Puts a fact about how the call was carried out into its receipt.
+    pub fn note(&self, topic: &'static str, value: Value) {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).insert(topic, value);
+    }
+
+    /// Takes what was noted; the orchestrator moves it into the receipt.
+    pub fn take_notes(&self) -> BTreeMap<&'static str, Value> {
+        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl fmt::Debug for CallContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CallContext")
+            .field("id", &self.id)
+            .field("principal", &self.principal)
+            .field("time_limit", &self.time_limit)
+            .finish_non_exhaustive()
+    }
+}

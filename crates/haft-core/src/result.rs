@@ -1,0 +1,174 @@
+//! How a call ends: an output or an error, always with a receipt.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::output::ToolOutput;
+use crate::tool::ToolCall;
+
+/// A source that developers may log; a model is never shown it.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The end of one call. Every call has exactly one.
+#[derive(Debug)]
+pub struct ToolResult {
+    pub call: ToolCall,
+    pub outcome: Result<ToolOutput, ToolError>,
+    pub receipt: Receipt,
+}
+
+impl ToolResult {
+    /// What the asker is shown, whichever way the call ended.
+    pub fn text(&self) -> String {
+        match &self.outcome {
+            Ok(output) => output.as_text(),
+            Err(error) => error.message.clone(),
+        }
+    }
+
+    pub fn error_kind(&self) -> Option<ToolErrorKind> {
+        self.outcome.as_ref().err().map(|error| error.kind)
+    }
+}
+
+/// What the call cost and how far it came.
+#[derive(Debug, Clone, Default)]
+pub struct Receipt {
+    /// Whether the provider was reached: set by the stage, not derived from the error kind.
+    pub executed: bool,
+    pub latency: Duration,
+    pub output_bytes: usize,
+    /// Steps taken to read arguments that were not quite JSON; empty when they were.
+    pub repairs: Vec<&'static str>,
+    /// The tool's schema did not compile, so the arguments were only checked to be an object.
+    pub unvalidated: bool,
+    /// What stages and providers noted, by topic: for example which sandbox layers were active.
+    pub notes: BTreeMap<&'static str, Value>,
+}
+
+/// Why a call gave no output. `message` is written for the model; `source` is for developers.
+#[derive(Debug)]
+pub struct ToolError {
+    pub kind: ToolErrorKind,
+    pub message: String,
+    source: Option<BoxError>,
+}
+
+impl ToolError {
+    pub fn new(kind: ToolErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), source: None }
+    }
+
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+}
+
+impl fmt::Display for ToolError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind.name(), self.message)
+    }
+}
+
+impl std::error::Error for ToolError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
+
+/// The kinds of failure. Their properties stand in one table, [`ToolErrorKind::row`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ToolErrorKind {
+    UnknownTool,
+    Denied,
+    ApprovalPending,
+    InvalidArguments,
+    LimitExceeded,
+    QueueFull,
+    Cancelled,
+    Timeout,
+    Unavailable,
+    Failed,
+    Internal,
+    UnknownOutcome,
+}
+
+/// One row of the table of error kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ErrorRow {
+    /// The stable name used on every wire.
+    pub name: &'static str,
+    /// Whether the same call may succeed when it is made again unchanged.
+    pub retryable: bool,
+    /// What a model is told when there is no better message.
+    pub told: &'static str,
+}
+
+impl ToolErrorKind {
+    pub const ALL: [ToolErrorKind; 12] = [
+        ToolErrorKind::UnknownTool,
+        ToolErrorKind::Denied,
+        ToolErrorKind::ApprovalPending,
+        ToolErrorKind::InvalidArguments,
+        ToolErrorKind::LimitExceeded,
+        ToolErrorKind::QueueFull,
+        ToolErrorKind::Cancelled,
+        ToolErrorKind::Timeout,
+        ToolErrorKind::Unavailable,
+        ToolErrorKind::Failed,
+        ToolErrorKind::Internal,
+        ToolErrorKind::UnknownOutcome,
+    ];
+
+    pub fn row(self) -> ErrorRow {
+        let (name, retryable, told) = match self {
+            Self::UnknownTool => ("unknown_tool", false, "there is no tool of that name"),
+            Self::Denied => ("denied", false, "this call is not permitted"),
+            Self::ApprovalPending => ("approval_pending", false, "this call waits for approval"),
+            Self::InvalidArguments => {
+                ("invalid_arguments", false, "the arguments do not fit the tool's schema")
+            }
+            Self::LimitExceeded => ("limit_exceeded", false, "a limit of this run is used up"),
+            Self::QueueFull => ("queue_full", true, "too many calls are waiting for this tool"),
+            Self::Cancelled => ("cancelled", true, "the call was cancelled"),
+            Self::Timeout => ("timeout", true, "the call took too long and was stopped"),
+            Self::Unavailable => ("unavailable", true, "the tool cannot be reached at the moment"),
+            Self::Failed => ("failed", false, "the tool ran and reported a failure"),
+            Self::Internal => ("internal", false, "the call failed inside haft"),
+            Self::UnknownOutcome => {
+                ("unknown_outcome", false, "it is not known whether the call took effect")
+            }
+        };
+        ErrorRow { name, retryable, told }
+    }
+
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_has_a_name_of_its_own() {
+        let names: HashSet<_> = ToolErrorKind::ALL.iter().map(|kind| kind.name()).collect();
+        assert_eq!(names.len(), ToolErrorKind::ALL.len());
+        assert!(ToolErrorKind::ALL.iter().all(|kind| !kind.row().told.is_empty()));
+    }
+
+    #[test]
+    fn the_source_is_kept_apart_from_the_message() {
+        let error = ToolError::new(ToolErrorKind::Failed, "it failed").with_source("secret path");
+        assert_eq!(error.to_string(), "failed: it failed");
+        assert_eq!(std::error::Error::source(&error).unwrap().to_string(), "secret path");
+    }
+}

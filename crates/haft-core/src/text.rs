@@ -1,0 +1,161 @@
+//! Text with a maximum: cut on a character boundary, and the reader is told that it was.
+
+use std::borrow::Cow;
+
+/// The text unchanged when it has at most `chars_max` characters; else its beginning and a notice.
+pub fn truncate_chars(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}{}", &text[..end], truncation_notice(text.chars().count(), chars_max)),
+    }
+}
+
+/// What follows a text of which only the first `chars_shown` characters are shown.
+pub fn truncation_notice(chars_total: usize, chars_shown: usize) -> String {
+    format!("\n... (output truncated: {chars_total} total chars, showing first {chars_shown})")
+}
+
+/// Collects the output of a process as text, however much there is: only the beginning is kept.
+///
+/// Bytes may come in pieces of any size. A character split over two pieces is put together, and what is not UTF-8
+/// becomes U+FFFD, so that the text is the same wherever the pieces were cut.
+#[derive(Debug, Clone)]
+pub struct CappedText {
+    kept: String,
+    chars_total: usize,
+    chars_max: usize,
+    /// The beginning of a character whose other bytes are still to come; at most three bytes.
+    pending: Vec<u8>,
+}
+
+impl CappedText {
+    pub fn new(chars_max: usize) -> Self {
+        Self { kept: String::new(), chars_total: 0, chars_max, pending: Vec::new() }
+    }
+
+    /// Adds a piece and returns the text that it completed, for those who show output as it comes.
+    pub fn push<'b>(&mut self, bytes: &'b [u8]) -> Cow<'b, str> {
+        let text = self.decode(bytes);
+        self.keep(&text);
+        text
+    }
+
+    /// Whether nothing was pushed so far.
+    pub fn is_empty(&self) -> bool {
+        self.chars_total == 0 && self.pending.is_empty()
+    }
+
+    /// The text, with a notice when it was cut.
+    pub fn finish(mut self) -> String {
+        if !self.pending.is_empty() {
+            self.keep("\u{fffd}");
+        }
+        if self.chars_total > self.chars_max {
+            self.kept.push_str(&truncation_notice(self.chars_total, self.chars_max));
+        }
+        self.kept
+    }
+
+    fn decode<'b>(&mut self, bytes: &'b [u8]) -> Cow<'b, str> {
+        if self.pending.is_empty() {
+            let (whole, rest) = split_incomplete(bytes);
+            self.pending.extend_from_slice(rest);
+            return String::from_utf8_lossy(whole);
+        }
+        let mut joined = std::mem::take(&mut self.pending);
+        joined.extend_from_slice(bytes);
+        let (whole, rest) = split_incomplete(&joined);
+        self.pending.extend_from_slice(rest);
+        Cow::Owned(String::from_utf8_lossy(whole).into_owned())
+    }
+
+    fn keep(&mut self, text: &str) {
+        let room = self.chars_max.saturating_sub(self.chars_total);
+        let end = text.char_indices().nth(room).map_or(text.len(), |(end, _)| end);
+        self.kept.push_str(&text[..end]);
+        self.chars_total += text.chars().count();
+    }
+}
+
+/// Splits off the last bytes when they may be the beginning of a character.
+fn split_incomplete(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let starts = (1..=bytes.len().min(3)).map(|length| bytes.len() - length);
+    let start = starts.into_iter().find(|&start| is_incomplete(&bytes[start..])).unwrap_or(bytes.len());
+    bytes.split_at(start)
+}
+
+fn is_incomplete(tail: &[u8]) -> bool {
+    std::str::from_utf8(tail).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn truncate_cuts_after_characters_and_says_so() {
+        let check = |text: &str, chars_max: usize, expected: &str| {
+            assert_eq!(truncate_chars(text, chars_max), expected);
+            let mut capped = CappedText::new(chars_max);
+            capped.push(text.as_bytes());
+            assert_eq!(capped.finish(), expected, "capped");
+        };
+        check("", 0, "");
+        check("short", 10, "short");
+        check("exact", 5, "exact");
+        check("ünïcödé", 3, "ünï\n... (output truncated: 7 total chars, showing first 3)");
+        check("x", 0, "\n... (output truncated: 1 total chars, showing first 0)");
+    }
+
+    #[test]
+    fn a_split_character_is_put_together() {
+        let whole = "aé€😀z";
+        for cut in 0..whole.len() {
+            let (left, right) = whole.as_bytes().split_at(cut);
+            let mut text = CappedText::new(10);
+            assert!(text.is_empty());
+            let shown = format!("{}{}", text.push(left), text.push(right));
+            assert_eq!(shown, whole);
+            assert!(!text.is_empty());
+            assert_eq!(text.finish(), whole);
+        }
+    }
+
+    #[test]
+    fn a_character_that_never_ends_is_replaced() {
+        let mut text = CappedText::new(10);
+        text.push(&[0xf0, 0x9f]);
+        assert!(!text.is_empty());
+        assert_eq!(text.finish(), "\u{fffd}");
+    }
+
+    #[test]
+    fn memory_is_bounded_by_the_cap() {
+        let mut text = CappedText::new(8);
+        for _ in 0..10_000 {
+            text.push(&[b'x'; 100]);
+        }
+        assert!(text.kept.capacity() < 1024);
+        assert_eq!(text.finish(), "xxxxxxxx\n... (output truncated: 1000000 total chars, showing first 8)");
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_give_the_same_text_as_the_whole(bytes: Vec<u8>, cuts in prop::collection::vec(0usize..64, 0..8)) {
+            let mut text = CappedText::new(usize::MAX);
+            let mut shown = String::new();
+            let mut rest = bytes.as_slice();
+            for cut in cuts {
+                let (piece, after) = rest.split_at(cut.min(rest.len()));
+                shown.push_str(&text.push(piece));
+                rest = after;
+            }
+            shown.push_str(&text.push(rest));
+            let expected = String::from_utf8_lossy(&bytes).into_owned();
+            prop_assert!(expected.starts_with(&shown));
+            prop_assert_eq!(text.finish(), expected);
+        }
+    }
+}

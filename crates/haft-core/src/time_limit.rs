@@ -1,0 +1,39 @@
+//! How long a call may take, and until when.
+
+use std::time::{Duration, Instant};
+
+/// The limit of one call. A provider that can answer with what it has so far looks at `deadline`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TimeLimit {
+    pub timeout: Duration,
+    pub deadline: Instant,
+}
+
+impl TimeLimit {
+    /// The limit as a person would say it: `120s`, `1.5s`, `250ms`.
+    pub fn in_words(&self) -> String {
+        match (self.timeout.as_secs(), self.timeout.subsec_millis()) {
+            (0, millis) => format!("{millis}ms"),
+            (seconds, 0) => format!("{seconds}s"),
+            (seconds, millis) => format!("{}s", format!("{seconds}.{millis:03}").trim_end_matches('0')),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_written_in_their_natural_unit() {
+        let check = |millis: u64, expected: &str| {
+            let limit = TimeLimit { timeout: Duration::from_millis(millis), deadline: Instant::now() };
+            assert_eq!(limit.in_words(), expected);
+        };
+        check(120_000, "120s");
+        check(1_500, "1.5s");
+        check(10_050, "10.05s");
+        check(250, "250ms");
+        check(0, "0ms");
+    }
+}

@@ -1,0 +1,178 @@
+//! The only way to arguments that a provider may see: they were checked against the tool's schema.
+
+mod complaint;
+
+use jsonschema::{PatternOptions, Validator};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use crate::arguments::ParsedArguments;
+use crate::result::{ToolError, ToolErrorKind};
+
+/// A tool's input schema, ready to check arguments.
+#[derive(Debug)]
+pub enum Schema {
+    Checked(Box<CheckedSchema>),
+    /// The schema cannot be used; arguments are only known to be an object.
+    Unchecked {
+        reason: String,
+    },
+}
+
+/// A schema that compiled.
+#[derive(Debug)]
+pub struct CheckedSchema {
+    validator: Validator,
+    written: Value,
+}
+
+pub const SCHEMA_BYTES_MAX: usize = 1024 * 1024;
+pub const SCHEMA_DEPTH_MAX: usize = 64;
+
+/// The compiled size of one `pattern`.
+const PATTERN_BYTES_MAX: usize = 1024 * 1024;
+
+/// How far a `pattern` with look-around may backtrack on one string.
+const BACKTRACK_STEPS_MAX: usize = 10_000;
+
+/// The validator collects every complaint before it gives the first, so of larger arguments only one is asked for.
+const ALL_COMPLAINTS_BYTES_MAX: usize = 256 * 1024;
+
+/// More complaints than this in one message help no model.
+const COMPLAINTS_MAX: usize = 20;
+
+impl Schema {
+    /// Never fails: what cannot be checked says why. No reference is fetched from a network or a file.
+    pub fn compile(schema: &Value) -> Self {
+        match compile(schema) {
+            Ok(validator) => Self::Checked(Box::new(CheckedSchema { validator, written: schema.clone() })),
+            Err(reason) => Self::Unchecked { reason },
+        }
+    }
+
+    /// Checks arguments; the error names everything that is wrong with them.
+    pub fn validate(&self, arguments: ParsedArguments) -> Result<ValidArguments, ToolError> {
+        match self {
+            Self::Checked(schema) => schema.validate(arguments),
+            Self::Unchecked { .. } => Ok(ValidArguments { object: arguments.object, unvalidated: true }),
+        }
+    }
+}
+
+impl CheckedSchema {
+    fn validate(&self, arguments: ParsedArguments) -> Result<ValidArguments, ToolError> {
+        let mut value = Value::Object(arguments.object);
+        if !self.validator.is_valid(&value) {
+            let message = self.complaints(&value, arguments.bytes);
+            return Err(ToolError::new(ToolErrorKind::InvalidArguments, message));
+        }
+        let object = value.as_object_mut().map(std::mem::take).unwrap_or_default();
+        Ok(ValidArguments { object, unvalidated: false })
+    }
+
+    fn complaints(&self, value: &Value, bytes: usize) -> String {
+        if bytes > ALL_COMPLAINTS_BYTES_MAX {
+            let first = self.validator.validate(value).err();
+            return first.map(|error| complaint::describe(&error, &self.written)).unwrap_or_default();
+        }
+        let mut errors = self.validator.iter_errors(value);
+        let mut lines: Vec<_> = errors
+            .by_ref()
+            .take(COMPLAINTS_MAX)
+            .map(|error| complaint::describe(&error, &self.written))
+            .collect();
+        match errors.count() {
+            0 => {}
+            more => lines.push(format!("and {more} more")),
+        }
+        lines.join("\n")
+    }
+}
+
+/// Arguments that passed `validate`. There is no other way to make them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ValidArguments {
+    object: Map<String, Value>,
+    unvalidated: bool,
+}
+
+impl ValidArguments {
+    pub fn value(&self) -> &Map<String, Value> {
+        &self.object
+    }
+
+    /// Whether the schema could not be used, so that they are only known to be an object.
+    pub fn unvalidated(&self) -> bool {
+        self.unvalidated
+    }
+
+    /// The arguments as a type of the tool.
+    pub fn to<T: DeserializeOwned>(&self) -> Result<T, ToolError> {
+        T::deserialize(&self.object).map_err(|error| {
+            let message = format!("Error: the arguments do not fit the tool: {error}");
+            ToolError::new(ToolErrorKind::InvalidArguments, message)
+        })
+    }
+}
+
+fn compile(schema: &Value) -> Result<Validator, String> {
+    if !is_shallow(schema) {
+        return Err(format!("the schema nests deeper than {SCHEMA_DEPTH_MAX} levels"));
+    }
+    if !is_small(schema) {
+        return Err(format!("the schema is larger than {SCHEMA_BYTES_MAX} bytes"));
+    }
+    // Patterns run in linear time; only a schema that needs look-around gets the engine that backtracks, on a leash.
+    let linear = PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
+    let backtracking = PatternOptions::fancy_regex()
+        .backtrack_limit(BACKTRACK_STEPS_MAX)
+        .size_limit(PATTERN_BYTES_MAX)
+        .dfa_size_limit(PATTERN_BYTES_MAX);
+    let options = || jsonschema::options().offline().should_validate_formats(true);
+    options()
+        .with_pattern_options(linear)
+        .build(schema)
+        .or_else(|_| options().with_pattern_options(backtracking).build(schema))
+        .map_err(|error| format!("the schema does not compile: {}", error.masked_with("it")))
+}
+
+/// Looks without recursion, because whoever wrote the schema decides how deep it is.
+fn is_shallow(schema: &Value) -> bool {
+    let mut level = vec![schema];
+    for _ in 0..SCHEMA_DEPTH_MAX {
+        level = level.into_iter().flat_map(children).collect();
+        if level.is_empty() {
+            return true;
+        }
+    }
+    false
+}
+
+fn children(value: &Value) -> Vec<&Value> {
+    match value {
+        Value::Object(object) => object.values().collect(),
+        Value::Array(items) => items.iter().collect(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+    }
+}
+
+fn is_small(schema: &Value) -> bool {
+    serde_json::to_writer(Room(SCHEMA_BYTES_MAX), schema).is_ok()
+}
+
+/// Takes so many bytes and no more.
+struct Room(usize);
+
+impl std::io::Write for Room {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::FileTooLarge)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! Tables of complaints, and schemas that cannot be used.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::*;
+use crate::arguments::{ArgumentLimits, Arguments};
+
+fn parsed(value: &Value) -> ParsedArguments {
+    Arguments::from_value(value).parse(&ArgumentLimits::default()).unwrap()
+}
+
+fn message(schema: &Value, arguments: &Value) -> String {
+    let error = Schema::compile(schema).validate(parsed(arguments)).unwrap_err();
+    assert_eq!(error.kind, ToolErrorKind::InvalidArguments);
+    error.message
+}
+
+#[test]
+fn complaints_say_what_was_expected_and_found() {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "command": {"type": "string", "maxLength": 5},
+            "limit": {"type": ["integer", "null"]},
+            "mode": {"enum": ["fast", "slow"]},
+            "at": {"type": "string", "format": "date"},
+            "id": {"type": "string", "pattern": "^[a-z]+$"},
+            "edits": {"type": "array", "items": {"$ref": "#/$defs/edit"}},
+            "one": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+        },
+        "required": ["command"],
+        "additionalProperties": false,
+        "$defs": {"edit": {"type": "object", "properties": {"old": {"type": "string"}}, "required": ["old"]}},
+    });
+    let check = |arguments: Value, expected: &str| assert_eq!(message(&schema, &arguments), expected);
+    check(json!({}), "Error: 'command' parameter is required (string)");
+    check(
+        json!({"command": "ls", "limit": "ten"}),
+        "Error: 'limit' must be null or integer; got string \"ten\"",
+    );
+    check(json!({"command": 5}), "Error: 'command' must be string; got number 5");
+    check(
+        json!({"command": "ls", "mode": "x"}),
+        "Error: 'mode' must be one of \"fast\", \"slow\"; got string \"x\"",
+    );
+    check(json!({"command": "ls", "at": "soon"}), "Error: 'at' must be a valid date; got string \"soon\"");
+    check(
+        json!({"command": "ls", "id": "A1"}),
+        "Error: 'id' must match the pattern ^[a-z]+$; got string \"A1\"",
+    );
+    check(
+        json!({"command": "sleep 9"}),
+        "Error: 'command' is longer than 5 characters; got string \"sleep 9\"",
+    );
+    check(
+        json!({"command": "ls", "edits": [{"old": "x"}, {}]}),
+        "Error: 'edits[1].old' parameter is required (string)",
+    );
+    check(
+        json!({"command": "ls", "one": []}),
+        "Error: 'one' fits none of the allowed forms ('one' must be string; got array of 0 items | \
+         'one' must be integer; got array of 0 items); got array of 0 items",
+    );
+    check(
+        json!({"command": "ls", "cmd": 1}),
+        "Error: unknown parameter 'cmd'; known are 'at', 'command', 'edits', 'id', 'limit', 'mode', 'one'",
+    );
+    check(
+        json!({"limit": [], "mode": 1}),
+        "Error: 'limit' must be null or integer; got array of 0 items\n\
+         Error: 'mode' must be one of \"fast\", \"slow\"; got number 1\n\
+         Error: 'command' parameter is required (string)",
+    );
+}
+
+#[test]
+fn complaints_are_bounded() {
+    let schema = json!({"type": "object", "properties": {"a": {"items": {"type": "string"}}}});
+    let many = message(&schema, &json!({"a": vec![1; 100]}));
+    assert_eq!(many.lines().count(), 21);
+    assert!(many.ends_with("\nand 80 more"), "{many}");
+    let huge = message(&schema, &json!({"a": vec![1; 1_000_000]}));
+    assert_eq!(huge, "Error: 'a[0]' must be string; got number 1");
+    let long =
+        message(&json!({"properties": {"a": {"type": "integer"}}}), &json!({"a": "x".repeat(100_000)}));
+    assert!(long.len() < 200, "{long}");
+}
+
+#[test]
+fn the_draft_is_2020_12_unless_the_schema_says_otherwise() {
+    let tuple = |schema: Value| {
+        let schema = json!({"$schema": schema, "properties": {"a": {"items": [{"type": "string"}]}}});
+        Schema::compile(&schema).validate(parsed(&json!({"a": [1]}))).is_ok_and(|valid| !valid.unvalidated())
+    };
+    assert!(!tuple(json!("http://json-schema.org/draft-07/schema#")), "draft 7 knows lists of items");
+    let prefix = json!({"properties": {"a": {"prefixItems": [{"type": "string"}]}}});
+    assert_eq!(message(&prefix, &json!({"a": [1]})), "Error: 'a[0]' must be string; got number 1");
+}
+
+#[test]
+fn a_schema_that_cannot_be_used_checks_nothing_and_says_why() {
+    let check = |schema: &Value, expected: &str| {
+        let schema = Schema::compile(schema);
+        let Schema::Unchecked { reason } = &schema else { panic!("compiled, not {expected}") };
+        assert!(reason.contains(expected), "{reason}");
+        let valid = schema.validate(parsed(&json!({"a": 1}))).unwrap();
+        assert!(valid.unvalidated());
+        assert_eq!(valid.value()["a"], 1);
+    };
+    check(&json!({"type": "nonsense"}), "does not compile");
+    check(&json!({"$ref": "https://example.com/schema.json"}), "does not compile");
+    check(&json!({"$ref": "file:///etc/passwd"}), "does not compile");
+    check(&json!({"properties": {"a": {"pattern": "("}}}), "does not compile");
+    check(&json!({"description": "x".repeat(SCHEMA_BYTES_MAX)}), "larger than 1048576 bytes");
+    let deep = (0..100).fold(json!({}), |inner, _| json!({"not": inner}));
+    check(&deep, "deeper than 64 levels");
+}
+
+#[test]
+fn patterns_have_bounded_cost() {
+    let check = |pattern: &str, text: &str| {
+        let schema = Schema::compile(&json!({"properties": {"a": {"pattern": pattern}}}));
+        assert!(matches!(schema, Schema::Checked(_)), "{pattern}");
+        let started = Instant::now();
+        assert!(schema.validate(parsed(&json!({"a": text}))).is_err());
+        assert!(started.elapsed() < Duration::from_secs(5));
+    };
+    check("^(a+)+$", &format!("{}b", "a".repeat(50_000)));
+    check("^(?=(a+)+$)x", &format!("{}b", "a".repeat(5_000)));
+    check(r"^(a|aa)+\1$", &format!("{}b", "a".repeat(5_000)));
+}
+
+#[test]
+fn arguments_become_a_type() {
+    let valid = Schema::compile(&json!({"type": "object"})).validate(parsed(&json!({"a": 1}))).unwrap();
+    let typed: std::collections::BTreeMap<String, u8> = valid.to().unwrap();
+    assert_eq!(typed["a"], 1);
+    let error = valid.to::<std::collections::BTreeMap<String, String>>().unwrap_err();
+    assert_eq!(error.kind, ToolErrorKind::InvalidArguments);
+    assert!(!valid.unvalidated());
+}

@@ -1,0 +1,149 @@
+//! All tools there are now, by the names under which they are exposed.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use haft_core::name::ToolName;
+use haft_core::naming::{Match, NameTable, Resolution, Scheme, ToolIdentity};
+use haft_core::provider::ToolProvider;
+use haft_core::tool::ToolDefinition;
+use haft_core::validate::Schema;
+
+/// The tools of all providers. What the model is shown and what may be called are decided elsewhere.
+#[derive(Debug)]
+pub struct Catalog {
+    names: NameTable,
+    /// In the order of the name table.
+    entries: Vec<CatalogEntry>,
+    /// Positions in `entries`, by exposed name.
+    sorted: Vec<usize>,
+    providers: Providers,
+}
+
+impl Catalog {
+    /// Takes a snapshot of every provider's tools. The order of the providers decides who keeps a name that collides.
+    pub fn new(providers: Vec<Arc<dyn ToolProvider>>, scheme: Scheme) -> Self {
+        let offers: Vec<_> = providers.iter().flat_map(offers).collect();
+        let names = NameTable::build(scheme, offers.iter().map(|offer| offer.identity.clone()));
+        let entries: Vec<_> = names
+            .tools()
+            .iter()
+            .zip(offers)
+            .map(|(named, offer)| CatalogEntry {
+                exposed: named.exposed.clone(),
+                offer,
+                schema: OnceLock::new(),
+            })
+            .collect();
+        let mut sorted: Vec<_> = (0..entries.len()).collect();
+        sorted.sort_by(|&left, &right| entries[left].exposed.cmp(&entries[right].exposed));
+        Self { names, entries, sorted, providers: Providers(providers) }
+    }
+
+    /// All tools, sorted by exposed name, so that what a model is shown is the same from run to run.
+    pub fn tools(&self) -> impl ExactSizeIterator<Item = &CatalogEntry> {
+        self.sorted.iter().map(|&position| &self.entries[position])
+    }
+
+    /// In the order they were given.
+    pub fn providers(&self) -> &[Arc<dyn ToolProvider>] {
+        &self.providers.0
+    }
+
+    /// The tool that a written name means, else the names nearest to it.
+    pub fn resolve(&self, written: &str) -> Result<ResolvedTool<'_>, Vec<ToolName>> {
+        match self.names.resolve(written) {
+            Resolution::Known { tool, matched } => {
+                Ok(ResolvedTool { entry: &self.entries[tool.index], matched })
+            }
+            Resolution::Unknown { nearest } => Err(nearest),
+        }
+    }
+}
+
+/// One tool of the catalog.
+#[derive(Debug)]
+pub struct CatalogEntry {
+    exposed: ToolName,
+    offer: Offer,
+    /// Compiled when the tool is first called: most tools never are.
+    schema: OnceLock<Schema>,
+}
+
+impl CatalogEntry {
+    /// The name by which askers know the tool.
+    pub fn exposed(&self) -> &ToolName {
+        &self.exposed
+    }
+
+    pub fn identity(&self) -> &ToolIdentity {
+        &self.offer.identity
+    }
+
+    /// As the provider describes it; its `name` is the provider's own.
+    pub fn definition(&self) -> &ToolDefinition {
+        &self.offer.definition
+    }
+
+    pub(crate) fn provider(&self) -> &dyn ToolProvider {
+        &*self.offer.provider
+    }
+
+    pub(crate) fn schema(&self) -> &Schema {
+        self.schema.get_or_init(|| Schema::compile(&self.offer.definition.input_schema))
+    }
+}
+
+/// A tool that a written name led to. Only [`Catalog::resolve`] makes one.
+#[derive(Debug, Clone, Copy)]
+pub struct ResolvedTool<'a> {
+    entry: &'a CatalogEntry,
+    matched: Match,
+}
+
+impl<'a> ResolvedTool<'a> {
+    pub fn entry(&self) -> &'a CatalogEntry {
+        self.entry
+    }
+
+    /// How the written name was recognised.
+    pub fn matched(&self) -> Match {
+        self.matched
+    }
+}
+
+/// A tool and who gives it.
+struct Offer {
+    identity: ToolIdentity,
+    definition: ToolDefinition,
+    provider: Arc<dyn ToolProvider>,
+}
+
+impl fmt::Debug for Offer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Offer").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+/// Providers have no `Debug` of their own; their namespaces say enough.
+struct Providers(Vec<Arc<dyn ToolProvider>>);
+
+impl fmt::Debug for Providers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|provider| provider.namespace())).finish()
+    }
+}
+
+fn offers(provider: &Arc<dyn ToolProvider>) -> Vec<Offer> {
+    let identity = |tool: &ToolName| ToolIdentity {
+        kind: provider.kind(),
+        namespace: provider.namespace().clone(),
+        tool: tool.clone(),
+    };
+    let offer = |definition: &ToolDefinition| Offer {
+        identity: identity(&definition.name),
+        definition: definition.clone(),
+        provider: Arc::clone(provider),
+    };
+    provider.tools().iter().map(offer).collect()
+}

@@ -1,0 +1,16 @@
+//! Executes tool calls: takes what was asked and always gives a result, on the record.
+//!
+//! Start reading at [`orchestrator`], where the order of the stages stands once; each stage is a file in `stage/`.
+//! This crate knows no wire format, no transport and no tool: it meets those only as a `ToolProvider`.
+
+pub mod catalog;
+pub mod orchestrator;
+pub mod order;
+pub mod policy;
+mod record;
+mod stage;
+
+pub use catalog::{Catalog, CatalogEntry, ResolvedTool};
+pub use orchestrator::{Orchestrator, OrchestratorConfig};
+pub use order::{EffectOrder, Turn};
+pub use policy::Policies;

@@ -1,0 +1,110 @@
+//! What is known of one call while it is carried out, and the promise that its end is told exactly once.
+
+use std::sync::Arc;
+
+use haft_core::event::{Event, EventSink};
+use haft_core::output::{Content, ToolOutput};
+use haft_core::provider::{CallContext, Principal};
+use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
+use haft_core::time_limit::TimeLimit;
+use haft_core::tool::{CallId, ToolCall};
+use serde_json::Value;
+use tokio::time::Instant;
+
+/// How much of a name that means no tool is repeated to those who watch.
+const WRITTEN_NAME_CHARS_MAX: usize = 64;
+
+/// A call under way. The stages fill its receipt.
+pub(crate) struct CallRecord {
+    pub(crate) call: ToolCall,
+    pub(crate) receipt: Receipt,
+    end: EndGuard,
+}
+
+impl CallRecord {
+    pub(crate) fn begin(call: ToolCall, events: Arc<dyn EventSink>) -> Self {
+        let end = EndGuard {
+            id: call.id.clone(),
+            tool: call.name.chars().take(WRITTEN_NAME_CHARS_MAX).collect(),
+            began: Instant::now(),
+            failure: Some(ToolErrorKind::Cancelled),
+            events,
+        };
+        Self { call, receipt: Receipt::default(), end }
+    }
+
+    /// The time a call waits for its turn is not its own.
+    pub(crate) fn after_waiting(mut self) -> Self {
+        self.end.began = Instant::now();
+        self
+    }
+
+    /// From now on the call is told under the name of its tool.
+    pub(crate) fn name_tool(&mut self, exposed: &str) {
+        exposed.clone_into(&mut self.end.tool);
+    }
+
+    pub(crate) fn note(&mut self, topic: &'static str, value: Value) {
+        self.receipt.notes.insert(topic, value);
+    }
+
+    /// Marks the call as executed, tells so, and makes what the provider is told about it.
+    pub(crate) fn reach_provider(
+        &mut self,
+        principal: Principal,
+        limit: TimeLimit,
+    ) -> CallContext {
+        self.receipt.executed = true;
+        let EndGuard { id, tool, events, .. } = &self.end;
+        events.emit(Event::ToolStarted { id: id.clone(), tool: tool.clone() });
+        CallContext::new(id.clone(), principal, Some(limit), Arc::clone(events))
+    }
+
+    pub(crate) fn keep_notes(&mut self, context: &CallContext) {
+        self.receipt.notes.extend(context.take_notes());
+    }
+
+    pub(crate) fn finish(mut self, outcome: Result<ToolOutput, ToolError>) -> ToolResult {
+        self.receipt.latency = self.end.began.elapsed();
+        self.receipt.output_bytes = size_bytes(&outcome);
+        self.end.failure = outcome.as_ref().err().map(|error| error.kind);
+        ToolResult { call: self.call, outcome, receipt: self.receipt }
+    }
+}
+
+/// Tells the end of the call when it is dropped. Until the call has an outcome, that end is a cancellation.
+struct EndGuard {
+    id: CallId,
+    tool: String,
+    began: Instant,
+    failure: Option<ToolErrorKind>,
+    events: Arc<dyn EventSink>,
+}
+
+impl Drop for EndGuard {
+    fn drop(&mut self) {
+        self.events.emit(Event::ToolFinished {
+            id: self.id.clone(),
+            tool: std::mem::take(&mut self.tool),
+            failure: self.failure,
+            latency: self.began.elapsed(),
+        });
+    }
+}
+
+fn size_bytes(outcome: &Result<ToolOutput, ToolError>) -> usize {
+    match outcome {
+        Ok(output) => output.content.iter().map(content_bytes).sum(),
+        Err(error) => error.message.len(),
+    }
+}
+
+fn content_bytes(content: &Content) -> usize {
+    match content {
+        Content::Text(text) => text.len(),
+        Content::Image { bytes, .. } | Content::Audio { bytes, .. } => bytes.len(),
+        Content::Resource { text, .. } => text.as_ref().map_or(0, String::len),
+        // What is stored is not carried along.
+        Content::Stored { .. } => 0,
+    }
+}

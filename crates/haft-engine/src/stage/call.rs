@@ -1,0 +1,35 @@
+//! Call: the provider does the work. If it panics, only this call is lost.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+
+use futures_util::FutureExt;
+use haft_core::output::ToolOutput;
+use haft_core::provider::CallContext;
+use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::validate::ValidArguments;
+
+use crate::catalog::ResolvedTool;
+
+pub(crate) async fn call(
+    tool: &ResolvedTool<'_>,
+    arguments: &ValidArguments,
+    context: &CallContext,
+) -> Result<ToolOutput, ToolError> {
+    let entry = tool.entry();
+    // Inside the block, so that a panic while the future is made is caught as well.
+    let work = async { entry.provider().call(&entry.identity().tool, arguments, context).await };
+    // What the panic left half done belongs to the provider; nothing of ours is looked at afterwards but its notes.
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(outcome) => outcome,
+        Err(panic) => Err(panicked(tool, panic.as_ref())),
+    }
+}
+
+fn panicked(tool: &ResolvedTool<'_>, panic: &(dyn Any + Send)) -> ToolError {
+    let reason = (panic.downcast_ref::<&str>().map(ToString::to_string))
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".into());
+    let message = format!("tool `{}` failed inside haft; other tools still work", tool.entry().exposed());
+    ToolError::new(ToolErrorKind::Internal, message).with_source(reason)
+}

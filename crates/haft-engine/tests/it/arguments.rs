@@ -1,0 +1,76 @@
+use std::time::{Duration, Instant};
+
+use haft_core::result::ToolErrorKind;
+
+use crate::fake::{call, orchestrator, said};
+
+async fn check(tool: &str, arguments: &str, expected: &str) {
+    let (orchestrator, log) = orchestrator();
+    let result = orchestrator.execute(call(tool, arguments)).await;
+    assert_eq!(said(&result), expected, "{arguments}");
+    assert_eq!(result.call.arguments.as_text(), arguments, "the asker's own text comes back");
+    let reached = result.outcome.is_ok();
+    assert_eq!(result.receipt.executed, reached, "{arguments}");
+    assert_eq!(log.lines().len(), if reached { 2 } else { 1 }, "{:?}", log.lines());
+}
+
+#[tokio::test]
+async fn arguments_are_checked_before_the_provider_sees_them() {
+    check("echo", r#"{"text": "hi"}"#, "echo: hi").await;
+    check("echo", "{}", "invalid_arguments: Error: 'text' parameter is required (string)").await;
+    check("echo", "", "invalid_arguments: Error: 'text' parameter is required (string)").await;
+    check(
+        "echo",
+        r#"{"text": 1, "more": 2}"#,
+        "invalid_arguments: Error: 'text' must be string; got number 1\n\
+         Error: unknown parameter 'more'; known are 'text'",
+    )
+    .await;
+    check(
+        "echo",
+        "[1]",
+        "invalid_arguments: Error: the arguments must be a JSON object; got an array; send {\"name\": value, ...}",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn repairs_stand_on_the_receipt() {
+    let (orchestrator, _) = orchestrator();
+    let result = orchestrator.execute(call("echo", "```json\n{'text': 'hi',}\n```")).await;
+    assert_eq!(said(&result), "echo: hi");
+    let repairs = ["replaced single quotes", "removed a trailing comma", "removed a code fence"];
+    assert_eq!(result.receipt.repairs, repairs);
+}
+
+#[tokio::test]
+async fn half_a_change_is_refused_and_half_a_question_is_not() {
+    check("echo", r#"{"text": "hal"#, "echo: hal").await;
+    check("store", r#"{"text": "whole""#, "store: whole").await;
+    check(
+        "store",
+        r#"{"text": "hal"#,
+        "invalid_arguments: Error: the arguments end in the middle of a value, so a part is missing; \
+         nothing was done; send the whole call again, or split the work into smaller calls",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_million_brackets_are_refused_at_once() {
+    let (orchestrator, _) = orchestrator();
+    let started = Instant::now();
+    let result = orchestrator.execute(call("echo", &"[".repeat(1_000_000))).await;
+    assert_eq!(result.error_kind(), Some(ToolErrorKind::InvalidArguments));
+    assert!(result.text().contains("nest too deep: more than 64 levels"), "{}", result.text());
+    assert!(started.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn a_schema_that_does_not_compile_is_told_on_the_receipt() {
+    let (orchestrator, _) = orchestrator();
+    let result = orchestrator.execute(call("unchecked", r#"{"text": "x"}"#)).await;
+    assert_eq!(said(&result), "unchecked: x");
+    assert!(result.receipt.unvalidated);
+    assert!(result.receipt.notes["unvalidated"].as_str().unwrap().contains("does not compile"));
+}

@@ -1,0 +1,38 @@
+use futures_util::FutureExt;
+use haft_engine::EffectOrder;
+
+use crate::fake::{call, orchestrator};
+
+#[tokio::test(start_paused = true)]
+async fn dropping_a_call_undoes_its_work_and_tells_one_end() {
+    let (orchestrator, log) = orchestrator();
+    let mut execution = Box::pin(orchestrator.execute(call("hang", "{}")));
+    assert!((&mut execution).now_or_never().is_none());
+    assert_eq!(log.lines(), ["c1 hang started"]);
+    drop(execution);
+    assert_eq!(log.lines(), ["c1 hang started", "undone", "c1 hang finished cancelled"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_dropped_while_they_wait_are_told_as_well() {
+    let (orchestrator, log) = orchestrator();
+    let order = EffectOrder::default();
+    let running = orchestrator.execute_in_turn(&order, call("hang", "{}"));
+    let waiting = orchestrator.execute_in_turn(&order, call("store", r#"{"text": "x"}"#));
+    let mut both = Box::pin(futures_util::future::join(running, waiting));
+    assert!((&mut both).now_or_never().is_none());
+    drop(both);
+    let mut told = log.lines();
+    told.sort();
+    assert_eq!(
+        told,
+        ["c1 hang finished cancelled", "c1 hang started", "c1 store finished cancelled", "undone"]
+    );
+}
+
+#[tokio::test]
+async fn a_call_can_be_given_to_another_thread() {
+    let (orchestrator, _) = orchestrator();
+    let task = tokio::spawn(async move { orchestrator.execute_all(vec![call("note", "{}")]).await });
+    assert_eq!(task.await.unwrap()[0].text(), "noted");
+}

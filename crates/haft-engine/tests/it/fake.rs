@@ -1,0 +1,200 @@
+//! A provider whose tools echo, fail, hang, panic and so on, and a sink that keeps what it is told.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use haft_core::arguments::Arguments;
+use haft_core::event::{Event, EventSink, Progress};
+use haft_core::name::{Namespace, ToolName};
+use haft_core::naming::Scheme;
+use haft_core::output::ToolOutput;
+use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
+use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
+use haft_core::tool::{CallId, Effects, ToolCall, ToolDefinition};
+use haft_core::validate::ValidArguments;
+use haft_engine::{Catalog, Orchestrator, OrchestratorConfig, Policies};
+use serde_json::{Value, json};
+
+/// Lines in the order they were written, by whoever holds a clone.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    pub(crate) fn write(&self, line: impl Into<String>) {
+        self.0.lock().unwrap().push(line.into());
+    }
+
+    pub(crate) fn lines(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// Events as short lines.
+impl EventSink for Log {
+    fn emit(&self, event: Event) {
+        self.write(match event {
+            Event::ToolStarted { id, tool } => format!("{} {tool} started", id.0),
+            Event::ToolProgress { id, progress: Progress::Output(text) | Progress::Message(text) } => {
+                format!("{} progress {text}", id.0)
+            }
+            Event::ToolFinished { id, tool, failure, .. } => {
+                format!("{} {tool} finished {}", id.0, failure.map_or("ok", ToolErrorKind::name))
+            }
+        });
+    }
+}
+
+pub(crate) struct Fake {
+    kind: ProviderKind,
+    namespace: Namespace,
+    tools: Arc<[ToolDefinition]>,
+    log: Log,
+}
+
+impl Fake {
+    /// Every behaviour there is, as built-ins.
+    pub(crate) fn builtins(log: Log) -> Self {
+        let tools = [
+            ("echo", Effects::ReadOnly, schema(&["text"])),
+            ("store", Effects::Mutating, schema(&["text"])),
+            ("fail", Effects::ReadOnly, json!({"type": "object"})),
+            ("hang", Effects::ReadOnly, json!({"type": "object"})),
+            ("partial", Effects::ReadOnly, json!({"type": "object"})),
+            ("panic", Effects::ReadOnly, json!({"type": "object"})),
+            ("panic_early", Effects::ReadOnly, json!({"type": "object"})),
+            ("huge", Effects::ReadOnly, json!({"type": "object"})),
+            ("huge_fail", Effects::ReadOnly, json!({"type": "object"})),
+            ("note", Effects::ReadOnly, json!({"type": "object"})),
+            ("slow_read", Effects::ReadOnly, schema(&["text"])),
+            ("slow_write", Effects::Mutating, schema(&["text"])),
+            ("unchecked", Effects::ReadOnly, json!({"type": "nonsense"})),
+        ];
+        Self::new(ProviderKind::Builtin, "fake", &tools, log)
+    }
+
+    pub(crate) fn new(
+        kind: ProviderKind,
+        namespace: &str,
+        tools: &[(&str, Effects, Value)],
+        log: Log,
+    ) -> Self {
+        let tools =
+            tools.iter().map(|(name, effects, schema)| definition(name, *effects, schema.clone())).collect();
+        Self { kind, namespace: Namespace::new(namespace).unwrap(), tools, log }
+    }
+
+    async fn perform(
+        &self,
+        tool: &str,
+        arguments: &ValidArguments,
+        cx: &CallContext,
+    ) -> Result<ToolOutput, ToolError> {
+        let text = arguments.value().get("text").and_then(Value::as_str).unwrap_or_default();
+        match tool {
+            "fail" => Err(ToolError::new(ToolErrorKind::Failed, "it failed")),
+            "hang" => {
+                let _undo = Undo(self.log.clone());
+                cx.note("sandbox", json!("active"));
+                std::future::pending().await
+            }
+            "partial" => {
+                cx.progress(Progress::Output("half".into()));
+                tokio::time::sleep_until(cx.time_limit.unwrap().deadline.into()).await;
+                // To stop what is running takes a moment.
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                Ok(ToolOutput::text("half of it"))
+            }
+            "panic" => panic!("secret detail"),
+            "huge" => Ok(ToolOutput::text("é".repeat(1_000_000))),
+            "huge_fail" => Err(ToolError::new(ToolErrorKind::Failed, "é".repeat(1_000_000))),
+            "note" => {
+                cx.note("sandbox", json!({"layers": 2}));
+                Ok(ToolOutput::text("noted"))
+            }
+            "slow_read" | "slow_write" => {
+                self.log.write(format!("{text} in"));
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                self.log.write(format!("{text} out"));
+                Ok(ToolOutput::text(text))
+            }
+            _ => Ok(ToolOutput::text(format!("{tool}: {text}"))),
+        }
+    }
+}
+
+impl ToolProvider for Fake {
+    fn kind(&self) -> ProviderKind {
+        self.kind
+    }
+
+    fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    fn tools(&self) -> Arc<[ToolDefinition]> {
+        Arc::clone(&self.tools)
+    }
+
+    fn call<'a>(
+        &'a self,
+        tool: &'a ToolName,
+        arguments: &'a ValidArguments,
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        assert_ne!(tool.as_str(), "panic_early", "secret detail");
+        Box::pin(self.perform(tool.as_str(), arguments, cx))
+    }
+}
+
+/// What a provider has to undo when its call is dropped.
+struct Undo(Log);
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        self.0.write("undone");
+    }
+}
+
+/// An object schema whose properties are all required strings.
+pub(crate) fn schema(properties: &[&str]) -> Value {
+    let declared: serde_json::Map<_, _> =
+        properties.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
+    json!({"type": "object", "properties": declared, "required": properties, "additionalProperties": false})
+}
+
+fn definition(name: &str, effects: Effects, input_schema: Value) -> ToolDefinition {
+    ToolDefinition {
+        name: ToolName::new(name).unwrap(),
+        description: String::new(),
+        input_schema,
+        output_schema: None,
+        effects,
+        groups: Vec::new(),
+        raw: None,
+    }
+}
+
+/// An orchestrator over the built-ins that writes its events, and what the tools do, to one log.
+pub(crate) fn orchestrator() -> (Orchestrator, Log) {
+    orchestrator_with(Policies::default())
+}
+
+pub(crate) fn orchestrator_with(policies: Policies) -> (Orchestrator, Log) {
+    let log = Log::default();
+    let catalog = Catalog::new(vec![Arc::new(Fake::builtins(log.clone()))], Scheme::Double);
+    let config = OrchestratorConfig { policies, events: Arc::new(log.clone()), ..Default::default() };
+    (Orchestrator::new(catalog, config), log)
+}
+
+pub(crate) fn call(name: &str, arguments: &str) -> ToolCall {
+    ToolCall { id: CallId("c1".into()), name: name.into(), arguments: Arguments::from_text(arguments) }
+}
+
+/// `kind: message` of an error, or the text of an output.
+pub(crate) fn said(result: &ToolResult) -> String {
+    match &result.outcome {
+        Ok(output) => output.as_text(),
+        Err(error) => error.to_string(),
+    }
+}

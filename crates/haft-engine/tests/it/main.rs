@@ -1,0 +1,25 @@
+//! What callers of the engine rely on, one file per capability.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "what tests share lies outside of test functions")]
+
+/// Providers, sinks and calls made up for these tests; no tests of its own.
+mod fake;
+
+/// Arguments that are not JSON, not complete or not what the schema asks for.
+mod arguments;
+/// Dropping a call: what is told and what is undone.
+mod cancellation;
+/// Who is told what, and what stands on the receipt.
+mod events;
+/// Cutting output that is too large.
+mod fit;
+/// From written names to tools, and what is said about names that mean none.
+mod names;
+/// Which calls of a turn run at the same time.
+mod order;
+/// Providers that panic.
+mod panics;
+/// Tools the operator does not allow.
+mod policy;
+/// Calls that take too long, with and without partial output.
+mod timeout;

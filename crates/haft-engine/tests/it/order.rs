@@ -1,0 +1,42 @@
+use haft_core::tool::ToolCall;
+use serde_json::json;
+
+use crate::fake::{call, orchestrator};
+
+/// Calls as letters: upper case writes, lower case reads. Each call takes one second.
+fn calls(letters: &str) -> Vec<ToolCall> {
+    let make = |letter: char| {
+        let tool = if letter.is_ascii_uppercase() { "slow_write" } else { "slow_read" };
+        call(tool, &json!({"text": letter.to_string()}).to_string())
+    };
+    letters.chars().map(make).collect()
+}
+
+async fn check(letters: &str, seconds: u64, expected_log: &str) {
+    let (orchestrator, log) = orchestrator();
+    let started = tokio::time::Instant::now();
+    let results = orchestrator.execute_all(calls(letters)).await;
+    assert_eq!(started.elapsed().as_secs(), seconds, "{letters}");
+    let texts: String = results.iter().map(haft_core::result::ToolResult::text).collect();
+    assert_eq!(texts, letters, "results stand in call order");
+    assert!(results.iter().all(|result| result.receipt.latency.as_secs() == 1), "waiting is not latency");
+    let steps: Vec<_> = log.lines().into_iter().filter(|line| !line.starts_with("c1")).collect();
+    assert_eq!(steps.join(", "), expected_log, "{letters}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_run_together_and_others_alone() {
+    check("ab", 1, "a in, b in, a out, b out").await;
+    check("AB", 2, "A in, A out, B in, B out").await;
+    check("aBc", 3, "a in, a out, B in, B out, c in, c out").await;
+    check("abCde", 3, "a in, b in, a out, b out, C in, C out, d in, e in, d out, e out").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_turn_keeps_its_order() {
+    let (orchestrator, _) = orchestrator();
+    let started = tokio::time::Instant::now();
+    let results = orchestrator.execute_all(calls(&"aB".repeat(50))).await;
+    assert_eq!(started.elapsed().as_secs(), 100);
+    assert!(results.iter().all(|result| result.outcome.is_ok()));
+}

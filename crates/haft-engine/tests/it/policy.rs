@@ -1,0 +1,23 @@
+use haft_core::name::ToolName;
+use haft_core::tool::Approval;
+use haft_engine::Policies;
+
+use crate::fake::{call, orchestrator_with, said};
+
+async fn check(approval: Approval, expected: &str) {
+    let mut policies = Policies::default();
+    let policy = haft_core::tool::ToolPolicy { approval, ..policies.default.clone() };
+    policies.by_tool.insert(ToolName::new("echo").unwrap(), policy);
+    let (orchestrator, _) = orchestrator_with(policies);
+    let result = orchestrator.execute(call("echo", "{}")).await;
+    assert_eq!(said(&result), expected);
+    let other = orchestrator.execute(call("note", "{}")).await;
+    assert_eq!(said(&other), "noted", "the default holds for other tools");
+}
+
+#[tokio::test]
+async fn a_tool_that_is_not_allowed_reveals_no_complaints() {
+    check(Approval::Deny, "denied: tool `echo` is denied by the operator").await;
+    check(Approval::Ask, "denied: tool `echo` needs approval and there is no one to ask").await;
+    check(Approval::Allow, "invalid_arguments: Error: 'text' parameter is required (string)").await;
+}

@@ -1,0 +1,47 @@
+use std::time::Duration;
+
+use haft_engine::Policies;
+
+use crate::fake::{call, orchestrator, orchestrator_with, said};
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_hangs_is_stopped() {
+    let (orchestrator, log) = orchestrator();
+    let result = orchestrator.execute(call("hang", "{}")).await;
+    assert_eq!(said(&result), "timeout: Tool `hang` timed out after 120s");
+    assert!(result.receipt.executed);
+    assert_eq!(result.receipt.latency.as_secs(), 120);
+    assert_eq!(result.receipt.notes["sandbox"], "active", "what was noted before the end is kept");
+    assert_eq!(log.lines(), ["c1 hang started", "undone", "c1 hang finished timeout"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_message_says_the_timeout_of_the_policy() {
+    let check = async |timeout: Duration, expected: &str| {
+        let mut policies = Policies::default();
+        policies.default.timeout = timeout;
+        let result = orchestrator_with(policies).0.execute(call("hang", "{}")).await;
+        assert_eq!(result.text(), expected);
+    };
+    check(Duration::from_millis(1500), "Tool `hang` timed out after 1.5s").await;
+    check(Duration::from_millis(250), "Tool `hang` timed out after 250ms").await;
+    check(Duration::MAX, "Tool `hang` timed out after 2592000s").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_watches_the_deadline_gives_what_it_has() {
+    let (orchestrator, log) = orchestrator();
+    let result = orchestrator.execute(call("partial", "{}")).await;
+    assert_eq!(said(&result), "half of it");
+    assert_eq!(log.lines(), ["c1 partial started", "c1 progress half", "c1 partial finished ok"]);
+}
+
+/// On a real clock timers of one instant are woken in no certain order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn partial_output_is_no_race_on_a_real_clock() {
+    let mut policies = Policies::default();
+    policies.default.timeout = Duration::from_millis(20);
+    let (orchestrator, _) = orchestrator_with(policies);
+    let results = orchestrator.execute_all(vec![call("partial", "{}"); 100]).await;
+    assert!(results.iter().all(|result| said(result) == "half of it"));
+}

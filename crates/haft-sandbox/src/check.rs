@@ -1,0 +1,172 @@
+//! The fast, readable denial: three questions with one answer each. The kernel is the boundary, not these.
+
+use std::path::{Path, PathBuf};
+
+use crate::mode::SandboxMode;
+use crate::path::{is_within, resolve};
+use crate::policy::Policy;
+
+/// System directories that no mode writes, on Linux and macOS.
+pub const WRITE_BLOCKLIST: [&str; 14] = [
+    "/System",
+    "/bin",
+    "/sbin",
+    "/usr/bin",
+    "/usr/sbin",
+    "/usr/lib",
+    "/usr/libexec",
+    "/private/etc",
+    "/Library",
+    "/etc",
+    "/boot",
+    "/proc",
+    "/sys",
+    "/dev",
+];
+
+/// Device files that are made to be written and keep nothing.
+const HARMLESS_DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
+
+/// Whether the mode grants writing this path. Says nothing about the blocklist: see [`is_write_blocked`].
+pub fn is_write_allowed(path: &Path, policy: &Policy) -> bool {
+    let roots = policy.writable_roots();
+    let roots: Vec<&Path> = roots.iter().map(PathBuf::as_path).collect();
+    is_within_roots(&policy.workspace().join(path), policy.mode(), &roots)
+}
+
+/// The rule behind [`is_write_allowed`], for directories that need not exist.
+pub fn is_within_roots(path: &Path, mode: SandboxMode, roots: &[&Path]) -> bool {
+    match mode {
+        SandboxMode::Rwx => true,
+        SandboxMode::Sandbox | SandboxMode::Rx => {
+            let path = resolve(path);
+            roots.iter().any(|root| is_within(&path, &resolve(root)))
+        }
+    }
+}
+
+/// Whether the blocklist refuses writing this path, in whatever mode. A relative path is refused.
+pub fn is_write_blocked(path: &Path, policy: &Policy) -> bool {
+    if path.is_relative() {
+        return true;
+    }
+    let real = resolve(path);
+    if HARMLESS_DEVICES.iter().any(|device| real == Path::new(device)) {
+        return false;
+    }
+    let home = policy.home();
+    let in_home = is_within(&real, home.root()) && !is_within(&real, &home.workspace());
+    let frozen = policy.frozen.iter().any(|frozen| is_within(&real, frozen));
+    let in_system = blocklist().iter().any(|blocked| is_within(&real, blocked));
+    in_home || frozen || in_system || is_read_blocked(path, policy)
+}
+
+/// Whether reading this path is refused, in whatever mode. A relative path is refused.
+pub fn is_read_blocked(path: &Path, policy: &Policy) -> bool {
+    if path.is_relative() {
+        return true;
+    }
+    let real = resolve(path);
+    policy.hidden().iter().any(|hidden| is_within(&real, hidden))
+}
+
+/// The blocklist as it lies on this system: `/bin` is a symlink to `/usr/bin` on most.
+pub(crate) fn blocklist() -> Vec<PathBuf> {
+    WRITE_BLOCKLIST.iter().map(|path| resolve(Path::new(path))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::home::Home;
+
+    struct Place {
+        dir: tempfile::TempDir,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            let place = Self { dir: tempfile::tempdir_in("/var/tmp").unwrap() };
+            for name in ["ws", "home/data", "home/workspace", "user/.ssh"] {
+                std::fs::create_dir_all(place.path(name)).unwrap();
+            }
+            place
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.dir.path().canonicalize().unwrap().join(name)
+        }
+
+        fn policy(&self, mode: SandboxMode) -> Policy {
+            let home = Home::at(&self.path("home"));
+            Policy::new(mode, &self.path("ws"), &home, Some(&self.path("user"))).unwrap()
+        }
+    }
+
+    #[test]
+    fn modes_decide_writes() {
+        let place = Place::new();
+        let check = |mode, path: &str, expected| {
+            assert_eq!(is_write_allowed(&place.path(path), &place.policy(mode)), expected, "{mode} {path}");
+        };
+        for mode in [SandboxMode::Sandbox, SandboxMode::Rx] {
+            check(mode, "ws/new", true);
+            check(mode, "ws/../outside", false);
+            check(mode, "outside", false);
+            check(mode, "/tmp/x", true);
+            check(mode, "/tmp/../etc/passwd", false);
+            check(mode, "/tmpfoo", false);
+            check(mode, "/etc/passwd", false);
+        }
+        check(SandboxMode::Rwx, "/etc/passwd", true);
+        assert!(is_write_allowed(Path::new("relative"), &place.policy(SandboxMode::Sandbox)));
+        assert!(!is_write_allowed(Path::new("../out"), &place.policy(SandboxMode::Sandbox)));
+    }
+
+    #[test]
+    fn a_symlink_out_of_the_workspace_is_outside() {
+        let place = Place::new();
+        std::os::unix::fs::symlink(place.path("user"), place.path("ws/link")).unwrap();
+        assert!(!is_write_allowed(&place.path("ws/link/new"), &place.policy(SandboxMode::Sandbox)));
+    }
+
+    #[test]
+    fn the_blocklist_holds_in_every_mode() {
+        let place = Place::new();
+        for mode in SandboxMode::ALL {
+            let check = |path: &str, expected| {
+                assert_eq!(is_write_blocked(&place.path(path), &place.policy(mode)), expected, "{mode} {path}");
+            };
+            check("/etc/passwd", true);
+            check("/bin/sh", true);
+            check("/usr/bin/new", true);
+            check("/usr/lib/x.so", true);
+            check("/dev/sda", true);
+            check("/dev/null", false);
+            check("/binaries/x", false);
+            check("/usr/local/x", false);
+            check("ws/x", false);
+            check("home/data/db", true);
+            check("home/haft.json", true);
+            check("home/skills/x", true);
+            check("home/workspace/x", false);
+            assert!(is_write_blocked(Path::new("relative"), &place.policy(mode)));
+        }
+    }
+
+    #[test]
+    fn reads_are_open_but_for_what_is_hidden() {
+        let place = Place::new();
+        let check = |mode, path: &str, expected| {
+            assert_eq!(is_read_blocked(&place.path(path), &place.policy(mode)), expected, "{mode} {path}");
+        };
+        for mode in SandboxMode::ALL {
+            check(mode, "home/data/db", true);
+            check(mode, "home/haft.json", true);
+            check(mode, "home/skills/x", false);
+            check(mode, "/etc/passwd", false);
+        }
+        check(SandboxMode::Sandbox, "user/.ssh/id_ed25519", true);
+        check(SandboxMode::Rwx, "user/.ssh/id_ed25519", false);
+    }
+}

@@ -1,0 +1,60 @@
+//! The environment of a confined command, built from nothing.
+
+use std::ffi::{OsStr, OsString};
+
+/// Taken over from our own environment when set there. Everything else is left behind: a secret can have an
+/// innocent name, so no pattern could tell which variables are safe.
+const PASSED: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "LANGUAGE", "TZ"];
+
+const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What the child sees: the fixed list, every `LC_*`, and what the operator named.
+pub(crate) fn environment(
+    ours: impl Iterator<Item = (OsString, OsString)>,
+    extra: &[OsString],
+) -> Vec<(OsString, OsString)> {
+    let mut built: Vec<(OsString, OsString)> = ours.filter(|(name, _)| is_passed(name, extra)).collect();
+    for (name, value) in [("PATH", PATH_DEFAULT), ("TERM", "dumb"), ("TMPDIR", "/tmp")] {
+        if !built.iter().any(|(found, _)| found == name) {
+            built.push((name.into(), value.into()));
+        }
+    }
+    built.sort();
+    built
+}
+
+fn is_passed(name: &OsStr, extra: &[OsString]) -> bool {
+    let locale = name.as_encoded_bytes().starts_with(b"LC_");
+    locale || PASSED.iter().any(|passed| name == *passed) || extra.iter().any(|named| name == named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(ours: &[(&str, &str)], extra: &[&str], expected: &[(&str, &str)]) {
+        let pairs = |list: &[(&str, &str)]| -> Vec<(OsString, OsString)> {
+            list.iter().map(|(name, value)| (name.into(), value.into())).collect()
+        };
+        let extra: Vec<OsString> = extra.iter().map(OsString::from).collect();
+        assert_eq!(environment(pairs(ours).into_iter(), &extra), pairs(expected));
+    }
+
+    #[test]
+    fn only_the_list_gets_through() {
+        check(
+            &[("PATH", "/b"), ("OPENAI_API_KEY", "k"), ("LC_ALL", "C"), ("BASH_ENV", "/x"), ("TERM", "xterm")],
+            &[],
+            &[("LC_ALL", "C"), ("PATH", "/b"), ("TERM", "dumb"), ("TMPDIR", "/tmp")],
+        );
+    }
+
+    #[test]
+    fn the_operator_may_name_more() {
+        check(
+            &[("RUST_LOG", "info"), ("TMPDIR", "/elsewhere")],
+            &["RUST_LOG", "TMPDIR", "NOT_SET"],
+            &[("PATH", PATH_DEFAULT), ("RUST_LOG", "info"), ("TERM", "dumb"), ("TMPDIR", "/elsewhere")],
+        );
+    }
+}

@@ -1,0 +1,53 @@
+//! Why nothing was run. Written for the operator.
+
+use std::fmt;
+use std::io;
+
+use crate::plan::PlanError;
+
+/// A sandbox that could not be put up, or a program that could not be started in it.
+#[derive(Debug)]
+pub enum SandboxError {
+    Plan(PlanError),
+    /// The embedding program did not call `init`, and no launcher was found.
+    NoLauncher,
+    /// The launcher itself could not be started or died before it said anything.
+    Launcher { reason: String },
+    /// A layer could not be put up.
+    Layer { stage: String, reason: String },
+    /// Everything was in place, but the program could not be started.
+    Start { reason: String },
+    Unsupported,
+}
+
+impl SandboxError {
+    pub(crate) fn launcher(error: &io::Error) -> Self {
+        Self::Launcher { reason: error.to_string() }
+    }
+}
+
+impl fmt::Display for SandboxError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plan(error) => error.fmt(f),
+            Self::NoLauncher => f.write_str(
+                "no sandbox launcher found\nhint: call haft::init() at the top of main, set HAFT_LAUNCHER to a haft binary, or put haft on PATH",
+            ),
+            Self::Launcher { reason } => write!(f, "the sandbox launcher failed: {reason}"),
+            Self::Layer { stage, reason } => write!(
+                f,
+                "the sandbox cannot be put up ({stage}): {reason}\nhint: `haft doctor` shows which layers work here"
+            ),
+            Self::Start { reason } => f.write_str(reason),
+            Self::Unsupported => f.write_str("there is no sandbox for this operating system"),
+        }
+    }
+}
+
+impl std::error::Error for SandboxError {}
+
+impl From<PlanError> for SandboxError {
+    fn from(error: PlanError) -> Self {
+        Self::Plan(error)
+    }
+}

@@ -1,0 +1,140 @@
+//! Which parts of the workspace's git directory stay unwritable.
+//!
+//! A hook, or a filter named in the configuration, runs outside the sandbox at the user's next git command.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::path::{is_within, resolve};
+use crate::plan::PlanError;
+
+/// What must be frozen, and what must keep its name.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct GitPaths {
+    /// Bound over themselves, still writable: a mount point cannot be renamed away.
+    pub(crate) pinned: Vec<PathBuf>,
+    pub(crate) frozen: Vec<PathBuf>,
+}
+
+/// Looks at `.git` of the workspace's root. A directory that is no repository yet is left alone.
+pub(crate) fn git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> Result<GitPaths, PlanError> {
+    let dot_git = workspace.join(".git");
+    let mut paths = GitPaths::default();
+    let git_dir = match fs::symlink_metadata(&dot_git) {
+        Err(_) => return Ok(paths),
+        Ok(meta) if meta.is_symlink() => return Err(PlanError::GitSymlink { path: dot_git }),
+        Ok(meta) if meta.is_dir() => dot_git,
+        Ok(_) => {
+            let Some(target) = pointer(&dot_git, "gitdir:") else { return Ok(paths) };
+            paths.frozen.push(dot_git);
+            resolve(&workspace.join(target))
+        }
+    };
+    let common_dir = pointer(&git_dir.join("commondir"), "").map(|target| resolve(&git_dir.join(target)));
+    for directory in [Some(git_dir), common_dir].into_iter().flatten() {
+        if writable_roots.iter().any(|root| is_within(&directory, root)) {
+            freeze(&directory, &mut paths)?;
+        }
+    }
+    Ok(paths)
+}
+
+/// The names in a git directory that decide which code runs; `commondir` moves the other two elsewhere.
+const OPTIONAL: [&str; 2] = ["config.worktree", "commondir"];
+
+fn freeze(git_dir: &Path, paths: &mut GitPaths) -> Result<(), PlanError> {
+    if !git_dir.join("HEAD").exists() {
+        return Ok(());
+    }
+    paths.pinned.push(git_dir.to_path_buf());
+    // A name can be frozen only where something is; git itself makes both in every repository.
+    let hooks = git_dir.join("hooks");
+    make(&hooks, fs::create_dir(&hooks))?;
+    let config = git_dir.join("config");
+    make(&config, fs::File::create_new(&config).map(drop))?;
+    paths.frozen.extend([hooks, config]);
+    paths.frozen.extend(OPTIONAL.iter().map(|name| git_dir.join(name)).filter(|path| path.exists()));
+    match paths.frozen.iter().find(|path| path.is_symlink()) {
+        Some(link) => Err(PlanError::GitSymlink { path: link.clone() }),
+        None => Ok(()),
+    }
+}
+
+fn make(path: &Path, made: io::Result<()>) -> Result<(), PlanError> {
+    match made {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(PlanError::GitUnprotected { path: path.to_path_buf(), reason: error.to_string() })
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// The most of a pointer file that is read; a path is at most this long.
+const POINTER_BYTES_MAX: u64 = 4096;
+
+/// The path that a small file such as `.git` of a worktree points to.
+fn pointer(file: &Path, prefix: &str) -> Option<PathBuf> {
+    let meta = fs::symlink_metadata(file).ok()?;
+    if !meta.is_file() || meta.len() > POINTER_BYTES_MAX {
+        return None;
+    }
+    let text = fs::read_to_string(file).ok()?;
+    Some(PathBuf::from(text.trim().strip_prefix(prefix)?.trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        for (name, content) in files {
+            fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
+            fs::write(root.join(name), content).unwrap();
+        }
+        (dir, root)
+    }
+
+    #[test]
+    fn a_repository_keeps_hooks_and_config() {
+        let (_dir, ws) = place(&[(".git/HEAD", "ref: x"), (".git/config", "")]);
+        let paths = git_paths(&ws, std::slice::from_ref(&ws)).unwrap();
+        assert_eq!(paths.pinned, [ws.join(".git")]);
+        assert_eq!(paths.frozen, [ws.join(".git/hooks"), ws.join(".git/config")]);
+        assert!(ws.join(".git/hooks").is_dir(), "a missing name is made, so that it can be frozen");
+    }
+
+    #[test]
+    fn no_repository_is_left_alone() {
+        let (_dir, ws) = place(&[("file", ""), ("sub/.git/HEAD", "")]);
+        assert_eq!(git_paths(&ws, std::slice::from_ref(&ws)).unwrap(), GitPaths::default());
+        fs::create_dir(ws.join(".git")).unwrap();
+        assert_eq!(git_paths(&ws, std::slice::from_ref(&ws)).unwrap(), GitPaths::default());
+    }
+
+    #[test]
+    fn a_gitdir_pointer_is_followed_and_frozen() {
+        let (_dir, root) = place(&[
+            ("ws/.git", "gitdir: ../main/.git/worktrees/ws\n"),
+            ("main/.git/HEAD", "x"),
+            ("main/.git/config", ""),
+            ("main/.git/worktrees/ws/HEAD", "x"),
+            ("main/.git/worktrees/ws/commondir", "../..\n"),
+        ]);
+        let paths = git_paths(&root.join("ws"), std::slice::from_ref(&root)).unwrap();
+        assert!(paths.frozen.contains(&root.join("ws/.git")));
+        assert!(paths.frozen.contains(&root.join("main/.git/hooks")));
+        assert!(paths.frozen.contains(&root.join("main/.git/worktrees/ws/commondir")));
+        let outside = git_paths(&root.join("ws"), &[root.join("ws")]).unwrap();
+        assert_eq!(outside.frozen, [root.join("ws/.git")], "what is not writable needs no freezing");
+    }
+
+    #[test]
+    fn symlinks_are_refused() {
+        let (_dir, ws) = place(&[(".git/HEAD", "x"), (".git/config", ""), ("evil/x", "")]);
+        std::os::unix::fs::symlink(ws.join("evil"), ws.join(".git/hooks")).unwrap();
+        assert!(matches!(git_paths(&ws, std::slice::from_ref(&ws)), Err(PlanError::GitSymlink { .. })));
+    }
+}

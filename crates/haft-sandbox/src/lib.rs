@@ -1,0 +1,58 @@
+//! Runs a command, or one of our own functions, under an OS policy; the only crate with `unsafe`.
+//!
+//! Start reading at [`Policy`] (what the operator wants), then `plan` (what that means here) and [`SandboxedCommand`]
+//! (the only way a process is started); `linux` holds the mechanism. This crate knows nothing of tools, models or
+//! calls, and nothing that a model writes reaches a policy.
+
+mod check;
+mod children;
+mod command;
+mod environment;
+mod error;
+mod git;
+mod home;
+mod launcher;
+mod limits;
+#[cfg(target_os = "linux")]
+mod linux;
+mod message;
+mod mode;
+mod passwd;
+mod path;
+mod plan;
+mod policy;
+mod seatbelt;
+mod secrets;
+mod worker;
+
+use std::os::unix::net::UnixStream;
+
+pub use check::{WRITE_BLOCKLIST, is_read_blocked, is_within_roots, is_write_allowed, is_write_blocked};
+pub use children::wait_until_gone;
+pub use command::{OutputPipes, SandboxedChild, SandboxedCommand, StandardInput, protected_command, sandboxed_command};
+pub use error::SandboxError;
+pub use home::Home;
+pub use launcher::{Launcher, init};
+pub use limits::{LimitError, Limits};
+pub use message::{Confinement, Exit, Layer, Level};
+pub use mode::{SandboxMode, UnknownMode};
+pub use passwd::user_home;
+pub use plan::PlanError;
+pub use policy::{Access, GitMetadata, Policy, PolicyError};
+pub use seatbelt::seatbelt_profile;
+pub use secrets::default_secrets;
+pub use worker::{Worker, Workers};
+
+/// A function of ours that runs confined, talking over the given socket until it is closed.
+pub type WorkerFn = fn(UnixStream);
+
+/// The worker that does nothing; starting it shows which layers are active.
+pub const PROBE: &str = "probe";
+
+/// The version of Landlock the kernel speaks, if any.
+pub fn landlock_version() -> Option<i32> {
+    #[cfg(target_os = "linux")]
+    return linux::landlock_version();
+    #[cfg(not(target_os = "linux"))]
+    None
+}

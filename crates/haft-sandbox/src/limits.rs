@@ -1,0 +1,119 @@
+//! What one confined command may use up. Every limit has its unit in its name.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The limits of one command and everything it starts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Processes and threads alive at the same time.
+    pub processes_max: u64,
+    /// Open files per process.
+    pub open_files_max: u64,
+    /// The largest file that may be written.
+    pub file_bytes_max: u64,
+    /// CPU time per process.
+    pub cpu_seconds_max: u64,
+    /// Private writable memory per process.
+    pub memory_bytes_max: u64,
+    /// What may be put into the private `/dev/shm`.
+    pub shm_bytes_max: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            processes_max: 1024,
+            open_files_max: 4096,
+            file_bytes_max: 10 << 30,
+            cpu_seconds_max: 3600,
+            memory_bytes_max: 8 << 30,
+            shm_bytes_max: 256 << 20,
+        }
+    }
+}
+
+/// The least the kernel accepts as the highest pid of a namespace.
+const PROCESSES_FLOOR: u64 = 301;
+
+impl Limits {
+    /// The names under which the limits are set, with what each means.
+    pub const NAMES: [(&'static str, &'static str); 6] = [
+        ("processes", "processes and threads alive at once"),
+        ("open-files", "open files per process"),
+        ("file-bytes", "bytes of the largest file written"),
+        ("cpu-seconds", "CPU seconds per process"),
+        ("memory-bytes", "bytes of private writable memory per process"),
+        ("shm-bytes", "bytes in the private /dev/shm"),
+    ];
+
+    pub fn get(&self, name: &str) -> Option<u64> {
+        self.clone().slot(name).map(|slot| *slot)
+    }
+
+    /// Sets one limit by name.
+    pub fn set(&mut self, name: &str, value: u64) -> Result<(), LimitError> {
+        let slot = self.slot(name).ok_or_else(|| LimitError::Unknown(name.into()))?;
+        if value == 0 {
+            return Err(LimitError::Zero(name.into()));
+        }
+        *slot = value;
+        self.processes_max = self.processes_max.max(PROCESSES_FLOOR);
+        Ok(())
+    }
+
+    fn slot(&mut self, name: &str) -> Option<&mut u64> {
+        match name {
+            "processes" => Some(&mut self.processes_max),
+            "open-files" => Some(&mut self.open_files_max),
+            "file-bytes" => Some(&mut self.file_bytes_max),
+            "cpu-seconds" => Some(&mut self.cpu_seconds_max),
+            "memory-bytes" => Some(&mut self.memory_bytes_max),
+            "shm-bytes" => Some(&mut self.shm_bytes_max),
+            _ => None,
+        }
+    }
+}
+
+/// A limit that cannot be set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LimitError {
+    Unknown(String),
+    Zero(String),
+}
+
+impl fmt::Display for LimitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LimitError::Unknown(name) => {
+                let known: Vec<&str> = Limits::NAMES.iter().map(|(name, _)| *name).collect();
+                write!(f, "there is no limit `{name}`; known are {}", known.join(", "))
+            }
+            LimitError::Zero(name) => write!(f, "limit `{name}` must be at least 1"),
+        }
+    }
+}
+
+impl std::error::Error for LimitError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_listed_name_can_be_set() {
+        for (name, _) in Limits::NAMES {
+            let mut limits = Limits::default();
+            limits.set(name, 4_000_000).unwrap();
+            assert_eq!(limits.get(name), Some(4_000_000), "{name}");
+        }
+    }
+
+    #[test]
+    fn unknown_and_zero_are_refused() {
+        let mut limits = Limits::default();
+        assert_eq!(limits.set("speed", 1), Err(LimitError::Unknown("speed".into())));
+        assert_eq!(limits.set("open-files", 0), Err(LimitError::Zero("open-files".into())));
+    }
+}

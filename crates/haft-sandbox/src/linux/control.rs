@@ -1,0 +1,83 @@
+//! The launcher's end of the control socket, and the one message that our process sends into it.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+
+use crate::message::{Order, Report};
+
+/// The largest order a launcher takes.
+const ORDER_BYTES_MAX: u64 = 1 << 20;
+
+/// Sends the order and, when the program is to have one, its standard input.
+pub(crate) fn send_order(socket: &UnixStream, order: &Order, stdin: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let mut line = serde_json::to_vec(order)?;
+    line.push(b'\n');
+    let fds: Vec<BorrowedFd<'_>> = stdin.into_iter().collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() {
+        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+    }
+    let sent = rustix::net::sendmsg(socket, &[IoSlice::new(&line)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    (&mut &*socket).write_all(&line[sent..])
+}
+
+/// The launcher's end. It arrives as standard input, the one descriptor that can be handed over without `fork`.
+#[derive(Debug)]
+pub(super) struct Control {
+    socket: UnixStream,
+}
+
+impl Control {
+    /// Takes the socket from standard input and puts the program's own standard input, or nothing, in its place.
+    pub(super) fn take() -> io::Result<(Self, Order)> {
+        let socket = UnixStream::from(rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?);
+        let (first, stdin) = receive_first(&socket)?;
+        let mut line = Vec::new();
+        let mut rest = BufReader::new(first.as_slice().chain((&socket).take(ORDER_BYTES_MAX)));
+        rest.read_until(b'\n', &mut line)?;
+        let order = serde_json::from_slice(&line)?;
+        rustix::stdio::dup2_stdin(stdin.map_or_else(nothing, Ok)?)?;
+        Ok((Self { socket }, order))
+    }
+
+    /// Nobody is there to read a report that cannot be sent; the lifeline then says the same.
+    pub(super) fn report(&self, report: &Report) {
+        if let Ok(mut line) = serde_json::to_vec(report) {
+            line.push(b'\n');
+            drop((&self.socket).write_all(&line));
+        }
+    }
+}
+
+impl AsFd for Control {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+fn receive_first(socket: &UnixStream) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
+    let mut bytes = vec![0; 16 << 10];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let parts = &mut [IoSliceMut::new(&mut bytes)];
+    let received = rustix::net::recvmsg(socket, parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?.bytes;
+    let stdin = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    bytes.truncate(received);
+    Ok((bytes, stdin))
+}
+
+fn nothing() -> io::Result<OwnedFd> {
+    Ok(OwnedFd::from(File::from(rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)))
+}

@@ -1,0 +1,61 @@
+//! What Landlock is told to grant.
+//!
+//! Its rules are a union: a narrow rule below a wide one takes nothing away. Where no mount covers what must be
+//! protected, the parents of a protected path are therefore never granted, only the other names in them.
+
+use std::path::{Path, PathBuf};
+
+use crate::path::is_within;
+
+/// How many entries of one directory are granted one by one.
+pub(super) const SIBLINGS_MAX: usize = 4096;
+
+/// The largest trees below `root` that hold nothing of `excluded`. `list` gives the entries of a directory.
+pub(super) fn around(root: &Path, excluded: &[PathBuf], list: &dyn Fn(&Path) -> Vec<PathBuf>) -> Vec<PathBuf> {
+    if excluded.iter().any(|path| is_within(root, path)) {
+        return Vec::new();
+    }
+    if !excluded.iter().any(|path| is_within(path, root)) {
+        return vec![root.to_path_buf()];
+    }
+    list(root).iter().flat_map(|entry| around(entry, excluded, list)).collect()
+}
+
+/// The entries of a directory as it is now; symlinks are left out, for a rule on one would grant its target.
+pub(super) fn entries(directory: &Path) -> Vec<PathBuf> {
+    let Ok(found) = std::fs::read_dir(directory) else { return Vec::new() };
+    found
+        .take(SIBLINGS_MAX)
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(directory: &Path) -> Vec<PathBuf> {
+        let names: &[&str] = match directory.to_str().unwrap() {
+            "/" => &["/etc", "/home", "/tmp"],
+            "/home" => &["/home/u", "/home/v"],
+            "/home/u" => &["/home/u/.haft", "/home/u/project"],
+            "/home/u/.haft" => &["/home/u/.haft/data", "/home/u/.haft/skills"],
+            _ => &[],
+        };
+        names.iter().map(PathBuf::from).collect()
+    }
+
+    #[test]
+    fn only_siblings_of_what_is_protected_are_granted() {
+        let check = |root: &str, excluded: &[&str], expected: &[&str]| {
+            let paths = |list: &[&str]| list.iter().map(PathBuf::from).collect::<Vec<_>>();
+            assert_eq!(around(Path::new(root), &paths(excluded), &tree), paths(expected));
+        };
+        check("/", &[], &["/"]);
+        check("/", &["/home/u/.haft/data"], &["/etc", "/home/v", "/home/u/.haft/skills", "/home/u/project", "/tmp"].map(|x| x).as_slice());
+        check("/home/u/project", &["/home/u/.haft/data"], &["/home/u/project"]);
+        check("/home/u/.haft/data/x", &["/home/u/.haft/data"], &[]);
+    }
+}

@@ -1,0 +1,29 @@
+//! Becoming the owner of the workspace.
+
+#![allow(unsafe_code, reason = "changing the ids of the whole process has no safe wrapper")]
+
+use std::io;
+
+use crate::plan::Identity;
+
+/// Takes uid and gid of `identity` and drops all other groups. Without way back: saved ids change too.
+pub(super) fn take(identity: Identity) -> io::Result<()> {
+    let Identity { uid, gid } = identity;
+    check(rustix::process::geteuid().is_root(), "only root can become somebody else")?;
+    // SAFETY: the three calls take integers and a null list of length nought.
+    let taken = unsafe {
+        libc::setgroups(0, std::ptr::null()) == 0
+            && libc::setresgid(gid, gid, gid) == 0
+            && libc::setresuid(uid, uid, uid) == 0
+    };
+    if taken { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Who we are now. Asked before a user namespace is made: inside one we are nobody until mapped.
+pub(super) fn own() -> Identity {
+    Identity { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
+}
+
+fn check(holds: bool, otherwise: &'static str) -> io::Result<()> {
+    if holds { Ok(()) } else { Err(io::Error::new(io::ErrorKind::PermissionDenied, otherwise)) }
+}

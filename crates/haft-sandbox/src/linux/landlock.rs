@@ -1,0 +1,133 @@
+//! Landlock: the second wall behind the mounts, and the only one where there are no namespaces.
+
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, Scope,
+};
+
+use super::grants::{around, entries};
+use super::namespaces::Attempt;
+use super::stage::Failure;
+use crate::message::Layer;
+use crate::mode::SandboxMode;
+use crate::plan::Plan;
+
+const STAGE: &str = "landlock";
+
+/// A rule set that is ready but not yet in force: paths are opened while we may still reach them.
+pub(super) enum Rules {
+    Ready { rules: RulesetCreated, abi: i32 },
+    NotUsed,
+}
+
+/// The version the kernel speaks, found by the system call.
+pub(crate) fn version() -> Option<i32> {
+    #![allow(unsafe_code, reason = "asking for the version has no safe wrapper")]
+    const LANDLOCK_CREATE_RULESET_VERSION: u32 = 1;
+    // SAFETY: with this flag the kernel reads neither pointer nor size.
+    let version = unsafe {
+        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, LANDLOCK_CREATE_RULESET_VERSION)
+    };
+    i32::try_from(version).ok().filter(|version| *version > 0)
+}
+
+/// Builds the rules. In `rwx` behind mounts there is nothing for Landlock to say.
+pub(super) fn prepare(attempt: Attempt, plan: &Plan) -> Result<Rules, Failure> {
+    if plan.mode == SandboxMode::Rwx && attempt.has_namespaces() {
+        return Ok(Rules::NotUsed);
+    }
+    let Some(abi) = version() else {
+        return Err(Failure::new(STAGE, "this kernel has no Landlock (Linux 5.13 or later, enabled at boot)"));
+    };
+    build(attempt, plan, ABI::from(abi)).map(|rules| Rules::Ready { rules, abi }).map_err(|error| Failure::new(STAGE, error))
+}
+
+/// Puts the rules in force for this process and all it starts.
+pub(super) fn enforce(rules: Rules) -> Result<Layer, Failure> {
+    match rules {
+        Rules::NotUsed => Ok(Layer::inactive("landlock", "not used in rwx mode, where mounts hold the blocklist")),
+        Rules::Ready { rules, abi } => {
+            rules.restrict_self().map_err(|error| Failure::new(STAGE, error))?;
+            Ok(Layer::active("landlock", format!("ABI {abi}")))
+        }
+    }
+}
+
+type BuildError = Box<dyn std::error::Error>;
+
+fn build(attempt: Attempt, plan: &Plan, abi: ABI) -> Result<RulesetCreated, BuildError> {
+    let all = AccessFs::from_all(abi);
+    let read = AccessFs::from_read(abi);
+    // Sockets are the affair of seccomp, which knows what the operator granted.
+    let handled = all & !unix_sockets();
+    let mut rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(handled)?;
+    let scope = scope(plan, abi);
+    if !scope.is_empty() {
+        rules = rules.scope(scope)?;
+    }
+    let mut rules = rules.create()?;
+    if attempt.has_namespaces() {
+        rules = grant(rules, &[PathBuf::from("/")], read)?;
+        rules = grant(rules, &plan.writable, handled & !make_devices())?;
+        rules = grant(rules, &[PathBuf::from("/dev/shm")], handled & !make_devices())?;
+    } else {
+        rules = grant_around(rules, plan, read, handled & !make_devices())?;
+    }
+    let devices = AccessFs::ReadFile | AccessFs::WriteFile | (handled & AccessFs::IoctlDev);
+    Ok(grant(rules, &DEVICES.map(PathBuf::from), devices)?)
+}
+
+const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+/// No mount covers anything here: the parents of what is protected are not granted, their other entries are.
+fn grant_around(
+    rules: RulesetCreated,
+    plan: &Plan,
+    read: BitFlags<AccessFs>,
+    write: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, BuildError> {
+    let unreadable = [plan.hidden.clone(), vec![PathBuf::from("/dev")]].concat();
+    let unwritable = [plan.hidden.as_slice(), plan.frozen.as_slice()].concat();
+    let readable = around(Path::new("/"), &unreadable, &entries);
+    // Listing names is granted everywhere: without it no shell could look around.
+    let rules = grant(rules, &[PathBuf::from("/")], AccessFs::ReadDir.into())?;
+    let rules = grant(rules, &readable, read)?;
+    let writable: Vec<PathBuf> = plan.writable.iter().flat_map(|root| around(root, &unwritable, &entries)).collect();
+    Ok(grant(rules, &writable, write)?)
+}
+
+fn grant(
+    mut rules: RulesetCreated,
+    paths: &[PathBuf],
+    access: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, landlock::RulesetError> {
+    for path in paths {
+        // What vanished meanwhile needs no rule.
+        let Ok(fd) = PathFd::new(path) else { continue };
+        let access = if path.is_dir() { access } else { access & file_rights() };
+        if !access.is_empty() {
+            rules = rules.add_rule(PathBeneath::new(fd, access))?;
+        }
+    }
+    Ok(rules)
+}
+
+fn file_rights() -> BitFlags<AccessFs> {
+    AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Execute | AccessFs::Truncate | AccessFs::IoctlDev
+}
+
+fn make_devices() -> BitFlags<AccessFs> {
+    AccessFs::MakeChar | AccessFs::MakeBlock
+}
+
+fn unix_sockets() -> BitFlags<AccessFs> {
+    AccessFs::from_all(ABI::V9) & !AccessFs::from_all(ABI::V8)
+}
+
+/// Signals stay inside; abstract sockets too, unless sockets were granted.
+fn scope(plan: &Plan, abi: ABI) -> BitFlags<Scope> {
+    let all = Scope::from_all(abi);
+    if plan.unix_sockets { all & Scope::Signal } else { all }
+}

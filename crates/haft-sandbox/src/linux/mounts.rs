@@ -1,0 +1,155 @@
+//! The file system as the command sees it: read-only, with the plan's steps laid over it.
+//!
+//! Everything that will be writable is cloned first, while it still is; then all mounts are made read-only in one
+//! call; then the clones are laid over the same places, parents first. Paths are opened without following symlinks:
+//! the plan holds real paths, and a component swapped for a link meanwhile is an error, not a way out.
+
+#![allow(unsafe_code, reason = "mount_setattr has no safe wrapper")]
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, open, openat, openat2};
+use rustix::io::write;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_string,
+    fsmount, fsopen, move_mount, open_tree,
+};
+
+use super::namespaces::pid_max_is_per_namespace;
+use super::stage::{Failure, InStage};
+use crate::limits::Limits;
+use crate::mode::SandboxMode;
+use crate::plan::{Kept, Plan, Step};
+
+const STAGE: &str = "mounts";
+const NO_DEVICES: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY | NO_DEVICES;
+
+/// Puts the whole plan in place.
+pub(super) fn build(plan: &Plan) -> Result<(), Failure> {
+    let pieces = plan.steps.iter().map(|step| prepare(step, &plan.limits)).collect::<Result<Vec<_>, _>>()?;
+    let root = match plan.mode {
+        SandboxMode::Sandbox | SandboxMode::Rx => READ_ONLY,
+        SandboxMode::Rwx => NO_DEVICES,
+    };
+    let slash = open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).stage(STAGE, "opening /")?;
+    set_attributes(slash.as_fd(), root).stage(STAGE, "making / read-only")?;
+    pieces.into_iter().flatten().try_for_each(|piece| piece.attach())
+}
+
+/// Whether a fresh `/proc` can be had at all; containers often forbid it.
+pub(super) fn can_show_processes() -> io::Result<()> {
+    fresh("proc", &[]).map(drop)
+}
+
+/// A detached mount and where it goes.
+struct Piece {
+    mount: OwnedFd,
+    target: PathBuf,
+}
+
+impl Piece {
+    fn attach(&self) -> Result<(), Failure> {
+        let target = open_exactly(&self.target).stage(STAGE, format!("opening {}", self.target.display()))?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        move_mount(self.mount.as_fd(), "", target.as_fd(), "", flags)
+            .stage(STAGE, format!("mounting on {}", self.target.display()))
+    }
+}
+
+fn prepare(step: &Step, limits: &Limits) -> Result<Vec<Piece>, Failure> {
+    let describe = |path: &Path| format!("preparing {}", path.display());
+    match step {
+        Step::Processes => processes(limits).stage(STAGE, "preparing /proc").map(|piece| vec![piece]),
+        Step::Writable(path) => bound(path, path, NO_DEVICES).stage(STAGE, describe(path)).map(|piece| vec![piece]),
+        Step::Frozen(path) => bound(path, path, READ_ONLY).stage(STAGE, describe(path)).map(|piece| vec![piece]),
+        Step::Device(path) => {
+            bound(path, path, libc::MOUNT_ATTR_NOSUID).stage(STAGE, describe(path)).map(|piece| vec![piece])
+        }
+        // A device file on a mount without devices cannot be opened by anybody.
+        Step::HiddenFile(path) => {
+            bound(Path::new("/dev/null"), path, READ_ONLY).stage(STAGE, describe(path)).map(|piece| vec![piece])
+        }
+        Step::Scratch(path) => scratch(path, limits.shm_bytes_max).stage(STAGE, describe(path)).map(|piece| vec![piece]),
+        Step::HiddenDirectory { path, keep } => cover(path, keep).stage(STAGE, describe(path)),
+    }
+}
+
+/// A copy of `source` with all that is mounted below it.
+fn bound(source: &Path, target: &Path, attributes: u64) -> io::Result<Piece> {
+    let source = open_exactly(source)?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_EMPTY_PATH
+        | OpenTreeFlags::AT_RECURSIVE;
+    let mount = open_tree(source.as_fd(), "", flags)?;
+    set_attributes(mount.as_fd(), attributes)?;
+    Ok(Piece { mount, target: target.to_path_buf() })
+}
+
+fn processes(limits: &Limits) -> io::Result<Piece> {
+    let mount = fresh("proc", &[])?;
+    if pid_max_is_per_namespace() {
+        let pid_max = openat(&mount, "sys/kernel/pid_max", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        write(pid_max, limits.processes_max.to_string().as_bytes())?;
+    }
+    // As root, files such as /proc/sys/kernel/core_pattern would be writable without any capability.
+    set_attributes(mount.as_fd(), READ_ONLY | libc::MOUNT_ATTR_NOEXEC)?;
+    Ok(Piece { mount, target: "/proc".into() })
+}
+
+fn scratch(target: &Path, bytes_max: u64) -> io::Result<Piece> {
+    let mount = fresh("tmpfs", &[("mode", "1777"), ("size", &bytes_max.to_string())])?;
+    set_attributes(mount.as_fd(), NO_DEVICES)?;
+    Ok(Piece { mount, target: target.to_path_buf() })
+}
+
+/// An empty directory, and over it what is kept of the old one.
+fn cover(path: &Path, keep: &[Kept]) -> io::Result<Vec<Piece>> {
+    let mode = if keep.is_empty() { "0" } else { "755" };
+    let mount = fresh("tmpfs", &[("mode", mode), ("size", "4096")])?;
+    for kept in keep {
+        mkdirat(&mount, kept.name.as_str(), Mode::from_raw_mode(0o755))?;
+    }
+    set_attributes(mount.as_fd(), READ_ONLY)?;
+    let mut pieces = vec![Piece { mount, target: path.to_path_buf() }];
+    for kept in keep {
+        let inside = path.join(&kept.name);
+        pieces.push(bound(&inside, &inside, if kept.writable { NO_DEVICES } else { READ_ONLY })?);
+    }
+    Ok(pieces)
+}
+
+fn fresh(kind: &str, options: &[(&str, &str)]) -> io::Result<OwnedFd> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    for (key, value) in options {
+        fsconfig_set_string(context.as_fd(), *key, *value)?;
+    }
+    fsconfig_create(context.as_fd())?;
+    Ok(fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
+}
+
+/// Opens a real path as it is; a symlink anywhere in it is an error.
+fn open_exactly(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    Ok(openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?)
+}
+
+/// Sets attributes on a mount and all below it.
+fn set_attributes(mount: BorrowedFd<'_>, attributes: u64) -> io::Result<()> {
+    let wanted = libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    // SAFETY: the path is an empty C string and `wanted` outlives the call, which reads as many bytes as it is told.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH | libc::AT_RECURSIVE,
+            &raw const wanted,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

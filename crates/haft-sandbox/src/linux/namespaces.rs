@@ -1,0 +1,139 @@
+//! The levels of isolation, from the strongest down, and what each cannot promise.
+
+use std::fs;
+use std::io;
+
+use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::thread::{CapabilitySet, capabilities};
+
+use super::loopback;
+use super::stage::{Failure, InStage};
+use crate::message::{Layer, Level};
+use crate::mode::SandboxMode;
+use crate::plan::{Identity, Plan};
+
+/// One level to try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// With privileges of our own: ids keep their meaning inside.
+    Namespaces,
+    UserNamespaces,
+    /// No namespaces at all.
+    Landlock,
+}
+
+/// The levels worth trying here, strongest first.
+pub(super) fn attempts() -> Vec<Attempt> {
+    let privileged = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
+    let first = if privileged { Some(Attempt::Namespaces) } else { None };
+    first.into_iter().chain([Attempt::UserNamespaces, Attempt::Landlock]).collect()
+}
+
+impl Attempt {
+    pub(super) fn level(self) -> Level {
+        match self {
+            Attempt::Namespaces => Level::Namespaces,
+            Attempt::UserNamespaces => Level::UserNamespaces,
+            Attempt::Landlock => Level::Landlock,
+        }
+    }
+
+    pub(super) fn has_namespaces(self) -> bool {
+        match self {
+            Attempt::Namespaces | Attempt::UserNamespaces => true,
+            Attempt::Landlock => false,
+        }
+    }
+
+    /// Whether a refused fork means that this level is not to be had here.
+    pub(super) fn may_be_unavailable(self) -> bool {
+        self.has_namespaces()
+    }
+
+    pub(super) fn clone_flags(self, plan: &Plan) -> libc::c_int {
+        let network = if plan.network { 0 } else { libc::CLONE_NEWNET };
+        let common = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | network;
+        match self {
+            Attempt::Namespaces => common,
+            Attempt::UserNamespaces => common | libc::CLONE_NEWUSER,
+            Attempt::Landlock => 0,
+        }
+    }
+
+    /// What a user would take for granted and does not get at this level.
+    pub(super) fn weaker_promises(self, plan: &Plan) -> Vec<String> {
+        let mut weaker = Vec::new();
+        if !bounds_processes(self) {
+            weaker.push("the number of processes is not limited".to_owned());
+        }
+        if self.has_namespaces() {
+            return weaker;
+        }
+        let always = [
+            "mode, owner, times and attributes of files outside the writable directories can be changed",
+            "names (not contents) of files in protected directories can be listed",
+            "names next to a protected path that appear later cannot be used",
+            "git hooks and configuration are unwritable, but their directory can be renamed",
+            "other processes can be seen, though not read or signalled",
+            "devices other than null, zero, full and random do not open, and /dev/shm is not writable",
+        ];
+        weaker.extend(always.map(str::to_owned));
+        if !plan.network {
+            weaker.push("there is no loopback network inside the call".to_owned());
+        }
+        weaker
+    }
+}
+
+/// Whether the number of processes is bounded: by the pid namespace, or by the count of a user namespace.
+pub(super) fn bounds_processes(attempt: Attempt) -> bool {
+    match attempt {
+        Attempt::Namespaces => pid_max_is_per_namespace(),
+        Attempt::UserNamespaces => true,
+        Attempt::Landlock => false,
+    }
+}
+
+/// Since Linux 6.14 `kernel.pid_max` belongs to the pid namespace. Before, writing it would change the whole system.
+pub(super) fn pid_max_is_per_namespace() -> bool {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 14)
+}
+
+/// Makes the fresh namespaces usable. A refusal here means that the level is not to be had.
+pub(super) fn enter(attempt: Attempt, plan: &Plan, ids: Identity) -> Result<(), Failure> {
+    if !attempt.has_namespaces() {
+        return Ok(());
+    }
+    if attempt == Attempt::UserNamespaces {
+        map_ids(ids).stage("namespaces", "mapping our ids into the user namespace")?;
+    }
+    // Nothing that is mounted from here on may travel back to the system.
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", private).stage("namespaces", "making mounts private")?;
+    super::mounts::can_show_processes().stage("namespaces", "mounting a fresh /proc")?;
+    if !plan.network {
+        loopback::bring_up().stage("namespaces", "bringing up loopback")?;
+    }
+    Ok(())
+}
+
+/// Maps our own uid and gid to themselves; nobody else exists inside.
+fn map_ids(ids: Identity) -> io::Result<()> {
+    let Identity { uid, gid } = ids;
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/gid_map", format!("{gid} {gid} 1"))?;
+    fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))
+}
+
+/// What is said of this layer.
+pub(super) fn layer(attempt: Attempt, plan: &Plan) -> Layer {
+    if !attempt.has_namespaces() {
+        return Layer::inactive("namespaces", "the kernel or its policy refuses them here");
+    }
+    let user = if attempt == Attempt::UserNamespaces { "user, " } else { "" };
+    let network = if plan.network { "" } else { ", network" };
+    let identity = if plan.mode == SandboxMode::Rwx { " (open mode)" } else { "" };
+    Layer::active("namespaces", format!("{user}mount, pid, ipc{network}{identity}"))
+}

@@ -1,0 +1,31 @@
+//! Limits on what a command uses up.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::namespaces::{self, Attempt};
+use super::stage::{Failure, InStage};
+use crate::limits::Limits;
+use crate::message::Layer;
+
+/// Sets the limits; a limit that is already lower stays.
+pub(super) fn apply(attempt: Attempt, limits: &Limits) -> Result<Layer, Failure> {
+    lower(Resource::Nofile, limits.open_files_max)?;
+    lower(Resource::Fsize, limits.file_bytes_max)?;
+    lower(Resource::Cpu, limits.cpu_seconds_max)?;
+    // Not RLIMIT_AS: Node, Go and Java reserve far more address space than they ever use.
+    lower(Resource::Data, limits.memory_bytes_max)?;
+    lower(Resource::Core, 0)?;
+    if attempt == Attempt::UserNamespaces {
+        // Counted per user namespace, so the user's other processes do not count here.
+        lower(Resource::Nproc, limits.processes_max)?;
+    }
+    let processes = if namespaces::bounds_processes(attempt) { "processes, " } else { "" };
+    Ok(Layer::active("limits", format!("{processes}open files, file size, CPU time, memory, no core dumps")))
+}
+
+fn lower(resource: Resource, value: u64) -> Result<(), Failure> {
+    let now = getrlimit(resource);
+    let value = now.maximum.map_or(value, |maximum| maximum.min(value));
+    setrlimit(resource, Rlimit { current: Some(value), maximum: Some(value) })
+        .stage("limits", format!("limiting {resource:?} to {value}"))
+}

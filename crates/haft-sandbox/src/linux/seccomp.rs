@@ -1,0 +1,207 @@
+//! System calls that no confined command needs, and those that would be a way around another layer.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch, sock_filter,
+};
+
+use super::namespaces::Attempt;
+use super::stage::Failure;
+use crate::message::Layer;
+use crate::mode::SandboxMode;
+use crate::plan::Plan;
+
+const STAGE: &str = "seccomp";
+
+/// Refused in every mode: making or changing mounts and namespaces, the kernel's keyrings and programs, the clock,
+/// the machine itself, and interfaces whose requests no filter can see into.
+const NEVER: &[libc::c_long] = &[
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    libc::SYS_setns,
+    libc::SYS_unshare,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    libc::SYS_open_by_handle_at,
+    libc::SYS_fanotify_init,
+    libc::SYS_kexec_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_reboot,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_acct,
+    libc::SYS_quotactl,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_adjtimex,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_iopl,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_ioperm,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_kexec_file_load,
+];
+
+/// Looking into or taking over other processes: refused unless the mode is open.
+const OTHER_PROCESSES: &[libc::c_long] = &[
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+];
+
+/// Without a pid namespace, calls that change another process are refused when they name one.
+const NAMES_A_PROCESS: &[(libc::c_long, u8)] = &[
+    (libc::SYS_prlimit64, 0),
+    (libc::SYS_setpriority, 1),
+    (libc::SYS_sched_setaffinity, 0),
+    (libc::SYS_sched_setscheduler, 0),
+    (libc::SYS_sched_setparam, 0),
+    (libc::SYS_sched_setattr, 0),
+    (libc::SYS_ioprio_set, 1),
+];
+
+/// Namespaces that `clone` could make.
+const CLONE_NAMESPACES: &[libc::c_int] = &[
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWCGROUP,
+];
+
+type Rules = BTreeMap<i64, Vec<SeccompRule>>;
+
+/// Puts the filters in force for this process and all it starts.
+pub(super) fn enforce(attempt: Attempt, plan: &Plan) -> Result<Layer, Failure> {
+    let failed = |error: &dyn std::fmt::Display| Failure::new(STAGE, error);
+    let refused = compile(refused(attempt, plan), libc::EPERM).map_err(|error| failed(&error))?;
+    // `clone3` passes its flags through memory, which a filter cannot read; without it the C library uses `clone`.
+    let absent = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    let absent = compile(absent, libc::ENOSYS).map_err(|error| failed(&error))?;
+    for program in [refused, absent, foreign_calls()] {
+        seccompiler::apply_filter(&program).map_err(|error| failed(&error))?;
+    }
+    Ok(Layer::active("seccomp", "mounts, namespaces, tracing, kernel interfaces and foreign architectures refused"))
+}
+
+fn refused(attempt: Attempt, plan: &Plan) -> Rules {
+    let mut rules: Rules = NEVER.iter().map(|call| (*call, Vec::new())).collect();
+    let namespaces = CLONE_NAMESPACES.iter().filter_map(|flag| has_flag(*flag));
+    rules.insert(libc::SYS_clone, namespaces.collect());
+    match plan.mode {
+        SandboxMode::Sandbox | SandboxMode::Rx => {
+            rules.extend(OTHER_PROCESSES.iter().map(|call| (*call, Vec::new())));
+            rules.insert(libc::SYS_socket, foreign_family(attempt, plan).into_iter().collect());
+        }
+        SandboxMode::Rwx => {}
+    }
+    if !attempt.has_namespaces() {
+        rules.extend(NAMES_A_PROCESS.iter().map(|(call, at)| (*call, argument_is_not(*at, 0).into_iter().collect())));
+    }
+    rules
+}
+
+/// Matches every socket family that is not on the list.
+fn foreign_family(attempt: Attempt, plan: &Plan) -> Option<SeccompRule> {
+    let mut families = vec![libc::AF_NETLINK];
+    // Behind a network namespace of its own the call reaches only itself; without one nothing may be dialled.
+    if plan.network || attempt.has_namespaces() {
+        families.extend([libc::AF_INET, libc::AF_INET6]);
+    }
+    if plan.unix_sockets {
+        families.push(libc::AF_UNIX);
+    }
+    let conditions = families.iter().map(|family| condition(0, SeccompCmpOp::Ne, *family)).collect::<Option<Vec<_>>>()?;
+    SeccompRule::new(conditions).ok()
+}
+
+fn has_flag(flag: libc::c_int) -> Option<SeccompRule> {
+    let flag = u64::try_from(flag).ok()?;
+    let condition = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag).ok()?;
+    SeccompRule::new(vec![condition]).ok()
+}
+
+fn argument_is_not(at: u8, value: libc::c_int) -> Option<SeccompRule> {
+    SeccompRule::new(vec![condition(at, SeccompCmpOp::Ne, value)?]).ok()
+}
+
+fn condition(at: u8, op: SeccompCmpOp, value: libc::c_int) -> Option<SeccompCondition> {
+    SeccompCondition::new(at, SeccompCmpArgLen::Dword, op, u64::try_from(value).ok()?).ok()
+}
+
+/// A filter that refuses what matches; a foreign architecture is killed by the code that seccompiler puts first.
+fn compile(rules: Rules, errno: libc::c_int) -> Result<BpfProgram, seccompiler::BackendError> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH)?;
+    let errno = u32::try_from(errno).unwrap_or_default();
+    SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch)?.try_into()
+}
+
+/// Kills x32 calls: they carry the same architecture mark as ours, but numbers that the other filters do not know.
+fn foreign_calls() -> BpfProgram {
+    const LOAD_NUMBER: u16 = 0x20;
+    const JUMP_IF_AT_LEAST: u16 = 0x35;
+    const RETURN: u16 = 0x06;
+    const X32_BIT: u32 = 0x4000_0000;
+    const KILL_PROCESS: u32 = 0x8000_0000;
+    const ALLOW: u32 = 0x7fff_0000;
+    let step = |code, jt, jf, k| sock_filter { code, jt, jf, k };
+    vec![
+        step(LOAD_NUMBER, 0, 0, 0),
+        step(JUMP_IF_AT_LEAST, 0, 1, X32_BIT),
+        step(RETURN, 0, 0, KILL_PROCESS),
+        step(RETURN, 0, 0, ALLOW),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_filter_compiles() {
+        for attempt in [Attempt::Namespaces, Attempt::UserNamespaces, Attempt::Landlock] {
+            for mode in SandboxMode::ALL {
+                let plan = Plan::for_tests(mode);
+                assert!(compile(refused(attempt, &plan), libc::EPERM).is_ok(), "{attempt:?} {mode}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_rule_that_could_not_be_made_would_refuse_the_call_altogether() {
+        let plan = Plan::for_tests(SandboxMode::Sandbox);
+        let rules = refused(Attempt::Namespaces, &plan);
+        assert_eq!(rules[&libc::SYS_clone].len(), CLONE_NAMESPACES.len());
+        assert_eq!(rules[&libc::SYS_socket].len(), 1);
+    }
+}

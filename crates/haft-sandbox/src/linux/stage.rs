@@ -1,0 +1,28 @@
+//! A failure while confining, with the name of the stage it happened in.
+
+use std::fmt::Display;
+use std::io;
+
+/// What went wrong, and where. The reason is written for the operator.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) stage: &'static str,
+    pub(super) reason: String,
+}
+
+impl Failure {
+    pub(super) fn new(stage: &'static str, reason: impl Display) -> Self {
+        Self { stage, reason: reason.to_string() }
+    }
+}
+
+/// Puts the name of a stage on an error.
+pub(super) trait InStage<T> {
+    fn stage(self, stage: &'static str, what: impl Display) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<io::Error>> InStage<T> for Result<T, E> {
+    fn stage(self, stage: &'static str, what: impl Display) -> Result<T, Failure> {
+        self.map_err(|error| Failure::new(stage, format!("{what}: {}", error.into())))
+    }
+}

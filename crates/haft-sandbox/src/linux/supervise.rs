@@ -1,0 +1,138 @@
+//! Waiting for a child while watching the lifeline, and taking down what is left.
+
+#![allow(unsafe_code, reason = "fork, prctl and signalfd have no safe wrapper")]
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::mem::{self, MaybeUninit};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
+
+/// How the wait ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Exited(WaitStatus),
+    /// Our own process is gone, or has let go of the call.
+    LifelineClosed,
+}
+
+/// Notices that a child changed state.
+#[derive(Debug)]
+pub(super) struct ChildSignals {
+    fd: File,
+}
+
+impl ChildSignals {
+    /// Blocks SIGCHLD for this process and its forks and takes it through a descriptor instead. What is started
+    /// with `exec` gets an empty signal mask again from the standard library.
+    pub(super) fn take_over() -> io::Result<Self> {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: `set` is initialised by `sigemptyset` before it is read; no other thread exists.
+        let raw = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            libc::sigaddset(set.as_mut_ptr(), libc::SIGCHLD);
+            libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), ptr::null_mut());
+            libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        };
+        if raw < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `raw` was just opened and belongs to nobody else.
+        Ok(Self { fd: File::from(unsafe { OwnedFd::from_raw_fd(raw) }) })
+    }
+
+    fn clear(&mut self) {
+        let mut sink = [0; mem::size_of::<libc::signalfd_siginfo>() * 8];
+        while self.fd.read(&mut sink).is_ok_and(|read| read > 0) {}
+    }
+}
+
+/// Waits for `child`, reaping every orphan that is handed to us meanwhile.
+pub(super) fn supervise(child: Pid, lifeline: BorrowedFd<'_>, signals: &mut ChildSignals) -> io::Result<Ended> {
+    loop {
+        if let Some(status) = reap(child)? {
+            return Ok(Ended::Exited(status));
+        }
+        let mut fds =
+            [PollFd::new(&lifeline, PollFlags::IN | PollFlags::RDHUP), PollFd::new(&signals.fd, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // We send nothing after the order: whatever can be read now is the end.
+        if !fds[0].revents().is_empty() {
+            return Ok(Ended::LifelineClosed);
+        }
+        signals.clear();
+    }
+}
+
+fn reap(child: Pid) -> io::Result<Option<WaitStatus>> {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) if pid == child => return Ok(Some(status)),
+            Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+            Ok(None) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Kills every process below us, until there is none. We are their subreaper, so a daemon that forked itself loose
+/// comes back to us.
+pub(super) fn kill_descendants() {
+    loop {
+        for pid in children() {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        match wait(WaitOptions::empty()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn children() -> Vec<Pid> {
+    let own = rustix::process::getpid().as_raw_nonzero();
+    let list = std::fs::read_to_string(format!("/proc/self/task/{own}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+
+/// Makes orphans of our descendants our children.
+pub(super) fn become_subreaper() {
+    // SAFETY: takes integers only.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+}
+
+/// Lets the kernel kill us when our parent dies, beside the lifeline.
+pub(super) fn die_with_parent() {
+    // SAFETY: takes integers only.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
+}
+
+/// Which side of the fork this is.
+#[derive(Debug)]
+pub(super) enum Fork {
+    Child,
+    Parent(Pid),
+}
+
+/// Forks into new namespaces (`flags` of `clone`; none for a plain fork).
+pub(super) fn fork(flags: libc::c_int) -> io::Result<Fork> {
+    let none = ptr::null_mut::<libc::c_void>();
+    // SAFETY: the launcher has one thread, so the child's copy of memory is consistent; no stack is passed, as
+    // with fork.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags | libc::SIGCHLD, none, none, none, none) };
+    match pid {
+        ..=-1 => Err(io::Error::last_os_error()),
+        0 => Ok(Fork::Child),
+        pid => i32::try_from(pid)
+            .ok()
+            .and_then(Pid::from_raw)
+            .map(Fork::Parent)
+            .ok_or_else(|| io::Error::other("the kernel gave no valid pid")),
+    }
+}

@@ -1,0 +1,88 @@
+//! The watcher: tries the levels from the strongest down, and takes the tree down when the lifeline closes.
+
+use std::os::fd::AsFd;
+use std::process::exit;
+
+use rustix::process::{Pid, WaitStatus};
+
+use super::control::Control;
+use super::keeper::{self, LEVEL_UNAVAILABLE};
+use super::namespaces::{self, Attempt};
+use super::stage::{Failure, InStage};
+use super::supervise::{self, ChildSignals, Ended, Fork};
+use super::{Workers, descriptors, identity};
+use crate::message::{Order, Report};
+
+/// The exit code of a launcher that could not do its work; the reason was reported.
+const LAUNCHER_FAILED: i32 = 125;
+
+/// Runs the launcher; never returns to the program that was started.
+pub(crate) fn main(workers: Workers<'_>) -> ! {
+    let Ok((control, order)) = descriptors::close_inherited().and_then(|()| Control::take()) else {
+        exit(LAUNCHER_FAILED)
+    };
+    if let Err(failure) = watch(&control, &order, workers) {
+        control.report(&Report::Failed { stage: failure.stage.into(), reason: failure.reason });
+        supervise::kill_descendants();
+        exit(LAUNCHER_FAILED)
+    }
+    exit(0)
+}
+
+fn watch(control: &Control, order: &Order, workers: Workers<'_>) -> Result<(), Failure> {
+    rustix::process::setsid().stage("session", "starting a new session")?;
+    supervise::become_subreaper();
+    let mut signals = ChildSignals::take_over().stage("session", "taking over SIGCHLD")?;
+    for attempt in namespaces::attempts() {
+        match start(attempt, control, order, workers)? {
+            Started::Unavailable => {}
+            Started::Running(keeper) => match attend(keeper, control, &mut signals)? {
+                Attended::LevelUnavailable => {}
+                Attended::Done => return Ok(()),
+            },
+        }
+    }
+    Err(Failure::new("level", "no level of the sandbox can be put up here"))
+}
+
+enum Started {
+    Running(Pid),
+    Unavailable,
+}
+
+fn start(attempt: Attempt, control: &Control, order: &Order, workers: Workers<'_>) -> Result<Started, Failure> {
+    if let (Attempt::UserNamespaces, Some(identity)) = (attempt, order.plan.identity) {
+        // Inside a user namespace the owner could not be named any more.
+        identity::take(identity).stage("identity", "becoming the owner of the workspace")?;
+    }
+    let ids = identity::own();
+    match supervise::fork(attempt.clone_flags(&order.plan)) {
+        Ok(Fork::Child) => keeper::main(attempt, ids, control, order, workers),
+        Ok(Fork::Parent(keeper)) => Ok(Started::Running(keeper)),
+        Err(error) if attempt.may_be_unavailable() => {
+            let reason = format!("the kernel refuses new namespaces: {error}");
+            control.report(&Report::Skipped { level: attempt.level(), reason });
+            Ok(Started::Unavailable)
+        }
+        Err(error) => Err(Failure::new("fork", error)),
+    }
+}
+
+enum Attended {
+    Done,
+    LevelUnavailable,
+}
+
+/// Waits for the keeper; whatever happens, nothing of the call is left afterwards.
+fn attend(keeper: Pid, control: &Control, signals: &mut ChildSignals) -> Result<Attended, Failure> {
+    let ended = supervise::supervise(keeper, control.as_fd(), signals).stage("watch", "waiting for the keeper")?;
+    supervise::kill_descendants();
+    match ended {
+        Ended::Exited(status) if is_unavailable(status) => Ok(Attended::LevelUnavailable),
+        Ended::Exited(_) | Ended::LifelineClosed => Ok(Attended::Done),
+    }
+}
+
+fn is_unavailable(status: WaitStatus) -> bool {
+    status.exit_status() == Some(LEVEL_UNAVAILABLE)
+}

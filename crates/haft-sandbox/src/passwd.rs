@@ -1,0 +1,34 @@
+//! Whose home directory is whose.
+
+use std::env;
+use std::path::PathBuf;
+
+/// The home directory of the user we were started by: `$HOME`, else what the system says.
+pub fn user_home() -> Option<PathBuf> {
+    env::home_dir().filter(|path| path.is_absolute())
+}
+
+/// Name and home directory of a uid, from `/etc/passwd`.
+pub(crate) fn entry(uid: u32) -> Option<(String, String)> {
+    parse(&std::fs::read_to_string("/etc/passwd").ok()?, uid)
+}
+
+fn parse(passwd: &str, uid: u32) -> Option<(String, String)> {
+    passwd.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let found = fields.get(2)?.parse() == Ok(uid);
+        found.then(|| Some((fields.first()?.to_string(), fields.get(5)?.to_string())))?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uid_is_found_by_its_field() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nodd line\nann:x:1000:1000::/home/ann:/bin/sh\n";
+        assert_eq!(parse(passwd, 1000), Some(("ann".into(), "/home/ann".into())));
+        assert_eq!(parse(passwd, 5), None);
+    }
+}

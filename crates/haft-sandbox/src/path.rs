@@ -1,0 +1,126 @@
+//! Where a path really leads, and what lies below what. Comparison is by component, never by string prefix.
+
+use std::ffi::OsString;
+use std::path::{Component, Path, PathBuf};
+
+/// Follows symlinks as far as the path exists and keeps the rest, with `.` and `..` taken out.
+///
+/// A file that does not exist yet is judged by where its nearest existing parent really is, so a symlinked parent
+/// cannot smuggle a new name past a check. This is for readable refusals; the kernel is the boundary.
+pub(crate) fn resolve(path: &Path) -> PathBuf {
+    let lexical = normalise(path);
+    let mut missing: Vec<OsString> = Vec::new();
+    let mut existing = lexical.as_path();
+    loop {
+        if let Ok(real) = existing.canonicalize() {
+            return missing.iter().rev().fold(real, |path, name| path.join(name));
+        }
+        let (Some(parent), Some(name)) = (existing.parent(), existing.file_name()) else {
+            return lexical;
+        };
+        // A dangling symlink does not exist for `canonicalize`; what would be written is what it points to.
+        if let Ok(target) = existing.read_link()
+            && missing.len() < LINKS_FOLLOWED_MAX
+        {
+            let base = resolve_shallow(parent).join(target);
+            return missing.iter().rev().fold(resolve_shallow(&base), |path, name| path.join(name));
+        }
+        missing.push(name.to_owned());
+        existing = parent;
+    }
+}
+
+/// How deep below a dangling link names are still attached to its target.
+const LINKS_FOLLOWED_MAX: usize = 40;
+
+fn resolve_shallow(path: &Path) -> PathBuf {
+    let path = normalise(path);
+    match (path.canonicalize(), path.parent(), path.file_name()) {
+        (Ok(real), _, _) => real,
+        (Err(_), Some(parent), Some(name)) => {
+            parent.canonicalize().unwrap_or_else(|_| parent.to_path_buf()).join(name)
+        }
+        (Err(_), _, _) => path,
+    }
+}
+
+/// Takes `.` and `..` out without looking at the file system.
+pub(crate) fn normalise(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                out.pop();
+            }
+            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => out.push(component),
+        }
+    }
+    out
+}
+
+/// Whether `path` is `root` or below it, as written.
+pub(crate) fn is_within(path: &Path, root: &Path) -> bool {
+    path.starts_with(root)
+}
+
+/// The directories strictly between `root` and `path`, top down.
+pub(crate) fn between(root: &Path, path: &Path) -> Vec<PathBuf> {
+    let mut found: Vec<PathBuf> = path
+        .ancestors()
+        .skip(1)
+        .take_while(|ancestor| *ancestor != root && ancestor.starts_with(root))
+        .map(Path::to_path_buf)
+        .collect();
+    found.reverse();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dots_are_taken_out() {
+        let check = |written: &str, expected: &str| assert_eq!(normalise(Path::new(written)), Path::new(expected));
+        check("/tmp/../etc/passwd", "/etc/passwd");
+        check("/a/./b//c", "/a/b/c");
+        check("/../..", "/");
+    }
+
+    #[test]
+    fn a_prefix_of_a_name_is_not_a_parent() {
+        assert!(!is_within(Path::new("/binaries/x"), Path::new("/bin")));
+        assert!(is_within(Path::new("/bin/x"), Path::new("/bin")));
+        assert!(is_within(Path::new("/bin"), Path::new("/bin")));
+    }
+
+    #[test]
+    fn a_new_file_below_a_symlinked_parent_is_seen_where_it_would_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        std::fs::create_dir(real.join("target")).unwrap();
+        std::os::unix::fs::symlink(real.join("target"), real.join("link")).unwrap();
+        assert_eq!(resolve(&real.join("link/new/file")), real.join("target/new/file"));
+    }
+
+    #[test]
+    fn a_dangling_symlink_is_seen_where_it_points() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        std::os::unix::fs::symlink("/etc/not-there-yet", real.join("link")).unwrap();
+        assert_eq!(resolve(&real.join("link")), Path::new("/etc/not-there-yet"));
+    }
+
+    #[test]
+    fn the_way_from_a_root_to_a_path_leaves_both_out() {
+        let check = |root: &str, path: &str, expected: &[&str]| {
+            let expected: Vec<PathBuf> = expected.iter().map(PathBuf::from).collect();
+            assert_eq!(between(Path::new(root), Path::new(path)), expected);
+        };
+        check("/tmp", "/tmp/a/b/c", &["/tmp/a", "/tmp/a/b"]);
+        check("/tmp", "/tmp/a", &[]);
+        check("/", "/usr/bin", &["/usr"]);
+        check("/tmp", "/etc/a", &[]);
+    }
+}

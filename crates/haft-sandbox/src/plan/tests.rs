@@ -1,0 +1,95 @@
+use super::*;
+
+fn step_names(steps: &[Step]) -> Vec<String> {
+    steps
+        .iter()
+        .filter(|step| !step.path().starts_with("/dev") && !step.path().starts_with("/proc"))
+        .map(|step| {
+            let kind = match step {
+                Step::Processes => "processes",
+                Step::Writable(_) => "writable",
+                Step::Frozen(_) => "frozen",
+                Step::Device(_) => "device",
+                Step::Scratch(_) => "scratch",
+                Step::HiddenFile(_) => "hidden-file",
+                Step::HiddenDirectory { .. } => "hidden",
+            };
+            format!("{kind} {}", step.path().display())
+        })
+        .collect()
+}
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new(directories: &[&str]) -> Self {
+        let place = Self { dir: tempfile::tempdir().unwrap() };
+        for name in directories {
+            std::fs::create_dir_all(place.path(name)).unwrap();
+        }
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join(name)
+    }
+
+    fn policy(&self, workspace: &str, home: &str) -> Policy {
+        Policy::new(SandboxMode::Sandbox, &self.path(workspace), &Home::at(&self.path(home)), None).unwrap()
+    }
+}
+
+#[test]
+fn home_below_tmp_is_covered_and_its_parents_are_pinned() {
+    let place = Place::new(&["a/home/workspace", "ws"]);
+    let plan = Plan::of(&place.policy("ws", "a/home")).unwrap();
+    let names = step_names(&plan.steps);
+    let position = |name: String| names.iter().position(|found| *found == name).unwrap_or_else(|| panic!("{name} in {names:?}"));
+    let tmp = position("writable /tmp".into());
+    let pin = position(format!("writable {}", place.path("a").display()));
+    let home = position(format!("hidden {}", place.path("a/home").display()));
+    assert!(tmp < pin && pin < home);
+    let kept = plan.steps.iter().find_map(|step| match step {
+        Step::HiddenDirectory { keep, .. } => Some(keep.clone()),
+        _ => None,
+    });
+    assert_eq!(kept, Some(vec![Kept { name: "workspace".into(), writable: true }]));
+}
+
+#[test]
+fn a_workspace_below_home_is_writable_again() {
+    let place = Place::new(&["home/workspace/w", "home/data"]);
+    let plan = Plan::of(&place.policy("home/workspace/w", "home")).unwrap();
+    let names = step_names(&plan.steps);
+    let workspace = format!("writable {}", place.path("home/workspace/w").display());
+    assert_eq!(names.last(), Some(&workspace), "{names:?}");
+    assert!(!names.iter().any(|name| name.ends_with("home/data")), "covered with home: {names:?}");
+}
+
+#[test]
+fn a_home_that_does_not_exist_below_tmp_is_an_error() {
+    let place = Place::new(&["ws"]);
+    let error = Plan::of(&place.policy("ws", "home")).unwrap_err();
+    assert_eq!(error, PlanError::NameUnprotected { path: place.path("home") });
+}
+
+#[test]
+fn the_blocklist_beats_a_grant() {
+    let found = blocked_within(&[PathBuf::from("/")]);
+    assert!(found.contains(&PathBuf::from("/etc")) && found.contains(&PathBuf::from("/dev")));
+    assert_eq!(blocked_within(&[PathBuf::from("/etc/app")]), [PathBuf::from("/etc/app")]);
+    assert!(blocked_within(&[PathBuf::from("/srv")]).is_empty());
+}
+
+#[test]
+fn the_open_mode_pins_the_parents_of_the_blocklist() {
+    let place = Place::new(&["ws", "home"]);
+    let policy =
+        Policy::new(SandboxMode::Rwx, &place.path("ws"), &Home::at(&place.path("home")), None).unwrap();
+    let names = step_names(&Plan::of(&policy).unwrap().steps);
+    let position = |name: &str| names.iter().position(|found| found == name);
+    assert!(position("writable /usr").unwrap() < position("frozen /usr/bin").unwrap(), "{names:?}");
+    assert!(position("frozen /etc").is_some());
+}

@@ -1,0 +1,243 @@
+//! What the operator wants for a workspace. Nothing a model sends ever changes a policy.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use crate::home::Home;
+use crate::limits::Limits;
+use crate::mode::SandboxMode;
+use crate::path::{self, is_within};
+use crate::secrets::default_secrets;
+
+/// The operator's decision for one workspace. Paths are resolved; relative ones cannot occur.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    pub(crate) mode: SandboxMode,
+    pub(crate) workspace: PathBuf,
+    pub(crate) home: Home,
+    /// Writable beside the workspace and `/tmp`.
+    pub(crate) writable: Vec<PathBuf>,
+    /// Neither readable nor writable, in `sandbox` and `rx`.
+    pub(crate) secrets: Vec<PathBuf>,
+    /// Neither readable nor writable, in every mode.
+    pub(crate) protected: Vec<PathBuf>,
+    /// Readable, never writable, although a writable directory holds them.
+    pub(crate) frozen: Vec<PathBuf>,
+    pub(crate) git: GitMetadata,
+    pub(crate) network: Access,
+    pub(crate) unix_sockets: Access,
+    pub(crate) environment: Vec<OsString>,
+    pub(crate) limits: Limits,
+}
+
+/// Whether something is granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    Allow,
+    Deny,
+}
+
+/// Whether hooks and configuration of the workspace's git directory may be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GitMetadata {
+    /// A hook or a filter written by a model would run outside the sandbox at the user's next git command.
+    Frozen,
+    Writable,
+}
+
+impl Policy {
+    /// The default policy of a mode for a workspace, with the secrets of the user whose home is `user_home`.
+    pub fn new(
+        mode: SandboxMode,
+        workspace: &Path,
+        home: &Home,
+        user_home: Option<&Path>,
+    ) -> Result<Self, PolicyError> {
+        Self::new_with_readable(mode, workspace, home, user_home, &[])
+    }
+
+    /// The same, with paths taken off the list of secrets before the workspace is held against it.
+    pub fn new_with_readable(
+        mode: SandboxMode,
+        workspace: &Path,
+        home: &Home,
+        user_home: Option<&Path>,
+        readable: &[PathBuf],
+    ) -> Result<Self, PolicyError> {
+        let secrets = user_home.map(default_secrets).unwrap_or_default();
+        let mut policy = Self {
+            mode,
+            workspace: existing_directory(workspace)?,
+            home: home.clone(),
+            writable: Vec::new(),
+            secrets: secrets.iter().map(|secret| path::resolve(secret)).collect(),
+            protected: Vec::new(),
+            frozen: Vec::new(),
+            git: GitMetadata::Frozen,
+            network: if mode == SandboxMode::Sandbox { Access::Deny } else { Access::Allow },
+            unix_sockets: if mode == SandboxMode::Rwx { Access::Allow } else { Access::Deny },
+            environment: Vec::new(),
+            limits: Limits::default(),
+        };
+        for path in readable {
+            policy = policy.readable(path)?;
+        }
+        policy.refuse_exposing(&policy.workspace)?;
+        Ok(policy)
+    }
+
+    /// Grants one more directory for writing.
+    pub fn writable(mut self, directory: &Path) -> Result<Self, PolicyError> {
+        let directory = existing_directory(directory)?;
+        self.refuse_exposing(&directory)?;
+        self.writable.push(directory);
+        Ok(self)
+    }
+
+    /// Takes a path off the list of secrets, with all below it.
+    fn readable(mut self, path: &Path) -> Result<Self, PolicyError> {
+        let path = path::resolve(path);
+        if is_within(&path, self.home.root()) && !is_within(&path, &self.home.workspace()) {
+            return Err(PolicyError::ExposesHome { path, home: self.home.root().into() });
+        }
+        self.secrets.retain(|secret| !is_within(secret, &path) && !is_within(&path, secret));
+        Ok(self)
+    }
+
+    /// Adds a path that is neither readable nor writable, in every mode.
+    pub fn protect(mut self, path: &Path) -> Self {
+        self.protected.push(path::resolve(path));
+        self
+    }
+
+    /// Adds a path that stays readable but is never writable.
+    pub fn freeze(mut self, path: &Path) -> Self {
+        self.frozen.push(path::resolve(path));
+        self
+    }
+
+    pub fn network(mut self, access: Access) -> Self {
+        self.network = access;
+        self
+    }
+
+    pub fn unix_sockets(mut self, access: Access) -> Self {
+        self.unix_sockets = access;
+        self
+    }
+
+    pub fn git(mut self, git: GitMetadata) -> Self {
+        self.git = git;
+        self
+    }
+
+    /// Lets one more variable of our own environment through.
+    pub fn environment(mut self, name: impl Into<OsString>) -> Self {
+        self.environment.push(name.into());
+        self
+    }
+
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    pub fn mode(&self) -> SandboxMode {
+        self.mode
+    }
+
+    pub fn workspace(&self) -> &Path {
+        &self.workspace
+    }
+
+    pub fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// The directories below which writes are granted in `sandbox` and `rx`, the workspace first.
+    pub fn writable_roots(&self) -> Vec<PathBuf> {
+        let mut roots = vec![self.workspace.clone(), path::resolve(Path::new("/tmp"))];
+        roots.extend(self.writable.iter().cloned());
+        roots
+    }
+
+    /// What must not be shown: our own data and configuration always, the user's secrets unless the mode is open.
+    pub(crate) fn hidden(&self) -> Vec<PathBuf> {
+        let mut hidden = vec![self.home.data(), self.home.config()];
+        hidden.extend(self.protected.iter().cloned());
+        match self.mode {
+            SandboxMode::Sandbox | SandboxMode::Rx => hidden.extend(self.secrets.iter().cloned()),
+            SandboxMode::Rwx => {}
+        }
+        hidden
+    }
+
+    /// A directory that is granted must not hold what must stay protected: a grant covers everything below it.
+    fn refuse_exposing(&self, directory: &Path) -> Result<(), PolicyError> {
+        let path = directory.to_path_buf();
+        if directory == Path::new("/") {
+            return Err(PolicyError::WholeFileSystem);
+        }
+        let home = self.home.root();
+        let inside_home = is_within(directory, home) && !is_within(directory, &self.home.workspace());
+        if is_within(home, directory) || inside_home {
+            return Err(PolicyError::ExposesHome { path, home: home.into() });
+        }
+        match self.secrets.iter().find(|secret| is_within(secret, directory) || is_within(directory, secret)) {
+            Some(secret) => Err(PolicyError::ExposesSecret { path, secret: secret.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn existing_directory(path: &Path) -> Result<PathBuf, PolicyError> {
+    let real = path.canonicalize().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => PolicyError::Missing { path: path.into() },
+        _ => PolicyError::Unreadable { path: path.into(), reason: error.to_string() },
+    })?;
+    if real.is_dir() { Ok(real) } else { Err(PolicyError::NotADirectory { path: path.into() }) }
+}
+
+/// Why a policy cannot be made. Written for the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PolicyError {
+    Missing { path: PathBuf },
+    NotADirectory { path: PathBuf },
+    Unreadable { path: PathBuf, reason: String },
+    WholeFileSystem,
+    ExposesHome { path: PathBuf, home: PathBuf },
+    ExposesSecret { path: PathBuf, secret: PathBuf },
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing { path } => {
+                write!(f, "directory `{}` does not exist\nhint: create it, or name another one", path.display())
+            }
+            Self::NotADirectory { path } => write!(f, "`{}` is not a directory", path.display()),
+            Self::Unreadable { path, reason } => write!(f, "cannot use directory `{}`: {reason}", path.display()),
+            Self::WholeFileSystem => {
+                write!(f, "the whole file system cannot be granted\nhint: work in a project directory")
+            }
+            Self::ExposesHome { path, home } => write!(
+                f,
+                "granting `{}` would expose haft's own home `{}`\nhint: work in a project directory below it, or move haft's home with HAFT_HOME",
+                path.display(),
+                home.display()
+            ),
+            Self::ExposesSecret { path, secret } => write!(
+                f,
+                "granting `{}` would expose `{}`, which is kept secret\nhint: work in a project directory, or take it off the list with --readable",
+                path.display(),
+                secret.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PolicyError {}
+
+#[cfg(test)]
+mod tests;

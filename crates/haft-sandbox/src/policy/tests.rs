@@ -1,0 +1,82 @@
+use super::*;
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let place = Self { dir: tempfile::tempdir().unwrap() };
+        for name in ["user/project", "user/.ssh", "user/.haft/workspace/w", "user/.haft/data"] {
+            std::fs::create_dir_all(place.path(name)).unwrap();
+        }
+        std::fs::write(place.path("user/file"), "").unwrap();
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join(name)
+    }
+
+    fn policy(&self, workspace: &str) -> Result<Policy, PolicyError> {
+        let home = Home::at(&self.path("user/.haft"));
+        Policy::new(SandboxMode::Sandbox, &self.path(workspace), &home, Some(&self.path("user")))
+    }
+}
+
+#[test]
+fn a_project_and_the_workspace_of_home_are_accepted() {
+    let place = Place::new();
+    assert!(place.policy("user/project").is_ok());
+    assert!(place.policy("user/.haft/workspace").is_ok());
+    assert!(place.policy("user/.haft/workspace/w").is_ok());
+}
+
+#[test]
+fn a_workspace_that_exposes_home_or_a_secret_is_refused() {
+    let place = Place::new();
+    let exposes_home = |workspace: &str| {
+        assert!(matches!(place.policy(workspace), Err(PolicyError::ExposesHome { .. })), "{workspace}");
+    };
+    exposes_home("user");
+    exposes_home("user/.haft");
+    exposes_home("user/.haft/data");
+    assert!(matches!(place.policy("user/.ssh"), Err(PolicyError::ExposesSecret { .. })));
+    assert_eq!(
+        Policy::new(SandboxMode::Rwx, Path::new("/"), &Home::at(&place.path("h")), None),
+        Err(PolicyError::WholeFileSystem)
+    );
+}
+
+#[test]
+fn a_symlink_to_home_is_home() {
+    let place = Place::new();
+    std::os::unix::fs::symlink(place.path("user"), place.path("alias")).unwrap();
+    assert!(matches!(place.policy("alias"), Err(PolicyError::ExposesHome { .. })));
+}
+
+#[test]
+fn what_is_missing_or_no_directory_is_named() {
+    let place = Place::new();
+    assert!(matches!(place.policy("nowhere"), Err(PolicyError::Missing { .. })));
+    assert!(matches!(place.policy("user/file"), Err(PolicyError::NotADirectory { .. })));
+}
+
+#[test]
+fn further_writable_directories_are_held_to_the_same_rule() {
+    let place = Place::new();
+    let policy = place.policy("user/project").unwrap();
+    assert!(policy.clone().writable(&place.path("user/.haft/data")).is_err());
+    assert!(policy.clone().writable(Path::new("/")).is_err());
+    assert!(policy.writable(&place.path("user/.haft/workspace")).is_ok());
+}
+
+#[test]
+fn readable_takes_a_secret_off_the_list_but_never_our_data() {
+    let place = Place::new();
+    let policy = place.policy("user/project").unwrap();
+    assert!(policy.hidden().contains(&place.path("user/.ssh")));
+    let wider = policy.clone().readable(&place.path("user/.ssh")).unwrap();
+    assert!(!wider.hidden().contains(&place.path("user/.ssh")));
+    assert!(policy.readable(&place.path("user/.haft/data")).is_err());
+}

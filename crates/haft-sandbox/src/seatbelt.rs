@@ -1,0 +1,129 @@
+//! The macOS profile, as a pure function that is tested on every platform.
+
+use std::path::{Path, PathBuf};
+
+/// A profile in Apple's sandbox language and the parameters it refers to. Paths are only ever parameters: pasted into
+/// the text, a quote in a name would change the policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeatbeltProfile {
+    pub text: String,
+    /// For `sandbox-exec -D name=value`.
+    pub parameters: Vec<(String, PathBuf)>,
+}
+
+/// What the profile is made from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SeatbeltRules {
+    /// `None` when everything but `frozen` and `hidden` may be written.
+    pub writable: Option<Vec<PathBuf>>,
+    pub frozen: Vec<PathBuf>,
+    pub hidden: Vec<PathBuf>,
+    pub network: bool,
+}
+
+/// Later rules win, so what denies comes last.
+pub fn seatbelt_profile(rules: &SeatbeltRules) -> SeatbeltProfile {
+    let mut profile = Writer::default();
+    profile.line("(version 1)\n(deny default)\n(allow process*)\n(allow sysctl-read)\n(allow mach-lookup)");
+    profile.line("(allow signal (target same-sandbox))\n(allow file-read*)\n(allow file-ioctl)");
+    match &rules.writable {
+        None => profile.line("(allow file-write*)"),
+        Some(roots) => roots.iter().for_each(|root| profile.rule("(allow file-write*", "WRITABLE", root)),
+    }
+    profile.line("(allow file-write-data (literal \"/dev/null\") (literal \"/dev/zero\"))");
+    for path in &rules.frozen {
+        profile.rule("(deny file-write*", "FROZEN", path);
+    }
+    for path in rules.frozen.iter().chain(&rules.hidden) {
+        // Renaming a parent away would take the protected name with it.
+        path.ancestors().skip(1).filter(|parent| *parent != Path::new("/")).for_each(|parent| {
+            profile.literal("(deny file-write-unlink", "ANCESTOR", parent);
+        });
+    }
+    for path in &rules.hidden {
+        profile.rule("(deny file-read* file-write*", "HIDDEN", path);
+    }
+    if rules.network {
+        profile.line("(allow network*)\n(allow system-socket)");
+    }
+    SeatbeltProfile { text: profile.text, parameters: profile.parameters }
+}
+
+#[derive(Default)]
+struct Writer {
+    text: String,
+    parameters: Vec<(String, PathBuf)>,
+}
+
+impl Writer {
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    /// The path itself and all below it: one without the other leaves the first `mkdir` open.
+    fn rule(&mut self, head: &str, kind: &str, path: &Path) {
+        let name = self.parameter(kind, path);
+        self.line(&format!("{head} (literal (param \"{name}\")) (subpath (param \"{name}\")))"));
+    }
+
+    fn literal(&mut self, head: &str, kind: &str, path: &Path) {
+        let name = self.parameter(kind, path);
+        self.line(&format!("{head} (literal (param \"{name}\")))"));
+    }
+
+    fn parameter(&mut self, kind: &str, path: &Path) -> String {
+        let name = format!("{kind}_{}", self.parameters.len());
+        self.parameters.push((name.clone(), path.to_path_buf()));
+        name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules() -> SeatbeltRules {
+        SeatbeltRules {
+            writable: Some(vec!["/w \") (allow default) (\"".into()]),
+            frozen: vec!["/w/.git/hooks".into()],
+            hidden: vec!["/Users/u/.haft/data".into()],
+            network: false,
+        }
+    }
+
+    #[test]
+    fn paths_are_parameters_and_never_text() {
+        let profile = seatbelt_profile(&rules());
+        assert!(!profile.text.contains("allow default"), "{}", profile.text);
+        assert!(profile.parameters.iter().any(|(_, path)| path == Path::new("/w \") (allow default) (\"")));
+    }
+
+    #[test]
+    fn what_denies_comes_after_what_allows() {
+        let text = seatbelt_profile(&rules()).text;
+        let at = |needle: &str| text.find(needle).unwrap_or_else(|| panic!("{needle} in {text}"));
+        assert!(text.starts_with("(version 1)\n(deny default)"));
+        assert!(at("(allow file-write* (literal") < at("(deny file-write* "));
+        assert!(at("(deny file-write* ") < at("(deny file-read* file-write*"));
+        assert!(!text.contains("(allow network*"));
+    }
+
+    #[test]
+    fn parents_of_what_is_protected_cannot_be_renamed() {
+        let profile = seatbelt_profile(&rules());
+        let ancestors: Vec<&Path> =
+            profile.parameters.iter().filter(|(name, _)| name.starts_with("ANCESTOR")).map(|(_, path)| path.as_path()).collect();
+        for parent in ["/w/.git", "/w", "/Users/u/.haft", "/Users/u", "/Users"] {
+            assert!(ancestors.contains(&Path::new(parent)), "{parent} in {ancestors:?}");
+        }
+    }
+
+    #[test]
+    fn the_open_mode_writes_everywhere_but_where_denied() {
+        let open = SeatbeltRules { writable: None, network: true, ..rules() };
+        let text = seatbelt_profile(&open).text;
+        assert!(text.contains("(allow file-write*)\n") && text.contains("(allow network*)"));
+        assert!(text.contains("(deny file-write* "));
+    }
+}

@@ -1,0 +1,105 @@
+//! Functions of ours that run confined and stay: started once, asked many times.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
+
+use tokio::net::UnixStream;
+
+use crate::command::{Lifeline, launch};
+use crate::error::SandboxError;
+use crate::launcher::Launcher;
+use crate::message::{Confinement, Order, Program};
+use crate::plan::Plan;
+use crate::policy::Policy;
+
+/// One confined worker. Dropping it kills it.
+#[derive(Debug)]
+pub struct Worker {
+    pub channel: UnixStream,
+    confinement: Confinement,
+    plan: Plan,
+    lifeline: Lifeline,
+}
+
+impl Worker {
+    /// Starts the worker of that name under the policy.
+    pub async fn start(name: &str, policy: &Policy, launcher: &Launcher) -> Result<Self, SandboxError> {
+        Self::start_planned(name, policy, Plan::of(policy)?, launcher).await
+    }
+
+    async fn start_planned(name: &str, policy: &Policy, plan: Plan, launcher: &Launcher) -> Result<Self, SandboxError> {
+        let failed = |error: std::io::Error| SandboxError::launcher(&error);
+        let (ours, theirs) = StdUnixStream::pair().map_err(failed)?;
+        let mut command = launch(launcher, policy, &plan);
+        command.stdout(Stdio::from(OwnedFd::from(theirs))).stderr(Stdio::null());
+        let order = Order { plan, program: Program::Worker(name.into()) };
+        let mut lifeline = Lifeline::start(command, &order, None)?;
+        let confinement = lifeline.ready().await?;
+        ours.set_nonblocking(true).map_err(failed)?;
+        let channel = UnixStream::from_std(ours).map_err(failed)?;
+        Ok(Self { channel, confinement, plan: order.plan, lifeline })
+    }
+
+    pub fn confinement(&self) -> &Confinement {
+        &self.confinement
+    }
+
+    /// Ends the worker and waits until it is gone.
+    pub async fn stop(self) {
+        self.lifeline.cut().await;
+    }
+}
+
+/// How many idle workers are kept for the next call.
+const IDLE_WORKERS_MAX: usize = 4;
+
+/// Idle workers of one kind under one policy.
+#[derive(Debug)]
+pub struct Workers {
+    name: &'static str,
+    policy: Policy,
+    idle: Mutex<Vec<Worker>>,
+}
+
+impl Workers {
+    pub fn new(name: &'static str, policy: Policy) -> Self {
+        Self { name, policy, idle: Mutex::default() }
+    }
+
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// An idle worker, or a new one. One whose plan no longer holds, because a protected file has appeared
+    /// meanwhile, is let go.
+    pub async fn take(&self) -> Result<Worker, SandboxError> {
+        let plan = Plan::of(&self.policy)?;
+        while let Some(worker) = self.pop() {
+            if worker.plan == plan {
+                return Ok(worker);
+            }
+        }
+        Worker::start_planned(self.name, &self.policy, plan, &Launcher::find()?).await
+    }
+
+    /// Gives back a worker that is ready for its next request. One that is in the middle of one is dropped instead.
+    pub fn give_back(&self, worker: Worker) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_WORKERS_MAX {
+            idle.push(worker);
+        }
+    }
+
+    /// Ends all idle workers and waits until they are gone.
+    pub async fn stop(&self) {
+        while let Some(worker) = self.pop() {
+            worker.stop().await;
+        }
+    }
+
+    fn pop(&self) -> Option<Worker> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+}

@@ -1,0 +1,128 @@
+//! `bash`: a shell command in the sandbox.
+
+use std::time::Duration;
+
+use haft_core::event::Progress;
+use haft_core::output::ToolOutput;
+use haft_core::provider::CallContext;
+use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::text::CappedText;
+use haft_core::tool::{Effects, ToolDefinition};
+use haft_sandbox::{Exit, Policy, SandboxError, SandboxedChild, sandboxed_command};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::file::note_confinement;
+
+/// Characters of output before it is cut.
+pub const MAX_BASH_OUTPUT: usize = 30_000;
+
+/// Seconds a command may take unless the operator says otherwise.
+pub const BASH_TIMEOUT_SECS: u64 = 120;
+
+/// The longest command line: the kernel takes no longer argument.
+pub const COMMAND_BYTES_MAX: usize = 128 * 1024 - 1;
+
+/// How long output is still read after the shell has ended.
+const DRAIN_MAX: Duration = Duration::from_secs(2);
+
+/// Run a shell command with `bash -c` in the workspace directory. Standard output and standard error come back
+/// together, in order. The command runs in a sandbox: it may write only where the operator allows, and everything it
+/// starts ends with it, background processes included. There is no terminal and standard input is empty.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BashInput {
+    /// The command line to run.
+    command: String,
+}
+
+pub(super) fn definition() -> Option<ToolDefinition> {
+    super::define::define::<BashInput>("bash", Effects::Mutating)
+}
+
+pub(super) async fn call(input: BashInput, policy: &Policy, cx: &CallContext) -> Result<ToolOutput, ToolError> {
+    check(&input.command)?;
+    let command = sandboxed_command("bash", policy).args(["-c", &input.command]);
+    let mut child = command.spawn().await.map_err(|error| not_started(&error))?;
+    note_confinement(cx, child.confinement());
+    let mut output = CappedText::new(MAX_BASH_OUTPUT);
+    let followed = follow(&mut child, &mut output, cx);
+    match cx.time_limit {
+        None => conclude(followed.await, output, cx),
+        Some(limit) => match timeout_at(Instant::from_std(limit.deadline), followed).await {
+            Ok(ended) => conclude(ended, output, cx),
+            Err(_) => Err(timed_out(cx, output)),
+        },
+    }
+}
+
+fn check(command: &str) -> Result<(), ToolError> {
+    let reason = if command.len() > COMMAND_BYTES_MAX {
+        format!("the command has {} bytes; at most {COMMAND_BYTES_MAX} can be passed: write it to a file first", command.len())
+    } else if command.contains('\0') {
+        "the command contains a NUL character".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(ToolError::new(ToolErrorKind::InvalidArguments, format!("Failed to execute command: {reason}")))
+}
+
+fn not_started(error: &SandboxError) -> ToolError {
+    ToolError::new(ToolErrorKind::Unavailable, format!("Failed to execute command: {error}"))
+}
+
+/// Reads until the shell has ended and its output too, or until a background process has held the pipe too long.
+async fn follow(child: &mut SandboxedChild, output: &mut CappedText, cx: &CallContext) -> Result<Exit, SandboxError> {
+    let Some(mut pipe) = child.stdout.take() else { return child.wait().await };
+    tokio::select! {
+        () = drain(&mut pipe, output, cx) => child.wait().await,
+        exit = child.wait() => {
+            // Beyond this the output belongs to nobody: the shell is gone.
+            let _ = timeout(DRAIN_MAX, drain(&mut pipe, output, cx)).await;
+            exit
+        }
+    }
+}
+
+/// Reads to the end, keeping what fits and counting the rest.
+async fn drain(pipe: &mut pipe::Receiver, output: &mut CappedText, cx: &CallContext) {
+    let mut chunk = vec![0; 64 << 10];
+    while let Ok(read @ 1..) = pipe.read(&mut chunk).await {
+        let text = output.push(&chunk[..read]);
+        if !text.is_empty() {
+            cx.progress(Progress::Output(text.into_owned()));
+        }
+    }
+}
+
+fn conclude(
+    ended: Result<Exit, SandboxError>,
+    output: CappedText,
+    cx: &CallContext,
+) -> Result<ToolOutput, ToolError> {
+    let exit = ended.map_err(|error| not_started(&error))?;
+    let text = if output.is_empty() { describe(exit) } else { output.finish() };
+    match exit {
+        Exit::Code(code) => cx.note("exit_code", json!(code)),
+        Exit::Signal(signal) => cx.note("signal", json!(signal)),
+    }
+    if exit.success() { Ok(ToolOutput::text(text)) } else { Err(ToolError::new(ToolErrorKind::Failed, text)) }
+}
+
+fn describe(exit: Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("(exit code: {code})"),
+        Exit::Signal(signal) => format!("(exit code: -1)\nkilled by signal {signal}"),
+    }
+}
+
+/// What was printed until then is not lost: it often says what the command was waiting for.
+fn timed_out(cx: &CallContext, output: CappedText) -> ToolError {
+    let limit = cx.time_limit.map_or_else(String::new, |limit| format!(" after {}", limit.in_words()));
+    let printed = if output.is_empty() { String::new() } else { format!("\n{}", output.finish()) };
+    ToolError::new(ToolErrorKind::Timeout, format!("Command timed out{limit}{printed}"))
+}

@@ -1,0 +1,149 @@
+//! The `current_date` tool: what time it is, in a zone that the caller names.
+
+use haft_core::output::ToolOutput;
+use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::tool::{Effects, ToolDefinition};
+use jiff::Timestamp;
+use jiff::tz::{self, TimeZone};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Tell the current date and time as ISO 8601 with the offset, the weekday and the Unix time. Use it whenever an
+/// answer depends on today's date.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CurrentDateInput {
+    /// IANA name of a time zone, such as `Europe/Berlin`; the system's own when left out.
+    #[serde(default)]
+    timezone: Option<String>,
+}
+
+pub(super) fn definition() -> Option<ToolDefinition> {
+    super::define::define::<CurrentDateInput>("current_date", Effects::ReadOnly)
+}
+
+pub(super) fn call(input: &CurrentDateInput) -> Result<ToolOutput, ToolError> {
+    current_date(Timestamp::now(), input.timezone.as_deref(), TimeZone::system())
+        .map(ToolOutput::text)
+        .map_err(|message| ToolError::new(ToolErrorKind::InvalidArguments, format!("Error: {message}")))
+}
+
+/// The longest IANA name has 32 characters; a longer one is not looked up.
+const TIMEZONE_CHARS_MAX: usize = 64;
+/// How many names an unknown zone is answered with.
+const SUGGESTIONS_MAX: usize = 3;
+
+/// The moment as JSON text, in the named zone, or in the system's where none is named.
+pub fn current_date(now: Timestamp, timezone: Option<&str>, system: TimeZone) -> Result<String, String> {
+    let zone = match timezone {
+        None | Some("") => system,
+        Some(name) => zone_named(name)?,
+    };
+    let there = now.to_zoned(zone);
+    let told = Told {
+        date: there.strftime("%Y-%m-%dT%H:%M:%S%:z").to_string(),
+        timezone: zone_name(there.time_zone()).unwrap_or_else(|| there.offset().to_string()),
+        weekday: there.strftime("%A").to_string(),
+        unix: now.as_second(),
+    };
+    serde_json::to_string(&told).map_err(|error| error.to_string())
+}
+
+/// The answer's own form; the order of its fields is the order the model reads.
+#[derive(Serialize)]
+struct Told {
+    date: String,
+    timezone: String,
+    weekday: String,
+    unix: i64,
+}
+
+fn zone_named(name: &str) -> Result<TimeZone, String> {
+    if name.chars().count() > TIMEZONE_CHARS_MAX {
+        return Err(format!("`timezone` must be an IANA name of at most {TIMEZONE_CHARS_MAX} characters"));
+    }
+    tz::db().get(name).map_err(|_| unknown_zone(name))
+}
+
+/// A system without a known zone keeps UTC, and that is what the model should be told.
+fn zone_name(zone: &TimeZone) -> Option<String> {
+    if zone.is_unknown() {
+        return Some("UTC".to_owned());
+    }
+    zone.iana_name().map(str::to_owned)
+}
+
+fn unknown_zone(name: &str) -> String {
+    let known: Vec<String> = tz::db().available().map(|name| name.to_string()).collect();
+    let nearest = nearest(name, &known).join(", ");
+    format!("unknown time zone `{name}`; the nearest IANA names are: {nearest}")
+}
+
+/// Names that contain the wanted one come first, then those that are spelled most like it, as a whole or in the part
+/// after the last slash.
+fn nearest<'a>(wanted: &str, known: &'a [String]) -> Vec<&'a str> {
+    let wanted = wanted.trim().to_lowercase().replace(' ', "_");
+    let mut ranked: Vec<(f64, &str)> =
+        known.iter().map(|name| (likeness(&wanted, name), name.as_str())).collect();
+    ranked.sort_by(|(a, first), (b, second)| b.total_cmp(a).then(first.cmp(second)));
+    ranked.into_iter().take(SUGGESTIONS_MAX).map(|(_, name)| name).collect()
+}
+
+fn likeness(wanted: &str, name: &str) -> f64 {
+    let name = name.to_lowercase();
+    let city = name.rsplit('/').next().unwrap_or(&name);
+    let alike = strsim::jaro_winkler(wanted, &name).max(strsim::jaro_winkler(wanted, city));
+    if name.contains(wanted) { 1.0 + alike } else { alike }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // 2024-02-29T23:30:00Z, a Thursday, a moment that is a different day and month further east.
+    const LEAP_EVENING: i64 = 1_709_249_400;
+
+    fn at(timezone: Option<&str>, system: TimeZone) -> Result<String, String> {
+        current_date(Timestamp::from_second(LEAP_EVENING).unwrap(), timezone, system)
+    }
+
+    #[track_caller]
+    fn check(timezone: Option<&str>, date: &str, name: &str, weekday: &str) {
+        let expected =
+            format!(r#"{{"date":"{date}","timezone":"{name}","weekday":"{weekday}","unix":{LEAP_EVENING}}}"#);
+        assert_eq!(at(timezone, TimeZone::UTC), Ok(expected));
+    }
+
+    #[track_caller]
+    fn check_suggested(timezone: &str, expected: &str) {
+        let message = at(Some(timezone), TimeZone::UTC).unwrap_err();
+        assert!(message.contains(expected), "{message}");
+    }
+
+    #[test]
+    fn the_moment_is_told_in_the_zone_asked_for() {
+        check(None, "2024-02-29T23:30:00+00:00", "UTC", "Thursday");
+        check(Some(""), "2024-02-29T23:30:00+00:00", "UTC", "Thursday");
+        check(Some("Asia/Tokyo"), "2024-03-01T08:30:00+09:00", "Asia/Tokyo", "Friday");
+        check(Some("asia/tokyo"), "2024-03-01T08:30:00+09:00", "Asia/Tokyo", "Friday");
+        check(Some("America/St_Johns"), "2024-02-29T20:00:00-03:30", "America/St_Johns", "Thursday");
+        check(Some("Asia/Kathmandu"), "2024-03-01T05:15:00+05:45", "Asia/Kathmandu", "Friday");
+    }
+
+    #[test]
+    fn a_system_zone_without_a_name_is_told_by_its_offset() {
+        let fixed = TimeZone::fixed(tz::offset(2));
+        assert!(at(None, fixed).unwrap().contains(r#""timezone":"+02""#));
+        assert!(at(None, TimeZone::unknown()).unwrap().contains(r#""timezone":"UTC""#));
+    }
+
+    #[test]
+    fn an_unknown_zone_is_answered_with_the_nearest() {
+        check_suggested("Tokyo", "Asia/Tokyo");
+        check_suggested("Tokio", "Asia/Tokyo");
+        check_suggested("Europe/Berln", "Europe/Berlin");
+        check_suggested("new york", "America/New_York");
+        check_suggested("../../etc/passwd", "unknown time zone");
+        check_suggested(&"x".repeat(65), "at most 64 characters");
+    }
+}

@@ -1,0 +1,24 @@
+//! A tool's definition, derived from the type of its input: the doc comment is the description.
+
+use haft_core::name::{GroupName, ToolName};
+use haft_core::tool::{Effects, ToolDefinition};
+use schemars::{JsonSchema, schema_for};
+use serde_json::Value;
+
+/// Describes the tool whose input is `I`. `None` only for a name that is no tool name, which the tests rule out.
+pub(super) fn define<I: JsonSchema>(name: &str, effects: Effects) -> Option<ToolDefinition> {
+    let mut schema = schema_for!(I).to_value();
+    let object = schema.as_object_mut()?;
+    object.remove("$schema");
+    object.remove("title");
+    let description = object.remove("description");
+    Some(ToolDefinition {
+        name: ToolName::new(name).ok()?,
+        description: description.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned(),
+        input_schema: schema,
+        output_schema: None,
+        effects,
+        groups: GroupName::new("builtin").into_iter().collect(),
+        raw: None,
+    })
+}

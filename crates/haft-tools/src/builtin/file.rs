@@ -1,0 +1,107 @@
+//! Asking the confined file worker, after the fast and readable refusal.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use haft_core::output::ToolOutput;
+use haft_core::provider::CallContext;
+use haft_core::result::{ToolError, ToolErrorKind};
+use haft_sandbox::{
+    Confinement, Policy, SandboxMode, Worker, Workers, is_read_blocked, is_write_allowed, is_write_blocked,
+};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::files::frame::{self, FRAME_HEADER_BYTES};
+use crate::files::{FileErrorKind, FileReply, FileRequest};
+
+/// What a tool wants with a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Read,
+    Write,
+}
+
+/// The path as the worker is to use it, if the policy has nothing against it.
+///
+/// On a thread of its own: the look at the file system may hang, and no call may hang with it.
+pub(super) async fn admit(written: &str, purpose: Purpose, policy: &Policy) -> Result<String, ToolError> {
+    if written.is_empty() {
+        return Err(ToolError::new(ToolErrorKind::InvalidArguments, "Error: the path is empty"));
+    }
+    let path = policy.workspace().join(written);
+    let policy = policy.clone();
+    let checked = tokio::task::spawn_blocking(move || check(path, purpose, &policy)).await;
+    checked.map_err(|error| ToolError::new(ToolErrorKind::Internal, "the path could not be checked").with_source(error))?
+}
+
+fn check(path: PathBuf, purpose: Purpose, policy: &Policy) -> Result<String, ToolError> {
+    match purpose {
+        Purpose::Read if is_read_blocked(&path, policy) => {
+            return Err(denied(format!("Read denied: {} is a protected path", path.display())));
+        }
+        Purpose::Write if is_write_blocked(&path, policy) => {
+            return Err(denied(format!("Write denied: {} is a protected path", path.display())));
+        }
+        Purpose::Write if !is_write_allowed(&path, policy) => return Err(outside(&path, policy)),
+        Purpose::Read | Purpose::Write => {}
+    }
+    path.into_os_string()
+        .into_string()
+        .map_err(|_| ToolError::new(ToolErrorKind::InvalidArguments, "Error: the path is not UTF-8"))
+}
+
+fn outside(path: &Path, policy: &Policy) -> ToolError {
+    let roots: Vec<String> = policy.writable_roots().iter().map(|root| root.display().to_string()).collect();
+    let mode = match policy.mode() {
+        mode @ (SandboxMode::Sandbox | SandboxMode::Rx | SandboxMode::Rwx) => mode.name(),
+    };
+    denied(format!("Write denied: {} is outside what {mode} mode may write: {}", path.display(), roots.join(", ")))
+}
+
+fn denied(message: String) -> ToolError {
+    ToolError::new(ToolErrorKind::Denied, message)
+}
+
+/// Has the request carried out by a confined worker.
+pub(super) async fn ask(request: &FileRequest, files: &Workers, cx: &CallContext) -> Result<ToolOutput, ToolError> {
+    let unavailable = |error: &dyn std::fmt::Display| {
+        ToolError::new(ToolErrorKind::Unavailable, format!("the file worker failed: {error}"))
+    };
+    let mut worker = files.take().await.map_err(|error| unavailable(&error))?;
+    note_confinement(cx, worker.confinement());
+    // A worker whose reply was not read to its end is dropped here, and with it dies.
+    let reply = exchange(&mut worker, request).await.map_err(|error| unavailable(&error))?;
+    files.give_back(worker);
+    match reply {
+        Ok(text) => Ok(ToolOutput::text(text)),
+        Err(error) => Err(ToolError::new(kind(error.kind), error.message)),
+    }
+}
+
+fn kind(kind: FileErrorKind) -> ToolErrorKind {
+    match kind {
+        FileErrorKind::Denied => ToolErrorKind::Denied,
+        FileErrorKind::Failed => ToolErrorKind::Failed,
+    }
+}
+
+async fn exchange(worker: &mut Worker, request: &FileRequest) -> io::Result<FileReply> {
+    let frame = frame::encode(request).map_err(io::Error::other)?;
+    worker.channel.write_all(&frame).await?;
+    let mut header = [0; FRAME_HEADER_BYTES];
+    worker.channel.read_exact(&mut header).await?;
+    let mut body = vec![0; frame::body_bytes(header).map_err(io::Error::other)?];
+    worker.channel.read_exact(&mut body).await?;
+    frame::decode(&body).map_err(io::Error::other)
+}
+
+/// Puts the layers that held the call into its receipt.
+pub(super) fn note_confinement(cx: &CallContext, confinement: &Confinement) {
+    let layers: Vec<&str> =
+        confinement.layers.iter().filter(|layer| layer.active).map(|layer| layer.name.as_str()).collect();
+    cx.note(
+        "sandbox",
+        json!({ "level": confinement.level.name(), "layers": layers, "weaker": confinement.weaker }),
+    );
+}

@@ -1,0 +1,45 @@
+//! `introspect`: a repository as text.
+
+use haft_core::output::ToolOutput;
+use haft_core::provider::CallContext;
+use haft_core::result::ToolError;
+use haft_core::tool::{Effects, ToolDefinition};
+use haft_sandbox::Workers;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::file::{Purpose, admit, ask};
+use crate::files::{FileRequest, IntrospectLevel};
+
+/// Look at a whole repository at once: `overview` lists its files and shows the readme, `all` gives the content of
+/// every text file. Ignored files, lock files, binaries and secrets are left out, and the size is capped.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct IntrospectInput {
+    /// How much to show.
+    level: Level,
+    /// Directory to look at; the workspace when left out.
+    #[serde(default)]
+    path: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum Level {
+    Overview,
+    All,
+}
+
+pub(super) fn definition() -> Option<ToolDefinition> {
+    super::define::define::<IntrospectInput>("introspect", Effects::ReadOnly)
+}
+
+pub(super) async fn call(input: IntrospectInput, files: &Workers, cx: &CallContext) -> Result<ToolOutput, ToolError> {
+    let path = admit(input.path.as_deref().unwrap_or("."), Purpose::Read, files.policy()).await?;
+    let level = match input.level {
+        Level::Overview => IntrospectLevel::Overview,
+        Level::All => IntrospectLevel::All,
+    };
+    ask(&FileRequest::Introspect { path, level }, files, cx).await
+}

@@ -1,0 +1,170 @@
+//! The tools that come with haft: a shell, files, the date, and a look at a repository.
+
+mod bash;
+pub mod date;
+mod define;
+mod edit;
+mod file;
+mod introspect;
+mod read;
+mod write;
+
+use std::fmt;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use haft_core::name::{Namespace, ToolName};
+use haft_core::output::ToolOutput;
+use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
+use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::tool::ToolDefinition;
+use haft_core::validate::ValidArguments;
+use haft_sandbox::{Policy, Workers};
+
+pub use bash::{BASH_TIMEOUT_SECS, COMMAND_BYTES_MAX, MAX_BASH_OUTPUT};
+
+/// The name under which the file worker is known to the launcher.
+pub const FILE_WORKER: &str = "files";
+
+/// What the file worker does, for the launcher's list of workers.
+pub fn serve_files(channel: UnixStream) {
+    // A broken channel means that nobody listens any more; the end of the process says the same.
+    let _ = crate::files::serve(channel);
+}
+
+/// All built-in tools, in the order they are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Builtin {
+    Bash,
+    Read,
+    Write,
+    Edit,
+    CurrentDate,
+    Introspect,
+}
+
+impl Builtin {
+    const ALL: [Builtin; 6] =
+        [Builtin::Bash, Builtin::Read, Builtin::Write, Builtin::Edit, Builtin::CurrentDate, Builtin::Introspect];
+
+    fn definition(self) -> Option<ToolDefinition> {
+        match self {
+            Builtin::Bash => bash::definition(),
+            Builtin::Read => read::definition(),
+            Builtin::Write => write::definition(),
+            Builtin::Edit => edit::definition(),
+            Builtin::CurrentDate => date::definition(),
+            Builtin::Introspect => introspect::definition(),
+        }
+    }
+
+    async fn call(
+        self,
+        provider: &BuiltinTools,
+        arguments: &ValidArguments,
+        cx: &CallContext,
+    ) -> Result<ToolOutput, ToolError> {
+        let files = &provider.files;
+        match self {
+            Builtin::Bash => bash::call(arguments.to()?, files.policy(), cx).await,
+            Builtin::Read => read::call(arguments.to()?, files, cx).await,
+            Builtin::Write => write::call(arguments.to()?, files, cx).await,
+            Builtin::Edit => edit::call(arguments.to()?, files, cx).await,
+            Builtin::CurrentDate => date::call(&arguments.to()?),
+            Builtin::Introspect => introspect::call(arguments.to()?, files, cx).await,
+        }
+    }
+}
+
+/// The definitions of the built-in tools, `bash`, `read`, `write` and `edit` first.
+pub fn definitions() -> Vec<ToolDefinition> {
+    Builtin::ALL.into_iter().filter_map(Builtin::definition).collect()
+}
+
+/// Gives the built-in tools under one policy.
+pub struct BuiltinTools {
+    namespace: Namespace,
+    tools: Arc<[ToolDefinition]>,
+    files: Workers,
+}
+
+impl BuiltinTools {
+    pub fn new(policy: Policy) -> Self {
+        Self {
+            namespace: Namespace::sanitize("builtin"),
+            tools: definitions().into(),
+            files: Workers::new(FILE_WORKER, policy),
+        }
+    }
+
+    async fn dispatch(
+        &self,
+        tool: &ToolName,
+        arguments: &ValidArguments,
+        cx: &CallContext,
+    ) -> Result<ToolOutput, ToolError> {
+        let position = self.tools.iter().position(|definition| definition.name == *tool);
+        match position.and_then(|at| Builtin::ALL.get(at)) {
+            Some(builtin) => builtin.call(self, arguments, cx).await,
+            None => Err(ToolError::new(ToolErrorKind::UnknownTool, format!("Unknown tool: {tool}"))),
+        }
+    }
+}
+
+impl ToolProvider for BuiltinTools {
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Builtin
+    }
+
+    fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    fn tools(&self) -> Arc<[ToolDefinition]> {
+        self.tools.clone()
+    }
+
+    fn call<'a>(
+        &'a self,
+        tool: &'a ToolName,
+        arguments: &'a ValidArguments,
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        Box::pin(self.dispatch(tool, arguments, cx))
+    }
+
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.files.stop())
+    }
+}
+
+impl fmt::Debug for BuiltinTools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BuiltinTools").field("policy", self.files.policy()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_four_of_the_executor_come_first_and_all_are_there() {
+        let names: Vec<String> = definitions().iter().map(|definition| definition.name.to_string()).collect();
+        assert_eq!(names, ["bash", "read", "write", "edit", "current_date", "introspect"]);
+    }
+
+    #[test]
+    fn every_definition_has_a_description_and_an_object_schema_without_foreign_keys() {
+        for definition in definitions() {
+            assert!(definition.description.len() > 30, "{}", definition.name);
+            assert_eq!(definition.input_schema["type"], "object", "{}", definition.name);
+            assert_eq!(definition.input_schema["additionalProperties"], false, "{}", definition.name);
+            assert!(definition.input_schema.get("$schema").is_none());
+            for (name, property) in definition.input_schema["properties"].as_object().unwrap() {
+                assert!(property["description"].is_string(), "{}.{name} has no description", definition.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! `write`: a whole file.
+
+use haft_core::output::ToolOutput;
+use haft_core::provider::CallContext;
+use haft_core::result::ToolError;
+use haft_core::tool::{Effects, ToolDefinition};
+use haft_sandbox::Workers;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::file::{Purpose, admit, ask};
+use crate::files::FileRequest;
+
+/// Write a file, creating it and its parent directories or replacing what was there. The file is replaced in one step:
+/// a reader sees the old content or the new, never half of it.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WriteInput {
+    /// Path of the file; a relative one is resolved against the workspace.
+    file_path: String,
+    /// The whole new content.
+    content: String,
+}
+
+pub(super) fn definition() -> Option<ToolDefinition> {
+    super::define::define::<WriteInput>("write", Effects::Idempotent)
+}
+
+pub(super) async fn call(input: WriteInput, files: &Workers, cx: &CallContext) -> Result<ToolOutput, ToolError> {
+    let path = admit(&input.file_path, Purpose::Write, files.policy()).await?;
+    ask(&FileRequest::Write { path, content: input.content }, files, cx).await
+}

@@ -1,0 +1,112 @@
+//! The `edit` tool: one piece of a file's text replaced by another.
+
+use std::path::Path;
+
+use super::path::shown;
+use super::place::{Place, WRITE_FILE_BYTES_MAX, follow_links};
+use super::protocol::{FileError, FileReply};
+use super::refusal::WriteError;
+use super::text_file::load_requested;
+
+mod near_match;
+
+/// What is to be replaced by what, and how often.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Replacement<'a> {
+    pub(super) old: &'a str,
+    pub(super) new: &'a str,
+    pub(super) occurrences: Occurrences,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Occurrences {
+    First,
+    All,
+}
+
+pub(super) fn edit(path: &str, replacement: Replacement<'_>) -> FileReply {
+    refuse_void(replacement)?;
+    let text = load_requested(path)?;
+    // The kernel is asked for leave to write before anything is said about the content.
+    let place = open_place(path).map_err(|error| error.told(path))?;
+    let edited = apply(&text, replacement).map_err(|fault| FileError::failed(fault.told(path)))?;
+    place.replace(edited.text.as_bytes()).map_err(|error| error.told(path))?;
+    Ok(success(path, edited.count, replacement.occurrences))
+}
+
+fn open_place(path: &str) -> Result<Place, WriteError> {
+    Place::open(&follow_links(Path::new(path))?)
+}
+
+fn refuse_void(replacement: Replacement<'_>) -> Result<(), FileError> {
+    if replacement.old.is_empty() {
+        return Err(FileError::failed("Error: old_string is empty; give the exact text to replace"));
+    }
+    if replacement.old == replacement.new {
+        return Err(FileError::failed("Error: old_string and new_string are the same; nothing to change"));
+    }
+    Ok(())
+}
+
+fn success(path: &str, count: usize, occurrences: Occurrences) -> String {
+    let replaced = match occurrences {
+        Occurrences::First => "first",
+        Occurrences::All => "all",
+    };
+    format!("Edited {path} ({count} occurrence(s) of pattern, replaced {replaced})")
+}
+
+/// The text after the edit, and how often the old text stood in it before, overlaps not counted.
+#[derive(Debug, PartialEq, Eq)]
+struct Edited {
+    text: String,
+    count: usize,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum EditFault {
+    NotFound { hint: Option<String> },
+    TooLarge,
+}
+
+fn apply(text: &str, replacement: Replacement<'_>) -> Result<Edited, EditFault> {
+    let Replacement { old, new, occurrences } = replacement;
+    let count = text.matches(old).count();
+    if count == 0 {
+        return Err(EditFault::NotFound { hint: near_match::hint(text, old) });
+    }
+    let times = match occurrences {
+        Occurrences::First => 1,
+        Occurrences::All => count,
+    };
+    match edited_bytes(text, replacement, times) {
+        Some(bytes) if bytes as u64 <= WRITE_FILE_BYTES_MAX => {
+            Ok(Edited { text: text.replacen(old, new, times), count })
+        }
+        Some(_) | None => Err(EditFault::TooLarge),
+    }
+}
+
+/// The length of the result, known before it is built: a short pattern can grow a file a millionfold.
+fn edited_bytes(text: &str, replacement: Replacement<'_>, times: usize) -> Option<usize> {
+    let removed = replacement.old.len() * times;
+    replacement.new.len().checked_mul(times)?.checked_add(text.len() - removed)
+}
+
+impl EditFault {
+    fn told(&self, path: &str) -> String {
+        match self {
+            EditFault::NotFound { hint: None } => "Error: old_string not found in file".to_owned(),
+            EditFault::NotFound { hint: Some(hint) } => {
+                format!("Error: old_string not found in file ({hint})")
+            }
+            EditFault::TooLarge => {
+                let path = shown(path);
+                format!("Error writing {path}: the result would have more than {WRITE_FILE_BYTES_MAX} bytes")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

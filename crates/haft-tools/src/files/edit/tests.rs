@@ -1,0 +1,111 @@
+//! What `edit` changes, and what it leaves alone.
+
+use std::fs::File;
+
+use super::*;
+use crate::files::fixture::{Fixture, without_capabilities};
+use crate::files::protocol::FileErrorKind;
+use crate::files::text_file::READ_FILE_BYTES_MAX;
+
+fn first<'a>(old: &'a str, new: &'a str) -> Replacement<'a> {
+    Replacement { old, new, occurrences: Occurrences::First }
+}
+
+fn all<'a>(old: &'a str, new: &'a str) -> Replacement<'a> {
+    Replacement { old, new, occurrences: Occurrences::All }
+}
+
+#[track_caller]
+fn check(text: &str, replacement: Replacement<'_>, expected: &str, count: usize) {
+    assert_eq!(apply(text, replacement), Ok(Edited { text: expected.to_owned(), count }));
+}
+
+#[test]
+fn replacing() {
+    check("a b a b", first("a", "x"), "x b a b", 2);
+    check("a b a b", all("a", "x"), "x b x b", 2);
+    check("aaa", first("aa", "b"), "ba", 1);
+    check("aaaa", all("aa", "a"), "aa", 2);
+    check("aXa", all("a", "aa"), "aaXaa", 2);
+    check("one\r\ntwo", first("\r\n", "\n"), "one\ntwo", 1);
+    check("keep no newline", first("keep", "kept"), "kept no newline", 1);
+    check("ä\u{1F600}ö", first("\u{1F600}", ""), "äö", 1);
+    check("$1 .*", first(".*", "$0"), "$1 $0", 1);
+}
+
+#[test]
+fn an_edit_is_told_with_its_count() {
+    let fixture = Fixture::new();
+    let path = fixture.file("f", "a a a");
+    let told = format!("Edited {path} (3 occurrence(s) of pattern, replaced first)");
+    assert_eq!(edit(&path, first("a", "b")), Ok(told));
+    assert_eq!(fixture.content("f"), "b a a");
+    let told = format!("Edited {path} (2 occurrence(s) of pattern, replaced all)");
+    assert_eq!(edit(&path, all("a", "c")), Ok(told));
+    assert_eq!(fixture.content("f"), "b c c");
+}
+
+#[test]
+fn the_mode_is_kept_and_a_link_stays_a_link() {
+    let fixture = Fixture::new();
+    fixture.file("script", "#!/bin/sh\n");
+    fixture.set_mode("script", 0o755);
+    edit(&fixture.link("link", "script"), first("sh", "bash")).unwrap();
+    assert_eq!((fixture.content("script").as_str(), fixture.mode("script")), ("#!/bin/bash\n", 0o755));
+    assert_eq!(fixture.names("."), ["link", "script"]);
+}
+
+#[track_caller]
+fn check_error(path: &str, replacement: Replacement<'_>, expected: &str) {
+    let error = edit(path, replacement).unwrap_err();
+    assert!(error.message.contains(expected), "{}", error.message);
+    assert_eq!(error.kind, FileErrorKind::Failed);
+}
+
+#[test]
+fn an_edit_that_cannot_be_made_changes_nothing() {
+    let fixture = Fixture::new();
+    let path = fixture.file("f", "text");
+    check_error(&path, first("", "x"), "Error: old_string is empty");
+    check_error(&path, first("t", "t"), "old_string and new_string are the same");
+    assert_eq!(
+        edit(&path, first("nothing", "x")).unwrap_err().message,
+        "Error: old_string not found in file"
+    );
+    check_error(&path, first("te xt", "x"), "Error: old_string not found in file (it is at line 1");
+    assert_eq!(fixture.content("f"), "text");
+    assert_eq!(fixture.names("."), ["f"]);
+}
+
+#[test]
+fn files_that_cannot_be_edited() {
+    let fixture = Fixture::new();
+    let large = fixture.file("large", "");
+    File::options().write(true).open(&large).unwrap().set_len(READ_FILE_BYTES_MAX + 1).unwrap();
+    check_error(&large, first("a", "b"), "more than the 67108864 allowed");
+    check_error(&fixture.path("missing"), first("a", "b"), "No such file or directory");
+    check_error(&fixture.fifo("fifo"), first("a", "b"), "it is a FIFO");
+    check_error(&fixture.directory("directory"), first("a", "b"), "it is a directory");
+    check_error(&fixture.file("nul", "a\0"), first("a", "b"), "it is a binary file");
+    check_error(&fixture.file("latin1", b"a\xe9"), first("a", "b"), "it is not UTF-8");
+    check_error("/dev/zero", first("a", "b"), "it is a device");
+    check_error("", first("a", "b"), "the path is empty");
+}
+
+#[test]
+fn a_replacement_that_explodes_is_refused_before_it_is_built() {
+    let fixture = Fixture::new();
+    let path = fixture.file("f", "x".repeat(1_000_000));
+    let long = "y".repeat(1_000_000);
+    check_error(&path, all("x", &long), "the result would have more than 67108864 bytes");
+    assert_eq!(fixture.content("f").len(), 1_000_000);
+}
+
+#[test]
+fn a_file_that_may_not_be_written_tells_nothing_of_its_content() {
+    let fixture = Fixture::new();
+    let path = fixture.file("f", "text");
+    fixture.set_mode("f", 0o444);
+    let denied = without_capabilities(|| edit(&path, first("not in it", "x"))).unwrap_err();
+    assert_eq!(denied, FileError::denied(format!("Write denied: {path}: no permission to write here")));
+}

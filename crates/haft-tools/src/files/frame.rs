@@ -1,0 +1,221 @@
+//! How a message lies on the stream: a little-endian `u32` length, then that many bytes of JSON.
+//!
+//! The worker uses [`read_frame`] and [`write_frame`]. A client on another runtime sends the bytes of [`encode`]; to
+//! receive, it reads [`FRAME_HEADER_BYTES`], asks [`body_bytes`] for the length, reads that many and [`decode`]s them.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The length that precedes every body.
+pub const FRAME_HEADER_BYTES: usize = 4;
+
+/// The longest body: the largest file, and room for its path, the field names and some JSON escapes.
+pub const FRAME_BODY_BYTES_MAX: usize = 72 * 1024 * 1024;
+
+/// Why a frame could not be sent or received.
+#[derive(Debug)]
+pub enum FrameError {
+    /// The body is longer than [`FRAME_BODY_BYTES_MAX`]; `bytes` is its length where it is known.
+    TooLong { bytes: Option<usize> },
+    /// The body is not the JSON of the expected message.
+    Malformed(serde_json::Error),
+    /// The stream broke, also when it ended in the middle of a frame.
+    Stream(io::Error),
+}
+
+/// The whole frame of a message, header included, ready to be written in one go.
+pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
+    let mut frame = BoundedFrame { bytes: vec![0; FRAME_HEADER_BYTES] };
+    serde_json::to_writer(&mut frame, message).map_err(encode_error)?;
+    let mut bytes = frame.bytes;
+    let length = u32::try_from(bytes.len() - FRAME_HEADER_BYTES)
+        .map_err(|_| FrameError::TooLong { bytes: Some(bytes.len()) })?;
+    bytes[..FRAME_HEADER_BYTES].copy_from_slice(&length.to_le_bytes());
+    Ok(bytes)
+}
+
+/// How many bytes follow this header.
+pub fn body_bytes(header: [u8; FRAME_HEADER_BYTES]) -> Result<usize, FrameError> {
+    match announced_bytes(header) {
+        bytes if bytes <= FRAME_BODY_BYTES_MAX => Ok(bytes),
+        bytes => Err(FrameError::TooLong { bytes: Some(bytes) }),
+    }
+}
+
+/// The message in a body.
+pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, FrameError> {
+    serde_json::from_slice(body).map_err(FrameError::Malformed)
+}
+
+/// The next body, or `None` where the stream ends between two frames.
+///
+/// A body that is too long is read past and reported, so that the frame after it can still be understood.
+pub fn read_frame(reader: &mut impl Read) -> Result<Option<Vec<u8>>, FrameError> {
+    let Some(header) = read_header(reader)? else { return Ok(None) };
+    match body_bytes(header) {
+        Ok(bytes) => read_body(reader, bytes).map(Some),
+        Err(error) => {
+            let mut rest = reader.take(announced_bytes(header) as u64);
+            io::copy(&mut rest, &mut io::sink()).map_err(FrameError::Stream)?;
+            Err(error)
+        }
+    }
+}
+
+/// Sends one message.
+pub fn write_frame<T: Serialize>(writer: &mut impl Write, message: &T) -> Result<(), FrameError> {
+    let frame = encode(message)?;
+    writer.write_all(&frame).and_then(|()| writer.flush()).map_err(FrameError::Stream)
+}
+
+fn announced_bytes(header: [u8; FRAME_HEADER_BYTES]) -> usize {
+    u32::from_le_bytes(header) as usize
+}
+
+fn read_header(reader: &mut impl Read) -> Result<Option<[u8; FRAME_HEADER_BYTES]>, FrameError> {
+    let mut header = Vec::with_capacity(FRAME_HEADER_BYTES);
+    reader.take(FRAME_HEADER_BYTES as u64).read_to_end(&mut header).map_err(FrameError::Stream)?;
+    if header.is_empty() {
+        return Ok(None);
+    }
+    header.try_into().map(Some).map_err(|_| ended_early())
+}
+
+/// Grows with what arrives, so that a length announced and never sent costs no memory.
+fn read_body(reader: &mut impl Read, bytes: usize) -> Result<Vec<u8>, FrameError> {
+    let mut body = Vec::new();
+    reader.take(bytes as u64).read_to_end(&mut body).map_err(FrameError::Stream)?;
+    if body.len() == bytes { Ok(body) } else { Err(ended_early()) }
+}
+
+fn ended_early() -> FrameError {
+    FrameError::Stream(io::Error::new(io::ErrorKind::UnexpectedEof, "the stream ended inside a frame"))
+}
+
+fn encode_error(error: serde_json::Error) -> FrameError {
+    if error.is_io() { FrameError::TooLong { bytes: None } } else { FrameError::Malformed(error) }
+}
+
+/// Refuses to grow past the maximum: escaping can make a body six times as long as the text in it.
+struct BoundedFrame {
+    bytes: Vec<u8>,
+}
+
+impl Write for BoundedFrame {
+    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
+        if self.bytes.len() + more.len() > FRAME_HEADER_BYTES + FRAME_BODY_BYTES_MAX {
+            return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+        }
+        self.bytes.extend_from_slice(more);
+        Ok(more.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FrameError::TooLong { bytes: Some(bytes) } => {
+                write!(
+                    f,
+                    "the message has {bytes} bytes, more than the {FRAME_BODY_BYTES_MAX} that fit a frame"
+                )
+            }
+            FrameError::TooLong { bytes: None } => {
+                write!(f, "the message has more than the {FRAME_BODY_BYTES_MAX} bytes that fit a frame")
+            }
+            FrameError::Malformed(error) => write!(f, "the message is malformed: {error}"),
+            FrameError::Stream(error) => write!(f, "the connection to the file worker broke: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for FrameError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            FrameError::TooLong { .. } => None,
+            FrameError::Malformed(error) => Some(error),
+            FrameError::Stream(error) => Some(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::files::protocol::{FileError, FileReply, FileRequest, IntrospectLevel};
+
+    fn round_trip(request: &FileRequest) {
+        let frame = encode(request).unwrap();
+        let body = read_frame(&mut frame.as_slice()).unwrap().unwrap();
+        assert_eq!(&decode::<FileRequest>(&body).unwrap(), request);
+    }
+
+    #[test]
+    fn requests_survive_the_stream() {
+        round_trip(&FileRequest::Read { path: "/a".into(), offset: Some(3), limit: None });
+        round_trip(&FileRequest::Write { path: "/ä\n".into(), content: "\0\u{1F600}".into() });
+        round_trip(&FileRequest::Introspect { path: "/".into(), level: IntrospectLevel::All });
+    }
+
+    #[test]
+    fn replies_survive_the_stream() {
+        for reply in [FileReply::Ok("text".into()), FileReply::Err(FileError::denied("no"))] {
+            let frame = encode(&reply).unwrap();
+            assert_eq!(decode::<FileReply>(&frame[FRAME_HEADER_BYTES..]).unwrap(), reply);
+        }
+    }
+
+    #[test]
+    fn the_end_between_frames_is_none() {
+        assert!(read_frame(&mut [].as_slice()).unwrap().is_none());
+    }
+
+    #[test]
+    fn the_end_inside_a_frame_is_an_error() {
+        let frame = encode(&"hello").unwrap();
+        for cut in 1..frame.len() {
+            assert!(matches!(read_frame(&mut &frame[..cut]), Err(FrameError::Stream(_))), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_body_too_long_is_read_past() {
+        let too_long = u32::try_from(FRAME_BODY_BYTES_MAX + 1).unwrap();
+        let next = encode(&"next").unwrap();
+        let mut stream = io::Cursor::new(too_long.to_le_bytes())
+            .chain(io::repeat(b'x').take(u64::from(too_long)))
+            .chain(next.as_slice());
+        assert!(matches!(read_frame(&mut stream), Err(FrameError::TooLong { .. })));
+        assert_eq!(read_frame(&mut stream).unwrap().unwrap(), b"\"next\"");
+    }
+
+    #[test]
+    fn a_message_that_escaping_makes_too_long_is_not_encoded() {
+        let content = "\u{1}".repeat(FRAME_BODY_BYTES_MAX / 6 + 1);
+        assert!(matches!(encode(&content), Err(FrameError::TooLong { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_or_fail_without_harm(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = read_frame(&mut bytes.as_slice());
+            let _ = decode::<FileRequest>(&bytes);
+        }
+
+        #[test]
+        fn any_text_survives(text in ".*") {
+            let frame = encode(&text).unwrap();
+            let body = read_frame(&mut frame.as_slice()).unwrap().unwrap();
+            prop_assert_eq!(decode::<String>(&body).unwrap(), text);
+        }
+    }
+}

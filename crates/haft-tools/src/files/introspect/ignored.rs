@@ -1,0 +1,83 @@
+//! What git ignores: the rules of every directory on the way to a path, the nearest first.
+//!
+//! The `ignore` crate knows what a rule means. Its walker is not used: it opens every `.gitignore` it meets, also one
+//! that is a FIFO or a link to `/dev/zero`, and then never comes back.
+
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+
+use ignore::Match;
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+use super::walk::EntryKind;
+use crate::files::text_file::{Links, LoadError, load_bytes};
+
+/// No honest file of rules is longer, and every rule costs a matcher.
+const RULES_BYTES_MAX: u64 = 128 * 1024;
+
+/// The rules that hold in a directory; `None` where there are none yet.
+pub(super) type Rules = Option<Rc<RulesOfDirectory>>;
+
+#[derive(Debug)]
+pub(super) struct RulesOfDirectory {
+    own: Gitignore,
+    outer: Rules,
+}
+
+/// There are rules, but they cannot be known: nothing below may then be shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct UnusableRules;
+
+/// The rules that come down to `root` from the directories above it, as far as its git repository goes.
+pub(super) fn rules_above(root: &Path) -> Result<Rules, UnusableRules> {
+    let Some(top) = root.ancestors().find(|directory| directory.join(".git").exists()) else {
+        return Ok(None);
+    };
+    let mut between: Vec<&Path> =
+        root.ancestors().skip(1).take_while(|above| above.starts_with(top)).collect();
+    between.reverse();
+    between.into_iter().try_fold(None, |outer, directory| rules_inside(directory, outer))
+}
+
+/// The rules inside a directory: its own, then those that hold around it.
+pub(super) fn rules_inside(directory: &Path, outer: Rules) -> Result<Rules, UnusableRules> {
+    let outer = with_rules_of(directory, ".git/info/exclude", outer)?;
+    with_rules_of(directory, ".gitignore", outer)
+}
+
+pub(super) fn is_ignored(rules: &Rules, path: &Path, kind: EntryKind) -> bool {
+    let mut rules = rules.as_ref();
+    while let Some(of_directory) = rules {
+        match of_directory.own.matched(path, kind == EntryKind::Directory) {
+            Match::Ignore(_) => return true,
+            Match::Whitelist(_) => return false,
+            Match::None => rules = of_directory.outer.as_ref(),
+        }
+    }
+    false
+}
+
+fn with_rules_of(directory: &Path, file: &str, outer: Rules) -> Result<Rules, UnusableRules> {
+    match load_bytes(&directory.join(file), RULES_BYTES_MAX, Links::Follow) {
+        Ok(bytes) => {
+            let own = parse(directory, &String::from_utf8_lossy(&bytes))?;
+            Ok(Some(Rc::new(RulesOfDirectory { own, outer })))
+        }
+        Err(LoadError::Io(error)) if is_absent(&error) => Ok(outer),
+        Err(_) => Err(UnusableRules),
+    }
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// A line that is no pattern is passed over, as git does.
+fn parse(directory: &Path, text: &str) -> Result<Gitignore, UnusableRules> {
+    let mut builder = GitignoreBuilder::new(directory);
+    for line in text.trim_start_matches('\u{feff}').lines() {
+        let _ = builder.add_line(None, line);
+    }
+    builder.build().map_err(|_| UnusableRules)
+}

@@ -1,0 +1,63 @@
+//! What an answer of `introspect` lacks and a reader would expect in it, with the reason.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::markup;
+
+/// More than this many are only counted.
+const NAMED_MAX: usize = 20;
+/// A longer path is told by its beginning.
+const PATH_CHARS_MAX: usize = 60;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LeftOut {
+    pub(super) path: PathBuf,
+    pub(super) reason: Reason,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reason {
+    FileTooLarge,
+    TotalReached,
+    TooManyEntries,
+    TooDeep,
+    RulesUnusable,
+    Unreadable,
+}
+
+/// The list for the end of an answer; nothing when nothing was left out.
+pub(super) fn section(all: &[LeftOut]) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let mut lines: Vec<String> = all.iter().take(NAMED_MAX).map(LeftOut::to_string).collect();
+    if all.len() > NAMED_MAX {
+        lines.push(format!("... and {} more", all.len() - NAMED_MAX));
+    }
+    format!("<left_out>\n{}\n</left_out>\n", lines.join("\n"))
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = markup::shown_path(&self.path);
+        let cut = path.char_indices().nth(PATH_CHARS_MAX).map(|(cut, _)| cut);
+        match cut {
+            None => write!(f, "{path}: {}", self.reason),
+            Some(cut) => write!(f, "{}...: {}", &path[..cut], self.reason),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reason::FileTooLarge => "the file is too large; use read",
+            Reason::TotalReached => "no room left in this answer",
+            Reason::TooManyEntries => "the directory has too many entries",
+            Reason::TooDeep => "the directory is nested too deeply",
+            Reason::RulesUnusable => "the directory's .gitignore cannot be used, so nothing in it is shown",
+            Reason::Unreadable => "it could not be read",
+        })
+    }
+}

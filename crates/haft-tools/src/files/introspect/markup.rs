@@ -1,0 +1,46 @@
+//! Names and content inside tags, so that neither can close the tag around it.
+
+use std::path::Path;
+
+use crate::files::path::visible;
+
+/// A relative path as text for a list or an attribute; the root is `.`.
+pub(super) fn shown_path(path: &Path) -> String {
+    if path.as_os_str().is_empty() {
+        return ".".to_owned();
+    }
+    let text = visible(path.to_string_lossy().chars());
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Content that ends in a line end. It stays as it is, because code full of entities would mislead, but for closing
+/// tags of the wrapper itself: their `<` becomes `&lt;`.
+pub(super) fn content(text: &str, wrappers: &[&str]) -> String {
+    let mut shown = text.to_owned();
+    for tag in wrappers {
+        shown = shown.replace(&format!("</{tag}"), &format!("&lt;/{tag}"));
+    }
+    if !shown.is_empty() && !shown.ends_with('\n') {
+        shown.push('\n');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_leave_their_line_or_attribute() {
+        assert_eq!(shown_path(Path::new("")), ".");
+        assert_eq!(shown_path(Path::new("src/a b.rs")), "src/a b.rs");
+        assert_eq!(shown_path(Path::new("a\"><b>&\n")), "a&quot;&gt;&lt;b&gt;&amp;\\n");
+    }
+
+    #[test]
+    fn content_cannot_close_its_wrapper() {
+        assert_eq!(content("a </file> b < c </p>", &["file"]), "a &lt;/file> b < c </p>\n");
+        assert_eq!(content("a\n", &["file"]), "a\n");
+        assert_eq!(content("", &["file"]), "");
+    }
+}

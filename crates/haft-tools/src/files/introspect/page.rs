@@ -1,0 +1,65 @@
+//! The space that one answer of `introspect` has, and the record of what found no room in it.
+
+use std::path::Path;
+
+use super::left_out::{self, LeftOut, Reason};
+
+/// The longest answer.
+const TOTAL_CHARS_MAX: usize = 200_000;
+/// Kept free for the outer tags, the note, and the list of what was left out.
+const RESERVED_CHARS: usize = 10_000;
+
+#[derive(Debug)]
+pub(super) struct Page {
+    chars_left: usize,
+    left_out: Vec<LeftOut>,
+}
+
+impl Page {
+    pub(super) fn new(left_out: Vec<LeftOut>) -> Self {
+        Self { chars_left: TOTAL_CHARS_MAX - RESERVED_CHARS, left_out }
+    }
+
+    pub(super) fn chars_left(&self) -> usize {
+        self.chars_left
+    }
+
+    /// The text if there is room for all of it; half a file would mislead.
+    pub(super) fn admit(&mut self, path: &Path, text: String) -> Option<String> {
+        let Some(chars_left) = self.chars_left.checked_sub(text.chars().count()) else {
+            self.leave_out(LeftOut { path: path.to_owned(), reason: Reason::TotalReached });
+            return None;
+        };
+        self.chars_left = chars_left;
+        Some(text)
+    }
+
+    pub(super) fn leave_out(&mut self, left_out: LeftOut) {
+        self.left_out.push(left_out);
+    }
+
+    pub(super) fn left_out_section(&self) -> String {
+        left_out::section(&self.left_out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_left_out_and_leaves_room_for_what_does() {
+        let mut page = Page { chars_left: 5, left_out: Vec::new() };
+        assert_eq!(page.admit(Path::new("a"), "ääää".into()), Some("ääää".into()));
+        assert_eq!(page.admit(Path::new("b"), "xx".into()), None);
+        assert_eq!(page.admit(Path::new("c"), "x".into()), Some("x".into()));
+        assert_eq!(page.left_out, [LeftOut { path: "b".into(), reason: Reason::TotalReached }]);
+    }
+
+    #[test]
+    fn the_reserve_holds_the_longest_list() {
+        let long = LeftOut { path: "<".repeat(4000).into(), reason: Reason::RulesUnusable };
+        let section = left_out::section(&vec![long; 1000]);
+        assert!(section.chars().count() < RESERVED_CHARS - 1000, "{}", section.chars().count());
+    }
+}

@@ -1,0 +1,150 @@
+//! The files of a tree that may be shown, level by level, so that a limit cuts off the deepest first.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::{self, DirEntry};
+use std::path::{Path, PathBuf};
+
+use super::excluded::is_excluded;
+use super::ignored::{Rules, is_ignored, rules_above, rules_inside};
+use super::left_out::{LeftOut, Reason};
+
+/// Entries of directories that are shown; a directory that would go beyond is left out whole, because which of its
+/// entries the kernel names first is chance.
+const ENTRIES_MAX: usize = 20_000;
+/// Entries looked at, those of directories left out for their size included.
+const ENTRIES_SCANNED_MAX: usize = 10 * ENTRIES_MAX;
+const DEPTH_MAX: usize = 64;
+
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    pub(super) directories: Vec<Directory>,
+    pub(super) left_out: Vec<LeftOut>,
+}
+
+/// A directory by its path from the root, with the names of its files in order.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Directory {
+    pub(super) path: PathBuf,
+    pub(super) files: Vec<OsString>,
+}
+
+impl Directory {
+    pub(super) fn file_paths(&self) -> impl Iterator<Item = PathBuf> {
+        self.files.iter().map(|name| self.path.join(name))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EntryKind {
+    File,
+    Directory,
+}
+
+pub(super) fn walk(root: &Path) -> Tree {
+    walk_within(root, Budget { entries: ENTRIES_MAX, scans: ENTRIES_SCANNED_MAX })
+}
+
+fn walk_within(root: &Path, budget: Budget) -> Tree {
+    let mut walk = Walk { root, budget, pending: VecDeque::new(), tree: Tree::default() };
+    match rules_above(root) {
+        Ok(rules) => walk.pending.push_back(Pending { path: PathBuf::new(), depth: 0, rules }),
+        Err(_) => walk.leave_out(PathBuf::new(), Reason::RulesUnusable),
+    }
+    while let Some(pending) = walk.pending.pop_front() {
+        walk.visit(pending);
+    }
+    walk.tree
+}
+
+/// How many entries may still be kept, and how many looked at.
+#[derive(Debug, Clone, Copy)]
+struct Budget {
+    entries: usize,
+    scans: usize,
+}
+
+struct Walk<'a> {
+    root: &'a Path,
+    budget: Budget,
+    pending: VecDeque<Pending>,
+    tree: Tree,
+}
+
+struct Pending {
+    path: PathBuf,
+    depth: usize,
+    rules: Rules,
+}
+
+impl Walk<'_> {
+    fn visit(&mut self, pending: Pending) {
+        let path = pending.path.clone();
+        if let Err(reason) = self.list(pending) {
+            self.leave_out(path, reason);
+        }
+    }
+
+    fn list(&mut self, Pending { path, depth, rules }: Pending) -> Result<(), Reason> {
+        if depth > DEPTH_MAX {
+            return Err(Reason::TooDeep);
+        }
+        let absolute = self.root.join(&path);
+        let rules = rules_inside(&absolute, rules).map_err(|_| Reason::RulesUnusable)?;
+        let mut entries = self.budget.entries_of(&absolute)?;
+        entries.retain(|(name, kind)| {
+            !is_excluded(name, *kind) && !is_ignored(&rules, &absolute.join(name), *kind)
+        });
+        let (files, directories) = entries.into_iter().partition(|(_, kind)| *kind == EntryKind::File);
+        self.pending.extend(names(directories).map(|name| Pending {
+            path: path.join(name),
+            depth: depth + 1,
+            rules: rules.clone(),
+        }));
+        self.tree.directories.push(Directory { path, files: names(files).collect() });
+        Ok(())
+    }
+
+    fn leave_out(&mut self, path: PathBuf, reason: Reason) {
+        self.tree.left_out.push(LeftOut { path, reason });
+    }
+}
+
+type Entry = (OsString, EntryKind);
+
+fn names(entries: Vec<Entry>) -> impl Iterator<Item = OsString> {
+    entries.into_iter().map(|(name, _)| name)
+}
+
+impl Budget {
+    /// The files and directories in a directory, in the order of their names.
+    fn entries_of(&mut self, directory: &Path) -> Result<Vec<Entry>, Reason> {
+        let room = self.entries.min(self.scans);
+        let found: Vec<DirEntry> = fs::read_dir(directory)
+            .and_then(|entries| entries.take(room + 1).collect())
+            .map_err(|_| Reason::Unreadable)?;
+        self.scans -= found.len().min(self.scans);
+        if found.len() > room {
+            return Err(Reason::TooManyEntries);
+        }
+        self.entries -= found.len();
+        let mut entries: Vec<Entry> = found.iter().filter_map(entry).collect();
+        entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+        Ok(entries)
+    }
+}
+
+/// Links are not followed, and what is neither a file nor a directory has no text to show.
+fn entry(found: &DirEntry) -> Option<Entry> {
+    let kind = found.file_type().ok()?;
+    if kind.is_dir() {
+        Some((found.file_name(), EntryKind::Directory))
+    } else if kind.is_file() {
+        Some((found.file_name(), EntryKind::File))
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

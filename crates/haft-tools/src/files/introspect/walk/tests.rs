@@ -1,0 +1,84 @@
+//! Which files the walk finds under which rules and limits.
+
+use super::*;
+use crate::files::fixture::Fixture;
+
+/// What the walk found, as `path: files` lines, and what it left out.
+fn found(tree: &Tree) -> (Vec<String>, Vec<(String, Reason)>) {
+    let lines = tree.directories.iter().map(|directory| {
+        let files: Vec<_> = directory.files.iter().map(|name| name.to_string_lossy()).collect();
+        format!("{}: {}", directory.path.display(), files.join(" "))
+    });
+    let left_out = tree.left_out.iter().map(|left| (left.path.display().to_string(), left.reason));
+    (lines.collect(), left_out.collect())
+}
+
+#[track_caller]
+fn check(files: &[(&str, &str)], root: &str, expected: &[&str]) {
+    let fixture = Fixture::new();
+    for (name, content) in files {
+        fixture.file(name, content);
+    }
+    let (lines, left_out) = found(&walk(&fixture.place(root)));
+    assert_eq!(lines, expected);
+    assert_eq!(left_out, []);
+}
+
+#[test]
+fn rules_of_git() {
+    check(&[(".gitignore", "/a\n"), ("a", ""), ("d/a", "")], "", &[": .gitignore", "d: a"]);
+    check(&[(".gitignore", "d/\n"), ("d/a", ""), ("e/d", "")], "", &[": .gitignore", "e: d"]);
+    check(
+        &[(".gitignore", "*.o\n"), ("d/.gitignore", "!a.o\n"), ("d/a.o", ""), ("d/b.o", "")],
+        "",
+        &[": .gitignore", "d: .gitignore a.o"],
+    );
+    check(&[(".gitignore", "[broken\n# note\n\nx\n"), ("x", ""), ("y", "")], "", &[": .gitignore y"]);
+    check(&[(".git/info/exclude", "x\n"), ("x", ""), ("y", "")], "", &[": y"]);
+}
+
+#[test]
+fn rules_above_the_root_hold_within_its_repository_only() {
+    let files = [("r/.gitignore", "*.o\n"), ("r/d/e/a.o", ""), ("r/d/e/a.c", ""), (".gitignore", "*.c\n")];
+    check(&files, "r/d/e", &[": a.c a.o"]);
+    check(&[files.as_slice(), &[("r/.git/HEAD", "")]].concat(), "r/d/e", &[": a.c"]);
+}
+
+#[test]
+fn a_directory_whose_rules_cannot_be_known_is_left_out() {
+    let fixture = Fixture::new();
+    fixture.directory("fifo");
+    fixture.fifo("fifo/.gitignore");
+    fixture.directory("zero");
+    fixture.link("zero/.gitignore", "/dev/zero");
+    fixture.file("long/.gitignore", "x\n".repeat(100_000));
+    fixture.file("latin1/.gitignore", b"# caf\xe9\nx\n");
+    fixture.file("latin1/x", "");
+    let (lines, left_out) = found(&walk(&fixture.place("")));
+    assert_eq!(lines, [": ", "latin1: .gitignore"]);
+    assert_eq!(left_out, ["fifo", "long", "zero"].map(|name| (name.to_owned(), Reason::RulesUnusable)));
+}
+
+#[test]
+fn a_directory_with_too_many_entries_is_left_out_whole() {
+    let fixture = Fixture::new();
+    for name in ["many/1", "many/2", "many/3", "many/4", "one/1"] {
+        fixture.file(name, "");
+    }
+    let (lines, left_out) = found(&walk_within(&fixture.place(""), Budget { entries: 5, scans: 50 }));
+    assert_eq!(lines, [": ", "one: 1"]);
+    assert_eq!(left_out, [("many".to_owned(), Reason::TooManyEntries)]);
+    let (lines, left_out) = found(&walk_within(&fixture.place(""), Budget { entries: 5, scans: 6 }));
+    assert_eq!(lines, [": "]);
+    assert_eq!(left_out.len(), 2);
+}
+
+#[test]
+fn depth_is_bounded() {
+    let fixture = Fixture::new();
+    fixture.file(&("d/".repeat(DEPTH_MAX + 2) + "f"), "");
+    let (lines, left_out) = found(&walk(&fixture.place("")));
+    assert_eq!(lines.len(), DEPTH_MAX + 1);
+    assert_eq!(left_out.len(), 1);
+    assert_eq!(left_out[0].1, Reason::TooDeep);
+}

@@ -1,0 +1,27 @@
+//! What a path turned out to be, told in words when it is not a regular file.
+
+use std::fmt;
+
+use rustix::fs::{FileType, Stat};
+
+/// Something the file tools neither read nor replace: it could block, never end, or do something when opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NotRegular(&'static str);
+
+pub(super) fn require_regular(stat: &Stat) -> Result<(), NotRegular> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(()),
+        FileType::Directory => Err(NotRegular("a directory")),
+        FileType::Symlink => Err(NotRegular("a symbolic link")),
+        FileType::Fifo => Err(NotRegular("a FIFO")),
+        FileType::Socket => Err(NotRegular("a socket")),
+        FileType::CharacterDevice | FileType::BlockDevice => Err(NotRegular("a device")),
+        FileType::Unknown => Err(NotRegular("of an unknown kind")),
+    }
+}
+
+impl fmt::Display for NotRegular {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it is {}, not a regular file", self.0)
+    }
+}

@@ -1,0 +1,65 @@
+//! The tools that touch files, as they are carried out inside the sandboxed worker process.
+//!
+//! Start reading at [`perform`]. Whether a path may be touched is decided by the kernel, which has confined this
+//! process before it gets here; the code below decides nothing of the kind. It must only survive whatever a path
+//! points to, in bounded time and memory, and say in words what the kernel refused.
+
+use std::os::unix::net::UnixStream;
+
+mod edit;
+#[cfg(test)]
+mod fixture;
+pub mod frame;
+mod introspect;
+mod kind;
+mod path;
+mod place;
+mod protocol;
+mod read;
+mod refusal;
+mod text_file;
+mod write;
+
+use edit::{Occurrences, Replacement};
+use frame::FrameError;
+pub use place::WRITE_FILE_BYTES_MAX;
+pub use protocol::{FileError, FileErrorKind, FileReply, FileRequest, IntrospectLevel};
+pub use read::MAX_READ_OUTPUT;
+pub use text_file::READ_FILE_BYTES_MAX;
+
+/// Answers the requests of one stream, one after the other, until the other end closes it.
+pub fn serve(mut stream: UnixStream) -> Result<(), FrameError> {
+    loop {
+        let reply = match frame::read_frame(&mut stream) {
+            Ok(None) => return Ok(()),
+            Ok(Some(body)) => answer(&body),
+            Err(error @ FrameError::Stream(_)) => return Err(error),
+            Err(error @ (FrameError::TooLong { .. } | FrameError::Malformed(_))) => refuse(&error),
+        };
+        frame::write_frame(&mut stream, &reply)?;
+    }
+}
+
+/// Carries out one request.
+pub fn perform(request: FileRequest) -> FileReply {
+    match request {
+        FileRequest::Read { path, offset, limit } => read::read(&path, offset, limit),
+        FileRequest::Write { path, content } => write::write(&path, &content),
+        FileRequest::Edit { path, old_string, new_string, replace_all } => {
+            let occurrences = if replace_all { Occurrences::All } else { Occurrences::First };
+            edit::edit(&path, Replacement { old: &old_string, new: &new_string, occurrences })
+        }
+        FileRequest::Introspect { path, level } => introspect::introspect(&path, level),
+    }
+}
+
+fn answer(body: &[u8]) -> FileReply {
+    frame::decode(body).map_or_else(|error| refuse(&error), perform)
+}
+
+fn refuse(error: &FrameError) -> FileReply {
+    Err(FileError::failed(format!("the file worker did not understand the request: {error}")))
+}
+
+#[cfg(test)]
+mod tests;

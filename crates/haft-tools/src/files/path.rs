@@ -1,0 +1,120 @@
+//! Which path strings are looked up at all, and how a path is shown in a message.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// `PATH_MAX` of Linux, less its closing NUL byte.
+pub(super) const PATH_BYTES_MAX: usize = 4095;
+/// `NAME_MAX` of Linux.
+pub(super) const COMPONENT_BYTES_MAX: usize = 255;
+/// An over-long path is told by its beginning.
+const SHOWN_CHARS_MAX: usize = 100;
+
+/// What is wrong with a path as a string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PathFault {
+    Empty,
+    NulByte,
+    Relative,
+    TooLong { bytes: usize },
+    ComponentTooLong { bytes: usize },
+    NamesDirectory,
+}
+
+/// Checks what holds for every path. It is used exactly as given: nothing is trimmed, folded or normalised.
+pub(super) fn check(path: &str) -> Result<(), PathFault> {
+    if path.is_empty() {
+        return Err(PathFault::Empty);
+    }
+    if path.contains('\0') {
+        return Err(PathFault::NulByte);
+    }
+    if !path.starts_with('/') {
+        return Err(PathFault::Relative);
+    }
+    if path.len() > PATH_BYTES_MAX {
+        return Err(PathFault::TooLong { bytes: path.len() });
+    }
+    match path.split('/').map(str::len).max() {
+        Some(bytes) if bytes > COMPONENT_BYTES_MAX => Err(PathFault::ComponentTooLong { bytes }),
+        _ => Ok(()),
+    }
+}
+
+/// As [`check`], for a path that shall name a file, which one that ends in `/`, `.` or `..` cannot.
+pub(super) fn check_names_file(path: &str) -> Result<(), PathFault> {
+    check(path)?;
+    match path.rsplit('/').next() {
+        Some("" | "." | "..") | None => Err(PathFault::NamesDirectory),
+        Some(_) => Ok(()),
+    }
+}
+
+/// The path for a message: as given, but bounded, and with control characters made visible.
+pub(super) fn shown(path: &str) -> Cow<'_, str> {
+    if path.len() <= PATH_BYTES_MAX && !path.contains(char::is_control) {
+        return Cow::Borrowed(path);
+    }
+    let visible = visible(path.chars().take(SHOWN_CHARS_MAX));
+    let rest = if path.chars().nth(SHOWN_CHARS_MAX).is_some() { "..." } else { "" };
+    Cow::Owned(visible + rest)
+}
+
+/// Text with its control characters escaped, so that a name cannot start a line of its own.
+pub(super) fn visible(chars: impl Iterator<Item = char>) -> String {
+    let mut text = String::new();
+    for c in chars {
+        if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
+    }
+    text
+}
+
+impl fmt::Display for PathFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PathFault::Empty => write!(f, "the path is empty"),
+            PathFault::NulByte => write!(f, "the path contains a NUL byte"),
+            PathFault::Relative => write!(f, "the path must be absolute"),
+            PathFault::TooLong { bytes } => {
+                write!(f, "the path has {bytes} bytes, more than the {PATH_BYTES_MAX} allowed")
+            }
+            PathFault::ComponentTooLong { bytes } => {
+                write!(f, "a name in the path has {bytes} bytes, more than the {COMPONENT_BYTES_MAX} allowed")
+            }
+            PathFault::NamesDirectory => write!(f, "the path names a directory; a file name was expected"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_file(path: &str, expected: Result<(), PathFault>) {
+        assert_eq!(check_names_file(path), expected, "{path:?}");
+    }
+
+    #[test]
+    fn faults_of_paths() {
+        check_file("/a/b", Ok(()));
+        check_file("/a/..b", Ok(()));
+        check_file("", Err(PathFault::Empty));
+        check_file("/a\0b", Err(PathFault::NulByte));
+        check_file("a/b", Err(PathFault::Relative));
+        check_file("/", Err(PathFault::NamesDirectory));
+        check_file("/a/", Err(PathFault::NamesDirectory));
+        check_file("/a/.", Err(PathFault::NamesDirectory));
+        check_file("/a/..", Err(PathFault::NamesDirectory));
+        check_file(&format!("/{}", "x".repeat(255)), Ok(()));
+        check_file(&format!("/{}", "x".repeat(256)), Err(PathFault::ComponentTooLong { bytes: 256 }));
+        check_file(&"/x".repeat(2500), Err(PathFault::TooLong { bytes: 5000 }));
+    }
+
+    #[test]
+    fn paths_are_shown_as_given_unless_that_would_harm() {
+        assert_eq!(shown("/a/ä b"), "/a/ä b");
+        assert_eq!(shown("/a\nb\0"), "/a\\nb\\u{0}");
+        assert_eq!(shown(&"x".repeat(5000)), "x".repeat(100) + "...");
+    }
+}

@@ -1,0 +1,45 @@
+//! The `read` tool: the exact text of a file, or of some of its lines.
+
+use haft_core::text::truncate_chars;
+
+use super::path::shown;
+use super::protocol::{FileError, FileReply};
+use super::text_file::load_requested;
+
+/// The most characters that `read` shows.
+pub const MAX_READ_OUTPUT: usize = 50_000;
+
+/// `offset` is the 1-based first line, `limit` the number of lines. No line numbers are added: what is shown can be
+/// given to `edit` as it is.
+pub(super) fn read(path: &str, offset: Option<u64>, limit: Option<u64>) -> FileReply {
+    let text = load_requested(path)?;
+    let lines = select_lines(&text, offset, limit)
+        .map_err(|fault| FileError::failed(format!("Error reading {}: {fault}", shown(path))))?;
+    Ok(truncate_chars(lines, MAX_READ_OUTPUT))
+}
+
+/// The lines asked for, with their line ends as they are.
+fn select_lines(text: &str, offset: Option<u64>, limit: Option<u64>) -> Result<&str, String> {
+    let first_line = offset.unwrap_or(1);
+    if first_line == 0 {
+        return Err("`offset` is the number of the first line and starts at 1; got 0".to_owned());
+    }
+    if limit == Some(0) {
+        return Err("`limit` is a number of lines and must be at least 1; got 0".to_owned());
+    }
+    let rest = skip_lines(text, first_line - 1);
+    if rest.is_empty() && first_line > 1 {
+        let lines = text.split_inclusive('\n').count();
+        return Err(format!("`offset` {first_line} is beyond the end: the file has {lines} line(s)"));
+    }
+    Ok(limit.map_or(rest, |limit| &rest[..rest.len() - skip_lines(rest, limit).len()]))
+}
+
+fn skip_lines(text: &str, lines: u64) -> &str {
+    let lines = usize::try_from(lines).unwrap_or(usize::MAX);
+    let skipped: usize = text.split_inclusive('\n').take(lines).map(str::len).sum();
+    &text[skipped..]
+}
+
+#[cfg(test)]
+mod tests;

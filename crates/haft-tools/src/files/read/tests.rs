@@ -1,0 +1,163 @@
+//! What `read` gives, and what it refuses without blocking.
+
+use std::fs::File;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::files::fixture::{Fixture, without_capabilities};
+use crate::files::protocol::FileErrorKind;
+use crate::files::text_file::READ_FILE_BYTES_MAX;
+
+#[track_caller]
+fn check_error(path: &str, expected: &str) {
+    let error = read(path, None, None).unwrap_err();
+    assert!(error.message.starts_with("Error reading "), "{}", error.message);
+    assert!(error.message.contains(expected), "{}", error.message);
+    assert_eq!(error.kind, FileErrorKind::Failed);
+}
+
+#[track_caller]
+fn check_exact(content: &str) {
+    let fixture = Fixture::new();
+    assert_eq!(read(&fixture.file("f", content), None, None), Ok(content.to_owned()));
+}
+
+#[test]
+fn content_is_given_exactly() {
+    check_exact("");
+    check_exact("\n");
+    check_exact("no newline at the end");
+    check_exact("a\r\nb\r\n");
+    check_exact("\u{feff}mark, tab\t, ä, \u{1F600}, escape \u{1b}[0m\n");
+}
+
+#[test]
+fn what_is_not_a_regular_file_is_refused_at_once() {
+    let fixture = Fixture::new();
+    check_error(&fixture.fifo("fifo"), "it is a FIFO");
+    check_error(&fixture.socket("socket"), "it is a socket");
+    check_error(&fixture.directory("directory"), "it is a directory");
+    check_error(&fixture.link("to-fifo", "fifo"), "it is a FIFO");
+    check_error("/dev/zero", "it is a device");
+    check_error("/dev/null", "it is a device");
+}
+
+#[test]
+fn paths_that_lead_nowhere() {
+    let fixture = Fixture::new();
+    let file = fixture.file("file", "x");
+    check_error(&fixture.path("missing"), "No such file or directory (os error 2)");
+    check_error(&fixture.link("dangling", "nowhere"), "No such file or directory");
+    check_error(&fixture.link("loop", "loop"), "Too many levels of symbolic links");
+    check_error(&format!("{file}/x"), "Not a directory");
+    check_error(&format!("{file}/"), "Not a directory");
+    check_error("", "the path is empty");
+    check_error("relative", "must be absolute");
+    check_error("/a\0b", "NUL byte");
+    check_error(&"/x".repeat(2500), "the path has 5000 bytes");
+}
+
+#[test]
+fn a_file_too_large_is_not_read() {
+    let fixture = Fixture::new();
+    let path = fixture.file("sparse", "");
+    File::options().write(true).open(&path).unwrap().set_len(READ_FILE_BYTES_MAX + 1024 * 1024).unwrap();
+    check_error(
+        &path,
+        "it has 68157440 bytes, more than the 67108864 allowed; use bash with head, tail or sed",
+    );
+}
+
+#[test]
+fn what_is_not_text_is_refused_with_a_hint() {
+    let fixture = Fixture::new();
+    check_error(&fixture.file("nul", b"ab\0cd"), "it is a binary file (NUL byte at 2)");
+    let late = [vec![b'x'; 20_000], vec![0]].concat();
+    check_error(&fixture.file("late-nul", late), "NUL byte at 20000");
+    check_error(&fixture.file("latin1", b"caf\xe9"), "it is not UTF-8 (invalid byte at 3)");
+    check_error(&fixture.file("utf16", b"\xff\xfea\0b\0"), "starts like UTF-16");
+    let split = [vec![b'x'; 8 * 1024 - 1], "ä".into()].concat();
+    assert!(read(&fixture.file("split", split), None, None).is_ok(), "a character across the sniffed part");
+}
+
+#[test]
+fn files_that_report_no_size_are_read() {
+    let status = read("/proc/self/status", None, Some(1)).unwrap();
+    assert!(status.starts_with("Name:"), "{status}");
+}
+
+#[test]
+fn a_file_without_permission_is_denied() {
+    let fixture = Fixture::new();
+    let path = fixture.file("f", "secret");
+    fixture.set_mode("f", 0o000);
+    let error = without_capabilities(|| read(&path, None, None)).unwrap_err();
+    assert_eq!(error.kind, FileErrorKind::Denied);
+    assert_eq!(error.message, format!("Error reading {path}: Permission denied (os error 13)"));
+}
+
+#[test]
+fn a_long_file_is_cut_after_the_limit() {
+    let fixture = Fixture::new();
+    let text = read(&fixture.file("f", "ä".repeat(MAX_READ_OUTPUT + 1)), None, None).unwrap();
+    let notice = "\n... (output truncated: 50001 total chars, showing first 50000)";
+    assert_eq!(text, "ä".repeat(MAX_READ_OUTPUT) + notice);
+}
+
+#[track_caller]
+fn check_truncated(text: &str, chars_max: usize, expected: &str) {
+    assert_eq!(truncated(text, chars_max), expected);
+}
+
+#[test]
+fn the_cut_falls_between_characters() {
+    check_truncated("äöü", 3, "äöü");
+    check_truncated("äöü", 4, "äöü");
+    check_truncated("", 0, "");
+    check_truncated("äöü", 2, "äö\n... (output truncated: 3 total chars, showing first 2)");
+    check_truncated("a\u{1F600}b", 1, "a\n... (output truncated: 3 total chars, showing first 1)");
+}
+
+#[track_caller]
+fn check_lines(offset: Option<u64>, limit: Option<u64>, expected: Result<&str, &str>) {
+    let selected = select_lines("one\ntwo\r\nthree", offset, limit);
+    assert_eq!(selected, expected.map_err(str::to_owned));
+}
+
+#[test]
+fn lines_are_chosen_by_number() {
+    check_lines(None, None, Ok("one\ntwo\r\nthree"));
+    check_lines(Some(1), Some(1), Ok("one\n"));
+    check_lines(Some(2), Some(1), Ok("two\r\n"));
+    check_lines(Some(2), None, Ok("two\r\nthree"));
+    check_lines(Some(3), Some(9), Ok("three"));
+    check_lines(None, Some(u64::MAX), Ok("one\ntwo\r\nthree"));
+    check_lines(Some(4), None, Err("`offset` 4 is beyond the end: the file has 3 line(s)"));
+    check_lines(
+        Some(u64::MAX),
+        None,
+        Err(&format!("`offset` {} is beyond the end: the file has 3 line(s)", u64::MAX)),
+    );
+    check_lines(Some(0), None, Err("`offset` is the number of the first line and starts at 1; got 0"));
+    check_lines(None, Some(0), Err("`limit` is a number of lines and must be at least 1; got 0"));
+}
+
+#[test]
+fn a_final_newline_starts_no_line() {
+    assert_eq!(
+        select_lines("one\n", Some(2), None),
+        Err("`offset` 2 is beyond the end: the file has 1 line(s)".into())
+    );
+    assert_eq!(select_lines("", Some(1), Some(5)), Ok(""));
+    assert_eq!(select_lines("\n\n", Some(2), None), Ok("\n"));
+}
+
+proptest! {
+    #[test]
+    fn chosen_pieces_make_up_the_whole(text in "[a\\n\\rä]{1,40}", at in 1u64..10) {
+        let head = select_lines(&text, None, Some(at)).unwrap();
+        let tail = select_lines(&text, Some(at + 1), None).unwrap_or("");
+        prop_assert_eq!(format!("{head}{tail}"), text);
+    }
+}

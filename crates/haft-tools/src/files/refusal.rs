@@ -1,0 +1,135 @@
+//! Which answers of the kernel are a refusal, and what each says in words.
+
+use std::fmt;
+
+use rustix::io::Errno;
+
+use super::kind::NotRegular;
+use super::path::{PathFault, shown};
+use super::protocol::FileError;
+
+/// Why a file was not written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum WriteError {
+    Path(PathFault),
+    NotRegular(NotRegular),
+    TooLarge { bytes: usize, bytes_max: u64 },
+    Parent(Errno),
+    Kernel(Errno),
+}
+
+impl WriteError {
+    /// The error as the model is told it.
+    pub(super) fn told(&self, path: &str) -> FileError {
+        let path = shown(path);
+        if let Some(reason) = self.refusal() {
+            return FileError::denied(format!("Write denied: {path}: {reason}"));
+        }
+        match self {
+            WriteError::Parent(errno) => {
+                FileError::failed(format!("Failed to create parent directory: {}", parent_fault(*errno)))
+            }
+            WriteError::Path(_)
+            | WriteError::NotRegular(_)
+            | WriteError::TooLarge { .. }
+            | WriteError::Kernel(_) => FileError::failed(format!("Error writing {path}: {self}")),
+        }
+    }
+
+    fn refusal(&self) -> Option<&'static str> {
+        match self {
+            WriteError::Parent(errno) | WriteError::Kernel(errno) => refusal_reason(*errno),
+            WriteError::Path(_) | WriteError::NotRegular(_) | WriteError::TooLarge { .. } => None,
+        }
+    }
+}
+
+/// The reason in words where the kernel refuses and would refuse again.
+fn refusal_reason(errno: Errno) -> Option<&'static str> {
+    match errno {
+        Errno::ACCESS => Some("no permission to write here"),
+        Errno::PERM => Some("this operation is not permitted here"),
+        Errno::ROFS => Some("read-only here"),
+        Errno::XDEV => Some("writing across this boundary is not permitted"),
+        // A file that is itself mounted is how a single file is protected in a writable directory.
+        Errno::BUSY => Some("it is mounted here and cannot be replaced"),
+        _ => None,
+    }
+}
+
+/// "File exists" would be true and of no help: what exists is a file where a directory is needed.
+fn parent_fault(errno: Errno) -> String {
+    match errno {
+        Errno::EXIST | Errno::NOTDIR => "a part of the path exists and is not a directory".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+impl From<Errno> for WriteError {
+    fn from(errno: Errno) -> Self {
+        WriteError::Kernel(errno)
+    }
+}
+
+impl From<std::io::Error> for WriteError {
+    fn from(error: std::io::Error) -> Self {
+        WriteError::Kernel(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+    }
+}
+
+impl From<NotRegular> for WriteError {
+    fn from(fault: NotRegular) -> Self {
+        WriteError::NotRegular(fault)
+    }
+}
+
+impl fmt::Display for WriteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WriteError::Path(fault) => write!(f, "{fault}"),
+            WriteError::NotRegular(fault) => write!(f, "{fault}"),
+            WriteError::TooLarge { bytes, bytes_max } => {
+                write!(f, "the content has {bytes} bytes, more than the {bytes_max} allowed")
+            }
+            WriteError::Parent(errno) | WriteError::Kernel(errno) => write!(f, "{errno}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(error: &WriteError, expected: &FileError) {
+        assert_eq!(&error.told("/d/f"), expected);
+    }
+
+    #[test]
+    fn refusals_are_denied_and_the_rest_failed() {
+        let kernel = WriteError::Kernel;
+        check(&kernel(Errno::ROFS), &FileError::denied("Write denied: /d/f: read-only here"));
+        check(&kernel(Errno::ACCESS), &FileError::denied("Write denied: /d/f: no permission to write here"));
+        check(
+            &kernel(Errno::PERM),
+            &FileError::denied("Write denied: /d/f: this operation is not permitted here"),
+        );
+        check(
+            &kernel(Errno::XDEV),
+            &FileError::denied("Write denied: /d/f: writing across this boundary is not permitted"),
+        );
+        check(&WriteError::Parent(Errno::ROFS), &FileError::denied("Write denied: /d/f: read-only here"));
+        check(
+            &kernel(Errno::NOSPC),
+            &FileError::failed("Error writing /d/f: No space left on device (os error 28)"),
+        );
+        check(
+            &WriteError::Parent(Errno::NOSPC),
+            &FileError::failed("Failed to create parent directory: No space left on device (os error 28)"),
+        );
+        check(
+            &WriteError::Path(PathFault::Empty),
+            &FileError::failed("Error writing /d/f: the path is empty"),
+        );
+    }
+}

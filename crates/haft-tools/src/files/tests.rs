@@ -1,0 +1,88 @@
+//! The worker over a real socket pair: every tool, malformed requests, and how it ends.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+
+use super::fixture::Fixture;
+use super::frame::{FRAME_HEADER_BYTES, body_bytes, decode, encode};
+use super::*;
+
+fn connect() -> (UnixStream, std::thread::JoinHandle<Result<(), FrameError>>) {
+    let (client, worker) = UnixStream::pair().unwrap();
+    (client, std::thread::spawn(move || serve(worker)))
+}
+
+fn receive(client: &mut UnixStream) -> FileReply {
+    let mut header = [0; FRAME_HEADER_BYTES];
+    client.read_exact(&mut header).unwrap();
+    let mut body = vec![0; body_bytes(header).unwrap()];
+    client.read_exact(&mut body).unwrap();
+    decode(&body).unwrap()
+}
+
+fn ask(client: &mut UnixStream, request: &FileRequest) -> FileReply {
+    client.write_all(&encode(request).unwrap()).unwrap();
+    receive(client)
+}
+
+#[test]
+fn every_tool_is_served_until_the_stream_ends() {
+    let fixture = Fixture::new();
+    let path = fixture.path("f");
+    let (mut client, worker) = connect();
+    let requests = [
+        FileRequest::Write { path: path.clone(), content: "a a".into() },
+        FileRequest::Edit {
+            path: path.clone(),
+            old_string: "a".into(),
+            new_string: "b".into(),
+            replace_all: true,
+        },
+        FileRequest::Read { path: path.clone(), offset: None, limit: None },
+        FileRequest::Introspect { path: fixture.path("."), level: IntrospectLevel::All },
+    ];
+    let replies = requests.map(|request| ask(&mut client, &request).unwrap());
+    assert_eq!(replies[0], format!("Wrote 3 bytes to {path}"));
+    assert_eq!(replies[1], format!("Edited {path} (2 occurrence(s) of pattern, replaced all)"));
+    assert_eq!(replies[2], "b b");
+    assert_eq!(replies[3], "<codebase>\n<file path=\"f\">\nb b\n</file>\n</codebase>\n");
+    drop(client);
+    assert!(worker.join().unwrap().is_ok());
+}
+
+#[test]
+fn a_malformed_request_is_answered_and_the_next_one_served() {
+    let fixture = Fixture::new();
+    let path = fixture.file("f", "text");
+    let (mut client, worker) = connect();
+    for malformed in [b"{".as_slice(), b"", b"{\"delete\":{}}", b"\xff\xff"] {
+        let length = u32::try_from(malformed.len()).unwrap().to_le_bytes();
+        client.write_all(&[&length, malformed].concat()).unwrap();
+        let error = receive(&mut client).unwrap_err();
+        assert!(error.message.contains("did not understand the request"), "{}", error.message);
+    }
+    let request = FileRequest::Read { path, offset: None, limit: None };
+    assert_eq!(ask(&mut client, &request), Ok("text".into()));
+    drop(client);
+    assert!(worker.join().unwrap().is_ok());
+}
+
+#[test]
+fn a_stream_that_ends_inside_a_frame_ends_the_worker() {
+    let (mut client, worker) = connect();
+    client.write_all(&[9, 0, 0, 0, b'{']).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert!(matches!(worker.join().unwrap(), Err(FrameError::Stream(_))));
+}
+
+#[test]
+fn a_large_file_goes_through_the_stream() {
+    let fixture = Fixture::new();
+    let content = "line of text\n".repeat(4 * 1024 * 1024);
+    let (mut client, worker) = connect();
+    let request = FileRequest::Write { path: fixture.path("f"), content: content.clone() };
+    assert!(ask(&mut client, &request).is_ok());
+    assert!(fixture.content("f") == content);
+    drop(client);
+    assert!(worker.join().unwrap().is_ok());
+}

@@ -1,0 +1,164 @@
+//! A text file read whole, in bounded time and memory, whatever its path points to.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat, stat};
+use rustix::io::Errno;
+
+use super::kind::{NotRegular, require_regular};
+use super::path::{self, PathFault};
+use super::protocol::FileError;
+
+/// The largest file that `read` and `edit` take.
+pub const READ_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// A binary file nearly always shows a NUL this early; the rest of it is then not read.
+const SNIFF_BYTES: u64 = 8 * 1024;
+
+/// Whether a symbolic link at the end of the path is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Links {
+    Follow,
+    Refuse,
+}
+
+/// Why a file was not read.
+#[derive(Debug)]
+pub(super) enum LoadError {
+    Path(PathFault),
+    NotRegular(NotRegular),
+    TooLarge { bytes: Option<u64>, bytes_max: u64 },
+    Binary { position: usize },
+    Utf16,
+    NotUtf8 { position: usize },
+    Io(io::Error),
+}
+
+/// The file at a path that a request named, for `read` and `edit`.
+pub(super) fn load_requested(path: &str) -> Result<String, FileError> {
+    path::check(path)
+        .map_err(LoadError::Path)
+        .and_then(|()| load(Path::new(path), READ_FILE_BYTES_MAX, Links::Follow))
+        .map_err(|error| error.told(path))
+}
+
+pub(super) fn load(path: &Path, bytes_max: u64, links: Links) -> Result<String, LoadError> {
+    text(load_bytes(path, bytes_max, links)?)
+}
+
+/// As [`load`], for text whose encoding does not matter.
+pub(super) fn load_bytes(path: &Path, bytes_max: u64, links: Links) -> Result<Vec<u8>, LoadError> {
+    read_bounded(&open(path, links)?, bytes_max)
+}
+
+/// The path is looked at before it is opened, because opening a device can already do something, and what was opened
+/// is looked at again, because the path may by then lead elsewhere.
+fn open(path: &Path, links: Links) -> Result<File, LoadError> {
+    require_regular(&stat(path)?)?;
+    let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    flags.set(OFlags::NOFOLLOW, links == Links::Refuse);
+    let file = openat(CWD, path, flags, Mode::empty())?;
+    require_regular(&fstat(&file)?)?;
+    Ok(File::from(file))
+}
+
+/// Counts what is read and does not rely on the size alone: files below `/proc` say 0, and a file can grow.
+fn read_bounded(file: &File, bytes_max: u64) -> Result<Vec<u8>, LoadError> {
+    let size = file.metadata()?.len();
+    if size > bytes_max {
+        return Err(LoadError::TooLarge { bytes: Some(size), bytes_max });
+    }
+    let mut bytes = Vec::new();
+    file.take(SNIFF_BYTES.min(bytes_max)).read_to_end(&mut bytes)?;
+    refuse_binary(&bytes)?;
+    file.take(bytes_max + 1 - bytes.len() as u64).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(LoadError::TooLarge { bytes: None, bytes_max });
+    }
+    Ok(bytes)
+}
+
+fn text(bytes: Vec<u8>) -> Result<String, LoadError> {
+    refuse_binary(&bytes)?;
+    String::from_utf8(bytes)
+        .map_err(|error| LoadError::NotUtf8 { position: error.utf8_error().valid_up_to() })
+}
+
+fn refuse_binary(bytes: &[u8]) -> Result<(), LoadError> {
+    if bytes.starts_with(&[0xFF, 0xFE]) || bytes.starts_with(&[0xFE, 0xFF]) {
+        return Err(LoadError::Utf16);
+    }
+    match bytes.iter().position(|&byte| byte == 0) {
+        Some(position) => Err(LoadError::Binary { position }),
+        None => Ok(()),
+    }
+}
+
+impl LoadError {
+    pub(super) fn told(&self, path: &str) -> FileError {
+        let message = format!("Error reading {}: {self}", path::shown(path));
+        if self.is_refusal() { FileError::denied(message) } else { FileError::failed(message) }
+    }
+
+    fn is_refusal(&self) -> bool {
+        match self {
+            LoadError::Io(error) => error.kind() == io::ErrorKind::PermissionDenied,
+            LoadError::Path(_)
+            | LoadError::NotRegular(_)
+            | LoadError::TooLarge { .. }
+            | LoadError::Binary { .. }
+            | LoadError::Utf16
+            | LoadError::NotUtf8 { .. } => false,
+        }
+    }
+}
+
+impl From<NotRegular> for LoadError {
+    fn from(fault: NotRegular) -> Self {
+        LoadError::NotRegular(fault)
+    }
+}
+
+impl From<Errno> for LoadError {
+    fn from(errno: Errno) -> Self {
+        LoadError::Io(errno.into())
+    }
+}
+
+impl From<io::Error> for LoadError {
+    fn from(error: io::Error) -> Self {
+        LoadError::Io(error)
+    }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadError::Path(fault) => write!(f, "{fault}"),
+            LoadError::NotRegular(fault) => write!(f, "{fault}"),
+            LoadError::TooLarge { bytes, bytes_max } => {
+                match bytes {
+                    Some(bytes) => write!(f, "it has {bytes} bytes, ")?,
+                    None => write!(f, "it has ")?,
+                }
+                write!(
+                    f,
+                    "more than the {bytes_max} allowed; use bash with head, tail or sed -n for a part of it"
+                )
+            }
+            LoadError::Binary { position } => {
+                write!(f, "it is a binary file (NUL byte at {position}); use bash with file, strings or xxd")
+            }
+            LoadError::Utf16 => {
+                write!(f, "it is not UTF-8 but starts like UTF-16; use bash with iconv -f UTF-16")
+            }
+            LoadError::NotUtf8 { position } => {
+                write!(f, "it is not UTF-8 (invalid byte at {position}); use bash with file, iconv or xxd")
+            }
+            LoadError::Io(error) => write!(f, "{error}"),
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The `write` tool: a file with exactly this content, made or replaced.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use super::path::check_names_file;
+use super::place::{Place, follow_links};
+use super::protocol::FileReply;
+use super::refusal::WriteError;
+
+pub(super) fn write(path: &str, content: &str) -> FileReply {
+    place_content(path, content).map_err(|error| error.told(path))?;
+    Ok(format!("Wrote {} bytes to {path}", content.len()))
+}
+
+fn place_content(path: &str, content: &str) -> Result<(), WriteError> {
+    check_names_file(path).map_err(WriteError::Path)?;
+    let target = follow_links(Path::new(path))?;
+    create_parent(&target)?;
+    Place::open(&target)?.replace(content.as_bytes())
+}
+
+fn create_parent(target: &Path) -> Result<(), WriteError> {
+    let Some(parent) = target.parent() else { return Ok(()) };
+    fs::create_dir_all(parent)
+        .map_err(|error| WriteError::Parent(Errno::from_io_error(&error).unwrap_or(Errno::IO)))
+}
+
+#[cfg(test)]
+mod tests;

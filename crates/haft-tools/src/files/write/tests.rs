@@ -1,0 +1,223 @@
+//! What `write` leaves behind, also when it fails or is refused.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+
+use super::*;
+use crate::files::fixture::{Fixture, without_capabilities};
+use crate::files::place::WRITE_FILE_BYTES_MAX;
+use crate::files::protocol::{FileError, FileErrorKind};
+
+#[track_caller]
+fn check_error(path: &str, expected: &str) {
+    let error = write(path, "new").unwrap_err();
+    assert!(error.message.contains(expected), "{}", error.message);
+    assert_eq!(error.kind, FileErrorKind::Failed);
+}
+
+#[track_caller]
+fn check_denied(path: &str, reason: &str) {
+    let error = without_capabilities(|| write(path, "new")).unwrap_err();
+    assert_eq!(error, FileError::denied(format!("Write denied: {path}: {reason}")));
+}
+
+#[test]
+fn a_new_file_is_made_with_its_directories() {
+    let fixture = Fixture::new();
+    let path = fixture.path("a/b/c.txt");
+    assert_eq!(write(&path, "grün"), Ok(format!("Wrote 5 bytes to {path}")));
+    assert_eq!(fixture.content("a/b/c.txt"), "grün");
+    assert_eq!(fixture.names("a/b"), ["c.txt"]);
+}
+
+#[test]
+fn content_is_written_exactly() {
+    let fixture = Fixture::new();
+    for content in ["", "no newline", "a\r\nb\n\n", "\0\u{1}"] {
+        write(&fixture.path("f"), content).unwrap();
+        assert_eq!(fixture.content("f"), content);
+    }
+}
+
+#[test]
+fn the_mode_is_kept_but_for_set_user_id() {
+    let fixture = Fixture::new();
+    for (mode, expected) in [(0o755, 0o755), (0o600, 0o600), (0o666, 0o666), (0o4755, 0o755)] {
+        let path = fixture.file("f", "old");
+        fixture.set_mode("f", mode);
+        write(&path, "new").unwrap();
+        assert_eq!(fixture.mode("f"), expected, "{mode:o}");
+    }
+}
+
+#[test]
+fn a_new_file_has_the_mode_that_any_new_file_has() {
+    let fixture = Fixture::new();
+    File::create(fixture.place("plain")).unwrap();
+    write(&fixture.path("ours"), "x").unwrap();
+    assert_eq!(fixture.mode("ours"), fixture.mode("plain"));
+}
+
+#[test]
+fn what_is_not_a_regular_file_is_not_replaced() {
+    let fixture = Fixture::new();
+    check_error(&fixture.fifo("fifo"), "it is a FIFO");
+    check_error(&fixture.socket("socket"), "it is a socket");
+    check_error(&fixture.directory("directory"), "it is a directory");
+    check_error(&fixture.link("to-fifo", "fifo"), "it is a FIFO");
+    check_error("/dev/null", "it is a device");
+    check_error("/dev/full", "it is a device");
+    assert_eq!(fixture.names("."), ["directory", "fifo", "socket", "to-fifo"]);
+}
+
+#[test]
+fn paths_that_name_no_file() {
+    let fixture = Fixture::new();
+    let file = fixture.file("file", "old");
+    check_error("", "Error writing : the path is empty");
+    check_error("relative", "must be absolute");
+    check_error("/a\0b", "Error writing /a\\u{0}b: the path contains a NUL byte");
+    check_error(&fixture.path("x/"), "the path names a directory");
+    check_error(&fixture.path("x/.."), "the path names a directory");
+    check_error("/", "the path names a directory");
+    check_error(&fixture.path(&"x".repeat(256)), "a name in the path has 256 bytes");
+    check_error(&"/x".repeat(2500), "the path has 5000 bytes");
+    check_error(&fixture.link("loop", "loop"), "Too many levels of symbolic links");
+    check_error(&format!("{file}/x"), "Not a directory");
+    check_error(&format!("{file}/x/y"), "Not a directory");
+    assert_eq!(fixture.content("file"), "old");
+}
+
+#[test]
+fn a_parent_that_is_no_directory() {
+    let fixture = Fixture::new();
+    fixture.file("file", "old");
+    fixture.link("dangling-parent", "nowhere");
+    let told = "Failed to create parent directory: a part of the path exists and is not a directory";
+    check_error(&fixture.path("dangling-parent/x"), told);
+}
+
+#[test]
+fn links_are_followed_to_where_they_lead() {
+    let fixture = Fixture::new();
+    fixture.file("d/real", "old");
+    fixture.link("d/link", "real");
+    fixture.link("link-to-link", "d/link");
+    fixture.link("dangling", "new/place");
+    fixture.link("up", "d/../via-up");
+    for (link, leads_to) in [("link-to-link", "d/real"), ("dangling", "new/place"), ("up", "via-up")] {
+        write(&fixture.path(link), link).unwrap();
+        assert_eq!(fixture.content(leads_to), link);
+        assert!(fs::symlink_metadata(fixture.place(link)).unwrap().is_symlink(), "{link} stays a link");
+    }
+    assert_eq!(fixture.names("d"), ["link", "real"]);
+}
+
+#[test]
+fn a_hard_link_is_not_written_through() {
+    let fixture = Fixture::new();
+    let path = fixture.file("a", "old");
+    fs::hard_link(&path, fixture.place("b")).unwrap();
+    write(&path, "new").unwrap();
+    assert_eq!((fixture.content("a").as_str(), fixture.content("b").as_str()), ("new", "old"));
+}
+
+#[test]
+fn a_name_of_full_length_is_written() {
+    let fixture = Fixture::new();
+    let name = "x".repeat(255);
+    write(&fixture.path(&name), "x").unwrap();
+    assert_eq!(fixture.content(&name), "x");
+}
+
+#[test]
+fn a_read_only_directory_denies_even_where_the_file_is_writable() {
+    let fixture = Fixture::new();
+    let path = fixture.file("d/f", "old");
+    fixture.set_mode("d", 0o555);
+    check_denied(&path, "no permission to write here");
+    check_denied(&fixture.path("d/new"), "no permission to write here");
+    check_denied(&fixture.path("d/new/deeper"), "no permission to write here");
+    assert_eq!(fixture.content("d/f"), "old");
+    assert_eq!(fixture.names("d"), ["f"]);
+}
+
+#[test]
+fn a_read_only_file_is_not_replaced_although_its_directory_would_allow_it() {
+    let fixture = Fixture::new();
+    let path = fixture.file("f", "old");
+    fixture.set_mode("f", 0o444);
+    check_denied(&path, "no permission to write here");
+    assert_eq!((fixture.content("f").as_str(), fixture.mode("f")), ("old", 0o444));
+}
+
+#[test]
+fn a_file_without_permission_to_read_may_still_be_written() {
+    let fixture = Fixture::new();
+    let path = fixture.file("f", "old");
+    fixture.set_mode("f", 0o200);
+    without_capabilities(|| write(&path, "new")).unwrap();
+    assert_eq!(fixture.mode("f"), 0o200);
+}
+
+#[test]
+fn the_temporary_file_is_gone_after_a_failure() {
+    let fixture = Fixture::new();
+    let place = Place::open(&fixture.place("f")).unwrap();
+    fixture.directory("f");
+    assert_eq!(place.replace(b"new"), Err(WriteError::Kernel(Errno::ISDIR)));
+    assert_eq!(fixture.names("."), ["f"]);
+}
+
+#[test]
+fn content_too_large_is_refused_before_anything_is_made() {
+    let fixture = Fixture::new();
+    let bytes = usize::try_from(WRITE_FILE_BYTES_MAX).unwrap() + 1;
+    let place = Place::open(&fixture.place("f")).unwrap();
+    let refused = place.replace(&vec![b'x'; bytes]);
+    assert_eq!(refused, Err(WriteError::TooLarge { bytes, bytes_max: WRITE_FILE_BYTES_MAX }));
+    assert!(fixture.names(".").is_empty());
+}
+
+#[test]
+fn a_directory_swapped_for_a_link_does_not_lead_the_write_elsewhere() {
+    let fixture = Fixture::new();
+    fixture.directory("inside");
+    fixture.directory("outside");
+    let place = Place::open(&fixture.place("inside/f")).unwrap();
+    fs::rename(fixture.place("inside"), fixture.place("moved")).unwrap();
+    fixture.link("inside", "outside");
+    place.replace(b"new").unwrap();
+    assert_eq!(fixture.content("moved/f"), "new");
+    assert!(fixture.names("outside").is_empty());
+}
+
+#[test]
+fn the_owner_is_kept_by_those_who_may_give_files_away() {
+    let fixture = Fixture::new();
+    let path = fixture.file("f", "old");
+    if std::os::unix::fs::chown(&path, Some(65534), Some(65534)).is_err() {
+        return; // Only root can prepare this case; for everyone else there is nothing to keep.
+    }
+    write(&path, "new").unwrap();
+    let metadata = fs::metadata(&path).unwrap();
+    assert_eq!((metadata.uid(), metadata.gid()), (65534, 65534));
+}
+
+#[test]
+fn concurrent_writers_leave_one_whole_content() {
+    let fixture = Fixture::new();
+    let path = fixture.path("f");
+    let contents: Vec<String> = ('a'..='d').map(|c| c.to_string().repeat(100_000)).collect();
+    write(&path, &contents[0]).unwrap();
+    std::thread::scope(|scope| {
+        for content in &contents {
+            scope.spawn(|| (0..20).for_each(|_| assert!(write(&path, content).is_ok())));
+        }
+        for _ in 0..50 {
+            assert!(contents.contains(&fixture.content("f")), "a reader saw a part");
+        }
+    });
+    assert!(contents.contains(&fixture.content("f")));
+    assert_eq!(fixture.names("."), ["f"]);
+}

@@ -1,0 +1,7 @@
+//! Where tools come from: the built-in ones, and the file worker that carries out those that touch files.
+//!
+//! Start reading at [`builtin`]; [`files`] runs inside the confined worker process.
+//! This crate must not know the engine that calls it or the wire format of any model.
+
+pub mod builtin;
+pub mod files;

@@ -1,0 +1,190 @@
+//! What can be typed.
+
+use std::path::PathBuf;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// Gives any language model real tools, and runs them safely, fast and on the record.
+#[derive(Debug, Parser)]
+#[command(name = "haft", version, styles = STYLES, arg_required_else_help = true, after_help = EXAMPLES)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  haft call bash '{\"command\":\"echo hello from $(pwd)\"}'
+  haft call read '{\"file_path\":\"README.md\",\"limit\":10}'
+  haft tools --schema
+  haft sandbox -- make test
+  haft doctor
+
+Exit codes: 0 success, 1 internal error, 2 usage, 3 the tool failed, 4 denied, 5 sandbox or tool unavailable,
+42 bad input, 124 timeout, 130 interrupted. `haft sandbox` passes on the code of its command.";
+
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    Call(CallArgs),
+    Tools(ToolsArgs),
+    Sandbox(SandboxArgs),
+    Doctor(DoctorArgs),
+    /// Print a completion script for a shell
+    #[command(after_help = "Example:\n  haft completions bash > ~/.local/share/bash-completion/completions/haft")]
+    Completions { shell: clap_complete::Shell },
+}
+
+/// Call one tool, or many from standard input; no model is involved
+#[derive(Debug, Args)]
+#[command(after_help = CALL_EXAMPLES)]
+pub(super) struct CallArgs {
+    /// The tool
+    #[arg(required_unless_present = "stdin")]
+    pub(super) tool: Option<String>,
+
+    /// Its arguments as a JSON object, or - to read them from standard input
+    #[arg(value_name = "JSON")]
+    pub(super) arguments: Option<String>,
+
+    /// Read one call per line: {"id":1,"tool":"bash","args":{"command":"ls"}}
+    #[arg(long, conflicts_with_all = ["tool", "arguments"])]
+    pub(super) stdin: bool,
+
+    /// With --stdin: how many calls run at once
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "stdin", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(super) jobs: u16,
+
+    /// With --stdin: calls that change something wait for those before them and hold up those after them
+    #[arg(long, requires = "stdin")]
+    pub(super) ordered: bool,
+
+    /// Print the whole result as JSON: text, error kind, latency, sandbox layers
+    #[arg(long, conflicts_with = "stdin")]
+    pub(super) json: bool,
+
+    /// Say on standard error how the call was carried out
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+
+    /// How long a call may take, for example 90s, 1500ms or 2m
+    #[arg(long, value_name = "DURATION", default_value = "120s", value_parser = super::settings::duration)]
+    pub(super) timeout: std::time::Duration,
+
+    #[command(flatten)]
+    pub(super) policy: PolicyArgs,
+}
+
+const CALL_EXAMPLES: &str = "\
+Examples:
+  haft call bash '{\"command\":\"ls -la\"}'
+  haft call write '{\"file_path\":\"notes.txt\",\"content\":\"hello\"}'
+  echo '{\"command\":\"uname -a\"}' | haft call bash -
+  haft call --mode rx --timeout 20s bash '{\"command\":\"curl -sI https://example.com\"}'
+  printf '%s\\n' '{\"id\":1,\"tool\":\"current_date\",\"args\":{}}' | haft call --stdin";
+
+/// The operator's decisions about the sandbox. Nothing a model sends can change them.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Sandbox")]
+pub(super) struct PolicyArgs {
+    /// sandbox: write to the workspace and /tmp, no network; rx: with network; rwx: open but for the blocklist
+    #[arg(long, value_name = "MODE", default_value = "sandbox")]
+    pub(super) mode: haft_sandbox::SandboxMode,
+
+    /// The directory tools work in [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    pub(super) workspace: Option<PathBuf>,
+
+    /// One more directory that may be written
+    #[arg(long, value_name = "DIR")]
+    pub(super) writable: Vec<PathBuf>,
+
+    /// Take a path off the list of secrets that cannot be read
+    #[arg(long, value_name = "PATH")]
+    pub(super) readable: Vec<PathBuf>,
+
+    /// Whether commands reach the network [default: by mode]
+    #[arg(long, value_name = "ALLOW|DENY")]
+    pub(super) network: Option<Grant>,
+
+    /// Whether commands may open unix sockets (docker, ssh-agent …) [default: only in rwx]
+    #[arg(long, value_name = "ALLOW|DENY")]
+    pub(super) unix_sockets: Option<Grant>,
+
+    /// Whether hooks and configuration of the workspace's git directory may be written
+    #[arg(long, value_name = "FROZEN|WRITABLE", default_value = "frozen")]
+    pub(super) git: Git,
+
+    /// Pass one more variable of this environment on to commands
+    #[arg(long = "env", value_name = "NAME")]
+    pub(super) environment: Vec<String>,
+
+    /// Set a limit: processes, open-files, file-bytes, cpu-seconds, memory-bytes or shm-bytes
+    #[arg(long, value_name = "NAME=NUMBER", value_parser = super::settings::limit)]
+    pub(super) limit: Vec<(String, u64)>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum Grant {
+    Allow,
+    Deny,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum Git {
+    Frozen,
+    Writable,
+}
+
+/// List the tools
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  haft tools\n  haft tools bash --schema\n  haft tools --json | jq '.[].name'")]
+pub(super) struct ToolsArgs {
+    /// Only this tool
+    pub(super) name: Option<String>,
+
+    /// Print the definitions as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+
+    /// Show the input schema of each tool
+    #[arg(long)]
+    pub(super) schema: bool,
+}
+
+/// Run a command of your own in the sandbox, to see what it can and cannot do
+///
+/// The command has no terminal and an empty standard input, as every tool. Its exit code is passed on; 125 means that
+/// haft itself failed, 127 that the command was not found, and 128 plus the number of a signal that it was killed.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  haft sandbox -- bash -c 'echo hi > /etc/motd'\n  haft sandbox --mode rx -- curl -sI https://example.com\n  haft sandbox --workspace ~/project -- cargo test --offline")]
+pub(super) struct SandboxArgs {
+    /// Say on standard error which layers hold the command
+    #[arg(short, long)]
+    pub(super) verbose: bool,
+
+    #[command(flatten)]
+    pub(super) policy: PolicyArgs,
+
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(super) command: Vec<std::ffi::OsString>,
+}
+
+/// Show what works on this machine: kernel, sandbox layers, workspace, home, configuration
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  haft doctor\n  haft doctor --json | jq .sandbox")]
+pub(super) struct DoctorArgs {
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+
+    #[command(flatten)]
+    pub(super) policy: PolicyArgs,
+}

@@ -1,0 +1,113 @@
+//! `haft doctor`: what works on this machine, found by trying it.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use haft_sandbox::{Confinement, Launcher, PROBE, Policy, SandboxError, SandboxMode, Worker};
+use serde_json::{Value, json};
+
+use super::args::DoctorArgs;
+use super::exit::Exit;
+use super::{settings, terminal};
+
+pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
+    let policy = settings::policy(&args.policy);
+    let confinement = match &policy {
+        Ok(policy) => probe(policy).await.map_err(|error| error.to_string()),
+        Err((_, message)) => Err(message.clone()),
+    };
+    let findings = Findings { policy: policy.ok(), mode: args.policy.mode, confinement };
+    let code = terminal::answer(&if args.json { format!("{:#}", findings.as_json()) } else { findings.as_text() });
+    if code == ExitCode::SUCCESS && findings.confinement.is_err() { Exit::Unavailable.into() } else { code }
+}
+
+/// Puts the whole sandbox up around nothing.
+async fn probe(policy: &Policy) -> Result<Confinement, SandboxError> {
+    let worker = Worker::start(PROBE, policy, &Launcher::find()?).await?;
+    let confinement = worker.confinement().clone();
+    worker.stop().await;
+    Ok(confinement)
+}
+
+struct Findings {
+    policy: Option<Policy>,
+    mode: SandboxMode,
+    confinement: Result<Confinement, String>,
+}
+
+impl Findings {
+    fn as_json(&self) -> Value {
+        let sandbox = match &self.confinement {
+            Ok(confinement) => json!({
+                "mode": self.mode.name(),
+                "works": true,
+                "level": confinement.level.name(),
+                "layers": confinement.layers.iter().map(|layer| json!({
+                    "name": layer.name, "active": layer.active, "detail": layer.detail,
+                })).collect::<Vec<_>>(),
+                "weaker": confinement.weaker,
+            }),
+            Err(reason) => json!({ "mode": self.mode.name(), "works": false, "reason": reason }),
+        };
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "system": { "os": std::env::consts::OS, "arch": std::env::consts::ARCH, "kernel": kernel(),
+                        "landlock_abi": haft_sandbox::landlock_version() },
+            "sandbox": sandbox,
+            "workspace": self.workspace(),
+            "home": self.home(),
+            "config": self.config_files().iter().map(|(path, exists)| json!({ "path": path, "exists": exists })).collect::<Vec<_>>(),
+        })
+    }
+
+    fn as_text(&self) -> String {
+        let mut text = String::new();
+        let _ = writeln!(text, "haft       {}", env!("CARGO_PKG_VERSION"));
+        let landlock = haft_sandbox::landlock_version().map_or("no Landlock".to_owned(), |abi| format!("Landlock ABI {abi}"));
+        let _ = writeln!(text, "system     {} {}, kernel {}, {landlock}", std::env::consts::OS, std::env::consts::ARCH, kernel());
+        let _ = writeln!(text, "workspace  {}", self.workspace().unwrap_or("cannot be used".into()));
+        let _ = writeln!(text, "home       {}", self.home().unwrap_or("not known".into()));
+        for (path, exists) in self.config_files() {
+            let _ = writeln!(text, "config     {path} ({})", if exists { "found" } else { "not there" });
+        }
+        self.sandbox_text(&mut text);
+        text
+    }
+
+    fn sandbox_text(&self, text: &mut String) {
+        match &self.confinement {
+            Err(reason) => {
+                let _ = writeln!(text, "sandbox    {} mode: does not work\n           {}", self.mode, reason.replace('\n', "\n           "));
+            }
+            Ok(confinement) => {
+                let _ = writeln!(text, "sandbox    {} mode, level {}", self.mode, confinement.level.name());
+                for layer in &confinement.layers {
+                    let mark = if layer.active { "on " } else { "off" };
+                    let _ = writeln!(text, "  {mark}  {:<13} {}", layer.name, layer.detail);
+                }
+                for sentence in &confinement.weaker {
+                    let _ = writeln!(text, "  weaker: {sentence}");
+                }
+            }
+        }
+    }
+
+    fn workspace(&self) -> Option<String> {
+        self.policy.as_ref().map(|policy| policy.workspace().display().to_string())
+    }
+
+    fn home(&self) -> Option<String> {
+        crate::home::find().map(|home| home.root().display().to_string())
+    }
+
+    /// Where configuration would be read from, lowest first.
+    fn config_files(&self) -> Vec<(String, bool)> {
+        let of_home = crate::home::find().map(|home| home.config());
+        let of_project = self.policy.as_ref().map(|policy| policy.workspace().join("haft.json"));
+        [of_home, of_project].into_iter().flatten().map(|path| (path.display().to_string(), path.exists())).collect()
+    }
+}
+
+fn kernel() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}

@@ -1,0 +1,95 @@
+//! Lines of bounded length from standard input.
+
+use tokio::io::{AsyncBufRead, AsyncBufReadExt};
+
+/// The longest line that is taken: the largest arguments, and room around them.
+pub(super) const LINE_BYTES_MAX: usize = haft_core::arguments::ARGUMENTS_BYTES_MAX + (64 << 10);
+
+/// One line of input.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    Text(Vec<u8>),
+    /// Read to its end and thrown away, so that the next one can be read.
+    TooLong { bytes: usize },
+}
+
+/// Reads line by line. What was read of a line stays here, so a wait that is dropped loses nothing.
+#[derive(Debug)]
+pub(super) struct Lines<R> {
+    input: R,
+    bytes_max: usize,
+    line: Vec<u8>,
+    total: usize,
+}
+
+impl<R: AsyncBufRead + Unpin> Lines<R> {
+    pub(super) fn new(input: R, bytes_max: usize) -> Self {
+        Self { input, bytes_max, line: Vec::new(), total: 0 }
+    }
+
+    /// The next line without its end; `None` at the end of input.
+    pub(super) async fn next(&mut self) -> std::io::Result<Option<Line>> {
+        loop {
+            let chunk = self.input.fill_buf().await?;
+            if chunk.is_empty() {
+                return Ok((self.total > 0).then(|| self.finish()));
+            }
+            let end = chunk.iter().position(|byte| *byte == b'\n');
+            let part = &chunk[..end.unwrap_or(chunk.len())];
+            self.total += part.len();
+            if self.total <= self.bytes_max {
+                self.line.extend_from_slice(part);
+            } else {
+                self.line = Vec::new();
+            }
+            let used = part.len() + usize::from(end.is_some());
+            self.input.consume(used);
+            if end.is_some() {
+                return Ok(Some(self.finish()));
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Line {
+        let line = std::mem::take(&mut self.line);
+        let bytes = std::mem::take(&mut self.total);
+        if bytes > self.bytes_max { Line::TooLong { bytes } } else { Line::Text(line) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    async fn check(input: &str, expected: &[Line]) {
+        // A small buffer, so that lines span several reads.
+        let mut lines = Lines::new(tokio::io::BufReader::with_capacity(3, input.as_bytes()), 8);
+        let mut found = Vec::new();
+        while let Some(line) = lines.next().await.unwrap() {
+            found.push(line);
+        }
+        assert_eq!(found, expected, "{input:?}");
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_is_dropped_in_the_middle_of_a_line_loses_nothing() {
+        let (mut writer, reader) = tokio::io::duplex(16);
+        let mut lines = Lines::new(tokio::io::BufReader::new(reader), 64);
+        tokio::io::AsyncWriteExt::write_all(&mut writer, b"half").await.unwrap();
+        assert!(lines.next().now_or_never().is_none());
+        tokio::io::AsyncWriteExt::write_all(&mut writer, b" and half\n").await.unwrap();
+        assert_eq!(lines.next().await.unwrap(), Some(Line::Text(b"half and half".to_vec())));
+    }
+
+    #[tokio::test]
+    async fn long_lines_are_skipped_and_the_next_is_whole() {
+        let text = |text: &str| Line::Text(text.as_bytes().to_vec());
+        check("", &[]).await;
+        check("one\n\ntwo", &[text("one"), text(""), text("two")]).await;
+        check("12345678\nx\n", &[text("12345678"), text("x")]).await;
+        check("123456789\nx\n", &[Line::TooLong { bytes: 9 }, text("x")]).await;
+        check("1234567890123", &[Line::TooLong { bytes: 13 }]).await;
+    }
+}

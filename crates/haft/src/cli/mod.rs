@@ -1,0 +1,59 @@
+//! The command line: arguments in, an exit code out. Answers go to standard output, everything else to standard error.
+
+mod args;
+mod call;
+mod cancel;
+mod doctor;
+mod exit;
+mod lines;
+mod sandbox;
+mod settings;
+mod stream;
+mod terminal;
+mod tools;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Cli, Command};
+pub use exit::Exit;
+
+/// How long the end of the program waits for confined processes to be gone.
+const GONE_WITHIN: Duration = Duration::from_secs(2);
+
+/// Runs the command line and says how it went.
+pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(words) {
+        Ok(cli) => cli,
+        Err(error) => return terminal::usage(&error),
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return terminal::failed(Exit::Internal, &format!("no runtime: {error}")),
+    };
+    let exit = runtime.block_on(dispatch(cli.command));
+    // A blocked read of standard input must not keep us; confined processes must not outlive us.
+    runtime.shutdown_background();
+    haft_sandbox::wait_until_gone(GONE_WITHIN);
+    exit
+}
+
+async fn dispatch(command: Command) -> ExitCode {
+    match command {
+        Command::Call(args) if args.stdin => stream::run(&args).await,
+        Command::Call(args) => call::run(&args).await,
+        Command::Tools(args) => tools::run(&args),
+        Command::Sandbox(args) => sandbox::run(&args).await,
+        Command::Doctor(args) => doctor::run(&args).await,
+        Command::Completions { shell } => completions(shell),
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> ExitCode {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "haft", &mut script);
+    terminal::answer_bytes(&script)
+}

@@ -1,0 +1,76 @@
+//! `haft sandbox -- CMD`: a command of the user's own, confined as a tool would be.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use haft_sandbox::{Exit as CommandExit, OutputPipes, Policy, SandboxError, sandboxed_command};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+
+use super::args::SandboxArgs;
+use super::{cancel, settings, terminal};
+
+/// As `env` and `docker run` have it: haft itself failed, or there is no such command.
+const HAFT_FAILED: u8 = 125;
+const NOT_FOUND: u8 = 127;
+/// Added to the number of the signal that killed the command.
+const BY_SIGNAL: i32 = 128;
+
+pub(super) async fn run(args: &SandboxArgs) -> ExitCode {
+    let policy = match settings::policy(&args.policy) {
+        Ok(policy) => policy,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    tokio::select! {
+        biased;
+        ended = confined(args, &policy) => match ended {
+            Ok(code) => ExitCode::from(code),
+            Err(error) => {
+                terminal::failed(super::Exit::Unavailable, &error.to_string());
+                ExitCode::from(if matches!(error, SandboxError::Start { .. }) { NOT_FOUND } else { HAFT_FAILED })
+            }
+        },
+        exit = cancel::cancelled() => exit.into(),
+    }
+}
+
+async fn confined(args: &SandboxArgs, policy: &Policy) -> Result<u8, SandboxError> {
+    let mut words = args.command.iter();
+    let program = words.next().cloned().unwrap_or_default();
+    let command = sandboxed_command(program, policy).args(words).output(OutputPipes::Separate);
+    let mut child = command.spawn().await?;
+    let confinement = child.confinement();
+    for sentence in &confinement.weaker {
+        terminal::warn(sentence);
+    }
+    if args.verbose {
+        terminal::note(&format!("sandbox level: {}", confinement.level.name()));
+        for layer in &confinement.layers {
+            let mark = if layer.active { "on " } else { "off" };
+            terminal::note(&format!("  {mark} {:<13} {}", layer.name, layer.detail));
+        }
+    }
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let (exit, (), ()) = tokio::join!(child.wait(), pass_on(out, io::stdout()), pass_on(err, io::stderr()));
+    Ok(code_of(exit?))
+}
+
+/// Copies as it comes. The command never gets hold of our terminal itself.
+async fn pass_on(from: Option<pipe::Receiver>, mut to: impl Write) {
+    let Some(mut from) = from else { return };
+    let mut chunk = vec![0; 64 << 10];
+    while let Ok(read @ 1..) = from.read(&mut chunk).await {
+        // Who stopped reading is noticed elsewhere and ends the command.
+        if to.write_all(&chunk[..read]).and_then(|()| to.flush()).is_err() {
+            return;
+        }
+    }
+}
+
+fn code_of(exit: CommandExit) -> u8 {
+    let code = match exit {
+        CommandExit::Code(code) => code,
+        CommandExit::Signal(signal) => BY_SIGNAL + signal,
+    };
+    u8::try_from(code & 0xff).unwrap_or(u8::MAX)
+}

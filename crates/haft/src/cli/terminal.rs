@@ -1,0 +1,108 @@
+//! Everything that is written: answers to standard output, the rest to standard error.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use haft_core::event::{Event, EventSink, Progress};
+
+use super::exit::Exit;
+
+/// Prints an answer, ended by a newline.
+pub(super) fn answer(text: &str) -> ExitCode {
+    let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    answer_bytes(format!("{text}{newline}").as_bytes())
+}
+
+pub(super) fn answer_bytes(bytes: &[u8]) -> ExitCode {
+    let mut out = io::stdout().lock();
+    written(out.write_all(bytes).and_then(|()| out.flush()))
+}
+
+/// The code for the outcome of writing to standard output.
+pub(super) fn written(written: io::Result<()>) -> ExitCode {
+    match written {
+        Ok(()) => Exit::Success.into(),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::ClosedPipe.into(),
+        Err(error) => failed(Exit::Internal, &format!("the answer could not be written: {error}")),
+    }
+}
+
+/// Says what went wrong, and gives the code for it.
+pub(super) fn failed(exit: Exit, message: &str) -> ExitCode {
+    say("\x1b[1;31merror:\x1b[0m ", message);
+    exit.into()
+}
+
+pub(super) fn warn(message: &str) {
+    say("\x1b[1;33mwarning:\x1b[0m ", message);
+}
+
+pub(super) fn note(message: &str) {
+    say("", message);
+}
+
+/// Colours are taken out by `anstream` where they are not wanted: `NO_COLOR`, or no terminal.
+fn say(label: &str, message: &str) {
+    // When standard error is gone there is nobody to tell.
+    let _ = writeln!(anstream::stderr(), "{label}{}", message.trim_end());
+}
+
+/// Help and version are answers; anything else is a mistake in the command line.
+pub(super) fn usage(error: &clap::Error) -> ExitCode {
+    let printed = error.print();
+    match error.exit_code() {
+        0 => written(printed),
+        _ => Exit::Usage.into(),
+    }
+}
+
+/// Shows on a terminal what a call that takes long is doing: the last line it printed.
+#[derive(Debug)]
+pub(super) struct StatusLine {
+    began: Instant,
+    shown: Mutex<Option<Instant>>,
+}
+
+/// A call is silent for so long before its status is shown.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// How often the status changes.
+const REFRESH: Duration = Duration::from_millis(100);
+
+/// The most of a line that is shown.
+const STATUS_CHARS_MAX: usize = 60;
+
+impl StatusLine {
+    /// Only for a terminal; a log wants no such line.
+    pub(super) fn new() -> Option<Self> {
+        io::stderr().is_terminal().then(|| Self { began: Instant::now(), shown: Mutex::new(None) })
+    }
+
+    fn show(&self, text: &str) {
+        let Ok(mut shown) = self.shown.lock() else { return };
+        let due = shown.map_or(self.began.elapsed() > QUIET, |at| at.elapsed() > REFRESH);
+        let Some(line) = text.lines().rfind(|line| !line.trim().is_empty()).filter(|_| due) else { return };
+        // Bytes of a command must not reach the terminal as control sequences.
+        let line: String = line.chars().filter(|c| !c.is_control()).take(STATUS_CHARS_MAX).collect();
+        let _ = write!(anstream::stderr(), "\r\x1b[2K\x1b[2m{}s {line}\x1b[0m", self.began.elapsed().as_secs());
+        *shown = Some(Instant::now());
+    }
+
+    fn clear(&self) {
+        if self.shown.lock().is_ok_and(|mut shown| shown.take().is_some()) {
+            let _ = write!(anstream::stderr(), "\r\x1b[2K");
+        }
+    }
+}
+
+impl EventSink for StatusLine {
+    fn emit(&self, event: Event) {
+        match event {
+            Event::ToolStarted { .. } => {}
+            Event::ToolProgress { progress: Progress::Output(text) | Progress::Message(text), .. } => self.show(&text),
+            Event::ToolFinished { .. } => self.clear(),
+        }
+    }
+}

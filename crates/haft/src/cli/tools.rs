@@ -1,0 +1,58 @@
+//! `haft tools`: what can be called.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use haft_core::tool::ToolDefinition;
+use serde_json::{Value, json};
+
+use super::args::ToolsArgs;
+use super::exit::Exit;
+use super::terminal;
+
+pub(super) fn run(args: &ToolsArgs) -> ExitCode {
+    let mut tools = haft_tools::builtin::definitions();
+    if let Some(name) = &args.name {
+        tools.retain(|tool| tool.name.as_str().eq_ignore_ascii_case(name));
+        if tools.is_empty() {
+            return terminal::failed(Exit::Input, &format!("Unknown tool: {name}\nhint: `haft tools` lists them all"));
+        }
+    }
+    if args.json {
+        let list: Vec<Value> = tools.iter().map(as_json).collect();
+        return terminal::answer(&format!("{:#}", Value::Array(list)));
+    }
+    terminal::answer(&if args.schema { with_schemas(&tools) } else { table(&tools) })
+}
+
+fn as_json(tool: &ToolDefinition) -> Value {
+    json!({
+        "name": tool.name.as_str(),
+        "description": tool.description,
+        "groups": tool.groups.iter().map(|group| group.as_str()).collect::<Vec<_>>(),
+        "effects": tool.effects.name(),
+        "input_schema": tool.input_schema,
+    })
+}
+
+fn table(tools: &[ToolDefinition]) -> String {
+    let mut text = format!("{:<14} {:<9} {:<11} {}\n", "NAME", "GROUP", "EFFECTS", "DESCRIPTION");
+    for tool in tools {
+        let group = tool.groups.first().map_or("", |group| group.as_str());
+        let _ = writeln!(text, "{:<14} {group:<9} {:<11} {}", tool.name.as_str(), tool.effects.name(), first_sentence(tool));
+    }
+    text
+}
+
+fn with_schemas(tools: &[ToolDefinition]) -> String {
+    let mut text = String::new();
+    for tool in tools {
+        let _ = writeln!(text, "{}\n  {}\n{:#}\n", tool.name, tool.description.replace('\n', "\n  "), tool.input_schema);
+    }
+    text.trim_end().to_owned()
+}
+
+fn first_sentence(tool: &ToolDefinition) -> String {
+    let line = tool.description.replace('\n', " ");
+    line.split_inclusive(". ").next().unwrap_or_default().trim().trim_end_matches('.').to_owned()
+}

@@ -1,0 +1,181 @@
+use serde_json::json;
+
+use super::*;
+
+/// A workspace below a data directory of its own, as a service would have it. Not below `/tmp`, which is writable
+/// in every mode.
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        std::fs::create_dir(dir.path().join("workspace")).unwrap();
+        Self { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn executor(&self, mode: SandboxMode) -> ToolExecutor {
+        ToolExecutor::new(self.path("workspace"), mode)
+    }
+}
+
+#[test]
+fn test_builtin_tool_defs_count() {
+    let names: Vec<String> = builtin_tool_defs().into_iter().map(|def| def.name).collect();
+    assert_eq!(names, ["bash", "read", "write", "edit"]);
+}
+
+#[test]
+fn all_tool_defs_start_with_the_four() {
+    let all = Place::new().executor(SandboxMode::Sandbox).all_tool_defs();
+    let names: Vec<&str> = all.iter().map(|def| def.name.as_str()).collect();
+    assert_eq!(names[..4], ["bash", "read", "write", "edit"]);
+    assert_eq!(names[4..], ["current_date", "introspect"]);
+}
+
+#[test]
+fn test_tool_def_serialization() {
+    for def in builtin_tool_defs() {
+        let value = serde_json::to_value(&def).unwrap();
+        assert!(value["name"].is_string());
+        assert!(value["description"].is_string());
+        assert_eq!(value["parameters"]["type"], "object");
+    }
+}
+
+#[test]
+fn test_truncate_output_short() {
+    assert_eq!(truncate_output("hello", 10), "hello");
+}
+
+#[test]
+fn test_truncate_output_exact() {
+    assert_eq!(truncate_output("héllo", 5), "héllo");
+}
+
+#[test]
+fn test_truncate_output_long() {
+    assert_eq!(truncate_output("ééééé!", 5), "ééééé\n... (output truncated: 6 total chars, showing first 5)");
+}
+
+#[test]
+fn test_is_write_allowed_rwx() {
+    let executor = Place::new().executor(SandboxMode::Rwx);
+    assert!(executor.is_write_allowed(Path::new("/etc/passwd")));
+    assert!(executor.is_write_allowed(Path::new("/anywhere")));
+}
+
+#[test]
+fn test_is_write_allowed_sandbox_inside_data_dir() {
+    let place = Place::new();
+    for mode in [SandboxMode::Sandbox, SandboxMode::Rx] {
+        let executor = place.executor(mode);
+        assert!(executor.is_write_allowed(&place.path("workspace/a.txt")));
+        assert!(executor.is_write_allowed(&place.path("notes/b.txt")));
+        assert!(executor.is_write_allowed(Path::new("relative.txt")));
+        assert!(executor.is_write_allowed(Path::new("/tmp/c.txt")));
+    }
+}
+
+#[test]
+fn test_is_write_allowed_sandbox_outside() {
+    let executor = Place::new().executor(SandboxMode::Sandbox);
+    assert!(!executor.is_write_allowed(Path::new("/etc/passwd")));
+    assert!(!executor.is_write_allowed(Path::new("/home/someone/.bashrc")));
+    assert!(!executor.is_write_allowed(Path::new("/tmp/../etc/passwd")));
+}
+
+#[tokio::test]
+async fn test_exec_bash_empty_command() {
+    let result = Place::new().executor(SandboxMode::Sandbox).execute("bash", &json!({})).await;
+    assert!(result.is_error);
+    assert!(result.content.contains("'command' parameter is required"), "{}", result.content);
+}
+
+#[tokio::test]
+async fn test_exec_bash_echo() {
+    let place = Place::new();
+    let result = place.executor(SandboxMode::Sandbox).execute("bash", &json!({"command": "echo hello"})).await;
+    assert!(!result.is_error, "{}", result.content);
+    assert!(result.content.contains("hello"));
+}
+
+#[tokio::test]
+async fn test_exec_read_nonexistent() {
+    let place = Place::new();
+    let result = place.executor(SandboxMode::Sandbox).execute("read", &json!({"file_path": "/nonexistent/file"})).await;
+    assert!(result.is_error);
+    assert!(result.content.starts_with("Error reading /nonexistent/file"), "{}", result.content);
+}
+
+#[tokio::test]
+async fn test_exec_write_and_read() {
+    let place = Place::new();
+    let mut executor = place.executor(SandboxMode::Sandbox);
+    let path = place.path("workspace/sub/file.txt");
+    let written = executor.execute("write", &json!({"file_path": path, "content": "grüße\n"})).await;
+    assert!(!written.is_error, "{}", written.content);
+    assert_eq!(written.content, format!("Wrote 8 bytes to {}", path.display()));
+    let read = executor.execute("read", &json!({"file_path": path})).await;
+    assert_eq!(read.content, "grüße\n");
+}
+
+#[tokio::test]
+async fn test_exec_edit() {
+    let place = Place::new();
+    let path = place.path("workspace/file.txt");
+    std::fs::write(&path, "one two one").unwrap();
+    let args = json!({"file_path": path, "old_string": "one", "new_string": "1"});
+    let result = place.executor(SandboxMode::Sandbox).execute("Edit", &args).await;
+    assert!(!result.is_error, "{}", result.content);
+    assert_eq!(
+        result.content,
+        format!("Edited {} (2 occurrence(s) of pattern, replaced first)", path.display())
+    );
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "1 two one");
+}
+
+#[tokio::test]
+async fn test_exec_write_denied_sandbox() {
+    let place = Place::new();
+    let args = json!({"file_path": "/etc/test", "content": "x"});
+    let result = place.executor(SandboxMode::Sandbox).execute("write", &args).await;
+    assert!(result.is_error);
+    assert!(result.content.contains("denied"), "{}", result.content);
+    assert!(!Path::new("/etc/test").exists());
+}
+
+#[tokio::test]
+async fn test_execute_unknown_tool() {
+    let result = Place::new().executor(SandboxMode::Sandbox).execute("no_such_tool", &json!({})).await;
+    assert!(result.is_error);
+    assert!(result.content.starts_with("Unknown tool: no_such_tool"), "{}", result.content);
+}
+
+#[tokio::test]
+async fn the_data_directory_is_writable_but_for_what_is_kept_from_tools() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("data")).unwrap();
+    std::fs::write(place.path("data/memory.db"), "secret").unwrap();
+    let mut executor = place.executor(SandboxMode::Sandbox);
+    let command = "cd ..; echo note > note && cat data/memory.db; echo x > config.toml; echo x > skills/x; echo x > agents/x; mv data d2; true";
+    let result = executor.execute("bash", &json!({ "command": command })).await;
+    assert!(!result.content.contains("secret"), "{}", result.content);
+    assert_eq!(std::fs::read_to_string(place.path("note")).unwrap(), "note\n");
+    assert_eq!(std::fs::read_to_string(place.path("data/memory.db")).unwrap(), "secret");
+    assert_eq!(std::fs::read_to_string(place.path("config.toml")).unwrap(), "");
+    assert!(!place.path("skills/x").exists() && !place.path("agents/x").exists());
+}
+
+#[tokio::test]
+async fn a_workspace_that_does_not_exist_is_said_at_every_call() {
+    let mut executor = ToolExecutor::new("/nonexistent/workspace".into(), SandboxMode::Sandbox);
+    let result = executor.execute("bash", &json!({"command": "true"})).await;
+    assert!(result.is_error);
+    assert!(result.content.contains("does not exist"), "{}", result.content);
+}

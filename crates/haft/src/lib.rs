@@ -1,0 +1,21 @@
+//! The product: haft as a library, its command line, and the wiring that alone knows every crate.
+//!
+//! A program that embeds haft calls [`init`] at the top of `main`, then uses [`executor::ToolExecutor`] or builds an
+//! orchestrator with [`wiring`]. Nothing here decides what a tool may do: that is the policy of `haft-sandbox`.
+
+pub mod cli;
+pub mod executor;
+pub mod home;
+pub mod wiring;
+
+pub use haft_core as core;
+pub use haft_engine as engine;
+pub use haft_sandbox as sandbox;
+pub use haft_tools as tools;
+
+/// Makes this binary able to start confined commands. Call it at the top of `main`, before any thread is started.
+///
+/// When the process was started as a sandbox launcher, this does a launcher's work and never returns.
+pub fn init() {
+    haft_sandbox::init(&[(haft_tools::builtin::FILE_WORKER, haft_tools::builtin::serve_files)]);
+}
