@@ -1,0 +1,92 @@
+//! A directory tree of a test's own, outside `/tmp`: what lies below `/tmp` is writable in every mode.
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use crate::run::Run;
+use crate::user::{NOBODY, User};
+
+/// `ws/` is the workspace, `home/` haft's home, `user/` the user's home directory, `outside/` what must not change.
+#[derive(Debug)]
+pub struct Place {
+    dir: tempfile::TempDir,
+    user: User,
+}
+
+impl Place {
+    pub fn new(user: User) -> Self {
+        Self::below(Path::new("/var/tmp"), user)
+    }
+
+    /// For tests of what happens when everything lies below `/tmp`.
+    pub fn below(parent: &Path, user: User) -> Self {
+        let dir = tempfile::Builder::new().prefix("haft-test-").tempdir_in(parent).unwrap();
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let place = Self { dir, user };
+        place.give(place.root());
+        for name in ["ws", "home", "user", "outside"] {
+            place.directory(name);
+        }
+        place
+    }
+
+    pub fn root(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn user(&self) -> User {
+        self.user
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root().join(name)
+    }
+
+    /// Makes a directory with its parents, owned by the place's user.
+    pub fn directory(&self, name: &str) -> PathBuf {
+        let mut path = self.root().to_path_buf();
+        for part in Path::new(name) {
+            path.push(part);
+            if !path.exists() {
+                std::fs::create_dir(&path).unwrap();
+                self.give(&path);
+            }
+        }
+        path
+    }
+
+    /// Makes a file, owned by the place's user.
+    pub fn file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.path(name);
+        let parent = Path::new(name).parent().and_then(Path::to_str).unwrap();
+        self.directory(parent);
+        std::fs::write(&path, content).unwrap();
+        self.give(&path);
+        path
+    }
+
+    pub fn text(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    pub fn exists(&self, name: &str) -> bool {
+        self.path(name).symlink_metadata().is_ok()
+    }
+
+    /// haft in this place, as this user.
+    pub fn haft(&self, words: &[&str]) -> Run {
+        Run::new(self, words)
+    }
+
+    /// A shell script in the sandbox, by `haft sandbox`.
+    pub fn confined(&self, flags: &[&str], script: &str) -> Run {
+        self.haft(&[&["sandbox"], flags, &["--", "bash", "-c", script]].concat())
+    }
+
+    /// Gives a path to the place's user.
+    pub fn give(&self, path: &Path) {
+        if self.user == User::Nobody {
+            chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Running the real `haft` binary.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crate::place::Place;
+use crate::user::{NOBODY, User};
+
+/// A run of haft to be started.
+#[derive(Debug)]
+pub struct Run {
+    command: Command,
+    stdin: Vec<u8>,
+}
+
+/// What came out of it.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Run {
+    pub(crate) fn new(place: &Place, words: &[&str]) -> Self {
+        let mut command = as_user(place.user(), &binary());
+        command.args(words).env_clear().current_dir(place.path("ws"));
+        command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        command.env("HAFT_HOME", place.path("home")).env("HOME", place.path("user")).env("USER", "tester");
+        Self { command, stdin: Vec::new() }
+    }
+
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub fn in_directory(mut self, directory: &Path) -> Self {
+        self.command.current_dir(directory);
+        self
+    }
+
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = bytes.into();
+        self
+    }
+
+    /// Runs to the end.
+    pub fn output(mut self) -> Ran {
+        let input = std::mem::take(&mut self.stdin);
+        let mut child = self.start();
+        let mut stdin = child.stdin.take().unwrap();
+        // On a thread of its own: haft may answer before it has read everything.
+        let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
+        let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+        feeder.join().unwrap();
+        Ran {
+            code: status.code(),
+            stdout: String::from_utf8_lossy(&stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&stderr).into_owned(),
+        }
+    }
+
+    /// Starts it and leaves it running, with pipes for all three streams.
+    pub fn start(mut self) -> Child {
+        let command = self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    }
+}
+
+impl Ran {
+    /// Fails the test with everything that was said unless the code is this one.
+    #[track_caller]
+    pub fn expect_code(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        self
+    }
+}
+
+/// Waits, for a bounded time, until something holds that another process brings about.
+#[track_caller]
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < Duration::from_secs(20), "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn as_user(user: User, program: &Path) -> Command {
+    match user {
+        User::Ourselves => Command::new(program),
+        User::Nobody => {
+            let mut command = Command::new("setpriv");
+            command.arg(format!("--reuid={NOBODY}")).arg(format!("--regid={NOBODY}")).arg("--clear-groups");
+            command.arg("--").arg(program);
+            command
+        }
+    }
+}
+
+/// A copy of the binary that everybody can reach: build directories often lie below somebody's private home.
+fn binary() -> PathBuf {
+    static COPY: OnceLock<PathBuf> = OnceLock::new();
+    COPY.get_or_init(|| {
+        let own = std::env::current_exe().unwrap();
+        let built = own.ancestors().map(|place| place.join("haft")).find(|path| path.is_file());
+        let built = built.expect("the haft binary is built beside the tests");
+        remove_copies_of_the_dead();
+        let reachable = Path::new("/var/tmp").join(format!("{COPY_PREFIX}{}", std::process::id()));
+        std::fs::create_dir_all(&reachable).unwrap();
+        let copy = reachable.join("haft");
+        std::fs::copy(&built, &copy).unwrap();
+        copy
+    })
+    .clone()
+}
+
+const COPY_PREFIX: &str = "haft-test-binary-";
+
+/// A test binary has no end at which it could clean up after itself; the next one does.
+fn remove_copies_of_the_dead() {
+    for entry in std::fs::read_dir("/var/tmp").unwrap().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.strip_prefix(COPY_PREFIX);
+        if owner.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}

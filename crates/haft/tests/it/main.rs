@@ -1,0 +1,24 @@
+//! The product as its users meet it: the real binary, the real sandbox, real programs inside it.
+
+// Ways out of the sandbox, one test per attempt.
+mod escape;
+// What must go on working inside it.
+mod ordinary;
+// What is promised when the kernel gives less.
+mod degraded;
+// Processes: nothing outlives its call.
+mod processes;
+// Limits on what a command uses up.
+mod limits;
+// `haft call` and the built-in tools.
+mod call;
+// The file tools at their worst.
+mod files;
+// `haft call --stdin`.
+mod stream;
+// The command line itself: help, exit codes, doctor, tools, completions.
+mod cli;
+// The library, embedded in another program.
+mod library;
+// Every command shown in the documents is run.
+mod docs;
