@@ -1,1 +1,47 @@
-fn main() {}
+//! Every script of the project: `cargo xtask` lists them.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a script talks to the person who runs it")]
+
+mod check;
+mod deny;
+mod install;
+mod step;
+mod tidy;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask test      install what the tests need, then run every check that CI runs
+cargo xtask tidy      what no other tool checks: loose scripts, foreign paths, crate papers, sizes
+cargo xtask deny      licences, sources and bans of dependencies
+cargo xtask install   install what the tests need
+cargo xtask bench     what the sandbox costs (release build)";
+
+fn main() -> ExitCode {
+    let task = std::env::args().nth(1).unwrap_or_default();
+    let done = match task.as_str() {
+        "test" => test(),
+        "tidy" => tidy::tidy(),
+        "deny" => deny::deny(),
+        "install" => install::install(),
+        "bench" => check::bench(),
+        _ => Err(USAGE.to_owned()),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The cheapest checks first, so that a slip is told in seconds.
+fn test() -> Result<(), String> {
+    install::install()?;
+    tidy::tidy()?;
+    check::format()?;
+    check::lint()?;
+    check::tests()?;
+    check::documents()?;
+    deny::deny()
+}

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::git::GIT_NAMES;
 use crate::mode::SandboxMode;
 use crate::path::{is_within, resolve};
-use crate::policy::Policy;
+use crate::policy::{GitMetadata, Policy};
 
 /// System directories that no mode writes, on Linux and macOS.
 pub const WRITE_BLOCKLIST: [&str; 14] = [
@@ -58,7 +59,13 @@ pub fn is_write_blocked(path: &Path, policy: &Policy) -> bool {
     let in_home = is_within(&real, home.root()) && !is_within(&real, &home.workspace());
     let frozen = policy.frozen.iter().any(|frozen| is_within(&real, frozen));
     let in_system = blocklist().iter().any(|blocked| is_within(&real, blocked));
-    in_home || frozen || in_system || is_read_blocked(path, policy)
+    in_home || frozen || in_git_metadata(&real, policy) || in_system || is_read_blocked(path, policy)
+}
+
+/// Whether the path decides which code git runs in the workspace.
+fn in_git_metadata(path: &Path, policy: &Policy) -> bool {
+    let git = policy.workspace().join(".git");
+    policy.git == GitMetadata::Frozen && GIT_NAMES.iter().any(|name| is_within(path, &git.join(name)))
 }
 
 /// Whether reading this path is refused, in whatever mode. A relative path is refused.
@@ -150,6 +157,9 @@ mod tests {
             check("home/haft.json", true);
             check("home/skills/x", true);
             check("home/workspace/x", false);
+            check("ws/.git/hooks/pre-commit", true);
+            check("ws/.git/commondir", true);
+            check("ws/.git/HEAD", false);
             assert!(is_write_blocked(Path::new("relative"), &place.policy(mode)));
         }
     }

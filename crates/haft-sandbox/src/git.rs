@@ -15,7 +15,12 @@ pub(crate) struct GitPaths {
     /// Bound over themselves, still writable: a mount point cannot be renamed away.
     pub(crate) pinned: Vec<PathBuf>,
     pub(crate) frozen: Vec<PathBuf>,
+    /// Not there, and not to be there afterwards: a mount can only cover what exists.
+    pub(crate) absent: Vec<PathBuf>,
 }
+
+/// The names in a git directory that decide which code runs; the last two move the first two elsewhere.
+pub(crate) const GIT_NAMES: [&str; 4] = ["hooks", "config", "config.worktree", "commondir"];
 
 /// Looks at `.git` of the workspace's root. A directory that is no repository yet is left alone.
 pub(crate) fn git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> Result<GitPaths, PlanError> {
@@ -40,21 +45,19 @@ pub(crate) fn git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> Result<
     Ok(paths)
 }
 
-/// The names in a git directory that decide which code runs; `commondir` moves the other two elsewhere.
-const OPTIONAL: [&str; 2] = ["config.worktree", "commondir"];
-
 fn freeze(git_dir: &Path, paths: &mut GitPaths) -> Result<(), PlanError> {
     if !git_dir.join("HEAD").exists() {
         return Ok(());
     }
     paths.pinned.push(git_dir.to_path_buf());
     // A name can be frozen only where something is; git itself makes both in every repository.
-    let hooks = git_dir.join("hooks");
+    let [hooks, config, ..] = GIT_NAMES.map(|name| git_dir.join(name));
     make(&hooks, fs::create_dir(&hooks))?;
-    let config = git_dir.join("config");
     make(&config, fs::File::create_new(&config).map(drop))?;
-    paths.frozen.extend([hooks, config]);
-    paths.frozen.extend(OPTIONAL.iter().map(|name| git_dir.join(name)).filter(|path| path.exists()));
+    let names = GIT_NAMES.iter().map(|name| git_dir.join(name));
+    let (there, absent): (Vec<_>, Vec<_>) = names.partition(|path| path.symlink_metadata().is_ok());
+    paths.frozen.extend(there);
+    paths.absent.extend(absent);
     match paths.frozen.iter().find(|path| path.is_symlink()) {
         Some(link) => Err(PlanError::GitSymlink { path: link.clone() }),
         None => Ok(()),
@@ -103,6 +106,7 @@ mod tests {
         let paths = git_paths(&ws, std::slice::from_ref(&ws)).unwrap();
         assert_eq!(paths.pinned, [ws.join(".git")]);
         assert_eq!(paths.frozen, [ws.join(".git/hooks"), ws.join(".git/config")]);
+        assert_eq!(paths.absent, [ws.join(".git/config.worktree"), ws.join(".git/commondir")]);
         assert!(ws.join(".git/hooks").is_dir(), "a missing name is made, so that it can be frozen");
     }
 

@@ -12,13 +12,14 @@ mod error;
 mod git;
 mod home;
 mod launcher;
+mod lifeline;
 mod limits;
-#[cfg(target_os = "linux")]
 mod linux;
 mod message;
 mod mode;
 mod passwd;
 mod path;
+mod pipes;
 mod plan;
 mod policy;
 mod seatbelt;
@@ -51,8 +52,5 @@ pub const PROBE: &str = "probe";
 
 /// The version of Landlock the kernel speaks, if any.
 pub fn landlock_version() -> Option<i32> {
-    #[cfg(target_os = "linux")]
-    return linux::landlock_version();
-    #[cfg(not(target_os = "linux"))]
-    None
+    linux::landlock_version()
 }

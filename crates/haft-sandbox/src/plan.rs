@@ -25,6 +25,8 @@ pub(crate) struct Plan {
     /// For Landlock alone, when there is no mount namespace.
     pub(crate) hidden: Vec<PathBuf>,
     pub(crate) frozen: Vec<PathBuf>,
+    /// Names that the watcher removes should the command have made them.
+    pub(crate) absent: Vec<PathBuf>,
     pub(crate) network: bool,
     pub(crate) unix_sockets: bool,
     pub(crate) identity: Option<Identity>,
@@ -108,6 +110,7 @@ impl Plan {
             hidden: policy.hidden(),
             frozen: [frozen, vec![policy.home.root().to_path_buf()]].concat(),
             writable,
+            absent: git.absent,
             network: policy.network == Access::Allow,
             unix_sockets: policy.unix_sockets == Access::Allow,
             identity: identity(&policy.workspace),
@@ -287,6 +290,7 @@ impl Plan {
             steps: Vec::new(),
             hidden: Vec::new(),
             frozen: Vec::new(),
+            absent: Vec::new(),
             network: false,
             unix_sockets: false,
             identity: None,

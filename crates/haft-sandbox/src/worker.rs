@@ -7,9 +7,10 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::net::UnixStream;
 
-use crate::command::{Lifeline, launch};
+
 use crate::error::SandboxError;
 use crate::launcher::Launcher;
+use crate::lifeline::{Lifeline, launch};
 use crate::message::{Confinement, Order, Program};
 use crate::plan::Plan;
 use crate::policy::Policy;

@@ -4,9 +4,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a fixture that fails is a failed test")]
 
 mod place;
+mod process;
 mod run;
+mod snapshot;
 mod user;
 
+pub use libc;
 pub use place::Place;
-pub use run::{Ran, Run, eventually};
+pub use process::{processes_with, unique_marker};
+pub use run::{Ran, Run, binary, eventually};
+pub use snapshot::{Snapshot, set_attribute};
 pub use user::{User, users};

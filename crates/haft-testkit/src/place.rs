@@ -1,9 +1,10 @@
 //! A directory tree of a test's own, outside `/tmp`: what lies below `/tmp` is writable in every mode.
 
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 
-use crate::run::Run;
+use crate::run::{Ran, Run};
+use crate::snapshot::Snapshot;
 use crate::user::{NOBODY, User};
 
 /// `ws/` is the workspace, `home/` haft's home, `user/` the user's home directory, `outside/` what must not change.
@@ -83,10 +84,20 @@ impl Place {
         self.haft(&[&["sandbox"], flags, &["--", "bash", "-c", script]].concat())
     }
 
+    /// The same script without any sandbox: the control of an experiment.
+    pub fn unconfined(&self, script: &str) -> Ran {
+        Run::of_program(self, Path::new("bash"), &["-c", script]).output()
+    }
+
+    /// What must not change.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::of(&["home", "user", "outside"].map(|name| self.path(name)))
+    }
+
     /// Gives a path to the place's user.
     pub fn give(&self, path: &Path) {
         if self.user == User::Nobody {
-            chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+            lchown(path, Some(NOBODY), Some(NOBODY)).unwrap();
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Running the real `haft` binary.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -12,7 +13,9 @@ use crate::user::{NOBODY, User};
 /// A run of haft to be started.
 #[derive(Debug)]
 pub struct Run {
+    /// Becomes the user, then whatever is named by `words`.
     command: Command,
+    words: Vec<OsString>,
     stdin: Vec<u8>,
 }
 
@@ -26,11 +29,17 @@ pub struct Ran {
 
 impl Run {
     pub(crate) fn new(place: &Place, words: &[&str]) -> Self {
-        let mut command = as_user(place.user(), &binary());
-        command.args(words).env_clear().current_dir(place.path("ws"));
+        Self::of_program(place, &binary(), words)
+    }
+
+    /// Any program, in the same place and environment.
+    pub(crate) fn of_program(place: &Place, program: &Path, words: &[&str]) -> Self {
+        let mut command = as_user(place.user());
+        command.env_clear().current_dir(place.path("ws"));
         command.env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
         command.env("HAFT_HOME", place.path("home")).env("HOME", place.path("user")).env("USER", "tester");
-        Self { command, stdin: Vec::new() }
+        let words = std::iter::once(program.into()).chain(words.iter().map(OsString::from)).collect();
+        Self { command, words, stdin: Vec::new() }
     }
 
     pub fn env(mut self, name: &str, value: &str) -> Self {
@@ -40,6 +49,12 @@ impl Run {
 
     pub fn in_directory(mut self, directory: &Path) -> Self {
         self.command.current_dir(directory);
+        self
+    }
+
+    /// Puts words before the program: a wrapper that becomes what is named after it, as the place's user.
+    pub fn through(mut self, wrapper: &[&str]) -> Self {
+        self.words.splice(0..0, wrapper.iter().map(OsString::from));
         self
     }
 
@@ -66,7 +81,7 @@ impl Run {
 
     /// Starts it and leaves it running, with pipes for all three streams.
     pub fn start(mut self) -> Child {
-        let command = self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let command = self.command.args(self.words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"))
     }
 }
@@ -90,20 +105,23 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn as_user(user: User, program: &Path) -> Command {
+/// A command that takes a program as its next word and becomes it.
+fn as_user(user: User) -> Command {
+    let mut command = match user {
+        User::Ourselves => Command::new("env"),
+        User::Nobody => Command::new("setpriv"),
+    };
     match user {
-        User::Ourselves => Command::new(program),
+        User::Ourselves => {}
         User::Nobody => {
-            let mut command = Command::new("setpriv");
-            command.arg(format!("--reuid={NOBODY}")).arg(format!("--regid={NOBODY}")).arg("--clear-groups");
-            command.arg("--").arg(program);
-            command
+            command.arg(format!("--reuid={NOBODY}")).arg(format!("--regid={NOBODY}")).args(["--clear-groups", "--"]);
         }
     }
+    command
 }
 
 /// A copy of the binary that everybody can reach: build directories often lie below somebody's private home.
-fn binary() -> PathBuf {
+pub fn binary() -> PathBuf {
     static COPY: OnceLock<PathBuf> = OnceLock::new();
     COPY.get_or_init(|| {
         let own = std::env::current_exe().unwrap();

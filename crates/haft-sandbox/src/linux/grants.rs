@@ -54,7 +54,7 @@ mod tests {
             assert_eq!(around(Path::new(root), &paths(excluded), &tree), paths(expected));
         };
         check("/", &[], &["/"]);
-        check("/", &["/home/u/.haft/data"], &["/etc", "/home/v", "/home/u/.haft/skills", "/home/u/project", "/tmp"].map(|x| x).as_slice());
+        check("/", &["/home/u/.haft/data"], &["/etc", "/home/u/.haft/skills", "/home/u/project", "/home/v", "/tmp"]);
         check("/home/u/project", &["/home/u/.haft/data"], &["/home/u/project"]);
         check("/home/u/.haft/data/x", &["/home/u/.haft/data"], &[]);
     }

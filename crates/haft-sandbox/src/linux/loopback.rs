@@ -7,6 +7,9 @@ use std::os::fd::AsRawFd;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
+/// `IFF_UP | IFF_RUNNING`, in the width the request has for them.
+const UP_AND_RUNNING: libc::c_short = 0x41;
+
 /// A server and its client inside one call can talk; nothing outside is reached.
 pub(super) fn bring_up() -> io::Result<()> {
     let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
@@ -15,7 +18,7 @@ pub(super) fn bring_up() -> io::Result<()> {
     for (to, from) in request.ifr_name.iter_mut().zip(*b"lo") {
         *to = libc::c_char::from_ne_bytes([from]);
     }
-    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    request.ifr_ifru.ifru_flags = UP_AND_RUNNING;
     // SAFETY: the request outlives the call, which only reads it.
     let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request) };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }

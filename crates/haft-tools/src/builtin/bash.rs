@@ -1,5 +1,6 @@
 //! `bash`: a shell command in the sandbox.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use haft_core::event::Progress;
@@ -78,9 +79,11 @@ fn not_started(error: &SandboxError) -> ToolError {
 /// Reads until the shell has ended and its output too, or until a background process has held the pipe too long.
 async fn follow(child: &mut SandboxedChild, output: &mut CappedText, cx: &CallContext) -> Result<Exit, SandboxError> {
     let Some(mut pipe) = child.stdout.take() else { return child.wait().await };
+    // One wait for both branches: the end of a command is reported once, and a wait that is dropped may have read it.
+    let mut ended = pin!(child.wait());
     tokio::select! {
-        () = drain(&mut pipe, output, cx) => child.wait().await,
-        exit = child.wait() => {
+        () = drain(&mut pipe, output, cx) => ended.await,
+        exit = &mut ended => {
             // Beyond this the output belongs to nobody: the shell is gone.
             let _ = timeout(DRAIN_MAX, drain(&mut pipe, output, cx)).await;
             exit

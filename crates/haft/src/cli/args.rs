@@ -27,8 +27,9 @@ Examples:
   haft sandbox -- make test
   haft doctor
 
-Exit codes: 0 success, 1 internal error, 2 usage, 3 the tool failed, 4 denied, 5 sandbox or tool unavailable,
-42 bad input, 124 timeout, 130 interrupted. `haft sandbox` passes on the code of its command.";
+Exit codes: 0 success, 1 internal error, 2 usage, 3 the tool failed, 4 denied,
+5 sandbox or tool unavailable, 42 bad input, 124 timeout, 130 interrupted,
+141 reader gone, 143 terminated. `haft sandbox` passes on the code of its command.";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {

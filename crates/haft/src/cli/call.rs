@@ -6,17 +6,18 @@ use std::sync::Arc;
 
 use haft_core::arguments::{ARGUMENTS_BYTES_MAX, Arguments};
 use haft_core::event::{EventSink, NoEvents};
-use haft_core::result::{ToolErrorKind, ToolResult};
+use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::Orchestrator;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::args::CallArgs;
+use super::cancel;
 use super::exit::Exit;
+use super::log::Log;
 use super::settings::{self, Refused};
 use super::terminal::{self, StatusLine};
-use super::cancel;
 use crate::wiring::{self, Settings};
 
 pub(super) async fn run(args: &CallArgs) -> ExitCode {
@@ -33,7 +34,7 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
         exit = cancel::cancelled() => return exit.into(),
     };
     wiring::shut_down(&orchestrator).await;
-    tell_how(args, &result);
+    Log::new(args.verbose).tell(&result);
     if args.json { print_json(&result) } else { print_text(&result) }
 }
 
@@ -56,13 +57,19 @@ fn arguments(args: &CallArgs) -> Result<Arguments, Refused> {
 }
 
 fn read_arguments(input: impl Read) -> Result<Arguments, Refused> {
-    let mut text = String::new();
+    let unreadable = |error: &dyn std::fmt::Display| {
+        let hint = "hint: send one JSON object as UTF-8 text";
+        (Exit::Input, format!("the arguments cannot be read from standard input: {error}\n{hint}"))
+    };
+    let mut bytes = Vec::new();
     // One byte more than allowed, so that the parser can say that it is too much.
     let bytes_max = u64::try_from(ARGUMENTS_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
-    match input.take(bytes_max).read_to_string(&mut text) {
-        Ok(_) => Ok(Arguments::from_text(text)),
-        Err(error) => Err((Exit::Input, format!("the arguments cannot be read from standard input: {error}"))),
+    input.take(bytes_max).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
+    if bytes.len() > ARGUMENTS_BYTES_MAX {
+        // It may be cut inside a character; it is refused for its size all the same.
+        return Ok(Arguments::from_text(String::from_utf8_lossy(&bytes)));
     }
+    String::from_utf8(bytes).map(Arguments::from_text).map_err(|error| unreadable(&error.utf8_error()))
 }
 
 /// A tool that ran and failed has given an answer; everything else is said on standard error.
@@ -73,7 +80,53 @@ fn print_text(result: &ToolResult) -> ExitCode {
             let printed = terminal::answer(&error.message);
             if printed == ExitCode::SUCCESS { Exit::Failed.into() } else { printed }
         }
-        Err(error) => terminal::failed(error.kind.into(), &error.message),
+        Err(error) => terminal::failed(error.kind.into(), &for_a_person(error, &result.call.name)),
+    }
+}
+
+/// The message was written for a model. A person sees `error:` before it, and is told what to do next.
+fn for_a_person(error: &ToolError, tool: &str) -> String {
+    let lines: Vec<&str> = error.message.lines().map(|line| unlabelled(line, error.kind)).collect();
+    let message = lines.join("\n");
+    match hint(error.kind, tool) {
+        Some(hint) => format!("{message}\nhint: {hint}"),
+        None => message,
+    }
+}
+
+/// Only complaints about arguments have a label on every line; elsewhere a line may be a command's own output.
+fn unlabelled(line: &str, kind: ToolErrorKind) -> &str {
+    match kind {
+        ToolErrorKind::InvalidArguments => line.strip_prefix("Error: ").unwrap_or(line),
+        ToolErrorKind::Denied => line.strip_prefix("Error ").unwrap_or(line),
+        ToolErrorKind::UnknownTool
+        | ToolErrorKind::ApprovalPending
+        | ToolErrorKind::LimitExceeded
+        | ToolErrorKind::QueueFull
+        | ToolErrorKind::Cancelled
+        | ToolErrorKind::Timeout
+        | ToolErrorKind::Unavailable
+        | ToolErrorKind::Failed
+        | ToolErrorKind::Internal
+        | ToolErrorKind::UnknownOutcome => line,
+    }
+}
+
+fn hint(kind: ToolErrorKind, tool: &str) -> Option<String> {
+    match kind {
+        ToolErrorKind::UnknownTool => Some("`haft tools` lists all tools".into()),
+        ToolErrorKind::InvalidArguments => Some(format!("`haft tools {tool} --schema` shows what it takes")),
+        ToolErrorKind::Denied => Some("--writable and --readable grant more; see `haft call --help`".into()),
+        ToolErrorKind::Timeout => Some("--timeout allows more".into()),
+        // What the sandbox says brings its own hint.
+        ToolErrorKind::Unavailable
+        | ToolErrorKind::ApprovalPending
+        | ToolErrorKind::LimitExceeded
+        | ToolErrorKind::QueueFull
+        | ToolErrorKind::Cancelled
+        | ToolErrorKind::Failed
+        | ToolErrorKind::Internal
+        | ToolErrorKind::UnknownOutcome => None,
     }
 }
 
@@ -115,29 +168,5 @@ fn print_json(result: &ToolResult) -> ExitCode {
     match kind {
         Some(kind) if code == ExitCode::SUCCESS => Exit::from(kind).into(),
         Some(_) | None => code,
-    }
-}
-
-fn tell_how(args: &CallArgs, result: &ToolResult) {
-    warn_if_weaker(result);
-    if !args.verbose {
-        return;
-    }
-    let receipt = &result.receipt;
-    terminal::note(&format!("{} in {} ms", result.call.name, receipt.latency.as_millis()));
-    for repair in &receipt.repairs {
-        terminal::note(&format!("  arguments repaired: {repair}"));
-    }
-    for (topic, value) in &receipt.notes {
-        terminal::note(&format!("  {topic}: {value}"));
-    }
-}
-
-/// A sandbox that cannot keep every promise says so whenever it is used.
-pub(super) fn warn_if_weaker(result: &ToolResult) {
-    let weaker = result.receipt.notes.get("sandbox").and_then(|sandbox| sandbox.get("weaker")?.as_array());
-    if let Some(weaker) = weaker.filter(|weaker| !weaker.is_empty()) {
-        let sentences: Vec<&str> = weaker.iter().filter_map(Value::as_str).collect();
-        terminal::warn(&format!("the sandbox is weaker here (`haft doctor` tells why): {}", sentences.join("; ")));
     }
 }

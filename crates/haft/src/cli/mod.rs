@@ -6,6 +6,7 @@ mod cancel;
 mod doctor;
 mod exit;
 mod lines;
+mod log;
 mod sandbox;
 mod settings;
 mod stream;

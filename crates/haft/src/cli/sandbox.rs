@@ -25,13 +25,27 @@ pub(super) async fn run(args: &SandboxArgs) -> ExitCode {
         biased;
         ended = confined(args, &policy) => match ended {
             Ok(code) => ExitCode::from(code),
-            Err(error) => {
-                terminal::failed(super::Exit::Unavailable, &error.to_string());
-                ExitCode::from(if matches!(error, SandboxError::Start { .. }) { NOT_FOUND } else { HAFT_FAILED })
-            }
+            Err(error) => failed(args, &error),
         },
         exit = cancel::cancelled() => exit.into(),
     }
+}
+
+fn failed(args: &SandboxArgs, error: &SandboxError) -> ExitCode {
+    let (code, message) = match error {
+        SandboxError::Start { reason } => {
+            let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
+            let hint = "hint: pipes and other words of the shell need `bash -c '…'`";
+            (NOT_FOUND, format!("`{program}` could not be started: {reason}\n{hint}"))
+        }
+        SandboxError::Plan(_)
+        | SandboxError::NoLauncher
+        | SandboxError::Launcher { .. }
+        | SandboxError::Layer { .. }
+        | SandboxError::Unsupported => (HAFT_FAILED, error.to_string()),
+    };
+    terminal::failed(super::Exit::Unavailable, &message);
+    ExitCode::from(code)
 }
 
 async fn confined(args: &SandboxArgs, policy: &Policy) -> Result<u8, SandboxError> {

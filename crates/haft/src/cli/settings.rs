@@ -12,12 +12,16 @@ pub(super) type Refused = (Exit, String);
 
 /// Home, made if need be. A name that does not exist cannot be protected.
 pub(super) fn home() -> Result<Home, Refused> {
-    let home = crate::home::find().ok_or((Exit::Usage, "neither HAFT_HOME nor HOME is set".to_owned()))?;
+    let unknown = "neither HAFT_HOME nor HOME is set\nhint: set HAFT_HOME to a directory that haft may keep its data in";
+    let home = crate::home::find().ok_or((Exit::Usage, unknown.to_owned()))?;
     match home.create() {
         Ok(()) => Ok(home),
         // In a place we may not write nobody below us may either; where that is not so, planning refuses.
         Err(_) if !home.root().exists() => Ok(home),
-        Err(error) => Err((Exit::Internal, format!("haft's home `{}`: {error}", home.root().display()))),
+        Err(error) => {
+            let hint = "hint: set HAFT_HOME to a directory that you may write";
+            Err((Exit::Internal, format!("haft's home `{}` cannot be used: {error}\n{hint}", home.root().display())))
+        }
     }
 }
 
@@ -27,7 +31,7 @@ pub(super) fn policy(args: &PolicyArgs) -> Result<Policy, Refused> {
     let home = home()?;
     let workspace = match &args.workspace {
         Some(directory) => directory.clone(),
-        None => std::env::current_dir().map_err(|error| usage(&format!("there is no current directory: {error}")))?,
+        None => std::env::current_dir().map_err(|error| usage(&format!("there is no current directory: {error}\nhint: name one with --workspace")))?,
     };
     let user_home = user_home();
     // Secrets that are taken off the list must be so before the workspace is held against it.

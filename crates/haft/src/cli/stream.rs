@@ -1,6 +1,6 @@
 //! `haft call --stdin`: one call per line in, one answer per line out.
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 use futures_util::future::BoxFuture;
@@ -11,14 +11,15 @@ use haft_core::result::{ToolErrorKind, ToolResult};
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{EffectOrder, Orchestrator};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::io::BufReader;
+use tokio::io::{AsyncWriteExt, BufReader};
 
 use super::args::CallArgs;
 use super::call::orchestrator;
 use super::cancel;
+use super::exit::Exit;
 use super::lines::{LINE_BYTES_MAX, Line, Lines};
+use super::log::Log;
 use super::terminal;
 use crate::wiring;
 
@@ -27,31 +28,52 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
         Ok(orchestrator) => orchestrator,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
-    let order = args.ordered.then(EffectOrder::default);
     let served = tokio::select! {
         biased;
-        served = serve(&orchestrator, order.as_ref(), usize::from(args.jobs)) => served,
+        served = serve(&orchestrator, args) => served,
         exit = cancel::cancelled() => return exit.into(),
     };
     wiring::shut_down(&orchestrator).await;
-    terminal::written(served)
+    served.map_or_else(Stopped::told, |()| Exit::Success.into())
+}
+
+/// Why the stream ended before its input did.
+enum Stopped {
+    Reading(io::Error),
+    Writing(io::Error),
+}
+
+impl Stopped {
+    fn told(self) -> ExitCode {
+        match self {
+            Stopped::Reading(error) => {
+                terminal::failed(Exit::Internal, &format!("standard input cannot be read: {error}"))
+            }
+            Stopped::Writing(error) => terminal::written(Err(error)),
+        }
+    }
 }
 
 /// Reads only while there is room for another call, so that input waits where it is.
-async fn serve(orchestrator: &Orchestrator, order: Option<&EffectOrder>, jobs: usize) -> io::Result<()> {
+async fn serve(orchestrator: &Orchestrator, args: &CallArgs) -> Result<(), Stopped> {
+    let order = args.ordered.then(EffectOrder::default);
+    let mut log = Log::new(args.verbose);
     let mut lines = Lines::new(BufReader::new(tokio::io::stdin()), LINE_BYTES_MAX);
-    let mut running: FuturesUnordered<BoxFuture<'_, Answer>> = FuturesUnordered::new();
+    let mut running: FuturesUnordered<BoxFuture<'_, (Id, ToolResult)>> = FuturesUnordered::new();
     let mut open = true;
     while open || !running.is_empty() {
         tokio::select! {
             biased;
-            Some(answer) = running.next() => answer.print()?,
-            line = lines.next(), if open && running.len() < jobs => match line? {
+            Some((id, result)) = running.next() => {
+                log.tell(&result);
+                Answer::of(id, &result).print().await.map_err(Stopped::Writing)?;
+            }
+            line = lines.next(), if open && running.len() < usize::from(args.jobs) => match line.map_err(Stopped::Reading)? {
                 None => open = false,
                 Some(line) => match Asked::from_line(line) {
                     Ok(None) => {}
-                    Ok(Some(asked)) => running.push(perform(orchestrator, order, asked)),
-                    Err(answer) => answer.print()?,
+                    Ok(Some(asked)) => running.push(perform(orchestrator, order.as_ref(), asked)),
+                    Err(answer) => answer.print().await.map_err(Stopped::Writing)?,
                 },
             },
         }
@@ -59,22 +81,30 @@ async fn serve(orchestrator: &Orchestrator, order: Option<&EffectOrder>, jobs: u
     Ok(())
 }
 
-fn perform<'a>(orchestrator: &'a Orchestrator, order: Option<&EffectOrder>, asked: Asked) -> BoxFuture<'a, Answer> {
+fn perform<'a>(
+    orchestrator: &'a Orchestrator,
+    order: Option<&EffectOrder>,
+    asked: Asked,
+) -> BoxFuture<'a, (Id, ToolResult)> {
     let Asked { id, tool, args } = asked;
     let arguments = Arguments::from_text(args.map_or("{}".into(), |args| args.get().to_owned()));
-    let call = ToolCall { id: CallId(id.to_string()), name: tool, arguments };
+    let call_id = CallId(id.as_ref().map_or("null", |id| id.get()).to_owned());
+    let call = ToolCall { id: call_id, name: tool, arguments };
     match order {
-        Some(order) => orchestrator.execute_in_turn(order, call).map(|result| Answer::of(id, &result)).boxed(),
-        None => orchestrator.execute(call).map(|result| Answer::of(id, &result)).boxed(),
+        Some(order) => orchestrator.execute_in_turn(order, call).map(|result| (id, result)).boxed(),
+        None => orchestrator.execute(call).map(|result| (id, result)).boxed(),
     }
 }
+
+/// Whatever JSON the asker chose, in the asker's own text: a number with many digits comes back with all of them.
+type Id = Option<Box<RawValue>>;
 
 /// A line of input.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
     #[serde(default)]
-    id: Value,
+    id: Id,
     tool: String,
     /// In the asker's own text: the parser decides what it is.
     #[serde(default)]
@@ -88,28 +118,38 @@ impl Asked {
             Line::Text(text) => text,
             Line::TooLong { bytes } => {
                 let message = format!("the line has {bytes} bytes; at most {LINE_BYTES_MAX} are taken");
-                return Err(Answer::bad_line(Value::Null, message));
+                return Err(Answer::bad_line(None, message));
             }
         };
         if text.trim_ascii().is_empty() {
             return Ok(None);
         }
-        serde_json::from_slice(&text).map(Some).map_err(|error| {
-            let message = format!("not a call: {error}; expected {{\"id\":…,\"tool\":\"bash\",\"args\":{{…}}}}");
+        let not_a_call = |reason: &dyn std::fmt::Display| {
+            let message = format!("not a call: {reason}; expected {{\"id\":…,\"tool\":\"bash\",\"args\":{{…}}}}");
             Answer::bad_line(id_of(&text), message)
-        })
+        };
+        // A list would be taken for the fields in their order.
+        if !text.trim_ascii_start().starts_with(b"{") {
+            return Err(not_a_call(&"the line is no JSON object"));
+        }
+        serde_json::from_slice(&text).map(Some).map_err(|error| not_a_call(&error))
     }
 }
 
 /// The id of a line that is JSON but no call, so that even its answer finds the asker.
-fn id_of(text: &[u8]) -> Value {
-    serde_json::from_slice::<Value>(text).ok().and_then(|mut value| Some(value.get_mut("id")?.take())).unwrap_or_default()
+fn id_of(text: &[u8]) -> Id {
+    #[derive(Deserialize)]
+    struct OnlyId {
+        id: Id,
+    }
+    let object = Some(text).filter(|text| text.trim_ascii_start().starts_with(b"{"))?;
+    serde_json::from_slice::<OnlyId>(object).ok()?.id
 }
 
 /// A line of output.
 #[derive(Debug, Serialize)]
 struct Answer {
-    id: Value,
+    id: Id,
     content: String,
     is_error: bool,
     error_kind: Option<&'static str>,
@@ -117,7 +157,7 @@ struct Answer {
 }
 
 impl Answer {
-    fn of(id: Value, result: &ToolResult) -> Self {
+    fn of(id: Id, result: &ToolResult) -> Self {
         let kind = result.error_kind();
         Self {
             id,
@@ -128,16 +168,17 @@ impl Answer {
         }
     }
 
-    fn bad_line(id: Value, message: String) -> Self {
+    fn bad_line(id: Id, message: String) -> Self {
         let error_kind = Some(ToolErrorKind::InvalidArguments.name());
         Self { id, content: message, is_error: true, error_kind, latency_ms: 0 }
     }
 
-    fn print(&self) -> io::Result<()> {
+    /// Not on this thread: a reader that is slow must not keep us from noticing a signal.
+    async fn print(&self) -> io::Result<()> {
         let mut line = serde_json::to_vec(self)?;
         line.push(b'\n');
-        let mut out = io::stdout().lock();
-        out.write_all(&line)?;
-        out.flush()
+        let mut out = tokio::io::stdout();
+        out.write_all(&line).await?;
+        out.flush().await
     }
 }

@@ -1,1 +1,360 @@
-//! (in progress)
+//! `haft call` and the built-in tools: what a user types, and exactly what comes back.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use std::fs;
+use std::process::Command;
+
+use haft_testkit::{Place, Ran, User, eventually, users};
+use serde_json::{Value, json};
+
+/// A place of ourselves.
+pub(super) fn here() -> Place {
+    Place::new(User::Ourselves)
+}
+
+/// One call with its arguments on the command line.
+pub(super) fn call(place: &Place, tool: &str, arguments: &Value) -> Ran {
+    place.haft(&["call", tool, &arguments.to_string()]).output()
+}
+
+/// One call with its arguments on standard input, which takes what no command line does.
+fn piped(place: &Place, tool: &str, arguments: impl Into<Vec<u8>>) -> Ran {
+    place.haft(&["call", tool, "-"]).stdin(arguments).output()
+}
+
+fn bash(place: &Place, command: &str) -> Ran {
+    call(place, "bash", &json!({ "command": command }))
+}
+
+#[track_caller]
+fn check_bash(command: &str, code: i32, stdout: &str) {
+    let ran = bash(&here(), command).expect_code(code);
+    assert_eq!(ran.stdout, stdout, "{command}");
+    assert_eq!(ran.stderr, "", "{command}");
+}
+
+/// A call that is refused before anything runs: nothing on standard output, and every fragment on standard error.
+#[track_caller]
+fn check_refused(ran: Ran, code: i32, fragments: &[&str]) {
+    let ran = ran.expect_code(code);
+    assert_eq!(ran.stdout, "");
+    assert!(ran.stderr.starts_with("error: ") && !ran.stderr.contains("rror: Error"), "{}", ran.stderr);
+    for fragment in fragments {
+        assert!(ran.stderr.contains(fragment), "no `{fragment}` in: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn the_first_command_of_the_readme_works_for_everybody() {
+    for user in users() {
+        let place = Place::new(user);
+        let ran = bash(&place, "echo hello from $(pwd)").expect_code(0);
+        assert_eq!(ran.stdout, format!("hello from {}\n", place.path("ws").display()), "{user:?}");
+        assert_eq!(ran.stderr, "", "{user:?}");
+    }
+}
+
+#[test]
+fn arguments_come_from_standard_input_with_a_dash() {
+    let ran = piped(&here(), "bash", r#"{"command":"echo piped"}"#).expect_code(0);
+    assert_eq!(ran.stdout, "piped\n");
+    let not_text = piped(&here(), "bash", b"{\"command\":\"\xff\"}");
+    check_refused(not_text, 42, &["cannot be read from standard input", "hint: send one JSON object"]);
+}
+
+#[test]
+fn arguments_may_be_left_out_where_none_are_needed() {
+    let place = here();
+    assert!(place.haft(&["call", "current_date"]).output().expect_code(0).stdout.contains("\"date\""));
+    assert!(call(&place, "current_date", &json!({})).expect_code(0).stdout.contains("\"date\""));
+    let ran = place.haft(&["call", "bash"]).output();
+    check_refused(ran, 42, &["'command' parameter is required (string)", "hint: `haft tools bash --schema`"]);
+}
+
+#[test]
+fn json_output_has_everything_that_is_known() {
+    let place = here();
+    let ran = place.haft(&["call", "--json", "BASH", r#"{"command":"echo a; exit 7",}"#]).output().expect_code(3);
+    let printed: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let keys: Vec<&String> = printed.as_object().unwrap().keys().collect();
+    assert_eq!(
+        keys,
+        [
+            "content", "error_kind", "executed", "is_error", "latency_ms", "notes", "output_bytes", "repairs", "retryable",
+            "tool", "unvalidated"
+        ]
+    );
+    assert_eq!(printed["content"], "a\n");
+    assert_eq!(printed["error_kind"], "failed");
+    assert_eq!(printed["is_error"], true);
+    assert_eq!(printed["retryable"], false);
+    assert_eq!(printed["executed"], true);
+    assert_eq!(printed["repairs"], json!(["removed a trailing comma"]));
+    assert_eq!(printed["notes"]["exit_code"], 7);
+    assert_eq!(printed["notes"]["resolved_as"], "bash");
+    assert!(printed["notes"]["sandbox"]["layers"].as_array().unwrap().contains(&json!("landlock")));
+    let refused = place.haft(&["call", "--json", "nosuch"]).output().expect_code(42);
+    let refused: Value = serde_json::from_str(&refused.stdout).unwrap();
+    assert_eq!(refused["error_kind"], "unknown_tool");
+    assert_eq!(refused["executed"], false);
+}
+
+#[test]
+fn verbose_says_on_standard_error_how_it_was_done() {
+    let ran = here().haft(&["call", "-v", "bash", r#"{"command":"echo a",}"#]).output().expect_code(0);
+    assert_eq!(ran.stdout, "a\n");
+    for fragment in ["bash in ", " ms", "removed a trailing comma", "landlock", "exit_code: 0"] {
+        assert!(ran.stderr.contains(fragment), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn both_output_streams_keep_their_order() {
+    let expected: String = (1..=200).map(|i| format!("out {i}\nerr {i}\n")).collect();
+    check_bash("for i in $(seq 200); do echo out $i; echo err $i >&2; done", 0, &expected);
+}
+
+#[test]
+fn the_end_of_a_command_is_told_as_it_was() {
+    check_bash("true", 0, "(exit code: 0)\n");
+    check_bash("exit 5", 3, "(exit code: 5)\n");
+    check_bash("echo before; exit 5", 3, "before\n");
+    check_bash("kill -9 $$", 3, "(exit code: -1)\nkilled by signal 9\n");
+    check_bash("echo before; kill -9 $$", 3, "before\n");
+}
+
+/// The end of the shell and the end of its output are two events in any order; the answer must not depend on it.
+#[test]
+fn a_command_that_succeeds_succeeds_every_time() {
+    let place = here();
+    for _ in 0..30 {
+        assert_eq!(bash(&place, "true").expect_code(0).stdout, "(exit code: 0)\n");
+    }
+}
+
+#[test]
+fn answers_end_with_one_newline() {
+    check_bash("printf 'no newline'", 0, "no newline\n");
+    check_bash("echo newline", 0, "newline\n");
+    check_bash(r"printf 'two\n\n'", 0, "two\n\n");
+}
+
+#[test]
+fn what_is_not_utf8_is_replaced() {
+    check_bash(r"printf 'a\xffb\xf0\x9f'", 0, "a\u{fffd}b\u{fffd}\n");
+}
+
+#[test]
+fn output_is_cut_after_exactly_thirty_thousand_characters() {
+    let all = "x".repeat(30_000);
+    check_bash("head -c 30000 /dev/zero | tr '\\0' x", 0, &format!("{all}\n"));
+    let cut = format!("{all}\n... (output truncated: 30001 total chars, showing first 30000)\n");
+    check_bash("head -c 30001 /dev/zero | tr '\\0' x", 0, &cut);
+    let umlauts = "ä".repeat(30_000);
+    check_bash("printf 'ä%.0s' $(seq 30000)", 0, &format!("{umlauts}\n"));
+}
+
+#[test]
+fn endless_output_costs_no_memory_and_ends_with_the_timeout() {
+    const PEAK_KB_MAX: u64 = 96 * 1024;
+    let place = here();
+    let mut child = place.haft(&["call", "--timeout", "1s", "bash", r#"{"command":"yes"}"#]).start();
+    let status = format!("/proc/{}/status", child.id());
+    let mut peak_kb = 0;
+    eventually("haft ends", || {
+        peak_kb = peak_kb.max(high_water_kb(&status).unwrap_or_default());
+        child.try_wait().unwrap().is_some()
+    });
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(124), "{said}");
+    assert!(said.starts_with("error: Command timed out after 1s\ny\ny\n"), "{}", &said[..said.len().min(100)]);
+    assert!(said.contains("showing first 30000)") && said.len() < 31_000, "{} bytes", said.len());
+    assert!(said.ends_with("hint: --timeout allows more\n"));
+    assert!(peak_kb > 0 && peak_kb < PEAK_KB_MAX, "{peak_kb} kB");
+}
+
+fn high_water_kb(status: &str) -> Option<u64> {
+    let text = fs::read_to_string(status).ok()?;
+    let line = text.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+#[test]
+fn commands_that_cannot_be_passed_on_are_refused() {
+    let long = json!({ "command": format!("true {}", "x".repeat(200_000)) });
+    let ran = piped(&here(), "bash", long.to_string());
+    check_refused(ran, 42, &["the command has 200005 bytes; at most 131071", "write it to a file first"]);
+    let ran = piped(&here(), "bash", json!({ "command": "echo a\0b" }).to_string());
+    check_refused(ran, 42, &["the command contains a NUL character"]);
+    let longest = json!({ "command": format!(": {}", "x".repeat(131_000)) });
+    piped(&here(), "bash", longest.to_string()).expect_code(0);
+}
+
+#[test]
+fn unknown_tools_are_refused_with_the_nearest_name() {
+    let place = here();
+    check_refused(
+        call(&place, "bahs", &json!({})),
+        42,
+        &["Unknown tool: bahs; did you mean `bash`?", "hint: `haft tools` lists all tools"],
+    );
+    check_refused(call(&place, "", &json!({})), 42, &["Unknown tool"]);
+}
+
+#[test]
+fn the_case_of_a_name_does_not_matter() {
+    let place = here();
+    for name in ["Bash", "BASH"] {
+        assert_eq!(call(&place, name, &json!({ "command": "echo ok" })).expect_code(0).stdout, "ok\n");
+    }
+}
+
+#[test]
+fn everything_wrong_with_arguments_is_named_at_once() {
+    let ran = call(&here(), "edit", &json!({ "file_path": 3, "old_string": null, "surprise": 1 }));
+    check_refused(
+        ran,
+        42,
+        &[
+            "'file_path' must be string; got number 3",
+            "'old_string' must be string; got null",
+            "'new_string' parameter is required (string)",
+            "unknown parameter 'surprise'",
+            "hint: `haft tools edit --schema`",
+        ],
+    );
+}
+
+#[test]
+fn arguments_that_are_no_object_are_refused() {
+    let check = |text: &str, fragment: &str| check_refused(piped(&here(), "bash", text), 42, &[fragment]);
+    check("[1]", "the arguments must be a JSON object; got an array");
+    check("7", "got a number");
+    check("null", "got null");
+    check("", "'command' parameter is required");
+    check("nonsense", "not valid JSON");
+    check("{\"command\" \"x\"}", "not valid JSON");
+    check("{\"command\":\"echo half", "the arguments end in the middle of a value");
+}
+
+#[test]
+fn arguments_beyond_every_measure_are_refused() {
+    let check = |text: String, fragment: &str| {
+        let ran = piped(&here(), "bash", text);
+        assert!(ran.stderr.len() < 1000, "{} bytes of error", ran.stderr.len());
+        check_refused(ran, 42, &[fragment]);
+    };
+    check("[".repeat(1_000_000), "nest too deep");
+    check(format!("{{\"command\":{}", "[".repeat(1_000_000)), "nest too deep");
+    check(format!("{{\"command\":\"{}\"}}", "x".repeat(9 << 20)), "the arguments are too large");
+    check(format!("{{\"command\":\"{}\"}}", "ä".repeat(9 << 20)), "the arguments are too large");
+}
+
+#[test]
+fn slips_in_json_are_repaired() {
+    let check = |text: &str| assert_eq!(piped(&here(), "bash", text).expect_code(0).stdout, "ok\n", "{text}");
+    check(r#"{"command":"echo ok",}"#);
+    check("```json\n{\"command\":\"echo ok\"}\n```");
+    check(r#""{\"command\":\"echo ok\"}""#);
+}
+
+#[test]
+fn the_date_is_told_in_the_zone_asked_for() {
+    let place = here();
+    let told = call(&place, "current_date", &json!({ "timezone": "Asia/Tokyo" })).expect_code(0).stdout;
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["timezone"], "Asia/Tokyo");
+    assert!(told["date"].as_str().unwrap().ends_with("+09:00"), "{told}");
+    let system = place.haft(&["call", "current_date"]).env("TZ", "America/Sao_Paulo").output().expect_code(0);
+    assert!(system.stdout.contains("America/Sao_Paulo"), "{}", system.stdout);
+    let unknown = call(&place, "current_date", &json!({ "timezone": "Tokio" }));
+    check_refused(unknown, 42, &["unknown time zone `Tokio`", "Asia/Tokyo"]);
+}
+
+#[test]
+fn introspect_shows_a_repository_without_its_secrets() {
+    let place = here();
+    for (name, content) in [
+        ("README.md", "about this"),
+        ("src/main.rs", "fn main() {}"),
+        (".gitignore", "ignored.txt\n"),
+        ("ignored.txt", "canary ignored"),
+        (".env", "canary env"),
+        (".git/config", "canary git"),
+        ("Cargo.lock", "canary lock"),
+        ("deploy/id_rsa", "canary key"),
+    ] {
+        place.file(&format!("ws/{name}"), content);
+    }
+    let overview = call(&place, "introspect", &json!({ "level": "overview" })).expect_code(0).stdout;
+    assert!(overview.contains("main.rs") && overview.contains("about this") && !overview.contains("fn main"), "{overview}");
+    let all = call(&place, "introspect", &json!({ "level": "all", "path": "." })).expect_code(0).stdout;
+    assert!(all.contains("fn main() {}") && all.contains("src/main.rs"), "{all}");
+    for text in [overview, all] {
+        assert!(!text.contains("canary"), "{text}");
+        assert!(!text.contains("Cargo.lock") && !text.contains("id_rsa\n"), "{text}");
+    }
+    let part = call(&place, "introspect", &json!({ "level": "all", "path": "src" })).expect_code(0).stdout;
+    assert!(part.contains("fn main() {}") && !part.contains("about this"), "{part}");
+}
+
+#[test]
+fn read_write_and_edit_make_a_round_trip() {
+    let place = here();
+    let path = place.path("ws/notes/today.txt");
+    let path = path.to_str().unwrap();
+    let check = |tool: &str, arguments: Value, code: i32, expected: &str| {
+        assert_eq!(call(&place, tool, &arguments).expect_code(code).stdout, format!("{expected}\n"), "{tool}");
+    };
+    let content = "one ä\ntwo\none ä\n";
+    check("write", json!({ "file_path": path, "content": content }), 0, &format!("Wrote 18 bytes to {path}"));
+    assert_eq!(place.text("ws/notes/today.txt"), content);
+    check("read", json!({ "file_path": path }), 0, content.trim_end());
+    check("read", json!({ "file_path": path, "offset": 2, "limit": 1 }), 0, "two");
+    let first = json!({ "file_path": path, "old_string": "one ä", "new_string": "three" });
+    check("edit", first, 0, &format!("Edited {path} (2 occurrence(s) of pattern, replaced first)"));
+    assert_eq!(place.text("ws/notes/today.txt"), "three\ntwo\none ä\n");
+    let all = json!({ "file_path": path, "old_string": "o", "new_string": "0", "replace_all": true });
+    check("edit", all, 0, &format!("Edited {path} (2 occurrence(s) of pattern, replaced all)"));
+    let missing = json!({ "file_path": path, "old_string": "not there", "new_string": "x" });
+    check("edit", missing, 3, "Error: old_string not found in file");
+    assert_eq!(place.text("ws/notes/today.txt"), "three\ntw0\n0ne ä\n");
+}
+
+#[test]
+fn denials_say_what_is_protected_and_leave_with_four() {
+    let place = here();
+    let data = place.file("home/data/tokens", "canary");
+    let read = call(&place, "read", &json!({ "file_path": data }));
+    check_refused(read, 4, &[&format!("Read denied: {} is a protected path", data.display()), "hint: "]);
+    let write = call(&place, "write", &json!({ "file_path": data, "content": "" }));
+    check_refused(write, 4, &[&format!("Write denied: {} is a protected path", data.display()), "hint: "]);
+    let etc = call(&place, "write", &json!({ "file_path": "/etc/haft-test", "content": "" }));
+    check_refused(etc, 4, &["Write denied: /etc/haft-test is a protected path"]);
+    let outside = place.path("outside/new");
+    let write = call(&place, "write", &json!({ "file_path": outside, "content": "" }));
+    check_refused(write, 4, &[&format!("Write denied: {} is outside what sandbox mode may write", outside.display())]);
+    assert_eq!(place.text("home/data/tokens"), "canary");
+    assert!(!place.exists("outside/new"));
+}
+
+#[test]
+fn colours_are_for_terminals_only_and_not_with_no_color() {
+    let place = here();
+    let plain = place.haft(&["call", "nosuch"]).output().expect_code(42);
+    assert!(!plain.stderr.contains('\x1b'), "{:?}", plain.stderr);
+    let on_terminal = |no_color: Option<&str>| {
+        let mut command = Command::new("script");
+        let words = format!("{} call nosuch", env!("CARGO_BIN_EXE_haft"));
+        command.args(["-qec", &words, "/dev/null"]).current_dir(place.path("ws")).env_clear();
+        command.env("HAFT_HOME", place.path("home")).env("TERM", "xterm").env("PATH", "/usr/bin:/bin");
+        command.envs(no_color.map(|value| ("NO_COLOR", value)));
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(42), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(on_terminal(None).contains('\x1b'));
+    let plain = on_terminal(Some("1"));
+    assert!(plain.contains("Unknown tool: nosuch") && !plain.contains('\x1b'), "{plain:?}");
+}

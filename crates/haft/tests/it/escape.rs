@@ -1,1 +1,203 @@
-//! (in progress)
+//! Ways out of the sandbox, one test per attempt, each tried as every user.
+//!
+//! An attempt is a script. The same script is first run without any sandbox, where it must succeed: an attempt that
+//! could not succeed anywhere would prove nothing. Where that would harm the machine the script says `ESCAPED` itself.
+
+// Files outside the workspace: content, names, mode, owner, times, attributes.
+mod outside;
+// Mounts, namespaces, devices, kernel interfaces and system calls.
+mod kernel;
+// Other processes, and what we hand down to a command by mistake.
+mod others;
+// Sockets of every kind.
+mod network;
+// haft's own home, and the user's secrets.
+mod home;
+// Hooks and configuration of the workspace's repository.
+mod git;
+// System directories in the open mode.
+mod blocklist;
+// Which workspaces are refused, and whom a command runs as.
+mod workspace;
+
+use haft_testkit::{Place, Ran, Snapshot, User, users};
+use std::path::Path;
+
+/// Stands in every file that must not be read or changed.
+pub(crate) const CANARY: &str = "canary-6f1d";
+
+/// What an attempt prints when it has succeeded and leaves no other trace.
+pub(crate) const ESCAPED: &str = "ESCAPED";
+
+/// How an attempt is made. In flags `@` stands for the root of the place.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Trial<'a> {
+    pub(crate) below: &'a str,
+    pub(crate) flags: &'a [&'a str],
+    /// Run before, without any sandbox.
+    pub(crate) setup: &'a str,
+    /// What must not change.
+    pub(crate) watched: &'a [&'a str],
+}
+
+pub(crate) const TRIAL: Trial<'static> =
+    Trial { below: "/var/tmp", flags: &[], setup: "", watched: &["outside", "home", "user"] };
+
+/// Changes something outside when nothing prevents it.
+#[track_caller]
+pub(crate) fn attempt(script: &str) {
+    TRIAL.attempt(script);
+}
+
+/// Prints the canary when nothing prevents it.
+#[track_caller]
+pub(crate) fn attempt_to_read(script: &str) {
+    TRIAL.attempt_to_read(script);
+}
+
+/// Prints `ESCAPED` when it succeeds; never run without a sandbox.
+#[track_caller]
+pub(crate) fn refused(script: &str) {
+    TRIAL.refused(script);
+}
+
+impl Trial<'_> {
+    #[track_caller]
+    pub(crate) fn attempt(&self, script: &str) {
+        for user in users() {
+            let free = self.arena(user);
+            let before = self.snapshot(&free);
+            let ran = free.unconfined(&whole(&free, script));
+            assert!(before != self.snapshot(&free), "does nothing even when free, as {user:?}: {ran:?}");
+            self.confined(user, script);
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn attempt_to_read(&self, script: &str) {
+        for user in users() {
+            let free = self.arena(user);
+            let ran = free.unconfined(&whole(&free, script));
+            assert!(ran.stdout.contains(CANARY), "shows nothing even when free, as {user:?}: {ran:?}");
+            let ran = self.confined(user, script);
+            assert!(!ran.stdout.contains(CANARY) && !ran.stderr.contains(CANARY), "as {user:?}: {ran:?}");
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn refused(&self, script: &str) {
+        for user in users() {
+            self.confined(user, script);
+        }
+    }
+
+    /// The other side of a promise: what is granted works.
+    #[track_caller]
+    pub(crate) fn granted(&self, script: &str) {
+        for user in users() {
+            let ran = self.run(&self.arena(user), script);
+            assert!(ran.stdout.contains("granted"), "as {user:?}: {ran:?}");
+        }
+    }
+
+    /// Runs it confined; nothing may have changed, and it must have run to its end.
+    #[track_caller]
+    fn confined(&self, user: User, script: &str) -> Ran {
+        let place = self.arena(user);
+        let before = self.snapshot(&place);
+        let ran = self.run(&place, script);
+        let changed = before.difference(&self.snapshot(&place));
+        assert!(changed.is_empty(), "as {user:?} changed\n{changed}{ran:?}");
+        assert!(!ran.stdout.contains(ESCAPED), "as {user:?}: {ran:?}");
+        ran
+    }
+
+    #[track_caller]
+    fn run(&self, place: &Place, script: &str) -> Ran {
+        let ran = place.confined(&self.flags_in(place), &whole(place, script)).output();
+        tried(&ran);
+        ran
+    }
+
+    pub(crate) fn arena(&self, user: User) -> Place {
+        let place = arena(self.below, user);
+        if !self.setup.is_empty() {
+            let ran = place.unconfined(&format!("set -e\n{}", whole(&place, self.setup)));
+            assert_eq!(ran.code, Some(0), "setup: {ran:?}");
+        }
+        place
+    }
+
+    /// Leaked for the length of a test process: a flag list is a handful of bytes.
+    fn flags_in(&self, place: &Place) -> Vec<&'static str> {
+        let root = place.root().to_str().unwrap();
+        self.flags.iter().map(|flag| &*flag.replace('@', root).leak()).collect()
+    }
+
+    fn snapshot(&self, place: &Place) -> Snapshot {
+        Snapshot::of(&self.watched.iter().map(|name| place.path(name)).collect::<Vec<_>>())
+    }
+}
+
+/// A script that was not understood, or did not get to its end, has tried nothing.
+#[track_caller]
+pub(crate) fn tried(ran: &Ran) {
+    assert!(ran.stdout.ends_with("tried\n"), "the attempt did not run to its end: {ran:?}");
+    for mistake in ["command not found", "syntax error", "SyntaxError", "NameError", "AttributeError", "ModuleNotFound"] {
+        assert!(!ran.stderr.contains(mistake), "the attempt itself is wrong: {ran:?}");
+    }
+}
+
+/// Everything worth attacking.
+pub(crate) fn arena(below: &str, user: User) -> Place {
+    let place = Place::below(Path::new(below), user);
+    for name in [
+        "outside/file",
+        "outside/dir/inner",
+        "home/data/db",
+        "home/haft.json",
+        "home/skills/one",
+        "home/workspace/note",
+        "user/.bashrc",
+        "user/.ssh/id_ed25519",
+        "user/.netrc",
+        "user/.docker/config.json",
+        "user/.config/gcloud/token",
+    ] {
+        place.file(name, CANARY);
+    }
+    place.file("ws/own", "own");
+    place
+}
+
+/// The script with the names of the place, and a last line that shows that it was reached.
+pub(crate) fn whole(place: &Place, script: &str) -> String {
+    let root = place.root().display();
+    format!(
+        "export root={root} outside={root}/outside home={root}/home user={root}/user ws={root}/ws\n{script}\necho; echo tried"
+    )
+}
+
+/// A Python program as a line of a script. `call` makes a raw system call and says how it went.
+pub(crate) fn python(program: &str) -> String {
+    format!("python3 - <<'END_OF_PYTHON'\n{PYTHON}\n{program}\nEND_OF_PYTHON")
+}
+
+const PYTHON: &str = r#"
+import ctypes, errno, fcntl, mmap, os, signal, socket, struct, sys, termios
+libc = ctypes.CDLL(None, use_errno=True)
+root, outside, home, user, ws = (os.environ.get(name, "") for name in ("root", "outside", "home", "user", "ws"))
+def call(number, *words):
+    words = [ctypes.c_long(word) if isinstance(word, int) else word for word in words]
+    libc.syscall.restype = ctypes.c_long
+    return libc.syscall(ctypes.c_long(number), *words)
+def refused(number, *words):
+    got = call(number, *words)
+    print("ESCAPED" if got >= 0 else errno.errorcode.get(ctypes.get_errno(), "?"))
+def attempt(deed, *words, **named):
+    try:
+        deed(*words, **named)
+        print("ESCAPED")
+    except OSError as error:
+        print(error)
+"#;

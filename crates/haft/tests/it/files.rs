@@ -1,1 +1,269 @@
-//! (in progress)
+//! The file tools at their worst: what lies at a path is nothing they expect, or changes under their hands.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use haft_testkit::{Place, Ran, users};
+use serde_json::{Value, json};
+
+use super::call::{call, here};
+use super::stream::{Stream, answers};
+
+fn read(place: &Place, path: impl AsRef<Path>) -> Ran {
+    call(place, "read", &json!({ "file_path": path.as_ref() }))
+}
+
+fn write(place: &Place, path: impl AsRef<Path>) -> Ran {
+    call(place, "write", &json!({ "file_path": path.as_ref(), "content": "overwritten" }))
+}
+
+fn edit(place: &Place, path: impl AsRef<Path>) -> Ran {
+    call(place, "edit", &json!({ "file_path": path.as_ref(), "old_string": "canary", "new_string": "overwritten" }))
+}
+
+/// The tool tried and could not: the reason is its answer.
+#[track_caller]
+fn check_failed(ran: Ran, fragment: &str) {
+    let ran = ran.expect_code(3);
+    assert!(ran.stdout.contains(fragment) && ran.stdout.len() < 1000, "{}", ran.stdout);
+}
+
+#[track_caller]
+fn check_denied(ran: Ran, label: &str) {
+    let ran = ran.expect_code(4);
+    assert_eq!(ran.stdout, "");
+    assert!(ran.stderr.starts_with(&format!("error: {label}")), "{}", ran.stderr);
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_fifo_is_refused_at_once() {
+    let place = here();
+    assert!(Command::new("mkfifo").arg(place.path("ws/fifo")).status().unwrap().success());
+    for ran in [read(&place, "fifo"), write(&place, "fifo"), edit(&place, "fifo")] {
+        check_failed(ran, "it is a FIFO, not a regular file");
+    }
+}
+
+#[test]
+fn a_device_is_refused_at_once() {
+    let place = here();
+    check_failed(read(&place, "/dev/zero"), "it is a device, not a regular file");
+    check_denied(write(&place, "/dev/zero"), "Write denied: ");
+    symlink("/dev/zero", place.path("ws/zero")).unwrap();
+    check_failed(read(&place, "zero"), "it is a device, not a regular file");
+}
+
+#[test]
+fn a_directory_is_no_file() {
+    let place = here();
+    place.directory("ws/sub");
+    for ran in [read(&place, "sub"), write(&place, "sub"), edit(&place, "sub")] {
+        check_failed(ran, "it is a directory, not a regular file");
+    }
+    check_failed(write(&place, "sub/"), "the path names a directory");
+    check_failed(write(&place, "."), "the path names a directory");
+    place.file("ws/plain", "");
+    check_failed(write(&place, "plain/below"), "a part of the path exists and is not a directory");
+}
+
+#[test]
+fn the_environment_of_haft_is_not_in_proc() {
+    let place = here();
+    symlink("/proc/self/environ", place.path("ws/environ")).unwrap();
+    let looks = [
+        ("read", json!({ "file_path": "/proc/self/environ" })),
+        ("read", json!({ "file_path": "/proc/1/environ" })),
+        ("read", json!({ "file_path": "environ" })),
+        ("bash", json!({ "command": "cat /proc/*/environ /proc/*/cmdline | tr '\\0' '\\n'; env" })),
+    ];
+    for (tool, arguments) in looks {
+        let run = place.haft(&["call", tool, &arguments.to_string()]).env("API_TOKEN", "canary-1234");
+        let ran = run.output();
+        assert!(!ran.stdout.contains("canary") && !ran.stderr.contains("canary"), "{arguments}: {}", ran.stdout);
+        assert!(!ran.stdout.contains("API_TOKEN"), "{arguments}: {}", ran.stdout);
+    }
+}
+
+#[test]
+fn a_file_beyond_the_limit_is_not_read() {
+    let place = here();
+    File::create(place.path("ws/huge")).unwrap().set_len(65 << 20).unwrap();
+    for ran in [read(&place, "huge"), edit(&place, "huge")] {
+        check_failed(ran, "it has 68157440 bytes, more than the 67108864 allowed");
+    }
+}
+
+#[test]
+fn long_text_is_cut_after_fifty_thousand_characters() {
+    let place = here();
+    place.file("ws/exact", &"ä".repeat(50_000));
+    place.file("ws/more", &"ä".repeat(50_001));
+    assert_eq!(read(&place, "exact").expect_code(0).stdout, format!("{}\n", "ä".repeat(50_000)));
+    let notice = "\n... (output truncated: 50001 total chars, showing first 50000)\n";
+    assert_eq!(read(&place, "more").expect_code(0).stdout, format!("{}{notice}", "ä".repeat(50_000)));
+}
+
+#[test]
+fn binary_content_is_told_not_shown() {
+    let place = here();
+    fs::write(place.path("ws/nul"), b"ab\0cd").unwrap();
+    fs::write(place.path("ws/latin"), b"caf\xe9").unwrap();
+    for tool in [read, edit] {
+        check_failed(tool(&place, "nul"), "it is a binary file (NUL byte at 2)");
+        check_failed(tool(&place, "latin"), "it is not UTF-8 (invalid byte at 3)");
+    }
+}
+
+#[test]
+fn paths_that_cannot_be_are_refused() {
+    let place = here();
+    let (long_path, long_name) = ("x/".repeat(3000) + "x", "x".repeat(256));
+    for tool in [read, write, edit] {
+        check_failed(tool(&place, "a\0b"), "the path contains a NUL byte");
+        check_failed(tool(&place, &long_path), "more than the 4095 allowed");
+        check_failed(tool(&place, &long_name), "a name in the path has 256 bytes, more than the 255 allowed");
+        let empty = tool(&place, "").expect_code(42);
+        assert!(empty.stderr.starts_with("error: the path is empty\nhint: "), "{}", empty.stderr);
+    }
+    assert!(names(&place.path("ws")).is_empty());
+}
+
+#[test]
+fn relative_paths_start_at_the_workspace() {
+    let place = here();
+    let elsewhere = place.directory("user/elsewhere");
+    let workspace = place.path("ws");
+    let arguments = json!({ "file_path": "sub/new.txt", "content": "hello" }).to_string();
+    let run = place.haft(&["call", "--workspace", workspace.to_str().unwrap(), "write", &arguments]);
+    run.in_directory(&elsewhere).output().expect_code(0);
+    assert_eq!(place.text("ws/sub/new.txt"), "hello");
+    assert_eq!(read(&place, "./sub/../sub/new.txt").expect_code(0).stdout, "hello\n");
+    assert!(names(&elsewhere).is_empty());
+}
+
+#[test]
+fn the_mode_of_a_file_survives_its_replacement() {
+    let place = here();
+    let script = place.file("ws/script.sh", "#!/bin/sh\necho canary\n");
+    let mode = |mode: u32| fs::set_permissions(&script, fs::Permissions::from_mode(mode)).unwrap();
+    let found = || fs::metadata(&script).unwrap().permissions().mode() & 0o7777;
+    mode(0o755);
+    edit(&place, "script.sh").expect_code(0);
+    assert_eq!(found(), 0o755);
+    write(&place, "script.sh").expect_code(0);
+    assert_eq!(found(), 0o755);
+    mode(0o600);
+    write(&place, "script.sh").expect_code(0);
+    assert_eq!(found(), 0o600);
+}
+
+#[test]
+fn nothing_outside_the_workspace_is_written() {
+    for user in users() {
+        let place = Place::new(user);
+        let canary = place.file("outside/canary", "canary");
+        symlink(&canary, place.path("ws/link")).unwrap();
+        symlink(place.path("outside"), place.path("ws/dir")).unwrap();
+        let dots = place.path("ws/../outside/canary");
+        for path in [canary.as_path(), Path::new("link"), Path::new("dir/canary"), &dots, Path::new("../outside/canary")] {
+            check_denied(write(&place, path), "Write denied: ");
+            check_denied(edit(&place, path), "Write denied: ");
+        }
+        check_denied(write(&place, "dir/new"), "Write denied: ");
+        check_denied(write(&place, "/tmp/../etc/haft-test"), "Write denied: /tmp/../etc/haft-test is a protected path");
+        assert_eq!(place.text("outside/canary"), "canary", "{user:?}");
+        assert_eq!(names(&place.path("outside")), ["canary"], "{user:?}");
+        assert!(!Path::new("/etc/haft-test").exists());
+    }
+}
+
+#[test]
+fn the_data_of_haft_is_neither_read_nor_written() {
+    for user in users() {
+        let place = Place::new(user);
+        let data = place.file("home/data/tokens", "canary");
+        let config = place.file("home/haft.json", "canary");
+        symlink(&data, place.path("ws/link")).unwrap();
+        for path in [&data, &config, Path::new("link"), Path::new("../home/data/tokens"), &place.path("home/data")] {
+            check_denied(read(&place, path), "Read denied: ");
+            check_denied(write(&place, path), "Write denied: ");
+        }
+        let look = call(&place, "introspect", &json!({ "level": "all", "path": place.path("home") }));
+        assert!(!look.stdout.contains("canary"), "{user:?}: {}", look.stdout);
+        assert_eq!(place.text("home/data/tokens") + &place.text("home/haft.json"), "canarycanary", "{user:?}");
+    }
+}
+
+#[test]
+fn links_that_lead_nowhere_are_followed_with_care() {
+    let place = here();
+    symlink("loop", place.path("ws/loop")).unwrap();
+    for tool in [read, write, edit] {
+        check_failed(tool(&place, "loop"), "Too many levels of symbolic links");
+    }
+    symlink("target", place.path("ws/inside")).unwrap();
+    check_failed(read(&place, "inside"), "No such file or directory");
+    write(&place, "inside").expect_code(0);
+    assert_eq!(place.text("ws/target"), "overwritten");
+    assert!(place.path("ws/inside").is_symlink());
+    symlink(place.path("outside/new"), place.path("ws/outside")).unwrap();
+    check_denied(write(&place, "outside"), "Write denied: ");
+    assert!(!place.exists("outside/new"));
+}
+
+#[test]
+fn an_edit_that_says_nothing_is_refused() {
+    let place = here();
+    place.file("ws/file", "canary");
+    let check = |old: &str, new: &str, fragment: &str| {
+        let arguments = json!({ "file_path": "file", "old_string": old, "new_string": new });
+        check_failed(call(&place, "edit", &arguments), fragment);
+        assert_eq!(place.text("ws/file"), "canary");
+    };
+    check("", "x", "Error: old_string is empty");
+    check("canary", "canary", "Error: old_string and new_string are the same");
+    check("CANARY", "x", "Error: old_string not found in file");
+}
+
+/// The worker stays between the calls, and its sight of the file must not.
+#[test]
+fn a_file_swapped_for_a_link_between_two_calls_leads_nowhere() {
+    for user in users() {
+        let place = Place::new(user);
+        let canary = place.file("outside/canary", "canary");
+        let mut stream = Stream::start(&place, &["--jobs", "1"]);
+        let arguments = json!({ "file_path": "file", "content": "overwritten" });
+        stream.send(1, "write", &arguments);
+        assert_eq!(stream.answer()["is_error"], false);
+        fs::remove_file(place.path("ws/file")).unwrap();
+        symlink(&canary, place.path("ws/file")).unwrap();
+        stream.send(2, "write", &arguments);
+        assert_eq!(stream.answer()["error_kind"], "denied");
+        assert_eq!(place.text("outside/canary"), "canary");
+    }
+}
+
+#[test]
+fn writers_at_the_same_time_leave_one_whole_file() {
+    const BYTES: usize = 200_000;
+    let place = here();
+    let content = |id: u8| char::from(b'a' + id).to_string().repeat(BYTES);
+    let call = |id: u8| json!({ "id": id, "tool": "write", "args": { "file_path": "file", "content": content(id) } });
+    let input: String = (0..24).map(|id| format!("{}\n", call(id))).collect();
+    let answers = answers(&place, &["--jobs", "8"], input);
+    assert_eq!(answers.iter().filter(|answer| answer["is_error"] == Value::Bool(false)).count(), 24);
+    let found = place.text("ws/file");
+    let first = found.chars().next().unwrap();
+    assert!(found.len() == BYTES && found.chars().all(|c| c == first), "{} bytes", found.len());
+    assert_eq!(names(&place.path("ws")), ["file"]);
+}

@@ -1,1 +1,328 @@
-//! (in progress)
+//! `haft call --stdin`: many calls through one process, each answered, whatever becomes of the others.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout};
+
+use haft_testkit::{Place, eventually};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::call::here;
+
+/// A stream that stays open, for tests in which one thing must happen before another.
+pub(super) struct Stream {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: Option<BufReader<ChildStdout>>,
+}
+
+impl Stream {
+    pub(super) fn start(place: &Place, flags: &[&str]) -> Self {
+        let mut child = place.haft(&[&["call", "--stdin"], flags].concat()).start();
+        let (input, output) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
+        Self { child, input, output }
+    }
+
+    pub(super) fn send(&mut self, id: u64, tool: &str, args: &Value) {
+        let line = json!({ "id": id, "tool": tool, "args": args });
+        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    fn send_bash(&mut self, id: u64, command: &str) {
+        self.send(id, "bash", &json!({ "command": command }));
+    }
+
+    /// Waits for the next answer.
+    pub(super) fn answer(&mut self) -> Value {
+        let mut line = String::new();
+        self.output.as_mut().unwrap().read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    fn end_input(&mut self) {
+        self.input = None;
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    #[track_caller]
+    fn expect_end(mut self, code: i32) {
+        assert_eq!(self.child.wait().unwrap().code(), Some(code));
+    }
+}
+
+/// Feeds all of the input at once, expects success, and returns all answers in the order they came.
+#[track_caller]
+pub(super) fn answers(place: &Place, flags: &[&str], input: impl Into<Vec<u8>>) -> Vec<Value> {
+    let ran = place.haft(&[&["call", "--stdin"], flags].concat()).stdin(input).output().expect_code(0);
+    ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn lines(calls: impl IntoIterator<Item = Value>) -> String {
+    calls.into_iter().map(|call| format!("{call}\n")).collect()
+}
+
+fn bash(id: u64, command: &str) -> Value {
+    json!({ "id": id, "tool": "bash", "args": { "command": command } })
+}
+
+fn by_id(answers: &[Value], id: u64) -> &Value {
+    answers.iter().find(|answer| answer["id"] == id).unwrap()
+}
+
+/// Waits in a shell of the sandbox for a file that somebody else makes.
+fn wait_for(name: &str) -> String {
+    format!("until [ -e {name} ]; do sleep 0.02; done")
+}
+
+#[test]
+fn ids_come_back_in_their_own_text() {
+    let place = here();
+    for id in [
+        "1",
+        "-7",
+        "1.50",
+        "123456789012345678901234567890",
+        "\"text ä\"",
+        "null",
+        "true",
+        "[1,[2]]",
+        "{\"b\":1,\"a\":{}}",
+    ] {
+        let ran = place.haft(&["call", "--stdin"]).stdin(format!("{{\"id\":{id},\"tool\":\"current_date\"}}")).output();
+        let answer = ran.expect_code(0).stdout;
+        assert!(answer.starts_with(&format!("{{\"id\":{id},\"content\":")), "{answer}");
+    }
+    assert_eq!(answers(&place, &[], "{\"tool\":\"current_date\"}\n")[0]["id"], Value::Null);
+}
+
+#[test]
+fn answers_have_exactly_five_keys() {
+    let calls = lines([bash(1, "echo ok"), bash(2, "exit 3"), json!({ "id": 3, "tool": "nosuch" })]);
+    let answers = answers(&here(), &[], calls + "broken\n");
+    assert_eq!(answers.len(), 4);
+    for answer in &answers {
+        let keys: Vec<&String> = answer.as_object().unwrap().keys().collect();
+        assert_eq!(keys, ["content", "error_kind", "id", "is_error", "latency_ms"], "{answer}");
+        assert!(answer["latency_ms"].is_u64());
+        assert_eq!(answer["is_error"], !answer["error_kind"].is_null());
+    }
+    let check = |id: u64, kind: Value, content: &str| {
+        let answer = by_id(&answers, id);
+        assert_eq!((&answer["error_kind"], &answer["content"]), (&kind, &json!(content)));
+    };
+    check(1, Value::Null, "ok\n");
+    check(2, json!("failed"), "(exit code: 3)");
+    check(3, json!("unknown_tool"), "Unknown tool: nosuch");
+}
+
+#[test]
+fn a_bad_line_gets_an_answer_and_the_stream_goes_on() {
+    let deep = "[".repeat(1_000_000);
+    let check = |line: &[u8], id: Value, fragment: &str| {
+        let good = br#"{"id":"good","tool":"current_date","args":{}}"#.as_slice();
+        let input = [line, good].join(&b'\n');
+        let answers = answers(&here(), &["--jobs", "1"], input);
+        let shown = String::from_utf8_lossy(&line[..line.len().min(80)]).into_owned();
+        assert_eq!(answers.len(), 2, "{shown}");
+        assert_eq!(answers[0]["id"], id, "{shown}");
+        assert_eq!(answers[0]["error_kind"], "invalid_arguments", "{shown}");
+        let content = answers[0]["content"].as_str().unwrap();
+        assert!(content.contains(fragment) && content.len() < 1000, "{shown}: {content}");
+        assert_eq!(answers[1]["id"], "good", "{shown}");
+        assert_eq!(answers[1]["is_error"], false, "{shown}");
+    };
+    check(b"nonsense", Value::Null, "not a call");
+    check(b"{\"id\":1,\"tool\":\"bash\"", Value::Null, "not a call");
+    check(b"[1,\"current_date\",{}]", Value::Null, "no JSON object");
+    check(b"\"text\"", Value::Null, "no JSON object");
+    check(br#"{"id":1}"#, json!(1), "missing field `tool`");
+    check(br#"{"id":"a","tool":"current_date","extra":1}"#, json!("a"), "unknown field `extra`");
+    check(br#"{"id":2,"tool":7}"#, json!(2), "expected a string");
+    check(br#"{"id":3,"tool":"current_date","args":[1]}"#, json!(3), "must be a JSON object; got an array");
+    check(br#"{"id":4,"tool":"bash","args":{"command":5}}"#, json!(4), "'command' must be string; got number 5");
+    check(b"{\"id\":5,\"tool\":\"bash\",\"args\":{\"command\":\"\xff\"}}", Value::Null, "not a call");
+    let nested = format!("{{\"id\":6,\"tool\":\"bash\",\"args\":{deep}{}}}", "]".repeat(1_000_000));
+    check(nested.as_bytes(), json!(6), "nest too deep");
+    check(format!("{{\"id\":7,\"tool\":\"bash\",\"args\":{deep}").as_bytes(), Value::Null, "not a call");
+    let long = json!({ "id": 8, "tool": "bash", "args": { "command": "x".repeat(9 << 20) } });
+    check(long.to_string().as_bytes(), Value::Null, "bytes; at most");
+}
+
+#[test]
+fn ends_of_lines_are_taken_as_they_come() {
+    let date = |id: u64| json!({ "id": id, "tool": "current_date" }).to_string();
+    let input = format!("\n  \n{}\r\n\r\n{}\n\n{}", date(1), date(2), date(3));
+    let mut ids: Vec<u64> = answers(&here(), &[], input).iter().map(|answer| answer["id"].as_u64().unwrap()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [1, 2, 3]);
+    assert!(answers(&here(), &[], "").is_empty());
+}
+
+#[test]
+fn one_job_runs_one_call_after_the_other() {
+    let place = here();
+    let calls = (0..6).map(|id| bash(id, &format!("echo start {id} >> log; sleep 0.02; echo end {id} >> log")));
+    answers(&place, &["--jobs", "1"], lines(calls));
+    let expected: String = (0..6).map(|id| format!("start {id}\nend {id}\n")).collect();
+    assert_eq!(place.text("ws/log"), expected);
+}
+
+/// Each waits for all others: with one job fewer the first would wait until its timeout.
+#[test]
+fn eight_jobs_really_run_at_once() {
+    let place = here();
+    let command = |id: u64| {
+        let others: Vec<String> = (0..8).map(|other| wait_for(&format!("here-{other}"))).collect();
+        format!("touch here-{id}; {}; echo met", others.join("; "))
+    };
+    let answers = answers(&place, &["--jobs", "8", "--timeout", "20s"], lines((0..8).map(|id| bash(id, &command(id)))));
+    assert_eq!(answers.len(), 8);
+    assert!(answers.iter().all(|answer| answer["content"] == "met\n"), "{answers:?}");
+}
+
+#[test]
+fn in_order_a_read_waits_for_the_change_before_it() {
+    let place = here();
+    let mut stream = Stream::start(&place, &["--ordered"]);
+    stream.send_bash(1, &format!("touch started; {}; echo changed > file", wait_for("go")));
+    stream.send(2, "read", &json!({ "file_path": "file" }));
+    eventually("the change runs", || place.exists("ws/started"));
+    place.file("ws/go", "");
+    let (first, second) = (stream.answer(), stream.answer());
+    assert_eq!((&first["id"], &second["id"]), (&json!(1), &json!(2)));
+    assert_eq!(second["content"], "changed\n");
+    stream.end_input();
+    stream.expect_end(0);
+}
+
+#[test]
+fn in_order_reads_run_together() {
+    let place = here();
+    for number in 0..400 {
+        place.file(&format!("ws/src/{number}.txt"), "some text\n");
+    }
+    let mut stream = Stream::start(&place, &["--ordered"]);
+    // Starting a confined worker and walking a tree takes long; telling the date does not.
+    stream.send(1, "introspect", &json!({ "level": "all" }));
+    stream.send(2, "current_date", &json!({}));
+    stream.send(3, "write", &json!({ "file_path": "after", "content": "" }));
+    let ids: Vec<Value> = (0..3).map(|_| stream.answer()["id"].clone()).collect();
+    assert_eq!(ids, [2, 1, 3]);
+    stream.end_input();
+    stream.expect_end(0);
+}
+
+#[test]
+fn answers_come_in_the_order_of_completion() {
+    let place = here();
+    let mut stream = Stream::start(&place, &[]);
+    stream.send_bash(1, &wait_for("go"));
+    stream.send_bash(2, "echo quick");
+    assert_eq!(stream.answer()["id"], 2);
+    place.file("ws/go", "");
+    assert_eq!(stream.answer()["id"], 1);
+    stream.end_input();
+    stream.expect_end(0);
+}
+
+#[test]
+fn five_hundred_calls_all_get_their_own_answer() {
+    let place = here();
+    for number in 0..50 {
+        place.file(&format!("ws/{number}.txt"), &format!("file {number}"));
+    }
+    let calls = (0..500).map(|id| json!({ "id": id, "tool": "read", "args": { "file_path": format!("{}.txt", id % 50) } }));
+    let answers = answers(&place, &["--jobs", "8"], lines(calls));
+    assert_eq!(answers.len(), 500);
+    for id in 0..500 {
+        assert_eq!(by_id(&answers, id)["content"], format!("file {}", id % 50));
+    }
+}
+
+#[test]
+fn a_call_that_fails_or_hangs_leaves_the_others_alone() {
+    let calls = [bash(1, "echo waiting; sleep 60"), bash(2, "false"), json!({ "id": 3, "tool": "nosuch" }), bash(4, "echo ok")];
+    let answers = answers(&here(), &["--timeout", "1s"], lines(calls));
+    let check = |id: u64, kind: Value, content: &str| {
+        let answer = by_id(&answers, id);
+        assert_eq!((&answer["error_kind"], &answer["content"]), (&kind, &json!(content)));
+    };
+    check(1, json!("timeout"), "Command timed out after 1s\nwaiting\n");
+    check(2, json!("failed"), "(exit code: 1)");
+    check(3, json!("unknown_tool"), "Unknown tool: nosuch");
+    check(4, Value::Null, "ok\n");
+}
+
+#[test]
+fn the_end_of_input_waits_for_calls_that_run() {
+    let place = here();
+    let mut stream = Stream::start(&place, &[]);
+    stream.send_bash(1, &format!("touch started; {}; echo drained", wait_for("go")));
+    stream.end_input();
+    eventually("the call runs", || place.exists("ws/started"));
+    place.file("ws/go", "");
+    assert_eq!(stream.answer()["content"], "drained\n");
+    stream.expect_end(0);
+}
+
+#[test]
+fn verbose_says_how_each_call_was_done() {
+    let place = here();
+    let ran = place.haft(&["call", "--stdin", "-v"]).stdin(lines([bash(1, "true"), bash(2, "true")])).output();
+    assert_eq!(ran.expect_code(0).stderr.matches("bash in ").count(), 2);
+}
+
+#[test]
+fn signals_end_the_stream_with_their_codes() {
+    let check = |signal: Signal, code: i32| {
+        let place = here();
+        let mut stream = Stream::start(&place, &[]);
+        stream.send_bash(1, "touch started; sleep 60; touch survived");
+        eventually("the call runs", || place.exists("ws/started"));
+        stream.signal(signal);
+        stream.expect_end(code);
+        assert!(!place.exists("ws/survived"));
+    };
+    check(Signal::INT, 130);
+    check(Signal::TERM, 143);
+}
+
+/// A writer that blocks on a full pipe must still notice that it is to stop.
+#[test]
+fn an_interrupt_is_heard_while_nobody_reads_the_answers() {
+    const PIPE_BYTES: u64 = 64 << 10;
+    let mut stream = Stream::start(&here(), &["--jobs", "1"]);
+    let line = json!({ "tool": "current_date", "args": {} });
+    let mut input = stream.input.take().unwrap();
+    let feeder = std::thread::spawn(move || while writeln!(input, "{line}").is_ok() {});
+    let pipe = stream.output.as_ref().unwrap();
+    eventually("the pipe is full", || rustix::io::ioctl_fionread(pipe.get_ref()).unwrap() + 4096 > PIPE_BYTES);
+    stream.signal(Signal::INT);
+    stream.expect_end(130);
+    feeder.join().unwrap();
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_stream() {
+    let place = here();
+    let mut stream = Stream::start(&place, &[]);
+    stream.send_bash(1, "touch started; sleep 60");
+    eventually("the call runs", || place.exists("ws/started"));
+    stream.output = None;
+    stream.expect_end(141);
+}
+
+#[test]
+fn input_that_cannot_be_read_is_an_error_of_its_own() {
+    let place = here();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_haft"));
+    command.args(["call", "--stdin"]).env("HAFT_HOME", place.path("home")).current_dir(place.path("ws"));
+    let output = command.stdin(fs::File::open(place.root()).unwrap()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: standard input cannot be read: "));
+}

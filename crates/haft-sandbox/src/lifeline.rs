@@ -1,0 +1,107 @@
+//! The launcher process and the socket by which it lives and dies.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream as StdUnixStream;
+use std::process::Stdio;
+
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+
+use crate::environment::environment;
+use crate::error::SandboxError;
+use crate::launcher::Launcher;
+use crate::linux::{MAGIC, send_order};
+use crate::message::{Confinement, Exit, Order, Report};
+use crate::passwd;
+use crate::plan::{Identity, Plan};
+use crate::policy::Policy;
+
+/// What the kernel sends to a process it ends.
+const SIGKILL: i32 = 9;
+
+/// The launcher's command line but for the program: our own binary, in an environment built from nothing.
+pub(crate) fn launch(launcher: &Launcher, policy: &Policy, plan: &Plan) -> Command {
+    let mut command = Command::new(launcher.path());
+    command.arg(MAGIC).env_clear().envs(environment(std::env::vars_os(), &policy.environment));
+    if let Some(Identity { uid, .. }) = plan.identity
+        && let Some((name, home)) = passwd::entry(uid)
+    {
+        command.env("USER", name).env("HOME", home);
+    }
+    command
+}
+
+/// The launcher and our end of its control socket. Closing that end kills what the launcher started.
+#[derive(Debug)]
+pub(crate) struct Lifeline {
+    launcher: Child,
+    control: BufReader<UnixStream>,
+    skipped: Vec<String>,
+}
+
+impl Lifeline {
+    /// Starts the launcher and tells it what to do; `stdin` is what the program will read.
+    pub(crate) fn start(mut command: Command, order: &Order, stdin: Option<&OwnedFd>) -> Result<Self, SandboxError> {
+        let failed = |error: io::Error| SandboxError::launcher(&error);
+        let (ours, theirs) = StdUnixStream::pair().map_err(failed)?;
+        let launcher = command.stdin(Stdio::from(OwnedFd::from(theirs))).spawn().map_err(failed)?;
+        send_order(&ours, order, stdin.map(AsFd::as_fd)).map_err(failed)?;
+        ours.set_nonblocking(true).map_err(failed)?;
+        let control = BufReader::new(UnixStream::from_std(ours).map_err(failed)?);
+        Ok(Self { launcher, control, skipped: Vec::new() })
+    }
+
+    /// The layers in force, once the program is about to run.
+    pub(crate) async fn ready(&mut self) -> Result<Confinement, SandboxError> {
+        loop {
+            match self.report().await? {
+                Some(Report::Skipped { level, reason }) => self.skipped.push(format!("{}: {reason}", level.name())),
+                Some(Report::Ready(mut confinement)) => {
+                    confinement.weaker.append(&mut self.skipped);
+                    return Ok(confinement);
+                }
+                Some(Report::Failed { stage, reason }) => return Err(SandboxError::Layer { stage, reason }),
+                Some(Report::Exited(_)) | None => {
+                    return Err(SandboxError::Launcher { reason: "it ended without a word".into() });
+                }
+            }
+        }
+    }
+
+    /// How the program ended, once everything it started is gone.
+    pub(crate) async fn exited(&mut self) -> Result<Exit, SandboxError> {
+        let exit = loop {
+            match self.report().await? {
+                Some(Report::Exited(exit)) => break Ok(exit),
+                Some(Report::Failed { reason, .. }) => break Err(SandboxError::Start { reason }),
+                Some(Report::Skipped { .. } | Report::Ready(_)) => {}
+                // The keeper was killed before it could speak, by the kernel's memory killer for example.
+                None => break Ok(Exit::Signal(SIGKILL)),
+            }
+        };
+        self.launcher.wait().await.map_err(|error| SandboxError::launcher(&error))?;
+        exit
+    }
+
+    /// Lets go, and waits until all is gone.
+    pub(crate) async fn cut(self) {
+        let Self { mut launcher, control, .. } = self;
+        drop(control);
+        drop(launcher.wait().await);
+    }
+
+    async fn report(&mut self) -> Result<Option<Report>, SandboxError> {
+        let mut line = String::new();
+        match self.control.read_line(&mut line).await {
+            Ok(0) => Ok(None),
+            Ok(_) => serde_json::from_str(&line)
+                .map(Some)
+                .map_err(|error| SandboxError::Launcher { reason: format!("it said something odd: {error}") }),
+            // A launcher that dies with our order unread resets the socket.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
+            Err(error) => Err(SandboxError::launcher(&error)),
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Mounts, namespaces, devices, kernel interfaces and system calls.
+
+use std::os::unix::fs::PermissionsExt;
+
+use haft_testkit::{User, libc, users};
+
+use super::{CANARY, TRIAL, Trial, python, refused, tried, whole};
+
+#[test]
+fn mount_something_over_a_directory() {
+    refused(r#"mount -t tmpfs none "$outside" && echo ESCAPED"#);
+}
+
+#[test]
+fn mount_a_directory_elsewhere() {
+    refused(r#"mkdir copy; mount --bind "$outside" copy && echo ESCAPED"#);
+}
+
+#[test]
+fn mount_an_overlay() {
+    refused(r#"mkdir up work; mount -t overlay none -o "lowerdir=$outside,upperdir=up,workdir=work" "$outside" && echo ESCAPED"#);
+}
+
+#[test]
+fn remount_the_root_writable() {
+    refused(
+        r#"mount -o remount,rw / && echo ESCAPED; mount -o remount,rw,bind / && echo ESCAPED
+           mount -o remount,rw,bind "$ws" && echo ESCAPED; echo x > "$outside/file""#,
+    );
+}
+
+#[test]
+fn unmount_what_covers_home() {
+    refused(r#"umount "$home" && echo ESCAPED; umount -l "$home" && echo ESCAPED; cat "$home/data/db" && echo ESCAPED"#);
+}
+
+#[test]
+fn unmount_the_workspace_and_proc() {
+    refused(r#"umount -l "$ws" && echo ESCAPED; umount -l /proc && echo ESCAPED; umount -l / && echo ESCAPED"#);
+}
+
+#[test]
+fn pivot_root() {
+    refused(r#"mkdir -p new/old; pivot_root new new/old && echo ESCAPED"#);
+}
+
+#[test]
+fn chroot() {
+    refused(r#"chroot / true && echo ESCAPED"#);
+}
+
+#[test]
+fn unshare_a_user_namespace() {
+    refused(r#"unshare -Ur true && echo ESCAPED; unshare -Urm mount -o remount,rw,bind / && echo ESCAPED"#);
+}
+
+#[test]
+fn unshare_other_namespaces() {
+    refused(r#"for kind in m n p i u C T; do unshare -$kind true && echo ESCAPED; done"#);
+}
+
+#[test]
+fn enter_the_namespaces_of_the_first_process() {
+    refused(r#"nsenter -t 1 -m -- true && echo ESCAPED; nsenter -t 1 -a -- true && echo ESCAPED"#);
+}
+
+#[test]
+fn clone_into_a_new_user_namespace() {
+    refused(&python(&format!(
+        "for flags in ({}, {}, {}):
+    got = call({}, flags | signal.SIGCHLD, 0, 0, 0, 0)
+    if got == 0: os._exit(0)
+    print('ESCAPED' if got > 0 else errno.errorcode[ctypes.get_errno()])",
+        libc::CLONE_NEWUSER,
+        libc::CLONE_NEWNS | libc::CLONE_NEWUSER,
+        libc::CLONE_NEWNET,
+        libc::SYS_clone
+    )));
+}
+
+#[test]
+fn clone3_into_a_new_user_namespace() {
+    refused(&python(&format!(
+        "words = struct.pack('8Q', {}, 0, 0, 0, signal.SIGCHLD, 0, 0, 0)
+got = call({}, words, len(words))
+if got == 0: os._exit(0)
+print('ESCAPED' if got > 0 else errno.errorcode[ctypes.get_errno()])",
+        libc::CLONE_NEWUSER,
+        libc::SYS_clone3
+    )));
+}
+
+#[test]
+fn make_a_device_and_read_the_disk() {
+    refused(
+        r#"for place in . /tmp /dev/shm; do
+             for disk in /sys/block/*/dev; do
+               node=$place/node-$$; mknod "$node" b $(tr : ' ' < "$disk") && head -c 1 "$node" && echo ESCAPED; rm -f "$node"
+             done
+             mknod "$place/node-$$" c 1 1 && head -c 1 "$place/node-$$" && echo ESCAPED; rm -f "$place/node-$$"
+           done"#,
+    );
+}
+
+#[test]
+fn read_a_disk() {
+    refused(r#"for disk in /sys/block/*; do head -c 1 "/dev/${disk##*/}" && echo ESCAPED; done; ls /sys/block > /dev/null"#);
+}
+
+#[test]
+fn write_a_disk() {
+    refused(r#"for disk in /sys/block/*; do dd if=/dev/null of="/dev/${disk##*/}" conv=notrunc && echo ESCAPED; done"#);
+}
+
+#[test]
+fn no_device_opens_but_the_harmless() {
+    for mode in ["sandbox", "rx", "rwx"] {
+        Trial { flags: &["--mode", mode], ..TRIAL }.refused(&python(
+            "
+import stat
+for place, _, names in os.walk('/dev'):
+    for name in names:
+        path = os.path.join(place, name)
+        if stat.S_ISREG(os.lstat(path).st_mode) or os.path.basename(path) in ('null', 'zero', 'full', 'random', 'urandom'): continue
+        for how in (os.O_RDONLY, os.O_WRONLY):
+            try:
+                # What /dev/fd and /dev/stdout name is the command's own.
+                if os.path.islink(path): continue
+                os.open(path, how | os.O_NONBLOCK); print('ESCAPED', path)
+            except OSError: pass",
+        ));
+    }
+}
+
+#[test]
+fn devices_of_programs_that_run_others() {
+    refused(r#"for name in fuse kvm mem port kmsg tty console ptmx pts/ptmx; do (exec 3<> "/dev/$name") && echo "ESCAPED $name"; done"#);
+}
+
+/// Opens for writing and writes nothing: a test that fails must not harm the machine.
+const OPEN_ALL_FOR_WRITING: &str = "
+import stat
+for place in PLACES:
+    for place, below, names in os.walk(place):
+        below[:] = [name for name in below if name not in ('debug', 'tracing')]
+        for name in names:
+            path = os.path.join(place, name)
+            try:
+                if stat.S_ISREG(os.lstat(path).st_mode): os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK)); print('ESCAPED', path)
+            except OSError: pass";
+
+#[test]
+fn set_a_kernel_parameter() {
+    let script = python(&OPEN_ALL_FOR_WRITING.replace("PLACES", "['/proc/sys', '/proc/irq', '/proc/fs']"));
+    for mode in ["sandbox", "rx", "rwx"] {
+        Trial { flags: &["--mode", mode], ..TRIAL }.refused(&script);
+    }
+}
+
+#[test]
+fn set_the_program_for_core_dumps() {
+    refused(r#": >> /proc/sys/kernel/core_pattern && echo ESCAPED; : >> /proc/sys/kernel/modprobe && echo ESCAPED"#);
+}
+
+#[test]
+fn ask_for_the_magic_key() {
+    refused(r#": >> /proc/sysrq-trigger && echo ESCAPED; : >> /proc/sys/kernel/sysrq && echo ESCAPED"#);
+}
+
+#[test]
+fn write_below_sys() {
+    let script = python(&OPEN_ALL_FOR_WRITING.replace("PLACES", "['/sys/kernel', '/sys/module', '/sys/class', '/sys/power', '/sys/block']"));
+    for mode in ["sandbox", "rwx"] {
+        Trial { flags: &["--mode", mode], ..TRIAL }.refused(&script);
+    }
+}
+
+#[test]
+fn move_to_another_cgroup() {
+    let script = r#"for place in /sys/fs/cgroup /sys/fs/cgroup/*; do
+        mkdir "$place/haft-test" && echo ESCAPED && rmdir "$place/haft-test"; echo $$ > "$place/cgroup.procs" && echo ESCAPED; done"#;
+    for mode in ["sandbox", "rwx"] {
+        Trial { flags: &["--mode", mode], ..TRIAL }.refused(script);
+    }
+}
+
+/// A system call that is refused whatever it is given.
+#[track_caller]
+fn system_call(mode: &str, number: libc::c_long, words: &str) {
+    for user in users() {
+        let place = TRIAL.arena(user);
+        let script = whole(&place, &python(&format!("refused({number}, {words})")));
+        let ran = place.confined(&["--mode", mode], &script).output();
+        tried(&ran);
+        assert!(ran.stdout.starts_with("EPERM") || ran.stdout.starts_with("ENOSYS"), "as {user:?} in {mode}: {ran:?}");
+    }
+}
+
+macro_rules! refused_system_calls {
+    ($mode:literal: $($name:ident $number:ident $words:literal;)*) => {
+        $(#[test] fn $name() { system_call($mode, libc::$number, $words); })*
+    };
+}
+
+refused_system_calls! { "sandbox":
+    trace_the_keeper SYS_ptrace "16, 1, 0, 0";
+    trace_oneself SYS_ptrace "0, 0, 0, 0";
+    read_memory_of_the_keeper SYS_process_vm_readv "1, 0, 0, 0, 0, 0";
+    write_memory_of_the_keeper SYS_process_vm_writev "1, 0, 0, 0, 0, 0";
+    take_a_descriptor_of_the_keeper SYS_pidfd_getfd "os.pidfd_open(1), 3, 0";
+    set_up_a_ring SYS_io_uring_setup "1, b'\\0' * 120";
+    load_a_kernel_program SYS_bpf "5, b'\\0' * 120, 120";
+    open_a_perf_event SYS_perf_event_open "b'\\0' * 120, 0, -1, -1, 0";
+    handle_page_faults SYS_userfaultfd "1";
+    ask_the_keyring SYS_keyctl "0, -3, 0";
+    add_a_key SYS_add_key "b'user', b'k', b'v', 1, -2";
+    open_by_handle SYS_open_by_handle_at "0, b'\\0' * 32, 0";
+    watch_the_file_system SYS_fanotify_init "0, 0";
+}
+
+refused_system_calls! { "rwx":
+    open_tree_in_the_open_mode SYS_open_tree "-100, b'/', 1";
+    open_a_file_system_in_the_open_mode SYS_fsopen "b'tmpfs', 0";
+    change_a_mount_in_the_open_mode SYS_mount_setattr "-100, b'/', 0, b'\\0' * 32, 32";
+    enter_a_namespace_in_the_open_mode SYS_setns "os.open('/proc/self/ns/mnt', os.O_RDONLY), 0";
+    unshare_in_the_open_mode SYS_unshare "0x10000000";
+    set_up_a_ring_in_the_open_mode SYS_io_uring_setup "1, b'\\0' * 120";
+    load_a_module_in_the_open_mode SYS_finit_module "0, b'', 0";
+    start_another_kernel_in_the_open_mode SYS_kexec_load "0, 0, 0, 0";
+    set_the_clock_in_the_open_mode SYS_clock_settime "0, b'\\0' * 16";
+    read_the_kernel_log_in_the_open_mode SYS_syslog "3, b'\\0' * 16, 16";
+}
+
+/// Machine code that makes the call in the given way, in a process of its own that must not survive it.
+#[cfg(target_arch = "x86_64")]
+fn killed_by(code: &str) {
+    for mode in ["sandbox", "rx", "rwx"] {
+        Trial { flags: &["--mode", mode], ..TRIAL }.refused(&python(&format!(
+            "
+memory = mmap.mmap(-1, 4096, prot=7)
+memory.write(bytes.fromhex('{code}'))
+deed = ctypes.CFUNCTYPE(ctypes.c_long)(ctypes.addressof(ctypes.c_char.from_buffer(memory)))
+child = os.fork()
+if child == 0:
+    deed(); os._exit(0)
+status = os.waitpid(child, 0)[1]
+print('killed' if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGSYS else 'ESCAPED %d' % status)"
+        )));
+    }
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn system_calls_of_another_architecture() {
+    killed_by("b814000000cd80c3"); // mov eax, 20; int 0x80; ret
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn system_calls_of_x32() {
+    killed_by("b8270000400f05c3"); // mov eax, 0x40000000 + 39; syscall; ret
+}
+
+#[test]
+fn no_capability_is_left() {
+    for mode in ["sandbox", "rx", "rwx"] {
+        Trial { flags: &["--mode", mode], ..TRIAL }.granted(
+            r#"grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status | tr -d '\t\n' |
+               grep -qE '^CapInh:0+CapPrm:0+CapEff:0+CapBnd:[0-9a-f]+CapAmb:0+NoNewPrivs:1Seccomp:2$' && echo granted"#,
+        );
+    }
+}
+
+#[test]
+fn a_setuid_program_gains_nothing() {
+    for user in users() {
+        let place = TRIAL.arena(user);
+        let program = place.path("outside/who");
+        std::fs::copy("/usr/bin/id", &program).unwrap();
+        let (owner, mine) = if user == User::Nobody { (0, "65534") } else { (65534, "0") };
+        std::os::unix::fs::chown(&program, Some(owner), Some(owner)).unwrap();
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o6755)).unwrap();
+        let script = r#""$outside/who" -u"#;
+        assert_eq!(place.unconfined(&whole(&place, script)).stdout.lines().next(), Some(owner.to_string().as_str()));
+        let ran = place.confined(&["--mode", "rwx"], &whole(&place, script)).output();
+        assert_eq!(ran.stdout.lines().next(), Some(mine), "as {user:?}: {ran:?}");
+    }
+}
+
+#[test]
+fn a_program_with_file_capabilities_gains_nothing() {
+    /// Version 2, effective, permitted: CAP_DAC_OVERRIDE.
+    const DAC_OVERRIDE: [u8; 20] = [1, 0, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let place = TRIAL.arena(User::Nobody);
+    let (program, secret) = (place.path("outside/cat"), place.path("outside/of-root"));
+    std::fs::copy("/usr/bin/cat", &program).unwrap();
+    haft_testkit::set_attribute(&program, "security.capability", &DAC_OVERRIDE);
+    std::fs::write(&secret, CANARY).unwrap();
+    std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
+    let script = whole(&place, r#""$outside/cat" "$outside/of-root""#);
+    assert!(place.unconfined(&script).stdout.contains(CANARY));
+    let ran = place.confined(&["--mode", "rwx"], &script).output();
+    tried(&ran);
+    assert!(!ran.stdout.contains(CANARY), "{ran:?}");
+}
+
+#[test]
+fn kernel_memory_and_log() {
+    refused("head -c 1 /proc/kcore > /dev/null && echo ESCAPED; dmesg > /dev/null && echo ESCAPED");
+}

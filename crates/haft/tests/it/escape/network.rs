@@ -1,0 +1,229 @@
+//! Sockets of every kind: what reaches a listener of the test, and what does not.
+
+use std::io::ErrorKind;
+use std::net::{TcpListener, UdpSocket};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+
+use haft_testkit::{Place, libc, unique_marker, users};
+
+use super::{TRIAL, Trial, python, tried, whole};
+
+const SANDBOX: &[&str] = &[];
+const RX: &[&str] = &["--mode", "rx"];
+const RWX: &[&str] = &["--mode", "rwx"];
+
+const TCP: &str = r#"exec 3<> "/dev/tcp/127.0.0.1/$port" && echo hello >&3"#;
+const UDP: &str = r#"echo hello > "/dev/udp/127.0.0.1/$port""#;
+const PATHNAME: &str = "socket.socket(socket.AF_UNIX).connect(outside + '/socket')";
+const ABSTRACT: &str = "socket.socket(socket.AF_UNIX).connect('\\0' + os.environ['name'])";
+const DATAGRAM: &str = "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'hello', outside + '/datagrams')";
+/// Made as a pair no call to `socket` is needed, and a datagram socket can be sent elsewhere than to its peer.
+const DATAGRAM_OF_A_PAIR: &str =
+    "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b'hello', outside + '/datagrams')";
+const STREAM_OF_A_PAIR: &str = "socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)[0].connect(outside + '/socket')";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Reached,
+    Refused,
+}
+use Outcome::{Reached, Refused};
+
+#[test]
+fn tcp() {
+    check(SANDBOX, TCP, Refused);
+    check(&["--network", "allow"], TCP, Reached);
+}
+
+#[test]
+fn tcp_in_rx() {
+    check(RX, TCP, Reached);
+    check(&["--mode", "rx", "--network", "deny"], TCP, Refused);
+}
+
+#[test]
+fn udp() {
+    check(SANDBOX, UDP, Refused);
+    check(RX, UDP, Reached);
+}
+
+#[test]
+fn network_denied_in_the_open_mode() {
+    check(RWX, TCP, Reached);
+    check(&["--mode", "rwx", "--network", "deny"], TCP, Refused);
+}
+
+#[test]
+fn unix_socket() {
+    check(SANDBOX, &python(PATHNAME), Refused);
+    check(RX, &python(PATHNAME), Refused);
+    check(&["--unix-sockets", "allow"], &python(PATHNAME), Reached);
+    check(RWX, &python(PATHNAME), Reached);
+}
+
+#[test]
+fn unix_socket_denied_in_the_open_mode() {
+    check(&["--mode", "rwx", "--unix-sockets", "deny"], &python(PATHNAME), Refused);
+}
+
+#[test]
+fn abstract_unix_socket() {
+    check(SANDBOX, &python(ABSTRACT), Refused);
+    check(RX, &python(ABSTRACT), Refused);
+    check(&["--mode", "rx", "--unix-sockets", "allow"], &python(ABSTRACT), Reached);
+}
+
+#[test]
+fn unix_datagrams() {
+    check(SANDBOX, &python(DATAGRAM), Refused);
+    check(RX, &python(DATAGRAM), Refused);
+    check(RWX, &python(DATAGRAM), Reached);
+}
+
+#[test]
+fn unix_datagrams_from_a_socket_pair() {
+    check(SANDBOX, &python(DATAGRAM_OF_A_PAIR), Refused);
+    check(RX, &python(DATAGRAM_OF_A_PAIR), Refused);
+}
+
+#[test]
+fn unix_stream_from_a_socket_pair() {
+    check(SANDBOX, &python(STREAM_OF_A_PAIR), Refused);
+}
+
+#[test]
+fn ipv6() {
+    let connect = python("socket.create_connection(('::1', int(os.environ['port6'])))");
+    check(SANDBOX, &connect, Refused);
+    check(RX, &connect, Reached);
+}
+
+#[test]
+fn other_families() {
+    for flags in [SANDBOX, RX] {
+        Trial { flags, ..TRIAL }.refused(&python(&format!(
+            "for family in ({}, {}, {}, {}, {}, {}):
+    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW, socket.SOCK_SEQPACKET):
+        attempt(socket.socket, family, kind)",
+            libc::AF_VSOCK,
+            libc::AF_PACKET,
+            libc::AF_ALG,
+            libc::AF_KEY,
+            libc::AF_BLUETOOTH,
+            libc::AF_UNIX,
+        )));
+    }
+}
+
+#[test]
+fn raw_packets() {
+    for mode in ["sandbox", "rx", "rwx"] {
+        Trial { flags: &["--mode", mode], ..TRIAL }.refused(&python(
+            "attempt(socket.socket, socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+attempt(socket.socket, socket.AF_PACKET, socket.SOCK_RAW, 3)",
+        ));
+    }
+}
+
+/// A netlink socket may ask about interfaces; it may not change them. The request would set loopback as it is.
+#[test]
+fn change_an_interface_by_netlink() {
+    for mode in ["sandbox", "rx", "rwx"] {
+        Trial { flags: &["--mode", mode], ..TRIAL }.refused(&python(
+            "
+route = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+message = struct.pack('=LHHLL', 32, 16, 5, 1, 0) + struct.pack('=BBHiII', 0, 0, 0, 1, 1, 1)
+route.send(message)
+code = struct.unpack_from('=i', route.recv(4096), 16)[0]
+print('ESCAPED' if code == 0 else errno.errorcode[-code])",
+        ));
+    }
+}
+
+#[test]
+fn the_loopback_of_the_call_works() {
+    for flags in [SANDBOX, RX, RWX] {
+        Trial { flags, ..TRIAL }.granted(&python(
+            "
+server = socket.create_server(('127.0.0.1', 0))
+client = socket.create_connection(server.getsockname())
+client.sendall(b'granted'); client.close()
+print(server.accept()[0].recv(100).decode())",
+        ));
+    }
+}
+
+/// The test's own ends of everything that could be reached.
+struct Ears {
+    tcp: TcpListener,
+    tcp6: TcpListener,
+    udp: UdpSocket,
+    unix: UnixListener,
+    datagrams: UnixDatagram,
+    nameless: UnixListener,
+    name: String,
+}
+
+impl Ears {
+    fn open(place: &Place) -> Self {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let name = unique_marker();
+        let ears = Self {
+            udp: UdpSocket::bind(tcp.local_addr().unwrap()).unwrap(),
+            tcp,
+            tcp6: TcpListener::bind("[::1]:0").unwrap(),
+            unix: UnixListener::bind(place.path("outside/socket")).unwrap(),
+            datagrams: UnixDatagram::bind(place.path("outside/datagrams")).unwrap(),
+            nameless: UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap(),
+            name,
+        };
+        for socket in ["outside/socket", "outside/datagrams"] {
+            std::fs::set_permissions(place.path(socket), PermissionsExt::from_mode(0o777)).unwrap();
+        }
+        ears.tcp.set_nonblocking(true).unwrap();
+        ears.tcp6.set_nonblocking(true).unwrap();
+        ears.udp.set_nonblocking(true).unwrap();
+        ears.unix.set_nonblocking(true).unwrap();
+        ears.datagrams.set_nonblocking(true).unwrap();
+        ears.nameless.set_nonblocking(true).unwrap();
+        ears
+    }
+
+    fn names(&self) -> String {
+        let (port, port6) = (self.tcp.local_addr().unwrap().port(), self.tcp6.local_addr().unwrap().port());
+        format!("export port={port} port6={port6} name={}", self.name)
+    }
+
+    /// What local sockets deliver has arrived by the time the sender has ended.
+    fn heard(&self) -> Outcome {
+        let mut bytes = [0; 64];
+        let quiet = [
+            self.tcp.accept().map(drop),
+            self.tcp6.accept().map(drop),
+            self.udp.recv(&mut bytes).map(drop),
+            self.unix.accept().map(drop),
+            self.datagrams.recv(&mut bytes).map(drop),
+            self.nameless.accept().map(drop),
+        ]
+        .iter()
+        .all(|heard| heard.as_ref().is_err_and(|error| error.kind() == ErrorKind::WouldBlock));
+        if quiet { Refused } else { Reached }
+    }
+}
+
+/// Free, the script reaches the test; confined by the flags, it does as expected.
+#[track_caller]
+fn check(flags: &[&str], script: &str, expected: Outcome) {
+    for user in users() {
+        let place = TRIAL.arena(user);
+        let ears = Ears::open(&place);
+        let script = whole(&place, &format!("{}\n{script}", ears.names()));
+        let free = place.unconfined(&script);
+        assert_eq!(ears.heard(), Reached, "reaches nothing even when free, as {user:?}: {free:?}");
+        let ran = place.confined(flags, &script).output();
+        tried(&ran);
+        assert_eq!(ears.heard(), expected, "as {user:?} with {flags:?}: {ran:?}");
+    }
+}

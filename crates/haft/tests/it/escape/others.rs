@@ -1,0 +1,229 @@
+//! Other processes, and what is handed down to a command by mistake: environment, descriptors, a terminal.
+
+use haft_testkit::{Place, Ran, libc, users};
+
+use super::{CANARY, ESCAPED, TRIAL, Trial, python, refused, tried, whole};
+
+#[test]
+fn read_the_environment_of_any_process() {
+    leaks_nothing(&[], r"cat /proc/*/environ | tr '\0' '\n'; cat /proc/*/task/*/environ | tr '\0' '\n'");
+}
+
+#[test]
+fn read_the_environment_in_the_open_mode() {
+    leaks_nothing(&["--mode", "rwx"], r"env; cat /proc/*/environ | tr '\0' '\n'");
+}
+
+#[test]
+fn read_the_memory_of_the_keeper() {
+    let read_all = "
+for line in open('/proc/1/maps'):
+    low, high = (int(part, 16) for part in line.split()[0].split('-'))
+    try: sys.stdout.buffer.write(os.pread(os.open('/proc/1/mem', os.O_RDONLY), high - low, low))
+    except (OSError, OverflowError): pass";
+    for mode in ["sandbox", "rwx"] {
+        let place = TRIAL.arena(haft_testkit::User::Ourselves);
+        let script = whole(&place, &python(read_all));
+        let ran = place.confined(&["--mode", mode], &script).env("API_KEY", "canary-of-the-environment").output();
+        assert!(!ran.stdout.contains("canary-of-the-environment"), "{mode}");
+    }
+}
+
+#[test]
+fn keep_a_secret_variable() {
+    leaks_nothing(&[], "env; set");
+}
+
+#[test]
+fn run_code_through_variables() {
+    for user in users() {
+        let place = TRIAL.arena(user);
+        let evil = place.file("outside/evil.sh", "echo ESCAPED");
+        let run = place.confined(&[], &whole(&place, "bash -c 'env'; sh -c 'env'"));
+        let ran = [("BASH_ENV", &*evil.to_string_lossy()), ("ENV", &evil.to_string_lossy())]
+            .iter()
+            .fold(run, |run, (name, value)| run.env(name, value))
+            .env("PROMPT_COMMAND", "echo ESCAPED")
+            .env("BASH_FUNC_env%%", "() { echo ESCAPED; }")
+            .env("LD_LIBRARY_PATH", "ESCAPED")
+            .env("PYTHONPATH", "ESCAPED")
+            .env("GIT_DIR", "ESCAPED")
+            .env("SSH_AUTH_SOCK", "ESCAPED")
+            .env("http_proxy", "http://ESCAPED")
+            .env("ALL_PROXY", "http://ESCAPED")
+            .output();
+        tried(&ran);
+        assert!(!ran.stdout.contains(ESCAPED), "as {user:?}: {ran:?}");
+    }
+}
+
+#[test]
+fn a_variable_that_the_operator_names_arrives() {
+    for user in users() {
+        let place = TRIAL.arena(user);
+        let run = place.confined(&["--env", "WANTED", "--env", "NOT_SET"], "echo \"${WANTED}${NOT_SET-unset}${OTHER-unset}\"");
+        let ran = run.env("WANTED", "here ").env("OTHER", "ESCAPED").output();
+        assert_eq!(ran.stdout, "here unsetunset\n", "as {user:?}: {ran:?}");
+    }
+}
+
+#[test]
+fn the_environment_is_built_from_nothing() {
+    for user in users() {
+        let place = TRIAL.arena(user);
+        let ran = place.confined(&[], "cut -z -d= -f1 /proc/self/environ | tr '\\0' ' '").env("LC_ALL", "C").env("TZ", "UTC").output();
+        let mut names: Vec<&str> = ran.stdout.split_whitespace().collect();
+        names.sort_unstable();
+        // bash adds the last three itself.
+        let expected = ["HOME", "LC_ALL", "PATH", "TERM", "TMPDIR", "TZ", "USER", "OLDPWD", "PWD", "SHLVL", "_"];
+        assert!(names.iter().all(|name| expected.contains(name)), "as {user:?}: {names:?}");
+        assert!(expected[..7].iter().all(|name| names.contains(name)), "as {user:?}: {names:?}");
+    }
+}
+
+#[test]
+fn write_to_an_inherited_descriptor() {
+    inherited("exec 9>> FILE", "echo x >&9; echo x > /proc/self/fd/9; for fd in /proc/*/fd/*; do echo x >> $fd; done 2> /dev/null");
+}
+
+#[test]
+fn walk_from_an_inherited_directory() {
+    inherited("exec 9< DIR", "cd /proc/self/fd/9 && echo x > file; echo x > /proc/self/fd/9/file; echo x > /dev/fd/9/file");
+}
+
+#[test]
+fn take_the_control_socket_of_the_keeper() {
+    let take = python(&format!(
+        "keeper = os.pidfd_open(1)
+for number in range(3, 20): refused({}, keeper, number, 0)",
+        libc::SYS_pidfd_getfd
+    ));
+    for mode in ["sandbox", "rx", "rwx"] {
+        Trial { flags: &["--mode", mode], ..TRIAL }.refused(&take);
+    }
+}
+
+#[test]
+fn trace_the_keeper_in_the_open_mode() {
+    let attach = python(&format!("refused({}, 16, 1, 0, 0)", libc::SYS_ptrace));
+    Trial { flags: &["--mode", "rwx"], ..TRIAL }.refused(&attach);
+}
+
+#[test]
+fn signal_a_process_outside() {
+    reaches_nobody("kill -0 PID && echo ESCAPED; kill -CONT PID && echo ESCAPED");
+}
+
+#[test]
+fn limit_a_process_outside() {
+    reaches_nobody("prlimit --pid PID --nofile && echo ESCAPED");
+}
+
+#[test]
+fn renice_a_process_outside() {
+    reaches_nobody("renice -n 5 -p PID && echo ESCAPED; ionice -c 3 -p PID && echo ESCAPED; taskset -p 1 PID && echo ESCAPED");
+}
+
+#[test]
+fn see_a_process_outside() {
+    reaches_nobody("ls -d /proc/PID && echo ESCAPED; grep -l haft-test-binary /proc/[0-9]*/cmdline | grep -v /proc/1/ && echo ESCAPED");
+}
+
+#[test]
+fn kill_the_keeper() {
+    refused("kill -KILL 1; kill -TERM 1; kill -INT 1; kill -HUP 1; kill -CHLD 1; kill -SEGV 1; kill -SYS 1");
+}
+
+#[test]
+fn stop_the_keeper() {
+    refused("kill -STOP 1; kill -TSTP 1; kill -TTIN 1");
+}
+
+#[test]
+fn attach_to_shared_memory_of_others() {
+    use std::process::Command;
+    let made = Command::new("ipcmk").args(["-M", "4096", "-p", "0666"]).output().unwrap();
+    let text = String::from_utf8(made.stdout).unwrap();
+    let id = text.trim().rsplit(' ').next().unwrap().to_owned();
+    refused(&format!("ipcs -m | grep -w {id} && echo ESCAPED; ipcrm -m {id} && echo ESCAPED"));
+    assert!(Command::new("ipcrm").args(["-m", &id]).status().unwrap().success(), "still there");
+}
+
+#[test]
+fn leave_something_in_shared_memory() {
+    let name = haft_testkit::unique_marker();
+    refused(&format!("echo x > /dev/shm/{name} || echo ESCAPED no shared memory at all"));
+    assert!(!std::path::Path::new("/dev/shm").join(&name).exists());
+}
+
+#[test]
+fn read_shared_memory_of_others() {
+    let path = std::path::Path::new("/dev/shm").join(haft_testkit::unique_marker());
+    std::fs::write(&path, CANARY).unwrap();
+    refused(&format!("cat {} && echo ESCAPED; ls -A /dev/shm | grep . && echo ESCAPED", path.display()));
+    std::fs::remove_file(path).unwrap();
+}
+
+/// With haft on a terminal, a command could otherwise type into it.
+#[test]
+fn type_into_the_terminal() {
+    let on_a_terminal = ["python3", "-c", "import pty, sys; pty.spawn(sys.argv[1:])"];
+    for user in users() {
+        let place = TRIAL.arena(user);
+        let script = python(
+            "
+for name in ('/dev/tty', '/dev/console', *('/dev/pts/' + name for name in os.listdir('/dev/pts'))):
+    attempt(os.open, name, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK)
+for number in range(20):
+    try: fcntl.ioctl(number, termios.TIOCSTI, b'x'); print('ESC' + 'APED', number)
+    except OSError as error: pass
+print('tty' if any(os.isatty(number) for number in range(3)) else 'no tty')",
+        );
+        let ran = place.confined(&["--mode", "rwx"], &whole(&place, &script)).through(&on_a_terminal).output();
+        assert!(ran.stdout.contains("no tty") && ran.stdout.contains("tried"), "as {user:?}: {ran:?}");
+        assert!(!ran.stdout.contains("ESCAPED"), "as {user:?}: {ran:?}");
+    }
+}
+
+#[test]
+fn standard_input_is_empty() {
+    for user in users() {
+        let place = TRIAL.arena(user);
+        let ran = place.confined(&[], "cat; readlink /proc/self/fd/0").stdin(CANARY).output();
+        assert_eq!(ran.stdout, "/dev/null\n", "as {user:?}: {ran:?}");
+    }
+}
+
+#[track_caller]
+fn leaks_nothing(flags: &[&str], script: &str) {
+    for user in users() {
+        let place = TRIAL.arena(user);
+        let secret = "canary-of-the-environment";
+        let run = |run: haft_testkit::Run| run.env("API_KEY", secret).env("INNOCENT_NAME", secret).output();
+        let ran: Ran = run(place.confined(flags, &whole(&place, script)));
+        tried(&ran);
+        assert!(!ran.stdout.contains(secret), "as {user:?}: {ran:?}");
+        assert!(ran.stdout.contains("PATH="), "nothing was shown at all, as {user:?}: {ran:?}");
+    }
+}
+
+#[track_caller]
+fn inherited(open: &str, script: &str) {
+    for user in users() {
+        let place: Place = TRIAL.arena(user);
+        let before = place.snapshot();
+        let open = open.replace("FILE", &place.path("outside/file").to_string_lossy());
+        let open = open.replace("DIR", &place.path("outside").to_string_lossy());
+        let wrapper = ["bash", "-c", &format!("{open}; exec \"$@\""), "bash"];
+        let ran = place.confined(&[], &whole(&place, script)).through(&wrapper).output();
+        tried(&ran);
+        let changed = before.difference(&place.snapshot());
+        assert!(changed.is_empty(), "as {user:?}: {changed}{ran:?}");
+    }
+}
+
+/// `PID` is the process of the test, which as root may do all of this to anybody.
+#[track_caller]
+fn reaches_nobody(script: &str) {
+    refused(&script.replace("PID", &std::process::id().to_string()));
+}

@@ -1,0 +1,315 @@
+//! Nothing outside the workspace and `/tmp` changes.
+
+use haft_testkit::libc;
+
+use super::{TRIAL, Trial, attempt, python, refused};
+
+#[test]
+fn write() {
+    attempt(r#"echo x > "$outside/file""#);
+}
+
+#[test]
+fn write_in_rx() {
+    Trial { flags: &["--mode", "rx"], ..TRIAL }.attempt(r#"echo x > "$outside/file""#);
+}
+
+#[test]
+fn append() {
+    attempt(r#"echo x >> "$outside/file""#);
+}
+
+#[test]
+fn truncate() {
+    attempt(r#"truncate -s 0 "$outside/file""#);
+}
+
+#[test]
+fn truncate_through_an_open_descriptor() {
+    attempt(&python("os.ftruncate(os.open(outside + '/file', os.O_RDWR), 0)"));
+}
+
+#[test]
+fn punch_a_hole() {
+    attempt(r#"fallocate -p -o 0 -l 4 "$outside/file""#);
+}
+
+#[test]
+fn write_through_shared_memory() {
+    attempt(&python("mmap.mmap(os.open(outside + '/file', os.O_RDWR), 0)[0:1] = b'x'"));
+}
+
+#[test]
+fn write_a_read_only_mapping_through_proc_self_mem() {
+    refused(&python(
+        "
+view = mmap.mmap(os.open(outside + '/file', os.O_RDONLY), 0, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED)
+line = next(line for line in open('/proc/self/maps') if 'outside/file' in line)
+attempt(lambda: os.pwrite(os.open('/proc/self/mem', os.O_RDWR), b'x', int(line.split('-')[0], 16)))",
+    ));
+}
+
+#[test]
+fn create() {
+    attempt(r#"touch "$outside/new""#);
+}
+
+#[test]
+fn create_without_a_name_and_link() {
+    attempt(&link("os.open(outside, os.O_TMPFILE | os.O_RDWR)", "outside + '/new'"));
+}
+
+#[test]
+fn make_a_directory() {
+    attempt(r#"mkdir "$outside/new""#);
+}
+
+#[test]
+fn make_a_fifo() {
+    attempt(r#"mkfifo "$outside/new""#);
+}
+
+#[test]
+fn make_a_symlink() {
+    attempt(r#"ln -s x "$outside/new""#);
+}
+
+#[test]
+fn bind_a_socket() {
+    Trial { flags: &["--unix-sockets", "allow"], ..TRIAL }
+        .attempt(&python("socket.socket(socket.AF_UNIX).bind(outside + '/new')"));
+}
+
+#[test]
+fn delete() {
+    attempt(r#"rm -f "$outside/file""#);
+}
+
+#[test]
+fn delete_everything() {
+    attempt(r#"rm -rf "$outside" "$user""#);
+}
+
+#[test]
+fn rename() {
+    attempt(r#"mv "$outside/file" "$outside/other""#);
+}
+
+#[test]
+fn rename_into_the_workspace() {
+    attempt(&python("os.rename(outside + '/file', ws + '/taken')"));
+}
+
+#[test]
+fn rename_out_of_the_workspace() {
+    attempt(&python("os.rename(ws + '/own', outside + '/file')"));
+}
+
+#[test]
+fn rename_a_directory() {
+    attempt(r#"mv "$outside/dir" "$outside/other""#);
+}
+
+#[test]
+fn rename_the_directory_above() {
+    attempt(r#"mv "$outside" "$outside.gone""#);
+}
+
+#[test]
+fn exchange_two_names() {
+    attempt(&python(&format!(
+        "call({}, -100, (ws + '/own').encode(), -100, (outside + '/file').encode(), 2)",
+        libc::SYS_renameat2
+    )));
+}
+
+#[test]
+fn hard_link_into_the_workspace() {
+    attempt(r#"ln "$outside/file" hard && echo x > hard"#);
+}
+
+#[test]
+fn hard_link_through_an_open_descriptor() {
+    attempt(&link("os.open(outside + '/file', os.O_RDONLY)", "ws + '/hard'"));
+}
+
+#[test]
+fn hard_link_out_of_the_workspace() {
+    attempt(r#"ln own "$outside/new""#);
+}
+
+#[test]
+fn symlink_to_a_file() {
+    attempt(r#"ln -s "$outside/file" link; echo x > link"#);
+}
+
+#[test]
+fn symlink_to_a_file_that_is_not_there() {
+    attempt(r#"ln -s "$outside/new" link; echo x > link"#);
+}
+
+#[test]
+fn symlink_to_a_directory() {
+    attempt(r#"ln -s "$outside" link; echo x > link/file"#);
+}
+
+#[test]
+fn symlink_in_tmp() {
+    attempt(r#"dir=$(mktemp -d); ln -s "$outside" "$dir/link"; echo x > "$dir/link/file"; rm -r "$dir""#);
+}
+
+#[test]
+fn dots_after_a_symlink() {
+    attempt(r#"ln -s "$outside/dir" link; echo x > link/../file"#);
+}
+
+#[test]
+fn dots_out_of_tmp() {
+    attempt(r#"echo x > "/tmp/..$outside/file""#);
+}
+
+#[test]
+fn symlink_swapped_while_writing() {
+    attempt(
+        r#"mkdir inside; (for i in {1..300}; do ln -sfn "$outside" link; ln -sfn inside link; done) &
+           for i in {1..300}; do echo x > link/file; done 2>/dev/null; wait; ln -sfn "$outside" link; echo x > link/file"#,
+    );
+}
+
+#[test]
+fn change_the_mode() {
+    attempt(r#"chmod 600 "$outside/file""#);
+}
+
+#[test]
+fn change_the_mode_of_a_directory() {
+    attempt(r#"chmod 777 "$outside""#);
+}
+
+#[test]
+fn change_the_mode_through_a_read_only_descriptor() {
+    attempt(&python("os.fchmod(os.open(outside + '/file', os.O_RDONLY), 0o600)"));
+}
+
+#[test]
+fn change_the_mode_through_proc() {
+    attempt(r#"exec 3< "$outside/file"; chmod 600 /proc/self/fd/3"#);
+}
+
+#[test]
+fn change_the_owner() {
+    refused(r#"chown 1:1 "$outside/file" && echo ESCAPED; chgrp -h 1 "$outside/dir" && echo ESCAPED"#);
+}
+
+#[test]
+fn change_the_times() {
+    attempt(r#"touch -d 2001-01-01 "$outside/file""#);
+}
+
+#[test]
+fn change_the_times_through_a_read_only_descriptor() {
+    attempt(&python("os.utime(os.open(outside + '/file', os.O_RDONLY), (1, 1))"));
+}
+
+#[test]
+fn set_an_attribute() {
+    attempt(&python("os.setxattr(outside + '/file', 'user.mark', b'x')"));
+}
+
+#[test]
+fn set_an_attribute_through_a_read_only_descriptor() {
+    attempt(&python("os.setxattr(os.open(outside + '/file', os.O_RDONLY), 'user.mark', b'x')"));
+}
+
+#[test]
+fn set_an_inode_flag() {
+    refused(&python("attempt(fcntl.ioctl, os.open(outside + '/file', os.O_RDONLY), 0x40086602, struct.pack('l', 0x40))"));
+}
+
+#[test]
+fn write_through_proc_self_root() {
+    attempt(r#"echo x > "/proc/self/root$outside/file""#);
+}
+
+#[test]
+fn write_through_the_root_of_any_process() {
+    attempt(r#"for process in /proc/[0-9]*; do echo x > "$process/root$outside/file"; done"#);
+}
+
+#[test]
+fn write_through_the_directory_of_any_process() {
+    attempt(r#"cd "$outside"; for process in /proc/[0-9]*; do echo x > "$process/cwd/file"; done"#);
+}
+
+#[test]
+fn reopen_a_read_only_descriptor_for_writing() {
+    attempt(r#"exec 3< "$outside/file"; echo x > /proc/self/fd/3"#);
+}
+
+#[test]
+fn change_into_an_open_directory() {
+    attempt(&python("os.fchdir(os.open(outside, os.O_RDONLY)); open('file', 'w').write('x')"));
+}
+
+#[test]
+fn open_relative_to_a_directory() {
+    attempt(&python(
+        "directory = os.open(outside, os.O_PATH); os.write(os.open('file', os.O_WRONLY, dir_fd=os.dup(directory)), b'x')",
+    ));
+}
+
+#[test]
+fn open_with_openat2() {
+    attempt(&python(&format!(
+        "how = struct.pack('QQQ', os.O_WRONLY | os.O_TRUNC, 0, 0)
+call({}, -100, (outside + '/file').encode(), how, len(how))",
+        libc::SYS_openat2
+    )));
+}
+
+#[test]
+fn reopen_a_path_descriptor() {
+    attempt(&python(
+        "os.write(os.open('/proc/self/fd/%d' % os.open(outside + '/file', os.O_PATH), os.O_WRONLY), b'x')",
+    ));
+}
+
+#[test]
+fn copy_in_the_kernel() {
+    attempt(&python(
+        "os.copy_file_range(os.open(ws + '/own', os.O_RDONLY), os.open(outside + '/file', os.O_WRONLY), 3)",
+    ));
+}
+
+#[test]
+fn unpack_an_archive_with_absolute_names() {
+    attempt(
+        r#"mkdir new; echo x > new/file; tar -C new -cPf pack.tar --transform "s,^,$outside/," file; tar -xPf pack.tar"#,
+    );
+}
+
+#[test]
+fn run_a_program_from_memory() {
+    attempt(&python(
+        "memory = os.memfd_create('program')
+os.write(memory, open('/usr/bin/touch', 'rb').read())
+os.execve('/proc/self/fd/%d' % memory, ['touch', outside + '/new'], {})",
+    ));
+}
+
+#[test]
+fn open_a_fifo_for_writing() {
+    let setup = r#"mkfifo "$outside/pipe""#;
+    Trial { setup, ..TRIAL }.refused(r#"if exec 3<> "$outside/pipe"; then echo ESCAPED; fi"#);
+}
+
+#[test]
+fn make_a_repository() {
+    attempt(r#"cd "$outside" && git init -q ."#);
+}
+
+/// Gives an open file a name.
+fn link(descriptor: &str, name: &str) -> String {
+    let (number, follow) = (libc::SYS_linkat, libc::AT_SYMLINK_FOLLOW);
+    python(&format!("call({number}, -100, b'/proc/self/fd/%d' % {descriptor}, -100, ({name}).encode(), {follow})"))
+}

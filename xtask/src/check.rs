@@ -1,0 +1,24 @@
+//! The checks that cargo itself does.
+
+use crate::step::{run, run_with};
+
+pub(crate) fn format() -> Result<(), String> {
+    run("cargo", &["fmt", "--all", "--check"])
+}
+
+pub(crate) fn lint() -> Result<(), String> {
+    run("cargo", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
+}
+
+pub(crate) fn tests() -> Result<(), String> {
+    run("cargo", &["test", "--workspace", "--locked"])
+}
+
+pub(crate) fn documents() -> Result<(), String> {
+    let words = ["doc", "--workspace", "--no-deps", "--locked", "--document-private-items"];
+    run_with("cargo", &words, &[("RUSTDOCFLAGS", "-D warnings")])
+}
+
+pub(crate) fn bench() -> Result<(), String> {
+    run("cargo", &["bench", "--locked", "-p", "haft", "--bench", "spawn"])
+}

@@ -1,0 +1,35 @@
+//! What the tests need beside Rust.
+
+use std::process::Command;
+
+use crate::step::{exists, run};
+
+/// A program that tests use, and the Debian package that brings it.
+const PROGRAMS: [(&str, &str); 8] = [
+    ("bash", "bash"),
+    ("cc", "gcc"),
+    ("git", "git"),
+    ("python3", "python3"),
+    ("setfattr", "attr"),
+    ("setpriv", "util-linux"),
+    ("strace", "strace"),
+    ("tar", "tar"),
+];
+
+/// Installs what is missing; as somebody who may not, says what to install.
+pub(crate) fn install() -> Result<(), String> {
+    let missing: Vec<&str> =
+        PROGRAMS.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !exists("apt-get") || !is_root() {
+        return Err(format!("the tests need these packages: {}", missing.join(" ")));
+    }
+    run("apt-get", &["update", "-qq"])?;
+    run("apt-get", &[&["install", "-y", "-qq", "--no-install-recommends"], missing.as_slice()].concat())
+}
+
+fn is_root() -> bool {
+    Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout.starts_with(b"0\n"))
+}

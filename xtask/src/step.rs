@@ -1,0 +1,28 @@
+//! Running a program as a step, with its time.
+
+use std::process::Command;
+use std::time::Instant;
+
+/// Runs a program; its failure is ours.
+pub(crate) fn run(program: &str, words: &[&str]) -> Result<(), String> {
+    run_with(program, words, &[])
+}
+
+pub(crate) fn run_with(program: &str, words: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
+    let line = format!("{program} {}", words.join(" "));
+    println!("==> {line}");
+    let began = Instant::now();
+    let status = Command::new(program).args(words).envs(variables.iter().copied()).status();
+    println!("    {:.1} s", began.elapsed().as_secs_f32());
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("`{line}` failed: {status}")),
+        Err(error) => Err(format!("`{line}` could not be started: {error}")),
+    }
+}
+
+/// Whether a program is on the path.
+pub(crate) fn exists(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|place| place.join(program).is_file())
+}

@@ -1,0 +1,87 @@
+//! What no other tool checks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The longest file that is still one concept; a list of equal things may be longer and says so here.
+const FILE_LINES_MAX: usize = 500;
+
+/// Looks at every file of the project and reports all slips at once.
+pub(crate) fn tidy() -> Result<(), String> {
+    println!("==> tidy");
+    let mut slips = Vec::new();
+    for file in files(Path::new(".")) {
+        check_name(&file, &mut slips);
+        if let Ok(text) = fs::read_to_string(&file) {
+            check_text(&file, &text, &mut slips);
+        }
+    }
+    check_crates(&mut slips);
+    if slips.is_empty() { Ok(()) } else { Err(format!("not tidy:\n  {}", slips.join("\n  "))) }
+}
+
+/// Scripts live in xtask; names that can refuse nothing are not used.
+fn check_name(file: &Path, slips: &mut Vec<String>) {
+    let name = file.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
+    let is_rust = file.extension().is_some_and(|extension| extension == "rs");
+    if file.extension().is_some_and(|extension| extension == "sh") {
+        slips.push(format!("{}: scripts belong into xtask", file.display()));
+    }
+    if is_rust && ["utils", "util", "common", "helpers", "helper", "types", "misc"].contains(&name) {
+        slips.push(format!("{}: a file is named after its one concept", file.display()));
+    }
+}
+
+fn check_text(file: &Path, text: &str, slips: &mut Vec<String>) {
+    let is_rust = file.extension().is_some_and(|extension| extension == "rs");
+    let in_tests = file.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "tests.rs");
+    if is_rust && !in_tests && !text.trim_start().starts_with("//!") {
+        slips.push(format!("{}: opens with a `//!` sentence", file.display()));
+    }
+    if is_rust && !in_tests && text.lines().count() > FILE_LINES_MAX {
+        slips.push(format!("{}: more than {FILE_LINES_MAX} lines; is it still one concept?", file.display()));
+    }
+    for (at, line) in text.lines().enumerate() {
+        // Split, so that this file does not find itself.
+        let foreign = [concat!("/ho", "me/runner"), concat!("/Us", "ers/"), concat!("/wo", "rk/")];
+        let path = foreign.iter().find(|path| line.contains(**path) && !line.contains(concat!("/Us", "ers/u")));
+        if let Some(path) = path {
+            slips.push(format!("{}:{}: a path of somebody's machine: {path}", file.display(), at + 1));
+        }
+        if line.ends_with(' ') || line.contains('\t') && is_rust {
+            slips.push(format!("{}:{}: trailing space or tab", file.display(), at + 1));
+        }
+    }
+}
+
+/// Every crate says what it is, forbids `unsafe` but for one, and takes its lints from the workspace or lists them.
+fn check_crates(slips: &mut Vec<String>) {
+    let Ok(crates) = fs::read_dir("crates") else {
+        return slips.push("run from the root of the project".into());
+    };
+    for entry in crates.flatten() {
+        let manifest = fs::read_to_string(entry.path().join("Cargo.toml")).unwrap_or_default();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let own_lints = name == "haft-sandbox" && manifest.contains("unsafe_code = \"deny\"");
+        if !own_lints && !manifest.contains("[lints]\nworkspace = true") {
+            slips.push(format!("crates/{name}: does not take the workspace's lints"));
+        }
+        if !manifest.contains("description = ") {
+            slips.push(format!("crates/{name}: has no description"));
+        }
+    }
+}
+
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let mut found = Vec::new();
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if path.is_symlink() || [".git", "target"].contains(&name) {
+            continue;
+        }
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
