@@ -15,7 +15,6 @@ pub fn wait_until_gone(within: Duration) {
     }
 }
 
-#[cfg(target_os = "linux")]
 fn has_children() -> bool {
     use rustix::process::{WaitOptions, wait};
     loop {
@@ -25,9 +24,4 @@ fn has_children() -> bool {
             Err(_) => return false,
         }
     }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn has_children() -> bool {
-    false
 }

@@ -7,13 +7,14 @@ use tokio::net::unix::pipe;
 
 use crate::error::SandboxError;
 use crate::home::Home;
+use crate::launch::Launch;
 use crate::launcher::Launcher;
-use crate::lifeline::{Lifeline, launch};
-use crate::message::{Confinement, Exit, Order, Program};
+use crate::message::{Confinement, Exit, Program};
 use crate::mode::SandboxMode;
 use crate::pipes::Pipes;
 use crate::plan::Plan;
 use crate::policy::{Policy, PolicyError};
+use crate::system::Lifeline;
 
 /// A command under the operator's policy.
 pub fn sandboxed_command(program: impl Into<OsString>, policy: &Policy) -> SandboxedCommand {
@@ -102,10 +103,16 @@ impl SandboxedCommand {
         let plan = Plan::of(&self.policy)?;
         let launcher = self.launcher.map_or_else(Launcher::find, Ok)?;
         let pipes = Pipes::new(self.stdin, self.output).map_err(|error| SandboxError::launcher(&error))?;
-        let mut command = launch(&launcher, &self.policy, &plan);
-        command.args(&self.words).stdout(pipes.stdout_for_child).stderr(pipes.stderr_for_child);
-        let order = Order { plan, program: Program::Command };
-        let mut lifeline = Lifeline::start(command, &order, pipes.stdin_for_child.as_ref())?;
+        let mut lifeline = Lifeline::start(Launch {
+            launcher: &launcher,
+            policy: &self.policy,
+            plan: &plan,
+            program: Program::Command,
+            words: &self.words,
+            stdin: pipes.stdin_for_child,
+            stdout: pipes.stdout_for_child,
+            stderr: pipes.stderr_for_child,
+        })?;
         let confinement = lifeline.ready().await?;
         Ok(SandboxedChild { stdin: pipes.stdin, stdout: Some(pipes.stdout), stderr: pipes.stderr, confinement, lifeline })
     }

@@ -17,7 +17,6 @@ pub enum SandboxError {
     Layer { stage: String, reason: String },
     /// Everything was in place, but the program could not be started.
     Start { reason: String },
-    Unsupported,
 }
 
 impl SandboxError {
@@ -39,7 +38,6 @@ impl fmt::Display for SandboxError {
                 "the sandbox cannot be put up ({stage}): {reason}\nhint: `haft doctor` shows which layers work here"
             ),
             Self::Start { reason } => f.write_str(reason),
-            Self::Unsupported => f.write_str("there is no sandbox for this operating system"),
         }
     }
 }

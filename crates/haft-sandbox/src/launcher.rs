@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use crate::WorkerFn;
 use crate::error::SandboxError;
+use crate::system;
 
 /// Set when this binary can be its own launcher.
 static INITIALISED: OnceLock<()> = OnceLock::new();
@@ -15,14 +16,11 @@ static INITIALISED: OnceLock<()> = OnceLock::new();
 /// When this process was started as a launcher, it does a launcher's work and never returns. Otherwise it only notes
 /// that this binary can be started again as one. `workers` are the functions that may run confined, by name.
 pub fn init(workers: &[(&str, WorkerFn)]) {
-    #[cfg(target_os = "linux")]
-    if env::args_os().nth(1).is_some_and(|first| first == crate::linux::MAGIC) {
+    if env::args_os().nth(1).is_some_and(|first| first == system::MAGIC) {
         let probe: (&str, WorkerFn) = (crate::PROBE, drop);
         let all: Vec<(&str, WorkerFn)> = workers.iter().copied().chain([probe]).collect();
-        crate::linux::main(&all);
+        system::main(&all);
     }
-    #[cfg(not(target_os = "linux"))]
-    let _ = workers;
     INITIALISED.get_or_init(|| ());
 }
 
@@ -41,8 +39,7 @@ impl Launcher {
     /// Ourselves after `init`; else `HAFT_LAUNCHER`, else the `haft` beside us, else the `haft` on PATH.
     pub fn find() -> Result<Self, SandboxError> {
         if INITIALISED.get().is_some() {
-            // Not the name we were started by: the file may have been replaced since.
-            return Ok(Self::at("/proc/self/exe"));
+            return Ok(Self::at(system::ourselves()));
         }
         let named = env::var_os("HAFT_LAUNCHER").map(PathBuf::from);
         named.or_else(beside_us).or_else(on_path).map(Self::at).ok_or(SandboxError::NoLauncher)

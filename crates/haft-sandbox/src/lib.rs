@@ -11,10 +11,13 @@ mod environment;
 mod error;
 mod git;
 mod home;
+mod launch;
 mod launcher;
-mod lifeline;
 mod limits;
+#[cfg(target_os = "linux")]
 mod linux;
+#[cfg(target_os = "macos")]
+mod macos;
 mod message;
 mod mode;
 mod passwd;
@@ -25,6 +28,14 @@ mod policy;
 mod seatbelt;
 mod secrets;
 mod worker;
+
+#[cfg(target_os = "linux")]
+use linux as system;
+#[cfg(target_os = "macos")]
+use macos as system;
+
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+compile_error!("haft has a sandbox for Linux and macOS, and runs nothing without one");
 
 use std::os::unix::net::UnixStream;
 
@@ -40,7 +51,7 @@ pub use mode::{SandboxMode, UnknownMode};
 pub use passwd::user_home;
 pub use plan::PlanError;
 pub use policy::{Access, GitMetadata, Policy, PolicyError};
-pub use seatbelt::seatbelt_profile;
+pub use seatbelt::{SeatbeltProfile, SeatbeltRules, seatbelt_profile};
 pub use secrets::default_secrets;
 pub use worker::{Worker, Workers};
 
@@ -52,5 +63,5 @@ pub const PROBE: &str = "probe";
 
 /// The version of Landlock the kernel speaks, if any.
 pub fn landlock_version() -> Option<i32> {
-    linux::landlock_version()
+    system::landlock_version()
 }

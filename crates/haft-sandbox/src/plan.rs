@@ -13,6 +13,7 @@ use crate::limits::Limits;
 use crate::mode::SandboxMode;
 use crate::path::{between, is_within};
 use crate::policy::{Access, GitMetadata, Policy};
+use crate::system::effective_uid;
 
 /// Everything the launcher needs to know. Two equal plans make equal sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -228,17 +229,6 @@ fn identity(workspace: &Path) -> Option<Identity> {
     let meta = workspace.metadata().ok()?;
     let we_are_root = effective_uid() == 0;
     (we_are_root && meta.uid() != 0).then(|| Identity { uid: meta.uid(), gid: meta.gid() })
-}
-
-#[cfg(target_os = "linux")]
-fn effective_uid() -> u32 {
-    rustix::process::geteuid().as_raw()
-}
-
-/// Taking another's identity is done only on Linux.
-#[cfg(not(target_os = "linux"))]
-fn effective_uid() -> u32 {
-    u32::MAX
 }
 
 /// Why a policy cannot be carried out here. Written for the operator.

@@ -34,6 +34,12 @@ pub fn seatbelt_profile(rules: &SeatbeltRules) -> SeatbeltProfile {
     for path in &rules.frozen {
         profile.rule("(deny file-write*", "FROZEN", path);
     }
+    for root in rules.writable.iter().flatten() {
+        // A workspace below home is writable although home is not.
+        if rules.frozen.iter().any(|frozen| root != frozen && root.starts_with(frozen)) {
+            profile.rule("(allow file-write*", "AGAIN", root);
+        }
+    }
     for path in rules.frozen.iter().chain(&rules.hidden) {
         // Renaming a parent away would take the protected name with it.
         path.ancestors().skip(1).filter(|parent| *parent != Path::new("/")).for_each(|parent| {
@@ -107,6 +113,17 @@ mod tests {
         assert!(at("(allow file-write* (literal") < at("(deny file-write* "));
         assert!(at("(deny file-write* ") < at("(deny file-read* file-write*"));
         assert!(!text.contains("(allow network*"));
+    }
+
+    #[test]
+    fn a_workspace_below_a_frozen_home_is_writable_again() {
+        let home = SeatbeltRules {
+            writable: Some(vec!["/h/workspace".into()]),
+            frozen: vec!["/h".into()],
+            ..SeatbeltRules::default()
+        };
+        let text = seatbelt_profile(&home).text;
+        assert!(text.find("(deny file-write* ").unwrap() < text.find("(allow file-write* (literal (param \"AGAIN").unwrap());
     }
 
     #[test]

@@ -9,11 +9,12 @@ use tokio::net::UnixStream;
 
 
 use crate::error::SandboxError;
+use crate::launch::Launch;
 use crate::launcher::Launcher;
-use crate::lifeline::{Lifeline, launch};
-use crate::message::{Confinement, Order, Program};
+use crate::message::{Confinement, Program};
 use crate::plan::Plan;
 use crate::policy::Policy;
+use crate::system::Lifeline;
 
 /// One confined worker. Dropping it kills it.
 #[derive(Debug)]
@@ -33,14 +34,20 @@ impl Worker {
     async fn start_planned(name: &str, policy: &Policy, plan: Plan, launcher: &Launcher) -> Result<Self, SandboxError> {
         let failed = |error: std::io::Error| SandboxError::launcher(&error);
         let (ours, theirs) = StdUnixStream::pair().map_err(failed)?;
-        let mut command = launch(launcher, policy, &plan);
-        command.stdout(Stdio::from(OwnedFd::from(theirs))).stderr(Stdio::null());
-        let order = Order { plan, program: Program::Worker(name.into()) };
-        let mut lifeline = Lifeline::start(command, &order, None)?;
+        let mut lifeline = Lifeline::start(Launch {
+            launcher,
+            policy,
+            plan: &plan,
+            program: Program::Worker(name.into()),
+            words: &[],
+            stdin: None,
+            stdout: Stdio::from(OwnedFd::from(theirs)),
+            stderr: Stdio::null(),
+        })?;
         let confinement = lifeline.ready().await?;
         ours.set_nonblocking(true).map_err(failed)?;
         let channel = UnixStream::from_std(ours).map_err(failed)?;
-        Ok(Self { channel, confinement, plan: order.plan, lifeline })
+        Ok(Self { channel, confinement, plan, lifeline })
     }
 
     pub fn confinement(&self) -> &Confinement {

@@ -2,7 +2,12 @@
 //!
 //! `cargo bench -p haft --bench spawn` prints the table that stands in the README of `haft-sandbox`. Minima are
 //! compared, because everything above a minimum is somebody else's load.
-#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::cast_precision_loss, reason = "a benchmark prints")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::cast_precision_loss,
+    reason = "a benchmark prints"
+)]
 
 use std::path::Path;
 use std::process::Stdio;
@@ -42,7 +47,12 @@ async fn compare(name: &str, policy: &Policy) {
     }
     plain_runs.print("plain");
     confined_runs.print(name);
-    println!("{:<28} {:>7.2}x {:>7.2}x\n", "ratio", ratio(&confined_runs, &plain_runs, 0.0), ratio(&confined_runs, &plain_runs, 0.5));
+    println!(
+        "{:<28} {:>7.2}x {:>7.2}x\n",
+        "ratio",
+        ratio(&confined_runs, &plain_runs, 0.0),
+        ratio(&confined_runs, &plain_runs, 0.5)
+    );
 }
 
 fn ratio(confined: &Sample, plain: &Sample, quantile: f64) -> f64 {
@@ -65,7 +75,8 @@ async fn plain(workspace: &Path) {
 
 async fn confined(policy: &Policy) {
     let launcher = Launcher::at(env!("CARGO_BIN_EXE_haft"));
-    let mut child = sandboxed_command("bash", policy).args(["-c", "true"]).launcher(launcher).spawn().await.unwrap();
+    let mut child =
+        sandboxed_command("bash", policy).args(["-c", "true"]).launcher(launcher).spawn().await.unwrap();
     let mut output = Vec::new();
     child.stdout.take().unwrap().read_to_end(&mut output).await.unwrap();
     assert!(child.wait().await.unwrap().success());

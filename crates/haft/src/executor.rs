@@ -114,20 +114,24 @@ impl From<ToolDefinition> for ToolDef {
 
 fn policy(workspace: &Path, data_dir: &Path, mode: SandboxMode) -> Result<Policy, String> {
     let home = crate::home::find().ok_or("neither HAFT_HOME nor HOME is set")?;
-    home.create().map_err(|error| format!("haft's home `{}` cannot be made: {error}", home.root().display()))?;
+    home.create()
+        .map_err(|error| format!("haft's home `{}` cannot be made: {error}", home.root().display()))?;
     let user_home = user_home();
-    let policy = Policy::new(mode, workspace, &home, user_home.as_deref()).map_err(|error| error.to_string())?;
+    let policy =
+        Policy::new(mode, workspace, &home, user_home.as_deref()).map_err(|error| error.to_string())?;
     let data_dir = data_dir.canonicalize().map_err(|error| error.to_string())?;
     if !is_grantable(&data_dir, &home, user_home.as_deref()) {
         return Ok(policy);
     }
-    protect_names(&data_dir).map_err(|error| format!("`{}` cannot be protected: {error}", data_dir.display()))?;
+    protect_names(&data_dir)
+        .map_err(|error| format!("`{}` cannot be protected: {error}", data_dir.display()))?;
     grant(policy, &data_dir).map_err(|error| error.to_string())
 }
 
 /// A parent that is everybody's is not the data directory of anybody.
 fn is_grantable(data_dir: &Path, home: &Home, user_home: Option<&Path>) -> bool {
-    let shared = ["/", "/tmp", "/var/tmp", "/home", "/root"].iter().any(|shared| data_dir == Path::new(shared));
+    let shared =
+        ["/", "/tmp", "/var/tmp", "/home", "/root"].iter().any(|shared| data_dir == Path::new(shared));
     let of_user = user_home.is_some_and(|user_home| user_home.starts_with(data_dir));
     let of_haft = home.root().starts_with(data_dir) || data_dir.starts_with(home.root());
     !shared && !of_user && !of_haft

@@ -31,10 +31,15 @@ pub fn orchestrator(settings: Settings) -> Orchestrator {
     let catalog = Catalog::new(vec![builtin], Scheme::default());
     let default = ToolPolicy { timeout: settings.timeout, ..Policies::default().default };
     let capped = ToolPolicy { output: OutputPolicy::Pass, ..default.clone() };
-    let by_tool: HashMap<ToolName, ToolPolicy> =
-        CAPPED_BY_THEMSELVES.iter().filter_map(|name| Some((ToolName::new(name).ok()?, capped.clone()))).collect();
+    let by_tool: HashMap<ToolName, ToolPolicy> = CAPPED_BY_THEMSELVES
+        .iter()
+        .filter_map(|name| Some((ToolName::new(name).ok()?, capped.clone())))
+        .collect();
     let policies = Policies { default, by_tool };
-    Orchestrator::new(catalog, OrchestratorConfig { policies, events: settings.events, ..OrchestratorConfig::default() })
+    Orchestrator::new(
+        catalog,
+        OrchestratorConfig { policies, events: settings.events, ..OrchestratorConfig::default() },
+    )
 }
 
 /// Ends what providers keep running between calls.
@@ -46,6 +51,9 @@ pub async fn shut_down(orchestrator: &Orchestrator) {
 
 impl std::fmt::Debug for Settings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Settings").field("policy", &self.policy).field("timeout", &self.timeout).finish_non_exhaustive()
+        f.debug_struct("Settings")
+            .field("policy", &self.policy)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
     }
 }

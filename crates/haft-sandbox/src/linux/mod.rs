@@ -11,6 +11,7 @@ mod grants;
 mod identity;
 mod keeper;
 mod landlock;
+mod lifeline;
 mod loopback;
 mod mounts;
 mod namespaces;
@@ -20,14 +21,26 @@ mod stage;
 mod supervise;
 mod watcher;
 
-pub(crate) use control::send_order;
 pub(crate) use landlock::version as landlock_version;
+pub(crate) use lifeline::Lifeline;
 pub(crate) use watcher::main;
+
+use std::path::PathBuf;
 
 use crate::WorkerFn;
 
+/// The uid whose rights we have.
+pub(crate) fn effective_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// The hidden first argument.
 pub(crate) const MAGIC: &str = "__haft-launcher-1";
+
+/// Our own binary, also when its file has been replaced since we were started.
+pub(crate) fn ourselves() -> PathBuf {
+    PathBuf::from("/proc/self/exe")
+}
 
 /// The named functions a launcher can run instead of a program.
 pub(crate) type Workers<'a> = &'a [(&'a str, WorkerFn)];

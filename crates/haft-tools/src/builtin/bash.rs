@@ -45,7 +45,11 @@ pub(super) fn definition() -> Option<ToolDefinition> {
     super::define::define::<BashInput>("bash", Effects::Mutating)
 }
 
-pub(super) async fn call(input: BashInput, policy: &Policy, cx: &CallContext) -> Result<ToolOutput, ToolError> {
+pub(super) async fn call(
+    input: BashInput,
+    policy: &Policy,
+    cx: &CallContext,
+) -> Result<ToolOutput, ToolError> {
     check(&input.command)?;
     let command = sandboxed_command("bash", policy).args(["-c", &input.command]);
     let mut child = command.spawn().await.map_err(|error| not_started(&error))?;
@@ -63,7 +67,10 @@ pub(super) async fn call(input: BashInput, policy: &Policy, cx: &CallContext) ->
 
 fn check(command: &str) -> Result<(), ToolError> {
     let reason = if command.len() > COMMAND_BYTES_MAX {
-        format!("the command has {} bytes; at most {COMMAND_BYTES_MAX} can be passed: write it to a file first", command.len())
+        format!(
+            "the command has {} bytes; at most {COMMAND_BYTES_MAX} can be passed: write it to a file first",
+            command.len()
+        )
     } else if command.contains('\0') {
         "the command contains a NUL character".to_owned()
     } else {
@@ -77,7 +84,11 @@ fn not_started(error: &SandboxError) -> ToolError {
 }
 
 /// Reads until the shell has ended and its output too, or until a background process has held the pipe too long.
-async fn follow(child: &mut SandboxedChild, output: &mut CappedText, cx: &CallContext) -> Result<Exit, SandboxError> {
+async fn follow(
+    child: &mut SandboxedChild,
+    output: &mut CappedText,
+    cx: &CallContext,
+) -> Result<Exit, SandboxError> {
     let Some(mut pipe) = child.stdout.take() else { return child.wait().await };
     // One wait for both branches: the end of a command is reported once, and a wait that is dropped may have read it.
     let mut ended = pin!(child.wait());

@@ -31,7 +31,11 @@ pub(super) fn definition() -> Option<ToolDefinition> {
     super::define::define::<EditInput>("edit", Effects::Mutating)
 }
 
-pub(super) async fn call(input: EditInput, files: &Workers, cx: &CallContext) -> Result<ToolOutput, ToolError> {
+pub(super) async fn call(
+    input: EditInput,
+    files: &Workers,
+    cx: &CallContext,
+) -> Result<ToolOutput, ToolError> {
     let path = admit(&input.file_path, Purpose::Write, files.policy()).await?;
     let EditInput { old_string, new_string, replace_all, .. } = input;
     ask(&FileRequest::Edit { path, old_string, new_string, replace_all }, files, cx).await

@@ -32,7 +32,9 @@ pub(super) async fn admit(written: &str, purpose: Purpose, policy: &Policy) -> R
     let path = policy.workspace().join(written);
     let policy = policy.clone();
     let checked = tokio::task::spawn_blocking(move || check(path, purpose, &policy)).await;
-    checked.map_err(|error| ToolError::new(ToolErrorKind::Internal, "the path could not be checked").with_source(error))?
+    checked.map_err(|error| {
+        ToolError::new(ToolErrorKind::Internal, "the path could not be checked").with_source(error)
+    })?
 }
 
 fn check(path: PathBuf, purpose: Purpose, policy: &Policy) -> Result<String, ToolError> {
@@ -56,7 +58,11 @@ fn outside(path: &Path, policy: &Policy) -> ToolError {
     let mode = match policy.mode() {
         mode @ (SandboxMode::Sandbox | SandboxMode::Rx | SandboxMode::Rwx) => mode.name(),
     };
-    denied(format!("Write denied: {} is outside what {mode} mode may write: {}", path.display(), roots.join(", ")))
+    denied(format!(
+        "Write denied: {} is outside what {mode} mode may write: {}",
+        path.display(),
+        roots.join(", ")
+    ))
 }
 
 fn denied(message: String) -> ToolError {
@@ -64,7 +70,11 @@ fn denied(message: String) -> ToolError {
 }
 
 /// Has the request carried out by a confined worker.
-pub(super) async fn ask(request: &FileRequest, files: &Workers, cx: &CallContext) -> Result<ToolOutput, ToolError> {
+pub(super) async fn ask(
+    request: &FileRequest,
+    files: &Workers,
+    cx: &CallContext,
+) -> Result<ToolOutput, ToolError> {
     let unavailable = |error: &dyn std::fmt::Display| {
         ToolError::new(ToolErrorKind::Unavailable, format!("the file worker failed: {error}"))
     };

@@ -35,7 +35,11 @@ pub(super) fn definition() -> Option<ToolDefinition> {
     super::define::define::<IntrospectInput>("introspect", Effects::ReadOnly)
 }
 
-pub(super) async fn call(input: IntrospectInput, files: &Workers, cx: &CallContext) -> Result<ToolOutput, ToolError> {
+pub(super) async fn call(
+    input: IntrospectInput,
+    files: &Workers,
+    cx: &CallContext,
+) -> Result<ToolOutput, ToolError> {
     let path = admit(input.path.as_deref().unwrap_or("."), Purpose::Read, files.policy()).await?;
     let level = match input.level {
         Level::Overview => IntrospectLevel::Overview,

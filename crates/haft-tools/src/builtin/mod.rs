@@ -45,8 +45,14 @@ enum Builtin {
 }
 
 impl Builtin {
-    const ALL: [Builtin; 6] =
-        [Builtin::Bash, Builtin::Read, Builtin::Write, Builtin::Edit, Builtin::CurrentDate, Builtin::Introspect];
+    const ALL: [Builtin; 6] = [
+        Builtin::Bash,
+        Builtin::Read,
+        Builtin::Write,
+        Builtin::Edit,
+        Builtin::CurrentDate,
+        Builtin::Introspect,
+    ];
 
     fn definition(self) -> Option<ToolDefinition> {
         match self {

@@ -32,7 +32,11 @@ pub(super) fn definition() -> Option<ToolDefinition> {
     super::define::define::<ReadInput>("read", Effects::ReadOnly)
 }
 
-pub(super) async fn call(input: ReadInput, files: &Workers, cx: &CallContext) -> Result<ToolOutput, ToolError> {
+pub(super) async fn call(
+    input: ReadInput,
+    files: &Workers,
+    cx: &CallContext,
+) -> Result<ToolOutput, ToolError> {
     let path = admit(&input.file_path, Purpose::Read, files.policy()).await?;
     ask(&FileRequest::Read { path, offset: input.offset, limit: input.limit }, files, cx).await
 }

@@ -26,7 +26,11 @@ pub(super) fn definition() -> Option<ToolDefinition> {
     super::define::define::<WriteInput>("write", Effects::Idempotent)
 }
 
-pub(super) async fn call(input: WriteInput, files: &Workers, cx: &CallContext) -> Result<ToolOutput, ToolError> {
+pub(super) async fn call(
+    input: WriteInput,
+    files: &Workers,
+    cx: &CallContext,
+) -> Result<ToolOutput, ToolError> {
     let path = admit(&input.file_path, Purpose::Write, files.policy()).await?;
     ask(&FileRequest::Write { path, content: input.content }, files, cx).await
 }

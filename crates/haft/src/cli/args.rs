@@ -38,8 +38,12 @@ pub(super) enum Command {
     Sandbox(SandboxArgs),
     Doctor(DoctorArgs),
     /// Print a completion script for a shell
-    #[command(after_help = "Example:\n  haft completions bash > ~/.local/share/bash-completion/completions/haft")]
-    Completions { shell: clap_complete::Shell },
+    #[command(
+        after_help = "Example:\n  haft completions bash > ~/.local/share/bash-completion/completions/haft"
+    )]
+    Completions {
+        shell: clap_complete::Shell,
+    },
 }
 
 /// Call one tool, or many from standard input; no model is involved
@@ -58,12 +62,13 @@ pub(super) struct CallArgs {
     #[arg(long, conflicts_with_all = ["tool", "arguments"])]
     pub(super) stdin: bool,
 
+    // Not `requires = "stdin"`: clap drops a requirement that conflicts with what was given, here the tool.
     /// With --stdin: how many calls run at once
-    #[arg(long, value_name = "N", default_value_t = 4, requires = "stdin", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", default_value_t = 4, conflicts_with = "tool", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(super) jobs: u16,
 
     /// With --stdin: calls that change something wait for those before them and hold up those after them
-    #[arg(long, requires = "stdin")]
+    #[arg(long, conflicts_with = "tool")]
     pub(super) ordered: bool,
 
     /// Print the whole result as JSON: text, error kind, latency, sandbox layers
@@ -145,7 +150,9 @@ pub(super) enum Git {
 
 /// List the tools
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  haft tools\n  haft tools bash --schema\n  haft tools --json | jq '.[].name'")]
+#[command(
+    after_help = "Examples:\n  haft tools\n  haft tools bash --schema\n  haft tools --json | jq '.[].name'"
+)]
 pub(super) struct ToolsArgs {
     /// Only this tool
     pub(super) name: Option<String>,
@@ -164,7 +171,9 @@ pub(super) struct ToolsArgs {
 /// The command has no terminal and an empty standard input, as every tool. Its exit code is passed on; 125 means that
 /// haft itself failed, 127 that the command was not found, and 128 plus the number of a signal that it was killed.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  haft sandbox -- bash -c 'echo hi > /etc/motd'\n  haft sandbox --mode rx -- curl -sI https://example.com\n  haft sandbox --workspace ~/project -- cargo test --offline")]
+#[command(
+    after_help = "Examples:\n  haft sandbox -- bash -c 'echo hi > /etc/motd'\n  haft sandbox --mode rx -- curl -sI https://example.com\n  haft sandbox --workspace ~/project -- cargo test --offline"
+)]
 pub(super) struct SandboxArgs {
     /// Say on standard error which layers hold the command
     #[arg(short, long)]

@@ -17,7 +17,8 @@ pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
         Err((_, message)) => Err(message.clone()),
     };
     let findings = Findings { policy: policy.ok(), mode: args.policy.mode, confinement };
-    let code = terminal::answer(&if args.json { format!("{:#}", findings.as_json()) } else { findings.as_text() });
+    let code =
+        terminal::answer(&if args.json { format!("{:#}", findings.as_json()) } else { findings.as_text() });
     if code == ExitCode::SUCCESS && findings.confinement.is_err() { Exit::Unavailable.into() } else { code }
 }
 
@@ -63,8 +64,15 @@ impl Findings {
     fn as_text(&self) -> String {
         let mut text = String::new();
         let _ = writeln!(text, "haft       {}", env!("CARGO_PKG_VERSION"));
-        let landlock = haft_sandbox::landlock_version().map_or("no Landlock".to_owned(), |abi| format!("Landlock ABI {abi}"));
-        let _ = writeln!(text, "system     {} {}, kernel {}, {landlock}", std::env::consts::OS, std::env::consts::ARCH, kernel());
+        let landlock = haft_sandbox::landlock_version()
+            .map_or("no Landlock".to_owned(), |abi| format!("Landlock ABI {abi}"));
+        let _ = writeln!(
+            text,
+            "system     {} {}, kernel {}, {landlock}",
+            std::env::consts::OS,
+            std::env::consts::ARCH,
+            kernel()
+        );
         let _ = writeln!(text, "workspace  {}", self.workspace().unwrap_or("cannot be used".into()));
         let _ = writeln!(text, "home       {}", self.home().unwrap_or("not known".into()));
         for (path, exists) in self.config_files() {
@@ -77,7 +85,12 @@ impl Findings {
     fn sandbox_text(&self, text: &mut String) {
         match &self.confinement {
             Err(reason) => {
-                let _ = writeln!(text, "sandbox    {} mode: does not work\n           {}", self.mode, reason.replace('\n', "\n           "));
+                let _ = writeln!(
+                    text,
+                    "sandbox    {} mode: does not work\n           {}",
+                    self.mode,
+                    reason.replace('\n', "\n           ")
+                );
             }
             Ok(confinement) => {
                 let _ = writeln!(text, "sandbox    {} mode, level {}", self.mode, confinement.level.name());
@@ -104,7 +117,11 @@ impl Findings {
     fn config_files(&self) -> Vec<(String, bool)> {
         let of_home = crate::home::find().map(|home| home.config());
         let of_project = self.policy.as_ref().map(|policy| policy.workspace().join("haft.json"));
-        [of_home, of_project].into_iter().flatten().map(|path| (path.display().to_string(), path.exists())).collect()
+        [of_home, of_project]
+            .into_iter()
+            .flatten()
+            .map(|path| (path.display().to_string(), path.exists()))
+            .collect()
     }
 }
 

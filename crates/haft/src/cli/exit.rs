@@ -63,7 +63,9 @@ impl From<ToolErrorKind> for Exit {
     fn from(kind: ToolErrorKind) -> Self {
         match kind {
             ToolErrorKind::UnknownTool | ToolErrorKind::InvalidArguments => Exit::Input,
-            ToolErrorKind::Denied | ToolErrorKind::ApprovalPending | ToolErrorKind::LimitExceeded => Exit::Denied,
+            ToolErrorKind::Denied | ToolErrorKind::ApprovalPending | ToolErrorKind::LimitExceeded => {
+                Exit::Denied
+            }
             ToolErrorKind::Timeout => Exit::Timeout,
             ToolErrorKind::Unavailable | ToolErrorKind::QueueFull => Exit::Unavailable,
             ToolErrorKind::Failed | ToolErrorKind::UnknownOutcome => Exit::Failed,

@@ -10,7 +10,9 @@ pub(super) const LINE_BYTES_MAX: usize = haft_core::arguments::ARGUMENTS_BYTES_M
 pub(super) enum Line {
     Text(Vec<u8>),
     /// Read to its end and thrown away, so that the next one can be read.
-    TooLong { bytes: usize },
+    TooLong {
+        bytes: usize,
+    },
 }
 
 /// Reads line by line. What was read of a line stays here, so a wait that is dropped loses nothing.

@@ -44,6 +44,9 @@ fn warn_if_weaker(result: &ToolResult) -> bool {
     if sentences.is_empty() {
         return false;
     }
-    terminal::warn(&format!("the sandbox is weaker here (`haft doctor` tells why): {}", sentences.join("; ")));
+    terminal::warn(&format!(
+        "the sandbox is weaker here (`haft doctor` tells why): {}",
+        sentences.join("; ")
+    ));
     true
 }

@@ -41,8 +41,7 @@ fn failed(args: &SandboxArgs, error: &SandboxError) -> ExitCode {
         SandboxError::Plan(_)
         | SandboxError::NoLauncher
         | SandboxError::Launcher { .. }
-        | SandboxError::Layer { .. }
-        | SandboxError::Unsupported => (HAFT_FAILED, error.to_string()),
+        | SandboxError::Layer { .. } => (HAFT_FAILED, error.to_string()),
     };
     terminal::failed(super::Exit::Unavailable, &message);
     ExitCode::from(code)

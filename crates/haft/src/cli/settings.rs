@@ -20,7 +20,10 @@ pub(super) fn home() -> Result<Home, Refused> {
         Err(_) if !home.root().exists() => Ok(home),
         Err(error) => {
             let hint = "hint: set HAFT_HOME to a directory that you may write";
-            Err((Exit::Internal, format!("haft's home `{}` cannot be used: {error}\n{hint}", home.root().display())))
+            Err((
+                Exit::Internal,
+                format!("haft's home `{}` cannot be used: {error}\n{hint}", home.root().display()),
+            ))
         }
     }
 }
@@ -31,12 +34,15 @@ pub(super) fn policy(args: &PolicyArgs) -> Result<Policy, Refused> {
     let home = home()?;
     let workspace = match &args.workspace {
         Some(directory) => directory.clone(),
-        None => std::env::current_dir().map_err(|error| usage(&format!("there is no current directory: {error}\nhint: name one with --workspace")))?,
+        None => std::env::current_dir().map_err(|error| {
+            usage(&format!("there is no current directory: {error}\nhint: name one with --workspace"))
+        })?,
     };
     let user_home = user_home();
     // Secrets that are taken off the list must be so before the workspace is held against it.
-    let mut policy = Policy::new_with_readable(args.mode, &workspace, &home, user_home.as_deref(), &args.readable)
-        .map_err(|error| usage(&error))?;
+    let mut policy =
+        Policy::new_with_readable(args.mode, &workspace, &home, user_home.as_deref(), &args.readable)
+            .map_err(|error| usage(&error))?;
     for directory in &args.writable {
         policy = policy.writable(directory).map_err(|error| usage(&error))?;
     }
@@ -92,7 +98,8 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 /// `NAME=NUMBER`.
 pub(super) fn limit(text: &str) -> Result<(String, u64), String> {
     let (name, value) = text.split_once('=').ok_or_else(|| format!("expected NAME=NUMBER; got `{text}`"))?;
-    let value = value.parse().map_err(|_| format!("expected a whole number after `{name}=`; got `{value}`"))?;
+    let value =
+        value.parse().map_err(|_| format!("expected a whole number after `{name}=`; got `{value}`"))?;
     Limits::default().set(name, value).map_err(|error| error.to_string())?;
     Ok((name.to_owned(), value))
 }
@@ -103,7 +110,8 @@ mod tests {
 
     #[test]
     fn durations_have_units() {
-        let check = |text: &str, millis: u64| assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        let check =
+            |text: &str, millis: u64| assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
         check("90s", 90_000);
         check("1500ms", 1500);
         check("1500", 1500);

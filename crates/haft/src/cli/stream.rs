@@ -125,7 +125,8 @@ impl Asked {
             return Ok(None);
         }
         let not_a_call = |reason: &dyn std::fmt::Display| {
-            let message = format!("not a call: {reason}; expected {{\"id\":…,\"tool\":\"bash\",\"args\":{{…}}}}");
+            let message =
+                format!("not a call: {reason}; expected {{\"id\":…,\"tool\":\"bash\",\"args\":{{…}}}}");
             Answer::bad_line(id_of(&text), message)
         };
         // A list would be taken for the fields in their order.

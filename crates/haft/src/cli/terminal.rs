@@ -86,7 +86,8 @@ impl StatusLine {
         let Some(line) = text.lines().rfind(|line| !line.trim().is_empty()).filter(|_| due) else { return };
         // Bytes of a command must not reach the terminal as control sequences.
         let line: String = line.chars().filter(|c| !c.is_control()).take(STATUS_CHARS_MAX).collect();
-        let _ = write!(anstream::stderr(), "\r\x1b[2K\x1b[2m{}s {line}\x1b[0m", self.began.elapsed().as_secs());
+        let _ =
+            write!(anstream::stderr(), "\r\x1b[2K\x1b[2m{}s {line}\x1b[0m", self.began.elapsed().as_secs());
         *shown = Some(Instant::now());
     }
 
@@ -101,7 +102,9 @@ impl EventSink for StatusLine {
     fn emit(&self, event: Event) {
         match event {
             Event::ToolStarted { .. } => {}
-            Event::ToolProgress { progress: Progress::Output(text) | Progress::Message(text), .. } => self.show(&text),
+            Event::ToolProgress { progress: Progress::Output(text) | Progress::Message(text), .. } => {
+                self.show(&text)
+            }
             Event::ToolFinished { .. } => self.clear(),
         }
     }

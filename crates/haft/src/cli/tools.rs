@@ -15,7 +15,10 @@ pub(super) fn run(args: &ToolsArgs) -> ExitCode {
     if let Some(name) = &args.name {
         tools.retain(|tool| tool.name.as_str().eq_ignore_ascii_case(name));
         if tools.is_empty() {
-            return terminal::failed(Exit::Input, &format!("Unknown tool: {name}\nhint: `haft tools` lists them all"));
+            return terminal::failed(
+                Exit::Input,
+                &format!("Unknown tool: {name}\nhint: `haft tools` lists them all"),
+            );
         }
     }
     if args.json {
@@ -39,7 +42,13 @@ fn table(tools: &[ToolDefinition]) -> String {
     let mut text = format!("{:<14} {:<9} {:<11} {}\n", "NAME", "GROUP", "EFFECTS", "DESCRIPTION");
     for tool in tools {
         let group = tool.groups.first().map_or("", |group| group.as_str());
-        let _ = writeln!(text, "{:<14} {group:<9} {:<11} {}", tool.name.as_str(), tool.effects.name(), first_sentence(tool));
+        let _ = writeln!(
+            text,
+            "{:<14} {group:<9} {:<11} {}",
+            tool.name.as_str(),
+            tool.effects.name(),
+            first_sentence(tool)
+        );
     }
     text
 }
@@ -47,7 +56,13 @@ fn table(tools: &[ToolDefinition]) -> String {
 fn with_schemas(tools: &[ToolDefinition]) -> String {
     let mut text = String::new();
     for tool in tools {
-        let _ = writeln!(text, "{}\n  {}\n{:#}\n", tool.name, tool.description.replace('\n', "\n  "), tool.input_schema);
+        let _ = writeln!(
+            text,
+            "{}\n  {}\n{:#}\n",
+            tool.name,
+            tool.description.replace('\n', "\n  "),
+            tool.input_schema
+        );
     }
     text.trim_end().to_owned()
 }

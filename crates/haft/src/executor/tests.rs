@@ -100,7 +100,8 @@ async fn test_exec_bash_empty_command() {
 #[tokio::test]
 async fn test_exec_bash_echo() {
     let place = Place::new();
-    let result = place.executor(SandboxMode::Sandbox).execute("bash", &json!({"command": "echo hello"})).await;
+    let result =
+        place.executor(SandboxMode::Sandbox).execute("bash", &json!({"command": "echo hello"})).await;
     assert!(!result.is_error, "{}", result.content);
     assert!(result.content.contains("hello"));
 }
@@ -108,7 +109,10 @@ async fn test_exec_bash_echo() {
 #[tokio::test]
 async fn test_exec_read_nonexistent() {
     let place = Place::new();
-    let result = place.executor(SandboxMode::Sandbox).execute("read", &json!({"file_path": "/nonexistent/file"})).await;
+    let result = place
+        .executor(SandboxMode::Sandbox)
+        .execute("read", &json!({"file_path": "/nonexistent/file"}))
+        .await;
     assert!(result.is_error);
     assert!(result.content.starts_with("Error reading /nonexistent/file"), "{}", result.content);
 }

@@ -74,14 +74,24 @@ fn arguments_may_be_left_out_where_none_are_needed() {
 #[test]
 fn json_output_has_everything_that_is_known() {
     let place = here();
-    let ran = place.haft(&["call", "--json", "BASH", r#"{"command":"echo a; exit 7",}"#]).output().expect_code(3);
+    let ran =
+        place.haft(&["call", "--json", "BASH", r#"{"command":"echo a; exit 7",}"#]).output().expect_code(3);
     let printed: Value = serde_json::from_str(&ran.stdout).unwrap();
     let keys: Vec<&String> = printed.as_object().unwrap().keys().collect();
     assert_eq!(
         keys,
         [
-            "content", "error_kind", "executed", "is_error", "latency_ms", "notes", "output_bytes", "repairs", "retryable",
-            "tool", "unvalidated"
+            "content",
+            "error_kind",
+            "executed",
+            "is_error",
+            "latency_ms",
+            "notes",
+            "output_bytes",
+            "repairs",
+            "retryable",
+            "tool",
+            "unvalidated"
         ]
     );
     assert_eq!(printed["content"], "a\n");
@@ -168,7 +178,11 @@ fn endless_output_costs_no_memory_and_ends_with_the_timeout() {
     let output = child.wait_with_output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(124), "{said}");
-    assert!(said.starts_with("error: Command timed out after 1s\ny\ny\n"), "{}", &said[..said.len().min(100)]);
+    assert!(
+        said.starts_with("error: Command timed out after 1s\ny\ny\n"),
+        "{}",
+        &said[..said.len().min(100)]
+    );
     assert!(said.contains("showing first 30000)") && said.len() < 31_000, "{} bytes", said.len());
     assert!(said.ends_with("hint: --timeout allows more\n"));
     assert!(peak_kb > 0 && peak_kb < PEAK_KB_MAX, "{peak_kb} kB");
@@ -288,7 +302,10 @@ fn introspect_shows_a_repository_without_its_secrets() {
         place.file(&format!("ws/{name}"), content);
     }
     let overview = call(&place, "introspect", &json!({ "level": "overview" })).expect_code(0).stdout;
-    assert!(overview.contains("main.rs") && overview.contains("about this") && !overview.contains("fn main"), "{overview}");
+    assert!(
+        overview.contains("main.rs") && overview.contains("about this") && !overview.contains("fn main"),
+        "{overview}"
+    );
     let all = call(&place, "introspect", &json!({ "level": "all", "path": "." })).expect_code(0).stdout;
     assert!(all.contains("fn main() {}") && all.contains("src/main.rs"), "{all}");
     for text in [overview, all] {
@@ -305,7 +322,11 @@ fn read_write_and_edit_make_a_round_trip() {
     let path = place.path("ws/notes/today.txt");
     let path = path.to_str().unwrap();
     let check = |tool: &str, arguments: Value, code: i32, expected: &str| {
-        assert_eq!(call(&place, tool, &arguments).expect_code(code).stdout, format!("{expected}\n"), "{tool}");
+        assert_eq!(
+            call(&place, tool, &arguments).expect_code(code).stdout,
+            format!("{expected}\n"),
+            "{tool}"
+        );
     };
     let content = "one ä\ntwo\none ä\n";
     check("write", json!({ "file_path": path, "content": content }), 0, &format!("Wrote 18 bytes to {path}"));
@@ -334,7 +355,11 @@ fn denials_say_what_is_protected_and_leave_with_four() {
     check_refused(etc, 4, &["Write denied: /etc/haft-test is a protected path"]);
     let outside = place.path("outside/new");
     let write = call(&place, "write", &json!({ "file_path": outside, "content": "" }));
-    check_refused(write, 4, &[&format!("Write denied: {} is outside what sandbox mode may write", outside.display())]);
+    check_refused(
+        write,
+        4,
+        &[&format!("Write denied: {} is outside what sandbox mode may write", outside.display())],
+    );
     assert_eq!(place.text("home/data/tokens"), "canary");
     assert!(!place.exists("outside/new"));
 }

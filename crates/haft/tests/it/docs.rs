@@ -1,1 +1,166 @@
-//! (in progress)
+//! Every command shown in the documents is run, and ends as the document says.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::call::here;
+
+/// What a reader types for haft, as the documents write it.
+const PROMPTS: [&str; 3] = ["haft ", "cargo run --release -- ", "cargo run -q --release -- "];
+
+/// Marks a line that a test cannot run, with the reason after it.
+const NOT_RUN: &str = "# not run: ";
+
+/// How many lines may be left out. Each is a line that nobody checks, so there should be few.
+const NOT_RUN_MAX: usize = 8;
+
+/// A command in a document.
+struct Shown {
+    place: String,
+    words: String,
+    ends: End,
+}
+
+enum End {
+    Code(i32),
+    NotRun(String),
+}
+
+/// Every block has a place of its own; its lines run there one after the other, as a reader would type them.
+#[test]
+fn every_command_shown_ends_as_it_says() {
+    let blocks: Vec<Vec<Shown>> = documents().iter().flat_map(|document| blocks(document)).collect();
+    assert!(blocks.iter().flatten().count() >= 10, "the documents show fewer commands than they should");
+    let failures: Vec<String> = blocks.iter().flat_map(|block| run(block)).collect();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn what_is_not_run_is_little_and_has_a_reason() {
+    let blocks: Vec<Vec<Shown>> = documents().iter().flat_map(|document| blocks(document)).collect();
+    let not_run: Vec<String> = blocks.iter().flatten().filter_map(reason).collect();
+    assert!(
+        not_run.len() <= NOT_RUN_MAX,
+        "more than {NOT_RUN_MAX} commands are not run:\n{}",
+        not_run.join("\n")
+    );
+    assert!(
+        not_run.iter().all(|line| line.contains(" needs ")),
+        "say what is needed:\n{}",
+        not_run.join("\n")
+    );
+}
+
+fn reason(shown: &Shown) -> Option<String> {
+    match &shown.ends {
+        End::Code(_) => None,
+        End::NotRun(reason) => Some(format!("{}: {}: {reason}", shown.place, shown.words)),
+    }
+}
+
+/// What did not end as it says. A shell reads each line, as a reader's would.
+fn run(block: &[Shown]) -> Vec<String> {
+    let place = here();
+    place.file("ws/README.md", "# A project\n");
+    let mut failures = Vec::new();
+    for shown in block {
+        let End::Code(expected) = shown.ends else { continue };
+        let mut shell = std::process::Command::new("bash");
+        // `haft` and the ways to run it from its sources all mean the binary under test.
+        let script = format!("haft() {{ \"$HAFT_BINARY\" \"$@\"; }}\n{}", shown.words);
+        shell.args(["-c", &script]).current_dir(place.path("ws")).env_clear();
+        shell.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HAFT_BINARY", env!("CARGO_BIN_EXE_haft"));
+        shell
+            .env("HAFT_HOME", place.path("home"))
+            .env("HOME", place.path("user"))
+            .stdin(std::process::Stdio::null());
+        let output = shell.output().unwrap();
+        if output.status.code() != Some(expected) {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            failures.push(format!(
+                "{}: `{}` ended with {:?}, not {expected}: {said}\nhint: write `# exit N` or `{NOT_RUN}needs …` after it",
+                shown.place,
+                shown.words,
+                output.status.code()
+            ));
+        }
+    }
+    failures
+}
+
+/// README.md and everything below docs.
+fn documents() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut found = markdown_below(&root.join("docs"));
+    found.extend(Some(root.join("README.md")).filter(|readme| readme.exists()));
+    found.sort();
+    found
+}
+
+fn markdown_below(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| match path.extension().and_then(|extension| extension.to_str()) {
+            Some("md") => vec![path],
+            _ if path.is_dir() => markdown_below(&path),
+            _ => Vec::new(),
+        })
+        .collect()
+}
+
+/// The commands of each fenced block of the shell in a document.
+fn blocks(document: &Path) -> Vec<Vec<Shown>> {
+    let text = fs::read_to_string(document).unwrap();
+    let name = document.file_name().unwrap().to_string_lossy().into_owned();
+    let mut blocks = Vec::new();
+    let mut open: Option<Vec<Shown>> = None;
+    let mut other = false;
+    for (number, line) in text.lines().enumerate() {
+        match (line.trim(), &mut open) {
+            ("```console" | "```sh", None) if !other => open = Some(Vec::new()),
+            (fence, Some(_)) if fence.starts_with("```") => blocks.extend(open.take()),
+            (fence, None) if fence.starts_with("```") => other = !other,
+            (line, Some(block)) => block.extend(shown(format!("{name}:{}", number + 1), line)),
+            (_, None) => {}
+        }
+    }
+    assert!(open.is_none(), "{name}: a block is not closed");
+    blocks
+}
+
+/// The command of a line that calls haft; other lines show output, or what other programs do.
+fn shown(place: String, line: &str) -> Option<Shown> {
+    let typed = line.strip_prefix("$ ").unwrap_or(line);
+    let called =
+        PROMPTS.iter().find_map(|prompt| typed.strip_prefix(prompt)).map(|words| format!("haft {words}"));
+    let typed = called.or_else(|| Some(typed.to_owned()).filter(|typed| typed.contains(" | haft ")))?;
+    let (words, ends) = match (typed.split_once(NOT_RUN), typed.rsplit_once("# exit ")) {
+        (Some((words, reason)), _) => (words, End::NotRun(format!("{NOT_RUN}{reason}"))),
+        (None, Some((words, code))) => (words, End::Code(code.trim().parse().unwrap())),
+        (None, None) => (typed.as_str(), End::Code(0)),
+    };
+    Some(Shown { place, words: words.trim().to_owned(), ends })
+}
+
+#[test]
+fn lines_of_documents_are_read_as_meant() {
+    let check = |line: &str, expected: Option<(&str, Option<i32>)>| {
+        let found = shown("x:1".into(), line);
+        let found = found.as_ref().map(|shown| match shown.ends {
+            End::Code(code) => (shown.words.as_str(), Some(code)),
+            End::NotRun(_) => (shown.words.as_str(), None),
+        });
+        assert_eq!(found, expected, "{line}");
+    };
+    check("$ haft tools", Some(("haft tools", Some(0))));
+    check("haft call x '{}'   # exit 42", Some(("haft call x '{}'", Some(42))));
+    check(
+        "cargo run --release -- doctor  # what works here",
+        Some(("haft doctor  # what works here", Some(0))),
+    );
+    check("$ haft serve  # not run: needs a network", Some(("haft serve", None)));
+    check("$ echo '{}' | haft call x -", Some(("echo '{}' | haft call x -", Some(0))));
+    check("hello from /srv", None);
+    check("$ git clone …", None);
+}

@@ -143,7 +143,9 @@ impl Trial<'_> {
 #[track_caller]
 pub(crate) fn tried(ran: &Ran) {
     assert!(ran.stdout.ends_with("tried\n"), "the attempt did not run to its end: {ran:?}");
-    for mistake in ["command not found", "syntax error", "SyntaxError", "NameError", "AttributeError", "ModuleNotFound"] {
+    for mistake in
+        ["command not found", "syntax error", "SyntaxError", "NameError", "AttributeError", "ModuleNotFound"]
+    {
         assert!(!ran.stderr.contains(mistake), "the attempt itself is wrong: {ran:?}");
     }
 }

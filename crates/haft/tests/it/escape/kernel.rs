@@ -18,7 +18,9 @@ fn mount_a_directory_elsewhere() {
 
 #[test]
 fn mount_an_overlay() {
-    refused(r#"mkdir up work; mount -t overlay none -o "lowerdir=$outside,upperdir=up,workdir=work" "$outside" && echo ESCAPED"#);
+    refused(
+        r#"mkdir up work; mount -t overlay none -o "lowerdir=$outside,upperdir=up,workdir=work" "$outside" && echo ESCAPED"#,
+    );
 }
 
 #[test]
@@ -31,12 +33,16 @@ fn remount_the_root_writable() {
 
 #[test]
 fn unmount_what_covers_home() {
-    refused(r#"umount "$home" && echo ESCAPED; umount -l "$home" && echo ESCAPED; cat "$home/data/db" && echo ESCAPED"#);
+    refused(
+        r#"umount "$home" && echo ESCAPED; umount -l "$home" && echo ESCAPED; cat "$home/data/db" && echo ESCAPED"#,
+    );
 }
 
 #[test]
 fn unmount_the_workspace_and_proc() {
-    refused(r#"umount -l "$ws" && echo ESCAPED; umount -l /proc && echo ESCAPED; umount -l / && echo ESCAPED"#);
+    refused(
+        r#"umount -l "$ws" && echo ESCAPED; umount -l /proc && echo ESCAPED; umount -l / && echo ESCAPED"#,
+    );
 }
 
 #[test]
@@ -104,12 +110,16 @@ fn make_a_device_and_read_the_disk() {
 
 #[test]
 fn read_a_disk() {
-    refused(r#"for disk in /sys/block/*; do head -c 1 "/dev/${disk##*/}" && echo ESCAPED; done; ls /sys/block > /dev/null"#);
+    refused(
+        r#"for disk in /sys/block/*; do head -c 1 "/dev/${disk##*/}" && echo ESCAPED; done; ls /sys/block > /dev/null"#,
+    );
 }
 
 #[test]
 fn write_a_disk() {
-    refused(r#"for disk in /sys/block/*; do dd if=/dev/null of="/dev/${disk##*/}" conv=notrunc && echo ESCAPED; done"#);
+    refused(
+        r#"for disk in /sys/block/*; do dd if=/dev/null of="/dev/${disk##*/}" conv=notrunc && echo ESCAPED; done"#,
+    );
 }
 
 #[test]
@@ -134,7 +144,9 @@ for place, _, names in os.walk('/dev'):
 
 #[test]
 fn devices_of_programs_that_run_others() {
-    refused(r#"for name in fuse kvm mem port kmsg tty console ptmx pts/ptmx; do (exec 3<> "/dev/$name") && echo "ESCAPED $name"; done"#);
+    refused(
+        r#"for name in fuse kvm mem port kmsg tty console ptmx pts/ptmx; do (exec 3<> "/dev/$name") && echo "ESCAPED $name"; done"#,
+    );
 }
 
 /// Opens for writing and writes nothing: a test that fails must not harm the machine.
@@ -159,7 +171,9 @@ fn set_a_kernel_parameter() {
 
 #[test]
 fn set_the_program_for_core_dumps() {
-    refused(r#": >> /proc/sys/kernel/core_pattern && echo ESCAPED; : >> /proc/sys/kernel/modprobe && echo ESCAPED"#);
+    refused(
+        r#": >> /proc/sys/kernel/core_pattern && echo ESCAPED; : >> /proc/sys/kernel/modprobe && echo ESCAPED"#,
+    );
 }
 
 #[test]
@@ -169,7 +183,10 @@ fn ask_for_the_magic_key() {
 
 #[test]
 fn write_below_sys() {
-    let script = python(&OPEN_ALL_FOR_WRITING.replace("PLACES", "['/sys/kernel', '/sys/module', '/sys/class', '/sys/power', '/sys/block']"));
+    let script = python(
+        &OPEN_ALL_FOR_WRITING
+            .replace("PLACES", "['/sys/kernel', '/sys/module', '/sys/class', '/sys/power', '/sys/block']"),
+    );
     for mode in ["sandbox", "rwx"] {
         Trial { flags: &["--mode", mode], ..TRIAL }.refused(&script);
     }
@@ -192,7 +209,10 @@ fn system_call(mode: &str, number: libc::c_long, words: &str) {
         let script = whole(&place, &python(&format!("refused({number}, {words})")));
         let ran = place.confined(&["--mode", mode], &script).output();
         tried(&ran);
-        assert!(ran.stdout.starts_with("EPERM") || ran.stdout.starts_with("ENOSYS"), "as {user:?} in {mode}: {ran:?}");
+        assert!(
+            ran.stdout.starts_with("EPERM") || ran.stdout.starts_with("ENOSYS"),
+            "as {user:?} in {mode}: {ran:?}"
+        );
     }
 }
 
@@ -281,7 +301,10 @@ fn a_setuid_program_gains_nothing() {
         std::os::unix::fs::chown(&program, Some(owner), Some(owner)).unwrap();
         std::fs::set_permissions(&program, PermissionsExt::from_mode(0o6755)).unwrap();
         let script = r#""$outside/who" -u"#;
-        assert_eq!(place.unconfined(&whole(&place, script)).stdout.lines().next(), Some(owner.to_string().as_str()));
+        assert_eq!(
+            place.unconfined(&whole(&place, script)).stdout.lines().next(),
+            Some(owner.to_string().as_str())
+        );
         let ran = place.confined(&["--mode", "rwx"], &whole(&place, script)).output();
         assert_eq!(ran.stdout.lines().next(), Some(mine), "as {user:?}: {ran:?}");
     }

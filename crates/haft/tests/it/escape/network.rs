@@ -18,11 +18,13 @@ const TCP: &str = r#"exec 3<> "/dev/tcp/127.0.0.1/$port" && echo hello >&3"#;
 const UDP: &str = r#"echo hello > "/dev/udp/127.0.0.1/$port""#;
 const PATHNAME: &str = "socket.socket(socket.AF_UNIX).connect(outside + '/socket')";
 const ABSTRACT: &str = "socket.socket(socket.AF_UNIX).connect('\\0' + os.environ['name'])";
-const DATAGRAM: &str = "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'hello', outside + '/datagrams')";
+const DATAGRAM: &str =
+    "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'hello', outside + '/datagrams')";
 /// Made as a pair no call to `socket` is needed, and a datagram socket can be sent elsewhere than to its peer.
 const DATAGRAM_OF_A_PAIR: &str =
     "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b'hello', outside + '/datagrams')";
-const STREAM_OF_A_PAIR: &str = "socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)[0].connect(outside + '/socket')";
+const STREAM_OF_A_PAIR: &str =
+    "socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)[0].connect(outside + '/socket')";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {

@@ -24,7 +24,8 @@ for line in open('/proc/1/maps'):
     for mode in ["sandbox", "rwx"] {
         let place = TRIAL.arena(haft_testkit::User::Ourselves);
         let script = whole(&place, &python(read_all));
-        let ran = place.confined(&["--mode", mode], &script).env("API_KEY", "canary-of-the-environment").output();
+        let ran =
+            place.confined(&["--mode", mode], &script).env("API_KEY", "canary-of-the-environment").output();
         assert!(!ran.stdout.contains("canary-of-the-environment"), "{mode}");
     }
 }
@@ -61,7 +62,10 @@ fn run_code_through_variables() {
 fn a_variable_that_the_operator_names_arrives() {
     for user in users() {
         let place = TRIAL.arena(user);
-        let run = place.confined(&["--env", "WANTED", "--env", "NOT_SET"], "echo \"${WANTED}${NOT_SET-unset}${OTHER-unset}\"");
+        let run = place.confined(
+            &["--env", "WANTED", "--env", "NOT_SET"],
+            "echo \"${WANTED}${NOT_SET-unset}${OTHER-unset}\"",
+        );
         let ran = run.env("WANTED", "here ").env("OTHER", "ESCAPED").output();
         assert_eq!(ran.stdout, "here unsetunset\n", "as {user:?}: {ran:?}");
     }
@@ -71,11 +75,16 @@ fn a_variable_that_the_operator_names_arrives() {
 fn the_environment_is_built_from_nothing() {
     for user in users() {
         let place = TRIAL.arena(user);
-        let ran = place.confined(&[], "cut -z -d= -f1 /proc/self/environ | tr '\\0' ' '").env("LC_ALL", "C").env("TZ", "UTC").output();
+        let ran = place
+            .confined(&[], "cut -z -d= -f1 /proc/self/environ | tr '\\0' ' '")
+            .env("LC_ALL", "C")
+            .env("TZ", "UTC")
+            .output();
         let mut names: Vec<&str> = ran.stdout.split_whitespace().collect();
         names.sort_unstable();
         // bash adds the last three itself.
-        let expected = ["HOME", "LC_ALL", "PATH", "TERM", "TMPDIR", "TZ", "USER", "OLDPWD", "PWD", "SHLVL", "_"];
+        let expected =
+            ["HOME", "LC_ALL", "PATH", "TERM", "TMPDIR", "TZ", "USER", "OLDPWD", "PWD", "SHLVL", "_"];
         assert!(names.iter().all(|name| expected.contains(name)), "as {user:?}: {names:?}");
         assert!(expected[..7].iter().all(|name| names.contains(name)), "as {user:?}: {names:?}");
     }
@@ -83,12 +92,18 @@ fn the_environment_is_built_from_nothing() {
 
 #[test]
 fn write_to_an_inherited_descriptor() {
-    inherited("exec 9>> FILE", "echo x >&9; echo x > /proc/self/fd/9; for fd in /proc/*/fd/*; do echo x >> $fd; done 2> /dev/null");
+    inherited(
+        "exec 9>> FILE",
+        "echo x >&9; echo x > /proc/self/fd/9; for fd in /proc/*/fd/*; do echo x >> $fd; done 2> /dev/null",
+    );
 }
 
 #[test]
 fn walk_from_an_inherited_directory() {
-    inherited("exec 9< DIR", "cd /proc/self/fd/9 && echo x > file; echo x > /proc/self/fd/9/file; echo x > /dev/fd/9/file");
+    inherited(
+        "exec 9< DIR",
+        "cd /proc/self/fd/9 && echo x > file; echo x > /proc/self/fd/9/file; echo x > /dev/fd/9/file",
+    );
 }
 
 #[test]
@@ -121,12 +136,16 @@ fn limit_a_process_outside() {
 
 #[test]
 fn renice_a_process_outside() {
-    reaches_nobody("renice -n 5 -p PID && echo ESCAPED; ionice -c 3 -p PID && echo ESCAPED; taskset -p 1 PID && echo ESCAPED");
+    reaches_nobody(
+        "renice -n 5 -p PID && echo ESCAPED; ionice -c 3 -p PID && echo ESCAPED; taskset -p 1 PID && echo ESCAPED",
+    );
 }
 
 #[test]
 fn see_a_process_outside() {
-    reaches_nobody("ls -d /proc/PID && echo ESCAPED; grep -l haft-test-binary /proc/[0-9]*/cmdline | grep -v /proc/1/ && echo ESCAPED");
+    reaches_nobody(
+        "ls -d /proc/PID && echo ESCAPED; grep -l haft-test-binary /proc/[0-9]*/cmdline | grep -v /proc/1/ && echo ESCAPED",
+    );
 }
 
 #[test]
@@ -179,7 +198,8 @@ for number in range(20):
     except OSError as error: pass
 print('tty' if any(os.isatty(number) for number in range(3)) else 'no tty')",
         );
-        let ran = place.confined(&["--mode", "rwx"], &whole(&place, &script)).through(&on_a_terminal).output();
+        let ran =
+            place.confined(&["--mode", "rwx"], &whole(&place, &script)).through(&on_a_terminal).output();
         assert!(ran.stdout.contains("no tty") && ran.stdout.contains("tried"), "as {user:?}: {ran:?}");
         assert!(!ran.stdout.contains("ESCAPED"), "as {user:?}: {ran:?}");
     }

@@ -223,7 +223,9 @@ fn set_an_attribute_through_a_read_only_descriptor() {
 
 #[test]
 fn set_an_inode_flag() {
-    refused(&python("attempt(fcntl.ioctl, os.open(outside + '/file', os.O_RDONLY), 0x40086602, struct.pack('l', 0x40))"));
+    refused(&python(
+        "attempt(fcntl.ioctl, os.open(outside + '/file', os.O_RDONLY), 0x40086602, struct.pack('l', 0x40))",
+    ));
 }
 
 #[test]
@@ -311,5 +313,7 @@ fn make_a_repository() {
 /// Gives an open file a name.
 fn link(descriptor: &str, name: &str) -> String {
     let (number, follow) = (libc::SYS_linkat, libc::AT_SYMLINK_FOLLOW);
-    python(&format!("call({number}, -100, b'/proc/self/fd/%d' % {descriptor}, -100, ({name}).encode(), {follow})"))
+    python(&format!(
+        "call({number}, -100, b'/proc/self/fd/%d' % {descriptor}, -100, ({name}).encode(), {follow})"
+    ))
 }

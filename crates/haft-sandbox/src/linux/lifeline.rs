@@ -9,29 +9,14 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
-use crate::environment::environment;
+use super::MAGIC;
+use super::control::send_order;
 use crate::error::SandboxError;
-use crate::launcher::Launcher;
-use crate::linux::{MAGIC, send_order};
+use crate::launch::Launch;
 use crate::message::{Confinement, Exit, Order, Report};
-use crate::passwd;
-use crate::plan::{Identity, Plan};
-use crate::policy::Policy;
 
 /// What the kernel sends to a process it ends.
 const SIGKILL: i32 = 9;
-
-/// The launcher's command line but for the program: our own binary, in an environment built from nothing.
-pub(crate) fn launch(launcher: &Launcher, policy: &Policy, plan: &Plan) -> Command {
-    let mut command = Command::new(launcher.path());
-    command.arg(MAGIC).env_clear().envs(environment(std::env::vars_os(), &policy.environment));
-    if let Some(Identity { uid, .. }) = plan.identity
-        && let Some((name, home)) = passwd::entry(uid)
-    {
-        command.env("USER", name).env("HOME", home);
-    }
-    command
-}
 
 /// The launcher and our end of its control socket. Closing that end kills what the launcher started.
 #[derive(Debug)]
@@ -42,12 +27,16 @@ pub(crate) struct Lifeline {
 }
 
 impl Lifeline {
-    /// Starts the launcher and tells it what to do; `stdin` is what the program will read.
-    pub(crate) fn start(mut command: Command, order: &Order, stdin: Option<&OwnedFd>) -> Result<Self, SandboxError> {
+    /// Starts the launcher and tells it what to do.
+    pub(crate) fn start(launch: Launch<'_>) -> Result<Self, SandboxError> {
         let failed = |error: io::Error| SandboxError::launcher(&error);
         let (ours, theirs) = StdUnixStream::pair().map_err(failed)?;
-        let launcher = command.stdin(Stdio::from(OwnedFd::from(theirs))).spawn().map_err(failed)?;
-        send_order(&ours, order, stdin.map(AsFd::as_fd)).map_err(failed)?;
+        let mut command = Command::new(launch.launcher.path());
+        command.arg(MAGIC).args(launch.words).env_clear().envs(launch.environment());
+        command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(launch.stdout).stderr(launch.stderr);
+        let launcher = command.spawn().map_err(failed)?;
+        let order = Order { plan: launch.plan.clone(), program: launch.program };
+        send_order(&ours, &order, launch.stdin.as_ref().map(AsFd::as_fd)).map_err(failed)?;
         ours.set_nonblocking(true).map_err(failed)?;
         let control = BufReader::new(UnixStream::from_std(ours).map_err(failed)?);
         Ok(Self { launcher, control, skipped: Vec::new() })

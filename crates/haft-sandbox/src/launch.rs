@@ -1,0 +1,40 @@
+//! Everything that is known when a confined process is started.
+
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+
+use crate::environment::environment;
+use crate::launcher::Launcher;
+use crate::message::Program;
+use crate::passwd;
+use crate::plan::{Identity, Plan};
+use crate::policy::Policy;
+
+/// What is started, under which plan, with which streams.
+#[derive(Debug)]
+pub(crate) struct Launch<'a> {
+    pub(crate) launcher: &'a Launcher,
+    pub(crate) policy: &'a Policy,
+    pub(crate) plan: &'a Plan,
+    pub(crate) program: Program,
+    /// The command line of a program; empty for a worker.
+    pub(crate) words: &'a [OsString],
+    pub(crate) stdin: Option<OwnedFd>,
+    pub(crate) stdout: Stdio,
+    pub(crate) stderr: Stdio,
+}
+
+impl Launch<'_> {
+    /// The environment of the command, which is that of its launcher: our own never gets past this point.
+    pub(crate) fn environment(&self) -> Vec<(OsString, OsString)> {
+        let mut built = environment(std::env::vars_os(), &self.policy.environment);
+        if let Some(Identity { uid, .. }) = self.plan.identity
+            && let Some((name, home)) = passwd::entry(uid)
+        {
+            built.retain(|(key, _)| key != "USER" && key != "HOME");
+            built.extend([("USER".into(), name.into()), ("HOME".into(), home.into())]);
+        }
+        built
+    }
+}

@@ -1,0 +1,102 @@
+//! A command inside a Seatbelt profile, and the process group that dies with it.
+
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::{Child, Command};
+
+use super::MAGIC;
+use crate::error::SandboxError;
+use crate::launch::Launch;
+use crate::message::{Confinement, Exit, Layer, Level, Program};
+use crate::mode::SandboxMode;
+use crate::plan::Plan;
+use crate::seatbelt::{SeatbeltRules, seatbelt_profile};
+
+/// By its absolute path: one found on PATH could be anybody's.
+const SANDBOX_EXEC: &str = "/usr/bin/sandbox-exec";
+
+/// What this system does not give.
+const WEAKER: [&str; 3] = [
+    "a process that leaves its process group can outlive the call",
+    "limits on processes, memory and CPU time are not set",
+    "if haft itself is killed, what it started goes on",
+];
+
+/// The running command. Dropping it kills its process group.
+#[derive(Debug)]
+pub(crate) struct Lifeline {
+    child: Child,
+    group: Group,
+}
+
+impl Lifeline {
+    pub(crate) fn start(launch: Launch<'_>) -> Result<Self, SandboxError> {
+        let profile = seatbelt_profile(&rules(launch.plan));
+        let mut command = Command::new(SANDBOX_EXEC);
+        command.arg("-p").arg(&profile.text);
+        for (name, path) in &profile.parameters {
+            command.arg("-D").arg(format!("{name}={}", path.display()));
+        }
+        command.arg("--").env_clear().envs(launch.environment()).current_dir(&launch.plan.workspace);
+        match &launch.program {
+            Program::Command => command.args(launch.words),
+            Program::Worker(name) => command.arg(launch.launcher.path()).args([MAGIC, name]),
+        };
+        command.stdin(launch.stdin.map_or_else(Stdio::null, Stdio::from));
+        command.stdout(launch.stdout).stderr(launch.stderr).process_group(0);
+        let child = command.spawn().map_err(|error| SandboxError::launcher(&error))?;
+        let group = Group(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
+        Ok(Self { child, group })
+    }
+
+    #[allow(clippy::unused_async, reason = "the other systems wait here")]
+    pub(crate) async fn ready(&mut self) -> Result<Confinement, SandboxError> {
+        let layer = Layer { name: "seatbelt".into(), active: true, detail: "deny by default".into() };
+        let weaker = WEAKER.map(str::to_owned).to_vec();
+        Ok(Confinement { level: Level::Seatbelt, layers: vec![layer], weaker })
+    }
+
+    pub(crate) async fn exited(&mut self) -> Result<Exit, SandboxError> {
+        let status = self.child.wait().await.map_err(|error: io::Error| SandboxError::launcher(&error))?;
+        self.group.kill();
+        Ok(status.code().map_or_else(|| Exit::Signal(status.signal().unwrap_or_default()), Exit::Code))
+    }
+
+    pub(crate) async fn cut(mut self) {
+        self.group.kill();
+        drop(self.child.wait().await);
+    }
+}
+
+fn rules(plan: &Plan) -> SeatbeltRules {
+    SeatbeltRules {
+        writable: match plan.mode {
+            SandboxMode::Sandbox | SandboxMode::Rx => Some(plan.writable.clone()),
+            SandboxMode::Rwx => None,
+        },
+        frozen: plan.frozen.clone(),
+        hidden: plan.hidden.clone(),
+        network: plan.network,
+    }
+}
+
+/// Kills a process group when dropped, once.
+#[derive(Debug)]
+struct Group(Option<Pid>);
+
+impl Group {
+    fn kill(&mut self) {
+        if let Some(group) = self.0.take() {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,47 @@
+//! The same promises over Apple's `sandbox-exec`, as far as it can keep them.
+//!
+//! There is no launcher process here: the profile is put around the command itself, and a worker is our own binary
+//! started again inside one.
+
+mod lifeline;
+
+use std::env;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::exit;
+
+pub(crate) use lifeline::Lifeline;
+
+use crate::WorkerFn;
+
+/// The hidden first argument of a worker; the second is its name.
+pub(crate) const MAGIC: &str = "__haft-worker-1";
+
+/// Runs a worker; never returns to the program that was started.
+pub(crate) fn main(workers: &[(&str, WorkerFn)]) -> ! {
+    let wanted = env::args().nth(2).unwrap_or_default();
+    let worker = workers.iter().find(|(name, _)| *name == wanted);
+    let channel = io::stdout().as_fd().try_clone_to_owned();
+    if let (Some((_, worker)), Ok(channel)) = (worker, channel) {
+        worker(UnixStream::from(channel));
+        exit(0)
+    }
+    exit(125)
+}
+
+/// Our own binary.
+pub(crate) fn ourselves() -> PathBuf {
+    env::current_exe().unwrap_or_default()
+}
+
+/// Landlock is Linux's.
+pub(crate) fn landlock_version() -> Option<i32> {
+    None
+}
+
+/// The uid whose rights we have.
+pub(crate) fn effective_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
