@@ -5,12 +5,14 @@
 //! This crate does no IO, starts no task and reads no clock; nothing in it is `async` but trait signatures.
 
 pub mod arguments;
+pub mod digest;
 pub mod event;
 pub mod name;
 pub mod naming;
 pub mod output;
 pub mod provider;
 pub mod result;
+pub mod store;
 pub mod text;
 pub mod time_limit;
 pub mod tool;

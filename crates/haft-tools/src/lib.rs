@@ -5,3 +5,4 @@
 
 pub mod builtin;
 pub mod files;
+pub mod output;

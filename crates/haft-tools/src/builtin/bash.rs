@@ -42,7 +42,7 @@ pub(super) struct BashInput {
 }
 
 pub(super) fn definition() -> Option<ToolDefinition> {
-    super::define::define::<BashInput>("bash", Effects::Mutating)
+    super::define::<BashInput>("bash", Effects::Mutating)
 }
 
 pub(super) async fn call(

@@ -19,7 +19,7 @@ pub(super) struct CurrentDateInput {
 }
 
 pub(super) fn definition() -> Option<ToolDefinition> {
-    super::define::define::<CurrentDateInput>("current_date", Effects::ReadOnly)
+    super::define::<CurrentDateInput>("current_date", Effects::ReadOnly)
 }
 
 pub(super) fn call(input: &CurrentDateInput) -> Result<ToolOutput, ToolError> {

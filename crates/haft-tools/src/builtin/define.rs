@@ -6,7 +6,7 @@ use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 
 /// Describes the tool whose input is `I`. `None` only for a name that is no tool name, which the tests rule out.
-pub(super) fn define<I: JsonSchema>(name: &str, effects: Effects) -> Option<ToolDefinition> {
+pub(crate) fn define<I: JsonSchema>(name: &str, effects: Effects) -> Option<ToolDefinition> {
     let mut schema = schema_for!(I).to_value();
     let object = schema.as_object_mut()?;
     object.remove("$schema");

@@ -28,7 +28,7 @@ pub(super) struct EditInput {
 }
 
 pub(super) fn definition() -> Option<ToolDefinition> {
-    super::define::define::<EditInput>("edit", Effects::Mutating)
+    super::define::<EditInput>("edit", Effects::Mutating)
 }
 
 pub(super) async fn call(

@@ -32,7 +32,7 @@ enum Level {
 }
 
 pub(super) fn definition() -> Option<ToolDefinition> {
-    super::define::define::<IntrospectInput>("introspect", Effects::ReadOnly)
+    super::define::<IntrospectInput>("introspect", Effects::ReadOnly)
 }
 
 pub(super) async fn call(

@@ -3,6 +3,7 @@
 mod bash;
 pub mod date;
 mod define;
+pub(crate) use define::define;
 mod edit;
 mod file;
 mod introspect;

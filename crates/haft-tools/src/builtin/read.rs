@@ -29,7 +29,7 @@ pub(super) struct ReadInput {
 }
 
 pub(super) fn definition() -> Option<ToolDefinition> {
-    super::define::define::<ReadInput>("read", Effects::ReadOnly)
+    super::define::<ReadInput>("read", Effects::ReadOnly)
 }
 
 pub(super) async fn call(

@@ -23,7 +23,7 @@ pub(super) struct WriteInput {
 }
 
 pub(super) fn definition() -> Option<ToolDefinition> {
-    super::define::define::<WriteInput>("write", Effects::Idempotent)
+    super::define::<WriteInput>("write", Effects::Idempotent)
 }
 
 pub(super) async fn call(

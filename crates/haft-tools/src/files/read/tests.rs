@@ -106,20 +106,6 @@ fn a_long_file_is_cut_after_the_limit() {
 }
 
 #[track_caller]
-fn check_truncated(text: &str, chars_max: usize, expected: &str) {
-    assert_eq!(truncated(text, chars_max), expected);
-}
-
-#[test]
-fn the_cut_falls_between_characters() {
-    check_truncated("äöü", 3, "äöü");
-    check_truncated("äöü", 4, "äöü");
-    check_truncated("", 0, "");
-    check_truncated("äöü", 2, "äö\n... (output truncated: 3 total chars, showing first 2)");
-    check_truncated("a\u{1F600}b", 1, "a\n... (output truncated: 3 total chars, showing first 1)");
-}
-
-#[track_caller]
 fn check_lines(offset: Option<u64>, limit: Option<u64>, expected: Result<&str, &str>) {
     let selected = select_lines("one\ntwo\r\nthree", offset, limit);
     assert_eq!(selected, expected.map_err(str::to_owned));

@@ -1,0 +1,42 @@
+//! jq filters on JSON.
+
+use std::fmt::Write;
+
+use jaq_core::load::{Arena, File, Loader};
+use jaq_core::{Compiler, Ctx, Vars, data, unwrap_valr};
+use jaq_json::{Val, read};
+
+use super::{ANSWER_CHARS_MAX, ExtractError};
+
+/// Runs a filter and gives its results, one per line. May never end: the caller bounds the time.
+pub(super) fn run(filter: &str, content: &[u8]) -> Result<String, ExtractError> {
+    let input = read::parse_single(content)
+        .map_err(|error| ExtractError(format!("jq wants JSON, and the stored output is none: {error}")))?;
+    let arena = Arena::default();
+    let loader = Loader::new(jaq_core::defs().chain(jaq_std::defs()).chain(jaq_json::defs()));
+    let code = if filter.is_empty() { "." } else { unquoted(filter) };
+    let modules = loader.load(&arena, File { code, path: () }).map_err(|_| not_a_filter(filter))?;
+    let functions = jaq_core::funs().chain(jaq_std::funs()).chain(jaq_json::funs());
+    let compiled = Compiler::default().with_funs(functions).compile(modules).map_err(|_| not_a_filter(filter))?;
+    let run = Ctx::<data::JustLut<Val>>::new(&compiled.lut, Vars::new([]));
+    let mut answer = String::new();
+    for result in compiled.id.run((run, input)).map(unwrap_valr) {
+        match result {
+            Ok(value) => writeln!(answer, "{value}").map_err(|error| ExtractError(error.to_string()))?,
+            Err(error) => return Err(ExtractError(format!("jq: {error}"))),
+        }
+        // A filter may give values for ever; the answer is cut there anyway.
+        if answer.len() > ANSWER_CHARS_MAX * 4 {
+            break;
+        }
+    }
+    Ok(if answer.is_empty() { "(no result)".into() } else { answer })
+}
+
+fn not_a_filter(filter: &str) -> ExtractError {
+    ExtractError(format!("`{filter}` is not a jq filter"))
+}
+
+fn unquoted(text: &str) -> &str {
+    text.strip_prefix('\'').and_then(|rest| rest.strip_suffix('\'')).unwrap_or(text)
+}

@@ -1,0 +1,29 @@
+//! Parts of a text by line or byte.
+
+use super::ExtractError;
+
+/// The lines from `first` to `last`, counted from 1, with their line ends.
+pub(super) fn range(text: &str, first: usize, last: usize) -> Result<String, ExtractError> {
+    if first == 0 {
+        return Err(ExtractError("lines are counted from 1".into()));
+    }
+    let found: String = text.split_inclusive('\n').skip(first - 1).take(last - first + 1).collect();
+    if found.is_empty() && !text.is_empty() {
+        let lines = text.split_inclusive('\n').count();
+        return Err(ExtractError(format!("line {first} is beyond the end: there are {lines} lines")));
+    }
+    Ok(found)
+}
+
+pub(super) fn last(text: &str, count: usize) -> String {
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    lines[lines.len().saturating_sub(count)..].concat()
+}
+
+/// The bytes from `start` up to `end`; a character cut at either side becomes a replacement character.
+pub(super) fn bytes(content: &[u8], start: usize, end: usize) -> Result<String, ExtractError> {
+    if start >= content.len() && start > 0 {
+        return Err(ExtractError(format!("byte {start} is beyond the end: there are {} bytes", content.len())));
+    }
+    Ok(String::from_utf8_lossy(&content[start..end.min(content.len())]).into_owned())
+}

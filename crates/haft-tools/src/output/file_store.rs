@@ -1,0 +1,251 @@
+//! The output store of one machine: files below a directory that only its owner can enter.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use haft_core::store::{Handle, OutputStore, Spool, StoreError, Stored};
+use uuid::Uuid;
+
+/// What the store may use up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreLimits {
+    /// The largest single output; what is beyond is let go, and the handle says so.
+    pub output_bytes_max: u64,
+    /// All outputs together; the oldest go first.
+    pub total_bytes_max: u64,
+    /// How long an output is kept.
+    pub keep: Duration,
+}
+
+impl Default for StoreLimits {
+    fn default() -> Self {
+        Self {
+            output_bytes_max: 16 << 20,
+            total_bytes_max: 1 << 30,
+            keep: Duration::from_hours(7 * 24),
+        }
+    }
+}
+
+/// Outputs of one session, beside those of others that are kept but not given out.
+#[derive(Debug, Clone)]
+pub struct FileStore {
+    root: PathBuf,
+    session: String,
+    limits: StoreLimits,
+}
+
+impl FileStore {
+    /// Opens the store for a new session, and sweeps out what is too old. Fails when the directory cannot be made.
+    pub fn open(root: &Path, limits: StoreLimits) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(root)?;
+        let store = Self { root: root.to_path_buf(), session: Uuid::new_v4().to_string(), limits };
+        store.sweep(SystemTime::now(), 0);
+        Ok(store)
+    }
+
+    /// Reads an output of any session: for the operator, not for tools.
+    pub fn read_any(&self, handle: &Handle) -> Result<Vec<u8>, StoreError> {
+        let path = self.root.join(Handle::directory(handle.session())).join(handle.file());
+        let file = OpenOptions::new().read(true).custom_flags(NO_LINK).open(path).map_err(not_found)?;
+        let mut bytes = Vec::new();
+        file.take(self.limits.output_bytes_max).read_to_end(&mut bytes).map_err(unavailable)?;
+        Ok(bytes)
+    }
+
+    /// Removes what is older than it may be, and then the oldest until the rest leaves `room` bytes.
+    fn sweep(&self, now: SystemTime, room: u64) {
+        let mut files = self.files();
+        files.sort_by_key(|file| file.changed);
+        let mut total: u64 = files.iter().map(|file| file.bytes).sum();
+        for file in files {
+            let too_old = now.duration_since(file.changed).is_ok_and(|age| age > self.limits.keep);
+            if too_old || total + room > self.limits.total_bytes_max {
+                // What cannot be removed now is tried again at the next start.
+                let _ = fs::remove_file(&file.path);
+                total = total.saturating_sub(file.bytes);
+            }
+        }
+        for directory in entries(&self.root) {
+            // Succeeds only for those that are empty.
+            let _ = fs::remove_dir(directory);
+        }
+    }
+
+    fn files(&self) -> Vec<Kept> {
+        entries(&self.root).iter().flat_map(|session| entries(session)).filter_map(Kept::look_at).collect()
+    }
+}
+
+/// `O_NOFOLLOW`: nothing in the store is a link.
+const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+
+impl OutputStore for FileStore {
+    fn begin(&self) -> Result<Box<dyn Spool>, StoreError> {
+        self.sweep(SystemTime::now(), self.limits.output_bytes_max);
+        let directory = self.root.join(Handle::directory(&self.session));
+        DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(unavailable)?;
+        let name = Uuid::new_v4().to_string();
+        let part = directory.join(format!("{name}.part"));
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part).map_err(unavailable)?;
+        let handle = Handle::new(&self.session, &name).ok_or(StoreError::NotFound)?;
+        let whole = directory.join(name);
+        let bytes_max = self.limits.output_bytes_max;
+        Ok(Box::new(FileSpool { file, part: Part(Some(part)), whole, handle, bytes_max, bytes: 0, lines: 0, complete: true }))
+    }
+
+    /// Another session's handle is answered as one that never was.
+    fn read(&self, handle: &Handle) -> Result<Vec<u8>, StoreError> {
+        if handle.session() == self.session { self.read_any(handle) } else { Err(StoreError::NotFound) }
+    }
+}
+
+struct FileSpool {
+    file: File,
+    part: Part,
+    whole: PathBuf,
+    handle: Handle,
+    bytes_max: u64,
+    bytes: u64,
+    lines: u64,
+    complete: bool,
+}
+
+impl Spool for FileSpool {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let room = usize::try_from(self.bytes_max - self.bytes).unwrap_or(usize::MAX);
+        let taken = &bytes[..bytes.len().min(room)];
+        self.complete &= taken.len() == bytes.len();
+        self.file.write_all(taken).map_err(unavailable)?;
+        self.bytes += taken.len() as u64;
+        self.lines += taken.split(|byte| *byte == b'\n').skip(1).count() as u64;
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<Stored, StoreError> {
+        if let Some(part) = self.part.0.take() {
+            fs::rename(part, &self.whole).map_err(unavailable)?;
+        }
+        let Self { handle, bytes, lines, complete, .. } = *self;
+        Ok(Stored { handle, bytes, lines, complete })
+    }
+}
+
+/// A file that is not whole yet; dropped, it is gone.
+struct Part(Option<PathBuf>);
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        if let Some(path) = self.0.take() {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+struct Kept {
+    path: PathBuf,
+    bytes: u64,
+    changed: SystemTime,
+}
+
+impl Kept {
+    fn look_at(path: PathBuf) -> Option<Self> {
+        let meta = fs::symlink_metadata(&path).ok()?;
+        Some(Self { bytes: meta.len(), changed: meta.modified().ok()?, path })
+    }
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    fs::read_dir(directory).map(|found| found.flatten().map(|entry| entry.path()).collect()).unwrap_or_default()
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "made for `map_err`")]
+fn unavailable(error: io::Error) -> StoreError {
+    StoreError::Unavailable { reason: error.to_string() }
+}
+
+fn not_found(error: io::Error) -> StoreError {
+    if error.kind() == io::ErrorKind::NotFound { StoreError::NotFound } else { unavailable(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn limits(output: u64, total: u64) -> StoreLimits {
+        StoreLimits { output_bytes_max: output, total_bytes_max: total, keep: Duration::from_mins(1) }
+    }
+
+    fn put(store: &FileStore, text: &str) -> Stored {
+        let mut spool = store.begin().unwrap();
+        spool.write(text.as_bytes()).unwrap();
+        spool.finish().unwrap()
+    }
+
+    #[test]
+    fn what_is_put_can_be_read_by_its_own_session_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FileStore::open(&dir.path().join("outputs"), StoreLimits::default()).unwrap();
+        let stored = put(&store, "one\ntwo\n");
+        assert_eq!((stored.bytes, stored.lines, stored.complete), (8, 2, true));
+        assert_eq!(store.read(&stored.handle).unwrap(), b"one\ntwo\n");
+        let other = FileStore::open(&dir.path().join("outputs"), StoreLimits::default()).unwrap();
+        assert_eq!(other.read(&stored.handle), Err(StoreError::NotFound));
+        assert_eq!(other.read_any(&stored.handle).unwrap(), b"one\ntwo\n");
+        let mode = fs::metadata(dir.path().join("outputs")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
+
+    #[test]
+    fn an_output_is_cut_at_its_limit_and_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FileStore::open(dir.path(), limits(5, 100)).unwrap();
+        let stored = put(&store, "1234567");
+        assert_eq!((stored.bytes, stored.complete), (5, false));
+        assert_eq!(store.read(&stored.handle).unwrap(), b"12345");
+    }
+
+    #[test]
+    fn the_oldest_make_room_and_what_is_too_old_goes() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FileStore::open(dir.path(), limits(10, 25)).unwrap();
+        let handles: Vec<Handle> = (0..4).map(|_| put(&store, "0123456789").handle).collect();
+        let left = handles.iter().filter(|handle| store.read(handle).is_ok()).count();
+        assert!((1..=2).contains(&left), "{left}");
+        store.sweep(SystemTime::now() + Duration::from_hours(1), 0);
+        assert!(handles.iter().all(|handle| store.read(handle) == Err(StoreError::NotFound)));
+    }
+
+    #[test]
+    fn an_output_that_was_never_finished_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FileStore::open(dir.path(), StoreLimits::default()).unwrap();
+        let mut spool = store.begin().unwrap();
+        spool.write(b"half").unwrap();
+        drop(spool);
+        assert!(store.files().is_empty());
+    }
+
+    #[test]
+    fn a_root_that_cannot_be_made_is_an_error_at_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        assert!(FileStore::open(&dir.path().join("file/outputs"), StoreLimits::default()).is_err());
+    }
+
+    #[test]
+    fn a_link_in_the_store_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FileStore::open(dir.path(), StoreLimits::default()).unwrap();
+        let stored = put(&store, "x");
+        let path = dir.path().join(Handle::directory(&store.session)).join(stored.handle.file());
+        fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
+        assert!(store.read(&stored.handle).is_err());
+    }
+}

@@ -1,0 +1,58 @@
+//! Asking inside the confined worker: a filter that never ends dies with it.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+
+use haft_sandbox::{SandboxError, Workers};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::extract::{Extract, ExtractError};
+use crate::files::frame::{self, FRAME_HEADER_BYTES, FrameError};
+
+/// The name under which the worker is known to the launcher.
+pub const EXTRACT_WORKER: &str = "extract";
+
+#[derive(Serialize, Deserialize)]
+struct Question {
+    extract: String,
+    /// As text: what is not UTF-8 was replaced, as it would be in the answer.
+    content: String,
+}
+
+/// Answers questions until nobody asks any more.
+pub fn serve(mut channel: UnixStream) {
+    while let Ok(Some(body)) = frame::read_frame(&mut channel) {
+        let answer: Result<String, String> = frame::decode::<Question>(&body)
+            .map_err(|error: FrameError| error.to_string())
+            .and_then(|question| answer(&question).map_err(|error| error.to_string()));
+        if frame::write_frame(&mut channel, &answer).is_err() {
+            return;
+        }
+    }
+}
+
+fn answer(question: &Question) -> Result<String, ExtractError> {
+    let extract = Extract::parse(&question.extract)?.ok_or_else(|| ExtractError("not a known question".into()))?;
+    extract.answer(question.content.as_bytes())
+}
+
+/// Has a question answered. Dropping the future kills the worker, and with it the filter.
+pub async fn ask(workers: &Workers, extract: &str, content: &[u8]) -> Result<String, ExtractError> {
+    let failed = |error: &dyn std::fmt::Display| ExtractError(format!("the extract worker failed: {error}"));
+    let mut worker = workers.take().await.map_err(|error: SandboxError| failed(&error))?;
+    let question = Question { extract: extract.into(), content: String::from_utf8_lossy(content).into_owned() };
+    let answer = exchange(&mut worker.channel, &question).await.map_err(|error| failed(&error))?;
+    workers.give_back(worker);
+    answer.map_err(ExtractError)
+}
+
+async fn exchange(channel: &mut tokio::net::UnixStream, question: &Question) -> io::Result<Result<String, String>> {
+    let sent = frame::encode(question).map_err(io::Error::other)?;
+    channel.write_all(&sent).await?;
+    let mut header = [0; FRAME_HEADER_BYTES];
+    channel.read_exact(&mut header).await?;
+    let mut body = vec![0; frame::body_bytes(header).map_err(io::Error::other)?];
+    channel.read_exact(&mut body).await?;
+    frame::decode(&body).map_err(io::Error::other)
+}
