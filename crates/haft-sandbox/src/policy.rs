@@ -216,8 +216,8 @@ impl fmt::Display for PolicyError {
             Self::Missing { path } => {
                 write!(f, "directory `{}` does not exist\nhint: create it, or name another one", path.display())
             }
-            Self::NotADirectory { path } => write!(f, "`{}` is not a directory", path.display()),
-            Self::Unreadable { path, reason } => write!(f, "cannot use directory `{}`: {reason}", path.display()),
+            Self::NotADirectory { path } => write!(f, "`{}` is not a directory\nhint: name the directory it lies in", path.display()),
+            Self::Unreadable { path, reason } => write!(f, "cannot use directory `{}`: {reason}\nhint: `ls -ld` shows whose it is", path.display()),
             Self::WholeFileSystem => {
                 write!(f, "the whole file system cannot be granted\nhint: work in a project directory")
             }

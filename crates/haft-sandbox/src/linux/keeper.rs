@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, exit};
 
-use rustix::process::{Pid, WaitStatus};
+use rustix::process::{DumpableBehavior, Pid, WaitStatus, set_dumpable_behavior};
 
 use super::control::Control;
 use super::namespaces::{self, Attempt};
@@ -51,6 +51,8 @@ fn confine(attempt: Attempt, plan: &Plan) -> Result<Confinement, Failure> {
         identity::take(identity).stage("identity", "becoming the owner of the workspace")?;
     }
     capabilities::drop_all()?;
+    // The command has our uid: without this it could stop us with ptrace, where its mode allows tracing.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).stage("keeper", "closing ourselves to tracing")?;
     layers.push(Layer::active("capabilities", "all dropped, none can be gained"));
     rustix::thread::set_no_new_privs(true).stage("no-new-privs", "setting it")?;
     layers.push(landlock::enforce(rules)?);

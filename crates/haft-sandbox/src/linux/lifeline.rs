@@ -23,7 +23,10 @@ const SIGKILL: i32 = 9;
 pub(crate) struct Lifeline {
     launcher: Child,
     control: BufReader<UnixStream>,
+    /// What was read of a report that is not whole yet: a wait that is dropped loses nothing.
+    line: Vec<u8>,
     skipped: Vec<String>,
+    exit: Option<Exit>,
 }
 
 impl Lifeline {
@@ -39,7 +42,7 @@ impl Lifeline {
         send_order(&ours, &order, launch.stdin.as_ref().map(AsFd::as_fd)).map_err(failed)?;
         ours.set_nonblocking(true).map_err(failed)?;
         let control = BufReader::new(UnixStream::from_std(ours).map_err(failed)?);
-        Ok(Self { launcher, control, skipped: Vec::new() })
+        Ok(Self { launcher, control, line: Vec::new(), skipped: Vec::new(), exit: None })
     }
 
     /// The layers in force, once the program is about to run.
@@ -61,17 +64,17 @@ impl Lifeline {
 
     /// How the program ended, once everything it started is gone.
     pub(crate) async fn exited(&mut self) -> Result<Exit, SandboxError> {
-        let exit = loop {
+        while self.exit.is_none() {
             match self.report().await? {
-                Some(Report::Exited(exit)) => break Ok(exit),
-                Some(Report::Failed { reason, .. }) => break Err(SandboxError::Start { reason }),
+                Some(Report::Exited(exit)) => self.exit = Some(exit),
+                Some(Report::Failed { reason, .. }) => return Err(SandboxError::Start { reason }),
                 Some(Report::Skipped { .. } | Report::Ready(_)) => {}
                 // The keeper was killed before it could speak, by the kernel's memory killer for example.
-                None => break Ok(Exit::Signal(SIGKILL)),
+                None => self.exit = Some(Exit::Signal(SIGKILL)),
             }
-        };
+        }
         self.launcher.wait().await.map_err(|error| SandboxError::launcher(&error))?;
-        exit
+        Ok(self.exit.unwrap_or(Exit::Signal(SIGKILL)))
     }
 
     /// Lets go, and waits until all is gone.
@@ -82,10 +85,9 @@ impl Lifeline {
     }
 
     async fn report(&mut self) -> Result<Option<Report>, SandboxError> {
-        let mut line = String::new();
-        match self.control.read_line(&mut line).await {
+        match self.control.read_until(b'\n', &mut self.line).await {
             Ok(0) => Ok(None),
-            Ok(_) => serde_json::from_str(&line)
+            Ok(_) => serde_json::from_slice(&std::mem::take(&mut self.line))
                 .map(Some)
                 .map_err(|error| SandboxError::Launcher { reason: format!("it said something odd: {error}") }),
             // A launcher that dies with our order unread resets the socket.
