@@ -65,7 +65,7 @@ pub fn is_write_blocked(path: &Path, policy: &Policy) -> bool {
 /// Whether the path decides which code git runs in the workspace.
 fn in_git_metadata(path: &Path, policy: &Policy) -> bool {
     let git = policy.workspace().join(".git");
-    policy.git == GitMetadata::Frozen && GIT_NAMES.iter().any(|name| is_within(path, &git.join(name)))
+    policy.git == GitMetadata::Frozen && GIT_NAMES.iter().any(|(name, _)| is_within(path, &git.join(name)))
 }
 
 /// Whether reading this path is refused, in whatever mode. A relative path is refused.

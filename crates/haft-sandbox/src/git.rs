@@ -3,7 +3,7 @@
 //! A hook, or a filter named in the configuration, runs outside the sandbox at the user's next git command.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use crate::path::{is_within, resolve};
@@ -15,14 +15,26 @@ pub(crate) struct GitPaths {
     /// Bound over themselves, still writable: a mount point cannot be renamed away.
     pub(crate) pinned: Vec<PathBuf>,
     pub(crate) frozen: Vec<PathBuf>,
-    /// Not there, and not to be there afterwards: a mount can only cover what exists.
-    pub(crate) absent: Vec<PathBuf>,
 }
 
-/// The names in a git directory that decide which code runs; the last two move the first two elsewhere.
-pub(crate) const GIT_NAMES: [&str; 4] = ["hooks", "config", "config.worktree", "commondir"];
+/// The names in a git directory that decide which code runs, with what stands there when nothing did. A name can be
+/// frozen only where something is: git makes the first two in every repository, reads the third only when the second
+/// says so, and takes the last, with this content, for what it does anyway.
+pub(crate) const GIT_NAMES: [(&str, Placeholder); 4] = [
+    ("hooks", Placeholder::Directory),
+    ("config", Placeholder::File("")),
+    ("config.worktree", Placeholder::File("")),
+    ("commondir", Placeholder::File(".\n")),
+];
 
-/// Looks at `.git` of the workspace's root. A directory that is no repository yet is left alone.
+/// What is made where a name is missing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Placeholder {
+    Directory,
+    File(&'static str),
+}
+
+/// Looks at `.git` of the workspace's root. An empty directory is no repository yet and is left alone.
 pub(crate) fn git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> Result<GitPaths, PlanError> {
     let dot_git = workspace.join(".git");
     let mut paths = GitPaths::default();
@@ -37,8 +49,11 @@ pub(crate) fn git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> Result<
         }
     };
     let common_dir = pointer(&git_dir.join("commondir"), "").map(|target| resolve(&git_dir.join(target)));
-    for directory in [Some(git_dir), common_dir].into_iter().flatten() {
-        if writable_roots.iter().any(|root| is_within(&directory, root)) {
+    let mut directories: Vec<PathBuf> = [Some(git_dir), common_dir].into_iter().flatten().collect();
+    directories.dedup();
+    for directory in directories {
+        let writable = writable_roots.iter().any(|root| is_within(&directory, root));
+        if writable && !is_empty(&directory) {
             freeze(&directory, &mut paths)?;
         }
     }
@@ -46,31 +61,35 @@ pub(crate) fn git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> Result<
 }
 
 fn freeze(git_dir: &Path, paths: &mut GitPaths) -> Result<(), PlanError> {
-    if !git_dir.join("HEAD").exists() {
-        return Ok(());
-    }
     paths.pinned.push(git_dir.to_path_buf());
-    // A name can be frozen only where something is; git itself makes both in every repository.
-    let [hooks, config, ..] = GIT_NAMES.map(|name| git_dir.join(name));
-    make(&hooks, fs::create_dir(&hooks))?;
-    make(&config, fs::File::create_new(&config).map(drop))?;
-    let names = GIT_NAMES.iter().map(|name| git_dir.join(name));
-    let (there, absent): (Vec<_>, Vec<_>) = names.partition(|path| path.symlink_metadata().is_ok());
-    paths.frozen.extend(there);
-    paths.absent.extend(absent);
-    match paths.frozen.iter().find(|path| path.is_symlink()) {
-        Some(link) => Err(PlanError::GitSymlink { path: link.clone() }),
-        None => Ok(()),
+    for (name, placeholder) in GIT_NAMES {
+        let path = git_dir.join(name);
+        make(&path, placeholder)?;
+        if path.is_symlink() {
+            return Err(PlanError::GitSymlink { path });
+        }
+        paths.frozen.push(path);
     }
+    Ok(())
 }
 
-fn make(path: &Path, made: io::Result<()>) -> Result<(), PlanError> {
+fn make(path: &Path, placeholder: Placeholder) -> Result<(), PlanError> {
+    let made = match placeholder {
+        Placeholder::Directory => fs::create_dir(path),
+        Placeholder::File(content) => {
+            fs::File::create_new(path).and_then(|mut file| file.write_all(content.as_bytes()))
+        }
+    };
     match made {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             Err(PlanError::GitUnprotected { path: path.to_path_buf(), reason: error.to_string() })
         }
         Ok(()) | Err(_) => Ok(()),
     }
+}
+
+fn is_empty(directory: &Path) -> bool {
+    fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none())
 }
 
 /// The most of a pointer file that is read; a path is at most this long.
@@ -101,13 +120,21 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_keeps_hooks_and_config() {
-        let (_dir, ws) = place(&[(".git/HEAD", "ref: x"), (".git/config", "")]);
+    fn a_repository_keeps_the_names_that_decide_what_runs() {
+        let (_dir, ws) = place(&[(".git/HEAD", "ref: x"), (".git/config", "kept")]);
         let paths = git_paths(&ws, std::slice::from_ref(&ws)).unwrap();
         assert_eq!(paths.pinned, [ws.join(".git")]);
-        assert_eq!(paths.frozen, [ws.join(".git/hooks"), ws.join(".git/config")]);
-        assert_eq!(paths.absent, [ws.join(".git/config.worktree"), ws.join(".git/commondir")]);
+        assert_eq!(paths.frozen, GIT_NAMES.map(|(name, _)| ws.join(".git").join(name)));
         assert!(ws.join(".git/hooks").is_dir(), "a missing name is made, so that it can be frozen");
+        assert_eq!(fs::read_to_string(ws.join(".git/config")).unwrap(), "kept");
+        assert_eq!(fs::read_to_string(ws.join(".git/commondir")).unwrap(), ".\n");
+        assert_eq!(git_paths(&ws, std::slice::from_ref(&ws)).unwrap(), paths, "the second look is the same");
+    }
+
+    #[test]
+    fn a_repository_without_its_head_is_still_one() {
+        let (_dir, ws) = place(&[(".git/config", "")]);
+        assert!(!git_paths(&ws, std::slice::from_ref(&ws)).unwrap().frozen.is_empty());
     }
 
     #[test]

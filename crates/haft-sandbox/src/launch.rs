@@ -29,9 +29,9 @@ impl Launch<'_> {
     /// The environment of the command, which is that of its launcher: our own never gets past this point.
     pub(crate) fn environment(&self) -> Vec<(OsString, OsString)> {
         let mut built = environment(std::env::vars_os(), &self.policy.environment);
-        if let Some(Identity { uid, .. }) = self.plan.identity
-            && let Some((name, home)) = passwd::entry(uid)
-        {
+        if let Some(Identity { uid, .. }) = self.plan.identity {
+            let nobody = || (uid.to_string(), self.plan.workspace.to_string_lossy().into_owned());
+            let (name, home) = passwd::entry(uid).unwrap_or_else(nobody);
             built.retain(|(key, _)| key != "USER" && key != "HOME");
             built.extend([("USER".into(), name.into()), ("HOME".into(), home.into())]);
         }

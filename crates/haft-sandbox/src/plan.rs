@@ -26,8 +26,6 @@ pub(crate) struct Plan {
     /// For Landlock alone, when there is no mount namespace.
     pub(crate) hidden: Vec<PathBuf>,
     pub(crate) frozen: Vec<PathBuf>,
-    /// Names that the watcher removes should the command have made them.
-    pub(crate) absent: Vec<PathBuf>,
     pub(crate) network: bool,
     pub(crate) unix_sockets: bool,
     pub(crate) identity: Option<Identity>,
@@ -111,7 +109,6 @@ impl Plan {
             hidden: policy.hidden(),
             frozen: [frozen, vec![policy.home.root().to_path_buf()]].concat(),
             writable,
-            absent: git.absent,
             network: policy.network == Access::Allow,
             unix_sockets: policy.unix_sockets == Access::Allow,
             identity: identity(&policy.workspace),
@@ -133,8 +130,17 @@ impl Plan {
 fn granted(policy: &Policy) -> Vec<PathBuf> {
     match policy.mode {
         SandboxMode::Sandbox | SandboxMode::Rx => policy.writable_roots(),
-        SandboxMode::Rwx => vec![PathBuf::from("/")],
+        SandboxMode::Rwx => top_directories(),
     }
+}
+
+/// Everything but `/` itself, where a link such as `/bin` could be replaced by one to elsewhere.
+fn top_directories() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/").into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    let mut found: Vec<PathBuf> = directories.map(|entry| entry.path()).filter(|path| path != Path::new("/proc")).collect();
+    found.sort();
+    found
 }
 
 /// The blocklist where it meets what is granted; deny wins.
@@ -187,7 +193,7 @@ fn in_order(writable: &[PathBuf], pinned: &[PathBuf], frozen: &[PathBuf], hidden
     steps.extend(frozen.iter().cloned().map(Step::Frozen));
     steps.extend(hidden.iter().cloned());
     steps.extend(pinned.iter().cloned().map(Step::Writable));
-    steps.extend(writable.iter().filter(|root| *root != Path::new("/")).cloned().map(Step::Writable));
+    steps.extend(writable.iter().cloned().map(Step::Writable));
     let kept_in_place: Vec<PathBuf> = steps.iter().map(|step| step.path().to_path_buf()).collect();
     for path in kept_in_place.iter().filter(|path| !path.starts_with("/dev")) {
         for root in writable.iter().filter(|root| is_within(path, root)) {
@@ -225,7 +231,7 @@ fn is_covered(step: &Step, hidden: &[Step]) -> bool {
 }
 
 /// Run by root on somebody's workspace, the command is that somebody: files it makes are theirs.
-fn identity(workspace: &Path) -> Option<Identity> {
+pub(crate) fn identity(workspace: &Path) -> Option<Identity> {
     let meta = workspace.metadata().ok()?;
     let we_are_root = effective_uid() == 0;
     (we_are_root && meta.uid() != 0).then(|| Identity { uid: meta.uid(), gid: meta.gid() })
@@ -280,7 +286,6 @@ impl Plan {
             steps: Vec::new(),
             hidden: Vec::new(),
             frozen: Vec::new(),
-            absent: Vec::new(),
             network: false,
             unix_sockets: false,
             identity: None,

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use crate::home::Home;
 use crate::limits::Limits;
 use crate::mode::SandboxMode;
+use crate::passwd;
 use crate::path::{self, is_within};
+use crate::plan::identity;
 use crate::secrets::default_secrets;
 
 /// The operator's decision for one workspace. Paths are resolved; relative ones cannot occur.
@@ -65,10 +67,14 @@ impl Policy {
         user_home: Option<&Path>,
         readable: &[PathBuf],
     ) -> Result<Self, PolicyError> {
-        let secrets = user_home.map(default_secrets).unwrap_or_default();
+        let workspace = existing_directory(workspace)?;
+        // Run by root on somebody's workspace the command is that somebody, and could read what they can.
+        let owner_home = identity(&workspace).and_then(|owner| passwd::entry(owner.uid)).map(|(_, home)| PathBuf::from(home));
+        let homes = user_home.into_iter().chain(owner_home.as_deref());
+        let secrets: Vec<PathBuf> = homes.flat_map(default_secrets).collect();
         let mut policy = Self {
             mode,
-            workspace: existing_directory(workspace)?,
+            workspace,
             home: home.clone(),
             writable: Vec::new(),
             secrets: secrets.iter().map(|secret| path::resolve(secret)).collect(),

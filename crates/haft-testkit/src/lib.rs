@@ -1,7 +1,12 @@
 //! What haft's own tests share: a place to work in, users to work as, and a way to run the real binary there.
 //!
 //! Start reading at [`Place`]. This crate is for tests alone: no product crate may depend on it.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a fixture that fails is a failed test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a fixture that fails is a failed test"
+)]
 
 mod place;
 mod process;
@@ -11,7 +16,7 @@ mod user;
 
 pub use libc;
 pub use place::Place;
-pub use process::{processes_with, unique_marker};
+pub use process::{processes_with, send_signal, unique_marker};
 pub use run::{Ran, Run, binary, eventually};
 pub use snapshot::{Snapshot, set_attribute};
 pub use user::{User, users};

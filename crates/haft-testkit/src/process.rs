@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub fn processes_with(marker: &str) -> Vec<i32> {
     let own = std::process::id().to_string();
     let entries = fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).filter(|name| *name != own);
+    let pids =
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).filter(|name| *name != own);
     pids.filter(|pid| runs(pid, marker)).filter_map(|pid| pid.parse().ok()).collect()
 }
 
@@ -21,4 +22,11 @@ fn runs(pid: &str, marker: &str) -> bool {
 pub fn unique_marker() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("marker-{}-{}-end", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Sends a signal to a process that the test has started.
+pub fn send_signal(pid: u32, signal: i32) {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).unwrap();
+    let signal = rustix::process::Signal::from_named_raw(signal).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
 }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::place::Place;
@@ -70,7 +70,9 @@ impl Run {
         let mut stdin = child.stdin.take().unwrap();
         // On a thread of its own: haft may answer before it has read everything.
         let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
+        let watchdog = Watchdog::over(&child);
         let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+        drop(watchdog);
         feeder.join().unwrap();
         Ran {
             code: status.code(),
@@ -81,8 +83,30 @@ impl Run {
 
     /// Starts it and leaves it running, with pipes for all three streams.
     pub fn start(mut self) -> Child {
-        let command = self.command.args(self.words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let command =
+            self.command.args(self.words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"))
+    }
+}
+
+/// Kills a run that does not end: a call that hangs must fail its test, not stop all others.
+struct Watchdog {
+    _ended: mpsc::Sender<()>,
+}
+
+const RUN_SECONDS_MAX: u64 = 30;
+
+impl Watchdog {
+    fn over(child: &Child) -> Self {
+        let (ended, wait) = mpsc::channel::<()>();
+        let pid = rustix::process::Pid::from_child(child);
+        std::thread::spawn(move || {
+            if wait.recv_timeout(Duration::from_secs(RUN_SECONDS_MAX)) == Err(mpsc::RecvTimeoutError::Timeout)
+            {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        });
+        Self { _ended: ended }
     }
 }
 
@@ -114,7 +138,10 @@ fn as_user(user: User) -> Command {
     match user {
         User::Ourselves => {}
         User::Nobody => {
-            command.arg(format!("--reuid={NOBODY}")).arg(format!("--regid={NOBODY}")).args(["--clear-groups", "--"]);
+            command
+                .arg(format!("--reuid={NOBODY}"))
+                .arg(format!("--regid={NOBODY}"))
+                .args(["--clear-groups", "--"]);
         }
     }
     command

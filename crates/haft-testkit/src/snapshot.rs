@@ -49,7 +49,10 @@ fn walk(path: &Path, files: &mut BTreeMap<PathBuf, String>) {
     let time = (meta.mtime(), meta.mtime_nsec());
     let owner = (meta.uid(), meta.gid(), meta.nlink());
     let (attributes, content) = (attributes(path), content(path, &meta));
-    files.insert(path.into(), format!("mode {:o} owner {owner:?} time {time:?} xattr {attributes:?} {content}", meta.mode()));
+    files.insert(
+        path.into(),
+        format!("mode {:o} owner {owner:?} time {time:?} xattr {attributes:?} {content}", meta.mode()),
+    );
     if meta.is_dir() {
         for entry in fs::read_dir(path).unwrap().flatten() {
             walk(&entry.path(), files);

@@ -14,5 +14,9 @@ pub(crate) const NOBODY: u32 = 65534;
 
 /// Everybody the test can be run as: both for root, ourselves alone otherwise.
 pub fn users() -> Vec<User> {
-    if rustix::process::geteuid().is_root() { vec![User::Ourselves, User::Nobody] } else { vec![User::Ourselves] }
+    if rustix::process::geteuid().is_root() {
+        vec![User::Ourselves, User::Nobody]
+    } else {
+        vec![User::Ourselves]
+    }
 }

@@ -49,6 +49,8 @@ fn confine(attempt: Attempt, plan: &Plan) -> Result<Confinement, Failure> {
     let rules = landlock::prepare(attempt, plan)?;
     if let (Attempt::Namespaces | Attempt::Landlock, Some(identity)) = (attempt, plan.identity) {
         identity::take(identity).stage("identity", "becoming the owner of the workspace")?;
+        // A change of ids makes the kernel forget it.
+        supervise::die_with_parent();
     }
     capabilities::drop_all()?;
     // The command has our uid: without this it could stop us with ptrace, where its mode allows tracing.

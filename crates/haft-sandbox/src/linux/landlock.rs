@@ -89,13 +89,20 @@ fn grant_around(
     write: BitFlags<AccessFs>,
 ) -> Result<RulesetCreated, BuildError> {
     let unreadable = [plan.hidden.clone(), vec![PathBuf::from("/dev")]].concat();
-    let unwritable = [plan.hidden.as_slice(), plan.frozen.as_slice()].concat();
     let readable = around(Path::new("/"), &unreadable, &entries);
     // Listing names is granted everywhere: without it no shell could look around.
     let rules = grant(rules, &[PathBuf::from("/")], AccessFs::ReadDir.into())?;
     let rules = grant(rules, &readable, read)?;
-    let writable: Vec<PathBuf> = plan.writable.iter().flat_map(|root| around(root, &unwritable, &entries)).collect();
+    let writable: Vec<PathBuf> =
+        plan.writable.iter().flat_map(|root| around(root, &unwritable(root, plan), &entries)).collect();
     Ok(grant(rules, &writable, write)?)
+}
+
+/// What of a writable directory is not granted. What is frozen above it says nothing about it: the workspace of home
+/// is writable although home is not.
+fn unwritable(root: &Path, plan: &Plan) -> Vec<PathBuf> {
+    let above = |frozen: &&PathBuf| *frozen != root && root.starts_with(frozen);
+    plan.hidden.iter().chain(plan.frozen.iter().filter(|frozen| !above(frozen))).cloned().collect()
 }
 
 fn grant(

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::process::Stdio;
 
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
@@ -14,6 +14,9 @@ use super::control::send_order;
 use crate::error::SandboxError;
 use crate::launch::Launch;
 use crate::message::{Confinement, Exit, Order, Report};
+
+/// The longest report that is read.
+const REPORT_BYTES_MAX: u64 = 64 << 10;
 
 /// What the kernel sends to a process it ends.
 const SIGKILL: i32 = 9;
@@ -85,7 +88,8 @@ impl Lifeline {
     }
 
     async fn report(&mut self) -> Result<Option<Report>, SandboxError> {
-        match self.control.read_until(b'\n', &mut self.line).await {
+        let room = REPORT_BYTES_MAX.saturating_sub(self.line.len() as u64);
+        match (&mut self.control).take(room).read_until(b'\n', &mut self.line).await {
             Ok(0) => Ok(None),
             Ok(_) => serde_json::from_slice(&std::mem::take(&mut self.line))
                 .map(Some)

@@ -20,7 +20,6 @@ use rustix::mount::{
 use super::namespaces::pid_max_is_per_namespace;
 use super::stage::{Failure, InStage};
 use crate::limits::Limits;
-use crate::mode::SandboxMode;
 use crate::plan::{Kept, Plan, Step};
 
 const STAGE: &str = "mounts";
@@ -30,12 +29,8 @@ const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY | NO_DEVICES;
 /// Puts the whole plan in place.
 pub(super) fn build(plan: &Plan) -> Result<(), Failure> {
     let pieces = plan.steps.iter().map(|step| prepare(step, &plan.limits)).collect::<Result<Vec<_>, _>>()?;
-    let root = match plan.mode {
-        SandboxMode::Sandbox | SandboxMode::Rx => READ_ONLY,
-        SandboxMode::Rwx => NO_DEVICES,
-    };
     let slash = open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).stage(STAGE, "opening /")?;
-    set_attributes(slash.as_fd(), root).stage(STAGE, "making / read-only")?;
+    set_attributes(slash.as_fd(), READ_ONLY).stage(STAGE, "making / read-only")?;
     pieces.into_iter().flatten().try_for_each(|piece| piece.attach())
 }
 

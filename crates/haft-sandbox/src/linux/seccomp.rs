@@ -106,7 +106,8 @@ pub(super) fn enforce(attempt: Attempt, plan: &Plan) -> Result<Layer, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(STAGE, error);
     let refused = compile(refused(attempt, plan), libc::EPERM).map_err(|error| failed(&error))?;
     // `clone3` passes its flags through memory, which a filter cannot read; without it the C library uses `clone`.
-    let absent = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+    // So does `openat2` with its mode; without it programs use `openat`.
+    let absent = BTreeMap::from([(libc::SYS_clone3, Vec::new()), (libc::SYS_openat2, Vec::new())]);
     let absent = compile(absent, libc::ENOSYS).map_err(|error| failed(&error))?;
     for program in [refused, absent, foreign_calls()] {
         seccompiler::apply_filter(&program).map_err(|error| failed(&error))?;
@@ -118,12 +119,23 @@ fn refused(attempt: Attempt, plan: &Plan) -> Rules {
     let mut rules: Rules = NEVER.iter().map(|call| (*call, Vec::new())).collect();
     let namespaces = CLONE_NAMESPACES.iter().filter_map(|flag| has_flag(*flag));
     rules.insert(libc::SYS_clone, namespaces.collect());
+    rules.extend(SETS_MODE.iter().map(|call| (call.number, call.set_user_id().into_iter().collect())));
     match plan.mode {
         SandboxMode::Sandbox | SandboxMode::Rx => {
             rules.extend(OTHER_PROCESSES.iter().map(|call| (*call, Vec::new())));
             rules.insert(libc::SYS_socket, foreign_family(attempt, plan).into_iter().collect());
         }
-        SandboxMode::Rwx => {}
+        SandboxMode::Rwx => {
+            let families = denied_families(attempt, plan);
+            if !families.is_empty() {
+                rules.insert(libc::SYS_socket, families.iter().filter_map(|family| family_is(*family)).collect());
+            }
+        }
+    }
+    if !plan.unix_sockets {
+        // One end of a datagram pair can send to any socket it can name; stream pairs reach only each other.
+        let datagrams = [libc::SOCK_DGRAM, libc::SOCK_RAW];
+        rules.insert(libc::SYS_socketpair, datagrams.iter().filter_map(|kind| pair_of(*kind)).collect());
     }
     if !attempt.has_namespaces() {
         rules.extend(NAMES_A_PROCESS.iter().map(|(call, at)| (*call, argument_is_not(*at, 0).into_iter().collect())));
@@ -143,6 +155,67 @@ fn foreign_family(attempt: Attempt, plan: &Plan) -> Option<SeccompRule> {
     }
     let conditions = families.iter().map(|family| condition(0, SeccompCmpOp::Ne, *family)).collect::<Option<Vec<_>>>()?;
     SeccompRule::new(conditions).ok()
+}
+
+/// In the open mode only what the operator took back is refused.
+fn denied_families(attempt: Attempt, plan: &Plan) -> Vec<libc::c_int> {
+    let unix = if plan.unix_sockets { None } else { Some(libc::AF_UNIX) };
+    let reaches_out = !plan.network && !attempt.has_namespaces();
+    let internet = if reaches_out { vec![libc::AF_INET, libc::AF_INET6] } else { Vec::new() };
+    unix.into_iter().chain(internet).collect()
+}
+
+fn family_is(family: libc::c_int) -> Option<SeccompRule> {
+    SeccompRule::new(vec![condition(0, SeccompCmpOp::Eq, family)?]).ok()
+}
+
+/// `socketpair` of a kind, whatever flags come with it.
+fn pair_of(kind: libc::c_int) -> Option<SeccompRule> {
+    const KIND_MASK: u64 = 0xf;
+    SeccompRule::new(vec![condition(1, SeccompCmpOp::MaskedEq(KIND_MASK), kind)?]).ok()
+}
+
+/// A call that can give a file a mode, and where it says so.
+struct SetsMode {
+    number: libc::c_long,
+    mode_at: u8,
+    /// Where its flags are, if the mode counts only together with `O_CREAT`.
+    flags_at: Option<u8>,
+}
+
+/// As root, a file with the set-user-ID bit left in the workspace would make anybody root who runs it later.
+const SETS_MODE: &[SetsMode] = &[
+    SetsMode { number: libc::SYS_fchmod, mode_at: 1, flags_at: None },
+    SetsMode { number: libc::SYS_fchmodat, mode_at: 2, flags_at: None },
+    SetsMode { number: SYS_FCHMODAT2, mode_at: 2, flags_at: None },
+    SetsMode { number: libc::SYS_openat, mode_at: 3, flags_at: Some(2) },
+    SetsMode { number: libc::SYS_mknodat, mode_at: 2, flags_at: None },
+    #[cfg(target_arch = "x86_64")]
+    SetsMode { number: libc::SYS_chmod, mode_at: 1, flags_at: None },
+    #[cfg(target_arch = "x86_64")]
+    SetsMode { number: libc::SYS_open, mode_at: 2, flags_at: Some(1) },
+    #[cfg(target_arch = "x86_64")]
+    SetsMode { number: libc::SYS_creat, mode_at: 1, flags_at: None },
+    #[cfg(target_arch = "x86_64")]
+    SetsMode { number: libc::SYS_mknod, mode_at: 1, flags_at: None },
+];
+
+/// The same number on every architecture.
+const SYS_FCHMODAT2: libc::c_long = 452;
+
+impl SetsMode {
+    fn set_user_id(&self) -> Option<SeccompRule> {
+        let has = |at: u8, bits: u32| {
+            let bits = u64::from(bits);
+            SeccompCondition::new(at, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(bits), bits).ok()
+        };
+        let mode = has(self.mode_at, libc::S_ISUID)?;
+        let create = match self.flags_at {
+            Some(at) => Some(has(at, libc::O_CREAT.cast_unsigned())?),
+            None => None,
+        };
+        SeccompRule::new([mode].into_iter().chain(create).collect()).ok()
+    }
 }
 
 fn has_flag(flag: libc::c_int) -> Option<SeccompRule> {
@@ -203,5 +276,9 @@ mod tests {
         let rules = refused(Attempt::Namespaces, &plan);
         assert_eq!(rules[&libc::SYS_clone].len(), CLONE_NAMESPACES.len());
         assert_eq!(rules[&libc::SYS_socket].len(), 1);
+        assert_eq!(rules[&libc::SYS_socketpair].len(), 2);
+        for call in SETS_MODE {
+            assert_eq!(rules[&call.number].len(), 1, "{}", call.number);
+        }
     }
 }

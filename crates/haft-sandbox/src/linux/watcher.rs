@@ -1,10 +1,8 @@
 //! The watcher: tries the levels from the strongest down, and takes the tree down when the lifeline closes.
 
 use std::os::fd::AsFd;
-use std::path::PathBuf;
 use std::process::exit;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, openat2, unlinkat};
 use rustix::process::{Pid, WaitStatus};
 
 use super::control::Control;
@@ -40,10 +38,7 @@ fn watch(control: &Control, order: &Order, workers: Workers<'_>) -> Result<(), F
             Started::Unavailable => {}
             Started::Running(keeper) => match attend(keeper, control, &mut signals)? {
                 Attended::LevelUnavailable => {}
-                Attended::Done => {
-                    remove_made(&order.plan.absent);
-                    return Ok(());
-                }
+                Attended::Done => return Ok(()),
             },
         }
     }
@@ -85,18 +80,6 @@ fn attend(keeper: Pid, control: &Control, signals: &mut ChildSignals) -> Result<
     match ended {
         Ended::Exited(status) if is_unavailable(status) => Ok(Attended::LevelUnavailable),
         Ended::Exited(_) | Ended::LifelineClosed => Ok(Attended::Done),
-    }
-}
-
-/// Removes names that must not appear and could not be covered, because nothing was there to cover.
-fn remove_made(absent: &[PathBuf]) {
-    for path in absent {
-        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { continue };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // The directory is opened without following links: a command may have left one in its place.
-        if let Ok(directory) = openat2(CWD, directory, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS) {
-            let _ = unlinkat(directory, name, AtFlags::empty());
-        }
     }
 }
 

@@ -91,5 +91,6 @@ fn the_open_mode_pins_the_parents_of_the_blocklist() {
     let names = step_names(&Plan::of(&policy).unwrap().steps);
     let position = |name: &str| names.iter().position(|found| found == name);
     assert!(position("writable /usr").unwrap() < position("frozen /usr/bin").unwrap(), "{names:?}");
-    assert!(position("frozen /etc").is_some());
+    assert!(position("frozen /etc").is_some() && position("writable /etc").is_none());
+    assert!(position("writable /").is_none(), "a link in the root could be replaced");
 }

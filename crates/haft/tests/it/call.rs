@@ -120,7 +120,7 @@ fn verbose_says_on_standard_error_how_it_was_done() {
 
 #[test]
 fn both_output_streams_keep_their_order() {
-    let expected: String = (1..=200).map(|i| format!("out {i}\nerr {i}\n")).collect();
+    let expected = (1..=200).map(|i| format!("out {i}\nerr {i}\n")).collect::<Vec<_>>().concat();
     check_bash("for i in $(seq 200); do echo out $i; echo err $i >&2; done", 0, &expected);
 }
 

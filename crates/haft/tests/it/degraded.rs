@@ -1,1 +1,275 @@
-//! (in progress)
+//! What is promised when the kernel gives no namespaces: Landlock and seccomp alone, and each lost promise named.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use haft_testkit::{Place, Ran, libc, processes_with, unique_marker, users};
+use serde_json::Value;
+
+use crate::escape::network::Outcome::{Reached, Refused};
+use crate::escape::network::{ABSTRACT, DATAGRAM, DATAGRAM_OF_A_PAIR, PATHNAME, TCP, UDP, check_through};
+use crate::escape::{TRIAL, Trial, python, tried, whole};
+
+/// A user namespace that allows no further ones, and no capability left to make others.
+const WITHOUT_NAMESPACES: &[&str] = &["unshare", "-Ur", "bash", "-c", NO_MORE, "bash"];
+const NO_MORE: &str = r#"echo 0 > /proc/sys/user/max_user_namespaces &&
+exec setpriv --bounding-set -all --inh-caps -all --no-new-privs -- "$@""#;
+
+const DEGRADED: Trial<'static> = Trial { wrapper: WITHOUT_NAMESPACES, ..TRIAL };
+const BELOW_TMP: Trial<'static> = Trial { below: "/tmp", watched: &["home"], ..DEGRADED };
+
+#[track_caller]
+fn each_place(words: &[&str], check: impl Fn(Ran)) {
+    for user in users() {
+        let place = Place::new(user);
+        check(place.haft(words).through(WITHOUT_NAMESPACES).output().expect_code(0));
+    }
+}
+
+#[test]
+fn the_result_names_the_level_and_each_lost_promise() {
+    each_place(&["call", "--json", "bash", r#"{"command":"echo hi"}"#], |ran| {
+        let result: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(result["content"], "hi\n", "{ran:?}");
+        let sandbox = &result["notes"]["sandbox"];
+        assert_eq!(sandbox["level"], "landlock", "{ran:?}");
+        named(&sandbox["weaker"], &ran.stderr);
+        assert!(ran.stderr.starts_with("warning: the sandbox is weaker here"), "{ran:?}");
+    });
+}
+
+#[test]
+fn doctor_names_the_level_and_each_lost_promise() {
+    each_place(&["doctor", "--json"], |ran| {
+        let sandbox = &serde_json::from_str::<Value>(&ran.stdout).unwrap()["sandbox"];
+        assert_eq!(sandbox["level"], "landlock", "{ran:?}");
+        each_place(&["doctor"], |ran| {
+            named(&sandbox["weaker"], &ran.stdout);
+            assert!(
+                ran.stdout.contains("level landlock") && ran.stdout.contains("off  namespaces"),
+                "{ran:?}"
+            );
+        });
+    });
+}
+
+#[test]
+fn a_command_of_the_users_own_is_warned_about() {
+    each_place(&["sandbox", "--", "true"], |ran| {
+        let warnings = ran.stderr.lines().filter(|line| line.starts_with("warning: ")).count();
+        assert!(warnings > LOST, "{ran:?}");
+    });
+}
+
+/// How many promises are lost at the least.
+const LOST: usize = 4;
+
+#[track_caller]
+fn named(weaker: &Value, text: &str) {
+    let sentences: Vec<&str> =
+        weaker.as_array().unwrap().iter().map(|sentence| sentence.as_str().unwrap()).collect();
+    assert!(sentences.len() > LOST, "{sentences:?}");
+    for sentence in sentences {
+        assert!(text.contains(sentence), "`{sentence}` is not in\n{text}");
+    }
+}
+
+#[test]
+fn ordinary_work_goes_on() {
+    DEGRADED.granted(
+        "git init -q . && echo x > file && git add . && git -c user.name=n -c user.email=e commit -qm x &&
+         f=$(mktemp) && rm $f && python3 -c 'import subprocess; subprocess.run(\"true\")' && echo x > /dev/null && echo granted",
+    );
+}
+
+#[test]
+fn the_workspace_of_home_is_writable() {
+    Trial { flags: &["--workspace", "@/home/workspace"], ..DEGRADED }.granted(
+        r#"echo x > note && echo x > new && ! cat "$home/data/db" && ! echo x > "$home/new" && echo granted"#,
+    );
+}
+
+#[test]
+fn write() {
+    DEGRADED.attempt(r#"echo x > "$outside/file"; echo x >> "$outside/file""#);
+}
+
+#[test]
+fn truncate() {
+    DEGRADED.attempt(r#"truncate -s 0 "$outside/file""#);
+}
+
+#[test]
+fn create() {
+    DEGRADED.attempt(r#"touch "$outside/new"; mkdir "$outside/newer"; mkfifo "$outside/newest""#);
+}
+
+#[test]
+fn delete() {
+    DEGRADED.attempt(r#"rm -rf "$outside" "$user""#);
+}
+
+#[test]
+fn rename() {
+    DEGRADED.attempt(
+        r#"mv "$outside/file" "$outside/other"; mv "$outside" "$outside.gone"; mv own "$outside/new""#,
+    );
+}
+
+#[test]
+fn link() {
+    DEGRADED
+        .attempt(r#"ln "$outside/file" hard && echo x > hard; ln -s "$outside" soft; echo x > soft/file"#);
+}
+
+#[test]
+fn write_through_proc() {
+    DEGRADED.attempt(
+        r#"exec 3< "$outside/file"; echo x > /proc/self/fd/3; for p in /proc/[0-9]*; do echo x > "$p/root$outside/file"; done"#,
+    );
+}
+
+#[test]
+fn open_a_fifo_for_writing() {
+    Trial { setup: r#"mkfifo "$outside/pipe""#, ..DEGRADED }
+        .refused(r#"if exec 3<> "$outside/pipe"; then echo ESCAPED; fi"#);
+}
+
+#[test]
+fn write_home() {
+    for way in [DEGRADED, BELOW_TMP] {
+        way.attempt(r#"echo x > "$home/data/db"; echo x > "$home/haft.json"; echo x > "$home/new""#);
+        way.attempt(r#"rm -rf "$home""#);
+        way.attempt(r#"mv "$home" "$home.moved""#);
+        way.attempt(r#"mv "$root" "$root.moved" || mv "$home" "$home.moved""#);
+    }
+}
+
+#[test]
+fn write_home_in_the_open_mode() {
+    Trial { flags: &["--mode", "rwx"], watched: &["home"], ..DEGRADED }
+        .attempt(r#"echo x > "$home/data/db"; echo x > "$home/haft.json"; mv "$home" "$home.moved""#);
+}
+
+#[test]
+fn make_the_configuration_that_is_not_there() {
+    for way in [DEGRADED, BELOW_TMP] {
+        Trial { setup: r#"rm "$home/haft.json""#, ..way }.attempt(r#"echo x > "$home/haft.json""#);
+    }
+}
+
+#[test]
+fn read_home() {
+    for way in [DEGRADED, BELOW_TMP, Trial { flags: &["--mode", "rwx"], ..DEGRADED }] {
+        way.attempt_to_read(
+            r#"cat "$home/data/db" "$home/haft.json" "/proc/self/root$home/data/db"; ln "$home/data/db" hard; cat hard
+               mv "$home" "$home.x"; cat "$home.x/data/db""#,
+        );
+    }
+}
+
+#[test]
+fn read_secrets() {
+    DEGRADED.attempt_to_read(r#"cat "$user/.ssh/id_ed25519" "$user/.netrc" "$user/.docker/config.json"; cat ~/.config/gcloud/token"#);
+}
+
+#[test]
+fn hooks_and_configuration() {
+    Trial { setup: r#"git init -q "$ws""#, watched: &["ws/.git/hooks", "ws/.git/config"], ..DEGRADED }
+        .attempt(
+            "echo x > .git/hooks/pre-commit; git config a.b c; echo x >> .git/config; rm -rf .git/hooks",
+        );
+}
+
+#[test]
+fn no_network() {
+    let check =
+        |flags: &[&str], script: &str, expected| check_through(WITHOUT_NAMESPACES, flags, script, expected);
+    check(&[], TCP, Refused);
+    check(&[], UDP, Refused);
+    check(&["--mode", "rx"], TCP, Reached);
+}
+
+#[test]
+fn no_unix_sockets() {
+    for flags in [&[][..], &["--mode", "rx"]] {
+        for connect in [PATHNAME, ABSTRACT, DATAGRAM] {
+            check_through(WITHOUT_NAMESPACES, flags, &python(connect), Refused);
+        }
+    }
+}
+
+#[test]
+fn unix_datagrams_from_a_socket_pair() {
+    check_through(WITHOUT_NAMESPACES, &[], &python(DATAGRAM_OF_A_PAIR), Refused);
+}
+
+#[test]
+fn other_processes() {
+    let pid = std::process::id();
+    DEGRADED.refused(&format!(
+        "kill -0 {pid} && echo ESCAPED; prlimit --pid {pid} --nofile && echo ESCAPED
+         renice -n 5 -p {pid} && echo ESCAPED; cat /proc/{pid}/environ && echo ESCAPED; readlink /proc/{pid}/fd/0 /proc/{pid}/exe && echo ESCAPED; head -c 1 /proc/{pid}/maps | grep . && echo ESCAPED"
+    ));
+    DEGRADED.refused(&python(&format!("refused({}, 16, {pid}, 0, 0)", libc::SYS_ptrace)));
+}
+
+#[test]
+fn read_the_environment_of_any_process() {
+    for user in users() {
+        let place = TRIAL.arena(user);
+        let script = whole(&place, r"cat /proc/[0-9]*/environ | tr '\0' '\n'");
+        let ran = place
+            .confined(&[], &script)
+            .through(WITHOUT_NAMESPACES)
+            .env("API_KEY", "canary-of-the-environment")
+            .output();
+        tried(&ran);
+        assert!(!ran.stdout.contains("canary-of-the-environment"), "as {user:?}: {ran:?}");
+    }
+}
+
+#[test]
+fn devices_and_kernel_parameters() {
+    DEGRADED.refused(
+        r#"for disk in /sys/block/*; do head -c 1 "/dev/${disk##*/}" && echo ESCAPED; done; (: >> /dev/kmsg) && echo ESCAPED
+           (: >> /proc/sys/kernel/core_pattern) && echo ESCAPED; (: >> /proc/sysrq-trigger) && echo ESCAPED; mkdir /sys/fs/cgroup/x && echo ESCAPED
+           mknod node c 1 3 && echo ESCAPED; echo x > /dev/shm/x && echo ESCAPED"#,
+    );
+}
+
+#[test]
+fn nothing_outlives_the_call() {
+    for daemon in [
+        "setsid -f bash -c 'exec -a MARKER sleep 600'",
+        "(setsid bash -c 'exec -a MARKER sleep 600' &) &",
+        "(trap '' TERM INT HUP; exec -a MARKER sleep 600) &",
+    ] {
+        leaves_nothing(daemon);
+    }
+}
+
+/// Processes that fork and end, fork and end: each is gone before it can be killed.
+#[test]
+fn processes_that_run_away_from_the_watcher() {
+    leaves_nothing(
+        "python3 -c 'MARKER = 1
+import os
+for chain in range(6):
+    if os.fork() == 0:
+        os.setsid()
+        while True:
+            if os.fork(): os._exit(0)' &",
+    );
+}
+
+#[track_caller]
+fn leaves_nothing(script: &str) {
+    for user in users() {
+        let marker = unique_marker().replace('-', "_");
+        let place = Place::new(user);
+        let script = format!("{}\necho tried", script.replace("MARKER", &marker));
+        let ran = place.confined(&[], &script).through(WITHOUT_NAMESPACES).output();
+        assert_eq!(ran.stdout, "tried\n", "as {user:?}: {ran:?}");
+        let left = processes_with(&marker);
+        assert!(left.is_empty(), "as {user:?}: {left:?}");
+    }
+}

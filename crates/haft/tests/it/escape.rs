@@ -1,4 +1,5 @@
 //! Ways out of the sandbox, one test per attempt, each tried as every user.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 //!
 //! An attempt is a script. The same script is first run without any sandbox, where it must succeed: an attempt that
 //! could not succeed anywhere would prove nothing. Where that would harm the machine the script says `ESCAPED` itself.
@@ -10,7 +11,7 @@ mod kernel;
 // Other processes, and what we hand down to a command by mistake.
 mod others;
 // Sockets of every kind.
-mod network;
+pub(crate) mod network;
 // haft's own home, and the user's secrets.
 mod home;
 // Hooks and configuration of the workspace's repository.
@@ -20,7 +21,7 @@ mod blocklist;
 // Which workspaces are refused, and whom a command runs as.
 mod workspace;
 
-use haft_testkit::{Place, Ran, Snapshot, User, users};
+use haft_testkit::{Place, Ran, Run, Snapshot, User, users};
 use std::path::Path;
 
 /// Stands in every file that must not be read or changed.
@@ -38,10 +39,12 @@ pub(crate) struct Trial<'a> {
     pub(crate) setup: &'a str,
     /// What must not change.
     pub(crate) watched: &'a [&'a str],
+    /// Words put before haft.
+    pub(crate) wrapper: &'a [&'a str],
 }
 
 pub(crate) const TRIAL: Trial<'static> =
-    Trial { below: "/var/tmp", flags: &[], setup: "", watched: &["outside", "home", "user"] };
+    Trial { below: "/var/tmp", flags: &[], setup: "", watched: &["outside", "home", "user"], wrapper: &[] };
 
 /// Changes something outside when nothing prevents it.
 #[track_caller]
@@ -70,6 +73,8 @@ impl Trial<'_> {
             let ran = free.unconfined(&whole(&free, script));
             assert!(before != self.snapshot(&free), "does nothing even when free, as {user:?}: {ran:?}");
             self.confined(user, script);
+            // The one attempt that moves the whole place out of the reach of its own clean-up.
+            let _ = std::fs::remove_dir_all(free.root().with_extension("moved"));
         }
     }
 
@@ -114,7 +119,7 @@ impl Trial<'_> {
 
     #[track_caller]
     fn run(&self, place: &Place, script: &str) -> Ran {
-        let ran = place.confined(&self.flags_in(place), &whole(place, script)).output();
+        let ran = self.run_in(place, script).output();
         tried(&ran);
         ran
     }
@@ -128,10 +133,12 @@ impl Trial<'_> {
         place
     }
 
-    /// Leaked for the length of a test process: a flag list is a handful of bytes.
-    fn flags_in(&self, place: &Place) -> Vec<&'static str> {
+    /// A run of the script in this trial's way.
+    pub(crate) fn run_in(&self, place: &Place, script: &str) -> Run {
         let root = place.root().to_str().unwrap();
-        self.flags.iter().map(|flag| &*flag.replace('@', root).leak()).collect()
+        let flags: Vec<String> = self.flags.iter().map(|flag| flag.replace('@', root)).collect();
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        place.confined(&flags, &whole(place, script)).through(self.wrapper)
     }
 
     fn snapshot(&self, place: &Place) -> Snapshot {

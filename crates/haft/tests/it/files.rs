@@ -284,7 +284,7 @@ fn writers_at_the_same_time_leave_one_whole_file() {
     let place = here();
     let content = |id: u8| char::from(b'a' + id).to_string().repeat(BYTES);
     let call = |id: u8| json!({ "id": id, "tool": "write", "args": { "file_path": "file", "content": content(id) } });
-    let input: String = (0..24).map(|id| format!("{}\n", call(id))).collect();
+    let input = (0..24).map(|id| format!("{}\n", call(id))).collect::<Vec<_>>().concat();
     let answers = answers(&place, &["--jobs", "8"], input);
     assert_eq!(answers.iter().filter(|answer| answer["is_error"] == Value::Bool(false)).count(), 24);
     let found = place.text("ws/file");

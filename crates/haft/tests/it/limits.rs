@@ -1,1 +1,136 @@
-//! (in progress)
+//! Limits on what a command uses up, and that they cannot be raised from inside.
+
+use haft_testkit::{Place, Ran, processes_with, unique_marker, users};
+
+#[track_caller]
+fn check(limit: &str, script: &str, holds: impl Fn(&Ran) -> bool) {
+    for user in users() {
+        let place = Place::new(user);
+        let ran = place.confined(&["--limit", limit], script).output();
+        assert!(holds(&ran), "as {user:?}: {ran:?}");
+    }
+}
+
+fn number(ran: &Ran) -> u64 {
+    ran.stdout.trim().parse().unwrap_or(u64::MAX)
+}
+
+#[test]
+fn processes() {
+    let fork_all = "python3 -c '
+import os, signal
+count = 0
+while count < 2000:
+    try: pid = os.fork()
+    except OSError: break
+    if pid == 0: signal.pause()
+    count += 1
+print(count)'";
+    check("processes=400", fork_all, |ran| (1..400).contains(&number(ran)));
+}
+
+#[test]
+fn threads() {
+    let start_all = "python3 -c '
+import threading
+stop, count = threading.Event(), 0
+while count < 2000:
+    try: threading.Thread(target=stop.wait, daemon=True).start()
+    except RuntimeError: break
+    count += 1
+print(count, flush=True)
+import os; os._exit(0)'";
+    check("processes=400", start_all, |ran| (1..400).contains(&number(ran)));
+}
+
+#[test]
+fn a_fork_bomb_is_bounded_and_ends_with_the_call() {
+    for user in users() {
+        for mode in ["sandbox", "rwx"] {
+            let (place, marker) = (Place::new(user), unique_marker().replace('-', "_"));
+            let script = format!("{marker}() {{ {marker} | {marker} & }}; {marker}; sleep 600");
+            let arguments = serde_json::json!({ "command": script }).to_string();
+            let flags =
+                ["call", "--timeout", "1s", "--mode", mode, "--limit", "processes=400", "bash", &arguments];
+            place.haft(&flags).output().expect_code(124);
+            assert!(processes_with(&marker).is_empty(), "{mode} as {user:?}");
+        }
+    }
+}
+
+#[test]
+fn open_files() {
+    let open_all = "python3 -c '
+files = []
+try:
+    while len(files) < 500: files.append(open(\"/dev/null\"))
+except OSError: pass
+print(len(files))'";
+    check("open-files=64", open_all, |ran| (1..64).contains(&number(ran)));
+}
+
+#[test]
+fn the_size_of_a_file() {
+    check("file-bytes=100000", "head -c 200000 /dev/zero > f; stat -c %s f", |ran| number(ran) == 100_000);
+}
+
+#[test]
+fn memory() {
+    let fill = "python3 -c '
+small = bytearray(10_000_000)
+try: print(len(bytearray(400_000_000)))
+except MemoryError: print(0)'";
+    check("memory-bytes=200000000", fill, |ran| number(ran) == 0);
+    check("memory-bytes=800000000", fill, |ran| number(ran) == 400_000_000);
+}
+
+#[test]
+fn anonymous_maps_count_as_memory() {
+    let map = "python3 -c '
+import mmap
+try: print(len(mmap.mmap(-1, 400_000_000, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)))
+except OSError: print(0)'";
+    check("memory-bytes=200000000", map, |ran| number(ran) == 0);
+}
+
+#[test]
+fn cpu_time() {
+    check("cpu-seconds=1", "while :; do :; done", |ran| {
+        ran.code == Some(128 + 9) || ran.code == Some(128 + 24)
+    });
+}
+
+#[test]
+fn shared_memory() {
+    check("shm-bytes=1000000", "head -c 3000000 /dev/zero > /dev/shm/f; stat -c %s /dev/shm/f", |ran| {
+        number(ran) <= 1_003_520
+    });
+}
+
+#[test]
+fn no_core_is_dumped() {
+    check("open-files=64", "ulimit -c; bash -c 'kill -SEGV $$'; ls | grep -c core", |ran| {
+        ran.stdout == "0\n0\n"
+    });
+}
+
+#[test]
+fn a_limit_cannot_be_raised_from_inside() {
+    check("open-files=64", "ulimit -n 65; ulimit -Hn 65; ulimit -n", |ran| number(ran) == 64);
+    check("file-bytes=4096", "ulimit -f unlimited; ulimit -f", |ran| number(ran) == 4);
+}
+
+#[test]
+fn the_limit_of_processes_cannot_be_raised_from_inside() {
+    let raise = "for f in /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max; do (echo 4000000 > $f) && echo raised; done; cat /proc/sys/kernel/pid_max";
+    check("processes=400", raise, |ran| number(ran) == 400);
+}
+
+#[test]
+fn all_calls_have_limits() {
+    for user in users() {
+        let place = Place::new(user);
+        let ran = place.confined(&[], "ulimit -n; ulimit -c; ulimit -t").output().expect_code(0);
+        assert_eq!(ran.stdout, "4096\n0\n3600\n", "as {user:?}");
+    }
+}

@@ -1,1 +1,263 @@
-//! (in progress)
+//! Ordinary work goes on inside the sandbox, for every user.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use haft_testkit::{Place, users};
+
+/// The script ends well and prints this.
+#[track_caller]
+fn check(script: &str, expected: &str) {
+    check_with(&[], script, expected);
+}
+
+#[track_caller]
+fn check_with(flags: &[&str], script: &str, expected: &str) {
+    for user in users() {
+        let place = Place::new(user);
+        let ran = place.confined(flags, &format!("set -e\n{script}")).output();
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), expected), "as {user:?}: {}", ran.stderr);
+        assert_eq!(ran.stderr, "", "as {user:?}");
+    }
+}
+
+#[test]
+fn hello() {
+    check("echo hello", "hello\n");
+}
+
+#[test]
+fn files_in_the_workspace() {
+    check(
+        "mkdir -p a/b; echo x > a/b/c; mv a/b a/d; chmod 700 a/d/c; ln a/d/c e; ln -s e f; rm e; ls -R | tr '\\n' ' '",
+        ".: a f  ./a: d  ./a/d: c ",
+    );
+}
+
+#[test]
+fn files_in_tmp() {
+    check("f=$(mktemp); echo x > $f; cat $f; rm $f; echo $TMPDIR", "x\n/tmp\n");
+}
+
+#[test]
+fn the_workspace_is_the_directory_of_the_command() {
+    for user in users() {
+        let place = Place::new(user);
+        let ran = place.confined(&[], "pwd").output();
+        assert_eq!(ran.stdout.trim_end(), place.path("ws").to_str().unwrap());
+    }
+}
+
+#[test]
+fn pipes_and_redirections() {
+    check(
+        "seq 100 | sort -rn | head -1; wc -l < <(seq 7); cat <<END\nhere\nEND\ntee >(cat > copy) <<< both > /dev/null; echo $((1+2)) 2>&1",
+        "100\n7\nhere\n3\n",
+    );
+}
+
+#[test]
+fn background_jobs_that_are_waited_for() {
+    check("(sleep 0.05; echo one) & (sleep 0.01; echo two) & wait; echo three", "two\none\nthree\n");
+}
+
+#[test]
+fn exit_codes() {
+    for user in users() {
+        let place = Place::new(user);
+        place.confined(&[], "exit 42").output().expect_code(42);
+        place.confined(&[], "kill -TERM $$").output().expect_code(143);
+        place.haft(&["sandbox", "--", "no-such-program-anywhere"]).output().expect_code(127);
+    }
+}
+
+#[test]
+fn named_pipes() {
+    check("mkfifo p; (echo through > p) & cat p; wait", "through\n");
+}
+
+#[test]
+fn devices() {
+    check(
+        "echo x > /dev/null; head -c 2 /dev/zero | wc -c; head -c 3 /dev/urandom | wc -c; echo y > /dev/full 2> /dev/null || echo full",
+        "2\n3\nfull\n",
+    );
+}
+
+#[test]
+fn git_from_nothing_to_a_commit() {
+    check(
+        "git init -q -b main .; echo x > file; git add file; git -c user.name=n -c user.email=e@x commit -qm first; git log --format=%s
+         git checkout -q -b side; echo y > file; git -c user.name=n -c user.email=e@x commit -qam second; git checkout -q main
+         git -c user.name=n -c user.email=e@x merge -q side; git log --format=%s | wc -l",
+        "first\n2\n",
+    );
+}
+
+#[test]
+fn git_in_a_repository_that_was_there_before() {
+    for user in users() {
+        let place = Place::new(user);
+        assert_eq!(place.unconfined("git init -q -b main .").code, Some(0));
+        let script = "set -e; echo x > file; git add .; git -c user.name=n -c user.email=e@x commit -qm first
+            git branch side; git tag v1; git stash list; git gc -q; git worktree add -q ../ws/tree side; git log --format=%s";
+        let ran = place.confined(&[], script).output().expect_code(0);
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("first\n", ""), "as {user:?}");
+    }
+}
+
+#[test]
+fn git_init_below_a_repository() {
+    for user in users() {
+        let place = Place::new(user);
+        assert_eq!(place.unconfined("git init -q .").code, Some(0));
+        let script =
+            "mkdir sub; cd sub; git init -q .; git config a.b c; echo x > .git/hooks/new; git config a.b";
+        let ran = place.confined(&[], script).output().expect_code(0);
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("c\n", ""), "as {user:?}");
+    }
+}
+
+#[test]
+fn git_clone_of_a_local_repository() {
+    check(
+        "git init -q -b main one; cd one; git -c user.name=n -c user.email=e@x commit -qm first --allow-empty; cd ..
+         git clone -q one two; git -C two log --format=%s",
+        "first\n",
+    );
+}
+
+#[test]
+fn python() {
+    check(
+        "python3 -c 'import json, ssl, subprocess; print(json.dumps({\"a\": subprocess.getoutput(\"echo b\")}))'",
+        "{\"a\": \"b\"}\n",
+    );
+}
+
+#[test]
+fn python_with_many_processes() {
+    check(
+        "python3 -c '
+import multiprocessing
+with multiprocessing.Pool(3) as pool: print(sum(pool.map(abs, range(10))), multiprocessing.Lock().acquire())'",
+        "45 True\n",
+    );
+}
+
+#[test]
+fn python_with_threads_and_events() {
+    check(
+        "python3 -c '
+import asyncio
+async def main():
+    process = await asyncio.create_subprocess_exec(\"echo\", \"x\", stdout=asyncio.subprocess.PIPE)
+    print((await process.communicate())[0], await asyncio.to_thread(abs, -1))
+asyncio.run(main())'",
+        "b'x\\n' 1\n",
+    );
+}
+
+#[test]
+fn python_with_a_database() {
+    check(
+        "python3 -c '
+import sqlite3
+for name in (\"db\", \"/dev/shm/db\"):
+    base = sqlite3.connect(name); base.execute(\"pragma journal_mode = wal\"); base.execute(\"create table t (x)\")
+    base.execute(\"insert into t values (1)\"); base.commit(); print(base.execute(\"select * from t\").fetchall())'",
+        "[(1,)]\n[(1,)]\n",
+    );
+}
+
+#[test]
+fn node() {
+    check(
+        "if command -v node > /dev/null; then node -e 'require(\"fs\").writeFileSync(\"f\", \"x\"); console.log(require(\"child_process\").execSync(\"cat f\") + \"\")'; else echo x; fi",
+        "x\n",
+    );
+}
+
+#[test]
+fn cargo() {
+    check(
+        "if command -v cargo > /dev/null; then cargo --version | cut -c1-5; else echo cargo; fi",
+        "cargo\n",
+    );
+}
+
+#[test]
+fn a_compiler() {
+    check(
+        "echo 'int main(){return 7;}' > a.c; if command -v cc > /dev/null; then cc -o a a.c; else printf '#!/bin/sh\\nexit 7' > a; chmod +x a; fi; ./a || echo $?",
+        "7\n",
+    );
+}
+
+#[test]
+fn archives() {
+    check(
+        "mkdir d; echo x > d/f; tar czf d.tgz d; rm -r d; tar xzf d.tgz; cat d/f; gzip -k d/f; zcat d/f.gz",
+        "x\nx\n",
+    );
+}
+
+#[test]
+fn the_system_can_be_read() {
+    check(
+        "grep -c '^root:' /etc/passwd; test -x /usr/bin/env; ls /usr/share > /dev/null; cat /proc/self/comm; test -r /proc/cpuinfo; ls /sys/block > /dev/null",
+        "1\ncat\n",
+    );
+}
+
+#[test]
+fn processes_of_the_call_can_be_seen_and_signalled() {
+    check(
+        "sleep 60 & kill %1; wait %1 || echo $?; ls /proc | grep -c '^[0-9]*$' > /dev/null; ps > /dev/null; echo seen",
+        "143\nseen\n",
+    );
+}
+
+#[test]
+fn locale_and_time() {
+    for user in users() {
+        let place = Place::new(user);
+        let run = place
+            .confined(&[], "echo $LC_ALL $LANG $TERM; date -d @0 +%H")
+            .env("LC_ALL", "C.UTF-8")
+            .env("LANG", "C")
+            .env("TZ", "UTC-3");
+        let ran = run.output().expect_code(0);
+        assert_eq!(ran.stdout, "C.UTF-8 C dumb\n03\n", "as {user:?}");
+    }
+}
+
+#[test]
+fn the_open_mode_works_too() {
+    check_with(
+        &["--mode", "rwx"],
+        "git init -q .; python3 -c 'print(1)'; echo x > /tmp/haft-test-$$; rm /tmp/haft-test-$$",
+        "1\n",
+    );
+    check_with(&["--mode", "rx"], "python3 -c 'print(1)'; echo x > f; cat f", "1\nx\n");
+}
+
+#[test]
+fn a_workspace_below_tmp() {
+    for user in users() {
+        let place = Place::below(std::path::Path::new("/tmp"), user);
+        let ran = place.confined(&[], "echo x > f; mkdir ../beside; cat f; ls ..").output().expect_code(0);
+        assert_eq!(ran.stdout, "x\nbeside\nhome\noutside\nuser\nws\n", "as {user:?}: {ran:?}");
+    }
+}
+
+#[test]
+fn a_workspace_with_an_odd_name() {
+    for user in users() {
+        let place = Place::new(user);
+        let odd = place.directory("ws/ö \"quoted\" $name\nline");
+        let ran = place
+            .confined(&["--workspace", odd.to_str().unwrap()], "echo x > f; cat f")
+            .output()
+            .expect_code(0);
+        assert_eq!(ran.stdout, "x\n", "as {user:?}");
+    }
+}

@@ -1,1 +1,241 @@
-//! (in progress)
+//! No process of a call outlives it, however it ends.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use haft_testkit::{Place, User, eventually, libc, processes_with, send_signal, unique_marker, users};
+
+/// A process that would stay for ten minutes, known by its name.
+struct Sleeper {
+    marker: String,
+}
+
+impl Sleeper {
+    fn new() -> Self {
+        Self { marker: unique_marker() }
+    }
+
+    fn in_script(&self, script: &str) -> String {
+        script.replace("SLEEPER", &format!("bash -c 'echo > started; exec -a {} sleep 600'", self.marker))
+    }
+
+    /// What still has the name, the scripts that started it included.
+    fn left(&self) -> Vec<i32> {
+        processes_with(&self.marker)
+    }
+
+    /// Its own command line, not the script that names it.
+    fn wait_until_asleep(&self) {
+        let asleep = format!("{}\0600", self.marker);
+        eventually("the sleeper sleeps", || !processes_with(&asleep).is_empty());
+    }
+}
+
+/// Started like this the sleeper has left the shell behind before the shell goes on.
+const DAEMONS: [&str; 7] = [
+    "SLEEPER &",
+    "setsid SLEEPER &",
+    "(setsid SLEEPER &)",
+    "(setsid -f bash -c '(SLEEPER2) &' &)",
+    "nohup SLEEPER > /dev/null 2>&1 &",
+    "(trap '' TERM INT HUP QUIT CHLD; SLEEPER) &",
+    "SLEEPER < /dev/null > /dev/null 2> /dev/null & disown",
+];
+const STARTED: &str = "until [ -e started ]; do sleep 0.01; done";
+
+fn daemon(sleeper: &Sleeper, daemon: &str) -> String {
+    let nested = format!("echo > started; exec -a {} sleep 600", sleeper.marker);
+    format!("{}\n{STARTED}", sleeper.in_script(&daemon.replace("SLEEPER2", &nested)))
+}
+
+fn call(place: &Place, flags: &[&str], command: &str) -> haft_testkit::Run {
+    let arguments = serde_json::json!({ "command": command }).to_string();
+    place.haft(&[&["call"], flags, &["bash", &arguments]].concat())
+}
+
+#[test]
+fn a_daemon_ends_with_the_shell() {
+    for user in users() {
+        for way in DAEMONS {
+            let (place, sleeper, began) = (Place::new(user), Sleeper::new(), Instant::now());
+            let ran =
+                call(&place, &[], &format!("{}; echo done", daemon(&sleeper, way))).output().expect_code(0);
+            assert_eq!(ran.stdout, "done\n", "{way}");
+            assert!(sleeper.left().is_empty(), "{way} as {user:?}");
+            assert!(began.elapsed() < Duration::from_secs(10), "{way} held up the answer");
+        }
+    }
+}
+
+#[test]
+fn a_daemon_ends_with_the_timeout() {
+    for user in users() {
+        for way in [DAEMONS[3], DAEMONS[5]] {
+            let (place, sleeper) = (Place::new(user), Sleeper::new());
+            let script = format!("{}; echo waiting; sleep 600", daemon(&sleeper, way));
+            let ran = call(&place, &["--timeout", "1s"], &script).output().expect_code(124);
+            assert!(ran.stderr.contains("timed out after 1") && ran.stderr.contains("waiting"), "{ran:?}");
+            assert!(sleeper.left().is_empty(), "{way} as {user:?}");
+        }
+    }
+}
+
+#[test]
+fn a_shell_that_ignores_signals_ends_with_the_timeout() {
+    for mode in ["sandbox", "rwx"] {
+        let (place, sleeper) = (Place::new(User::Ourselves), Sleeper::new());
+        let script = sleeper.in_script("trap '' TERM INT HUP QUIT; while :; do SLEEPER; done");
+        call(&place, &["--timeout", "500ms", "--mode", mode], &script).output().expect_code(124);
+        assert!(sleeper.left().is_empty(), "{mode}");
+    }
+}
+
+/// Starts a call that would take ten minutes, and waits until it does.
+fn under_way(place: &Place, sleeper: &Sleeper, words: &[&str]) -> Child {
+    let child = place.haft(words).start();
+    sleeper.wait_until_asleep();
+    child
+}
+
+/// Both ways to start a command, with a daemon of the worst kind and a shell that waits.
+fn ways(sleeper: &Sleeper) -> [Vec<String>; 2] {
+    let script = format!("{}; sleep 600", daemon(sleeper, "(trap '' TERM INT HUP; setsid SLEEPER) &"));
+    let arguments = serde_json::json!({ "command": script }).to_string();
+    let words = |words: &[&str]| words.iter().map(ToString::to_string).collect();
+    [words(&["call", "bash", &arguments]), words(&["sandbox", "--", "bash", "-c", &script])]
+}
+
+#[track_caller]
+fn ends(end: impl Fn(&mut Child), code: Option<i32>) {
+    for user in users() {
+        for way in 0..2 {
+            let (place, sleeper) = (Place::new(user), Sleeper::new());
+            let words = ways(&sleeper);
+            let words: Vec<&str> = words[way].iter().map(String::as_str).collect();
+            let mut child = under_way(&place, &sleeper, &words);
+            end(&mut child);
+            let ended = child.wait().unwrap();
+            assert_eq!(ended.code(), code, "{} as {user:?}", words[0]);
+            if code.is_some() {
+                assert!(sleeper.left().is_empty(), "{} as {user:?}", words[0]);
+            }
+            eventually("the tree is gone", || sleeper.left().is_empty());
+        }
+    }
+}
+
+#[test]
+fn killing_haft_ends_the_tree() {
+    ends(|child| child.kill().unwrap(), None);
+}
+
+#[test]
+fn an_interrupt_ends_the_tree() {
+    ends(|child| send_signal(child.id(), libc::SIGINT), Some(130));
+}
+
+#[test]
+fn a_termination_ends_the_tree() {
+    ends(|child| send_signal(child.id(), libc::SIGTERM), Some(143));
+}
+
+#[test]
+fn a_hangup_ends_the_tree() {
+    ends(|child| send_signal(child.id(), libc::SIGHUP), Some(143));
+}
+
+#[test]
+fn a_reader_that_went_away_ends_the_tree() {
+    ends(|child| drop(child.stdout.take()), Some(141));
+}
+
+/// The children of a process, as the kernel lists them.
+fn children(pid: u32) -> Vec<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// The one child of a process that has one.
+fn only_child(pid: u32) -> u32 {
+    let found = children(pid);
+    assert_eq!(found.len(), 1, "children of {pid}");
+    found[0]
+}
+
+#[test]
+fn killing_the_watcher_ends_the_tree() {
+    for user in users() {
+        let (place, sleeper) = (Place::new(user), Sleeper::new());
+        let words = ways(&sleeper);
+        let words: Vec<&str> = words[1].iter().map(String::as_str).collect();
+        let mut child = under_way(&place, &sleeper, &words);
+        send_signal(only_child(child.id()), libc::SIGKILL);
+        child.wait().unwrap();
+        eventually("the tree is gone", || sleeper.left().is_empty());
+    }
+}
+
+/// Root that became the owner of the workspace: the kernel forgets a promised death signal when ids change.
+#[test]
+fn killing_the_watcher_of_another_identity_ends_the_tree() {
+    if !users().contains(&User::Nobody) {
+        return;
+    }
+    let (place, sleeper) = (Place::new(User::Ourselves), Sleeper::new());
+    std::os::unix::fs::chown(place.path("ws"), Some(65534), Some(65534)).unwrap();
+    let words = ways(&sleeper);
+    let words: Vec<&str> = words[1].iter().map(String::as_str).collect();
+    let mut child = under_way(&place, &sleeper, &words);
+    send_signal(only_child(child.id()), libc::SIGKILL);
+    let gone = std::panic::catch_unwind(|| eventually("the tree is gone", || sleeper.left().is_empty()));
+    let _ = child.kill();
+    child.wait().unwrap();
+    assert!(gone.is_ok(), "it outlived its watcher");
+}
+
+#[test]
+fn a_stopped_keeper_does_not_hold_up_the_timeout() {
+    for user in users() {
+        let (place, sleeper) = (Place::new(user), Sleeper::new());
+        let arguments =
+            serde_json::json!({ "command": daemon(&sleeper, "SLEEPER &") + "; wait" }).to_string();
+        let mut child = under_way(&place, &sleeper, &["call", "--timeout", "2s", "bash", &arguments]);
+        send_signal(only_child(only_child(child.id())), libc::SIGSTOP);
+        assert_eq!(child.wait().unwrap().code(), Some(124), "as {user:?}");
+        assert!(sleeper.left().is_empty(), "as {user:?}");
+    }
+}
+
+#[test]
+fn orphans_are_reaped() {
+    for user in users() {
+        let place = Place::new(user);
+        let script = "set -e; for i in {1..1200}; do (true &); done; echo reaped";
+        let ran = place.confined(&["--limit", "processes=500"], script).output().expect_code(0);
+        assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("reaped\n", ""), "as {user:?}");
+    }
+}
+
+#[test]
+fn killing_everything_one_can_ends_only_oneself() {
+    for user in users() {
+        let place = Place::new(user);
+        let ran = place
+            .confined(&[], "sleep 600 & trap '' TERM; kill -TERM -1; wait; echo done")
+            .output()
+            .expect_code(0);
+        assert_eq!(ran.stdout, "done\n", "as {user:?}");
+        place.confined(&[], "bash -c 'kill -KILL -1'; kill -KILL $$").output().expect_code(137);
+    }
+}
+
+#[test]
+fn output_after_the_end_of_the_shell_is_not_waited_for() {
+    for user in users() {
+        let (place, began) = (Place::new(user), Instant::now());
+        let ran = call(&place, &[], "(sleep 600; echo late) & echo early").output().expect_code(0);
+        assert_eq!(ran.stdout, "early\n", "as {user:?}");
+        assert!(began.elapsed() < Duration::from_secs(10));
+    }
+}

@@ -51,7 +51,20 @@ impl Stream {
 
     #[track_caller]
     fn expect_end(mut self, code: i32) {
-        assert_eq!(self.child.wait().unwrap().code(), Some(code));
+        let mut ended = None;
+        eventually("haft ends", || {
+            ended = self.child.try_wait().unwrap();
+            ended.is_some()
+        });
+        assert_eq!(ended.and_then(|status| status.code()), Some(code));
+    }
+}
+
+/// A test that fails leaves nothing running.
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -63,7 +76,7 @@ pub(super) fn answers(place: &Place, flags: &[&str], input: impl Into<Vec<u8>>) 
 }
 
 fn lines(calls: impl IntoIterator<Item = Value>) -> String {
-    calls.into_iter().map(|call| format!("{call}\n")).collect()
+    calls.into_iter().map(|call| format!("{call}\n")).collect::<Vec<_>>().concat()
 }
 
 fn bash(id: u64, command: &str) -> Value {
@@ -177,7 +190,7 @@ fn one_job_runs_one_call_after_the_other() {
     let calls =
         (0..6).map(|id| bash(id, &format!("echo start {id} >> log; sleep 0.02; echo end {id} >> log")));
     answers(&place, &["--jobs", "1"], lines(calls));
-    let expected: String = (0..6).map(|id| format!("start {id}\nend {id}\n")).collect();
+    let expected = (0..6).map(|id| format!("start {id}\nend {id}\n")).collect::<Vec<_>>().concat();
     assert_eq!(place.text("ws/log"), expected);
 }
 

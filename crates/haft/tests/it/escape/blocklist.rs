@@ -1,1 +1,123 @@
-//! To be written.
+//! System directories in the open mode, where everything else may be written.
+
+use haft_testkit::{Ran, User, users};
+
+use super::{ESCAPED, TRIAL, Trial, tried, whole};
+
+/// As root on a machine of its own, a copy that is thrown away: what fails here would otherwise have ruined this one.
+const MACHINE: &str = r#"set -e
+machine=$1; shift; mkdir "$machine"; mount -t tmpfs none "$machine"; cd "$machine"; mkdir up work root
+mount -t overlay none -o lowerdir=/,upperdir=up,workdir=work root
+for name in proc sys dev; do mount --rbind "/$name" "root/$name"; done
+exec chroot root "$@""#;
+
+fn on_a_machine(mode: &str, script: &str) -> Ran {
+    let place = TRIAL.arena(User::Ourselves);
+    let (machine, workspace) = (place.path("machine"), place.path("ws"));
+    let wrapper = ["unshare", "-m", "bash", "-c", MACHINE, "bash", machine.to_str().unwrap()];
+    let flags = ["--mode", mode, "--workspace", workspace.to_str().unwrap()];
+    let ran = place.confined(&flags, &whole(&place, script)).through(&wrapper).output();
+    tried(&ran);
+    ran
+}
+
+/// In the open mode it fails as root; as anybody else it fails anyway, and must still be tried.
+#[track_caller]
+fn blocked(script: &str) {
+    if users().contains(&User::Nobody) {
+        for mode in ["sandbox", "rwx"] {
+            let ran = on_a_machine(mode, script);
+            assert!(!ran.stdout.contains(ESCAPED), "{mode}: {ran:?}");
+        }
+        let place = TRIAL.arena(User::Nobody);
+        let ran = place.confined(&["--mode", "rwx"], &whole(&place, script)).output();
+        tried(&ran);
+        assert!(!ran.stdout.contains(ESCAPED), "{ran:?}");
+    } else {
+        Trial { flags: &["--mode", "rwx"], ..TRIAL }.refused(script);
+    }
+}
+
+#[test]
+fn the_rest_is_open() {
+    if users().contains(&User::Nobody) {
+        let ran = on_a_machine(
+            "rwx",
+            "echo x > /opt/new && mkdir /srv/new && echo x > /usr/local/bin/new && echo open",
+        );
+        assert!(ran.stdout.contains("open\n"), "{ran:?}");
+        let ran = on_a_machine("sandbox", "echo x > /opt/new && echo open; mkdir /srv/new && echo open");
+        assert!(!ran.stdout.contains("open\n"), "{ran:?}");
+    }
+    Trial { flags: &["--mode", "rwx"], ..TRIAL }.granted(r#"echo x > "$outside/file" && echo granted"#);
+}
+
+#[test]
+fn write_into_etc() {
+    blocked(
+        "echo x >> /etc/passwd && echo ESCAPED; echo x > /etc/new && echo ESCAPED; echo x > /etc/ld.so.preload && echo ESCAPED",
+    );
+}
+
+#[test]
+fn write_a_program() {
+    blocked(
+        "for place in /bin /sbin /usr/bin /usr/sbin /usr/lib /lib /usr/libexec; do echo x > $place/new && echo ESCAPED $place; done",
+    );
+}
+
+#[test]
+fn overwrite_a_program() {
+    blocked(
+        "cp /usr/bin/true /usr/bin/false && echo ESCAPED; ln -sf true /usr/bin/false && echo ESCAPED; chmod 777 /usr/bin/true && echo ESCAPED",
+    );
+}
+
+#[test]
+fn write_into_boot_and_dev() {
+    blocked(
+        "echo x > /boot/new && echo ESCAPED; echo x > /dev/new && echo ESCAPED; mkdir /dev/shm/../new && echo ESCAPED; ln -s x /dev/new && echo ESCAPED",
+    );
+}
+
+#[test]
+fn rename_a_blocked_directory() {
+    blocked(
+        "for name in /etc /boot /dev /proc /sys /usr/bin /usr/lib; do mv -T $name $name.x && echo ESCAPED $name; done",
+    );
+}
+
+#[test]
+fn rename_the_parent_of_a_blocked_directory() {
+    blocked("mv -T /usr /usr.x && echo ESCAPED");
+}
+
+#[test]
+fn replace_the_link_that_names_a_blocked_directory() {
+    blocked(
+        "for name in /bin /sbin; do mv -T $name $name.x && echo ESCAPED $name; ln -sfn /opt $name && echo ESCAPED; done",
+    );
+}
+
+#[test]
+fn change_the_mode_of_a_blocked_directory() {
+    blocked(
+        "chmod 777 /etc && echo ESCAPED; chmod 666 /etc/passwd && echo ESCAPED; touch -d 2001-01-01 /usr/bin && echo ESCAPED",
+    );
+}
+
+#[test]
+fn hard_link_out_of_a_blocked_directory() {
+    blocked("ln /etc/passwd /var/tmp/haft-test-link && echo x >> /var/tmp/haft-test-link && echo ESCAPED");
+}
+
+#[test]
+fn grant_a_blocked_directory_for_writing() {
+    for user in users() {
+        let place = TRIAL.arena(user);
+        let script = whole(&place, "(: >> /etc/passwd) && echo ESCAPED; (: >> /etc/new-$$) && echo ESCAPED");
+        let ran = place.confined(&["--writable", "/etc"], &script).output();
+        tried(&ran);
+        assert!(!ran.stdout.contains(ESCAPED), "as {user:?}: {ran:?}");
+    }
+}

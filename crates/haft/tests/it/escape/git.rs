@@ -1,1 +1,194 @@
-//! To be written.
+//! Hooks and configuration of the workspace's repository: they run outside the sandbox, at the user's next command.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::Child;
+
+use haft_testkit::{Place, users};
+
+use super::{TRIAL, Trial, tried, whole};
+
+const INIT: &str = r#"git init -q "$ws""#;
+const REPOSITORY: Trial<'static> =
+    Trial { setup: INIT, watched: &["ws/.git/hooks", "ws/.git/config"], ..TRIAL };
+
+#[test]
+fn write_a_hook() {
+    REPOSITORY.attempt("echo 'touch /tmp/x' > .git/hooks/pre-commit");
+}
+
+#[test]
+fn write_a_hook_where_there_are_none() {
+    let watched = &["ws/.git/hooks/pre-commit"];
+    Trial { setup: r#"git init -q --template= "$ws"; rm -rf "$ws/.git/hooks""#, watched, ..TRIAL }
+        .attempt("mkdir -p .git/hooks; echo x > .git/hooks/pre-commit");
+}
+
+#[test]
+fn replace_the_hooks() {
+    REPOSITORY.attempt("mv .git/hooks .git/old; mkdir .git/hooks; echo x > .git/hooks/pre-commit");
+}
+
+#[test]
+fn link_the_hooks_elsewhere() {
+    REPOSITORY.attempt("mkdir evil; rm -rf .git/hooks; ln -sfn ../evil .git/hooks");
+}
+
+#[test]
+fn set_the_configuration() {
+    REPOSITORY.attempt("git config core.pager evil");
+}
+
+#[test]
+fn write_the_configuration() {
+    REPOSITORY.attempt("echo '[core] fsmonitor = evil' >> .git/config");
+}
+
+#[test]
+fn replace_the_configuration() {
+    REPOSITORY.attempt("cp .git/config c; echo '[core] fsmonitor = evil' >> c; mv -f c .git/config");
+}
+
+#[test]
+fn replace_the_repository() {
+    REPOSITORY.attempt("mv .git old; cp -r old .git; echo x > .git/hooks/pre-commit");
+}
+
+#[test]
+fn delete_the_repository() {
+    REPOSITORY.attempt("rm -rf .git");
+}
+
+#[test]
+fn in_rx_and_in_the_open_mode() {
+    for mode in ["rx", "rwx"] {
+        Trial { flags: &["--mode", mode], ..REPOSITORY }
+            .attempt("echo x > .git/hooks/pre-commit; git config a.b c");
+    }
+}
+
+/// What git itself would run, asked from outside the sandbox: nothing of the model's.
+#[track_caller]
+fn runs_nothing(calls: &[&str]) {
+    for user in users() {
+        let place = REPOSITORY.arena(user);
+        for call in calls {
+            tried(&place.confined(&[], &whole(&place, call)).output());
+        }
+        let ran = place.unconfined("cd ../ws; git -c user.name=n -c user.email=e commit -qm x --allow-empty; git config core.pager; echo end");
+        assert!(ran.stdout.ends_with("end\n"), "as {user:?}: {ran:?}");
+        assert!(!format!("{ran:?}").contains("EVIL"), "as {user:?}: {ran:?}");
+    }
+}
+
+const EVIL_DIRECTORY: &str = "cp -r .git evil; echo '[core] pager = EVIL' >> evil/config
+    printf '#!/bin/sh\\necho EVIL' > evil/hooks/pre-commit; chmod +x evil/hooks/pre-commit";
+
+#[test]
+fn point_the_repository_to_another_common_directory() {
+    runs_nothing(&[&format!("{EVIL_DIRECTORY}; echo ../evil > .git/commondir")]);
+}
+
+/// An editor asks git for the state of the repository all the time, also while a call runs.
+#[test]
+fn point_the_repository_elsewhere_while_the_call_runs() {
+    for user in users() {
+        let place = Trial { setup: r#"git init -q "$ws"; mkfifo "$ws/go""#, ..REPOSITORY }.arena(user);
+        let mut call =
+            Waiting::start(&place, &format!("{EVIL_DIRECTORY}; echo ../evil > .git/commondir"), "go", "");
+        let ran = place.unconfined("git config core.pager; echo end");
+        call.go_on();
+        assert_eq!(ran.stdout, "end\n", "as {user:?}: {ran:?}");
+    }
+}
+
+/// What the first call has made is there before the second, and gone before the second makes it again.
+#[test]
+fn point_the_repository_elsewhere_by_two_calls_at_once() {
+    for user in users() {
+        let place =
+            Trial { setup: r#"git init -q "$ws"; mkfifo "$ws/go" "$ws/go2""#, ..REPOSITORY }.arena(user);
+        let point = "echo ../evil > .git/commondir";
+        let mut first = Waiting::start(&place, &format!("{EVIL_DIRECTORY}; {point}"), "go", "");
+        let mut second = Waiting::start(&place, "", "go2", point);
+        first.go_on();
+        second.go_on();
+        let ran = place.unconfined("git config core.pager; echo end");
+        assert_eq!(ran.stdout, "end\n", "as {user:?}: {ran:?}");
+    }
+}
+
+/// A call that has done its first part and waits before the second.
+struct Waiting {
+    child: Child,
+    go: PathBuf,
+}
+
+impl Waiting {
+    fn start(place: &Place, first: &str, go: &str, second: &str) -> Self {
+        let script = format!("{first}\necho ready; read -r _ < {go}\n{second}");
+        let mut child = place.confined(&[], &script).start();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self { child, go: place.path("ws").join(go) }
+    }
+
+    fn go_on(&mut self) {
+        std::fs::write(&self.go, "go\n").unwrap();
+        assert!(self.child.wait().unwrap().code().is_some());
+    }
+}
+
+#[test]
+fn take_the_head_away_for_the_next_call() {
+    let evil = "printf '#!/bin/sh\\necho EVIL' > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit; mv .git/H .git/HEAD";
+    runs_nothing(&["mv .git/HEAD .git/H", evil]);
+}
+
+#[test]
+fn hide_the_head_behind_a_dangling_link() {
+    let evil =
+        "git config core.pager EVIL; echo '[core] pager = EVIL' >> .git/config; mv -f .git/H .git/HEAD";
+    runs_nothing(&["mv .git/HEAD .git/H; ln -s nowhere .git/HEAD", evil]);
+}
+
+#[test]
+fn hooks_of_a_worktree() {
+    let setup = r#"git init -q "$outside/main"; cd "$outside/main"
+        git -c user.name=n -c user.email=e commit -qm x --allow-empty; git worktree add -q "$ws/tree""#;
+    let way =
+        Trial { setup, flags: &["--workspace", "@/ws/tree"], watched: &["outside", "ws/tree/.git"], ..TRIAL };
+    way.attempt(r#"echo x > "$outside/main/.git/hooks/pre-commit""#);
+    way.attempt(r#"cd "$ws/tree"; git config a.b c"#);
+    way.attempt(r#"cd "$ws/tree"; rm .git; git init -q ."#);
+    way.attempt(r#"cd "$ws/tree"; mkdir evil; echo "gitdir: evil" > .git"#);
+}
+
+#[test]
+fn hooks_of_a_separate_git_directory_in_the_workspace() {
+    let setup = r#"git init -q --separate-git-dir="$ws/real" "$ws""#;
+    let way = Trial { setup, watched: &["ws/.git", "ws/real/hooks", "ws/real/config"], ..TRIAL };
+    way.attempt("echo x > real/hooks/pre-commit");
+    way.attempt("mv real old; mkdir real");
+    way.attempt("echo 'gitdir: evil' > .git");
+}
+
+#[test]
+fn a_git_link_is_refused_with_a_hint() {
+    for user in users() {
+        let place =
+            Trial { setup: r#"git init -q "$outside/main"; ln -s "$outside/main/.git" "$ws/.git""#, ..TRIAL }
+                .arena(user);
+        let ran = place.confined(&[], "echo ran").output().expect_code(125);
+        assert!(ran.stdout.is_empty() && ran.stderr.contains("hint: --git writable"), "as {user:?}: {ran:?}");
+        let ran = place.confined(&["--git", "writable"], "echo ran").output().expect_code(0);
+        assert_eq!(ran.stdout, "ran\n");
+    }
+}
+
+#[test]
+fn the_operator_may_open_it() {
+    Trial { flags: &["--git", "writable"], ..REPOSITORY }
+        .granted("echo x > .git/hooks/pre-commit && git config a.b c && mv .git old && echo granted");
+}

@@ -1,1 +1,303 @@
-//! To be written.
+//! haft's own home in every mode and place, and the user's secrets.
+
+use std::io::{BufRead, BufReader, Read};
+
+use haft_testkit::{User, users};
+
+use super::{CANARY, TRIAL, Trial, arena, attempt_to_read, tried, whole};
+
+/// Where home lies in a directory that the mode lets a command write, but for the first.
+const WAYS: [Trial<'static>; 5] = [
+    Trial { watched: HOME, ..TRIAL },
+    Trial { below: "/tmp", watched: HOME, ..TRIAL },
+    Trial { below: "/tmp", watched: HOME, flags: &["--mode", "rx"], ..TRIAL },
+    Trial { watched: HOME, flags: &["--mode", "rwx"], ..TRIAL },
+    Trial { watched: HOME, flags: &["--workspace", "@/home/workspace"], ..TRIAL },
+];
+const HOME: &[&str] = &["home"];
+
+#[track_caller]
+fn unchanged(script: &str) {
+    for way in WAYS {
+        way.attempt(script);
+    }
+}
+
+#[track_caller]
+fn unread(script: &str) {
+    for way in WAYS {
+        way.attempt_to_read(script);
+    }
+}
+
+#[test]
+fn read_the_database() {
+    unread(r#"cat "$home/data/db""#);
+}
+
+#[test]
+fn read_the_configuration() {
+    unread(r#"cat "$home/haft.json""#);
+}
+
+#[test]
+fn read_through_dots_and_links() {
+    unread(
+        r#"cd /; cat ".$home/../home/./data//db"; ln -s "$home" "$ws/link"; cat "$ws/link/data/db"
+           ln -s "$home/data/db" "$ws/link2"; cat "$ws/link2"; cat "/proc/self/root$home/data/db"; cat "/proc/1/root$home/data/db""#,
+    );
+}
+
+#[test]
+fn read_through_a_hard_link() {
+    unread(
+        r#"for to in /tmp . "$home/workspace"; do ln "$home/data/db" "$to/hard-$$" && cat "$to/hard-$$"; rm -f "$to/hard-$$"; done"#,
+    );
+}
+
+#[test]
+fn read_after_moving_home() {
+    unread(
+        r#"mv "$home" "$home.moved"; cat "$home.moved/data/db"; mv "$home.moved" "$home"; cat "$home/data/db""#,
+    );
+}
+
+#[test]
+fn list_the_data() {
+    for way in WAYS {
+        way.refused(
+            r#"ls "$home/data" | grep db && echo ESCAPED; find "$home" -name db | grep . && echo ESCAPED"#,
+        );
+    }
+}
+
+#[test]
+fn write_the_database() {
+    unchanged(r#"echo x > "$home/data/db""#);
+}
+
+#[test]
+fn write_the_configuration() {
+    unchanged(r#"echo x > "$home/haft.json""#);
+}
+
+#[test]
+fn delete_home() {
+    unchanged(r#"rm -rf "$home/data" "$home/haft.json""#);
+}
+
+#[test]
+fn add_to_home() {
+    unchanged(
+        r#"echo x > "$home/new"; mkdir "$home/data/new" "$home/agents"; echo x > "$home/data/journal""#,
+    );
+}
+
+#[test]
+fn write_skills() {
+    unchanged(r#"echo x > "$home/skills/one"; echo x > "$home/skills/two""#);
+}
+
+#[test]
+fn move_home_away() {
+    unchanged(r#"mv "$home" "$home.moved""#);
+}
+
+#[test]
+fn move_the_parent_of_home_away() {
+    unchanged(r#"mv "$root" "$root.moved" || mv "$home" "$home.moved""#);
+}
+
+#[test]
+fn swap_home_for_a_link() {
+    unchanged(r#"mkdir "$ws/evil"; mv "$home" "$home.moved"; ln -sfn "$ws/evil" "$home""#);
+}
+
+#[test]
+fn make_the_configuration_that_is_not_there() {
+    for way in WAYS {
+        Trial { setup: r#"rm "$home/haft.json""#, ..way }.attempt(r#"echo x > "$home/haft.json""#);
+    }
+}
+
+#[test]
+fn make_home_when_it_is_not_there() {
+    for user in users() {
+        let place = arena("/tmp", user);
+        let home = place.root().join("later/home");
+        let script = format!(
+            "mkdir -p {0}; echo x > {0}/haft.json && echo ESCAPED; mkdir {0}/data/x && echo ESCAPED",
+            home.display()
+        );
+        let ran =
+            place.confined(&[], &whole(&place, &script)).env("HAFT_HOME", home.to_str().unwrap()).output();
+        tried(&ran);
+        assert!(!ran.stdout.contains("ESCAPED") && !home.join("haft.json").exists(), "as {user:?}: {ran:?}");
+    }
+}
+
+#[test]
+fn home_is_a_symlink() {
+    for user in users() {
+        let place = arena("/tmp", user);
+        let link = place.root().join("link");
+        std::os::unix::fs::symlink(place.path("home"), &link).unwrap();
+        let script =
+            r#"rm "$root/link"; cat "$home/data/db" "$root/link/data/db"; echo x > "$home/haft.json""#;
+        let ran =
+            place.confined(&[], &whole(&place, script)).env("HAFT_HOME", link.to_str().unwrap()).output();
+        tried(&ran);
+        assert!(!ran.stdout.contains(CANARY), "as {user:?}: {ran:?}");
+        assert_eq!(place.text("home/haft.json"), CANARY, "as {user:?}");
+    }
+}
+
+/// Protected by name: what appears while a command runs is as hidden as what was there before.
+#[test]
+fn read_what_appears_while_the_command_runs() {
+    for user in users() {
+        for way in WAYS {
+            let setup = r#"rm "$home/haft.json"; mkfifo "$ws/go" "$home/workspace/go""#;
+            let way = Trial { setup, ..way };
+            let place = way.arena(user);
+            let script =
+                r#"echo ready; read -r _ < go; cat "$home/haft.json" "$home/data/later"; ls "$home/data""#;
+            let mut child = way.run_in(&place, script).start();
+            let mut out = BufReader::new(child.stdout.take().unwrap());
+            let mut line = String::new();
+            out.read_line(&mut line).unwrap();
+            assert_eq!(line, "ready\n");
+            place.file("home/haft.json", CANARY);
+            place.file("home/data/later", CANARY);
+            let go = if way.flags.contains(&"--workspace") { "home/workspace/go" } else { "ws/go" };
+            std::fs::write(place.path(go), "go\n").unwrap();
+            let mut rest = String::new();
+            out.read_to_string(&mut rest).unwrap();
+            child.wait().unwrap();
+            assert!(
+                rest.ends_with("tried\n") && !rest.contains(CANARY) && !rest.contains("later"),
+                "as {user:?}: {rest}"
+            );
+        }
+    }
+}
+
+#[test]
+fn only_the_workspace_of_home_is_writable() {
+    let inside = Trial { flags: &["--workspace", "@/home/workspace"], ..TRIAL };
+    inside.granted(r#"pwd | grep -q home/workspace && echo x > note && cat "$home/skills/one" > /dev/null && echo granted"#);
+    TRIAL.refused(r#"echo x > "$home/workspace/note" && echo ESCAPED"#);
+}
+
+#[test]
+fn read_secrets() {
+    for mode in ["sandbox", "rx"] {
+        Trial { flags: &["--mode", mode], ..TRIAL }.attempt_to_read(
+            r#"cat "$user/.ssh/id_ed25519" "$user/.netrc" "$user/.docker/config.json" "$user/.config/gcloud/token"
+               cat ~/.ssh/id_ed25519; grep -r . "$user/.ssh" "$user/.config""#,
+        );
+    }
+}
+
+#[test]
+fn read_secrets_through_links() {
+    attempt_to_read(
+        r#"ln "$user/.netrc" hard; cat hard; ln -s "$user/.ssh" soft; cat soft/id_ed25519; cat "/proc/1/root$user/.netrc""#,
+    );
+}
+
+#[test]
+fn read_secrets_where_a_link_leads_to() {
+    Trial { setup: r#"mv "$user/.ssh" "$user/dotfiles"; ln -s dotfiles "$user/.ssh""#, ..TRIAL }
+        .attempt_to_read(r#"cat "$user/dotfiles/id_ed25519" "$user/.ssh/id_ed25519""#);
+}
+
+#[test]
+fn read_secrets_in_a_writable_place() {
+    Trial { below: "/tmp", watched: &["user/.ssh", "user/.netrc"], ..TRIAL }.attempt_to_read(
+        r#"mv "$user/.ssh" "$user/x"; cat "$user/x/id_ed25519"; mv "$user" "$user.x"; cat "$user.x/.netrc""#,
+    );
+}
+
+#[test]
+fn one_secret_can_be_opened() {
+    let opened = Trial { flags: &["--readable", "@/user/.netrc"], ..TRIAL };
+    opened.granted(&format!(
+        r#"grep -q {CANARY} "$user/.netrc" && ! grep -q {CANARY} "$user/.ssh/id_ed25519" && echo granted"#
+    ));
+    let open = Trial { flags: &["--mode", "rwx"], ..TRIAL };
+    open.granted(&format!(r#"grep -q {CANARY} "$user/.ssh/id_ed25519" && echo granted"#));
+}
+
+#[test]
+fn ordinary_files_of_the_user_can_be_read() {
+    TRIAL.granted(&format!(
+        r#"grep -q {CANARY} "$user/.bashrc" && grep -q {CANARY} "$outside/file" && echo granted"#
+    ));
+}
+
+#[test]
+fn grant_home_or_a_secret() {
+    for user in users() {
+        for granted in ["home", "home/data", "home/skills", ".", "user", "user/.ssh", "user/.config"] {
+            let place = arena("/var/tmp", user);
+            let path = place.path(granted);
+            for flag in ["--writable", "--workspace"] {
+                let ran =
+                    place.confined(&[flag, path.to_str().unwrap()], "echo ESCAPED").output().expect_code(2);
+                assert!(
+                    ran.stdout.is_empty() && ran.stderr.contains("hint:"),
+                    "{flag} {granted} as {user:?}: {ran:?}"
+                );
+            }
+        }
+        let place = arena("/var/tmp", user);
+        let ran = place
+            .confined(&["--readable", place.path("home/data").to_str().unwrap()], "echo ESCAPED")
+            .output();
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "as {user:?}");
+    }
+}
+
+#[test]
+fn a_writable_directory_holds_its_promise() {
+    let widened = Trial {
+        flags: &["--writable", "@/outside/dir"],
+        watched: &["outside/file", "home", "user"],
+        ..TRIAL
+    };
+    widened.granted(r#"echo x > "$outside/dir/new" && ! echo x > "$outside/file" && echo granted"#);
+    widened.refused(r#"ln -sfn "$home" "$outside/dir/link"; echo x > "$outside/dir/link/haft.json"; mv "$outside/dir" "$outside/gone""#);
+}
+
+/// Root on somebody's project: the command is that somebody, and their secrets are the ones to keep.
+#[test]
+fn secrets_of_the_owner_of_the_workspace() {
+    if !users().contains(&User::Nobody) {
+        return;
+    }
+    let place = arena("/var/tmp", User::Ourselves);
+    std::os::unix::fs::chown(place.path("ws"), Some(4242), Some(4242)).unwrap();
+    for name in ["owner", "owner/.ssh", "owner/.ssh/id"] {
+        if name.ends_with("id") {
+            place.file(name, CANARY)
+        } else {
+            place.directory(name)
+        };
+        std::os::unix::fs::chown(place.path(name), Some(4242), Some(4242)).unwrap();
+    }
+    let passwd = place.file(
+        "outside/passwd",
+        &format!(
+            "root:x:0:0::/root:/bin/bash\nann:x:4242:4242::{}/owner:/bin/bash\n",
+            place.root().display()
+        ),
+    );
+    let own_passwd = format!("mount --bind {} /etc/passwd; exec \"$@\"", passwd.display());
+    let script = whole(&place, r#"id -un; echo "$HOME"; cat ~/.ssh/id"#);
+    let ran =
+        place.confined(&[], &script).through(&["unshare", "-m", "bash", "-c", &own_passwd, "bash"]).output();
+    tried(&ran);
+    assert!(ran.stdout.starts_with(&format!("ann\n{}/owner\n", place.root().display())), "{ran:?}");
+    assert!(!ran.stdout.contains(CANARY), "{ran:?}");
+}

@@ -47,27 +47,27 @@ fn unmount_the_workspace_and_proc() {
 
 #[test]
 fn pivot_root() {
-    refused(r#"mkdir -p new/old; pivot_root new new/old && echo ESCAPED"#);
+    refused("mkdir -p new/old; pivot_root new new/old && echo ESCAPED");
 }
 
 #[test]
 fn chroot() {
-    refused(r#"chroot / true && echo ESCAPED"#);
+    refused("chroot / true && echo ESCAPED");
 }
 
 #[test]
 fn unshare_a_user_namespace() {
-    refused(r#"unshare -Ur true && echo ESCAPED; unshare -Urm mount -o remount,rw,bind / && echo ESCAPED"#);
+    refused("unshare -Ur true && echo ESCAPED; unshare -Urm mount -o remount,rw,bind / && echo ESCAPED");
 }
 
 #[test]
 fn unshare_other_namespaces() {
-    refused(r#"for kind in m n p i u C T; do unshare -$kind true && echo ESCAPED; done"#);
+    refused("for kind in m n p i u C T; do unshare -$kind true && echo ESCAPED; done");
 }
 
 #[test]
 fn enter_the_namespaces_of_the_first_process() {
-    refused(r#"nsenter -t 1 -m -- true && echo ESCAPED; nsenter -t 1 -a -- true && echo ESCAPED"#);
+    refused("nsenter -t 1 -m -- true && echo ESCAPED; nsenter -t 1 -a -- true && echo ESCAPED");
 }
 
 #[test]
@@ -172,13 +172,13 @@ fn set_a_kernel_parameter() {
 #[test]
 fn set_the_program_for_core_dumps() {
     refused(
-        r#": >> /proc/sys/kernel/core_pattern && echo ESCAPED; : >> /proc/sys/kernel/modprobe && echo ESCAPED"#,
+        ": >> /proc/sys/kernel/core_pattern && echo ESCAPED; : >> /proc/sys/kernel/modprobe && echo ESCAPED",
     );
 }
 
 #[test]
 fn ask_for_the_magic_key() {
-    refused(r#": >> /proc/sysrq-trigger && echo ESCAPED; : >> /proc/sys/kernel/sysrq && echo ESCAPED"#);
+    refused(": >> /proc/sysrq-trigger && echo ESCAPED; : >> /proc/sys/kernel/sysrq && echo ESCAPED");
 }
 
 #[test]
@@ -285,14 +285,17 @@ fn system_calls_of_x32() {
 fn no_capability_is_left() {
     for mode in ["sandbox", "rx", "rwx"] {
         Trial { flags: &["--mode", mode], ..TRIAL }.granted(
-            r#"grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status | tr -d '\t\n' |
-               grep -qE '^CapInh:0+CapPrm:0+CapEff:0+CapBnd:[0-9a-f]+CapAmb:0+NoNewPrivs:1Seccomp:2$' && echo granted"#,
+            r"grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status | tr -d '\t\n' |
+               grep -qE '^CapInh:0+CapPrm:0+CapEff:0+CapBnd:[0-9a-f]+CapAmb:0+NoNewPrivs:1Seccomp:2$' && echo granted",
         );
     }
 }
 
 #[test]
 fn a_setuid_program_gains_nothing() {
+    if !users().contains(&User::Nobody) {
+        return;
+    }
     for user in users() {
         let place = TRIAL.arena(user);
         let program = place.path("outside/who");
@@ -312,8 +315,11 @@ fn a_setuid_program_gains_nothing() {
 
 #[test]
 fn a_program_with_file_capabilities_gains_nothing() {
-    /// Version 2, effective, permitted: CAP_DAC_OVERRIDE.
+    /// Version 2, effective, permitted: `CAP_DAC_OVERRIDE`.
     const DAC_OVERRIDE: [u8; 20] = [1, 0, 0, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    if !users().contains(&User::Nobody) {
+        return;
+    }
     let place = TRIAL.arena(User::Nobody);
     let (program, secret) = (place.path("outside/cat"), place.path("outside/of-root"));
     std::fs::copy("/usr/bin/cat", &program).unwrap();

@@ -14,20 +14,18 @@ const SANDBOX: &[&str] = &[];
 const RX: &[&str] = &["--mode", "rx"];
 const RWX: &[&str] = &["--mode", "rwx"];
 
-const TCP: &str = r#"exec 3<> "/dev/tcp/127.0.0.1/$port" && echo hello >&3"#;
-const UDP: &str = r#"echo hello > "/dev/udp/127.0.0.1/$port""#;
-const PATHNAME: &str = "socket.socket(socket.AF_UNIX).connect(outside + '/socket')";
-const ABSTRACT: &str = "socket.socket(socket.AF_UNIX).connect('\\0' + os.environ['name'])";
-const DATAGRAM: &str =
+pub(crate) const TCP: &str = r#"exec 3<> "/dev/tcp/127.0.0.1/$port" && echo hello >&3"#;
+pub(crate) const UDP: &str = r#"echo hello > "/dev/udp/127.0.0.1/$port""#;
+pub(crate) const PATHNAME: &str = "socket.socket(socket.AF_UNIX).connect(outside + '/socket')";
+pub(crate) const ABSTRACT: &str = "socket.socket(socket.AF_UNIX).connect('\\0' + os.environ['name'])";
+pub(crate) const DATAGRAM: &str =
     "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'hello', outside + '/datagrams')";
 /// Made as a pair no call to `socket` is needed, and a datagram socket can be sent elsewhere than to its peer.
-const DATAGRAM_OF_A_PAIR: &str =
+pub(crate) const DATAGRAM_OF_A_PAIR: &str =
     "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b'hello', outside + '/datagrams')";
-const STREAM_OF_A_PAIR: &str =
-    "socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)[0].connect(outside + '/socket')";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+pub(crate) enum Outcome {
     Reached,
     Refused,
 }
@@ -92,7 +90,14 @@ fn unix_datagrams_from_a_socket_pair() {
 
 #[test]
 fn unix_stream_from_a_socket_pair() {
-    check(SANDBOX, &python(STREAM_OF_A_PAIR), Refused);
+    let setup =
+        "python3 -c 'import socket, sys; socket.socket(socket.AF_UNIX).bind(sys.argv[1])' $outside/socket";
+    for kind in ["SOCK_STREAM", "SOCK_SEQPACKET"] {
+        let connect = format!(
+            "attempt(socket.socketpair(socket.AF_UNIX, socket.{kind})[0].connect, outside + '/socket')"
+        );
+        Trial { setup, ..TRIAL }.refused(&python(&connect));
+    }
 }
 
 #[test]
@@ -218,13 +223,18 @@ impl Ears {
 /// Free, the script reaches the test; confined by the flags, it does as expected.
 #[track_caller]
 fn check(flags: &[&str], script: &str, expected: Outcome) {
+    check_through(&[], flags, script, expected);
+}
+
+#[track_caller]
+pub(crate) fn check_through(wrapper: &[&str], flags: &[&str], script: &str, expected: Outcome) {
     for user in users() {
         let place = TRIAL.arena(user);
         let ears = Ears::open(&place);
         let script = whole(&place, &format!("{}\n{script}", ears.names()));
         let free = place.unconfined(&script);
         assert_eq!(ears.heard(), Reached, "reaches nothing even when free, as {user:?}: {free:?}");
-        let ran = place.confined(flags, &script).output();
+        let ran = place.confined(flags, &script).through(wrapper).output();
         tried(&ran);
         assert_eq!(ears.heard(), expected, "as {user:?} with {flags:?}: {ran:?}");
     }

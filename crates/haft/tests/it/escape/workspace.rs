@@ -1,1 +1,124 @@
-//! To be written.
+//! Which workspaces are refused, and whom a command runs as.
+
+use std::os::unix::fs::{MetadataExt, chown, symlink};
+
+use haft_testkit::{Place, User, users};
+
+use super::{TRIAL, arena, tried, whole};
+
+#[track_caller]
+fn refused(workspace: impl Fn(&Place) -> String, reason: &str) {
+    for user in users() {
+        let place = arena("/var/tmp", user);
+        for mode in ["sandbox", "rx", "rwx"] {
+            let ran = place
+                .confined(&["--mode", mode, "--workspace", &workspace(&place)], "echo ran")
+                .output()
+                .expect_code(2);
+            let told = ran.stdout.is_empty() && ran.stderr.contains(reason) && ran.stderr.contains("hint:");
+            assert!(told, "as {user:?} in {mode}: {ran:?}");
+        }
+    }
+}
+
+fn named(name: &'static str) -> impl Fn(&Place) -> String {
+    move |place| place.path(name).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_whole_file_system() {
+    refused(|_| "/".into(), "whole file system");
+    refused(|_| "/usr/..".into(), "whole file system");
+}
+
+#[test]
+fn the_home_of_the_user() {
+    refused(named("user"), "kept secret");
+}
+
+#[test]
+fn home_itself_and_what_holds_it() {
+    refused(named("home"), "haft's own home");
+    refused(named("home/data"), "haft's own home");
+    refused(named("."), "haft's own home");
+}
+
+#[test]
+fn one_that_is_not_there() {
+    refused(named("missing"), "does not exist");
+}
+
+#[test]
+fn a_link_to_home() {
+    let link = |place: &Place| {
+        let _ = symlink(place.path("home"), place.path("ws/link"));
+        named("ws/link")(place)
+    };
+    refused(link, "haft's own home");
+}
+
+#[test]
+fn one_that_is_a_file() {
+    let place = arena("/var/tmp", User::Ourselves);
+    let ran = place.confined(&["--workspace", &named("ws/own")(&place)], "echo ran").output().expect_code(2);
+    assert!(ran.stderr.contains("is not a directory"), "{ran:?}");
+}
+
+#[test]
+fn a_linked_workspace_is_the_directory_it_leads_to() {
+    for user in users() {
+        let place = arena("/var/tmp", user);
+        symlink(place.path("ws"), place.path("link")).unwrap();
+        let script = whole(&place, r#"pwd -P; echo x > new; echo x > "$outside/file"; echo x > "$root/new""#);
+        let ran = place.confined(&["--workspace", &named("link")(&place)], &script).output();
+        tried(&ran);
+        assert!(
+            ran.stdout.starts_with(&named("ws")(&place)) && place.exists("ws/new"),
+            "as {user:?}: {ran:?}"
+        );
+        assert!(!place.exists("new"), "as {user:?}");
+    }
+}
+
+#[test]
+fn root_becomes_the_owner_of_the_workspace() {
+    if !users().contains(&User::Nobody) {
+        return;
+    }
+    let place = TRIAL.arena(User::Ourselves);
+    for name in ["ws", "ws/own"] {
+        chown(place.path(name), Some(65534), Some(65534)).unwrap();
+    }
+    let secret = place.file("outside/of-root", "canary");
+    std::fs::set_permissions(&secret, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    for mode in ["sandbox", "rx", "rwx"] {
+        let script = whole(
+            &place,
+            r#"id -u; id -g; id -G; echo "$USER $HOME"; cat "$outside/of-root"; rm -f new; echo x > new"#,
+        );
+        let ran = place.confined(&["--mode", mode], &script).output();
+        tried(&ran);
+        assert_eq!(ran.stdout, "65534\n65534\n65534\nnobody /nonexistent\n\ntried\n", "{mode}: {ran:?}");
+        let made = place.path("ws/new").metadata().unwrap();
+        assert_eq!((made.uid(), made.gid()), (65534, 65534), "{mode}");
+    }
+}
+
+/// Somebody whom the system does not know has no home; root's is not theirs.
+#[test]
+fn an_owner_without_an_account_does_not_get_the_home_of_root() {
+    if !users().contains(&User::Nobody) {
+        return;
+    }
+    let place = TRIAL.arena(User::Ourselves);
+    chown(place.path("ws"), Some(54321), Some(54321)).unwrap();
+    let ran =
+        place.confined(&[], &whole(&place, r#"id -u; echo "HOME=$HOME USER=$USER"; echo x > new"#)).output();
+    tried(&ran);
+    let user_home = place.path("user");
+    assert!(
+        ran.stdout.starts_with("54321\n") && place.path("ws/new").metadata().unwrap().uid() == 54321,
+        "{ran:?}"
+    );
+    assert!(!ran.stdout.contains(user_home.to_str().unwrap()) && !ran.stdout.contains("tester"), "{ran:?}");
+}
