@@ -20,7 +20,20 @@ fn installed() -> Result<PathBuf, String> {
     if !program.is_file() {
         let root = root.to_string_lossy().into_owned();
         // A debug build is a third of the wait, and checks a few hundred packages in a second all the same.
-        run("cargo", &["install", "cargo-deny", "--version", VERSION, "--locked", "--debug", "--no-default-features", "--root", &root])?;
+        run(
+            "cargo",
+            &[
+                "install",
+                "cargo-deny",
+                "--version",
+                VERSION,
+                "--locked",
+                "--debug",
+                "--no-default-features",
+                "--root",
+                &root,
+            ],
+        )?;
     }
     Ok(program)
 }

@@ -34,7 +34,8 @@ fn check_name(file: &Path, slips: &mut Vec<String>) {
 
 fn check_text(file: &Path, text: &str, slips: &mut Vec<String>) {
     let is_rust = file.extension().is_some_and(|extension| extension == "rs");
-    let in_tests = file.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "tests.rs");
+    let in_tests =
+        file.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "tests.rs");
     if is_rust && !in_tests && !text.trim_start().starts_with("//!") {
         slips.push(format!("{}: opens with a `//!` sentence", file.display()));
     }
@@ -44,7 +45,8 @@ fn check_text(file: &Path, text: &str, slips: &mut Vec<String>) {
     for (at, line) in text.lines().enumerate() {
         // Split, so that this file does not find itself.
         let foreign = [concat!("/ho", "me/runner"), concat!("/Us", "ers/"), concat!("/wo", "rk/")];
-        let path = foreign.iter().find(|path| line.contains(**path) && !line.contains(concat!("/Us", "ers/u")));
+        let path =
+            foreign.iter().find(|path| line.contains(**path) && !line.contains(concat!("/Us", "ers/u")));
         if let Some(path) = path {
             slips.push(format!("{}:{}: a path of somebody's machine: {path}", file.display(), at + 1));
         }

@@ -4,14 +4,18 @@
 //! [`arguments`] (what a text says), [`validate`] (whether a tool may see it) and [`text`] (how much is shown).
 //! This crate does no IO, starts no task and reads no clock; nothing in it is `async` but trait signatures.
 
+pub mod approval;
 pub mod arguments;
 pub mod digest;
 pub mod event;
+pub mod glob;
 pub mod name;
 pub mod naming;
 pub mod output;
 pub mod provider;
 pub mod result;
+pub mod rules;
+pub mod shell;
 pub mod store;
 pub mod text;
 pub mod time_limit;

@@ -81,7 +81,9 @@ pub struct Stored {
 pub enum StoreError {
     /// Never there, swept away, or of another session: the answer is the same.
     NotFound,
-    Unavailable { reason: String },
+    Unavailable {
+        reason: String,
+    },
 }
 
 impl fmt::Display for StoreError {

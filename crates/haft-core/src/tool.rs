@@ -46,7 +46,10 @@ impl Effects {
 /// What the operator decides about a tool. The model never sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolPolicy {
+    /// How long a call may take in all.
     pub timeout: Duration,
+    /// How long a call may go on without telling progress; `None` when only `timeout` counts.
+    pub idle_timeout: Option<Duration>,
     pub output: OutputPolicy,
     pub queue: Option<QueueName>,
     pub cache_ttl: Option<Duration>,

@@ -1,6 +1,7 @@
 //! The only way to arguments that a provider may see: they were checked against the tool's schema.
 
 mod complaint;
+mod cost;
 
 use jsonschema::{PatternOptions, Validator};
 use serde::de::DeserializeOwned;
@@ -8,6 +9,8 @@ use serde_json::{Map, Value};
 
 use crate::arguments::ParsedArguments;
 use crate::result::{ToolError, ToolErrorKind};
+
+use cost::{CHECK_STEPS_MAX, Cost};
 
 /// A tool's input schema, ready to check arguments.
 #[derive(Debug)]
@@ -24,6 +27,7 @@ pub enum Schema {
 pub struct CheckedSchema {
     validator: Validator,
     written: Value,
+    cost: Cost,
 }
 
 pub const SCHEMA_BYTES_MAX: usize = 1024 * 1024;
@@ -45,7 +49,9 @@ impl Schema {
     /// Never fails: what cannot be checked says why. No reference is fetched from a network or a file.
     pub fn compile(schema: &Value) -> Self {
         match compile(schema) {
-            Ok(validator) => Self::Checked(Box::new(CheckedSchema { validator, written: schema.clone() })),
+            Ok((validator, cost)) => {
+                Self::Checked(Box::new(CheckedSchema { validator, written: schema.clone(), cost }))
+            }
             Err(reason) => Self::Unchecked { reason },
         }
     }
@@ -62,6 +68,9 @@ impl Schema {
 impl CheckedSchema {
     fn validate(&self, arguments: ParsedArguments) -> Result<ValidArguments, ToolError> {
         let mut value = Value::Object(arguments.object);
+        if !self.cost.is_bearable(&self.written, &value, arguments.bytes) {
+            return Err(ToolError::new(ToolErrorKind::InvalidArguments, too_costly()));
+        }
         if !self.validator.is_valid(&value) {
             let message = self.complaints(&value, arguments.bytes);
             return Err(ToolError::new(ToolErrorKind::InvalidArguments, message));
@@ -115,13 +124,26 @@ impl ValidArguments {
     }
 }
 
-fn compile(schema: &Value) -> Result<Validator, String> {
+fn too_costly() -> String {
+    format!(
+        "Error: to check these arguments against the tool's schema takes more than {CHECK_STEPS_MAX} steps; \
+         nothing was done; send smaller arguments"
+    )
+}
+
+fn compile(schema: &Value) -> Result<(Validator, Cost), String> {
     if !is_shallow(schema) {
         return Err(format!("the schema nests deeper than {SCHEMA_DEPTH_MAX} levels"));
     }
     if !is_small(schema) {
         return Err(format!("the schema is larger than {SCHEMA_BYTES_MAX} bytes"));
     }
+    let validator =
+        build(schema).map_err(|error| format!("the schema does not compile: {}", error.masked_with("it")))?;
+    Ok((validator, Cost::of(schema)?))
+}
+
+fn build(schema: &Value) -> Result<Validator, jsonschema::ValidationError<'_>> {
     // Patterns run in linear time; only a schema that needs look-around gets the engine that backtracks, on a leash.
     let linear = PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
     let backtracking = PatternOptions::fancy_regex()
@@ -133,7 +155,6 @@ fn compile(schema: &Value) -> Result<Validator, String> {
         .with_pattern_options(linear)
         .build(schema)
         .or_else(|_| options().with_pattern_options(backtracking).build(schema))
-        .map_err(|error| format!("the schema does not compile: {}", error.masked_with("it")))
 }
 
 /// Looks without recursion, because whoever wrote the schema decides how deep it is.

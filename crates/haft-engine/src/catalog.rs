@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use haft_core::digest::Digest;
 use haft_core::name::ToolName;
 use haft_core::naming::{Match, NameTable, Resolution, Scheme, ToolIdentity};
 use haft_core::provider::ToolProvider;
@@ -33,6 +34,7 @@ impl Catalog {
                 exposed: named.exposed.clone(),
                 offer,
                 schema: OnceLock::new(),
+                digest: OnceLock::new(),
             })
             .collect();
         let mut sorted: Vec<_> = (0..entries.len()).collect();
@@ -68,6 +70,7 @@ pub struct CatalogEntry {
     offer: Offer,
     /// Compiled when the tool is first called: most tools never are.
     schema: OnceLock<Schema>,
+    digest: OnceLock<Digest>,
 }
 
 impl CatalogEntry {
@@ -82,7 +85,12 @@ impl CatalogEntry {
 
     /// As the provider describes it; its `name` is the provider's own.
     pub fn definition(&self) -> &ToolDefinition {
-        &self.offer.definition
+        self.offer.definition()
+    }
+
+    /// Of the definition: a tool that changed has another one.
+    pub fn digest(&self) -> Digest {
+        *self.digest.get_or_init(|| Digest::of_definition(self.offer.definition()))
     }
 
     pub(crate) fn provider(&self) -> &dyn ToolProvider {
@@ -90,7 +98,7 @@ impl CatalogEntry {
     }
 
     pub(crate) fn schema(&self) -> &Schema {
-        self.schema.get_or_init(|| Schema::compile(&self.offer.definition.input_schema))
+        self.schema.get_or_init(|| Schema::compile(&self.offer.definition().input_schema))
     }
 }
 
@@ -115,8 +123,16 @@ impl<'a> ResolvedTool<'a> {
 /// A tool and who gives it.
 struct Offer {
     identity: ToolIdentity,
-    definition: ToolDefinition,
+    /// The provider's snapshot, shared by all its tools: to copy 10,000 schemas is most of what a catalog would cost.
+    tools: Arc<[ToolDefinition]>,
+    position: usize,
     provider: Arc<dyn ToolProvider>,
+}
+
+impl Offer {
+    fn definition(&self) -> &ToolDefinition {
+        &self.tools[self.position]
+    }
 }
 
 impl fmt::Debug for Offer {
@@ -140,10 +156,12 @@ fn offers(provider: &Arc<dyn ToolProvider>) -> Vec<Offer> {
         namespace: provider.namespace().clone(),
         tool: tool.clone(),
     };
-    let offer = |definition: &ToolDefinition| Offer {
+    let tools = provider.tools();
+    let offer = |(position, definition): (usize, &ToolDefinition)| Offer {
         identity: identity(&definition.name),
-        definition: definition.clone(),
+        tools: Arc::clone(&tools),
+        position,
         provider: Arc::clone(provider),
     };
-    provider.tools().iter().map(offer).collect()
+    tools.iter().enumerate().map(offer).collect()
 }

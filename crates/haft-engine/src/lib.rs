@@ -3,14 +3,21 @@
 //! Start reading at [`orchestrator`], where the order of the stages stands once; each stage is a file in `stage/`.
 //! This crate knows no wire format, no transport and no tool: it meets those only as a `ToolProvider`.
 
+pub mod cache;
 pub mod catalog;
+pub mod options;
 pub mod orchestrator;
 pub mod order;
 pub mod policy;
+pub mod queue;
 mod record;
+mod size;
 mod stage;
 
+pub use cache::{Cache, CacheConfig, CacheUse};
 pub use catalog::{Catalog, CatalogEntry, ResolvedTool};
+pub use options::CallOptions;
 pub use orchestrator::{Orchestrator, OrchestratorConfig};
 pub use order::{EffectOrder, Turn};
 pub use policy::Policies;
+pub use queue::{Priority, QueueConfig, QueueSnapshot, Queues, UndefinedQueue};

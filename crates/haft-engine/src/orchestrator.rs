@@ -2,20 +2,26 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use haft_core::arguments::ArgumentLimits;
+use haft_core::digest::CallKey;
 use haft_core::event::{EventSink, NoEvents};
 use haft_core::output::ToolOutput;
 use haft_core::provider::Principal;
 use haft_core::result::{ToolError, ToolResult};
 use haft_core::tool::{Effects, ToolCall};
+use haft_core::validate::ValidArguments;
 
-use crate::catalog::Catalog;
+use crate::cache::Cache;
+use crate::catalog::{Catalog, ResolvedTool};
+use crate::options::CallOptions;
 use crate::order::EffectOrder;
-use crate::policy::Policies;
+use crate::policy::{Policies, TOOL_TIMEOUT_MAX_DEFAULT};
+use crate::queue::{Queues, UndefinedQueue};
 use crate::record::CallRecord;
-use crate::stage;
+use crate::stage::{self, Cached, Deadline};
 
 /// Turns calls into results. A call that is dropped is cancelled; one that fails harms no other.
 #[derive(Debug)]
@@ -30,6 +36,12 @@ pub struct OrchestratorConfig {
     pub policies: Policies,
     pub arguments: ArgumentLimits,
     pub principal: Principal,
+    /// In which workspace and with which credentials calls are made. Calls of different scopes are never equal.
+    pub scope: Arc<str>,
+    /// How long any call may take, waiting included.
+    pub tool_timeout_max: Duration,
+    pub queues: Queues,
+    pub cache: Cache,
     pub events: Arc<dyn EventSink>,
 }
 
@@ -39,6 +51,10 @@ impl Default for OrchestratorConfig {
             policies: Policies::default(),
             arguments: ArgumentLimits::default(),
             principal: Principal::local(),
+            scope: "".into(),
+            tool_timeout_max: TOOL_TIMEOUT_MAX_DEFAULT,
+            queues: Queues::default(),
+            cache: Cache::default(),
             events: Arc::new(NoEvents),
         }
     }
@@ -50,29 +66,55 @@ impl fmt::Debug for OrchestratorConfig {
             .field("policies", &self.policies)
             .field("arguments", &self.arguments)
             .field("principal", &self.principal)
+            .field("scope", &self.scope)
+            .field("tool_timeout_max", &self.tool_timeout_max)
+            .field("queues", &self.queues)
+            .field("cache", &self.cache)
             .finish_non_exhaustive()
     }
 }
 
 impl Orchestrator {
+    /// For configurations whose policies name no queue. A tool whose policy names one that is not defined is never
+    /// called: every call of it ends in an error.
     pub fn new(catalog: Catalog, config: OrchestratorConfig) -> Self {
         Self { catalog, config }
+    }
+
+    /// Refuses a configuration in which a policy names a queue that is not defined.
+    pub fn try_new(catalog: Catalog, config: OrchestratorConfig) -> Result<Self, UndefinedQueue> {
+        for policy in config.policies.all() {
+            config.queues.of(policy.queue.as_ref())?;
+        }
+        Ok(Self::new(catalog, config))
     }
 
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
     }
 
+    pub fn config(&self) -> &OrchestratorConfig {
+        &self.config
+    }
+
     /// Carries out one call. Whatever happens, there is a result.
     pub async fn execute(&self, call: ToolCall) -> ToolResult {
-        self.carry_out(self.begin(call)).await
+        self.execute_with(call, CallOptions::default()).await
+    }
+
+    pub async fn execute_with(&self, call: ToolCall, options: CallOptions) -> ToolResult {
+        self.carry_out(self.begin(call), options).await
     }
 
     /// Carries out the calls of one turn; the results stand in call order. Calls that only read run at the same time;
     /// any other waits for those before it and holds up those after it.
     pub async fn execute_all(&self, calls: Vec<ToolCall>) -> Vec<ToolResult> {
+        self.execute_all_with(calls, CallOptions::default()).await
+    }
+
+    pub async fn execute_all_with(&self, calls: Vec<ToolCall>, options: CallOptions) -> Vec<ToolResult> {
         let order = EffectOrder::default();
-        join_all(calls.into_iter().map(|call| self.execute_in_turn(&order, call))).await
+        join_all(calls.into_iter().map(|call| self.execute_in_turn_with(&order, call, options))).await
     }
 
     /// Carries out one call when its turn has come. The place in the order is taken at once, not when first polled, so
@@ -82,11 +124,20 @@ impl Orchestrator {
         order: &EffectOrder,
         call: ToolCall,
     ) -> impl Future<Output = ToolResult> + Send + use<'a> {
+        self.execute_in_turn_with(order, call, CallOptions::default())
+    }
+
+    pub fn execute_in_turn_with<'a>(
+        &'a self,
+        order: &EffectOrder,
+        call: ToolCall,
+        options: CallOptions,
+    ) -> impl Future<Output = ToolResult> + Send + use<'a> {
         let turn = order.enter(self.effects_of(&call.name));
         let record = self.begin(call);
         async move {
             let _turn = turn.await;
-            self.carry_out(record.after_waiting()).await
+            self.carry_out(record.after_waiting(), options).await
         }
     }
 
@@ -99,23 +150,53 @@ impl Orchestrator {
         CallRecord::begin(call, Arc::clone(&self.config.events))
     }
 
-    async fn carry_out(&self, mut record: CallRecord) -> ToolResult {
-        let outcome = self.run_stages(&mut record).await;
+    async fn carry_out(&self, mut record: CallRecord, options: CallOptions) -> ToolResult {
+        let outcome = self.run_stages(&mut record, options).await;
         record.finish(outcome)
     }
 
     /// The order of the stages is a safety property: a tool that may not be called reveals no complaints about
-    /// arguments, nothing runs unvalidated, and a cap holds for whatever came out.
-    async fn run_stages(&self, record: &mut CallRecord) -> Result<ToolOutput, ToolError> {
-        let arguments = stage::parse(record, &self.config.arguments)?;
+    /// arguments, nothing runs unvalidated, what was kept answers only those who may ask, who waits for a slot needs
+    /// one, and a cap holds for whatever came out.
+    async fn run_stages(
+        &self,
+        record: &mut CallRecord,
+        options: CallOptions,
+    ) -> Result<ToolOutput, ToolError> {
+        let config = &self.config;
+        let arguments = stage::parse(record, &config.arguments)?;
         let tool = stage::resolve(record, &self.catalog)?;
-        let policy = self.config.policies.of(tool.entry().exposed());
+        let policy = config.policies.of(tool.entry().exposed());
         stage::admit(&tool, policy.approval)?;
         let arguments = stage::validate(record, &tool, arguments)?;
-        let deadline = stage::Deadline::after(policy.timeout);
-        let context = record.reach_provider(self.config.principal.clone(), deadline.limit());
-        let outcome = deadline.bound(&tool, stage::call(&tool, &arguments, &context)).await;
-        record.keep_notes(&context);
-        stage::fit(outcome, policy.output)
+        // Here: authorize (rules on the arguments), then approve (a human). Their time is not the call's.
+        let queue = stage::queue_of(&tool, policy, &config.queues)?;
+        let deadline = Deadline::begin(&tool, policy, queue, config.tool_timeout_max);
+        let ttl = stage::ttl(policy.cache_ttl, tool.entry().definition().effects, options.cache);
+        let key = self.key(&tool, &arguments);
+        let outcome = match stage::cache(record, &config.cache, ttl, key, &deadline).await? {
+            Cached::Hit(output) => Ok(output),
+            Cached::Miss(keeper) => {
+                let _slot = stage::queue(record, queue, options.priority, &deadline).await?;
+                let idle = stage::Idle::watch(tool.entry().exposed(), policy.idle_timeout, record.events());
+                let context = record.reach_provider(config.principal.clone(), deadline.limit(), idle.sink());
+                let call = stage::call(&tool, &arguments, &context);
+                let outcome = deadline.bound(idle.bound(call)).await;
+                record.keep_notes(&context);
+                keeper.keep(&outcome, &deadline);
+                outcome
+            }
+        };
+        stage::fit(record, outcome, policy.output)
+    }
+
+    fn key<'a>(&'a self, tool: &ResolvedTool<'a>, arguments: &'a ValidArguments) -> CallKey<'a> {
+        CallKey {
+            identity: tool.entry().identity(),
+            definition: tool.entry().digest(),
+            arguments,
+            principal: &self.config.principal,
+            scope: &self.config.scope,
+        }
     }
 }

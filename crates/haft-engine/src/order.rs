@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use haft_core::tool::Effects;
 use tokio::sync::oneshot;
+use tokio::task::coop::unconstrained;
 
 /// The line in which the calls of one turn stand, in call order. Those that only read go in together; any other goes in
 /// alone, when all before it are done.
@@ -21,7 +22,8 @@ impl EffectOrder {
         let turn = Turn { line: Arc::clone(&self.line), ticket };
         async move {
             // The sender lives as long as the place, and the place as long as `turn`.
-            let _ = admitted.await;
+            // Without tokio's budget per task, which after 128 polls would make the rest of a long turn come in any order.
+            let _ = unconstrained(admitted).await;
             turn
         }
     }

@@ -9,6 +9,9 @@ use haft_core::tool::{Approval, OutputPolicy, ToolPolicy};
 /// How long a call may take when the operator says nothing.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_mins(2);
 
+/// How long any call may take, whatever else the operator says.
+pub const TOOL_TIMEOUT_MAX_DEFAULT: Duration = Duration::from_mins(5);
+
 /// How much text a call may give when the operator says nothing.
 pub const OUTPUT_CHARS_MAX_DEFAULT: usize = 50_000;
 
@@ -20,6 +23,10 @@ pub struct Policies {
 }
 
 impl Policies {
+    pub fn all(&self) -> impl Iterator<Item = &ToolPolicy> {
+        std::iter::once(&self.default).chain(self.by_tool.values())
+    }
+
     pub fn of(&self, tool: &ToolName) -> &ToolPolicy {
         self.by_tool.get(tool).unwrap_or(&self.default)
     }
@@ -29,6 +36,7 @@ impl Default for Policies {
     fn default() -> Self {
         let default = ToolPolicy {
             timeout: TIMEOUT_DEFAULT,
+            idle_timeout: None,
             output: OutputPolicy::Truncate { chars_max: OUTPUT_CHARS_MAX_DEFAULT },
             queue: None,
             cache_ttl: None,

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use haft_core::event::{Event, EventSink};
-use haft_core::output::{Content, ToolOutput};
+use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, Principal};
 use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
 use haft_core::time_limit::TimeLimit;
 use haft_core::tool::{CallId, ToolCall};
 use serde_json::Value;
 use tokio::time::Instant;
+
+use crate::size::content_bytes;
 
 /// How much of a name that means no tool is repeated to those who watch.
 const WRITTEN_NAME_CHARS_MAX: usize = 64;
@@ -25,7 +27,7 @@ impl CallRecord {
     pub(crate) fn begin(call: ToolCall, events: Arc<dyn EventSink>) -> Self {
         let end = EndGuard {
             id: call.id.clone(),
-            tool: call.name.chars().take(WRITTEN_NAME_CHARS_MAX).collect(),
+            tool: beginning(&call.name).to_owned(),
             began: Instant::now(),
             failure: Some(ToolErrorKind::Cancelled),
             events,
@@ -48,16 +50,22 @@ impl CallRecord {
         self.receipt.notes.insert(topic, value);
     }
 
-    /// Marks the call as executed, tells so, and makes what the provider is told about it.
+    /// Marks the call as executed, tells so, and makes what the provider is told about it. `progress` is where the
+    /// provider's own events go.
     pub(crate) fn reach_provider(
         &mut self,
         principal: Principal,
         limit: TimeLimit,
+        progress: Arc<dyn EventSink>,
     ) -> CallContext {
         self.receipt.executed = true;
         let EndGuard { id, tool, events, .. } = &self.end;
         events.emit(Event::ToolStarted { id: id.clone(), tool: tool.clone() });
-        CallContext::new(id.clone(), principal, Some(limit), Arc::clone(events))
+        CallContext::new(id.clone(), principal, Some(limit), progress)
+    }
+
+    pub(crate) fn events(&self) -> Arc<dyn EventSink> {
+        Arc::clone(&self.end.events)
     }
 
     pub(crate) fn keep_notes(&mut self, context: &CallContext) {
@@ -92,19 +100,13 @@ impl Drop for EndGuard {
     }
 }
 
-fn size_bytes(outcome: &Result<ToolOutput, ToolError>) -> usize {
-    match outcome {
-        Ok(output) => output.content.iter().map(content_bytes).sum(),
-        Err(error) => error.message.len(),
-    }
+fn beginning(name: &str) -> &str {
+    name.char_indices().nth(WRITTEN_NAME_CHARS_MAX).map_or(name, |(end, _)| &name[..end])
 }
 
-fn content_bytes(content: &Content) -> usize {
-    match content {
-        Content::Text(text) => text.len(),
-        Content::Image { bytes, .. } | Content::Audio { bytes, .. } => bytes.len(),
-        Content::Resource { text, .. } => text.as_ref().map_or(0, String::len),
-        // What is stored is not carried along.
-        Content::Stored { .. } => 0,
+fn size_bytes(outcome: &Result<ToolOutput, ToolError>) -> usize {
+    match outcome {
+        Ok(output) => content_bytes(output),
+        Err(error) => error.message.len(),
     }
 }

@@ -1,17 +1,23 @@
 //! The stages of a call, one file each. Their order stands in the orchestrator.
 
 mod admit;
+mod cache;
 mod call;
 mod fit;
+mod idle;
 mod parse;
+mod queue;
 mod resolve;
 mod timeout;
 mod validate;
 
 pub(crate) use admit::admit;
+pub(crate) use cache::{Cached, cache, ttl};
 pub(crate) use call::call;
 pub(crate) use fit::fit;
+pub(crate) use idle::Idle;
 pub(crate) use parse::parse;
+pub(crate) use queue::{queue, queue_of};
 pub(crate) use resolve::resolve;
 pub(crate) use timeout::Deadline;
 pub(crate) use validate::validate;

@@ -142,7 +142,11 @@ mod tests {
         let place = Place::new();
         for mode in SandboxMode::ALL {
             let check = |path: &str, expected| {
-                assert_eq!(is_write_blocked(&place.path(path), &place.policy(mode)), expected, "{mode} {path}");
+                assert_eq!(
+                    is_write_blocked(&place.path(path), &place.policy(mode)),
+                    expected,
+                    "{mode} {path}"
+                );
             };
             check("/etc/passwd", true);
             check("/bin/sh", true);

@@ -114,7 +114,13 @@ impl SandboxedCommand {
             stderr: pipes.stderr_for_child,
         })?;
         let confinement = lifeline.ready().await?;
-        Ok(SandboxedChild { stdin: pipes.stdin, stdout: Some(pipes.stdout), stderr: pipes.stderr, confinement, lifeline })
+        Ok(SandboxedChild {
+            stdin: pipes.stdin,
+            stdout: Some(pipes.stdout),
+            stderr: pipes.stderr,
+            confinement,
+            lifeline,
+        })
     }
 }
 

@@ -43,7 +43,13 @@ mod tests {
     #[test]
     fn only_the_list_gets_through() {
         check(
-            &[("PATH", "/b"), ("OPENAI_API_KEY", "k"), ("LC_ALL", "C"), ("BASH_ENV", "/x"), ("TERM", "xterm")],
+            &[
+                ("PATH", "/b"),
+                ("OPENAI_API_KEY", "k"),
+                ("LC_ALL", "C"),
+                ("BASH_ENV", "/x"),
+                ("TERM", "xterm"),
+            ],
             &[],
             &[("LC_ALL", "C"), ("PATH", "/b"), ("TERM", "dumb"), ("TMPDIR", "/tmp")],
         );

@@ -12,11 +12,18 @@ pub enum SandboxError {
     /// The embedding program did not call `init`, and no launcher was found.
     NoLauncher,
     /// The launcher itself could not be started or died before it said anything.
-    Launcher { reason: String },
+    Launcher {
+        reason: String,
+    },
     /// A layer could not be put up.
-    Layer { stage: String, reason: String },
+    Layer {
+        stage: String,
+        reason: String,
+    },
     /// Everything was in place, but the program could not be started.
-    Start { reason: String },
+    Start {
+        reason: String,
+    },
 }
 
 impl SandboxError {

@@ -55,12 +55,19 @@ fn beside_us() -> Option<PathBuf> {
     let own = env::current_exe().ok()?;
     let directory = own.parent()?;
     let parent = directory.parent().filter(|_| directory.ends_with("deps"));
-    [Some(directory), parent].into_iter().flatten().map(|place| place.join("haft")).find(|path| is_program(path, &own))
+    [Some(directory), parent]
+        .into_iter()
+        .flatten()
+        .map(|place| place.join("haft"))
+        .find(|path| is_program(path, &own))
 }
 
 fn on_path() -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
-    env::split_paths(&path).filter(|place| place.is_absolute()).map(|place| place.join("haft")).find(|path| path.is_file())
+    env::split_paths(&path)
+        .filter(|place| place.is_absolute())
+        .map(|place| place.join("haft"))
+        .find(|path| path.is_file())
 }
 
 fn is_program(path: &Path, own: &Path) -> bool {

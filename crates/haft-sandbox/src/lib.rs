@@ -41,7 +41,9 @@ use std::os::unix::net::UnixStream;
 
 pub use check::{WRITE_BLOCKLIST, is_read_blocked, is_within_roots, is_write_allowed, is_write_blocked};
 pub use children::wait_until_gone;
-pub use command::{OutputPipes, SandboxedChild, SandboxedCommand, StandardInput, protected_command, sandboxed_command};
+pub use command::{
+    OutputPipes, SandboxedChild, SandboxedCommand, StandardInput, protected_command, sandboxed_command,
+};
 pub use error::SandboxError;
 pub use home::Home;
 pub use launcher::{Launcher, init};

@@ -26,9 +26,15 @@ pub(crate) enum Program {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Report {
     /// A level could not be put up; the next weaker one is tried.
-    Skipped { level: Level, reason: String },
+    Skipped {
+        level: Level,
+        reason: String,
+    },
     /// Nothing was run.
-    Failed { stage: String, reason: String },
+    Failed {
+        stage: String,
+        reason: String,
+    },
     /// The program is about to run, confined like this.
     Ready(Confinement),
     Exited(Exit),

@@ -82,7 +82,8 @@ mod tests {
 
     #[test]
     fn dots_are_taken_out() {
-        let check = |written: &str, expected: &str| assert_eq!(normalise(Path::new(written)), Path::new(expected));
+        let check =
+            |written: &str, expected: &str| assert_eq!(normalise(Path::new(written)), Path::new(expected));
         check("/tmp/../etc/passwd", "/etc/passwd");
         check("/a/./b//c", "/a/b/c");
         check("/../..", "/");

@@ -119,7 +119,12 @@ impl Plan {
 
     /// The plan travels as JSON, which carries only UTF-8.
     fn refuse_unspeakable(self) -> Result<Self, PlanError> {
-        let odd = self.steps.iter().map(Step::path).chain([self.workspace.as_path()]).find(|path| path.to_str().is_none());
+        let odd = self
+            .steps
+            .iter()
+            .map(Step::path)
+            .chain([self.workspace.as_path()])
+            .find(|path| path.to_str().is_none());
         match odd {
             Some(path) => Err(PlanError::NotUtf8 { path: path.to_path_buf() }),
             None => Ok(self),
@@ -138,7 +143,8 @@ fn granted(policy: &Policy) -> Vec<PathBuf> {
 fn top_directories() -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/").into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    let mut found: Vec<PathBuf> = directories.map(|entry| entry.path()).filter(|path| path != Path::new("/proc")).collect();
+    let mut found: Vec<PathBuf> =
+        directories.map(|entry| entry.path()).filter(|path| path != Path::new("/proc")).collect();
     found.sort();
     found
 }
@@ -241,10 +247,19 @@ pub(crate) fn identity(workspace: &Path) -> Option<Identity> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanError {
     /// A protected name does not exist below a writable directory, and so cannot be covered.
-    NameUnprotected { path: PathBuf },
-    GitSymlink { path: PathBuf },
-    GitUnprotected { path: PathBuf, reason: String },
-    NotUtf8 { path: PathBuf },
+    NameUnprotected {
+        path: PathBuf,
+    },
+    GitSymlink {
+        path: PathBuf,
+    },
+    GitUnprotected {
+        path: PathBuf,
+        reason: String,
+    },
+    NotUtf8 {
+        path: PathBuf,
+    },
 }
 
 impl fmt::Display for PlanError {

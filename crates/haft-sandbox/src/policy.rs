@@ -69,7 +69,9 @@ impl Policy {
     ) -> Result<Self, PolicyError> {
         let workspace = existing_directory(workspace)?;
         // Run by root on somebody's workspace the command is that somebody, and could read what they can.
-        let owner_home = identity(&workspace).and_then(|owner| passwd::entry(owner.uid)).map(|(_, home)| PathBuf::from(home));
+        let owner_home = identity(&workspace)
+            .and_then(|owner| passwd::entry(owner.uid))
+            .map(|(_, home)| PathBuf::from(home));
         let homes = user_home.into_iter().chain(owner_home.as_deref());
         let secrets: Vec<PathBuf> = homes.flat_map(default_secrets).collect();
         let mut policy = Self {
@@ -190,7 +192,8 @@ impl Policy {
         if is_within(home, directory) || inside_home {
             return Err(PolicyError::ExposesHome { path, home: home.into() });
         }
-        match self.secrets.iter().find(|secret| is_within(secret, directory) || is_within(directory, secret)) {
+        match self.secrets.iter().find(|secret| is_within(secret, directory) || is_within(directory, secret))
+        {
             Some(secret) => Err(PolicyError::ExposesSecret { path, secret: secret.clone() }),
             None => Ok(()),
         }
@@ -220,10 +223,20 @@ impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing { path } => {
-                write!(f, "directory `{}` does not exist\nhint: create it, or name another one", path.display())
+                write!(
+                    f,
+                    "directory `{}` does not exist\nhint: create it, or name another one",
+                    path.display()
+                )
             }
-            Self::NotADirectory { path } => write!(f, "`{}` is not a directory\nhint: name the directory it lies in", path.display()),
-            Self::Unreadable { path, reason } => write!(f, "cannot use directory `{}`: {reason}\nhint: `ls -ld` shows whose it is", path.display()),
+            Self::NotADirectory { path } => {
+                write!(f, "`{}` is not a directory\nhint: name the directory it lies in", path.display())
+            }
+            Self::Unreadable { path, reason } => write!(
+                f,
+                "cannot use directory `{}`: {reason}\nhint: `ls -ld` shows whose it is",
+                path.display()
+            ),
             Self::WholeFileSystem => {
                 write!(f, "the whole file system cannot be granted\nhint: work in a project directory")
             }

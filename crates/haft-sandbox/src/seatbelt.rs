@@ -123,14 +123,21 @@ mod tests {
             ..SeatbeltRules::default()
         };
         let text = seatbelt_profile(&home).text;
-        assert!(text.find("(deny file-write* ").unwrap() < text.find("(allow file-write* (literal (param \"AGAIN").unwrap());
+        assert!(
+            text.find("(deny file-write* ").unwrap()
+                < text.find("(allow file-write* (literal (param \"AGAIN").unwrap()
+        );
     }
 
     #[test]
     fn parents_of_what_is_protected_cannot_be_renamed() {
         let profile = seatbelt_profile(&rules());
-        let ancestors: Vec<&Path> =
-            profile.parameters.iter().filter(|(name, _)| name.starts_with("ANCESTOR")).map(|(_, path)| path.as_path()).collect();
+        let ancestors: Vec<&Path> = profile
+            .parameters
+            .iter()
+            .filter(|(name, _)| name.starts_with("ANCESTOR"))
+            .map(|(_, path)| path.as_path())
+            .collect();
         for parent in ["/w/.git", "/w", "/Users/u/.haft", "/Users/u", "/Users"] {
             assert!(ancestors.contains(&Path::new(parent)), "{parent} in {ancestors:?}");
         }

@@ -7,7 +7,6 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::net::UnixStream;
 
-
 use crate::error::SandboxError;
 use crate::launch::Launch;
 use crate::launcher::Launcher;
@@ -31,7 +30,12 @@ impl Worker {
         Self::start_planned(name, policy, Plan::of(policy)?, launcher).await
     }
 
-    async fn start_planned(name: &str, policy: &Policy, plan: Plan, launcher: &Launcher) -> Result<Self, SandboxError> {
+    async fn start_planned(
+        name: &str,
+        policy: &Policy,
+        plan: Plan,
+        launcher: &Launcher,
+    ) -> Result<Self, SandboxError> {
         let failed = |error: std::io::Error| SandboxError::launcher(&error);
         let (ours, theirs) = StdUnixStream::pair().map_err(failed)?;
         let mut lifeline = Lifeline::start(Launch {

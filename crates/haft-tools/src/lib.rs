@@ -6,3 +6,4 @@
 pub mod builtin;
 pub mod files;
 pub mod output;
+pub mod shape;

@@ -12,7 +12,8 @@ use haft_sandbox::{Home, Policy, PolicyError, SandboxMode, user_home};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::wiring::{self, Settings, TIMEOUT_DEFAULT};
+use crate::config;
+use crate::wiring::{self, Settings};
 
 pub use haft_core::text::truncate_chars as truncate_output;
 pub use haft_tools::builtin::{BASH_TIMEOUT_SECS, MAX_BASH_OUTPUT};
@@ -53,8 +54,10 @@ impl ToolExecutor {
     /// The data directory is the workspace's parent, or the workspace itself when it has none.
     pub fn new(workspace_path: PathBuf, sandbox_mode: SandboxMode) -> Self {
         let data_dir = workspace_path.parent().unwrap_or(&workspace_path).to_path_buf();
-        let orchestrator = policy(&workspace_path, &data_dir, sandbox_mode).map(|policy| {
-            wiring::orchestrator(Settings { policy, timeout: TIMEOUT_DEFAULT, events: Arc::new(NoEvents) })
+        let policy = policy(&workspace_path, &data_dir, sandbox_mode);
+        let orchestrator = policy.and_then(|policy| {
+            let config = config::defaults().map_err(|errors| errors.to_string())?;
+            Ok(wiring::orchestrator(Settings { policy, timeout: None, events: Arc::new(NoEvents), config }))
         });
         Self { workspace_path, data_dir, sandbox_mode, orchestrator }
     }

@@ -4,6 +4,7 @@
 //! orchestrator with [`wiring`]. Nothing here decides what a tool may do: that is the policy of `haft-sandbox`.
 
 pub mod cli;
+pub mod config;
 pub mod executor;
 pub mod home;
 pub mod wiring;

@@ -1,45 +1,112 @@
-//! Puts providers, engine and policy together. The only place that knows every crate.
+//! Puts providers, engine, policy and configuration together. The only place that knows every crate.
 
 use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::event::EventSink;
 use haft_core::name::ToolName;
-use haft_core::naming::Scheme;
-use haft_core::tool::{OutputPolicy, ToolPolicy};
-use haft_engine::{Catalog, Orchestrator, OrchestratorConfig, Policies};
+use haft_core::provider::ToolProvider;
+use haft_core::tool::{OutputPolicy, ToolDefinition, ToolPolicy};
+use haft_engine::{
+    Cache, CacheConfig, Catalog, Orchestrator, OrchestratorConfig, Policies, QueueConfig, Queues,
+};
 use haft_sandbox::Policy;
 use haft_tools::builtin::{BASH_TIMEOUT_SECS, BuiltinTools};
+use haft_tools::shape::Described;
+
+use crate::config::Resolved;
+use crate::config::resolved::{CacheFor, Oversize};
 
 /// What an orchestrator is made from.
 pub struct Settings {
     pub policy: Policy,
-    pub timeout: Duration,
+    /// Beats what the configuration says about any tool.
+    pub timeout: Option<Duration>,
     pub events: Arc<dyn EventSink>,
+    pub config: Resolved,
 }
 
-/// How long a call may take unless the operator says otherwise.
+/// How long a call of a built-in tool may take unless the operator says otherwise.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(BASH_TIMEOUT_SECS);
 
 /// Built-in tools that cap their own output, each at its own limit.
 const CAPPED_BY_THEMSELVES: [&str; 3] = ["bash", "read", "introspect"];
 
-/// An orchestrator over the built-in tools.
+/// An orchestrator over the built-in tools, as configured.
 pub fn orchestrator(settings: Settings) -> Orchestrator {
-    let builtin = Arc::new(BuiltinTools::new(settings.policy));
-    let catalog = Catalog::new(vec![builtin], Scheme::default());
-    let default = ToolPolicy { timeout: settings.timeout, ..Policies::default().default };
-    let capped = ToolPolicy { output: OutputPolicy::Pass, ..default.clone() };
-    let by_tool: HashMap<ToolName, ToolPolicy> = CAPPED_BY_THEMSELVES
-        .iter()
-        .filter_map(|name| Some((ToolName::new(name).ok()?, capped.clone())))
+    let config = &settings.config;
+    let workspace = settings.policy.workspace().to_string_lossy().into_owned();
+    let builtin: Arc<dyn ToolProvider> = Arc::new(BuiltinTools::new(settings.policy));
+    let shown: Arc<dyn ToolProvider> = Arc::new(Described::new(builtin, |tool| described(tool, config)));
+    let catalog = Catalog::new(vec![shown], config.naming);
+    let policies = policies(&catalog, config, settings.timeout);
+    let engine = OrchestratorConfig {
+        policies,
+        scope: workspace.into(),
+        tool_timeout_max: settings.timeout.unwrap_or(config.tool_timeout),
+        queues: queues(config),
+        cache: Cache::new(CacheConfig {
+            entries_max: usize::try_from(config.cache.entries_max).unwrap_or(usize::MAX),
+            bytes_max: usize::try_from(config.cache.bytes_max).unwrap_or(usize::MAX),
+        }),
+        events: settings.events,
+        ..OrchestratorConfig::default()
+    };
+    // Every queue that is named was found when the configuration was read.
+    Orchestrator::new(catalog, engine)
+}
+
+/// The tool as the operator wants it seen; nothing when it is not to be there.
+fn described(tool: ToolDefinition, config: &Resolved) -> Option<ToolDefinition> {
+    let name = tool.name.as_str();
+    let wanted = config.tool(name);
+    let allowed = config.tools_allowed.iter().any(|glob| glob.matches(name));
+    let denied = config.tools_denied.iter().any(|glob| glob.matches(name));
+    let there = wanted.enabled.unwrap_or(true) && allowed && !denied;
+    there.then(|| ToolDefinition { effects: wanted.effects.unwrap_or(tool.effects), ..tool })
+}
+
+fn policies(catalog: &Catalog, config: &Resolved, timeout: Option<Duration>) -> Policies {
+    let default = Policies::default().default;
+    let by_tool: HashMap<ToolName, ToolPolicy> = catalog
+        .tools()
+        .map(|entry| (entry.exposed().clone(), policy(entry.exposed().as_str(), config, timeout, &default)))
         .collect();
-    let policies = Policies { default, by_tool };
-    Orchestrator::new(
-        catalog,
-        OrchestratorConfig { policies, events: settings.events, ..OrchestratorConfig::default() },
-    )
+    Policies { default, by_tool }
+}
+
+fn policy(name: &str, config: &Resolved, timeout: Option<Duration>, default: &ToolPolicy) -> ToolPolicy {
+    let wanted = config.tool(name);
+    let bytes_max = wanted.bytes_max.unwrap_or(config.tool_response_bytes_max);
+    let by_itself = CAPPED_BY_THEMSELVES.contains(&name) && wanted.bytes_max.is_none();
+    let output = match wanted.output {
+        Some(Oversize::Pass) => OutputPolicy::Pass,
+        None if by_itself => OutputPolicy::Pass,
+        // Storing needs a place to store in; until a run has one, what is too large is cut.
+        Some(Oversize::Store | Oversize::Truncate) | None => OutputPolicy::Truncate { chars_max: bytes_max },
+    };
+    ToolPolicy {
+        timeout: timeout.or(wanted.timeout).unwrap_or(TIMEOUT_DEFAULT),
+        output,
+        queue: wanted.queue,
+        cache_ttl: match wanted.cache {
+            Some(CacheFor::Time(ttl)) => Some(ttl),
+            Some(CacheFor::Off) | None => None,
+        },
+        ..default.clone()
+    }
+}
+
+fn queues(config: &Resolved) -> Queues {
+    Queues::new(config.queues.iter().map(|(name, queue)| {
+        let concurrent = NonZeroUsize::new(queue.concurrent).unwrap_or(NonZeroUsize::MIN);
+        let queue =
+            QueueConfig { concurrent, waiting_max: queue.waiting_max, timeout_default: queue.timeout };
+        (name.clone(), queue)
+    }))
 }
 
 /// Ends what providers keep running between calls.
@@ -49,8 +116,8 @@ pub async fn shut_down(orchestrator: &Orchestrator) {
     }
 }
 
-impl std::fmt::Debug for Settings {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
             .field("policy", &self.policy)
             .field("timeout", &self.timeout)

@@ -133,6 +133,18 @@ fn patterns_have_bounded_cost() {
 }
 
 #[test]
+fn a_schema_that_would_take_forever_is_refused_in_time() {
+    let next = |at: usize| json!({"$ref": format!("#/$defs/d{}", at + 1)});
+    let mut definitions: Map<_, _> =
+        (0..200).map(|at| (format!("d{at}"), json!({"allOf": [next(at), next(at)]}))).collect();
+    definitions.insert("d200".into(), json!({"type": "object"}));
+    let started = Instant::now();
+    let said = message(&json!({"$ref": "#/$defs/d0", "$defs": definitions}), &json!({}));
+    assert!(said.contains("takes more than 2000000 steps"), "{said}");
+    assert!(started.elapsed() < Duration::from_mins(1), "2^200 steps were not taken");
+}
+
+#[test]
 fn arguments_become_a_type() {
     let valid = Schema::compile(&json!({"type": "object"})).validate(parsed(&json!({"a": 1}))).unwrap();
     let typed: std::collections::BTreeMap<String, u8> = valid.to().unwrap();

@@ -1,5 +1,6 @@
 //! A provider whose tools echo, fail, hang, panic and so on, and a sink that keeps what it is told.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use haft_core::naming::Scheme;
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
-use haft_core::tool::{CallId, Effects, ToolCall, ToolDefinition};
+use haft_core::tool::{CallId, Effects, ToolCall, ToolDefinition, ToolPolicy};
 use haft_core::validate::ValidArguments;
 use haft_engine::{Catalog, Orchestrator, OrchestratorConfig, Policies};
 use serde_json::{Value, json};
@@ -49,6 +50,7 @@ pub(crate) struct Fake {
     kind: ProviderKind,
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
+    calls: AtomicUsize,
     log: Log,
 }
 
@@ -68,6 +70,11 @@ impl Fake {
             ("note", Effects::ReadOnly, json!({"type": "object"})),
             ("slow_read", Effects::ReadOnly, schema(&["text"])),
             ("slow_write", Effects::Mutating, schema(&["text"])),
+            ("beat", Effects::ReadOnly, json!({"type": "object"})),
+            ("count", Effects::ReadOnly, json!({"type": "object"})),
+            ("count_fail", Effects::ReadOnly, json!({"type": "object"})),
+            ("count_write", Effects::Mutating, json!({"type": "object"})),
+            ("structured", Effects::ReadOnly, json!({"type": "object"})),
             ("unchecked", Effects::ReadOnly, json!({"type": "nonsense"})),
         ];
         Self::new(ProviderKind::Builtin, "fake", &tools, log)
@@ -81,7 +88,7 @@ impl Fake {
     ) -> Self {
         let tools =
             tools.iter().map(|(name, effects, schema)| definition(name, *effects, schema.clone())).collect();
-        Self { kind, namespace: Namespace::new(namespace).unwrap(), tools, log }
+        Self { kind, namespace: Namespace::new(namespace).unwrap(), tools, calls: AtomicUsize::new(0), log }
     }
 
     async fn perform(
@@ -111,6 +118,26 @@ impl Fake {
             "note" => {
                 cx.note("sandbox", json!({"layers": 2}));
                 Ok(ToolOutput::text("noted"))
+            }
+            "beat" => {
+                for beat in 0..10 {
+                    tokio::time::sleep(Duration::from_secs(5)).await;
+                    cx.progress(Progress::Message(beat.to_string()));
+                }
+                std::future::pending().await
+            }
+            // Every call says another number, so that answers tell which call they came from.
+            "count" | "count_write" | "count_fail" => {
+                let number = self.calls.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                match tool {
+                    "count_fail" => Err(ToolError::new(ToolErrorKind::Failed, number.to_string())),
+                    _ => Ok(ToolOutput::text(number.to_string())),
+                }
+            }
+            "structured" => {
+                let structured = Some(json!({"rows": vec!["row"; 100]}));
+                Ok(ToolOutput { structured, ..ToolOutput::text("rows") })
             }
             "slow_read" | "slow_write" => {
                 self.log.write(format!("{text} in"));
@@ -181,10 +208,21 @@ pub(crate) fn orchestrator() -> (Orchestrator, Log) {
 }
 
 pub(crate) fn orchestrator_with(policies: Policies) -> (Orchestrator, Log) {
+    orchestrator_from(OrchestratorConfig { policies, ..Default::default() })
+}
+
+pub(crate) fn orchestrator_from(config: OrchestratorConfig) -> (Orchestrator, Log) {
     let log = Log::default();
     let catalog = Catalog::new(vec![Arc::new(Fake::builtins(log.clone()))], Scheme::Double);
-    let config = OrchestratorConfig { policies, events: Arc::new(log.clone()), ..Default::default() };
-    (Orchestrator::new(catalog, config), log)
+    let config = OrchestratorConfig { events: Arc::new(log.clone()), ..config };
+    (Orchestrator::try_new(catalog, config).unwrap(), log)
+}
+
+/// A configuration whose default policy is changed.
+pub(crate) fn config(change: impl FnOnce(&mut ToolPolicy)) -> OrchestratorConfig {
+    let mut config = OrchestratorConfig::default();
+    change(&mut config.policies.default);
+    config
 }
 
 pub(crate) fn call(name: &str, arguments: &str) -> ToolCall {

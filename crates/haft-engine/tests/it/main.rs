@@ -7,6 +7,8 @@ mod fake;
 
 /// Arguments that are not JSON, not complete or not what the schema asks for.
 mod arguments;
+/// Equal calls that are not made again.
+mod cache;
 /// Dropping a call: what is told and what is undone.
 mod cancellation;
 /// Who is told what, and what stands on the receipt.
@@ -21,5 +23,9 @@ mod order;
 mod panics;
 /// Tools the operator does not allow.
 mod policy;
+/// How many calls run at once, who is next, and who waits no longer.
+mod queue;
+/// Random calls, cancels, timeouts and panics over virtual time, and what holds whatever happens.
+mod simulation;
 /// Calls that take too long, with and without partial output.
 mod timeout;

@@ -1,14 +1,14 @@
 use std::time::Duration;
 
-use haft_engine::Policies;
+use haft_engine::{OrchestratorConfig, Policies};
 
-use crate::fake::{call, orchestrator, orchestrator_with, said};
+use crate::fake::{call, config, orchestrator, orchestrator_from, orchestrator_with, said};
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_hangs_is_stopped() {
     let (orchestrator, log) = orchestrator();
     let result = orchestrator.execute(call("hang", "{}")).await;
-    assert_eq!(said(&result), "timeout: Tool `hang` timed out after 120s");
+    assert_eq!(said(&result), "timeout: Tool `hang` timed out after 120s (timeout of the tool)");
     assert!(result.receipt.executed);
     assert_eq!(result.receipt.latency.as_secs(), 120);
     assert_eq!(result.receipt.notes["sandbox"], "active", "what was noted before the end is kept");
@@ -23,9 +23,42 @@ async fn the_message_says_the_timeout_of_the_policy() {
         let result = orchestrator_with(policies).0.execute(call("hang", "{}")).await;
         assert_eq!(result.text(), expected);
     };
-    check(Duration::from_millis(1500), "Tool `hang` timed out after 1.5s").await;
-    check(Duration::from_millis(250), "Tool `hang` timed out after 250ms").await;
-    check(Duration::MAX, "Tool `hang` timed out after 2592000s").await;
+    check(Duration::from_millis(1500), "Tool `hang` timed out after 1.5s (timeout of the tool)").await;
+    check(Duration::from_millis(250), "Tool `hang` timed out after 250ms (timeout of the tool)").await;
+    check(Duration::MAX, "Tool `hang` timed out after 300s (global limit `toolTimeout`)").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_longest_timeout_is_thirty_days() {
+    let check = async |idle_timeout: Option<Duration>, expected: &str| {
+        let config = config(|policy| {
+            policy.timeout = Duration::MAX;
+            policy.idle_timeout = idle_timeout;
+        });
+        let config = OrchestratorConfig { tool_timeout_max: Duration::MAX, ..config };
+        let result = orchestrator_from(config).0.execute(call("hang", "{}")).await;
+        assert_eq!(result.text(), expected);
+    };
+    check(None, "Tool `hang` timed out after 2592000s (timeout of the tool)").await;
+    check(Some(Duration::MAX), "Tool `hang` timed out after 2592000s without progress (idle timeout)").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_starts_the_idle_timeout_again_up_to_the_deadline() {
+    let check = async |tool: &str, timeout: u64, idle: u64, seconds: u64, expected: &str| {
+        let config = config(|policy| {
+            policy.timeout = Duration::from_secs(timeout);
+            policy.idle_timeout = Some(Duration::from_secs(idle));
+        });
+        let result = orchestrator_from(config).0.execute(call(tool, "{}")).await;
+        assert_eq!(result.text(), expected);
+        assert_eq!(result.receipt.latency.as_secs(), seconds, "{expected}");
+    };
+    let idle = "timed out after 10s without progress (idle timeout)";
+    check("hang", 120, 10, 10, &format!("Tool `hang` {idle}")).await;
+    check("beat", 120, 10, 60, &format!("Tool `beat` {idle}")).await;
+    check("beat", 30, 10, 30, "Tool `beat` timed out after 30s (timeout of the tool)").await;
+    check("beat", 120, 4, 4, "Tool `beat` timed out after 4s without progress (idle timeout)").await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,7 +8,8 @@ use std::os::unix::net::UnixStream;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
 };
 
 use crate::message::{Order, Report};
@@ -17,7 +18,11 @@ use crate::message::{Order, Report};
 const ORDER_BYTES_MAX: u64 = 1 << 20;
 
 /// Sends the order and, when the program is to have one, its standard input.
-pub(crate) fn send_order(socket: &UnixStream, order: &Order, stdin: Option<BorrowedFd<'_>>) -> io::Result<()> {
+pub(crate) fn send_order(
+    socket: &UnixStream,
+    order: &Order,
+    stdin: Option<BorrowedFd<'_>>,
+) -> io::Result<()> {
     let mut line = serde_json::to_vec(order)?;
     line.push(b'\n');
     let fds: Vec<BorrowedFd<'_>> = stdin.into_iter().collect();
@@ -79,5 +84,9 @@ fn receive_first(socket: &UnixStream) -> io::Result<(Vec<u8>, Option<OwnedFd>)> 
 }
 
 fn nothing() -> io::Result<OwnedFd> {
-    Ok(OwnedFd::from(File::from(rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)))
+    Ok(OwnedFd::from(File::from(rustix::fs::open(
+        "/dev/null",
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?)))
 }

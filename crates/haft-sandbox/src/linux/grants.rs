@@ -11,7 +11,11 @@ use crate::path::is_within;
 pub(super) const SIBLINGS_MAX: usize = 4096;
 
 /// The largest trees below `root` that hold nothing of `excluded`. `list` gives the entries of a directory.
-pub(super) fn around(root: &Path, excluded: &[PathBuf], list: &dyn Fn(&Path) -> Vec<PathBuf>) -> Vec<PathBuf> {
+pub(super) fn around(
+    root: &Path,
+    excluded: &[PathBuf],
+    list: &dyn Fn(&Path) -> Vec<PathBuf>,
+) -> Vec<PathBuf> {
     if excluded.iter().any(|path| is_within(root, path)) {
         return Vec::new();
     }
@@ -54,7 +58,11 @@ mod tests {
             assert_eq!(around(Path::new(root), &paths(excluded), &tree), paths(expected));
         };
         check("/", &[], &["/"]);
-        check("/", &["/home/u/.haft/data"], &["/etc", "/home/u/.haft/skills", "/home/u/project", "/home/v", "/tmp"]);
+        check(
+            "/",
+            &["/home/u/.haft/data"],
+            &["/etc", "/home/u/.haft/skills", "/home/u/project", "/home/v", "/tmp"],
+        );
         check("/home/u/project", &["/home/u/.haft/data"], &["/home/u/project"]);
         check("/home/u/.haft/data/x", &["/home/u/.haft/data"], &[]);
     }

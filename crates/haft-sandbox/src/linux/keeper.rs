@@ -20,7 +20,13 @@ use crate::plan::{Identity, Plan};
 pub(super) const LEVEL_UNAVAILABLE: i32 = 99;
 
 /// Runs the keeper in its fork; never returns.
-pub(super) fn main(attempt: Attempt, ids: Identity, control: &Control, order: &Order, workers: Workers<'_>) -> ! {
+pub(super) fn main(
+    attempt: Attempt,
+    ids: Identity,
+    control: &Control,
+    order: &Order,
+    workers: Workers<'_>,
+) -> ! {
     supervise::die_with_parent();
     if let Err(refusal) = namespaces::enter(attempt, &order.plan, ids) {
         control.report(&Report::Skipped { level: attempt.level(), reason: refusal.reason });
@@ -32,7 +38,9 @@ pub(super) fn main(attempt: Attempt, ids: Identity, control: &Control, order: &O
     });
     match result {
         Ok(ended) => control.report(&Report::Exited(ended)),
-        Err(failure) => control.report(&Report::Failed { stage: failure.stage.into(), reason: failure.reason }),
+        Err(failure) => {
+            control.report(&Report::Failed { stage: failure.stage.into(), reason: failure.reason })
+        }
     }
     exit(0)
 }
@@ -42,9 +50,13 @@ fn confine(attempt: Attempt, plan: &Plan) -> Result<Confinement, Failure> {
     let mut layers = vec![namespaces::layer(attempt, plan)];
     if attempt.has_namespaces() {
         mounts::build(plan)?;
-        layers.push(Layer::active("mounts", "read-only root, writable directories bound, our own data covered"));
+        layers.push(Layer::active(
+            "mounts",
+            "read-only root, writable directories bound, our own data covered",
+        ));
     }
-    env::set_current_dir(&plan.workspace).stage("workspace", format!("entering {}", plan.workspace.display()))?;
+    env::set_current_dir(&plan.workspace)
+        .stage("workspace", format!("entering {}", plan.workspace.display()))?;
     layers.push(rlimits::apply(attempt, &plan.limits)?);
     let rules = landlock::prepare(attempt, plan)?;
     if let (Attempt::Namespaces | Attempt::Landlock, Some(identity)) = (attempt, plan.identity) {
@@ -73,10 +85,15 @@ fn run_command(control: &Control) -> Result<Exit, Failure> {
     let mut signals = ChildSignals::take_over().stage("start", "taking over SIGCHLD")?;
     let mut words = env::args_os().skip(2);
     let program = words.next().ok_or_else(|| Failure::new("start", "no program was given"))?;
-    let child = Command::new(&program).args(words).spawn().map_err(|error| Failure::new("start", start_reason(&error)))?;
+    let child = Command::new(&program)
+        .args(words)
+        .spawn()
+        .map_err(|error| Failure::new("start", start_reason(&error)))?;
     let child = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let child = child.ok_or_else(|| Failure::new("start", "the kernel gave no valid pid"))?;
-    match supervise::supervise(child, control.as_fd(), &mut signals).stage("run", "waiting for the command")? {
+    match supervise::supervise(child, control.as_fd(), &mut signals)
+        .stage("run", "waiting for the command")?
+    {
         Ended::Exited(status) => Ok(exit_of(status)),
         // The watcher sees the same and takes the whole tree down; we only must not stay.
         Ended::LifelineClosed => Ok(Exit::Signal(libc::SIGKILL)),

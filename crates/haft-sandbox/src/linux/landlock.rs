@@ -28,7 +28,12 @@ pub(crate) fn version() -> Option<i32> {
     const LANDLOCK_CREATE_RULESET_VERSION: u32 = 1;
     // SAFETY: with this flag the kernel reads neither pointer nor size.
     let version = unsafe {
-        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0_usize, LANDLOCK_CREATE_RULESET_VERSION)
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<u8>(),
+            0_usize,
+            LANDLOCK_CREATE_RULESET_VERSION,
+        )
     };
     i32::try_from(version).ok().filter(|version| *version > 0)
 }
@@ -39,15 +44,22 @@ pub(super) fn prepare(attempt: Attempt, plan: &Plan) -> Result<Rules, Failure> {
         return Ok(Rules::NotUsed);
     }
     let Some(abi) = version() else {
-        return Err(Failure::new(STAGE, "this kernel has no Landlock (Linux 5.13 or later, enabled at boot)"));
+        return Err(Failure::new(
+            STAGE,
+            "this kernel has no Landlock (Linux 5.13 or later, enabled at boot)",
+        ));
     };
-    build(attempt, plan, ABI::from(abi)).map(|rules| Rules::Ready { rules, abi }).map_err(|error| Failure::new(STAGE, error))
+    build(attempt, plan, ABI::from(abi))
+        .map(|rules| Rules::Ready { rules, abi })
+        .map_err(|error| Failure::new(STAGE, error))
 }
 
 /// Puts the rules in force for this process and all it starts.
 pub(super) fn enforce(rules: Rules) -> Result<Layer, Failure> {
     match rules {
-        Rules::NotUsed => Ok(Layer::inactive("landlock", "not used in rwx mode, where mounts hold the blocklist")),
+        Rules::NotUsed => {
+            Ok(Layer::inactive("landlock", "not used in rwx mode, where mounts hold the blocklist"))
+        }
         Rules::Ready { rules, abi } => {
             rules.restrict_self().map_err(|error| Failure::new(STAGE, error))?;
             Ok(Layer::active("landlock", format!("ABI {abi}")))
@@ -62,7 +74,8 @@ fn build(attempt: Attempt, plan: &Plan, abi: ABI) -> Result<RulesetCreated, Buil
     let read = AccessFs::from_read(abi);
     // Sockets are the affair of seccomp, which knows what the operator granted.
     let handled = all & !unix_sockets();
-    let mut rules = Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(handled)?;
+    let mut rules =
+        Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(handled)?;
     let scope = scope(plan, abi);
     if !scope.is_empty() {
         rules = rules.scope(scope)?;

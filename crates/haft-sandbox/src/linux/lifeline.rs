@@ -52,7 +52,9 @@ impl Lifeline {
     pub(crate) async fn ready(&mut self) -> Result<Confinement, SandboxError> {
         loop {
             match self.report().await? {
-                Some(Report::Skipped { level, reason }) => self.skipped.push(format!("{}: {reason}", level.name())),
+                Some(Report::Skipped { level, reason }) => {
+                    self.skipped.push(format!("{}: {reason}", level.name()))
+                }
                 Some(Report::Ready(mut confinement)) => {
                     confinement.weaker.append(&mut self.skipped);
                     return Ok(confinement);
@@ -91,9 +93,9 @@ impl Lifeline {
         let room = REPORT_BYTES_MAX.saturating_sub(self.line.len() as u64);
         match (&mut self.control).take(room).read_until(b'\n', &mut self.line).await {
             Ok(0) => Ok(None),
-            Ok(_) => serde_json::from_slice(&std::mem::take(&mut self.line))
-                .map(Some)
-                .map_err(|error| SandboxError::Launcher { reason: format!("it said something odd: {error}") }),
+            Ok(_) => serde_json::from_slice(&std::mem::take(&mut self.line)).map(Some).map_err(|error| {
+                SandboxError::Launcher { reason: format!("it said something odd: {error}") }
+            }),
             // A launcher that dies with our order unread resets the socket.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
             Err(error) => Err(SandboxError::launcher(&error)),

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, open, openat, openat2};
 use rustix::io::write;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create, fsconfig_set_string,
-    fsmount, fsopen, move_mount, open_tree,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
+    fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 
 use super::namespaces::pid_max_is_per_namespace;
@@ -58,16 +58,22 @@ fn prepare(step: &Step, limits: &Limits) -> Result<Vec<Piece>, Failure> {
     let describe = |path: &Path| format!("preparing {}", path.display());
     match step {
         Step::Processes => processes(limits).stage(STAGE, "preparing /proc").map(|piece| vec![piece]),
-        Step::Writable(path) => bound(path, path, NO_DEVICES).stage(STAGE, describe(path)).map(|piece| vec![piece]),
-        Step::Frozen(path) => bound(path, path, READ_ONLY).stage(STAGE, describe(path)).map(|piece| vec![piece]),
+        Step::Writable(path) => {
+            bound(path, path, NO_DEVICES).stage(STAGE, describe(path)).map(|piece| vec![piece])
+        }
+        Step::Frozen(path) => {
+            bound(path, path, READ_ONLY).stage(STAGE, describe(path)).map(|piece| vec![piece])
+        }
         Step::Device(path) => {
             bound(path, path, libc::MOUNT_ATTR_NOSUID).stage(STAGE, describe(path)).map(|piece| vec![piece])
         }
         // A device file on a mount without devices cannot be opened by anybody.
-        Step::HiddenFile(path) => {
-            bound(Path::new("/dev/null"), path, READ_ONLY).stage(STAGE, describe(path)).map(|piece| vec![piece])
+        Step::HiddenFile(path) => bound(Path::new("/dev/null"), path, READ_ONLY)
+            .stage(STAGE, describe(path))
+            .map(|piece| vec![piece]),
+        Step::Scratch(path) => {
+            scratch(path, limits.shm_bytes_max).stage(STAGE, describe(path)).map(|piece| vec![piece])
         }
-        Step::Scratch(path) => scratch(path, limits.shm_bytes_max).stage(STAGE, describe(path)).map(|piece| vec![piece]),
         Step::HiddenDirectory { path, keep } => cover(path, keep).stage(STAGE, describe(path)),
     }
 }

@@ -112,7 +112,10 @@ pub(super) fn enforce(attempt: Attempt, plan: &Plan) -> Result<Layer, Failure> {
     for program in [refused, absent, foreign_calls()] {
         seccompiler::apply_filter(&program).map_err(|error| failed(&error))?;
     }
-    Ok(Layer::active("seccomp", "mounts, namespaces, tracing, kernel interfaces and foreign architectures refused"))
+    Ok(Layer::active(
+        "seccomp",
+        "mounts, namespaces, tracing, kernel interfaces and foreign architectures refused",
+    ))
 }
 
 fn refused(attempt: Attempt, plan: &Plan) -> Rules {
@@ -128,7 +131,10 @@ fn refused(attempt: Attempt, plan: &Plan) -> Rules {
         SandboxMode::Rwx => {
             let families = denied_families(attempt, plan);
             if !families.is_empty() {
-                rules.insert(libc::SYS_socket, families.iter().filter_map(|family| family_is(*family)).collect());
+                rules.insert(
+                    libc::SYS_socket,
+                    families.iter().filter_map(|family| family_is(*family)).collect(),
+                );
             }
         }
     }
@@ -138,7 +144,9 @@ fn refused(attempt: Attempt, plan: &Plan) -> Rules {
         rules.insert(libc::SYS_socketpair, datagrams.iter().filter_map(|kind| pair_of(*kind)).collect());
     }
     if !attempt.has_namespaces() {
-        rules.extend(NAMES_A_PROCESS.iter().map(|(call, at)| (*call, argument_is_not(*at, 0).into_iter().collect())));
+        rules.extend(
+            NAMES_A_PROCESS.iter().map(|(call, at)| (*call, argument_is_not(*at, 0).into_iter().collect())),
+        );
     }
     rules
 }
@@ -153,7 +161,8 @@ fn foreign_family(attempt: Attempt, plan: &Plan) -> Option<SeccompRule> {
     if plan.unix_sockets {
         families.push(libc::AF_UNIX);
     }
-    let conditions = families.iter().map(|family| condition(0, SeccompCmpOp::Ne, *family)).collect::<Option<Vec<_>>>()?;
+    let conditions =
+        families.iter().map(|family| condition(0, SeccompCmpOp::Ne, *family)).collect::<Option<Vec<_>>>()?;
     SeccompRule::new(conditions).ok()
 }
 
@@ -220,7 +229,8 @@ impl SetsMode {
 
 fn has_flag(flag: libc::c_int) -> Option<SeccompRule> {
     let flag = u64::try_from(flag).ok()?;
-    let condition = SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag).ok()?;
+    let condition =
+        SeccompCondition::new(0, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag).ok()?;
     SeccompRule::new(vec![condition]).ok()
 }
 

@@ -51,13 +51,19 @@ impl ChildSignals {
 }
 
 /// Waits for `child`, reaping every orphan that is handed to us meanwhile.
-pub(super) fn supervise(child: Pid, lifeline: BorrowedFd<'_>, signals: &mut ChildSignals) -> io::Result<Ended> {
+pub(super) fn supervise(
+    child: Pid,
+    lifeline: BorrowedFd<'_>,
+    signals: &mut ChildSignals,
+) -> io::Result<Ended> {
     loop {
         if let Some(status) = reap(child)? {
             return Ok(Ended::Exited(status));
         }
-        let mut fds =
-            [PollFd::new(&lifeline, PollFlags::IN | PollFlags::RDHUP), PollFd::new(&signals.fd, PollFlags::IN)];
+        let mut fds = [
+            PollFd::new(&lifeline, PollFlags::IN | PollFlags::RDHUP),
+            PollFd::new(&signals.fd, PollFlags::IN),
+        ];
         match poll(&mut fds, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),

@@ -50,7 +50,12 @@ enum Started {
     Unavailable,
 }
 
-fn start(attempt: Attempt, control: &Control, order: &Order, workers: Workers<'_>) -> Result<Started, Failure> {
+fn start(
+    attempt: Attempt,
+    control: &Control,
+    order: &Order,
+    workers: Workers<'_>,
+) -> Result<Started, Failure> {
     if let (Attempt::UserNamespaces, Some(identity)) = (attempt, order.plan.identity) {
         // Inside a user namespace the owner could not be named any more.
         identity::take(identity).stage("identity", "becoming the owner of the workspace")?;
@@ -75,7 +80,8 @@ enum Attended {
 
 /// Waits for the keeper; whatever happens, nothing of the call is left afterwards.
 fn attend(keeper: Pid, control: &Control, signals: &mut ChildSignals) -> Result<Attended, Failure> {
-    let ended = supervise::supervise(keeper, control.as_fd(), signals).stage("watch", "waiting for the keeper")?;
+    let ended =
+        supervise::supervise(keeper, control.as_fd(), signals).stage("watch", "waiting for the keeper")?;
     supervise::kill_descendants();
     match ended {
         Ended::Exited(status) if is_unavailable(status) => Ok(Attended::LevelUnavailable),

@@ -46,7 +46,9 @@ fn home_below_tmp_is_covered_and_its_parents_are_pinned() {
     let place = Place::new(&["a/home/workspace", "ws"]);
     let plan = Plan::of(&place.policy("ws", "a/home")).unwrap();
     let names = step_names(&plan.steps);
-    let position = |name: String| names.iter().position(|found| *found == name).unwrap_or_else(|| panic!("{name} in {names:?}"));
+    let position = |name: String| {
+        names.iter().position(|found| *found == name).unwrap_or_else(|| panic!("{name} in {names:?}"))
+    };
     let tmp = position("writable /tmp".into());
     let pin = position(format!("writable {}", place.path("a").display()));
     let home = position(format!("hidden {}", place.path("a/home").display()));

@@ -22,11 +22,7 @@ pub struct StoreLimits {
 
 impl Default for StoreLimits {
     fn default() -> Self {
-        Self {
-            output_bytes_max: 16 << 20,
-            total_bytes_max: 1 << 30,
-            keep: Duration::from_hours(7 * 24),
-        }
+        Self { output_bytes_max: 16 << 20, total_bytes_max: 1 << 30, keep: Duration::from_hours(7 * 24) }
     }
 }
 
@@ -90,11 +86,21 @@ impl OutputStore for FileStore {
         DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(unavailable)?;
         let name = Uuid::new_v4().to_string();
         let part = directory.join(format!("{name}.part"));
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part).map_err(unavailable)?;
+        let file =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part).map_err(unavailable)?;
         let handle = Handle::new(&self.session, &name).ok_or(StoreError::NotFound)?;
         let whole = directory.join(name);
         let bytes_max = self.limits.output_bytes_max;
-        Ok(Box::new(FileSpool { file, part: Part(Some(part)), whole, handle, bytes_max, bytes: 0, lines: 0, complete: true }))
+        Ok(Box::new(FileSpool {
+            file,
+            part: Part(Some(part)),
+            whole,
+            handle,
+            bytes_max,
+            bytes: 0,
+            lines: 0,
+            complete: true,
+        }))
     }
 
     /// Another session's handle is answered as one that never was.
@@ -159,7 +165,9 @@ impl Kept {
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {
-    fs::read_dir(directory).map(|found| found.flatten().map(|entry| entry.path()).collect()).unwrap_or_default()
+    fs::read_dir(directory)
+        .map(|found| found.flatten().map(|entry| entry.path()).collect())
+        .unwrap_or_default()
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "made for `map_err`")]

@@ -53,14 +53,24 @@ impl OutputTools {
     }
 
     async fn answer(&self, input: OutputInput) -> Result<ToolOutput, ToolError> {
-        let content = match Handle::parse(&input.handle).ok_or(StoreError::NotFound).and_then(|handle| self.store.read(&handle)) {
+        let content = match Handle::parse(&input.handle)
+            .ok_or(StoreError::NotFound)
+            .and_then(|handle| self.store.read(&handle))
+        {
             Ok(content) => content,
-            Err(error) => return Err(ToolError::new(ToolErrorKind::Failed, format!("{error}: {}", input.handle))),
+            Err(error) => {
+                return Err(ToolError::new(ToolErrorKind::Failed, format!("{error}: {}", input.handle)));
+            }
         };
         let question = input.extract.unwrap_or_default();
-        let invalid = |error: &dyn fmt::Display| ToolError::new(ToolErrorKind::InvalidArguments, format!("Error: {error}"));
+        let invalid = |error: &dyn fmt::Display| {
+            ToolError::new(ToolErrorKind::InvalidArguments, format!("Error: {error}"))
+        };
         match Extract::parse(&question).map_err(|error| invalid(&error))? {
-            Some(_) => ask(&self.workers, &question, &content).await.map(ToolOutput::text).map_err(|error| invalid(&error)),
+            Some(_) => ask(&self.workers, &question, &content)
+                .await
+                .map(ToolOutput::text)
+                .map_err(|error| invalid(&error)),
             None => Ok(ToolOutput::text(without_model(&question, &content))),
         }
     }
@@ -69,7 +79,11 @@ impl OutputTools {
 /// A question in free words wants a model; without one the output is cut, and that is said.
 fn without_model(question: &str, content: &[u8]) -> String {
     let text = String::from_utf8_lossy(content);
-    let note = if question.is_empty() { "" } else { "No model is at hand to answer in free words; this is the beginning.\n" };
+    let note = if question.is_empty() {
+        ""
+    } else {
+        "No model is at hand to answer in free words; this is the beginning.\n"
+    };
     format!("{note}{}", truncate_chars(&text, ANSWER_CHARS_MAX))
 }
 

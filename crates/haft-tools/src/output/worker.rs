@@ -33,7 +33,8 @@ pub fn serve(mut channel: UnixStream) {
 }
 
 fn answer(question: &Question) -> Result<String, ExtractError> {
-    let extract = Extract::parse(&question.extract)?.ok_or_else(|| ExtractError("not a known question".into()))?;
+    let extract =
+        Extract::parse(&question.extract)?.ok_or_else(|| ExtractError("not a known question".into()))?;
     extract.answer(question.content.as_bytes())
 }
 
@@ -41,13 +42,17 @@ fn answer(question: &Question) -> Result<String, ExtractError> {
 pub async fn ask(workers: &Workers, extract: &str, content: &[u8]) -> Result<String, ExtractError> {
     let failed = |error: &dyn std::fmt::Display| ExtractError(format!("the extract worker failed: {error}"));
     let mut worker = workers.take().await.map_err(|error: SandboxError| failed(&error))?;
-    let question = Question { extract: extract.into(), content: String::from_utf8_lossy(content).into_owned() };
+    let question =
+        Question { extract: extract.into(), content: String::from_utf8_lossy(content).into_owned() };
     let answer = exchange(&mut worker.channel, &question).await.map_err(|error| failed(&error))?;
     workers.give_back(worker);
     answer.map_err(ExtractError)
 }
 
-async fn exchange(channel: &mut tokio::net::UnixStream, question: &Question) -> io::Result<Result<String, String>> {
+async fn exchange(
+    channel: &mut tokio::net::UnixStream,
+    question: &Question,
+) -> io::Result<Result<String, String>> {
     let sent = frame::encode(question).map_err(io::Error::other)?;
     channel.write_all(&sent).await?;
     let mut header = [0; FRAME_HEADER_BYTES];

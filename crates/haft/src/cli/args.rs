@@ -26,6 +26,7 @@ Examples:
   haft tools --schema
   haft sandbox -- make test
   haft doctor
+  haft config show
 
 Exit codes: 0 success, 1 internal error, 2 usage, 3 the tool failed, 4 denied,
 5 sandbox or tool unavailable, 42 bad input, 124 timeout, 130 interrupted,
@@ -37,6 +38,8 @@ pub(super) enum Command {
     Tools(ToolsArgs),
     Sandbox(SandboxArgs),
     Doctor(DoctorArgs),
+    Config(ConfigArgs),
+    Trust(TrustArgs),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  haft completions bash > ~/.local/share/bash-completion/completions/haft"
@@ -49,6 +52,7 @@ pub(super) enum Command {
 /// Call one tool, or many from standard input; no model is involved
 #[derive(Debug, Args)]
 #[command(after_help = CALL_EXAMPLES)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
 pub(super) struct CallArgs {
     /// The tool
     #[arg(required_unless_present = "stdin")]
@@ -79,9 +83,9 @@ pub(super) struct CallArgs {
     #[arg(short, long)]
     pub(super) verbose: bool,
 
-    /// How long a call may take, for example 90s, 1500ms or 2m
-    #[arg(long, value_name = "DURATION", default_value = "120s", value_parser = super::settings::duration)]
-    pub(super) timeout: std::time::Duration,
+    /// How long a call may take, for example 90s, 1500ms or 2m [default: 120s]
+    #[arg(long, value_name = "DURATION", value_parser = super::settings::duration)]
+    pub(super) timeout: Option<std::time::Duration>,
 
     #[command(flatten)]
     pub(super) policy: PolicyArgs,
@@ -100,12 +104,12 @@ Examples:
 #[command(next_help_heading = "Sandbox")]
 pub(super) struct PolicyArgs {
     /// sandbox: write to the workspace and /tmp, no network; rx: with network; rwx: open but for the blocklist
-    #[arg(long, value_name = "MODE", default_value = "sandbox")]
-    pub(super) mode: haft_sandbox::SandboxMode,
+    /// [default: sandbox]
+    #[arg(long, value_name = "MODE")]
+    pub(super) mode: Option<haft_sandbox::SandboxMode>,
 
-    /// The directory tools work in [default: the current one]
-    #[arg(long, value_name = "DIR")]
-    pub(super) workspace: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) files: FileArgs,
 
     /// One more directory that may be written
     #[arg(long, value_name = "DIR")]
@@ -123,9 +127,9 @@ pub(super) struct PolicyArgs {
     #[arg(long, value_name = "ALLOW|DENY")]
     pub(super) unix_sockets: Option<Grant>,
 
-    /// Whether hooks and configuration of the workspace's git directory may be written
-    #[arg(long, value_name = "FROZEN|WRITABLE", default_value = "frozen")]
-    pub(super) git: Git,
+    /// Whether hooks and configuration of the workspace's git directory may be written [default: frozen]
+    #[arg(long, value_name = "FROZEN|WRITABLE")]
+    pub(super) git: Option<Git>,
 
     /// Pass one more variable of this environment on to commands
     #[arg(long = "env", value_name = "NAME")]
@@ -134,6 +138,18 @@ pub(super) struct PolicyArgs {
     /// Set a limit: processes, open-files, file-bytes, cpu-seconds, memory-bytes or shm-bytes
     #[arg(long, value_name = "NAME=NUMBER", value_parser = super::settings::limit)]
     pub(super) limit: Vec<(String, u64)>,
+}
+
+/// Where the configuration is read from.
+#[derive(Debug, Args)]
+pub(super) struct FileArgs {
+    /// The directory tools work in [default: the current one]
+    #[arg(long, value_name = "DIR")]
+    pub(super) workspace: Option<PathBuf>,
+
+    /// A configuration file that wins over all others
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -197,4 +213,62 @@ pub(super) struct DoctorArgs {
 
     #[command(flatten)]
     pub(super) policy: PolicyArgs,
+}
+
+/// Check and show the configuration
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  haft config check\n  haft config show --json | jq '.keys[] | select(.from)'\n  haft config schema > haft.schema.json"
+)]
+pub(super) struct ConfigArgs {
+    #[command(subcommand)]
+    pub(super) command: ConfigCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum ConfigCommand {
+    /// Say which files count and all that is wrong with them
+    #[command(after_help = "Examples:\n  haft config check\n  haft config check --config other.json --json")]
+    Check(ConfigFilesArgs),
+    /// Show what holds for every key, and which file set it
+    #[command(after_help = "Examples:\n  haft config show\n  haft config show --json | jq .keys")]
+    Show(ConfigFilesArgs),
+    /// Print the JSON Schema of haft.json
+    #[command(after_help = "Example:\n  haft config schema > haft.schema.json")]
+    Schema,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ConfigFilesArgs {
+    /// Print the findings as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+
+    #[command(flatten)]
+    pub(super) files: FileArgs,
+}
+
+/// Let the haft.json of a project count
+///
+/// Shows what the file sets and remembers its digest. A file that changes is no longer trusted.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  haft trust\n  haft trust ~/project\n  haft trust --list\n  haft trust --revoke ~/project"
+)]
+pub(super) struct TrustArgs {
+    /// The project [default: the current directory]
+    #[arg(value_name = "DIR")]
+    pub(super) directory: Option<PathBuf>,
+
+    /// List what is trusted
+    #[arg(long, conflicts_with_all = ["directory", "revoke"])]
+    pub(super) list: bool,
+
+    /// Trust the project no longer
+    #[arg(long)]
+    pub(super) revoke: bool,
+
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub(super) json: bool,
 }

@@ -44,8 +44,9 @@ pub(super) fn orchestrator(args: &CallArgs) -> Result<Orchestrator, Refused> {
         Some(status) => Arc::new(status),
         None => Arc::new(NoEvents),
     };
-    let policy = settings::policy(&args.policy)?;
-    Ok(wiring::orchestrator(Settings { policy, timeout: args.timeout, events }))
+    let config = settings::configuration(&args.policy.files)?;
+    let policy = settings::policy(&args.policy, &config.sandbox)?;
+    Ok(wiring::orchestrator(Settings { policy, timeout: args.timeout, events, config }))
 }
 
 fn arguments(args: &CallArgs) -> Result<Arguments, Refused> {

@@ -11,12 +11,15 @@ use super::exit::Exit;
 use super::{settings, terminal};
 
 pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
-    let policy = settings::policy(&args.policy);
+    let config = settings::configuration(&args.policy.files);
+    let mode =
+        args.policy.mode.or_else(|| Some(config.as_ref().ok()?.sandbox.mode)).unwrap_or(SandboxMode::Sandbox);
+    let policy = config.and_then(|config| settings::policy(&args.policy, &config.sandbox));
     let confinement = match &policy {
         Ok(policy) => probe(policy).await.map_err(|error| error.to_string()),
         Err((_, message)) => Err(message.clone()),
     };
-    let findings = Findings { policy: policy.ok(), mode: args.policy.mode, confinement };
+    let findings = Findings { policy: policy.ok(), mode, confinement };
     let code =
         terminal::answer(&if args.json { format!("{:#}", findings.as_json()) } else { findings.as_text() });
     if code == ExitCode::SUCCESS && findings.confinement.is_err() { Exit::Unavailable.into() } else { code }
@@ -56,7 +59,7 @@ impl Findings {
                         "landlock_abi": haft_sandbox::landlock_version() },
             "sandbox": sandbox,
             "workspace": self.workspace(),
-            "home": self.home(),
+            "home": home(),
             "config": self.config_files().iter().map(|(path, exists)| json!({ "path": path, "exists": exists })).collect::<Vec<_>>(),
         })
     }
@@ -74,7 +77,7 @@ impl Findings {
             kernel()
         );
         let _ = writeln!(text, "workspace  {}", self.workspace().unwrap_or("cannot be used".into()));
-        let _ = writeln!(text, "home       {}", self.home().unwrap_or("not known".into()));
+        let _ = writeln!(text, "home       {}", home().unwrap_or("not known".into()));
         for (path, exists) in self.config_files() {
             let _ = writeln!(text, "config     {path} ({})", if exists { "found" } else { "not there" });
         }
@@ -109,10 +112,6 @@ impl Findings {
         self.policy.as_ref().map(|policy| policy.workspace().display().to_string())
     }
 
-    fn home(&self) -> Option<String> {
-        crate::home::find().map(|home| home.root().display().to_string())
-    }
-
     /// Where configuration would be read from, lowest first.
     fn config_files(&self) -> Vec<(String, bool)> {
         let of_home = crate::home::find().map(|home| home.config());
@@ -123,6 +122,10 @@ impl Findings {
             .map(|path| (path.display().to_string(), path.exists()))
             .collect()
     }
+}
+
+fn home() -> Option<String> {
+    crate::home::find().map(|home| home.root().display().to_string())
 }
 
 fn kernel() -> String {

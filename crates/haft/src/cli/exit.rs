@@ -44,7 +44,7 @@ impl Exit {
             Exit::Failed => (3, "the tool ran and reported a failure"),
             Exit::Denied => (4, "the policy denied the call"),
             Exit::Unavailable => (5, "the sandbox or the tool is not available"),
-            Exit::Input => (42, "unknown tool, or arguments that do not fit"),
+            Exit::Input => (42, "unknown tool, arguments that do not fit, or a bad configuration"),
             Exit::Timeout => (124, "the call took too long and was stopped"),
             Exit::Cancelled => (130, "interrupted with Ctrl-C"),
             Exit::ClosedPipe => (141, "whoever read the output went away"),

@@ -3,6 +3,7 @@
 mod args;
 mod call;
 mod cancel;
+mod config;
 mod doctor;
 mod exit;
 mod lines;
@@ -12,6 +13,7 @@ mod settings;
 mod stream;
 mod terminal;
 mod tools;
+mod trust;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -49,6 +51,8 @@ async fn dispatch(command: Command) -> ExitCode {
         Command::Tools(args) => tools::run(&args),
         Command::Sandbox(args) => sandbox::run(&args).await,
         Command::Doctor(args) => doctor::run(&args).await,
+        Command::Config(args) => config::run(&args.command),
+        Command::Trust(args) => trust::run(&args),
         Command::Completions { shell } => completions(shell),
     }
 }

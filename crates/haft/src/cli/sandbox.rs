@@ -17,7 +17,8 @@ const NOT_FOUND: u8 = 127;
 const BY_SIGNAL: i32 = 128;
 
 pub(super) async fn run(args: &SandboxArgs) -> ExitCode {
-    let policy = match settings::policy(&args.policy) {
+    let config = settings::configuration(&args.policy.files);
+    let policy = match config.and_then(|config| settings::policy(&args.policy, &config.sandbox)) {
         Ok(policy) => policy,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };

@@ -1,11 +1,13 @@
 //! What was typed, turned into what is meant.
 
-use std::time::Duration;
+use std::path::PathBuf;
 
 use haft_sandbox::{Access, GitMetadata, Home, Limits, Policy, user_home};
 
-use super::args::{Git, Grant, PolicyArgs};
+use super::args::{FileArgs, Git, Grant, PolicyArgs};
 use super::exit::Exit;
+pub(super) use crate::config::duration::parse as duration;
+use crate::config::{Resolved, Sandbox};
 
 /// A refusal with the exit code that goes with it.
 pub(super) type Refused = (Exit, String);
@@ -28,38 +30,61 @@ pub(super) fn home() -> Result<Home, Refused> {
     }
 }
 
-/// The operator's policy.
-pub(super) fn policy(args: &PolicyArgs) -> Result<Policy, Refused> {
-    let usage = |error: &dyn std::fmt::Display| (Exit::Usage, error.to_string());
+/// The configuration files that count, and what they say.
+pub(super) fn configuration(args: &FileArgs) -> Result<Resolved, Refused> {
+    match super::config::load(args) {
+        Ok(loaded) => Ok(loaded.resolved),
+        Err(errors) => Err((Exit::Input, errors.to_string())),
+    }
+}
+
+/// The operator's policy: what was typed, else what the configuration says.
+pub(super) fn policy(args: &PolicyArgs, config: &Sandbox) -> Result<Policy, Refused> {
     let home = home()?;
-    let workspace = match &args.workspace {
-        Some(directory) => directory.clone(),
-        None => std::env::current_dir().map_err(|error| {
-            usage(&format!("there is no current directory: {error}\nhint: name one with --workspace"))
-        })?,
-    };
+    let workspace = workspace(args, config)?;
     let user_home = user_home();
+    let mode = args.mode.unwrap_or(config.mode);
+    let readable = [config.readable.as_slice(), args.readable.as_slice()].concat();
     // Secrets that are taken off the list must be so before the workspace is held against it.
-    let mut policy =
-        Policy::new_with_readable(args.mode, &workspace, &home, user_home.as_deref(), &args.readable)
-            .map_err(|error| usage(&error))?;
-    for directory in &args.writable {
+    let mut policy = Policy::new_with_readable(mode, &workspace, &home, user_home.as_deref(), &readable)
+        .map_err(|error| usage(&error))?;
+    for directory in config.writable.iter().chain(&args.writable) {
         policy = policy.writable(directory).map_err(|error| usage(&error))?;
     }
-    for name in &args.environment {
+    for name in config.environment.iter().chain(&args.environment) {
         policy = policy.environment(name);
     }
-    if let Some(grant) = args.network {
-        policy = policy.network(access(grant));
+    if let Some(granted) = args.network.map(access).or(config.network) {
+        policy = policy.network(granted);
     }
-    if let Some(grant) = args.unix_sockets {
-        policy = policy.unix_sockets(access(grant));
+    if let Some(granted) = args.unix_sockets.map(access).or(config.unix_sockets) {
+        policy = policy.unix_sockets(granted);
     }
-    let mut limits = Limits::default();
+    if let Some(file) = &args.files.config {
+        policy = policy.protect(file);
+    }
+    Ok(policy.git(args.git.map_or(config.git, git)).limits(limits(args, config)?))
+}
+
+fn workspace(args: &PolicyArgs, config: &Sandbox) -> Result<PathBuf, Refused> {
+    match args.files.workspace.as_ref().or(config.workspace.as_ref()) {
+        Some(directory) => Ok(directory.clone()),
+        None => std::env::current_dir().map_err(|error| {
+            usage(&format!("there is no current directory: {error}\nhint: name one with --workspace"))
+        }),
+    }
+}
+
+fn limits(args: &PolicyArgs, config: &Sandbox) -> Result<Limits, Refused> {
+    let mut limits = config.limits.clone();
     for (name, value) in &args.limit {
         limits.set(name, *value).map_err(|error| usage(&error))?;
     }
-    Ok(policy.git(git(args.git)).limits(limits))
+    Ok(limits)
+}
+
+fn usage(error: &dyn std::fmt::Display) -> Refused {
+    (Exit::Usage, error.to_string())
 }
 
 fn access(grant: Grant) -> Access {
@@ -76,25 +101,6 @@ fn git(git: Git) -> GitMetadata {
     }
 }
 
-/// `90s`, `1500ms`, `2m`, `1.5h`; a bare number is milliseconds.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let bad = || format!("expected a duration such as 90s, 1500ms or 2m; got `{text}`");
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let number: f64 = text[..digits].parse().map_err(|_| bad())?;
-    let seconds = match &text[digits..] {
-        "" | "ms" => number / 1000.0,
-        "s" => number,
-        "m" => number * 60.0,
-        "h" => number * 3600.0,
-        "d" => number * 86400.0,
-        _ => return Err(bad()),
-    };
-    match Duration::try_from_secs_f64(seconds) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        Ok(_) | Err(_) => Err(bad()),
-    }
-}
-
 /// `NAME=NUMBER`.
 pub(super) fn limit(text: &str) -> Result<(String, u64), String> {
     let (name, value) = text.split_once('=').ok_or_else(|| format!("expected NAME=NUMBER; got `{text}`"))?;
@@ -107,20 +113,6 @@ pub(super) fn limit(text: &str) -> Result<(String, u64), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_have_units() {
-        let check =
-            |text: &str, millis: u64| assert_eq!(duration(text), Ok(Duration::from_millis(millis)), "{text}");
-        check("90s", 90_000);
-        check("1500ms", 1500);
-        check("1500", 1500);
-        check("2m", 120_000);
-        check("1.5h", 5_400_000);
-        for bad in ["", "s", "-1s", "1y", "0s", "1e9999s", "99999999999999999999d", "1..2s"] {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn limits_are_named_numbers() {

@@ -103,7 +103,7 @@ impl EventSink for StatusLine {
         match event {
             Event::ToolStarted { .. } => {}
             Event::ToolProgress { progress: Progress::Output(text) | Progress::Message(text), .. } => {
-                self.show(&text)
+                self.show(&text);
             }
             Event::ToolFinished { .. } => self.clear(),
         }

@@ -32,7 +32,7 @@ fn as_json(tool: &ToolDefinition) -> Value {
     json!({
         "name": tool.name.as_str(),
         "description": tool.description,
-        "groups": tool.groups.iter().map(|group| group.as_str()).collect::<Vec<_>>(),
+        "groups": tool.groups.iter().map(haft_core::name::GroupName::as_str).collect::<Vec<_>>(),
         "effects": tool.effects.name(),
         "input_schema": tool.input_schema,
     })

@@ -29,7 +29,9 @@ impl Grep {
                 "--" => break,
                 "-B" | "-A" | "-C" => {
                     let word = rest.split_whitespace().next().unwrap_or_default();
-                    let count = word.parse().map_err(|_| ExtractError(format!("{flag} wants a number; got `{word}`")))?;
+                    let count = word
+                        .parse()
+                        .map_err(|_| ExtractError(format!("{flag} wants a number; got `{word}`")))?;
                     rest = rest[word.len()..].trim_start();
                     grep.surround(flag, count);
                 }

@@ -17,7 +17,8 @@ pub(super) fn run(filter: &str, content: &[u8]) -> Result<String, ExtractError> 
     let code = if filter.is_empty() { "." } else { unquoted(filter) };
     let modules = loader.load(&arena, File { code, path: () }).map_err(|_| not_a_filter(filter))?;
     let functions = jaq_core::funs().chain(jaq_std::funs()).chain(jaq_json::funs());
-    let compiled = Compiler::default().with_funs(functions).compile(modules).map_err(|_| not_a_filter(filter))?;
+    let compiled =
+        Compiler::default().with_funs(functions).compile(modules).map_err(|_| not_a_filter(filter))?;
     let run = Ctx::<data::JustLut<Val>>::new(&compiled.lut, Vars::new([]));
     let mut answer = String::new();
     for result in compiled.id.run((run, input)).map(unwrap_valr) {

@@ -23,7 +23,10 @@ pub(super) fn last(text: &str, count: usize) -> String {
 /// The bytes from `start` up to `end`; a character cut at either side becomes a replacement character.
 pub(super) fn bytes(content: &[u8], start: usize, end: usize) -> Result<String, ExtractError> {
     if start >= content.len() && start > 0 {
-        return Err(ExtractError(format!("byte {start} is beyond the end: there are {} bytes", content.len())));
+        return Err(ExtractError(format!(
+            "byte {start} is beyond the end: there are {} bytes",
+            content.len()
+        )));
     }
     Ok(String::from_utf8_lossy(&content[start..end.min(content.len())]).into_owned())
 }

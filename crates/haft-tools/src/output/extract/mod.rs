@@ -15,11 +15,17 @@ use grep::Grep;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Extract {
     /// From the first to the last line, counted from 1.
-    Lines { first: usize, last: usize },
+    Lines {
+        first: usize,
+        last: usize,
+    },
     FirstLines(usize),
     LastLines(usize),
     /// From the first byte up to, not including, the last, counted from 0.
-    Bytes { start: usize, end: usize },
+    Bytes {
+        start: usize,
+        end: usize,
+    },
     Grep(Grep),
     Jq(String),
     /// The shape of JSON: keys and types, not values.

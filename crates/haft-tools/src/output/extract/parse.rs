@@ -21,8 +21,9 @@ pub(super) fn parse(text: &str) -> Result<Option<Extract>, ExtractError> {
 }
 
 fn range_of(text: &str) -> Result<(usize, usize), ExtractError> {
-    let (first, last) =
-        text.split_once('-').ok_or_else(|| ExtractError(format!("expected a range such as 10-40; got `{text}`")))?;
+    let (first, last) = text
+        .split_once('-')
+        .ok_or_else(|| ExtractError(format!("expected a range such as 10-40; got `{text}`")))?;
     let (first, last) = (number(first)?, number(last)?);
     if first > last {
         return Err(ExtractError(format!("the range {text} ends before it begins")));

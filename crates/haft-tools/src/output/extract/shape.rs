@@ -48,8 +48,10 @@ fn kinds(values: &[&Value]) -> String {
     for value in values {
         *counts.entry(kind(value)).or_default() += 1;
     }
-    let named: Vec<String> =
-        counts.iter().map(|(kind, count)| if *count == 1 { (*kind).to_owned() } else { format!("{kind} ×{count}") }).collect();
+    let named: Vec<String> = counts
+        .iter()
+        .map(|(kind, count)| if *count == 1 { (*kind).to_owned() } else { format!("{kind} ×{count}") })
+        .collect();
     named.join(" | ")
 }
 

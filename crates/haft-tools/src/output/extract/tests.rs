@@ -54,7 +54,11 @@ fn json_is_filtered_and_described() {
     check("jq .total", JSON, "2\n");
     check("jq '.items[].id'", JSON, "1\n2\n");
     check("jq .missing?", "[]", "(no result)");
-    check("schema", JSON, "object\n  items: array\n    []: object ×2\n      id: number ×2\n      name: string\n  total: number");
+    check(
+        "schema",
+        JSON,
+        "object\n  items: array\n    []: object ×2\n      id: number ×2\n      name: string\n  total: number",
+    );
     check_error("jq .[", JSON, "is not a jq filter");
     check_error("jq .", "not json", "wants JSON");
     check_error("schema", "not json", "not JSON");
@@ -84,6 +88,10 @@ fn what_is_no_question_is_for_a_model() {
 
 #[test]
 fn sizes_in_every_unit() {
-    check("stats", "héllo\nx\n", "text: 9 bytes, 8 characters, 2 lines, longest line 5 characters, about 2 tokens");
+    check(
+        "stats",
+        "héllo\nx\n",
+        "text: 9 bytes, 8 characters, 2 lines, longest line 5 characters, about 2 tokens",
+    );
     check("stats", "[1]", "JSON: 3 bytes, 3 characters, 1 lines, longest line 3 characters, about 0 tokens");
 }

@@ -1,0 +1,278 @@
+//! Asking a person about a call, and what is remembered of the answers.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use futures_util::future::BoxFuture;
+use serde_json::{Map, Value};
+
+use crate::digest::Digest;
+use crate::naming::ToolIdentity;
+use crate::rules::{Decision, Rules, Ruling};
+use crate::validate::ValidArguments;
+
+/// More than this of a text is not shown: whoever approves must be able to read it.
+pub const SHOWN_CHARS_MAX: usize = 4_000;
+
+/// A call that a person is asked about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ApprovalRequest {
+    /// The name under which the tool is exposed.
+    pub tool: String,
+    /// As the provider would get them, after mending.
+    pub arguments: Map<String, Value>,
+    pub workspace: PathBuf,
+    /// What the answer is bound to.
+    pub digest: Digest,
+    /// The texts of the rules that ask; empty when an answer for a rule would not be enough.
+    pub rules: Vec<String>,
+    pub why: String,
+}
+
+/// What a person answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    AllowOnce,
+    /// This very call, from now on.
+    AllowExact,
+    /// Every call that these rules ask about, from now on.
+    AllowRule,
+    Deny,
+    /// Nobody can say now: the call is put aside and may be made again.
+    Later,
+}
+
+/// Whoever answers. Dropping the future takes the question back.
+pub trait Approver: Send + Sync {
+    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, Answer>;
+}
+
+/// The call that an approval is bound to: a changed tool, argument or workspace is another call.
+#[derive(Debug, Clone, Copy)]
+pub struct ApprovalKey<'a> {
+    pub identity: &'a ToolIdentity,
+    /// The definition as it is now, so that a server cannot change a tool under an approval.
+    pub definition: Digest,
+    pub arguments: &'a ValidArguments,
+    /// As text, because that is how a person knows it.
+    pub workspace: &'a str,
+}
+
+impl ApprovalKey<'_> {
+    pub fn digest(&self) -> Digest {
+        let Self { identity, definition, arguments, workspace } = self;
+        let parts = [
+            Value::from("approval"),
+            Value::from(identity.kind.name()),
+            Value::from(identity.namespace.as_str()),
+            Value::from(identity.tool.as_str()),
+            Value::from(definition.to_string()),
+            Value::Object(arguments.value().clone()),
+            Value::from(*workspace),
+        ];
+        Digest::of_value(&Value::Array(parts.into()))
+    }
+}
+
+/// What was allowed for good. How it is stored is the boundary's matter: both sets are plain.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Remembered {
+    pub exact: BTreeSet<Digest>,
+    /// The texts of rules, so that a rule that was changed asks again.
+    pub rules: BTreeSet<String>,
+}
+
+impl Remembered {
+    /// Whether a call that must be asked about was already answered for. Denials are never overridden.
+    pub fn covers(&self, rules: &Rules, ruling: &Ruling, digest: &Digest) -> bool {
+        match ruling.decision {
+            Decision::Allow | Decision::Deny => false,
+            Decision::Ask => {
+                let texts = rules.asking(ruling);
+                let by_rule = !texts.is_empty() && texts.iter().all(|text| self.rules.contains(text));
+                by_rule || self.exact.contains(digest)
+            }
+        }
+    }
+
+    /// Keeps what the answer says about later calls.
+    pub fn remember(&mut self, request: &ApprovalRequest, answer: Answer) {
+        match answer {
+            Answer::AllowExact => {
+                self.exact.insert(request.digest);
+            }
+            Answer::AllowRule => self.rules.extend(request.rules.iter().cloned()),
+            Answer::AllowOnce | Answer::Deny | Answer::Later => {}
+        }
+    }
+}
+
+impl Rules {
+    /// The texts of the rules whose consent a ruling waits for.
+    pub fn asking(&self, ruling: &Ruling) -> Vec<String> {
+        ruling.asking.iter().filter_map(|&index| self.rules.get(index)).map(ToString::to_string).collect()
+    }
+}
+
+/// The text as a person can trust it: whatever moves the cursor, changes the direction or cannot be seen is escaped, and
+/// line breaks are kept visible. A backslash is doubled, so that no text can pretend to be an escape.
+pub fn shown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    for c in chars.by_ref().take(SHOWN_CHARS_MAX) {
+        if is_deceptive(c) {
+            shown.extend(c.escape_unicode());
+        } else {
+            match c {
+                '\n' => shown.push_str("\\n"),
+                '\r' => shown.push_str("\\r"),
+                '\t' => shown.push_str("\\t"),
+                '\\' => shown.push_str("\\\\"),
+                c if c.is_control() => shown.extend(c.escape_unicode()),
+                c => shown.push(c),
+            }
+        }
+    }
+    let left = chars.count();
+    if left > 0 {
+        // Writing to a string cannot fail.
+        let _ = write!(shown, "… ({left} more characters)");
+    }
+    shown
+}
+
+/// Characters that are not seen, look like a plain space, or change how others are shown.
+fn is_deceptive(c: char) -> bool {
+    matches!(c,
+        '\u{a0}' | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{1680}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{2000}'..='\u{200f}' | '\u{2028}'..='\u{202f}' | '\u{205f}'..='\u{206f}'
+        | '\u{2800}' | '\u{3000}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffc}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+        | '\u{e0000}'..='\u{e0fff}' | '\u{e000}'..='\u{f8ff}' | '\u{f0000}'..='\u{10ffff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::arguments::{ArgumentLimits, Arguments};
+    use crate::glob::ToolGlob;
+    use crate::name::{Namespace, ToolName};
+    use crate::provider::ProviderKind;
+    use crate::rules::{CommandPattern, Rule};
+    use crate::validate::Schema;
+
+    fn valid(text: &str) -> ValidArguments {
+        let parsed = Arguments::from_text(text).parse(&ArgumentLimits::default()).unwrap();
+        Schema::compile(&json!({"type": "object"})).validate(parsed).unwrap()
+    }
+
+    fn identity(tool: &str) -> ToolIdentity {
+        let namespace = Namespace::new("builtin").unwrap();
+        ToolIdentity { kind: ProviderKind::Builtin, namespace, tool: ToolName::new(tool).unwrap() }
+    }
+
+    fn request(digest: Digest, rules: &[&str]) -> ApprovalRequest {
+        ApprovalRequest {
+            tool: "bash".into(),
+            arguments: Map::new(),
+            workspace: "/w".into(),
+            digest,
+            rules: rules.iter().map(ToString::to_string).collect(),
+            why: String::new(),
+        }
+    }
+
+    #[test]
+    fn an_approval_is_bound_to_all_of_the_call() {
+        let (bash, read) = (identity("bash"), identity("read"));
+        let (ls, rm) = (valid(r#"{"command": "ls"}"#), valid(r#"{"command": "rm"}"#));
+        let definition = Digest::of_value(&json!(1));
+        let key = ApprovalKey { identity: &bash, definition, arguments: &ls, workspace: "/w" };
+        assert_eq!(
+            key.digest(),
+            ApprovalKey { arguments: &valid(r#"{ "command" : "ls" }"#), ..key }.digest()
+        );
+        let others = [
+            ApprovalKey { identity: &read, ..key },
+            ApprovalKey { definition: Digest::of_value(&json!(2)), ..key },
+            ApprovalKey { arguments: &rm, ..key },
+            ApprovalKey { workspace: "/v", ..key },
+        ];
+        assert!(others.iter().all(|other| other.digest() != key.digest()));
+    }
+
+    #[test]
+    fn answers_are_remembered_as_they_were_meant() {
+        let rule = |command: &str, decision| Rule {
+            tool: ToolGlob::new("bash").unwrap(),
+            command: Some(CommandPattern::new(command).unwrap()),
+            decision,
+        };
+        let rules = Rules {
+            rules: vec![
+                rule("git push*", Decision::Ask),
+                rule("npm *", Decision::Ask),
+                rule("rm *", Decision::Deny),
+                rule("ls*", Decision::Allow),
+            ],
+            default: Decision::Ask,
+        };
+        let check = |answer: Answer, line: &str, covered: bool| {
+            let ruling = rules.decide("bash", Some("git push"));
+            let digest = Digest::of_value(&json!("git push"));
+            let texts = rules.asking(&ruling);
+            let texts: Vec<_> = texts.iter().map(String::as_str).collect();
+            let mut remembered = Remembered::default();
+            remembered.remember(&request(digest, &texts), answer);
+            let found =
+                remembered.covers(&rules, &rules.decide("bash", Some(line)), &Digest::of_value(&json!(line)));
+            assert_eq!(found, covered, "{answer:?} {line}");
+        };
+        check(Answer::AllowOnce, "git push", false);
+        check(Answer::Deny, "git push", false);
+        check(Answer::Later, "git push", false);
+        check(Answer::AllowExact, "git push", true);
+        check(Answer::AllowExact, "git push -f", false);
+        check(Answer::AllowRule, "git push -f", true);
+        check(Answer::AllowRule, "git push && ls", true);
+        check(Answer::AllowRule, "git push && npm x", false);
+        check(Answer::AllowRule, "git push && make", false);
+        check(Answer::AllowRule, "git push && ls > x", false);
+        check(Answer::AllowRule, "git push && $X", false);
+        check(Answer::AllowRule, "git push && rm x", false);
+    }
+
+    #[test]
+    fn a_person_sees_what_will_run() {
+        let check = |text: &str, expected: &str| assert_eq!(shown(text), expected);
+        check("ls -la", "ls -la");
+        check("größe 漢字 😀", "größe 漢字 😀");
+        check("a\nb\r\tc", "a\\nb\\r\\tc");
+        check("\u{1b}[2Kls", "\\u{1b}[2Kls");
+        check("\u{9b}2K", "\\u{9b}2K");
+        check("a\u{8}\u{7f}\0", "a\\u{8}\\u{7f}\\u{0}");
+        check("ls \u{202e}fr mr\u{2066}", "ls \\u{202e}fr mr\\u{2066}");
+        check("r\u{200b}m\u{feff}\u{ad}\u{2060}", "r\\u{200b}m\\u{feff}\\u{ad}\\u{2060}");
+        check("a\u{a0}b\u{2003}c", "a\\u{a0}b\\u{2003}c");
+        check("tag\u{e0041}", "tag\\u{e0041}");
+        check(r"\u{1b}", r"\\u{1b}");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_and_says_so() {
+        let text = shown(&"x".repeat(SHOWN_CHARS_MAX + 7));
+        assert!(text.ends_with("x… (7 more characters)"));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_shown_controls_a_terminal(text in ".{0,200}", control in "[\\x00-\\x1f\\x7f-\\x9f\\u{200b}-\\u{200f}\\u{202a}-\\u{202e}]{0,20}") {
+            let shown = shown(&format!("{control}{text}{control}"));
+            prop_assert!(!shown.chars().any(|c| c.is_control() || is_deceptive(c)));
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Which calls are the same call: a digest over one canonical form of what was asked.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use crate::naming::ToolIdentity;
+use crate::provider::Principal;
+use crate::tool::ToolDefinition;
+use crate::validate::ValidArguments;
+
+/// A SHA-256. Two digests are equal when the values are, however their keys were ordered.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    pub fn of_value(value: &Value) -> Self {
+        let mut canonical = Canonical::default();
+        canonical.value(value);
+        canonical.finish()
+    }
+
+    /// Everything of a definition that a model or a provider could go by.
+    pub fn of_definition(definition: &ToolDefinition) -> Self {
+        let ToolDefinition { name, description, input_schema, output_schema, effects, groups: _, raw } =
+            definition;
+        let mut canonical = Canonical::default();
+        canonical.list(|list| {
+            list.item(|item| item.text(name.as_str()));
+            list.item(|item| item.text(description));
+            list.item(|item| item.value(input_schema));
+            list.item(|item| item.value(output_schema.as_ref().unwrap_or(&Value::Null)));
+            list.item(|item| item.text(effects.name()));
+            list.item(|item| item.text(raw.as_ref().map_or("", |raw| raw.get())));
+        });
+        canonical.finish()
+    }
+
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({self})")
+    }
+}
+
+/// All that makes a call the same call. What is kept for one must never answer another, so whatever could change the
+/// answer, or whose answer it is, has its place here.
+#[derive(Debug, Clone, Copy)]
+pub struct CallKey<'a> {
+    pub identity: &'a ToolIdentity,
+    /// The definition as it is now: a tool that changed is another tool.
+    pub definition: Digest,
+    /// After repair and validation: what the provider would see.
+    pub arguments: &'a ValidArguments,
+    pub principal: &'a Principal,
+    /// In which workspace and with which credentials.
+    pub scope: &'a str,
+}
+
+impl CallKey<'_> {
+    pub fn digest(&self) -> Digest {
+        let Self { identity, definition, arguments, principal, scope } = self;
+        let mut canonical = Canonical::default();
+        canonical.list(|list| {
+            list.item(|item| item.text(identity.kind.name()));
+            list.item(|item| item.text(identity.namespace.as_str()));
+            list.item(|item| item.text(identity.tool.as_str()));
+            list.item(|item| item.text(&definition.to_string()));
+            list.item(|item| item.object(arguments.value()));
+            list.item(|item| item.text(&principal.0));
+            list.item(|item| item.text(scope));
+        });
+        canonical.finish()
+    }
+}
+
+/// Hashes JSON text with sorted keys and without spaces. The text is never held in memory.
+///
+/// Numbers stay as they were written, so `1` and `1.0` differ: to ask twice costs time, to mix up two calls costs trust.
+#[derive(Default)]
+struct Canonical(Sha256);
+
+impl Canonical {
+    fn value(&mut self, value: &Value) {
+        match value {
+            Value::Array(items) => self.list(|list| {
+                for item in items {
+                    list.item(|to| to.value(item));
+                }
+            }),
+            Value::Object(object) => self.object(object),
+            Value::String(text) => self.text(text),
+            Value::Null | Value::Bool(_) | Value::Number(_) => self.scalar(value),
+        }
+    }
+
+    /// Whether a map keeps its keys sorted depends on a feature that any crate may switch on, so it is looked at.
+    fn object(&mut self, object: &Map<String, Value>) {
+        if object.keys().is_sorted() {
+            return self.members(object.iter());
+        }
+        let mut members: Vec<_> = object.iter().collect();
+        members.sort_unstable_by_key(|(key, _)| *key);
+        self.members(members.into_iter());
+    }
+
+    fn members<'v>(&mut self, members: impl Iterator<Item = (&'v String, &'v Value)>) {
+        self.raw(b"{");
+        for (position, (key, value)) in members.enumerate() {
+            self.raw(if position == 0 { b"" } else { b"," });
+            self.text(key);
+            self.raw(b":");
+            self.value(value);
+        }
+        self.raw(b"}");
+    }
+
+    fn list(&mut self, items: impl FnOnce(&mut List<'_>)) {
+        self.raw(b"[");
+        items(&mut List { canonical: self, separator: b"" });
+        self.raw(b"]");
+    }
+
+    fn text(&mut self, text: &str) {
+        // Hashing cannot fail.
+        let _ = serde_json::to_writer(&mut *self, text);
+    }
+
+    fn scalar(&mut self, value: &Value) {
+        let _ = serde_json::to_writer(&mut *self, value);
+    }
+
+    fn raw(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn finish(self) -> Digest {
+        Digest(self.0.finalize().into())
+    }
+}
+
+impl Write for Canonical {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.raw(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The items of a list, with commas between them.
+struct List<'a> {
+    canonical: &'a mut Canonical,
+    separator: &'static [u8],
+}
+
+impl List<'_> {
+    fn item(&mut self, write: impl FnOnce(&mut Canonical)) {
+        self.canonical.raw(std::mem::replace(&mut self.separator, b","));
+        write(self.canonical);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+    use crate::arguments::{ArgumentLimits, Arguments};
+    use crate::name::{Namespace, ToolName};
+    use crate::provider::ProviderKind;
+    use crate::validate::Schema;
+
+    fn valid(text: &str) -> ValidArguments {
+        let parsed = Arguments::from_text(text).parse(&ArgumentLimits::default()).unwrap();
+        Schema::compile(&json!({"type": "object"})).validate(parsed).unwrap()
+    }
+
+    fn identity(namespace: &str, tool: &str) -> ToolIdentity {
+        let namespace = Namespace::new(namespace).unwrap();
+        ToolIdentity { kind: ProviderKind::Mcp, namespace, tool: ToolName::new(tool).unwrap() }
+    }
+
+    #[test]
+    fn the_order_of_keys_and_the_spaces_mean_nothing() {
+        let check = |left: &str, right: &str, equal: bool| {
+            let digest = |text: &str| Digest::of_value(&serde_json::from_str(text).unwrap());
+            assert_eq!(digest(left) == digest(right), equal, "{left} {right}");
+        };
+        check(r#"{"a": 1, "b": {"c": 2, "d": 3}}"#, r#"{"b":{"d":3,"c":2},"a":1}"#, true);
+        check(r#"{"a": [1, 2]}"#, r#"{"a": [2, 1]}"#, false);
+        check(r#"{"a": "1"}"#, r#"{"a": 1}"#, false);
+        check(r#"{"a": null}"#, "{}", false);
+        check(r#"["a", "b"]"#, r#"["a,b"]"#, false);
+        check(r#"["a\",\"b"]"#, r#"["a", "b"]"#, false);
+    }
+
+    #[test]
+    fn every_part_of_a_call_counts() {
+        let (arguments, other_arguments) = (valid(r#"{"q": 1}"#), valid(r#"{"q": 2}"#));
+        let (tool, other_tool) = (identity("a", "b"), identity("a", "c"));
+        let (anna, bert) = (Principal("anna".into()), Principal("bert".into()));
+        let definition = Digest::of_value(&json!(1));
+        let key =
+            CallKey { identity: &tool, definition, arguments: &arguments, principal: &anna, scope: "w" };
+        let others = [
+            CallKey { identity: &other_tool, ..key },
+            CallKey { definition: Digest::of_value(&json!(2)), ..key },
+            CallKey { arguments: &other_arguments, ..key },
+            CallKey { principal: &bert, ..key },
+            CallKey { scope: "v", ..key },
+        ];
+        assert_eq!(key.digest(), key.digest());
+        assert!(others.iter().all(|other| other.digest() != key.digest()));
+    }
+
+    #[test]
+    fn parts_do_not_run_into_each_other() {
+        let arguments = valid("{}");
+        let definition = Digest::of_value(&json!(1));
+        let key = |principal: &str, scope: &str| {
+            let (identity, principal) = (identity("a", "b"), Principal(principal.into()));
+            CallKey { identity: &identity, definition, arguments: &arguments, principal: &principal, scope }
+                .digest()
+        };
+        assert_ne!(key("ab", "c"), key("a", "bc"));
+        assert_ne!(key("a\",\"b", ""), key("a", "b\",\""));
+    }
+
+    #[test]
+    fn a_digest_is_written_in_hexadecimal() {
+        let check = |value: &Value, expected: &str| assert_eq!(Digest::of_value(value).to_string(), expected);
+        check(&json!({}), "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");
+        check(
+            &json!({"b": [1, "x"], "a": null}),
+            "c22cb7b0353770e2b38094af641143ebf008ddf2d1f2dedb9d875996fcf245fa",
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn shuffled_keys_give_the_same_digest(mut members in proptest::collection::vec(("[a-c]{1,3}", 0_u8..3), 0..6)) {
+            members.sort();
+            members.dedup_by(|left, right| left.0 == right.0);
+            let text = |members: &[(String, u8)]| {
+                let members: Vec<_> = members.iter().map(|(key, value)| format!("\"{key}\":{value}")).collect();
+                valid(&format!("{{{}}}", members.join(",")))
+            };
+            let sorted = text(&members);
+            members.reverse();
+            let digest = |valid: &ValidArguments| Digest::of_value(&Value::Object(valid.value().clone()));
+            prop_assert_eq!(digest(&sorted), digest(&text(&members)));
+        }
+    }
+}

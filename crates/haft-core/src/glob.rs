@@ -1,0 +1,373 @@
+//! Patterns with `*`, `?` and `[..]`, over the names of tools and over commands.
+//!
+//! `*` is any text, `?` any one character, `[a-z]` one of a set, `[!a-z]` one that is not in it; a set is also how a
+//! special character is written: `[*]`. There is no escape and no separator that `*` would stop at.
+//!
+//! No crate for globs is used, because half of the question here is what none of them answers: whether a pattern may, or
+//! must, match a text of which parts are unknown.
+
+use std::cmp::Reverse;
+use std::fmt;
+
+/// Longer patterns are refused: the time to match grows with the length of the pattern and of the text.
+pub const GLOB_CHARS_MAX: usize = 512;
+
+/// A pattern over names of tools. Case means nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolGlob(Glob);
+
+impl ToolGlob {
+    pub fn new(written: &str) -> Result<Self, GlobError> {
+        Glob::new(&written.to_ascii_lowercase()).map(Self)
+    }
+
+    pub fn matches(&self, tool: &str) -> bool {
+        self.0.matches(&tool.to_ascii_lowercase())
+    }
+
+    pub fn specificity(&self) -> Specificity {
+        self.0.specificity()
+    }
+}
+
+impl fmt::Display for ToolGlob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How narrow a pattern is; the greater is the more specific. In this order: a text without wildcards before any
+/// pattern, the longer beginning without wildcards, more literal characters in all, more `?` and sets, fewer `*`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Specificity {
+    literal: bool,
+    prefix_chars: usize,
+    literal_chars: usize,
+    single_wildcards: usize,
+    many: Reverse<usize>,
+}
+
+/// Why a pattern cannot be used; written for the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum GlobError {
+    Empty,
+    TooLong { chars_max: usize },
+    UnclosedSet { written: String },
+    BackwardRange { written: String, from: char, to: char },
+}
+
+impl fmt::Display for GlobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => write!(f, "a pattern must not be empty; `*` matches everything"),
+            Self::TooLong { chars_max } => write!(f, "a pattern must be at most {chars_max} characters"),
+            Self::UnclosedSet { written } => {
+                write!(f, "`[` without `]` in the pattern `{written}`; a plain bracket is written `[[]`")
+            }
+            Self::BackwardRange { written, from, to } => {
+                write!(f, "the range `{from}-{to}` in the pattern `{written}` runs backward")
+            }
+        }
+    }
+}
+
+impl std::error::Error for GlobError {}
+
+/// A pattern, matched as it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Glob {
+    written: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Part {
+    Literal(char),
+    One,
+    Many,
+    Set { negated: bool, ranges: Vec<(char, char)> },
+}
+
+/// A part of a text that is matched: known, or standing for any text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Piece<'a> {
+    Known(&'a str),
+    Unknown,
+}
+
+impl Glob {
+    pub(crate) fn new(written: &str) -> Result<Self, GlobError> {
+        if written.is_empty() {
+            return Err(GlobError::Empty);
+        }
+        if written.chars().count() > GLOB_CHARS_MAX {
+            return Err(GlobError::TooLong { chars_max: GLOB_CHARS_MAX });
+        }
+        Ok(Self { written: written.into(), parts: parse(written)? })
+    }
+
+    pub(crate) fn matches(&self, text: &str) -> bool {
+        self.must_match(&[Piece::Known(text)])
+    }
+
+    /// Whether there is a text for the unknown pieces with which the pattern matches.
+    pub(crate) fn may_match(&self, pieces: &[Piece<'_>]) -> bool {
+        self.run(pieces, Places::open)
+    }
+
+    /// Whether the pattern matches whatever the unknown pieces are: only `*` covers them.
+    pub(crate) fn must_match(&self, pieces: &[Piece<'_>]) -> bool {
+        self.run(pieces, Places::keep_many)
+    }
+
+    pub(crate) fn specificity(&self) -> Specificity {
+        let is_literal = |part: &&Part| matches!(part, Part::Literal(_));
+        let literal_chars = self.parts.iter().filter(is_literal).count();
+        let many = self.parts.iter().filter(|part| **part == Part::Many).count();
+        Specificity {
+            literal: literal_chars == self.parts.len(),
+            prefix_chars: self.parts.iter().take_while(is_literal).count(),
+            literal_chars,
+            single_wildcards: self.parts.len() - literal_chars - many,
+            many: Reverse(many),
+        }
+    }
+
+    fn run(&self, pieces: &[Piece<'_>], unknown: fn(&mut Places, &[Part])) -> bool {
+        let mut places = Places::start(&self.parts);
+        for piece in pieces {
+            match piece {
+                Piece::Unknown => unknown(&mut places, &self.parts),
+                Piece::Known(text) => places.read(text, &self.parts),
+            }
+        }
+        places.at_end()
+    }
+}
+
+impl fmt::Display for Glob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.written)
+    }
+}
+
+impl Part {
+    fn takes(&self, c: char) -> bool {
+        match self {
+            Part::Literal(literal) => *literal == c,
+            Part::One | Part::Many => true,
+            Part::Set { negated, ranges } => {
+                ranges.iter().any(|&(from, to)| (from..=to).contains(&c)) != *negated
+            }
+        }
+    }
+}
+
+/// All places of a pattern at which the reading of a text may stand. There is no going back, so the time is bounded by
+/// the product of both lengths.
+struct Places(Vec<bool>);
+
+impl Places {
+    fn start(parts: &[Part]) -> Self {
+        let mut places = vec![false; parts.len() + 1];
+        places[0] = true;
+        Self(places).past_many(parts)
+    }
+
+    /// A `*` may stand for nothing.
+    fn past_many(mut self, parts: &[Part]) -> Self {
+        for (at, part) in parts.iter().enumerate() {
+            self.0[at + 1] |= self.0[at] && *part == Part::Many;
+        }
+        self
+    }
+
+    fn read(&mut self, text: &str, parts: &[Part]) {
+        for c in text.chars() {
+            if !self.0.contains(&true) {
+                return;
+            }
+            let mut next = vec![false; parts.len() + 1];
+            for (at, part) in parts.iter().enumerate() {
+                let after = if *part == Part::Many { at } else { at + 1 };
+                next[after] |= self.0[at] && part.takes(c);
+            }
+            *self = Self(next).past_many(parts);
+        }
+    }
+
+    /// Any text may follow, so every later place can be reached.
+    fn open(&mut self, _: &[Part]) {
+        let first = self.0.iter().position(|&here| here).unwrap_or(self.0.len());
+        self.0[first..].fill(true);
+    }
+
+    fn keep_many(&mut self, parts: &[Part]) {
+        let kept = parts.iter().enumerate().map(|(at, part)| self.0[at] && *part == Part::Many);
+        let kept = kept.chain([false]).collect();
+        *self = Self(kept).past_many(parts);
+    }
+
+    fn at_end(&self) -> bool {
+        self.0.last() == Some(&true)
+    }
+}
+
+fn parse(written: &str) -> Result<Vec<Part>, GlobError> {
+    let mut parts = Vec::new();
+    let mut rest = written.chars();
+    while let Some(c) = rest.next() {
+        let part = match c {
+            '*' => Part::Many,
+            '?' => Part::One,
+            '[' => {
+                let (set, after) = parse_set(rest.as_str(), written)?;
+                rest = after.chars();
+                set
+            }
+            c => Part::Literal(c),
+        };
+        parts.push(part);
+    }
+    Ok(parts)
+}
+
+/// Reads a set up to its `]`, which stands for itself when it is the first.
+fn parse_set<'a>(text: &'a str, written: &str) -> Result<(Part, &'a str), GlobError> {
+    let unclosed = || GlobError::UnclosedSet { written: written.into() };
+    let body = text.strip_prefix(['!', '^']).unwrap_or(text);
+    let negated = body.len() < text.len();
+    let first = body.chars().next().ok_or_else(unclosed)?;
+    let end = body[first.len_utf8()..].find(']').ok_or_else(unclosed)? + first.len_utf8();
+    let members: Vec<char> = body[..end].chars().collect();
+    let ranges = parse_ranges(&members).map_err(|(from, to)| GlobError::BackwardRange {
+        written: written.into(),
+        from,
+        to,
+    })?;
+    Ok((Part::Set { negated, ranges }, &body[end + 1..]))
+}
+
+fn parse_ranges(mut members: &[char]) -> Result<Vec<(char, char)>, (char, char)> {
+    let mut ranges = Vec::new();
+    loop {
+        members = match *members {
+            [] => return Ok(ranges),
+            [from, '-', to, ..] if from > to => return Err((from, to)),
+            [from, '-', to, ref rest @ ..] => {
+                ranges.push((from, to));
+                rest
+            }
+            [only, ref rest @ ..] => {
+                ranges.push((only, only));
+                rest
+            }
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn globs_match_names_whatever_their_case() {
+        let check = |glob: &str, tool: &str, expected: bool| {
+            assert_eq!(ToolGlob::new(glob).unwrap().matches(tool), expected, "{glob} {tool}");
+        };
+        check("bash", "Bash", true);
+        check("BASH", "bash", true);
+        check("bash", "bash2", false);
+        check("*", "anything", true);
+        check("git__*", "git__log", true);
+        check("git__*", "git__", true);
+        check("*__delete_*", "github__delete_repo", true);
+        check("*a*b*", "xxaxxb", true);
+        check("*a*b*", "xxbxxa", false);
+        check("???", "log", true);
+        check("???", "logs", false);
+        check("[a-c]x", "bx", true);
+        check("[a-c]x", "dx", false);
+        check("[!a-c]x", "dx", true);
+        check("[^a-c]x", "ax", false);
+        check("[]x]", "]", true);
+        check("[a-]", "-", true);
+        check("[*]", "*", true);
+        check("[*]", "a", false);
+    }
+
+    #[test]
+    fn unusable_patterns_say_why() {
+        let check = |glob: &str, expected: &str| {
+            assert_eq!(ToolGlob::new(glob).unwrap_err().to_string(), expected);
+        };
+        check("", "a pattern must not be empty; `*` matches everything");
+        check("a[b", "`[` without `]` in the pattern `a[b`; a plain bracket is written `[[]`");
+        check("[]", "`[` without `]` in the pattern `[]`; a plain bracket is written `[[]`");
+        check("[!", "`[` without `]` in the pattern `[!`; a plain bracket is written `[[]`");
+        check("[z-a]", "the range `z-a` in the pattern `[z-a]` runs backward");
+        check(&"x".repeat(513), "a pattern must be at most 512 characters");
+    }
+
+    #[test]
+    fn the_narrower_pattern_is_the_more_specific() {
+        let rising = ["*", "*__log", "g*", "git__*", "git__*a*", "git__*a", "git__?a", "git__log*", "x"];
+        for pair in rising.windows(2) {
+            let [less, more] = [pair[0], pair[1]].map(|glob| ToolGlob::new(glob).unwrap().specificity());
+            assert!(less < more, "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn unknown_parts_may_match_or_must() {
+        let check = |glob: &str, pieces: &[Piece<'_>], may: bool, must: bool| {
+            let glob = Glob::new(glob).unwrap();
+            assert_eq!((glob.may_match(pieces), glob.must_match(pieces)), (may, must), "{glob} {pieces:?}");
+        };
+        let git_unknown = [Piece::Known("git "), Piece::Unknown];
+        check("git push*", &git_unknown, true, false);
+        check("git *", &git_unknown, true, true);
+        check("git ?", &git_unknown, true, false);
+        check("rm *", &git_unknown, false, false);
+        check("*", &[Piece::Unknown], true, true);
+        check("a*z", &[Piece::Known("a"), Piece::Unknown, Piece::Known("z")], true, true);
+        check("a*z", &[Piece::Known("a"), Piece::Unknown, Piece::Known("y")], false, false);
+    }
+
+    proptest! {
+        #[test]
+        fn matching_agrees_with_plain_recursion(glob in "[ab*?]{1,8}", text in "[abc]{0,8}") {
+            prop_assert_eq!(Glob::new(&glob).unwrap().matches(&text), plainly(glob.as_bytes(), text.as_bytes()));
+        }
+
+        #[test]
+        fn what_must_match_does_whatever_the_unknown_part_is(
+            glob in "[ab*?]{1,8}", before in "[ab]{0,3}", within in "[ab ]{0,3}", after in "[ab]{0,3}",
+        ) {
+            let glob = Glob::new(&glob).unwrap();
+            let pieces = [Piece::Known(&before), Piece::Unknown, Piece::Known(&after)];
+            let matches = glob.matches(&format!("{before}{within}{after}"));
+            prop_assert!(matches || !glob.must_match(&pieces));
+            prop_assert!(!matches || glob.may_match(&pieces));
+        }
+
+        #[test]
+        fn any_pattern_is_read_without_a_panic(glob in "\\PC{0,40}", text in "\\PC{0,40}") {
+            if let Ok(glob) = ToolGlob::new(&glob) {
+                glob.matches(&text);
+            }
+        }
+    }
+
+    fn plainly(glob: &[u8], text: &[u8]) -> bool {
+        match (glob, text) {
+            ([], text) => text.is_empty(),
+            ([b'*', glob @ ..], _) => (0..=text.len()).any(|at| plainly(glob, &text[at..])),
+            ([b'?', glob @ ..], [_, text @ ..]) => plainly(glob, text),
+            ([literal, glob @ ..], [c, text @ ..]) => literal == c && plainly(glob, text),
+            (_, []) => false,
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What the rules say about one simple command.
+
+use super::{Decision, Rule, Rules, Ruling};
+use crate::approval::shown;
+use crate::glob::Piece;
+use crate::shell::{Access, Redirection, ShellCommand, ShellWord};
+
+/// How sure it is that a pattern matches a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Match {
+    No,
+    /// It depends on a word that is not literal.
+    May,
+    Must,
+}
+
+impl Rules {
+    pub(super) fn by_command(&self, tool: &str, command: &ShellCommand) -> Ruling {
+        match command.program() {
+            None => self.by_tool(tool),
+            Some(program) if program.opaque => {
+                let why = format!("it cannot be seen which program runs in `{}`", outline(command));
+                self.unseen(tool, &why)
+            }
+            Some(_) => self.by_program(tool, command),
+        }
+    }
+
+    /// From the most specific rule down to the first that matches for sure. Those before it only might match, and each
+    /// of them could be the one that decides, so the strictest holds.
+    fn by_program(&self, tool: &str, command: &ShellCommand) -> Ruling {
+        let mut rules: Vec<_> = self.with_command(tool).collect();
+        rules.sort_by_key(|(_, rule)| std::cmp::Reverse(rule.rank()));
+        let mut possible: Option<Ruling> = None;
+        for (index, rule) in rules {
+            let ruling = match fit(rule, command) {
+                Match::No => continue,
+                Match::May => might_match(index, rule, command),
+                Match::Must => return join(possible, matches(index, rule, command)),
+            };
+            possible = Some(join(possible, ruling));
+        }
+        join(possible, self.by_tool(tool))
+    }
+}
+
+fn join(possible: Option<Ruling>, ruling: Ruling) -> Ruling {
+    match possible {
+        Some(possible) => possible.and(ruling),
+        None => ruling,
+    }
+}
+
+fn fit(rule: &Rule, command: &ShellCommand) -> Match {
+    let spellings = match rule.decision {
+        Decision::Allow => vec![String::new()],
+        Decision::Ask | Decision::Deny => other_spellings(command),
+    };
+    spellings.iter().map(|program| fit_spelled(rule, command, program)).max().unwrap_or(Match::No)
+}
+
+/// The spelling of the program that is to be tried; empty for as it is written.
+fn fit_spelled(rule: &Rule, command: &ShellCommand, program: &str) -> Match {
+    let Some(pattern) = &rule.command else { return Match::No };
+    if pattern.0.must_match(&pieces(command, program, Spaces::Kept)) {
+        return Match::Must;
+    }
+    if pattern.0.may_match(&pieces(command, program, Spaces::Unknown)) {
+        return Match::May;
+    }
+    Match::No
+}
+
+/// A program that is written with a path, or in capitals where file systems know no case, is the same program.
+fn other_spellings(command: &ShellCommand) -> Vec<String> {
+    let written = command.program().map_or("", |program| &program.text);
+    let name = written.rsplit('/').next().unwrap_or(written);
+    vec![String::new(), name.to_owned(), name.to_ascii_lowercase(), written.to_ascii_lowercase()]
+}
+
+/// What becomes of the space before a word that is not literal. The word may turn out to be none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Spaces {
+    Kept,
+    Unknown,
+}
+
+fn pieces<'a>(command: &'a ShellCommand, program: &'a str, spaces: Spaces) -> Vec<Piece<'a>> {
+    let mut pieces = Vec::with_capacity(command.words.len() * 2);
+    for (at, word) in command.words.iter().enumerate() {
+        if at > 0 && !(word.opaque && spaces == Spaces::Unknown) {
+            pieces.push(Piece::Known(" "));
+        }
+        pieces.push(match word.as_literal() {
+            Some(_) if at == 0 && !program.is_empty() => Piece::Known(program),
+            Some(text) => Piece::Known(text),
+            None => Piece::Unknown,
+        });
+    }
+    pieces
+}
+
+/// The pattern matches for sure; but an allow holds only for exactly what it names.
+fn matches(index: usize, rule: &Rule, command: &ShellCommand) -> Ruling {
+    let ruling = Ruling::by_rule(index, rule, &command.to_string());
+    match (rule.decision, more_than_named(command)) {
+        (Decision::Allow, Some(more)) => Ruling {
+            decision: Decision::Ask,
+            rule: Some(index),
+            why: format!("{}, but {more}", ruling.why),
+            asking: Vec::new(),
+        },
+        (Decision::Allow | Decision::Ask | Decision::Deny, _) => ruling,
+    }
+}
+
+fn might_match(index: usize, rule: &Rule, command: &ShellCommand) -> Ruling {
+    let why = format!("`{}` might match rule {index}, `{rule}`", outline(command));
+    Ruling { decision: Decision::Ask, rule: Some(index), why, asking: Vec::new() }
+}
+
+/// What a command does beyond running its literal words.
+fn more_than_named(command: &ShellCommand) -> Option<String> {
+    if let Some(variable) = command.assignments.first() {
+        return Some(format!("`{}` is set for it", shown(variable)));
+    }
+    if let Some(file) = command.redirections.iter().find(|redirection| !is_harmless(redirection)) {
+        return Some(format!("`{}` is opened for it", shown(&file.target.text)));
+    }
+    let word = command.words.iter().find(|word| word.opaque)?;
+    Some(format!("`{}` stands for something else", shown(&word.text)))
+}
+
+/// Bash makes connections out of reads from `/dev/tcp` and `/dev/udp`.
+fn is_harmless(redirection: &Redirection) -> bool {
+    let Some(target) = ShellWord::as_literal(&redirection.target) else { return false };
+    match redirection.access {
+        Access::Read => !target.starts_with("/dev/tcp/") && !target.starts_with("/dev/udp/"),
+        Access::Write | Access::Append => target == "/dev/null",
+    }
+}
+
+/// The command for people, its files and variables included.
+pub(super) fn outline(command: &ShellCommand) -> String {
+    let variables = command.assignments.iter().map(|name| format!("{name}=.. "));
+    let files = command.redirections.iter().map(|file| {
+        let sign = match file.access {
+            Access::Read => "<",
+            Access::Write => ">",
+            Access::Append => ">>",
+        };
+        format!(" {sign} {}", file.target.text)
+    });
+    let text: String = variables.chain([command.to_string()]).chain(files).collect();
+    shown(&text)
+}

@@ -1,0 +1,236 @@
+//! Commands: reserved words, groups, and the simple commands that are looked for.
+
+use super::reader::{Ended, Group, Groups, Next, Reader, Within};
+use super::word::{ReadWord, is_variable};
+use super::{ShellCommand, ShellError};
+
+impl Reader<'_> {
+    /// Reads what begins with a word or a redirection.
+    pub(super) fn command(&mut self, groups: &mut Groups, next: Next) -> Result<Next, ShellError> {
+        if next == Next::Command && self.at_redirection() {
+            return self.simple(None);
+        }
+        let word = self.word()?;
+        let reserved = if word.plain && !word.word.opaque { word.word.text.as_str() } else { "" };
+        match reserved {
+            "then" | "else" | "elif" | "do" => Ok(Next::Command),
+            "}" => self.close(groups, Group::Brace),
+            "fi" => self.close(groups, Group::If),
+            "done" => self.close(groups, Group::Loop),
+            "esac" => Ok(Next::EndOfCase),
+            _ if next == Next::Operator => Err(ShellError::Unclear { what: "a word after a group" }),
+            "!" | "coproc" => Ok(Next::Command),
+            "{" => Ok(self.open(groups, Group::Brace)),
+            "if" => Ok(self.open(groups, Group::If)),
+            "while" | "until" => Ok(self.open(groups, Group::Loop)),
+            "for" | "select" => {
+                let next = self.open(groups, Group::Loop);
+                self.for_head().map(|()| next)
+            }
+            "case" => {
+                let before = self.found.len();
+                self.nested(Reader::case)?;
+                self.redirect_group(before).map(|()| Next::Operator)
+            }
+            "[[" => {
+                let before = self.found.len();
+                self.test()?;
+                self.redirect_group(before).map(|()| Next::Operator)
+            }
+            "function" => self.function_head(),
+            "time" => self.time_options(),
+            _ => self.simple(Some(word)),
+        }
+    }
+
+    fn open(&self, groups: &mut Groups, group: Group) -> Next {
+        groups.push((group, self.found.len()));
+        Next::Command
+    }
+
+    fn close(&mut self, groups: &mut Groups, group: Group) -> Result<Next, ShellError> {
+        match groups.pop() {
+            Some((opened, before)) if opened == group => self.redirect_group(before).map(|()| Next::Operator),
+            Some(_) | None => Err(ShellError::Unclear { what: "the end of a group that is not open" }),
+        }
+    }
+
+    fn at_redirection(&mut self) -> bool {
+        let start = self.at;
+        let found = self.eat_redirection().is_some();
+        self.at = start;
+        found
+    }
+
+    fn simple(&mut self, first: Option<ReadWord>) -> Result<Next, ShellError> {
+        let mut command = ShellCommand::default();
+        let mut next = first;
+        loop {
+            if let Some(word) = next.take().filter(|word| !self.is_descriptor(word)) {
+                let names_function = word.plain && command.words.is_empty();
+                self.place(word, &mut command)?;
+                self.skip_blanks();
+                if names_function && self.peek() == Some(b'(') {
+                    return self.function_parentheses();
+                }
+            }
+            self.skip_blanks();
+            if let Some(kind) = self.eat_redirection() {
+                command.redirections.extend(self.redirection(kind)?);
+                continue;
+            }
+            match self.peek() {
+                None | Some(b'\n' | b';' | b'|' | b'&' | b')') => break,
+                Some(_) => next = Some(self.word()?),
+            }
+        }
+        self.push(command).map(|()| Next::Command)
+    }
+
+    /// The `2` of `2>file`.
+    fn is_descriptor(&mut self, word: &ReadWord) -> bool {
+        let digits = word.plain && word.word.text.bytes().all(|byte| byte.is_ascii_digit());
+        digits && matches!(self.peek(), Some(b'<' | b'>'))
+    }
+
+    fn place(&mut self, word: ReadWord, command: &mut ShellCommand) -> Result<(), ShellError> {
+        let variable = if command.words.is_empty() { word.assigns() } else { None };
+        match variable {
+            None => command.words.push(word.word),
+            Some(variable) => {
+                command.assignments.push(variable.to_owned());
+                if word.holds_substitution() {
+                    // A value like `$(rm x)` runs when a number or a prompt is made of it.
+                    self.push(ShellCommand::unseen(variable))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// After the name of a function. Its body is read like any other command, so calls of it need not be followed.
+    fn function_parentheses(&mut self) -> Result<Next, ShellError> {
+        self.at += 1;
+        self.skip_blanks();
+        if !self.eat(")") {
+            return Err(self.unexpected());
+        }
+        self.skip_lines().map(|()| Next::Command)
+    }
+
+    fn function_head(&mut self) -> Result<Next, ShellError> {
+        self.skip_blanks();
+        self.word()?;
+        self.skip_blanks();
+        match self.peek() {
+            Some(b'(') => self.function_parentheses(),
+            Some(_) | None => self.skip_lines().map(|()| Next::Command),
+        }
+    }
+
+    /// `time` has one option; what has others is a program of that name.
+    fn time_options(&mut self) -> Result<Next, ShellError> {
+        self.skip_blanks();
+        while self.peek() == Some(b'-') {
+            let option = self.word()?;
+            if !option.is("-p") && !option.is("--") {
+                return Err(ShellError::Unclear { what: "an option of `time`" });
+            }
+            self.skip_blanks();
+        }
+        Ok(Next::Command)
+    }
+
+    fn for_head(&mut self) -> Result<(), ShellError> {
+        self.skip_blanks();
+        if self.eat("((") {
+            return self.nested(Reader::arithmetic);
+        }
+        let name = self.word()?;
+        if !name.plain || !is_variable(&name.word.text) {
+            return Err(ShellError::Unclear { what: "the variable of a loop" });
+        }
+        self.push(ShellCommand { assignments: vec![name.word.text], ..ShellCommand::default() })?;
+        self.skip_lines()?;
+        let start = self.at;
+        if self.peek() == Some(b'i') && self.word()?.is("in") {
+            return self.for_words();
+        }
+        self.at = start;
+        Ok(())
+    }
+
+    fn for_words(&mut self) -> Result<(), ShellError> {
+        loop {
+            self.skip_blanks();
+            match self.peek() {
+                Some(b';' | b'\n') => return Ok(()),
+                Some(_) | None => self.word()?,
+            };
+        }
+    }
+
+    /// `case word in pattern) list ;; esac`
+    fn case(&mut self) -> Result<(), ShellError> {
+        self.skip_blanks();
+        self.word()?;
+        self.skip_lines()?;
+        if !self.word()?.is("in") {
+            return Err(ShellError::Unclear { what: "`case` without `in`" });
+        }
+        loop {
+            self.skip_lines()?;
+            if !self.eat("(") {
+                let first = self.word()?;
+                if first.is("esac") {
+                    return Ok(());
+                }
+                self.skip_blanks();
+            }
+            self.case_patterns()?;
+            match self.list(Within::CaseItem)? {
+                Ended::Closed => {}
+                Ended::Case => return Ok(()),
+            }
+        }
+    }
+
+    fn case_patterns(&mut self) -> Result<(), ShellError> {
+        loop {
+            self.skip_blanks();
+            if self.eat(")") {
+                return Ok(());
+            }
+            if !self.eat("|") {
+                self.word()?;
+            }
+        }
+    }
+
+    /// `[[ .. ]]` runs nothing itself; what stands in it may.
+    fn test(&mut self) -> Result<(), ShellError> {
+        let mut holds_substitution = false;
+        loop {
+            while matches!(self.peek(), Some(b' ' | b'\t' | b'\n')) {
+                self.at += 1;
+            }
+            let process = self.is_next("<(") || self.is_next(">(");
+            match self.peek() {
+                Some(b'#' | b';') => return Err(ShellError::Unclear { what: "this text inside `[[`" }),
+                Some(b'(' | b')' | b'<' | b'>' | b'&' | b'|') if !process => self.at += 1,
+                Some(_) | None => {
+                    let word = self.word()?;
+                    if word.is("]]") {
+                        break;
+                    }
+                    // Numbers are evaluated once more, so quoted text may still run.
+                    holds_substitution |= word.holds_substitution();
+                }
+            }
+        }
+        if holds_substitution {
+            self.push(ShellCommand::unseen("[["))?;
+        }
+        Ok(())
+    }
+}

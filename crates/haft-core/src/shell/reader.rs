@@ -1,0 +1,278 @@
+//! Where the reader stands, what it found, and how lists of commands are read.
+
+use super::here_document::HereDocument;
+use super::{COMMANDS_MAX, DEPTH_MAX, REDIRECTIONS_MAX, ShellCommand, ShellError};
+
+pub(super) struct Reader<'a> {
+    pub(super) text: &'a str,
+    /// Always at the beginning of a character.
+    pub(super) at: usize,
+    pub(super) depth: usize,
+    pub(super) found: Vec<ShellCommand>,
+    /// Here-documents whose bodies begin after the next line break.
+    pub(super) pending: Vec<HereDocument>,
+    /// A here-document of a list around this one is pending: shells differ about where its body begins.
+    pub(super) held: bool,
+}
+
+/// What ends a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Within {
+    Line,
+    Parentheses,
+    CaseItem,
+}
+
+/// How a list ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ended {
+    Closed,
+    /// At `esac`.
+    Case,
+}
+
+/// A group that its last word closes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Group {
+    Brace,
+    If,
+    Loop,
+}
+
+/// The groups that are open in a list, each with the number of commands found before it.
+pub(super) type Groups = Vec<(Group, usize)>;
+
+/// What may come next in a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    Command,
+    /// After a group: an operator, or a word that belongs to a group around it.
+    Operator,
+    /// `esac` was read.
+    EndOfCase,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn read(text: &str) -> Result<Vec<ShellCommand>, ShellError> {
+        let mut reader = Reader::new(text, 0);
+        reader.list(Within::Line)?;
+        Ok(reader.found)
+    }
+
+    pub(super) fn new(text: &'a str, depth: usize) -> Self {
+        Self { text, at: 0, depth, found: Vec::new(), pending: Vec::new(), held: false }
+    }
+
+    /// The next byte. A backslash before a line break joins two lines, wherever this is asked.
+    pub(super) fn peek(&mut self) -> Option<u8> {
+        while self.rest().starts_with("\\\n") {
+            self.at += 2;
+        }
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    pub(super) fn rest(&self) -> &'a str {
+        &self.text[self.at..]
+    }
+
+    pub(super) fn take_char(&mut self) -> Option<char> {
+        let c = self.rest().chars().next()?;
+        self.at += c.len_utf8();
+        Some(c)
+    }
+
+    /// Takes an ASCII text if it comes next.
+    pub(super) fn eat(&mut self, expected: &str) -> bool {
+        let start = self.at;
+        for byte in expected.bytes() {
+            if self.peek() != Some(byte) {
+                self.at = start;
+                return false;
+            }
+            self.at += 1;
+        }
+        true
+    }
+
+    pub(super) fn is_next(&mut self, expected: &str) -> bool {
+        let start = self.at;
+        let found = self.eat(expected);
+        self.at = start;
+        found
+    }
+
+    pub(super) fn unexpected(&self) -> ShellError {
+        match self.rest().chars().next() {
+            Some(found) => ShellError::Unexpected { found },
+            None => ShellError::Unclosed { what: "the command" },
+        }
+    }
+
+    pub(super) fn push(&mut self, command: ShellCommand) -> Result<(), ShellError> {
+        if self.found.len() >= COMMANDS_MAX {
+            return Err(ShellError::TooManyCommands);
+        }
+        if command.redirections.len() > REDIRECTIONS_MAX {
+            return Err(ShellError::TooManyRedirections);
+        }
+        self.found.push(command);
+        Ok(())
+    }
+
+    pub(super) fn nested<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T, ShellError>,
+    ) -> Result<T, ShellError> {
+        if self.depth >= DEPTH_MAX {
+            return Err(ShellError::TooDeep);
+        }
+        self.depth += 1;
+        let result = read(self);
+        self.depth -= 1;
+        result
+    }
+
+    /// Reads another text with a reader of its own; what it finds counts as found here.
+    pub(super) fn read_apart(
+        &mut self,
+        text: &str,
+        read: impl FnOnce(&mut Reader<'_>) -> Result<(), ShellError>,
+    ) -> Result<(), ShellError> {
+        self.nested(|outer| {
+            let mut inner = Reader::new(text, outer.depth);
+            read(&mut inner)?;
+            inner.found.into_iter().try_for_each(|command| outer.push(command))
+        })
+    }
+
+    /// After an opening parenthesis: the list up to the one that closes it.
+    pub(super) fn parentheses(&mut self) -> Result<(), ShellError> {
+        self.nested(|reader| {
+            let pending = std::mem::take(&mut reader.pending);
+            let held = reader.held;
+            reader.held |= !pending.is_empty();
+            reader.list(Within::Parentheses)?;
+            reader.pending = pending;
+            reader.held = held;
+            Ok(())
+        })
+    }
+
+    pub(super) fn list(&mut self, within: Within) -> Result<Ended, ShellError> {
+        let mut groups = Groups::new();
+        let mut next = Next::Command;
+        loop {
+            self.skip_blanks();
+            let closable = groups.is_empty();
+            match self.peek() {
+                None if within == Within::Line && closable && self.pending.is_empty() => {
+                    return Ok(Ended::Closed);
+                }
+                None => return Err(ShellError::Unclosed { what: "a group, a quote or a here-document" }),
+                Some(0) => return Err(self.unexpected()),
+                Some(b')') if within == Within::Parentheses && closable && self.pending.is_empty() => {
+                    self.at += 1;
+                    return Ok(Ended::Closed);
+                }
+                Some(b';') if within == Within::CaseItem && closable && self.eat_case_end() => {
+                    return Ok(Ended::Closed);
+                }
+                Some(b'(') if next == Next::Command => {
+                    self.subshell_or_arithmetic()?;
+                    next = Next::Operator;
+                }
+                _ if self.eat_operator()? => next = Next::Command,
+                Some(_) => next = self.command(&mut groups, next)?,
+            }
+            if next == Next::EndOfCase {
+                let in_case = within == Within::CaseItem && groups.is_empty();
+                let misplaced = ShellError::Unclear { what: "`esac` without `case`" };
+                return in_case.then_some(Ended::Case).ok_or(misplaced);
+            }
+        }
+    }
+
+    fn eat_case_end(&mut self) -> bool {
+        self.eat(";;&") || self.eat(";;") || self.eat(";&")
+    }
+
+    /// Takes what separates commands, line breaks with the here-documents that begin after them included.
+    fn eat_operator(&mut self) -> Result<bool, ShellError> {
+        if self.is_next(";;") || self.is_next(";&") {
+            return Err(self.unexpected());
+        }
+        if self.is_next("&>") {
+            return Ok(false);
+        }
+        if self.eat("\n") {
+            return self.here_documents().map(|()| true);
+        }
+        let operators = ["&&", "||", "|&", "&", "|", ";"];
+        Ok(operators.into_iter().any(|operator| self.eat(operator)))
+    }
+
+    /// Skips blanks, and a comment if there is one.
+    pub(super) fn skip_blanks(&mut self) {
+        while matches!(self.peek(), Some(b' ' | b'\t')) {
+            self.at += 1;
+        }
+        if self.peek() == Some(b'#') {
+            self.at += self.rest().find('\n').unwrap_or(self.rest().len());
+        }
+    }
+
+    pub(super) fn skip_lines(&mut self) -> Result<(), ShellError> {
+        self.skip_blanks();
+        while self.eat("\n") {
+            self.here_documents()?;
+            self.skip_blanks();
+        }
+        Ok(())
+    }
+
+    fn subshell_or_arithmetic(&mut self) -> Result<(), ShellError> {
+        let before = self.found.len();
+        if self.eat("((") {
+            self.nested(Reader::arithmetic)?;
+        } else {
+            self.at += 1;
+            self.parentheses()?;
+        }
+        self.redirect_group(before)
+    }
+
+    /// The files after a group are open for each command in it.
+    pub(super) fn redirect_group(&mut self, before: usize) -> Result<(), ShellError> {
+        let mut redirections = Vec::new();
+        loop {
+            self.skip_blanks();
+            self.skip_descriptor();
+            match self.eat_redirection() {
+                Some(kind) => redirections.extend(self.redirection(kind)?),
+                None => break,
+            }
+        }
+        if before == self.found.len() && !redirections.is_empty() {
+            // Such as `[[ a ]] > file`: no command, but a file is opened.
+            self.push(ShellCommand::default())?;
+        }
+        for command in &mut self.found[before..] {
+            command.redirections.extend_from_slice(&redirections);
+            if command.redirections.len() > REDIRECTIONS_MAX {
+                return Err(ShellError::TooManyRedirections);
+            }
+        }
+        Ok(())
+    }
+
+    /// Skips digits that a redirection follows at once.
+    fn skip_descriptor(&mut self) {
+        let start = self.at;
+        while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
+            self.at += 1;
+        }
+        if !matches!(self.peek(), Some(b'<' | b'>')) {
+            self.at = start;
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! Words: quotes, escapes and expansions.
+
+use super::reader::Reader;
+use super::{ShellCommand, ShellError, ShellWord, ansi_c};
+
+/// A word, and what of its writing still matters.
+#[derive(Default)]
+pub(super) struct ReadWord {
+    pub(super) word: ShellWord,
+    /// Nothing in it was quoted, escaped or expanded. Only such a word can be reserved.
+    pub(super) plain: bool,
+    /// How much of the text came before anything that is not plain.
+    head_bytes: usize,
+}
+
+impl ReadWord {
+    pub(super) fn is(&self, reserved: &str) -> bool {
+        self.plain && !self.word.opaque && self.word.text == reserved
+    }
+
+    /// The variable that the word sets when it stands before the program.
+    pub(super) fn assigns(&self) -> Option<&str> {
+        let (name, _) = self.word.text[..self.head_bytes].split_once('=')?;
+        let name = name.strip_suffix('+').unwrap_or(name);
+        let name = name.split_once('[').filter(|_| name.ends_with(']')).map_or(name, |(name, _)| name);
+        is_variable(name).then_some(name)
+    }
+
+    /// The shell evaluates some quoted text later, above all array subscripts in numbers: `let 'a[$(rm x)]=1'`.
+    pub(super) fn holds_substitution(&self) -> bool {
+        holds_substitution(&self.word.text)
+    }
+
+    /// So far it is `name=`.
+    fn begins_array(&self) -> bool {
+        let name = self.word.text.strip_suffix('=').unwrap_or_default();
+        self.plain && is_variable(name.strip_suffix('+').unwrap_or(name))
+    }
+
+    /// A tilde here is expanded: at the beginning, or after `=` or `:` as in an assignment.
+    fn expands_tilde(&self) -> bool {
+        self.word.text.is_empty() || self.word.text.ends_with(['=', ':'])
+    }
+
+    fn quoted(&mut self) {
+        if self.plain {
+            self.plain = false;
+            self.head_bytes = self.word.text.len();
+        }
+    }
+
+    fn expanded(&mut self) {
+        self.quoted();
+        self.word.opaque = true;
+    }
+
+    fn finish(mut self) -> Self {
+        if self.plain {
+            self.head_bytes = self.word.text.len();
+        }
+        self
+    }
+}
+
+pub(super) fn holds_substitution(text: &str) -> bool {
+    text.contains("$(") || text.contains('`')
+}
+
+pub(super) fn is_variable(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+}
+
+impl Reader<'_> {
+    /// Reads one word; there must be one.
+    pub(super) fn word(&mut self) -> Result<ReadWord, ShellError> {
+        let start = self.at;
+        let mut word = ReadWord { plain: true, ..ReadWord::default() };
+        // Unquoted braces expand when there is a list or a range in them, and brackets when they are closed.
+        let mut brace = false;
+        let mut bracket = false;
+        while let Some(byte) = self.peek() {
+            match byte {
+                0 => return Err(self.unexpected()),
+                b'<' | b'>' => {
+                    if !(self.eat("<(") || self.eat(">(")) {
+                        break;
+                    }
+                    self.parentheses()?;
+                    word.expanded();
+                }
+                b'(' if word.begins_array() => self.array(&mut word)?,
+                b' ' | b'\t' | b'\n' | b';' | b'&' | b'|' | b'(' | b')' => break,
+                b'\'' => {
+                    self.at += 1;
+                    word.quoted();
+                    let quoted = self.single_quoted()?;
+                    word.word.text.push_str(quoted);
+                }
+                b'"' => {
+                    self.at += 1;
+                    word.quoted();
+                    self.nested(|reader| reader.double_quoted(&mut word))?;
+                }
+                b'\\' => {
+                    self.at += 1;
+                    word.quoted();
+                    let escaped = self.take_char().ok_or(ShellError::Unclosed { what: "`\\`" })?;
+                    word.word.text.push(escaped);
+                }
+                b'$' => self.dollar(&mut word)?,
+                b'`' => {
+                    self.backquotes()?;
+                    word.expanded();
+                }
+                b'*' | b'?' => self.keep_and(&mut word, ShellWord::mark_opaque),
+                b']' if bracket => self.keep_and(&mut word, ShellWord::mark_opaque),
+                b'[' => {
+                    bracket = true;
+                    self.keep_and(&mut word, |_| {});
+                }
+                b'~' if word.expands_tilde() => self.keep_and(&mut word, ShellWord::mark_opaque),
+                b'{' => {
+                    brace = true;
+                    self.keep_and(&mut word, |_| {});
+                }
+                b',' if brace => self.keep_and(&mut word, ShellWord::mark_opaque),
+                b'.' if brace && self.is_next("..") => self.keep_and(&mut word, ShellWord::mark_opaque),
+                _ => self.keep_and(&mut word, |_| {}),
+            }
+        }
+        if self.at == start {
+            return Err(self.unexpected());
+        }
+        Ok(word.finish())
+    }
+
+    fn keep_and(&mut self, word: &mut ReadWord, mark: fn(&mut ShellWord)) {
+        mark(&mut word.word);
+        word.word.text.extend(self.take_char());
+    }
+
+    /// `name=(words)`
+    fn array(&mut self, word: &mut ReadWord) -> Result<(), ShellError> {
+        word.expanded();
+        self.at += 1;
+        loop {
+            self.skip_lines()?;
+            if self.eat(")") {
+                return Ok(());
+            }
+            let element = self.word()?;
+            if element.holds_substitution() {
+                self.push(ShellCommand::unseen("an array"))?;
+            }
+        }
+    }
+
+    fn single_quoted(&mut self) -> Result<&str, ShellError> {
+        let quoted = self.rest().split_once('\'').map(|(quoted, _)| quoted);
+        let quoted = quoted.ok_or(ShellError::Unclosed { what: "a single quote" })?;
+        self.at += quoted.len() + 1;
+        Ok(quoted)
+    }
+
+    fn double_quoted(&mut self, word: &mut ReadWord) -> Result<(), ShellError> {
+        loop {
+            match self.peek().ok_or(ShellError::Unclosed { what: "a double quote" })? {
+                0 => return Err(self.unexpected()),
+                b'"' => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                b'\\' => {
+                    self.at += 1;
+                    // Not `peek`: what is escaped joins no lines.
+                    let escaped = self.rest().starts_with(['$', '`', '"', '\\']);
+                    word.word.text.extend(if escaped { self.take_char() } else { Some('\\') });
+                }
+                b'$' => match self.dollar_in_quotes()? {
+                    Dollar::Literal => word.word.text.push('$'),
+                    Dollar::Expanded => word.expanded(),
+                },
+                b'`' => {
+                    self.backquotes_in_quotes()?;
+                    word.expanded();
+                }
+                _ => word.word.text.extend(self.take_char()),
+            }
+        }
+    }
+
+    /// `$` outside of quotes, where it may also begin quotes of its own.
+    fn dollar(&mut self, word: &mut ReadWord) -> Result<(), ShellError> {
+        if self.eat("$'") {
+            word.quoted();
+            let decoded = ansi_c::decode(self.ansi_c_quoted()?);
+            word.word.text.push_str(&decoded.text);
+            word.word.opaque |= decoded.opaque;
+            return Ok(());
+        }
+        if self.eat("$\"") {
+            // The text is looked up in a catalog of translations.
+            word.expanded();
+            return self.nested(|reader| reader.double_quoted(word));
+        }
+        match self.dollar_in_quotes()? {
+            Dollar::Literal => word.word.text.push('$'),
+            Dollar::Expanded => word.expanded(),
+        }
+        Ok(())
+    }
+
+    fn ansi_c_quoted(&mut self) -> Result<&str, ShellError> {
+        let text = self.rest();
+        let mut escaped = false;
+        for (at, byte) in text.bytes().enumerate() {
+            match byte {
+                b'\'' if !escaped => {
+                    self.at += at + 1;
+                    return Ok(&text[..at]);
+                }
+                b'\\' => escaped = !escaped,
+                _ => escaped = false,
+            }
+        }
+        Err(ShellError::Unclosed { what: "a single quote" })
+    }
+
+    /// `$` where quotes mean nothing to it: an expansion, or a dollar sign.
+    pub(super) fn dollar_in_quotes(&mut self) -> Result<Dollar, ShellError> {
+        self.at += 1;
+        match self.peek() {
+            Some(b'(') if self.eat("((") => self.nested(Reader::arithmetic)?,
+            Some(b'(') => {
+                self.at += 1;
+                self.parentheses()?;
+            }
+            Some(b'{') => {
+                self.at += 1;
+                self.nested(Reader::parameter)?;
+            }
+            Some(b'[') => return Err(ShellError::Unclear { what: "`$[`" }),
+            Some(b'@' | b'*' | b'#' | b'?' | b'-' | b'$' | b'!' | b'0'..=b'9') => self.at += 1,
+            Some(byte) if byte == b'_' || byte.is_ascii_alphabetic() => {
+                while self.peek().is_some_and(|byte| byte == b'_' || byte.is_ascii_alphanumeric()) {
+                    self.at += 1;
+                }
+            }
+            Some(_) | None => return Ok(Dollar::Literal),
+        }
+        Ok(Dollar::Expanded)
+    }
+
+    /// After `${`. Which quotes count in there depends on the operator and on the quotes around it, so there may be none.
+    fn parameter(&mut self) -> Result<(), ShellError> {
+        if matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'|' | b'(')) {
+            return Err(ShellError::Unclear { what: "`${ command; }`" });
+        }
+        loop {
+            if self.is_next("@P") || self.is_next("<(") || self.is_next(">(") {
+                return Err(ShellError::Unclear { what: "an expansion inside `${}`" });
+            }
+            match self.peek().ok_or(ShellError::Unclosed { what: "`${`" })? {
+                b'}' => {
+                    self.at += 1;
+                    return Ok(());
+                }
+                b'\'' | b'"' | b'\\' => return Err(ShellError::Unclear { what: "a quote inside `${}`" }),
+                b'$' => {
+                    self.dollar_in_quotes()?;
+                }
+                b'`' => self.backquotes()?,
+                _ => {
+                    self.take_char();
+                }
+            }
+        }
+    }
+
+    /// After `((`, up to `))`. A pair that closes apart means that it was no number but subshells.
+    pub(super) fn arithmetic(&mut self) -> Result<(), ShellError> {
+        let mut open = 0_usize;
+        loop {
+            if self.is_next("<(") || self.is_next(">(") {
+                return Err(ShellError::Unclear { what: "`<(` in a number" });
+            }
+            match self.peek().ok_or(ShellError::Unclosed { what: "`((`" })? {
+                b')' if open == 0 => {
+                    let closed = self.eat("))");
+                    return closed.then_some(()).ok_or(ShellError::Unclear { what: "`((`" });
+                }
+                b'\'' | b'"' | b'\\' | b'#' => {
+                    return Err(ShellError::Unclear { what: "a quote in a number" });
+                }
+                b'$' => {
+                    self.dollar_in_quotes()?;
+                }
+                b'`' => self.backquotes()?,
+                byte => {
+                    open = open + usize::from(byte == b'(') - usize::from(byte == b')');
+                    self.take_char();
+                }
+            }
+        }
+    }
+
+    pub(super) fn backquotes(&mut self) -> Result<(), ShellError> {
+        self.backquoted(&['$', '`', '\\'])
+    }
+
+    fn backquotes_in_quotes(&mut self) -> Result<(), ShellError> {
+        self.backquoted(&['$', '`', '\\', '"'])
+    }
+
+    /// The command in backquotes loses one level of backslashes before it is read.
+    fn backquoted(&mut self, escapable: &[char]) -> Result<(), ShellError> {
+        self.at += 1;
+        let mut inner = String::new();
+        loop {
+            match self.take_char().ok_or(ShellError::Unclosed { what: "a backquote" })? {
+                '`' => break,
+                '\\' => {
+                    let escaped = self.take_char().ok_or(ShellError::Unclosed { what: "a backquote" })?;
+                    if !escapable.contains(&escaped) {
+                        inner.push('\\');
+                    }
+                    inner.push(escaped);
+                }
+                c => inner.push(c),
+            }
+        }
+        self.read_apart(&inner, |reader| reader.list(super::reader::Within::Line).map(|_| ()))
+    }
+}
+
+/// What a `$` was.
+pub(super) enum Dollar {
+    Literal,
+    Expanded,
+}
+
+impl ShellWord {
+    fn mark_opaque(&mut self) {
+        self.opaque = true;
+    }
+}

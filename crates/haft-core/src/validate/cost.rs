@@ -1,0 +1,286 @@
+//! What checking costs: how many schemas would be applied, counted before any is.
+//!
+//! Whoever writes a schema can make a small one that takes forever: `$ref`s that double at every step, or a recursion
+//! whose branches all go into the same value. The validator has no leash, so the steps are counted first, on a leash.
+
+use std::collections::HashMap;
+
+use serde_json::{Map, Value};
+
+/// How many schemas may be applied to one set of arguments. The validator does about ten million in a second.
+pub(super) const CHECK_STEPS_MAX: usize = 2_000_000;
+
+/// What is known about a schema's cost before there are arguments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cost {
+    /// Without references every schema is applied to every value at most once, so this many times the arguments' size.
+    PerValue { schemas: usize },
+    /// With references it depends on the arguments.
+    ByCounting,
+}
+
+impl Cost {
+    /// Refuses references whose target cannot be told with certainty.
+    pub(super) fn of(schema: &Value) -> Result<Self, String> {
+        let mut survey = Survey::default();
+        survey.look(schema);
+        if !survey.has_references {
+            return Ok(Self::PerValue { schemas: survey.objects });
+        }
+        match survey.untold {
+            Some(reason) => Err(reason),
+            None => Ok(Self::ByCounting),
+        }
+    }
+
+    /// Whether checking stays within [`CHECK_STEPS_MAX`]. `bytes` is the size of the arguments as text.
+    pub(super) fn is_bearable(self, schema: &Value, arguments: &Value, bytes: usize) -> bool {
+        match self {
+            // Every value takes at least a byte of text.
+            Self::PerValue { schemas } if schemas.saturating_mul(bytes) <= CHECK_STEPS_MAX => true,
+            Self::PerValue { .. } | Self::ByCounting => Count::new(schema).apply(schema, arguments).is_ok(),
+        }
+    }
+}
+
+/// One look over the whole schema, without recursion into references.
+#[derive(Default)]
+struct Survey {
+    objects: usize,
+    has_references: bool,
+    untold: Option<String>,
+}
+
+impl Survey {
+    /// The schema is known to be shallow.
+    fn look(&mut self, root: &Value) {
+        let draft_4 =
+            root.get("$schema").and_then(Value::as_str).is_some_and(|draft| draft.contains("draft-04"));
+        let mut open: Vec<&Value> = vec![root];
+        while let Some(value) = open.pop() {
+            if let Value::Object(object) = value {
+                self.objects += 1;
+                self.look_at(root, object);
+                // Below an identifier of its own, `#` means another document.
+                let identifiers: &[&str] = if draft_4 { &["$id", "id"] } else { &["$id"] };
+                let renamed = identifiers.iter().any(|key| object.get(*key).is_some_and(Value::is_string));
+                if renamed && !std::ptr::eq(value, root) {
+                    self.untold =
+                        Some("the schema has references and a schema with an `$id` inside it".into());
+                }
+            }
+            open.extend(super::children(value));
+        }
+    }
+
+    fn look_at(&mut self, root: &Value, object: &Map<String, Value>) {
+        for key in REFERENCES {
+            if let Some(reference) = object.get(key).and_then(Value::as_str) {
+                self.has_references = true;
+                if target(root, reference).is_none() {
+                    self.untold = Some(format!("the schema has a `{key}` to something else than `#/...`"));
+                }
+            }
+        }
+    }
+}
+
+const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
+
+fn target<'s>(root: &'s Value, reference: &str) -> Option<&'s Value> {
+    let pointer = reference.strip_prefix('#')?;
+    root.pointer(pointer).or_else(|| root.pointer(&percent_decoded(pointer)?))
+}
+
+/// A pointer in a reference is written as in a URL.
+fn percent_decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        bytes.push(u8::from_str_radix(part.get(..2)?, 16).ok()?);
+        bytes.extend_from_slice(&part.as_bytes()[2..]);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// The count ran out, or the references go deeper than any stack.
+struct TooMuch;
+
+/// References may follow each other; a chain as long as this is no schema somebody wrote.
+const REFERENCE_DEPTH_MAX: usize = 512;
+
+/// Applies schemas to values as a validator would, but checks nothing. Where a validator may stop early or take one of
+/// two branches, all are counted.
+struct Count<'s> {
+    root: &'s Value,
+    /// Where references lead, as far as they were followed.
+    targets: HashMap<&'s str, Option<&'s Value>>,
+    steps_left: usize,
+    depth: usize,
+}
+
+impl<'s> Count<'s> {
+    fn new(root: &'s Value) -> Self {
+        Self { root, targets: HashMap::new(), steps_left: CHECK_STEPS_MAX, depth: 0 }
+    }
+
+    fn apply(&mut self, schema: &'s Value, value: &Value) -> Result<(), TooMuch> {
+        self.steps_left = self.steps_left.checked_sub(1).ok_or(TooMuch)?;
+        let Value::Object(schema) = schema else { return Ok(()) };
+        if self.depth == REFERENCE_DEPTH_MAX {
+            return Err(TooMuch);
+        }
+        self.depth += 1;
+        // To know what was left unevaluated the validator goes through the branches again.
+        let again = ["unevaluatedProperties", "unevaluatedItems"].iter().any(|key| schema.contains_key(*key));
+        for _ in 0..=usize::from(again) {
+            self.apply_in_place(schema, value)?;
+        }
+        self.apply_to_children(schema, value)?;
+        self.depth -= 1;
+        Ok(())
+    }
+
+    /// The keywords whose schemas are applied to the same value.
+    fn apply_in_place(&mut self, schema: &'s Map<String, Value>, value: &Value) -> Result<(), TooMuch> {
+        for (keyword, inner) in schema {
+            match (keyword.as_str(), inner) {
+                ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(reference)) => {
+                    let root = self.root;
+                    if let Some(target) =
+                        *self.targets.entry(reference).or_insert_with(|| target(root, reference))
+                    {
+                        self.apply(target, value)?;
+                    }
+                }
+                ("allOf" | "anyOf" | "oneOf" | "extends", Value::Array(branches)) => {
+                    branches.iter().try_for_each(|branch| self.apply(branch, value))?;
+                }
+                ("dependentSchemas" | "dependencies", Value::Object(branches)) => {
+                    branches.values().try_for_each(|branch| self.apply(branch, value))?;
+                }
+                ("not" | "if" | "then" | "else", branch) => self.apply(branch, value)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The keywords whose schemas are applied to what is inside the value.
+    fn apply_to_children(&mut self, schema: &'s Map<String, Value>, value: &Value) -> Result<(), TooMuch> {
+        match value {
+            Value::Object(object) => self.apply_to_members(schema, object),
+            Value::Array(items) => self.apply_to_items(schema, items),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
+        }
+    }
+
+    fn apply_to_members(
+        &mut self,
+        schema: &'s Map<String, Value>,
+        object: &Map<String, Value>,
+    ) -> Result<(), TooMuch> {
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let patterns = schema.get("patternProperties").and_then(Value::as_object);
+        let for_all = ["additionalProperties", "unevaluatedProperties", "propertyNames"];
+        for (name, member) in object {
+            // Which member a pattern means is not asked: all patterns count for all.
+            let by_name = properties.and_then(|properties| properties.get(name)).into_iter();
+            let by_pattern = patterns.into_iter().flat_map(Map::values);
+            let others = for_all.iter().filter_map(|keyword| schema.get(*keyword));
+            by_name.chain(by_pattern).chain(others).try_for_each(|inner| self.apply(inner, member))?;
+        }
+        Ok(())
+    }
+
+    fn apply_to_items(&mut self, schema: &'s Map<String, Value>, items: &[Value]) -> Result<(), TooMuch> {
+        for (position, item) in items.iter().enumerate() {
+            for keyword in ["items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"] {
+                match schema.get(keyword) {
+                    Some(Value::Array(by_position)) => {
+                        by_position.get(position).map_or(Ok(()), |inner| self.apply(inner, item))?;
+                    }
+                    Some(inner) => self.apply(inner, item)?,
+                    None => {}
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn bearable(schema: &Value, arguments: &Value) -> bool {
+        let bytes = arguments.to_string().len();
+        Cost::of(schema).unwrap().is_bearable(schema, arguments, bytes)
+    }
+
+    /// `n` definitions, each of which asks twice for the next.
+    fn doubling(keyword: &str, n: usize) -> Value {
+        let next = |at: usize| json!({"$ref": format!("#/$defs/d{}", at + 1)});
+        let mut definitions: Map<_, _> =
+            (0..n).map(|at| (format!("d{at}"), json!({keyword: [next(at), next(at)]}))).collect();
+        definitions.insert(format!("d{n}"), json!({"type": "object"}));
+        json!({"$ref": "#/$defs/d0", "$defs": definitions})
+    }
+
+    #[test]
+    fn references_that_double_are_counted() {
+        assert!(bearable(&doubling("allOf", 10), &json!({})));
+        assert!(bearable(&doubling("oneOf", 10), &json!({})));
+        assert!(!bearable(&doubling("anyOf", 60), &json!({})));
+    }
+
+    #[test]
+    fn a_recursion_that_goes_twice_into_the_same_value_is_counted() {
+        let into_c = json!({"properties": {"c": {"$ref": "#"}}});
+        let twice = json!({"anyOf": [into_c.clone(), into_c]});
+        let deep = |depth: usize| (0..depth).fold(json!({}), |inner, _| json!({"c": inner}));
+        assert!(bearable(&twice, &deep(10)));
+        assert!(!bearable(&twice, &deep(60)));
+        let endless = json!({"$defs": {"a": {"allOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"});
+        assert!(!bearable(&endless, &json!({})));
+    }
+
+    #[test]
+    fn ordinary_recursions_are_not_refused() {
+        let tree = json!({"properties": {"name": {"type": "string"}, "children": {"items": {"$ref": "#"}}}});
+        let leaf = json!({"name": "leaf", "children": []});
+        let branch = json!({"name": "branch", "children": vec![leaf; 100]});
+        assert!(bearable(&tree, &json!({"name": "root", "children": vec![branch; 100]})));
+        let filter = json!({"$defs": {"f": {"anyOf": [
+            {"properties": {"and": {"items": {"$ref": "#/$defs/f"}}}},
+            {"properties": {"or": {"items": {"$ref": "#/$defs/f"}}}},
+            {"properties": {"not": {"$ref": "#/$defs/f"}}},
+        ]}}, "properties": {"filter": {"$ref": "#/$defs/f"}}});
+        let deep = (0..30).fold(json!({"eq": 1}), |inner, _| json!({"and": [{"not": inner}]}));
+        assert!(bearable(&filter, &json!({"filter": deep})));
+    }
+
+    #[test]
+    fn many_schemas_times_many_values_are_counted() {
+        let branches = vec![json!({"type": "integer"}); 10_000];
+        let schema = json!({"properties": {"a": {"items": {"allOf": branches}}}});
+        assert!(bearable(&schema, &json!({"a": vec![1; 10]})));
+        assert!(!bearable(&schema, &json!({"a": vec![1; 1_000]})));
+        let plain = json!({"properties": {"a": {"items": {"type": "integer"}}}});
+        assert!(bearable(&plain, &json!({"a": vec![1; 300_000]})));
+    }
+
+    #[test]
+    fn references_must_be_told_with_certainty() {
+        let check = |schema: Value, known: bool| assert_eq!(Cost::of(&schema).is_ok(), known, "{schema}");
+        check(json!({"$ref": "#/$defs/a%20b", "$defs": {"a b": {}}}), true);
+        check(json!({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {}}}), true);
+        check(json!({"$id": "https://example.com/s", "$ref": "#/$defs/a", "$defs": {"a": {}}}), true);
+        check(json!({"$ref": "#anchor", "$defs": {"a": {"$anchor": "anchor"}}}), false);
+        check(json!({"$ref": "#/$defs/a", "$defs": {"a": {"$id": "other", "$ref": "#/$defs/a"}}}), false);
+        check(json!({"$defs": {"a": {"$id": "other"}}}), true);
+        check(json!({"properties": {"id": {"type": "string"}, "$ref": {"type": "string"}}}), true);
+    }
+}

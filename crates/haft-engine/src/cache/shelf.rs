@@ -1,0 +1,146 @@
+//! What is kept: bounded in number and bytes; what was not used for longest goes first.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use haft_core::digest::Digest;
+use haft_core::output::ToolOutput;
+use tokio::time::Instant;
+
+use super::CacheConfig;
+
+/// An output and until when it may be given again.
+#[derive(Debug, Clone)]
+pub(super) struct Kept {
+    pub(super) output: Arc<ToolOutput>,
+    pub(super) bytes: usize,
+    pub(super) expires: Instant,
+}
+
+impl Kept {
+    pub(super) fn is_fresh(&self, now: Instant) -> bool {
+        now < self.expires
+    }
+}
+
+/// The time is always passed in.
+#[derive(Debug)]
+pub(super) struct Shelf {
+    config: CacheConfig,
+    kept: HashMap<Digest, Entry>,
+    /// From the one unused for longest to the one used last.
+    by_use: BTreeMap<u64, Digest>,
+    bytes: usize,
+    uses: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    kept: Kept,
+    used: u64,
+}
+
+impl Shelf {
+    pub(super) fn new(config: CacheConfig) -> Self {
+        Self { config, kept: HashMap::new(), by_use: BTreeMap::new(), bytes: 0, uses: 0 }
+    }
+
+    pub(super) fn entries(&self) -> usize {
+        self.kept.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn get(&mut self, key: &Digest, now: Instant) -> Option<Arc<ToolOutput>> {
+        let entry = self.remove(key).filter(|kept| kept.is_fresh(now))?;
+        let output = Arc::clone(&entry.output);
+        self.insert(*key, entry);
+        Some(output)
+    }
+
+    /// What is larger than the whole shelf is not kept.
+    pub(super) fn put(&mut self, key: Digest, kept: Kept) {
+        self.remove(&key);
+        if kept.bytes > self.config.bytes_max || self.config.entries_max == 0 {
+            return;
+        }
+        while self.kept.len() >= self.config.entries_max || self.bytes + kept.bytes > self.config.bytes_max {
+            let Some((_, oldest)) = self.by_use.pop_first() else { break };
+            self.remove(&oldest);
+        }
+        self.insert(key, kept);
+    }
+
+    fn insert(&mut self, key: Digest, kept: Kept) {
+        self.uses += 1;
+        self.bytes += kept.bytes;
+        self.by_use.insert(self.uses, key);
+        self.kept.insert(key, Entry { kept, used: self.uses });
+    }
+
+    fn remove(&mut self, key: &Digest) -> Option<Kept> {
+        let Entry { kept, used } = self.kept.remove(key)?;
+        self.by_use.remove(&used);
+        self.bytes -= kept.bytes;
+        Some(kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// Plays a script on a shelf for three entries and ten bytes: `a5` puts five bytes as `a`, `?a` gets it, `+` lets
+    /// a second pass. Everything is fresh for two seconds. Returns what is still there.
+    fn check(script: &str, expected: &str) {
+        let began = Instant::now();
+        let mut shelf = Shelf::new(CacheConfig { entries_max: 3, bytes_max: 10 });
+        let mut now = began;
+        let key = |name: &str| Digest::of_value(&json!(name));
+        for step in script.split(' ') {
+            match step.split_at(1) {
+                ("+", _) => now += Duration::from_secs(1),
+                ("?", name) => drop(shelf.get(&key(name), now)),
+                (name, bytes) => {
+                    let (bytes, expires) = (bytes.parse().unwrap(), now + Duration::from_secs(2));
+                    shelf.put(key(name), Kept { output: Arc::default(), bytes, expires });
+                }
+            }
+        }
+        let left: String =
+            ["a", "b", "c", "d"].into_iter().filter(|name| shelf.get(&key(name), now).is_some()).collect();
+        assert_eq!(left, expected, "{script}");
+        let bytes: usize = shelf.kept.values().map(|entry| entry.kept.bytes).sum();
+        assert_eq!((shelf.bytes, shelf.by_use.len()), (bytes, shelf.kept.len()), "{script}");
+    }
+
+    #[test]
+    fn what_was_not_used_for_longest_goes_first() {
+        check("a1 b1 c1", "abc");
+        check("a1 b1 c1 d1", "bcd");
+        check("a1 b1 c1 ?a d1", "acd");
+        check("a1 b1 c1 a1 d1", "acd");
+    }
+
+    #[test]
+    fn bytes_are_bounded() {
+        check("a5 b5", "ab");
+        check("a5 b5 c1", "bc");
+        check("a5 b11", "a");
+        check("a5 a11", "");
+        check("a1 b1 c10", "c");
+    }
+
+    #[test]
+    fn what_is_old_is_gone() {
+        check("a1 + b1 +", "b");
+        check("a1 + + ?a", "");
+        check("a1 + a1 +", "a");
+    }
+}

@@ -1,0 +1,11 @@
+//! What the run decides about one call. The model never does.
+
+use crate::cache::CacheUse;
+use crate::queue::Priority;
+
+/// How a call is carried out, beside what it asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CallOptions {
+    pub priority: Priority,
+    pub cache: CacheUse,
+}

@@ -1,0 +1,190 @@
+//! Queues: how many calls of a kind run at once, and who is next.
+//!
+//! A queue is a concrete type. What a fleet would replace is [`Queue::acquire`]: a slot is already a lease that its
+//! holder gives back by dropping it, and no holder outlives its call's deadline.
+
+mod line;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use haft_core::name::QueueName;
+use tokio::sync::oneshot;
+use tokio::task::coop::unconstrained;
+use tokio::time::Instant;
+
+pub use line::{AGEING_ADMISSIONS, Priority};
+use line::{Joined, Line, Place};
+
+/// What the operator decides about a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// How many calls run at once.
+    pub concurrent: NonZeroUsize,
+    /// How many may wait; who comes then is refused.
+    pub waiting_max: usize,
+    /// How long a call may take, waiting included, unless its own timeout is shorter.
+    pub timeout_default: Option<Duration>,
+}
+
+/// The queue of a tool for which none is named, when the operator defines one of this name.
+pub const QUEUE_DEFAULT: &str = "default";
+
+/// All queues, by name. Clones share them: orchestrators of several runs stand in the same lines.
+#[derive(Debug, Clone, Default)]
+pub struct Queues {
+    by_name: Arc<HashMap<QueueName, Queue>>,
+    default: Option<Queue>,
+}
+
+impl Queues {
+    pub fn new(configs: impl IntoIterator<Item = (QueueName, QueueConfig)>) -> Self {
+        let queue = |(name, config): (QueueName, QueueConfig)| (name.clone(), Queue::new(name, config));
+        let by_name: HashMap<_, _> = configs.into_iter().map(queue).collect();
+        let default = by_name.values().find(|queue| queue.name.as_str() == QUEUE_DEFAULT).cloned();
+        Self { by_name: Arc::new(by_name), default }
+    }
+
+    pub fn get(&self, name: &QueueName) -> Option<&Queue> {
+        self.by_name.get(name)
+    }
+
+    /// How full every queue is now, by name.
+    pub fn snapshot(&self) -> Vec<QueueSnapshot> {
+        let mut snapshots: Vec<_> = self.by_name.values().map(Queue::snapshot).collect();
+        snapshots.sort_by(|left, right| left.name.cmp(&right.name));
+        snapshots
+    }
+
+    /// The named queue, else the default one if there is one, else none.
+    pub(crate) fn of(&self, named: Option<&QueueName>) -> Result<Option<&Queue>, UndefinedQueue> {
+        match named {
+            Some(name) => self.get(name).map(Some).ok_or_else(|| UndefinedQueue(name.clone())),
+            None => Ok(self.default.as_ref()),
+        }
+    }
+}
+
+/// A policy names a queue that nobody defined.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UndefinedQueue(pub QueueName);
+
+impl fmt::Display for UndefinedQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "queue `{}` is not defined; define it under `queues`", self.0)
+    }
+}
+
+impl std::error::Error for UndefinedQueue {}
+
+/// How full a queue is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueSnapshot {
+    pub name: QueueName,
+    pub in_use: usize,
+    pub waiting: usize,
+    /// How long the call that was let in last had waited.
+    pub last_wait: Duration,
+}
+
+/// One queue.
+#[derive(Debug, Clone)]
+pub struct Queue {
+    name: QueueName,
+    config: QueueConfig,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    line: Line<oneshot::Sender<()>>,
+    last_wait: Duration,
+}
+
+impl Queue {
+    fn new(name: QueueName, config: QueueConfig) -> Self {
+        let line = Line::new(config.concurrent, config.waiting_max);
+        Self { name, config, state: Arc::new(Mutex::new(State { line, last_wait: Duration::ZERO })) }
+    }
+
+    pub fn name(&self) -> &QueueName {
+        &self.name
+    }
+
+    pub fn config(&self) -> &QueueConfig {
+        &self.config
+    }
+
+    pub fn snapshot(&self) -> QueueSnapshot {
+        let state = lock(&self.state);
+        let (in_use, waiting) = (state.line.in_use(), state.line.waiting());
+        QueueSnapshot { name: self.name.clone(), in_use, waiting, last_wait: state.last_wait }
+    }
+
+    /// Gives a slot when it is this call's turn. To drop the future is to leave the line.
+    pub async fn acquire(&self, priority: Priority) -> Result<Slot, QueueFull> {
+        let began = Instant::now();
+        let (slot, admitted) = self.join(priority)?;
+        if let Some(admitted) = admitted {
+            // The sender lives as long as the place, and the place as long as the slot. Without tokio's budget per task,
+            // so that those let in at once begin in their order.
+            let _ = unconstrained(admitted).await;
+        }
+        lock(&self.state).last_wait = began.elapsed();
+        Ok(slot)
+    }
+
+    fn join(&self, priority: Priority) -> Result<(Slot, Option<oneshot::Receiver<()>>), QueueFull> {
+        // A channel is made only for those who wait.
+        let mut admitted = None;
+        let joined = lock(&self.state).line.join(priority, || {
+            let (sender, receiver) = oneshot::channel();
+            admitted = Some(receiver);
+            sender
+        });
+        let slot = |place| Slot { state: Arc::clone(&self.state), place };
+        match joined {
+            Joined::In(place) | Joined::Waits(place) => Ok((slot(place), admitted)),
+            Joined::Full => Err(QueueFull { name: self.name.clone(), waiting_max: self.config.waiting_max }),
+        }
+    }
+}
+
+/// The right to run now, or a place in the line until then. Dropping it lets the next one in.
+#[derive(Debug)]
+pub struct Slot {
+    state: Arc<Mutex<State>>,
+    place: Place,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let next = lock(&self.state).line.leave(self.place);
+        if let Some(next) = next {
+            // Who stopped listening is about to leave, and lets in the next.
+            let _ = next.send(());
+        }
+    }
+}
+
+/// As many wait as may.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueFull {
+    pub name: QueueName,
+    pub waiting_max: usize,
+}
+
+impl fmt::Display for QueueFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "queue `{}` is full: {} calls are waiting; try again later", self.name, self.waiting_max)
+    }
+}
+
+impl std::error::Error for QueueFull {}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,87 @@
+//! Idle: a call that shows no sign of life is stopped before its deadline.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use haft_core::event::{Event, EventSink};
+use haft_core::name::ToolName;
+use haft_core::output::ToolOutput;
+use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::time_limit::TimeLimit;
+use tokio::time::{Instant, sleep_until};
+
+use super::timeout::TIMEOUT_MAX;
+
+/// Watches the progress of one call, when its policy asks for that. Progress starts the time again; the deadline stays
+/// where it is.
+pub(crate) enum Idle<'a> {
+    Unwatched { events: Arc<dyn EventSink> },
+    Watched { tool: &'a ToolName, timeout: Duration, pulse: Arc<Pulse> },
+}
+
+impl<'a> Idle<'a> {
+    pub(crate) fn watch(tool: &'a ToolName, timeout: Option<Duration>, events: Arc<dyn EventSink>) -> Self {
+        match timeout {
+            None => Self::Unwatched { events },
+            Some(timeout) => {
+                let pulse = Arc::new(Pulse { events, last: Mutex::new(Instant::now()) });
+                Self::Watched { tool, timeout: timeout.min(TIMEOUT_MAX), pulse }
+            }
+        }
+    }
+
+    /// Where the call's events must go to be seen.
+    pub(crate) fn sink(&self) -> Arc<dyn EventSink> {
+        match self {
+            Self::Unwatched { events } => Arc::clone(events),
+            Self::Watched { pulse, .. } => Arc::clone(pulse) as _,
+        }
+    }
+
+    pub(crate) async fn bound(
+        &self,
+        call: impl Future<Output = Result<ToolOutput, ToolError>>,
+    ) -> Result<ToolOutput, ToolError> {
+        match self {
+            Self::Unwatched { .. } => call.await,
+            Self::Watched { tool, timeout, pulse } => tokio::select! {
+                biased;
+                outcome = call => outcome,
+                () = pulse.silence(*timeout) => Err(timed_out(tool, *timeout)),
+            },
+        }
+    }
+}
+
+fn timed_out(tool: &ToolName, timeout: Duration) -> ToolError {
+    let limit = TimeLimit { timeout, deadline: Instant::now().into_std() };
+    let message =
+        format!("Tool `{tool}` timed out after {} without progress (idle timeout)", limit.in_words());
+    ToolError::new(ToolErrorKind::Timeout, message)
+}
+
+/// Passes events on and remembers when the last one came.
+pub(crate) struct Pulse {
+    events: Arc<dyn EventSink>,
+    last: Mutex<Instant>,
+}
+
+impl Pulse {
+    /// Ends when nothing came for so long.
+    async fn silence(&self, timeout: Duration) {
+        loop {
+            let until = *self.last.lock().unwrap_or_else(PoisonError::into_inner) + timeout;
+            if until <= Instant::now() {
+                return;
+            }
+            sleep_until(until).await;
+        }
+    }
+}
+
+impl EventSink for Pulse {
+    fn emit(&self, event: Event) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        self.events.emit(event);
+    }
+}

@@ -1,0 +1,56 @@
+//! Queue: the call waits until one of its queue's slots is free.
+
+use haft_core::provider::ProviderKind;
+use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::tool::ToolPolicy;
+use serde_json::json;
+
+use crate::catalog::ResolvedTool;
+use crate::queue::{Priority, Queue, QueueFull, Queues, Slot, UndefinedQueue};
+use crate::record::CallRecord;
+use crate::stage::Deadline;
+
+/// The queue a call goes through. A sub-agent goes through none: the calls inside it do, and if it held a slot while they
+/// wait for one, all could wait for ever.
+pub(crate) fn queue_of<'q>(
+    tool: &ResolvedTool<'_>,
+    policy: &ToolPolicy,
+    queues: &'q Queues,
+) -> Result<Option<&'q Queue>, UndefinedQueue> {
+    match tool.entry().identity().kind {
+        ProviderKind::Agent => Ok(None),
+        ProviderKind::Builtin | ProviderKind::Mcp | ProviderKind::Rest | ProviderKind::Client => {
+            queues.of(policy.queue.as_ref())
+        }
+    }
+}
+
+/// Waiting counts: the deadline of a call began before it.
+pub(crate) async fn queue(
+    record: &mut CallRecord,
+    queue: Option<&Queue>,
+    priority: Priority,
+    deadline: &Deadline<'_>,
+) -> Result<Option<Slot>, ToolError> {
+    let Some(queue) = queue else { return Ok(None) };
+    let began = tokio::time::Instant::now();
+    let slot = deadline.wait(queue.acquire(priority), "waiting for a slot").await??;
+    let waited_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    if waited_ms > 0 {
+        record.note("queue", json!({"name": queue.name().as_str(), "waited_ms": waited_ms}));
+    }
+    Ok(Some(slot))
+}
+
+impl From<QueueFull> for ToolError {
+    fn from(full: QueueFull) -> Self {
+        ToolError::new(ToolErrorKind::QueueFull, full.to_string())
+    }
+}
+
+/// Found when the orchestrator is built with `try_new`; what cannot decide, denies.
+impl From<UndefinedQueue> for ToolError {
+    fn from(undefined: UndefinedQueue) -> Self {
+        ToolError::new(ToolErrorKind::Internal, undefined.to_string())
+    }
+}

@@ -1,0 +1,177 @@
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::join;
+use haft_core::name::ToolName;
+use haft_core::provider::Principal;
+use haft_core::result::{ToolErrorKind, ToolResult};
+use haft_core::tool::OutputPolicy;
+use haft_engine::{Cache, CacheConfig, CacheUse, CallOptions, Orchestrator, OrchestratorConfig};
+use serde_json::Value;
+use tokio::time::{Instant, advance};
+
+use crate::fake::{call, config, orchestrator_from, said};
+
+const BYPASS: CallOptions = CallOptions { cache: CacheUse::Bypass, priority: haft_engine::Priority::Normal };
+
+/// Outputs are kept for a minute.
+fn keeping() -> OrchestratorConfig {
+    config(|policy| policy.cache_ttl = Some(Duration::from_mins(1)))
+}
+
+fn keeps() -> Orchestrator {
+    orchestrator_from(keeping()).0
+}
+
+fn is_hit(result: &ToolResult) -> bool {
+    let noted = result.receipt.notes.get("cache") == Some(&Value::from("hit"));
+    assert_eq!(noted, !result.receipt.executed, "what came from the cache was not executed");
+    noted
+}
+
+/// The number of the provider's call that answered.
+async fn check(orchestrator: &Orchestrator, tool: &str, arguments: &str, expected: &str, hit: bool) {
+    let result = orchestrator.execute(call(tool, arguments)).await;
+    assert_eq!(result.text(), expected, "{tool} {arguments}");
+    assert_eq!(is_hit(&result), hit, "{tool} {arguments}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_equal_call_is_answered_without_the_provider() {
+    let orchestrator = keeps();
+    check(&orchestrator, "count", r#"{"a": 1, "b": 2}"#, "0", false).await;
+    check(&orchestrator, "count", r#"{"b":2,"a":1,}"#, "0", true).await;
+    check(&orchestrator, "Count", r#"{"a": 1, "b": 2}"#, "0", true).await;
+    check(&orchestrator, "count", r#"{"a": 1, "b": 3}"#, "1", false).await;
+    advance(Duration::from_mins(1)).await;
+    check(&orchestrator, "count", r#"{"a": 1, "b": 2}"#, "2", false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_and_changes_are_not_kept() {
+    let orchestrator = keeps();
+    check(&orchestrator, "count_fail", "{}", "0", false).await;
+    check(&orchestrator, "count_fail", "{}", "1", false).await;
+    check(&orchestrator, "count_write", "{}", "2", false).await;
+    check(&orchestrator, "count_write", "{}", "3", false).await;
+    assert_eq!(orchestrator.config().cache.snapshot().entries, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn half_an_output_is_not_kept() {
+    let orchestrator = keeps();
+    check(&orchestrator, "partial", "{}", "half of it", false).await;
+    check(&orchestrator, "partial", "{}", "half of it", false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_unless_the_policy_says_so() {
+    let (orchestrator, _) = orchestrator_from(OrchestratorConfig::default());
+    check(&orchestrator, "count", "{}", "0", false).await;
+    check(&orchestrator, "count", "{}", "1", false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_may_go_past_the_cache() {
+    let orchestrator = keeps();
+    check(&orchestrator, "count", "{}", "0", false).await;
+    let past = orchestrator.execute_with(call("count", "{}"), BYPASS).await;
+    assert_eq!((past.text().as_str(), is_hit(&past)), ("1", false));
+    check(&orchestrator, "count", "{}", "0", true).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_for_one_never_answers_another() {
+    let config = keeping();
+    let cache = config.cache.clone();
+    let of = |principal: &str, scope: &str| {
+        let principal = Principal(principal.into());
+        orchestrator_from(OrchestratorConfig { principal, scope: scope.into(), ..config.clone() }).0
+    };
+    check(&of("anna", "w"), "count", "{}", "0", false).await;
+    check(&of("anna", "w"), "count", "{}", "0", true).await;
+    check(&of("bert", "w"), "count", "{}", "0", false).await;
+    check(&of("anna", "v"), "count", "{}", "0", false).await;
+    assert_eq!(cache.snapshot().entries, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_equal_calls_at_once_reach_the_provider_once() {
+    let orchestrator = keeps();
+    let began = Instant::now();
+    let results = orchestrator.execute_all(vec![call("count", "{}"); 10]).await;
+    assert_eq!(began.elapsed().as_secs(), 1);
+    assert!(results.iter().all(|result| result.text() == "0"));
+    assert_eq!(results.iter().filter(|result| is_hit(result)).count(), 9);
+    assert_eq!(orchestrator.config().cache.snapshot().flights, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_cancelled_while_it_leads_hands_over() {
+    let orchestrator = keeps();
+    let mut calls: Vec<_> = (0..3).map(|_| orchestrator.execute(call("count", "{}")).boxed()).collect();
+    assert!(calls.iter_mut().all(|call| call.now_or_never().is_none()));
+    drop(calls.remove(0));
+    let (second, third) = join(calls.remove(0), calls.remove(0)).await;
+    assert_eq!((second.text().as_str(), is_hit(&second)), ("1", false));
+    assert_eq!((third.text().as_str(), is_hit(&third)), ("1", true));
+    assert_eq!(orchestrator.config().cache.snapshot().flights, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_fails_while_it_leads_hands_over() {
+    let orchestrator = keeps();
+    let results = orchestrator.execute_all(vec![call("count_fail", "{}"); 3]).await;
+    let said: Vec<_> = results.iter().map(said).collect();
+    assert_eq!(said, ["failed: 0", "failed: 1", "failed: 2"]);
+    let results = orchestrator.execute_all(vec![call("panic", "{}"), call("panic", "{}")]).await;
+    assert!(results.iter().all(|result| result.error_kind() == Some(ToolErrorKind::Internal)));
+    assert_eq!(orchestrator.config().cache.snapshot().flights, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_an_equal_call_waits_no_longer_than_its_timeout() {
+    let (orchestrator, _) = orchestrator_from(config(|policy| {
+        policy.cache_ttl = Some(Duration::from_mins(1));
+        policy.timeout = Duration::from_secs(10);
+    }));
+    let mut leader = orchestrator.execute(call("hang", "{}")).boxed();
+    assert!(leader.as_mut().now_or_never().is_none());
+    let waiting = orchestrator.execute(call("hang", "{}")).await;
+    let expected =
+        "Tool `hang` timed out after 10s (timeout of the tool) while still waiting for an equal call";
+    assert_eq!(waiting.text(), expected);
+    assert!(!waiting.receipt.executed);
+    drop(leader);
+    assert_eq!(orchestrator.config().cache.snapshot().flights, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_output_too_large_to_keep_still_answers_those_who_waited() {
+    let cache = Cache::new(CacheConfig { entries_max: 10, bytes_max: 0 });
+    let (orchestrator, _) = orchestrator_from(OrchestratorConfig { cache, ..keeping() });
+    let results = orchestrator.execute_all(vec![call("count", "{}"); 3]).await;
+    assert!(results.iter().all(|result| result.text() == "0"));
+    check(&orchestrator, "count", "{}", "1", false).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cap_lowered_later_holds_for_what_was_kept() {
+    let config = keeping();
+    let first = orchestrator_from(config.clone()).0.execute(call("huge", "{}")).await;
+    assert!(first.receipt.output_bytes > 50_000);
+    let mut lowered = config;
+    let policy = &mut lowered.policies;
+    let huge = haft_core::tool::ToolPolicy {
+        output: OutputPolicy::Truncate { chars_max: 3 },
+        ..policy.default.clone()
+    };
+    policy.by_tool.insert(ToolName::new("huge").unwrap(), huge);
+    let second = orchestrator_from(lowered).0.execute(call("huge", "{}")).await;
+    assert!(is_hit(&second));
+    assert!(
+        second.text().starts_with("ééé\n... (output truncated: 1000000 total chars"),
+        "{}",
+        second.text()
+    );
+}

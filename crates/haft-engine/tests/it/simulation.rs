@@ -1,0 +1,83 @@
+//! Every seed is one story: what is asked when, how providers behave, who is cancelled. The clock is virtual and there is
+//! one thread, so that a seed always tells the same story.
+
+mod story;
+mod world;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use story::{Story, TTL};
+use world::World;
+
+const SEEDS: u64 = 2_000;
+
+/// Seeds know nothing of each other, so they are played side by side.
+const THREADS: u64 = 2;
+
+#[test]
+fn whatever_happens_the_invariants_hold() {
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            scope.spawn(move || (thread..SEEDS).step_by(usize::try_from(THREADS).unwrap()).for_each(check));
+        }
+    });
+}
+
+fn check(seed: u64) {
+    let story = Story::of(seed);
+    let broken = play(&story).broken_promises(&story);
+    assert!(broken.is_empty(), "seed {seed}: {broken:#?}");
+}
+
+#[test]
+fn a_seed_always_tells_the_same_story() {
+    let told = || play(&Story::of(7)).ends();
+    assert_eq!(told(), told());
+}
+
+/// If the stories were dull, the invariants would say little.
+#[test]
+fn the_stories_are_not_dull() {
+    let mut told = std::collections::BTreeMap::new();
+    for seed in 0..100 {
+        for end in play(&Story::of(seed)).ends() {
+            *told.entry(end).or_insert(0) += 1;
+        }
+    }
+    for end in ["ok", "hit", "failed", "internal", "timeout", "timeout unexecuted", "cancelled", "queue_full"]
+    {
+        assert!(told.get(end).is_some_and(|&times| times > 20), "{end}: {told:?}");
+    }
+}
+
+fn play(story: &Story) -> Arc<World> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(story.play())
+}
+
+impl World {
+    /// All invariants, each with what would break it.
+    fn broken_promises(&self, story: &Story) -> Vec<String> {
+        let mut broken = self.overheard();
+        for call in self.calls() {
+            let expected_ends = usize::from(call.arrived.is_some());
+            if call.ends != expected_ends {
+                broken.push(format!("{call:?} ended {} times", call.ends));
+            }
+            let longest = story.timeout + Duration::from_millis(250);
+            // The time that a cancelled call waited for its turn is counted, and is not its own.
+            if call.latency > longest && call.end != "cancelled" {
+                broken.push(format!("{call:?} took longer than {longest:?}"));
+            }
+            if let Some(hit) = &call.hit
+                && (hit.key != call.key || hit.age > TTL)
+            {
+                broken.push(format!("{call:?} was answered with another's or an old output"));
+            }
+        }
+        broken.extend(self.passed_unfairly());
+        broken
+    }
+}

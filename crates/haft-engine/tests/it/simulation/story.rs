@@ -1,0 +1,196 @@
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use haft_core::arguments::Arguments;
+use haft_core::name::{QueueName, ToolName};
+use haft_core::naming::Scheme;
+use haft_core::tool::{CallId, ToolCall, ToolPolicy};
+use haft_engine::{
+    CacheUse, CallOptions, Catalog, Orchestrator, OrchestratorConfig, Policies, Priority, QueueConfig, Queues,
+};
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use super::world::{Actor, World};
+
+/// How long outputs of `kept` are kept.
+pub(super) const TTL: Duration = Duration::from_secs(2);
+
+/// Tools and the queue each goes through. `kept` is cached.
+pub(super) const TOOLS: [(&str, Option<&str>); 5] = [
+    ("free", None),
+    ("write", None),
+    ("narrow", Some("narrow")),
+    ("wide", Some("wide")),
+    ("kept", Some("wide")),
+];
+
+/// Places in `TOOLS`: single calls are mostly of tools with a queue.
+const CROWDED: [usize; 7] = [0, 2, 2, 2, 3, 3, 4];
+
+pub(super) const QUEUES: [(&str, usize, usize); 2] = [("narrow", 1, 4), ("wide", 2, 4)];
+
+/// What is asked, in order.
+pub(super) struct Story {
+    pub(super) timeout: Duration,
+    pub(super) acts: Vec<Act>,
+}
+
+/// One call, or several of one turn.
+pub(super) struct Act {
+    pub(super) pause: Duration,
+    pub(super) calls: Vec<Asked>,
+    pub(super) options: CallOptions,
+    pub(super) cancelled_after: Option<Duration>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Asked {
+    pub(super) number: usize,
+    pub(super) tool: &'static str,
+    pub(super) behaviour: &'static str,
+    pub(super) millis: u64,
+    /// What tells calls of `kept` apart.
+    pub(super) key: u64,
+}
+
+impl Story {
+    pub(super) fn of(seed: u64) -> Self {
+        let mut dice = Dice(seed);
+        let timeout = Duration::from_millis(500 + dice.below(2_500));
+        let mut numbers = 0..;
+        let acts = (0..10 + dice.below(20)).map(|_| Act::roll(&mut dice, &mut numbers)).collect();
+        Self { timeout, acts }
+    }
+
+    /// Plays the story to its end.
+    pub(super) async fn play(&self) -> Arc<World> {
+        let world = Arc::new(World::default());
+        let orchestrator = Arc::new(self.orchestrator(&world));
+        let mut tasks = Vec::new();
+        for act in &self.acts {
+            sleep(act.pause).await;
+            let task = act.begin(&orchestrator, &world);
+            tasks.extend(act.cancelled_after.map(|after| cancel(&task, after)));
+            tasks.push(task);
+        }
+        for task in tasks {
+            // Cancelled ones give an error; what matters of them is in the world.
+            let _ = task.await;
+        }
+        world.close(orchestrator.config());
+        world
+    }
+
+    fn orchestrator(&self, world: &Arc<World>) -> Orchestrator {
+        let default = ToolPolicy { timeout: self.timeout, ..Policies::default().default };
+        let policy = |(tool, queue): (&str, Option<&str>)| {
+            let queue = queue.map(|queue| QueueName::new(queue).unwrap());
+            let cache_ttl = (tool == "kept").then_some(TTL);
+            (ToolName::new(tool).unwrap(), ToolPolicy { queue, cache_ttl, ..default.clone() })
+        };
+        let by_tool: HashMap<_, _> = TOOLS.map(policy).into();
+        let queue = |(name, concurrent, waiting_max): (&str, usize, usize)| {
+            let concurrent = NonZeroUsize::new(concurrent).unwrap();
+            let config = QueueConfig { concurrent, waiting_max, timeout_default: None };
+            (QueueName::new(name).unwrap(), config)
+        };
+        let config = OrchestratorConfig {
+            policies: Policies { default, by_tool },
+            queues: Queues::new(QUEUES.map(queue)),
+            events: Arc::clone(world) as _,
+            ..Default::default()
+        };
+        let catalog = Catalog::new(vec![Arc::new(Actor::new(Arc::clone(world)))], Scheme::Bare);
+        Orchestrator::try_new(catalog, config).unwrap()
+    }
+}
+
+impl Act {
+    fn roll(dice: &mut Dice, numbers: &mut impl Iterator<Item = usize>) -> Self {
+        // Bursts, so that queues fill up.
+        let pause = if dice.one_in(2) { 0 } else { dice.below(200) };
+        let cancelled_after = dice.one_in(5).then(|| Duration::from_millis(dice.below(1_500)));
+        let priority = dice.of(&Priority::ALL);
+        let cache = if dice.one_in(8) { CacheUse::Bypass } else { CacheUse::Use };
+        // Calls of one turn wait for each other, so only tools without a queue are asked that way.
+        let (size, tools): (_, &[usize]) = if dice.one_in(8) { (3, &[0, 1]) } else { (1, &CROWDED) };
+        let calls = numbers.take(size).map(|number| Asked::roll(dice, number, tools)).collect();
+        let options = CallOptions { priority, cache };
+        Self { pause: Duration::from_millis(pause), calls, options, cancelled_after }
+    }
+
+    fn begin(&self, orchestrator: &Arc<Orchestrator>, world: &Arc<World>) -> JoinHandle<()> {
+        let (orchestrator, world) = (Arc::clone(orchestrator), Arc::clone(world));
+        let (calls, options) = (self.calls.clone(), self.options);
+        for asked in &calls {
+            world.ask(asked, options);
+        }
+        tokio::spawn(async move {
+            for asked in &calls {
+                world.arrive(asked.number);
+            }
+            let asked = calls.iter().map(Asked::call).collect();
+            for result in orchestrator.execute_all_with(asked, options).await {
+                world.answer(&result);
+            }
+        })
+    }
+}
+
+impl Asked {
+    fn roll(dice: &mut Dice, number: usize, tools: &[usize]) -> Self {
+        let tool = TOOLS[dice.of(tools)].0;
+        let behaviour = dice.of(&["work", "work", "work", "work", "fail", "panic", "panic_early", "hang"]);
+        Self { number, tool, behaviour, millis: dice.below(1_200), key: dice.below(3) }
+    }
+
+    fn call(&self) -> ToolCall {
+        let Self { number, tool, behaviour, millis, key } = self;
+        // Calls of `kept` with the same key are equal; all others differ.
+        let arguments = match *tool {
+            "kept" => json!({"key": key, "behaviour": "work", "millis": 400}),
+            _ => json!({"number": number, "behaviour": behaviour, "millis": millis}),
+        };
+        ToolCall {
+            id: CallId(number.to_string()),
+            name: (*tool).into(),
+            arguments: Arguments::from_value(&arguments),
+        }
+    }
+}
+
+fn cancel(task: &JoinHandle<()>, after: Duration) -> JoinHandle<()> {
+    let task = task.abort_handle();
+    tokio::spawn(async move {
+        sleep(after).await;
+        task.abort();
+    })
+}
+
+/// Splitmix64: enough for dice, and the same everywhere.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.roll() % end
+    }
+
+    fn one_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[usize::try_from(self.below(u64::try_from(choices.len()).unwrap())).unwrap()]
+    }
+}

@@ -1,0 +1,311 @@
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use haft_core::event::{Event, EventSink};
+use haft_core::name::{Namespace, ToolName};
+use haft_core::output::ToolOutput;
+use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
+use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
+use haft_core::tool::{CallId, Effects, ToolDefinition};
+use haft_core::validate::ValidArguments;
+use haft_engine::queue::AGEING_ADMISSIONS;
+use haft_engine::{CacheUse, CallOptions, OrchestratorConfig, Priority};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::story::{Asked, QUEUES, TOOLS};
+
+/// All that is seen from outside, written down as it happens.
+#[derive(Default)]
+pub(super) struct World(Mutex<Book>);
+
+#[derive(Default)]
+struct Book {
+    calls: Vec<Seen>,
+    /// Calls let in so far, by queue.
+    started: HashMap<&'static str, u64>,
+    /// Calls at the provider now, by queue, and by key for those of `kept`.
+    running: HashMap<String, usize>,
+    /// What the provider gave, by its text: for which key and when.
+    given: HashMap<String, (u64, Instant)>,
+    broken: Vec<String>,
+}
+
+/// What is known of one call.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) tool: &'static str,
+    pub(super) queue: Option<&'static str>,
+    pub(super) options: CallOptions,
+    pub(super) key: u64,
+    pub(super) ends: usize,
+    pub(super) latency: Duration,
+    pub(super) hit: Option<Hit>,
+    pub(super) arrived: Option<Arrival>,
+    started_at: Option<Instant>,
+    pub(super) end: &'static str,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrival {
+    place: usize,
+    /// How many calls its queue had let in by then.
+    admissions: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Hit {
+    pub(super) key: u64,
+    pub(super) age: Duration,
+}
+
+impl World {
+    pub(super) fn ask(&self, asked: &Asked, options: CallOptions) {
+        let queue = TOOLS.iter().find(|(tool, _)| *tool == asked.tool).and_then(|(_, queue)| *queue);
+        self.book().calls.push(Seen {
+            tool: asked.tool,
+            queue,
+            options,
+            key: asked.key,
+            ends: 0,
+            latency: Duration::ZERO,
+            hit: None,
+            arrived: None,
+            started_at: None,
+            end: "never arrived",
+        });
+    }
+
+    pub(super) fn arrive(&self, number: usize) {
+        let mut book = self.book();
+        let place = book.calls.iter().filter(|call| call.arrived.is_some()).count();
+        let admissions =
+            book.calls[number].queue.map_or(0, |queue| book.started.get(queue).copied().unwrap_or(0));
+        book.calls[number].arrived = Some(Arrival { place, admissions });
+    }
+
+    pub(super) fn answer(&self, result: &ToolResult) {
+        let mut book = self.book();
+        let number = number(&result.call.id);
+        if result.receipt.notes.get("cache") == Some(&json!("hit")) {
+            let (key, given) = book.given[&result.text()];
+            book.calls[number].hit = Some(Hit { key, age: given.elapsed() });
+            book.calls[number].end = "hit";
+        }
+        if result.error_kind() == Some(ToolErrorKind::Timeout) && !result.receipt.executed {
+            book.calls[number].end = "timeout unexecuted";
+        }
+    }
+
+    /// When all is done nothing may be left.
+    pub(super) fn close(&self, config: &OrchestratorConfig) {
+        let mut book = self.book();
+        for queue in config.queues.snapshot() {
+            if (queue.in_use, queue.waiting) != (0, 0) {
+                book.broken.push(format!("left in the end: {queue:?}"));
+            }
+        }
+        if config.cache.snapshot().flights != 0 {
+            book.broken.push(format!("left in the end: {:?}", config.cache));
+        }
+        let left: Vec<_> =
+            book.running.iter().filter(|(_, running)| **running != 0).map(|left| left.0.clone()).collect();
+        book.broken.extend(left.into_iter().map(|left| format!("still running: {left}")));
+    }
+
+    pub(super) fn calls(&self) -> Vec<Seen> {
+        self.book().calls.clone()
+    }
+
+    pub(super) fn ends(&self) -> Vec<&'static str> {
+        self.book().calls.iter().map(|call| call.end).collect()
+    }
+
+    pub(super) fn overheard(&self) -> Vec<String> {
+        self.book().broken.clone()
+    }
+
+    /// Who came later and went in earlier must have had a higher priority, and must have come before the other one had
+    /// aged. `kept` is left out: when its calls come to the queue is up to the cache.
+    pub(super) fn passed_unfairly(&self) -> Vec<String> {
+        let book = self.book();
+        let queued: Vec<_> =
+            book.calls.iter().filter(|call| call.queue.is_some() && call.tool != "kept").collect();
+        let mut unfair = Vec::new();
+        for waited in &queued {
+            unfair.extend(
+                queued
+                    .iter()
+                    .filter(|passed| passed.queue == waited.queue && !passed.may_pass(waited))
+                    .map(|passed| format!("{passed:?} passed {waited:?}")),
+            );
+        }
+        unfair
+    }
+
+    fn enter(self: &Arc<Self>, what: String, most: usize) -> Running {
+        let mut book = self.book();
+        let running = book.running.entry(what.clone()).or_default();
+        *running += 1;
+        let running = *running;
+        if running > most {
+            book.broken.push(format!("{running} at once: {what}"));
+        }
+        Running { world: Arc::clone(self), what }
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl Seen {
+    /// Whether all is well between this call and one that waited: it did not pass it, or it was right to.
+    fn may_pass(&self, waited: &Seen) -> bool {
+        let (Some(mine), Some(theirs)) = (self.arrived, waited.arrived) else { return true };
+        let (Some(my_start), Some(their_start)) = (self.started_at, waited.started_at) else { return true };
+        // Who is let in at the same instant is polled in any order.
+        if mine.place <= theirs.place || my_start >= their_start {
+            return true;
+        }
+        // Who was let in but not yet polled is not counted as admitted here.
+        let let_in_unseen =
+            u64::try_from(QUEUES.map(|(_, concurrent, _)| concurrent).into_iter().max().unwrap()).unwrap();
+        let head_start =
+            (level(self.options.priority) - level(waited.options.priority)) * AGEING_ADMISSIONS.cast_signed();
+        head_start > 0 && mine.admissions <= theirs.admissions + head_start.cast_unsigned() + let_in_unseen
+    }
+}
+
+fn level(priority: Priority) -> i64 {
+    match priority {
+        Priority::Low => 0,
+        Priority::Normal => 1,
+        Priority::High => 2,
+    }
+}
+
+fn number(id: &CallId) -> usize {
+    id.0.parse().unwrap()
+}
+
+impl EventSink for World {
+    fn emit(&self, event: Event) {
+        let mut book = self.book();
+        match event {
+            Event::ToolStarted { id, .. } => {
+                let call = &mut book.calls[number(&id)];
+                if call.started_at.replace(Instant::now()).is_some() {
+                    let broken = format!("{call:?} started twice");
+                    book.broken.push(broken);
+                } else if let Some(queue) = call.queue {
+                    *book.started.entry(queue).or_default() += 1;
+                }
+            }
+            Event::ToolProgress { .. } => {}
+            Event::ToolFinished { id, failure, latency, .. } => {
+                let call = &mut book.calls[number(&id)];
+                call.ends += 1;
+                call.latency = latency;
+                call.end = failure.map_or("ok", ToolErrorKind::name);
+            }
+        }
+    }
+}
+
+/// Counts a call at the provider for as long as it lives.
+struct Running {
+    world: Arc<World>,
+    what: String,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        *self.world.book().running.get_mut(&self.what).unwrap() -= 1;
+    }
+}
+
+/// Does as its arguments say, and watches that no more calls come at once than may.
+pub(super) struct Actor {
+    world: Arc<World>,
+    namespace: Namespace,
+}
+
+impl Actor {
+    pub(super) fn new(world: Arc<World>) -> Self {
+        Self { world, namespace: Namespace::new("actor").unwrap() }
+    }
+
+    /// Guards for the rules that hold for this call.
+    fn guards(&self, tool: &str, id: &CallId, key: Option<u64>) -> Vec<Running> {
+        let queue = TOOLS.iter().find(|(name, _)| *name == tool).and_then(|(_, queue)| *queue);
+        let of_queue = queue.and_then(|queue| QUEUES.iter().find(|(name, ..)| *name == queue));
+        let uses_cache = self.world.book().calls[number(id)].options.cache == CacheUse::Use;
+        let of_key = key.filter(|_| uses_cache).map(|key| self.world.enter(format!("key {key}"), 1));
+        of_queue
+            .map(|(name, concurrent, _)| self.world.enter((*name).to_owned(), *concurrent))
+            .into_iter()
+            .chain(of_key)
+            .collect()
+    }
+
+    async fn perform(
+        &self,
+        tool: &str,
+        arguments: &ValidArguments,
+        cx: &CallContext,
+    ) -> Result<ToolOutput, ToolError> {
+        let arguments = arguments.value();
+        let key = arguments.get("key").and_then(Value::as_u64);
+        let _guards = self.guards(tool, &cx.id, key);
+        sleep(Duration::from_millis(arguments["millis"].as_u64().unwrap())).await;
+        match arguments["behaviour"].as_str().unwrap() {
+            "fail" => Err(ToolError::new(ToolErrorKind::Failed, "failed")),
+            // Without the hook, which would print thousands of backtraces.
+            "panic" => std::panic::resume_unwind(Box::new("panicked")),
+            "hang" => std::future::pending().await,
+            _ => {
+                let text = format!("given to {}", cx.id.0);
+                self.world.book().given.insert(text.clone(), (key.unwrap_or_default(), Instant::now()));
+                Ok(ToolOutput::text(text))
+            }
+        }
+    }
+}
+
+impl ToolProvider for Actor {
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Builtin
+    }
+
+    fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    fn tools(&self) -> Arc<[ToolDefinition]> {
+        let definition = |tool: &str| ToolDefinition {
+            name: ToolName::new(tool).unwrap(),
+            description: String::new(),
+            input_schema: json!({"type": "object"}),
+            output_schema: None,
+            effects: if tool == "write" { Effects::Mutating } else { Effects::ReadOnly },
+            groups: Vec::new(),
+            raw: None,
+        };
+        TOOLS.iter().map(|(tool, _)| definition(tool)).collect()
+    }
+
+    fn call<'a>(
+        &'a self,
+        tool: &'a ToolName,
+        arguments: &'a ValidArguments,
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        if arguments.value()["behaviour"] == "panic_early" {
+            std::panic::resume_unwind(Box::new("panicked"));
+        }
+        Box::pin(self.perform(tool.as_str(), arguments, cx))
+    }
+}

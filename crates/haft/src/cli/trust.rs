@@ -1,0 +1,103 @@
+//! `haft trust`: the operator lets the configuration of a project count.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use haft_sandbox::Home;
+use serde_json::{Value, json};
+
+use crate::config::trust::{self, Digest, Record, Trust};
+use crate::config::{self, Inspected};
+
+use super::args::TrustArgs;
+use super::config::table;
+use super::exit::Exit;
+use super::settings::{self, Refused};
+use super::terminal;
+
+pub(super) fn run(args: &TrustArgs) -> ExitCode {
+    match answer(args) {
+        Ok(answer) if args.json => terminal::answer(&format!("{:#}", answer.json)),
+        Ok(answer) => terminal::answer(&answer.text),
+        Err((exit, message)) => terminal::failed(exit, &message),
+    }
+}
+
+/// What is said, to a person and to a program.
+struct Answer {
+    text: String,
+    json: Value,
+}
+
+fn answer(args: &TrustArgs) -> Result<Answer, Refused> {
+    let home = settings::home()?;
+    if args.list {
+        return list(&home);
+    }
+    let directory = args.directory.clone().unwrap_or_else(|| PathBuf::from("."));
+    let path = trust::project_file(&directory)
+        .map_err(|error| (Exit::Input, format!("directory `{}`: {error}", directory.display())))?;
+    if args.revoke { revoke(&home, &path) } else { grant(&home, &path) }
+}
+
+/// Shows what the file sets, and trusts exactly what was shown.
+fn grant(home: &Home, path: &Path) -> Result<Answer, Refused> {
+    let shown = path.display();
+    let Inspected { digest, rows } = match config::inspect(path, &config::environment) {
+        Ok(Some(inspected)) => inspected,
+        Ok(None) => return Err((Exit::Input, format!("there is no `{shown}`"))),
+        Err(errors) => return Err((Exit::Input, format!("`{shown}` is not trusted: {errors}"))),
+    };
+    change(home, |record| {
+        record.files.insert(path.to_owned(), digest.clone());
+    })?;
+    let sets: Vec<Value> = rows.iter().map(|row| json!({ "key": row.key, "value": row.value })).collect();
+    let table = if rows.is_empty() { "it sets nothing\n".to_owned() } else { table(&rows) };
+    Ok(Answer {
+        text: format!("{table}\ntrusted: {shown} (sha256 {})", digest.as_str()),
+        json: json!({ "path": path.to_string_lossy(), "sha256": digest.as_str(), "sets": sets }),
+    })
+}
+
+fn revoke(home: &Home, path: &Path) -> Result<Answer, Refused> {
+    let mut removed = None;
+    change(home, |record| removed = record.files.remove(path))?;
+    let said = if removed.is_some() { "no longer trusted" } else { "was not trusted" };
+    Ok(Answer {
+        text: format!("{said}: {}", path.display()),
+        json: json!({ "path": path.to_string_lossy(), "revoked": removed.is_some() }),
+    })
+}
+
+fn list(home: &Home) -> Result<Answer, Refused> {
+    let record = Record::load(home).map_err(|error| broken(home, &error))?;
+    let mut text = String::new();
+    let mut files = Vec::new();
+    for (path, digest) in &record.files {
+        let (state, digest, path) = (state(path, digest), digest.as_str(), path.to_string_lossy());
+        let _ = writeln!(text, "{state:<8} {digest} {path}");
+        files.push(json!({ "path": path, "sha256": digest, "state": state }));
+    }
+    if files.is_empty() {
+        text.push_str("nothing is trusted");
+    }
+    Ok(Answer { text, json: Value::Array(files) })
+}
+
+/// How a trusted file is now.
+fn state(path: &Path, recorded: &Digest) -> &'static str {
+    match config::digest_of(path).map(|found| trust::decide(Some(recorded), &found)) {
+        Some(Trust::Trusted) => "trusted",
+        Some(Trust::Changed | Trust::Never) => "changed",
+        None => "gone",
+    }
+}
+
+fn change(home: &Home, change: impl FnOnce(&mut Record)) -> Result<(), Refused> {
+    Record::change(home, change).map_err(|error| broken(home, &error))
+}
+
+fn broken(home: &Home, error: &std::io::Error) -> Refused {
+    (Exit::Internal, format!("`{}` cannot be used: {error}", trust::path_in(home).display()))
+}

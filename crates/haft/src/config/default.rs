@@ -1,0 +1,14 @@
+//! What holds when no file says anything. The schema, the document and the resolved configuration all read this list.
+
+/// How long a call may take.
+pub(super) const TOOL_TIMEOUT_MS: u64 = 300_000;
+/// What of an output a model is shown before the rest is stored.
+pub(super) const TOOL_RESPONSE_BYTES_MAX: u64 = 12_288;
+/// A queue exists to hold calls back, so it lets one through at a time until told otherwise.
+pub(super) const QUEUE_CONCURRENT: u64 = 1;
+pub(super) const QUEUE_WAITING_MAX: u64 = 1000;
+pub(super) const CACHE_ENTRIES_MAX: u64 = 5000;
+pub(super) const CACHE_BYTES_MAX: u64 = 64 << 20;
+pub(super) const OUTPUT_CHUNKS_MAX: u64 = 1;
+pub(super) const OUTPUT_OVERLAP_PERCENT: u64 = 10;
+pub(super) const OUTPUT_LINE_BYTES_THRESHOLD: u64 = 1000;

@@ -1,0 +1,50 @@
+//! Durations as people write them.
+
+use std::time::Duration;
+
+/// What a duration looks like, as a regular expression for editors.
+pub(super) const PATTERN: &str = r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d|w)?$";
+
+/// `90s`, `1500ms`, `2m`, `1.5h`, `2d`, `1w`; a bare number is milliseconds. Less than a millisecond is no duration.
+pub fn parse(text: &str) -> Result<Duration, String> {
+    let bad =
+        || format!("expected a duration such as 90s, 1500ms or 2m; got `{}`", super::shown::excerpt(text));
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..digits].parse().map_err(|_| bad())?;
+    let seconds = match &text[digits..] {
+        "" | "ms" => number / 1000.0,
+        "s" => number,
+        "m" => number * 60.0,
+        "h" => number * 3600.0,
+        "d" => number * 86_400.0,
+        "w" => number * 604_800.0,
+        _ => return Err(bad()),
+    };
+    match Duration::try_from_secs_f64(seconds) {
+        Ok(duration) if duration.as_millis() > 0 => Ok(duration),
+        Ok(_) | Err(_) => Err(bad()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        let check =
+            |text: &str, millis: u64| assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
+        check("90s", 90_000);
+        check("1500ms", 1500);
+        check("1500", 1500);
+        check("2m", 120_000);
+        check("1.5h", 5_400_000);
+        check("2d", 172_800_000);
+        check("1w", 604_800_000);
+        let bad =
+            ["", "s", "-1s", "1y", "0s", "0.1ms", "1e9999s", "99999999999999999999d", "1..2s", "1 s", "off"];
+        for bad in bad {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What is wrong with a configuration, said to the operator: where, which key, what was expected.
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    pub file: PathBuf,
+    /// Line and column, counted from 1; absent when the file as a whole is wrong.
+    pub at: Option<(usize, usize)>,
+    /// The path of the key, such as `tools.bash.timeout`; empty for the file as a whole.
+    pub key: String,
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.file.display())?;
+        if let Some((line, column)) = self.at {
+            write!(f, "{line}:{column}:")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, " {}:", self.key)?;
+        }
+        write!(f, " {}", self.message)?;
+        match &self.hint {
+            Some(hint) => write!(f, "\n  hint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Everything that is wrong, in the order of the files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigErrors(pub Vec<ConfigError>);
+
+/// More errors than these help nobody; the rest is counted.
+const SHOWN_MAX: usize = 100;
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(errors) = self;
+        let count = errors.len();
+        writeln!(f, "the configuration has {count} error{}", if count == 1 { "" } else { "s" })?;
+        for error in errors.iter().take(SHOWN_MAX) {
+            writeln!(f, "{error}")?;
+        }
+        match count.saturating_sub(SHOWN_MAX) {
+            0 => Ok(()),
+            more => writeln!(f, "and {more} more"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigErrors {}

@@ -1,0 +1,117 @@
+//! Variables in values: `${VAR}`, `${VAR:-default}` and `${env:VAR}`.
+
+use std::fmt;
+
+/// Where variables come from. Passed in, so that expansion knows no environment.
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Puts the values of variables in their places. As in a shell, a default also stands in for an empty value. What a
+/// variable holds is not expanded again. `${parameters.x}` belongs to REST tools and is left as it is.
+pub fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, ExpandError> {
+    let mut expanded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("${") {
+        let (inside, behind) = after.split_once('}').ok_or(ExpandError::Open)?;
+        expanded.push_str(before);
+        expanded.push_str(&value(inside, lookup)?);
+        rest = behind;
+    }
+    expanded.push_str(rest);
+    Ok(expanded)
+}
+
+/// Whether this can be the name of a variable.
+pub(super) fn is_name(text: &str) -> bool {
+    let begins = |c: char| c.is_ascii_alphabetic() || c == '_';
+    text.starts_with(begins) && text.chars().all(|c| begins(c) || c.is_ascii_digit())
+}
+
+fn value(inside: &str, lookup: Lookup<'_>) -> Result<String, ExpandError> {
+    if inside.starts_with("parameters.") {
+        return Ok(format!("${{{inside}}}"));
+    }
+    let reference = inside.strip_prefix("env:").unwrap_or(inside);
+    let (name, default) = match reference.split_once(":-") {
+        Some((name, default)) => (name, Some(default)),
+        None => (reference, None),
+    };
+    if !is_name(name) || default.is_some_and(|default| default.contains("${")) {
+        return Err(ExpandError::NotAVariable { written: inside.into() });
+    }
+    match (lookup(name), default) {
+        (Some(value), None) => Ok(value),
+        (Some(value), Some(_)) if !value.is_empty() => Ok(value),
+        (_, Some(default)) => Ok(default.into()),
+        (None, None) => Err(ExpandError::Unset { name: name.into() }),
+    }
+}
+
+/// Why a text cannot be expanded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ExpandError {
+    Unset { name: String },
+    NotAVariable { written: String },
+    Open,
+}
+
+impl fmt::Display for ExpandError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = super::shown::excerpt;
+        match self {
+            Self::Unset { name } => {
+                let name = shown(name);
+                write!(f, "variable `{name}` is not set; set it, or give a default as in ${{{name}:-value}}")
+            }
+            Self::NotAVariable { written } => {
+                write!(f, "expected ${{NAME}} or ${{NAME:-default}}; got `${{{}}}`", shown(written))
+            }
+            Self::Open => write!(f, "`${{` is not closed by `}}`"),
+        }
+    }
+}
+
+impl std::error::Error for ExpandError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lookup(name: &str) -> Option<String> {
+        match name {
+            "HOME" => Some("/home/u".into()),
+            "EMPTY" => Some(String::new()),
+            "NESTED" => Some("${HOME}".into()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn variables_are_put_in_their_places() {
+        let check = |text: &str, expected: &str| {
+            assert_eq!(expand(text, &lookup).as_deref(), Ok(expected), "{text}");
+        };
+        check("", "");
+        check("plain $HOME }{ $", "plain $HOME }{ $");
+        check("${HOME}/a:${env:HOME}", "/home/u/a:/home/u");
+        check("[${EMPTY}]", "[]");
+        check("${EMPTY:-x} ${NONE:-y z} ${NONE:-} ${HOME:-n}", "x y z  /home/u");
+        check("${env:NONE:-d}", "d");
+        check("${NESTED}", "${HOME}");
+        check("${parameters.city} ${HOME}", "${parameters.city} /home/u");
+    }
+
+    #[test]
+    fn what_cannot_be_expanded_is_named() {
+        let check =
+            |text: &str, expected: ExpandError| assert_eq!(expand(text, &lookup), Err(expected), "{text}");
+        let not = |written: &str| ExpandError::NotAVariable { written: written.into() };
+        check("a${NONE}", ExpandError::Unset { name: "NONE".into() });
+        check("${env:NONE}", ExpandError::Unset { name: "NONE".into() });
+        check("${", ExpandError::Open);
+        check("${HOME", ExpandError::Open);
+        check("${}", not(""));
+        check("${1A}", not("1A"));
+        check("${A B}", not("A B"));
+        check("${A:-${HOME}}", not("A:-${HOME"));
+    }
+}

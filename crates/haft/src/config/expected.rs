@@ -1,0 +1,47 @@
+//! What a schema wants and what was found instead, in the words of a reader.
+
+use jsonc_parser::ast;
+use serde_json::Value;
+
+use super::format::Format;
+use super::shown;
+
+/// What a value of this schema looks like.
+pub(super) fn expected(schema: &Value) -> String {
+    let Some(object) = schema.as_object() else { return "a value".into() };
+    if let Some(words) = object.get("enum").and_then(Value::as_array) {
+        let words: Vec<String> = words.iter().map(Value::to_string).collect();
+        return format!("one of {}", words.join(", "));
+    }
+    if let Some(format) = Format::of(object) {
+        return format.expected.into();
+    }
+    match schema["type"].as_str() {
+        Some("integer") => number(schema),
+        Some("boolean") => "true or false".into(),
+        Some("string") => "a string".into(),
+        Some("array") => "a list".into(),
+        Some("object") => "an object".into(),
+        _ => "a value".into(),
+    }
+}
+
+fn number(schema: &Value) -> String {
+    match (schema["minimum"].as_u64().unwrap_or(0), schema["maximum"].as_u64()) {
+        (0, None) => "a whole number".into(),
+        (min, None) => format!("a whole number of at least {min}"),
+        (min, Some(max)) => format!("a whole number from {min} to {max}"),
+    }
+}
+
+/// What was found. Long and foreign text is cut and escaped.
+pub(super) fn found(node: &ast::Value<'_>) -> String {
+    match node {
+        ast::Value::StringLit(text) => format!("\"{}\"", shown::excerpt(&text.value)),
+        ast::Value::NumberLit(number) => shown::excerpt(number.value),
+        ast::Value::BooleanLit(flag) => flag.value.to_string(),
+        ast::Value::Object(_) => "an object".into(),
+        ast::Value::Array(_) => "a list".into(),
+        ast::Value::NullKeyword(_) => "null".into(),
+    }
+}

@@ -1,0 +1,89 @@
+//! Reading a configuration file: bounded, and never waiting.
+
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use super::error::ConfigError;
+
+/// The largest file that is read. A configuration is written by hand.
+pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The bytes of a file; `None` when there is none.
+pub(super) fn bytes(path: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
+    match read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(Failure::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(Failure::Io(error)) => Err(whole(path, &format!("cannot be read: {error}"))),
+        Err(Failure::NotAFile(what)) => Err(whole(path, &format!("expected a file; found {what}"))),
+        Err(Failure::TooLarge) => Err(whole(
+            path,
+            &format!("is larger than {FILE_BYTES_MAX} bytes, the most a configuration may have"),
+        )),
+    }
+}
+
+/// The text of these bytes.
+pub(super) fn text(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        whole(path, &format!("is not UTF-8: byte {} belongs to no character", at + 1))
+    })
+}
+
+/// An error of the file as a whole.
+pub(super) fn whole(path: &Path, message: &str) -> ConfigError {
+    ConfigError { file: path.to_owned(), at: None, key: String::new(), message: message.into(), hint: None }
+}
+
+enum Failure {
+    Io(io::Error),
+    NotAFile(&'static str),
+    TooLarge,
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    // Without waiting: to open a named pipe would take until somebody writes to it.
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(Failure::NotAFile(if metadata.is_dir() { "a directory" } else { "a pipe or device" }));
+    }
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > FILE_BYTES_MAX { Err(Failure::TooLarge) } else { Ok(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_small_text_file_is_refused_at_once() {
+        let place = tempfile::tempdir().unwrap();
+        let check = |name: &str, expected: &str| {
+            let path = place.path().join(name);
+            let failed = bytes(&path).and_then(|bytes| text(&path, bytes.unwrap())).unwrap_err();
+            assert!(failed.to_string().contains(expected), "{name}: {failed}");
+        };
+        std::fs::File::create(place.path().join("large")).unwrap().set_len(50 << 20).unwrap();
+        std::fs::write(place.path().join("latin1"), b"{\"a\": \"\xfc\"}").unwrap();
+        std::os::unix::net::UnixListener::bind(place.path().join("socket")).unwrap();
+        let pipe = place.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+        check("", "found a directory");
+        check("large", "larger than 1048576 bytes");
+        check("latin1", "byte 8 belongs to no character");
+        check("socket", "cannot be read");
+        check("pipe", "found a pipe or device");
+        assert_eq!(bytes(&place.path().join("none")), Ok(None));
+    }
+}

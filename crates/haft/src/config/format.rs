@@ -1,0 +1,204 @@
+//! Values that are more than their JSON type: how each is written, checked, and brought into its one form.
+
+use std::path::Path;
+
+use haft_core::name::{GroupName, QueueName};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::expand::{self, Lookup};
+use super::glob::tool_glob;
+use super::{duration, shown};
+
+/// What a value may depend on beside its own text.
+#[derive(Clone, Copy)]
+pub(super) struct Surroundings<'a> {
+    /// Relative paths begin here.
+    pub(super) directory: &'a Path,
+    pub(super) variables: Lookup<'a>,
+}
+
+/// Checks the text of a value and gives it in its one form, or says what was expected.
+type Read = fn(&str, Surroundings<'_>) -> Result<Value, String>;
+
+/// One row: the name in the schema, what a reader is told to write, and how it is read.
+pub(super) struct Format {
+    name: &'static str,
+    pub(super) expected: &'static str,
+    pub(super) read: Read,
+}
+
+const FORMATS: [Format; 8] = [
+    Format { name: "haft-duration", expected: "a duration in milliseconds or such as \"90s\"", read: millis },
+    Format {
+        name: "haft-ttl",
+        expected: "a duration in milliseconds or such as \"5m\", or \"off\"",
+        read: |text, around| if text == "off" { Ok(json!("off")) } else { millis(text, around) },
+    },
+    Format { name: "haft-path", expected: "a path", read: path },
+    Format { name: "haft-variable", expected: "the name of a variable", read: |text, _| variable(text) },
+    Format { name: "haft-glob", expected: "a pattern of tools", read: |text, _| kept(text, tool_glob(text)) },
+    Format { name: "haft-group", expected: "the name of a group", read: |text, _| group(text) },
+    Format {
+        name: "haft-queue",
+        expected: "the name of a queue",
+        read: |text, _| kept(text, QueueName::new(text)),
+    },
+    Format {
+        name: "haft-member",
+        expected: "a pattern of tools, or @ and the name of a group",
+        read: |text, _| match text.strip_prefix('@') {
+            Some(name) => group(name).map(|_| json!(text)),
+            None => kept(text, tool_glob(text)),
+        },
+    },
+];
+
+impl Format {
+    /// The format a schema asks for, if it is one of ours.
+    pub(super) fn of(schema: &Map<String, Value>) -> Option<&'static Format> {
+        let name = schema.get("format")?.as_str()?;
+        FORMATS.iter().find(|format| format.name == name)
+    }
+}
+
+fn millis(text: &str, _: Surroundings<'_>) -> Result<Value, String> {
+    let millis = duration::parse(text)?.as_millis();
+    u64::try_from(millis).map(Value::from).map_err(|_| format!("`{text}` is too long"))
+}
+
+/// Variables are expanded, `~/` is the user's home, and what is relative begins where the file is.
+fn path(text: &str, around: Surroundings<'_>) -> Result<Value, String> {
+    let expanded = expand::expand(text, around.variables).map_err(|error| error.to_string())?;
+    let expanded = match expanded.strip_prefix("~/") {
+        Some(rest) => format!("{}/{rest}", (around.variables)("HOME").ok_or("variable `HOME` is not set")?),
+        None => expanded,
+    };
+    if expanded.is_empty() || expanded.contains('\0') {
+        return Err(format!("expected a path; got `{}`", shown::excerpt(&expanded)));
+    }
+    let path = around.directory.join(expanded);
+    path.to_str().map(Value::from).ok_or_else(|| format!("`{}` is not UTF-8", path.display()))
+}
+
+fn variable(text: &str) -> Result<Value, String> {
+    let named = expand::is_name(text).then(|| json!(text));
+    named.ok_or_else(|| format!("expected the name of a variable; got `{}`", shown::excerpt(text)))
+}
+
+fn group(text: &str) -> Result<Value, String> {
+    kept(text, GroupName::new(text))
+}
+
+/// The text itself, when it can become what it stands for.
+fn kept<T, E: ToString>(text: &str, parsed: Result<T, E>) -> Result<Value, String> {
+    parsed.map(|_| json!(text)).map_err(|error| shown::printable(&error.to_string()))
+}
+
+/// Defines a type of `written.rs` over one format.
+macro_rules! formatted {
+    ($($(#[$doc:meta])* $name:ident($inner:ty): $schema:tt)+) => { $(
+        $(#[$doc])*
+        #[derive(Debug, Clone, Deserialize)]
+        #[serde(transparent)]
+        pub(super) struct $name(pub(super) $inner);
+
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($schema)
+            }
+        }
+    )+ };
+}
+
+formatted! {
+    /// A duration; after reading always milliseconds.
+    Millis(u64): { "type": ["integer", "string"], "minimum": 1, "pattern": duration::PATTERN, "format": "haft-duration" }
+    /// A duration or `off`; after reading milliseconds or `off`.
+    Ttl(TtlForm): { "type": ["integer", "string"], "minimum": 1, "pattern": format!("^off$|{}", duration::PATTERN), "format": "haft-ttl" }
+    /// A path; after reading expanded and absolute.
+    PathText(String): { "type": "string", "format": "haft-path" }
+    /// The name of an environment variable.
+    Environment(String): { "type": "string", "format": "haft-variable" }
+    /// A pattern of tools.
+    GlobText(String): { "type": "string", "format": "haft-glob" }
+    GroupText(String): { "type": "string", "format": "haft-group" }
+    QueueText(String): { "type": "string", "format": "haft-queue" }
+    /// A pattern of tools, or `@group`.
+    MemberText(String): { "type": "string", "format": "haft-member" }
+}
+
+/// The one form of a [`Ttl`].
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+pub(super) enum TtlForm {
+    Millis(u64),
+    Off(#[expect(dead_code, reason = "the only text there is")] String),
+}
+
+/// The schemas of keys that the operator makes up.
+pub(super) fn tool_globs() -> Value {
+    json!({ "format": "haft-glob" })
+}
+
+pub(super) fn group_names() -> Value {
+    json!({ "format": "haft-group" })
+}
+
+pub(super) fn queue_names() -> Value {
+    json!({ "format": "haft-queue" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(format: &str, text: &str) -> Result<Value, String> {
+        let variables: Lookup<'_> = &|name| (name == "HOME").then(|| "/home/u".to_owned());
+        let around = Surroundings { directory: Path::new("/etc/haft"), variables };
+        let format = FORMATS.iter().find(|row| row.name == format).unwrap();
+        (format.read)(text, around)
+    }
+
+    #[test]
+    fn values_are_brought_into_one_form() {
+        let check = |format, text, expected: Value| assert_eq!(read(format, text), Ok(expected), "{text}");
+        check("haft-duration", "90s", json!(90_000));
+        check("haft-ttl", "off", json!("off"));
+        check("haft-ttl", "1.5h", json!(5_400_000));
+        check("haft-path", "/a", json!("/a"));
+        check("haft-path", "b", json!("/etc/haft/b"));
+        check("haft-path", "~/c", json!("/home/u/c"));
+        check("haft-path", "${HOME}/d", json!("/home/u/d"));
+        check("haft-path", "${NONE:-e}", json!("/etc/haft/e"));
+        check("haft-member", "@web", json!("@web"));
+        check("haft-member", "git*", json!("git*"));
+    }
+
+    #[test]
+    fn values_that_break_their_format_are_refused() {
+        let bad = [
+            ("haft-duration", "off"),
+            ("haft-duration", "soon"),
+            ("haft-path", ""),
+            ("haft-path", "${NONE}"),
+            ("haft-variable", "A=B"),
+            ("haft-glob", "["),
+            ("haft-group", "a b"),
+            ("haft-queue", ""),
+            ("haft-member", "@"),
+        ];
+        for (format, text) in bad {
+            assert!(read(format, text).is_err(), "{format} {text}");
+        }
+    }
+}

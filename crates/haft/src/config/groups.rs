@@ -1,0 +1,127 @@
+//! Groups that name other groups, written out as patterns.
+
+use std::collections::BTreeMap;
+
+use haft_core::glob::ToolGlob;
+
+use super::glob::tool_glob;
+use super::position::{child, item};
+
+/// A group as written: patterns, and names of other groups after `@`.
+type Written = BTreeMap<String, Vec<String>>;
+
+/// How many groups may stand inside each other.
+const DEPTH_MAX: usize = 16;
+
+/// How many patterns all groups together may come to once they are written out.
+const GLOBS_MAX: usize = 10_000;
+
+/// The path of a key, and what is wrong with it.
+type Wrong = (String, String);
+
+/// Every group as the patterns it comes to.
+pub(super) fn flatten(written: &Written) -> Result<BTreeMap<String, Vec<ToolGlob>>, Vec<Wrong>> {
+    let mut flat = Flat { written, done: BTreeMap::new(), globs: 0, errors: Vec::new() };
+    for name in written.keys() {
+        flat.group(name, &mut Vec::new());
+    }
+    if flat.errors.is_empty() { Ok(flat.done) } else { Err(flat.errors) }
+}
+
+struct Flat<'w> {
+    written: &'w Written,
+    done: BTreeMap<String, Vec<ToolGlob>>,
+    globs: usize,
+    errors: Vec<Wrong>,
+}
+
+impl<'w> Flat<'w> {
+    /// `inside` are the groups on the way here. A group that failed counts as empty, so it is told once.
+    fn group(&mut self, name: &'w str, inside: &mut Vec<&'w str>) {
+        let Some(members) = self.written.get(name).filter(|_| !self.done.contains_key(name)) else { return };
+        inside.push(name);
+        let mut globs: Vec<ToolGlob> = Vec::new();
+        for (index, member) in members.iter().enumerate() {
+            match self.member(member, inside) {
+                Ok(more) => more.into_iter().for_each(|glob| {
+                    if !globs.contains(&glob) {
+                        globs.push(glob);
+                    }
+                }),
+                Err(message) => self.errors.push((item(&child("groups", name), index), message)),
+            }
+        }
+        inside.pop();
+        self.globs += globs.len();
+        self.done.insert(name.to_owned(), globs);
+    }
+
+    fn member(&mut self, member: &'w str, inside: &mut Vec<&'w str>) -> Result<Vec<ToolGlob>, String> {
+        if self.globs > GLOBS_MAX {
+            return Err(format!("the groups together come to more than {GLOBS_MAX} patterns"));
+        }
+        let Some(name) = member.strip_prefix('@') else {
+            return tool_glob(member).map(|glob| vec![glob]);
+        };
+        if let Some(from) = inside.iter().position(|group| *group == name) {
+            return Err(format!("the groups run in a circle: {} ► {name}", inside[from..].join(" ► ")));
+        }
+        if inside.len() >= DEPTH_MAX {
+            return Err(format!("groups stand more than {DEPTH_MAX} deep inside each other"));
+        }
+        if !self.written.contains_key(name) {
+            return Err(format!("there is no group `{name}`"));
+        }
+        self.group(name, inside);
+        Ok(self.done.get(name).cloned().unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(groups: &[(&str, &[&str])]) -> Written {
+        let members = |list: &[&str]| list.iter().map(|&member| member.to_owned()).collect();
+        groups.iter().map(|(name, list)| ((*name).to_owned(), members(list))).collect()
+    }
+
+    #[test]
+    fn groups_of_groups_are_written_out_once_each() {
+        let groups = written(&[
+            ("all", &["@web", "@files", "web_*"]),
+            ("files", &["read"]),
+            ("web", &["web_*", "curl"]),
+        ]);
+        let flat = flatten(&groups).unwrap();
+        let all: Vec<String> = flat["all"].iter().map(ToString::to_string).collect();
+        assert_eq!(all, ["web_*", "curl", "read"]);
+    }
+
+    #[test]
+    fn circles_and_unknown_groups_are_told_with_their_place() {
+        let check = |groups: &[(&str, &[&str])], path: &str, expected: &str| {
+            let errors = flatten(&written(groups)).unwrap_err();
+            assert_eq!(errors.len(), 1, "{errors:?}");
+            assert_eq!(errors[0].0, path);
+            assert!(errors[0].1.contains(expected), "{errors:?}");
+        };
+        check(&[("a", &["x", "@a"])], "groups.a[1]", "circle: a ► a");
+        check(&[("a", &["@b"]), ("b", &["@c"]), ("c", &["@b"])], "groups.c[0]", "circle: b ► c ► b");
+        check(&[("a", &["@none"])], "groups.a[0]", "no group `none`");
+    }
+
+    #[test]
+    fn long_chains_and_many_patterns_end() {
+        let chain = |length: usize| -> Written {
+            (0..length).map(|n| (format!("g{n:05}"), vec![format!("@g{:05}", n + 1)])).collect()
+        };
+        let mut deep = chain(2000);
+        deep.insert("g02000".into(), vec!["x".into()]);
+        assert!(flatten(&deep).unwrap_err()[0].1.contains("16 deep"));
+        let hub: Vec<String> = (0..2000).map(|n| format!("t{n}")).collect();
+        let mut wide: Written = (0..2000).map(|n| (format!("w{n}"), vec!["@hub".to_owned()])).collect();
+        wide.insert("hub".into(), hub);
+        assert!(flatten(&wide).unwrap_err()[0].1.contains("10000 patterns"));
+    }
+}

@@ -1,0 +1,75 @@
+//! Where in a file something stands.
+
+/// Turns byte offsets into lines and columns. Offsets that only grow cost one pass over the text in all, however long
+/// its lines are.
+#[derive(Debug)]
+pub(super) struct Positions<'t> {
+    text: &'t str,
+    offset: usize,
+    line: usize,
+    column: usize,
+}
+
+impl<'t> Positions<'t> {
+    pub(super) fn new(text: &'t str) -> Self {
+        Self { text, offset: 0, line: 1, column: 1 }
+    }
+
+    /// Line and column of an offset, both counted from 1, columns in characters.
+    pub(super) fn at(&mut self, offset: usize) -> (usize, usize) {
+        if offset < self.offset {
+            *self = Self::new(self.text);
+        }
+        let passed = self.text.get(self.offset..offset).unwrap_or_default();
+        for c in passed.chars() {
+            self.column += 1;
+            if c == '\n' {
+                self.line += 1;
+                self.column = 1;
+            }
+        }
+        self.offset = offset;
+        (self.line, self.column)
+    }
+}
+
+/// The path of a key inside another; keys that are no plain words are quoted.
+pub(super) fn child(path: &str, key: &str) -> String {
+    let plain = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-$".contains(c));
+    match (path.is_empty(), plain) {
+        (true, true) => key.to_owned(),
+        (false, true) => format!("{path}.{key}"),
+        (_, false) => format!("{path}[{key:?}]"),
+    }
+}
+
+/// The path of an element of a list.
+pub(super) fn item(path: &str, index: usize) -> String {
+    format!("{path}[{index}]")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_and_columns_are_counted_in_characters() {
+        let text = "ab\nüc\r\n\nd";
+        let mut positions = Positions::new(text);
+        let mut check = |offset, expected| assert_eq!(positions.at(offset), expected, "{offset}");
+        check(0, (1, 1));
+        check(1, (1, 2));
+        check(3, (2, 1));
+        check(5, (2, 2));
+        check(text.len() - 1, (4, 1));
+        check(1, (1, 2));
+    }
+
+    #[test]
+    fn paths_quote_what_is_no_word() {
+        assert_eq!(child("", "tools"), "tools");
+        assert_eq!(child("tools", "git*"), "tools[\"git*\"]");
+        assert_eq!(child("tools[\"git*\"]", "timeout"), "tools[\"git*\"].timeout");
+        assert_eq!(item("policy.rules", 2), "policy.rules[2]");
+    }
+}

@@ -1,0 +1,220 @@
+use std::fmt::Write;
+
+use serde_json::json;
+
+use super::*;
+
+fn read_text(text: &str) -> Result<Layer, Vec<ConfigError>> {
+    read(Path::new("/p/haft.json"), text, &|name| (name == "HOME").then(|| "/home/u".to_owned()))
+}
+
+fn check(text: &str, expected: &Value) {
+    match read_text(text) {
+        Ok(layer) => assert_eq!(Value::Object(layer.value), *expected, "{text}"),
+        Err(errors) => panic!("{text}: {errors:?}"),
+    }
+}
+
+/// All errors, one per line.
+fn check_errors(text: &str, expected: &[&str]) {
+    let errors = read_text(text).unwrap_err();
+    let told: Vec<String> =
+        errors.iter().map(|error| error.to_string().replace("/p/haft.json:", "")).collect();
+    assert_eq!(told, expected, "{text}");
+}
+
+#[test]
+fn comments_trailing_commas_and_a_byte_order_mark_are_fine() {
+    check("{}", &json!({}));
+    check("\u{feff}{}", &json!({}));
+    check("// nothing\n{ /* at all */ }", &json!({}));
+    check("{\"toolsDenied\": [\"a\", \"b\",],}", &json!({"toolsDenied": ["a", "b"]}));
+}
+
+#[test]
+fn values_come_in_one_form() {
+    check(r#"{"toolTimeout": "1.5h"}"#, &json!({"toolTimeout": 5_400_000}));
+    check(r#"{"toolTimeout": 1500}"#, &json!({"toolTimeout": 1500}));
+    check(r#"{"tools": {"a*": {"cache": "off"}}}"#, &json!({"tools": {"a*": {"cache": "off"}}}));
+    check(
+        r#"{"sandbox": {"workspace": "sub", "writable": ["${HOME}/x"]}}"#,
+        &json!({"sandbox": {"workspace": "/p/sub", "writable": ["/home/u/x"]}}),
+    );
+    check(r#"{"queues": {"q": {"maxConcurrency": 3}}}"#, &json!({"queues": {"q": {"concurrent": 3}}}));
+}
+
+#[test]
+fn an_error_has_its_place_its_key_and_a_hint() {
+    check_errors(
+        "{\n  \"sandbox\": { \"mod\": \"rx\" }\n}",
+        &["2:16: sandbox.mod: unknown key\n  hint: did you mean `mode`?"],
+    );
+    check_errors(
+        "{\"tool_timeout\": 1}",
+        &["1:2: tool_timeout: unknown key\n  hint: did you mean `toolTimeout`?"],
+    );
+    check_errors("{\"mcpServers\": {}}", &["1:2: mcpServers: unknown key"]);
+    check_errors(
+        "{\"naming\": \"singel\"}",
+        &[
+            "1:12: naming: expected one of \"double\", \"claude\", \"single\", \"bare\"; found \"singel\"\n  hint: did you mean \"single\"?",
+        ],
+    );
+    check_errors(
+        "{\"ü\": 1, \"naming\": null}",
+        &[
+            "1:2: [\"ü\"]: unknown key",
+            "1:20: naming: expected one of \"double\", \"claude\", \"single\", \"bare\"; found null",
+        ],
+    );
+}
+
+#[test]
+fn a_wrong_type_names_what_was_expected_and_what_was_found() {
+    let check = |text: &str, expected: &str| check_errors(text, &[expected]);
+    check(
+        "{\"toolTimeout\": true}",
+        "1:17: toolTimeout: expected a duration in milliseconds or such as \"90s\"; found true",
+    );
+    check(
+        "{\"toolTimeout\": 1.5}",
+        "1:17: toolTimeout: expected a duration in milliseconds or such as \"90s\"; found 1.5",
+    );
+    check(
+        "{\"toolTimeout\": 0}",
+        "1:17: toolTimeout: expected a duration in milliseconds or such as \"90s\"; found 0",
+    );
+    check(
+        "{\"toolTimeout\": \"off\"}",
+        "1:17: toolTimeout: expected a duration such as 90s, 1500ms or 2m; got `off`",
+    );
+    check(
+        "{\"toolResponseMaxBytes\": -1}",
+        "1:26: toolResponseMaxBytes: expected a whole number of at least 1; found -1",
+    );
+    check(
+        "{\"toolOutput\": {\"overlapPercent\": 100}}",
+        "1:35: toolOutput.overlapPercent: expected a whole number from 0 to 99; found 100",
+    );
+    check(
+        "{\"toolOutput\": {\"enabled\": \"yes\"}}",
+        "1:28: toolOutput.enabled: expected true or false; found \"yes\"",
+    );
+    check("{\"toolsDenied\": \"a\"}", "1:17: toolsDenied: expected a list; found \"a\"");
+    check("{\"toolsDenied\": [1]}", "1:18: toolsDenied[0]: expected a pattern of tools; found 1");
+    check("{\"sandbox\": []}", "1:13: sandbox: expected an object; found a list");
+    check(
+        "{\"tools\": {\"[\": {}}}",
+        "1:12: tools[\"[\"]: `[` without `]` in the pattern `[`; a plain bracket is written `[[]`",
+    );
+    check(
+        "{\"queues\": {\"a b\": {}}}",
+        "1:13: queues[\"a b\"]: a queue name must be 1 to 64 characters of A-Z a-z 0-9 _ - .; got `a b`",
+    );
+    check(
+        "{\"policy\": {\"rules\": [{\"tool\": \"*\"}]}}",
+        "1:23: policy.rules[0]: key `decision` is missing",
+    );
+    check(
+        "{\"sandbox\": {\"environment\": [\"A=B\"]}}",
+        "1:30: sandbox.environment[0]: expected the name of a variable; got `A=B`",
+    );
+    check(
+        "{\"sandbox\": {\"workspace\": \"${NONE}\"}}",
+        "1:27: sandbox.workspace: variable `NONE` is not set; set it, or give a default as in ${NONE:-value}",
+    );
+}
+
+#[test]
+fn every_error_of_a_file_is_told_at_once() {
+    let text = "{\n\"a\": 1,\n\"naming\": 2,\n\"cache\": {\"b\": {}},\n\"toolsAllowed\": {}\n}";
+    let errors = read_text(text).unwrap_err();
+    let keys: Vec<(&str, Option<(usize, usize)>)> =
+        errors.iter().map(|error| (error.key.as_str(), error.at)).collect();
+    assert_eq!(
+        keys,
+        [
+            ("a", Some((2, 1))),
+            ("naming", Some((3, 11))),
+            ("cache.b", Some((4, 11))),
+            ("toolsAllowed", Some((5, 17))),
+        ]
+    );
+}
+
+#[test]
+fn a_key_may_stand_once() {
+    check_errors(
+        "{\"toolTimeout\": 1,\n \"toolTimeout\": 2}",
+        &["2:2: toolTimeout: this key is here a second time; the first is in line 1"],
+    );
+    check_errors(
+        "{\"queues\": {\"q\": {\"concurrent\": 1, \"maxConcurrency\": 2}}}",
+        &["1:36: queues.q.concurrent: this key is here a second time; the first is in line 1"],
+    );
+}
+
+#[test]
+fn what_is_no_json_is_told_with_its_place() {
+    check_errors("", &["1:1: the file is empty; expected an object, at least {}"]);
+    check_errors(" \n // only this\n", &["1:1: the file is empty; expected an object, at least {}"]);
+    check_errors("[]", &["1:1: expected an object; found a list"]);
+    check_errors(
+        "{\"naming\" \"bare\"}",
+        &["1:11: expected colon after the string or word in object property"],
+    );
+    check_errors("{\"cache\": {}", &["1:1: unterminated object"]);
+    check_errors("{naming: 'bare'}", &["1:2: expected string for object property"]);
+    check_errors("{} {}", &["1:4: text cannot contain more than one JSON value"]);
+}
+
+#[test]
+fn of_the_nearest_words_the_most_careful_is_the_hint() {
+    check_errors(
+        "{\"sandbox\": {\"mode\": \"rxx\"}}",
+        &[
+            "1:22: sandbox.mode: expected one of \"sandbox\", \"rx\", \"rwx\"; found \"rxx\"\n  hint: did you mean \"rx\"?",
+        ],
+    );
+}
+
+#[test]
+fn a_text_cut_anywhere_is_told_and_never_panics() {
+    let text = "{ // ü\n\"tools\": {\"gi*\": {\"cache\": \"o\\u0066f\", \"timeout\": 1e3}}, /* x */ \"toolsDenied\": [\"a\",],}";
+    for (end, _) in text.char_indices() {
+        assert!(read_text(&text[..end]).is_err(), "{}", &text[..end]);
+    }
+}
+
+#[test]
+fn deep_nesting_ends_with_an_error() {
+    for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
+        let text = format!("{{\"toolsDenied\": {}1{}}}", open.repeat(100_000), close.repeat(100_000));
+        let errors = read_text(&text).unwrap_err();
+        assert!(errors[0].message.contains("maximum nesting depth exceeded"), "{}", errors[0]);
+    }
+}
+
+#[test]
+fn a_megabyte_of_wrong_keys_in_one_line_is_read_in_bounded_time() {
+    let mut text = String::from("{");
+    for n in 0..60_000 {
+        let _ = write!(text, "\"key{n}\": [{n}],");
+    }
+    text.push('}');
+    let begun = std::time::Instant::now();
+    assert_eq!(read_text(&text).unwrap_err().len(), 60_000);
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn foreign_text_cannot_steer_the_terminal() {
+    let errors = read_text("{\"\\u001b[2J\\u202e\": 1, \"naming\": \"\\u001b[2J\"}").unwrap_err();
+    for error in errors {
+        let told = error.to_string();
+        assert!(
+            told.lines().all(|line| !line.contains(|c: char| c.is_control() || c == '\u{202e}')),
+            "{told:?}"
+        );
+    }
+}

@@ -1,0 +1,71 @@
+//! The configuration as rows: every key with its value and where it comes from.
+
+use serde_json::{Map, Value};
+
+use super::layers::{Layers, Origin};
+use super::position::child;
+use super::schema::schema;
+
+/// One key and what holds for it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    pub key: String,
+    /// `None` when nothing is set and there is no default.
+    pub value: Option<Value>,
+    pub unit: Option<String>,
+    /// `None` for a default.
+    pub origin: Option<Origin>,
+}
+
+/// Every key that has a fixed name, and those that the files made up.
+pub(super) fn rows(layers: &Layers) -> Vec<Row> {
+    let mut rows = Vec::new();
+    fixed(schema(), &layers.value, "", layers, &mut rows);
+    rows
+}
+
+/// Walks the schema, with the values beside it.
+fn fixed(schema: &Value, values: &Map<String, Value>, path: &str, layers: &Layers, rows: &mut Vec<Row>) {
+    let properties = schema["properties"].as_object().into_iter().flatten();
+    for (key, property) in properties.filter(|(key, property)| is_listed(key, property)) {
+        let (value, path) = (values.get(key), child(path, key));
+        let none = Map::new();
+        let inside = value.and_then(Value::as_object).unwrap_or(&none);
+        if property["properties"].is_object() {
+            fixed(property, inside, &path, layers, rows);
+        } else if property["additionalProperties"].is_object() {
+            made_up(&property["additionalProperties"], inside, &path, layers, rows);
+        } else {
+            rows.push(row(property, value, path, layers));
+        }
+    }
+}
+
+/// Keys that the operator made up. Of what is inside each, only what is set or has a default is worth a row.
+fn made_up(schema: &Value, values: &Map<String, Value>, path: &str, layers: &Layers, rows: &mut Vec<Row>) {
+    for (key, value) in values {
+        let path = child(path, key);
+        match value.as_object() {
+            Some(inside) => {
+                let from = rows.len();
+                fixed(schema, inside, &path, layers, rows);
+                let known = rows.split_off(from).into_iter().filter(|row| row.value.is_some());
+                rows.extend(known);
+            }
+            None => rows.push(row(schema, Some(value), path, layers)),
+        }
+    }
+}
+
+fn is_listed(key: &str, property: &Value) -> bool {
+    key != "$schema" && property.get("x-alias-of").is_none()
+}
+
+fn row(schema: &Value, value: Option<&Value>, key: String, layers: &Layers) -> Row {
+    Row {
+        value: value.or_else(|| schema.get("default")).cloned(),
+        unit: schema["x-unit"].as_str().map(str::to_owned),
+        origin: value.and_then(|_| layers.origin(&key)).cloned(),
+        key,
+    }
+}

@@ -1,0 +1,66 @@
+//! The JSON Schema of `haft.json`, made from `written.rs`.
+
+use std::sync::LazyLock;
+
+use schemars::Schema;
+use schemars::generate::SchemaSettings;
+use schemars::transform::{RecursiveTransform, Transform};
+use serde_json::{Map, Value, json};
+
+use super::written::Written;
+
+/// The schema. Everything stands where it is used, so a reader of it follows no references.
+pub fn schema() -> &'static Value {
+    static SCHEMA: LazyLock<Value> = LazyLock::new(make);
+    &SCHEMA
+}
+
+fn make() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|settings| settings.inline_subschemas = true);
+    let mut schema = settings.into_generator().into_root_schema_for::<Written>();
+    schema.insert("title".into(), json!("haft.json"));
+    RecursiveTransform(refine).transform(&mut schema);
+    schema.to_value()
+}
+
+/// What the derived schema says for a deserialiser and not for a person: that an absent key may be null, how many bits
+/// a number has.
+fn refine(schema: &mut Schema) {
+    let Some(object) = schema.as_object_mut() else { return };
+    if let Some(types) = object.get_mut("type") {
+        one_type(types);
+    }
+    if let Some(Value::Array(words)) = object.get_mut("enum") {
+        words.retain(|word| !word.is_null());
+    }
+    if object.get("format").and_then(Value::as_str).is_some_and(|format| format.starts_with("uint")) {
+        object.remove("format");
+    }
+    if let Some(Value::Object(properties)) = object.get_mut("properties") {
+        add_aliases(properties);
+    }
+}
+
+fn one_type(types: &mut Value) {
+    let Value::Array(names) = types else { return };
+    names.retain(|name| name != "null");
+    if let [only] = names.as_slice() {
+        *types = only.clone();
+    }
+}
+
+/// A key with a second name is in the schema under both; the second says whose it is.
+fn add_aliases(properties: &mut Map<String, Value>) {
+    let aliases: Vec<(String, Value)> = properties
+        .iter_mut()
+        .filter_map(|(key, property)| {
+            let alias = property.as_object_mut()?.remove("x-alias")?.as_str()?.to_owned();
+            let mut property = property.clone();
+            property["description"] = json!(format!("The same as `{key}`"));
+            property["x-alias-of"] = json!(key);
+            property.as_object_mut()?.remove("default");
+            Some((alias, property))
+        })
+        .collect();
+    properties.extend(aliases);
+}

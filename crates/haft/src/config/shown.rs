@@ -1,0 +1,34 @@
+//! Text of others, made fit to be shown to a person: short, and without characters that steer a terminal.
+
+/// How much of a foreign text an error repeats.
+const EXCERPT_CHARS_MAX: usize = 80;
+
+/// The beginning of a text, on one line.
+pub(super) fn excerpt(text: &str) -> String {
+    let mut shown = printable(&text.chars().take(EXCERPT_CHARS_MAX).collect::<String>());
+    if text.chars().nth(EXCERPT_CHARS_MAX).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// The whole text on one line: control characters, and those that turn the direction of writing, are escaped.
+pub fn printable(text: &str) -> String {
+    let escaped = |c: char| match c {
+        '"' | '\'' | '\\' => c.to_string(),
+        _ => c.escape_debug().to_string(),
+    };
+    text.chars().map(escaped).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_steers_a_terminal_is_escaped_and_what_is_long_is_cut() {
+        assert_eq!(excerpt("plain \"ü\" \\ text"), "plain \"ü\" \\ text");
+        assert_eq!(excerpt("a\x1b[2Jb\nc\u{202e}d"), "a\\u{1b}[2Jb\\nc\\u{202e}d");
+        assert_eq!(excerpt(&"x".repeat(100)), format!("{}…", "x".repeat(80)));
+    }
+}
