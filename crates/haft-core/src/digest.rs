@@ -22,6 +22,24 @@ impl Digest {
         canonical.finish()
     }
 
+    /// Reads what [`Display`](fmt::Display) writes.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let mut bytes = [0; 32];
+        let digits = text.as_bytes();
+        if digits.len() != 2 * bytes.len() || !text.is_ascii() {
+            return None;
+        }
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+
+    /// Of a text as it is, byte for byte.
+    pub fn of_text(text: &str) -> Self {
+        Self(Sha256::digest(text.as_bytes()).into())
+    }
+
     /// Everything of a definition that a model or a provider could go by.
     pub fn of_definition(definition: &ToolDefinition) -> Self {
         let ToolDefinition { name, description, input_schema, output_schema, effects, groups: _, raw } =

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::digest::Digest;
+use crate::provider::Principal;
 use crate::result::ToolErrorKind;
 use crate::tool::CallId;
 
@@ -23,6 +25,7 @@ pub enum Event {
         tool: String,
         failure: Option<ToolErrorKind>,
         latency: Duration,
+        account: Account,
     },
 }
 
@@ -35,6 +38,20 @@ impl Event {
             Event::ToolFinished { .. } => "tool_finished",
         }
     }
+}
+
+/// What is accounted of a call: sizes and digests, never what was said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    pub principal: Principal,
+    /// Whether the provider was reached.
+    pub executed: bool,
+    /// Whether the answer was kept from an equal call.
+    pub cached: bool,
+    pub bytes_in: usize,
+    pub bytes_out: usize,
+    /// Of the arguments as they were written.
+    pub arguments: Digest,
 }
 
 /// How a running call is getting on.

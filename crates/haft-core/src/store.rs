@@ -76,6 +76,35 @@ pub struct Stored {
     pub complete: bool,
 }
 
+/// Bytes per token, near enough for prose and code.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// How much of the beginning is shown in place of the output.
+const PREVIEW_CHARS: usize = 1_000;
+
+impl Stored {
+    /// What the model is told in place of the output: the handle, the sizes, how to ask, and the beginning.
+    pub fn told(&self, reason: &str, text: &str) -> String {
+        let Self { bytes, lines, complete, .. } = self;
+        let tokens = bytes / BYTES_PER_TOKEN;
+        let cut = if *complete { "" } else { " Only the beginning could be kept." };
+        let preview: String = text.chars().take(PREVIEW_CHARS).collect();
+        format!(
+            "Tool output is too large ({bytes} bytes, {lines} lines, about {tokens} tokens; {reason}).{cut}\n{}\nIt begins:\n{preview}",
+            self.how_to_ask()
+        )
+    }
+
+    /// The call that asks about it.
+    pub fn how_to_ask(&self) -> String {
+        format!(
+            "Call tool_output(handle = \"{}\", extract = \"what to extract\"). `extract` understands: lines 10-40, first 50 lines, \
+             last 50 lines, bytes 0-4096, grep [-i] [-B n] [-A n] PATTERN, jq FILTER, schema, stats.",
+            self.handle
+        )
+    }
+}
+
 /// Why the store could not help. Written for the model and the operator alike.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreError {

@@ -45,12 +45,17 @@ impl CappedText {
         self.chars_total == 0 && self.pending.is_empty()
     }
 
+    /// Whether more was pushed than is kept.
+    pub fn is_cut(&self) -> bool {
+        self.chars_total > self.chars_max
+    }
+
     /// The text, with a notice when it was cut.
     pub fn finish(mut self) -> String {
         if !self.pending.is_empty() {
             self.keep("\u{fffd}");
         }
-        if self.chars_total > self.chars_max {
+        if self.is_cut() {
             self.kept.push_str(&truncation_notice(self.chars_total, self.chars_max));
         }
         self.kept

@@ -63,6 +63,8 @@ pub enum OutputPolicy {
     Pass,
     /// The text is cut after this many characters, with a notice.
     Truncate { chars_max: usize },
+    /// Beyond this many bytes the text is kept in the store, and the beginning shown with how to ask for more.
+    Store { bytes_max: usize },
 }
 
 /// Whether a human is asked before the call.

@@ -3,6 +3,7 @@
 //! Start reading at [`orchestrator`], where the order of the stages stands once; each stage is a file in `stage/`.
 //! This crate knows no wire format, no transport and no tool: it meets those only as a `ToolProvider`.
 
+pub mod authority;
 pub mod cache;
 pub mod catalog;
 pub mod options;
@@ -14,6 +15,7 @@ mod record;
 mod size;
 mod stage;
 
+pub use authority::{Authority, Memory};
 pub use cache::{Cache, CacheConfig, CacheUse};
 pub use catalog::{Catalog, CatalogEntry, ResolvedTool};
 pub use options::CallOptions;

@@ -11,9 +11,11 @@ use haft_core::event::{EventSink, NoEvents};
 use haft_core::output::ToolOutput;
 use haft_core::provider::Principal;
 use haft_core::result::{ToolError, ToolResult};
+use haft_core::store::OutputStore;
 use haft_core::tool::{Effects, ToolCall};
 use haft_core::validate::ValidArguments;
 
+use crate::authority::Authority;
 use crate::cache::Cache;
 use crate::catalog::{Catalog, ResolvedTool};
 use crate::options::CallOptions;
@@ -42,6 +44,9 @@ pub struct OrchestratorConfig {
     pub tool_timeout_max: Duration,
     pub queues: Queues,
     pub cache: Cache,
+    pub authority: Authority,
+    /// Where outputs go that are too large; without it they are cut.
+    pub store: Option<Arc<dyn OutputStore>>,
     pub events: Arc<dyn EventSink>,
 }
 
@@ -55,6 +60,8 @@ impl Default for OrchestratorConfig {
             tool_timeout_max: TOOL_TIMEOUT_MAX_DEFAULT,
             queues: Queues::default(),
             cache: Cache::default(),
+            authority: Authority::default(),
+            store: None,
             events: Arc::new(NoEvents),
         }
     }
@@ -70,6 +77,8 @@ impl fmt::Debug for OrchestratorConfig {
             .field("tool_timeout_max", &self.tool_timeout_max)
             .field("queues", &self.queues)
             .field("cache", &self.cache)
+            .field("authority", &self.authority)
+            .field("store", &self.store.is_some())
             .finish_non_exhaustive()
     }
 }
@@ -147,7 +156,7 @@ impl Orchestrator {
     }
 
     fn begin(&self, call: ToolCall) -> CallRecord {
-        CallRecord::begin(call, Arc::clone(&self.config.events))
+        CallRecord::begin(call, self.config.principal.clone(), Arc::clone(&self.config.events))
     }
 
     async fn carry_out(&self, mut record: CallRecord, options: CallOptions) -> ToolResult {
@@ -167,9 +176,11 @@ impl Orchestrator {
         let arguments = stage::parse(record, &config.arguments)?;
         let tool = stage::resolve(record, &self.catalog)?;
         let policy = config.policies.of(tool.entry().exposed());
-        stage::admit(&tool, policy.approval)?;
+        stage::admit(&tool, policy.approval, &config.authority.rules)?;
         let arguments = stage::validate(record, &tool, arguments)?;
-        // Here: authorize (rules on the arguments), then approve (a human). Their time is not the call's.
+        let ruling = stage::authorize(record, &tool, &arguments, policy.approval, &config.authority)?;
+        // A person takes as long as a person takes: the deadline begins after the answer.
+        stage::approve(record, &tool, &arguments, &ruling, &config.authority, &config.scope).await?;
         let queue = stage::queue_of(&tool, policy, &config.queues)?;
         let deadline = Deadline::begin(&tool, policy, queue, config.tool_timeout_max);
         let ttl = stage::ttl(policy.cache_ttl, tool.entry().definition().effects, options.cache);
@@ -187,7 +198,7 @@ impl Orchestrator {
                 outcome
             }
         };
-        stage::fit(record, outcome, policy.output)
+        stage::fit(record, outcome, policy.output, config.store.as_deref())
     }
 
     fn key<'a>(&'a self, tool: &ResolvedTool<'a>, arguments: &'a ValidArguments) -> CallKey<'a> {

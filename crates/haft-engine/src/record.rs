@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use haft_core::event::{Event, EventSink};
+use haft_core::digest::Digest;
+use haft_core::event::{Account, Event, EventSink};
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, Principal};
 use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
@@ -24,8 +25,18 @@ pub(crate) struct CallRecord {
 }
 
 impl CallRecord {
-    pub(crate) fn begin(call: ToolCall, events: Arc<dyn EventSink>) -> Self {
+    pub(crate) fn begin(call: ToolCall, principal: Principal, events: Arc<dyn EventSink>) -> Self {
+        let arguments = call.arguments.as_text();
+        let account = Account {
+            principal,
+            executed: false,
+            cached: false,
+            bytes_in: arguments.len(),
+            bytes_out: 0,
+            arguments: Digest::of_text(arguments),
+        };
         let end = EndGuard {
+            account,
             id: call.id.clone(),
             tool: beginning(&call.name).to_owned(),
             began: Instant::now(),
@@ -59,6 +70,7 @@ impl CallRecord {
         progress: Arc<dyn EventSink>,
     ) -> CallContext {
         self.receipt.executed = true;
+        self.end.account.executed = true;
         let EndGuard { id, tool, events, .. } = &self.end;
         events.emit(Event::ToolStarted { id: id.clone(), tool: tool.clone() });
         CallContext::new(id.clone(), principal, Some(limit), progress)
@@ -75,6 +87,8 @@ impl CallRecord {
     pub(crate) fn finish(mut self, outcome: Result<ToolOutput, ToolError>) -> ToolResult {
         self.receipt.latency = self.end.began.elapsed();
         self.receipt.output_bytes = size_bytes(&outcome);
+        self.end.account.bytes_out = self.receipt.output_bytes;
+        self.end.account.cached = self.receipt.notes.contains_key("cache");
         self.end.failure = outcome.as_ref().err().map(|error| error.kind);
         ToolResult { call: self.call, outcome, receipt: self.receipt }
     }
@@ -82,6 +96,7 @@ impl CallRecord {
 
 /// Tells the end of the call when it is dropped. Until the call has an outcome, that end is a cancellation.
 struct EndGuard {
+    account: Account,
     id: CallId,
     tool: String,
     began: Instant,
@@ -96,6 +111,7 @@ impl Drop for EndGuard {
             tool: std::mem::take(&mut self.tool),
             failure: self.failure,
             latency: self.began.elapsed(),
+            account: self.account.clone(),
         });
     }
 }

@@ -1,6 +1,8 @@
 //! The stages of a call, one file each. Their order stands in the orchestrator.
 
 mod admit;
+mod approve;
+mod authorize;
 mod cache;
 mod call;
 mod fit;
@@ -12,6 +14,8 @@ mod timeout;
 mod validate;
 
 pub(crate) use admit::admit;
+pub(crate) use approve::approve;
+pub(crate) use authorize::authorize;
 pub(crate) use cache::{Cached, cache, ttl};
 pub(crate) use call::call;
 pub(crate) use fit::fit;

@@ -85,7 +85,7 @@ async fn confined(policy: &Policy) {
 async fn measure(run: impl Future<Output = ()>) -> (Duration, Duration) {
     let (cpu_before, began) = (children_cpu(), Instant::now());
     run.await;
-    (began.elapsed(), children_cpu() - cpu_before)
+    (began.elapsed(), children_cpu().saturating_sub(cpu_before))
 }
 
 /// CPU time of all children that have been waited for, in clock ticks of 10 ms: exact only in sum.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use haft_core::arguments::Arguments;
 use haft_core::event::NoEvents;
 use haft_core::tool::{CallId, ToolCall, ToolDefinition};
-use haft_engine::Orchestrator;
+use haft_engine::{Memory, Orchestrator};
 use haft_sandbox::{Home, Policy, PolicyError, SandboxMode, user_home};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -57,7 +57,15 @@ impl ToolExecutor {
         let policy = policy(&workspace_path, &data_dir, sandbox_mode);
         let orchestrator = policy.and_then(|policy| {
             let config = config::defaults().map_err(|errors| errors.to_string())?;
-            Ok(wiring::orchestrator(Settings { policy, timeout: None, events: Arc::new(NoEvents), config }))
+            Ok(wiring::orchestrator(Settings {
+                policy,
+                timeout: None,
+                events: Arc::new(NoEvents),
+                config,
+                approver: None,
+                remembered: Memory::default(),
+                store: None,
+            }))
         });
         Self { workspace_path, data_dir, sandbox_mode, orchestrator }
     }

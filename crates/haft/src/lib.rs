@@ -3,10 +3,13 @@
 //! A program that embeds haft calls [`init`] at the top of `main`, then uses [`executor::ToolExecutor`] or builds an
 //! orchestrator with [`wiring`]. Nothing here decides what a tool may do: that is the policy of `haft-sandbox`.
 
+pub mod accounting;
+pub mod approvals;
 pub mod cli;
 pub mod config;
 pub mod executor;
 pub mod home;
+mod private_file;
 pub mod wiring;
 
 pub use haft_core as core;
@@ -18,5 +21,8 @@ pub use haft_tools as tools;
 ///
 /// When the process was started as a sandbox launcher, this does a launcher's work and never returns.
 pub fn init() {
-    haft_sandbox::init(&[(haft_tools::builtin::FILE_WORKER, haft_tools::builtin::serve_files)]);
+    haft_sandbox::init(&[
+        (haft_tools::builtin::FILE_WORKER, haft_tools::builtin::serve_files),
+        (haft_tools::output::EXTRACT_WORKER, haft_tools::output::serve),
+    ]);
 }

@@ -6,15 +6,20 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use haft_core::approval::Approver;
 use haft_core::event::EventSink;
 use haft_core::name::ToolName;
 use haft_core::provider::ToolProvider;
-use haft_core::tool::{OutputPolicy, ToolDefinition, ToolPolicy};
+use haft_core::rules::{CommandPattern, Decision, Rule, Rules};
+use haft_core::store::OutputStore;
+use haft_core::tool::{Approval, OutputPolicy, ToolDefinition, ToolPolicy};
 use haft_engine::{
-    Cache, CacheConfig, Catalog, Orchestrator, OrchestratorConfig, Policies, QueueConfig, Queues,
+    Authority, Cache, CacheConfig, Catalog, Memory, Orchestrator, OrchestratorConfig, Policies, QueueConfig,
+    Queues,
 };
 use haft_sandbox::Policy;
 use haft_tools::builtin::{BASH_TIMEOUT_SECS, BuiltinTools};
+use haft_tools::output::OutputTools;
 use haft_tools::shape::Described;
 
 use crate::config::Resolved;
@@ -27,21 +32,34 @@ pub struct Settings {
     pub timeout: Option<Duration>,
     pub events: Arc<dyn EventSink>,
     pub config: Resolved,
+    /// Whom calls are asked about that the rules want asked; nobody means no.
+    pub approver: Option<Arc<dyn Approver>>,
+    /// What was allowed for good before.
+    pub remembered: Memory,
+    /// Where outputs go that are too large; without it they are cut.
+    pub store: Option<Arc<dyn OutputStore>>,
 }
 
 /// How long a call of a built-in tool may take unless the operator says otherwise.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(BASH_TIMEOUT_SECS);
 
 /// Built-in tools that cap their own output, each at its own limit.
-const CAPPED_BY_THEMSELVES: [&str; 3] = ["bash", "read", "introspect"];
+const CAPPED_BY_THEMSELVES: [&str; 4] = ["bash", "read", "introspect", "tool_output"];
 
 /// An orchestrator over the built-in tools, as configured.
 pub fn orchestrator(settings: Settings) -> Orchestrator {
     let config = &settings.config;
     let workspace = settings.policy.workspace().to_string_lossy().into_owned();
-    let builtin: Arc<dyn ToolProvider> = Arc::new(BuiltinTools::new(settings.policy));
-    let shown: Arc<dyn ToolProvider> = Arc::new(Described::new(builtin, |tool| described(tool, config)));
-    let catalog = Catalog::new(vec![shown], config.naming);
+    let store = settings.store.filter(|_| config.tool_output.enabled);
+    let mut providers: Vec<Arc<dyn ToolProvider>> = Vec::new();
+    if let Some(store) = &store {
+        providers.push(Arc::new(OutputTools::new(Arc::clone(store), settings.policy.clone())));
+    }
+    providers.push(Arc::new(BuiltinTools::new(settings.policy, store.clone())));
+    let shown = providers.into_iter().map(|provider| {
+        Arc::new(Described::new(provider, |tool| described(tool, config))) as Arc<dyn ToolProvider>
+    });
+    let catalog = Catalog::new(shown.collect(), config.naming);
     let policies = policies(&catalog, config, settings.timeout);
     let engine = OrchestratorConfig {
         policies,
@@ -52,6 +70,13 @@ pub fn orchestrator(settings: Settings) -> Orchestrator {
             entries_max: usize::try_from(config.cache.entries_max).unwrap_or(usize::MAX),
             bytes_max: usize::try_from(config.cache.bytes_max).unwrap_or(usize::MAX),
         }),
+        authority: Authority {
+            rules: rules(config),
+            approver: settings.approver,
+            command_lines: command_lines(),
+            remembered: settings.remembered,
+        },
+        store,
         events: settings.events,
         ..OrchestratorConfig::default()
     };
@@ -85,8 +110,8 @@ fn policy(name: &str, config: &Resolved, timeout: Option<Duration>, default: &To
     let output = match wanted.output {
         Some(Oversize::Pass) => OutputPolicy::Pass,
         None if by_itself => OutputPolicy::Pass,
-        // Storing needs a place to store in; until a run has one, what is too large is cut.
-        Some(Oversize::Store | Oversize::Truncate) | None => OutputPolicy::Truncate { chars_max: bytes_max },
+        Some(Oversize::Truncate) => OutputPolicy::Truncate { chars_max: bytes_max },
+        Some(Oversize::Store) | None => OutputPolicy::Store { bytes_max },
     };
     ToolPolicy {
         timeout: timeout.or(wanted.timeout).unwrap_or(TIMEOUT_DEFAULT),
@@ -98,6 +123,32 @@ fn policy(name: &str, config: &Resolved, timeout: Option<Duration>, default: &To
         },
         ..default.clone()
     }
+}
+
+/// The operator's rules, as the engine decides by them.
+pub fn rules(config: &Resolved) -> Rules {
+    let rules = config.policy.rules.iter().filter_map(|rule| {
+        // Patterns were tried when the configuration was read.
+        let command = match &rule.command {
+            Some(pattern) => Some(CommandPattern::new(pattern).ok()?),
+            None => None,
+        };
+        Some(Rule { tool: rule.tool.clone(), command, decision: decision(rule.decision) })
+    });
+    Rules { rules: rules.collect(), default: decision(config.policy.default) }
+}
+
+fn decision(approval: Approval) -> Decision {
+    match approval {
+        Approval::Allow => Decision::Allow,
+        Approval::Ask => Decision::Ask,
+        Approval::Deny => Decision::Deny,
+    }
+}
+
+/// The tools one of whose arguments is a shell command line, and which.
+pub fn command_lines() -> HashMap<ToolName, String> {
+    ToolName::new("bash").into_iter().map(|name| (name, "command".to_owned())).collect()
 }
 
 fn queues(config: &Resolved) -> Queues {

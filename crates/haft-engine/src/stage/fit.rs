@@ -2,6 +2,7 @@
 
 use haft_core::output::{Content, ToolOutput};
 use haft_core::result::ToolError;
+use haft_core::store::{OutputStore, StoreError, Stored};
 use haft_core::text::{truncate_chars, truncation_notice};
 use haft_core::tool::OutputPolicy;
 use serde_json::{Value, json};
@@ -22,9 +23,11 @@ pub(crate) fn fit(
     record: &mut CallRecord,
     outcome: Result<ToolOutput, ToolError>,
     policy: OutputPolicy,
+    store: Option<&dyn OutputStore>,
 ) -> Result<ToolOutput, ToolError> {
     match (policy, outcome) {
         (OutputPolicy::Pass, outcome) => outcome,
+        (OutputPolicy::Store { bytes_max }, outcome) => fit_or_store(record, outcome, bytes_max, store),
         (OutputPolicy::Truncate { chars_max }, Ok(output)) => {
             let structured = output.structured.and_then(|value| fit_structured(record, value, chars_max));
             Ok(ToolOutput { content: fit_content(output.content, chars_max), structured })
@@ -35,6 +38,53 @@ pub(crate) fn fit(
             Err(error)
         }
     }
+}
+
+/// What is too large goes to the store, whether the call succeeded or not; where it cannot, it is cut.
+fn fit_or_store(
+    record: &mut CallRecord,
+    outcome: Result<ToolOutput, ToolError>,
+    bytes_max: usize,
+    store: Option<&dyn OutputStore>,
+) -> Result<ToolOutput, ToolError> {
+    let text = match &outcome {
+        Ok(output) => output.as_text(),
+        Err(error) => error.message.clone(),
+    };
+    if text.len() <= bytes_max {
+        return fit(record, outcome, OutputPolicy::Truncate { chars_max: bytes_max }, None);
+    }
+    match store.map(|store| put(store, &text)) {
+        Some(Ok(stored)) => {
+            record.note(
+                "stored",
+                json!({ "handle": stored.handle.to_string(), "bytes": stored.bytes, "reason": SIZE_CAP }),
+            );
+            let told = stored.told(SIZE_CAP, &text);
+            match outcome {
+                Ok(_) => Ok(ToolOutput::text(told)),
+                Err(mut error) => {
+                    error.message = told;
+                    Err(error)
+                }
+            }
+        }
+        failed => {
+            if let Some(Err(error)) = failed {
+                record.note("store", json!(error.to_string()));
+            }
+            fit(record, outcome, OutputPolicy::Truncate { chars_max: bytes_max }, None)
+        }
+    }
+}
+
+/// Why an output was stored: it was larger than its cap.
+const SIZE_CAP: &str = "size_cap";
+
+fn put(store: &dyn OutputStore, text: &str) -> Result<Stored, StoreError> {
+    let mut spool = store.begin()?;
+    spool.write(text.as_bytes())?;
+    spool.finish()
 }
 
 /// Half of a value is no value: what is too large is left out as a whole, and the receipt says so. The maximum counts

@@ -7,6 +7,8 @@ mod fake;
 
 /// Arguments that are not JSON, not complete or not what the schema asks for.
 mod arguments;
+/// Rules, and the word of a person.
+mod authority;
 /// Equal calls that are not made again.
 mod cache;
 /// Dropping a call: what is told and what is undone.
@@ -27,5 +29,7 @@ mod policy;
 mod queue;
 /// Random calls, cancels, timeouts and panics over virtual time, and what holds whatever happens.
 mod simulation;
+/// Outputs that are kept instead of shown.
+mod stored;
 /// Calls that take too long, with and without partial output.
 mod timeout;

@@ -39,7 +39,7 @@ pub(super) fn main(
     match result {
         Ok(ended) => control.report(&Report::Exited(ended)),
         Err(failure) => {
-            control.report(&Report::Failed { stage: failure.stage.into(), reason: failure.reason })
+            control.report(&Report::Failed { stage: failure.stage.into(), reason: failure.reason });
         }
     }
     exit(0)

@@ -53,7 +53,7 @@ impl Lifeline {
         loop {
             match self.report().await? {
                 Some(Report::Skipped { level, reason }) => {
-                    self.skipped.push(format!("{}: {reason}", level.name()))
+                    self.skipped.push(format!("{}: {reason}", level.name()));
                 }
                 Some(Report::Ready(mut confinement)) => {
                     confinement.weaker.append(&mut self.skipped);

@@ -7,7 +7,7 @@ use haft_core::event::Progress;
 use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::{ToolError, ToolErrorKind};
-use haft_core::text::CappedText;
+use haft_core::store::OutputStore;
 use haft_core::tool::{Effects, ToolDefinition};
 use haft_sandbox::{Exit, Policy, SandboxError, SandboxedChild, sandboxed_command};
 use schemars::JsonSchema;
@@ -18,6 +18,7 @@ use tokio::net::unix::pipe;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::file::note_confinement;
+use super::transcript::Transcript;
 
 /// Characters of output before it is cut.
 pub const MAX_BASH_OUTPUT: usize = 30_000;
@@ -48,13 +49,14 @@ pub(super) fn definition() -> Option<ToolDefinition> {
 pub(super) async fn call(
     input: BashInput,
     policy: &Policy,
+    store: Option<&dyn OutputStore>,
     cx: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
     check(&input.command)?;
     let command = sandboxed_command("bash", policy).args(["-c", &input.command]);
     let mut child = command.spawn().await.map_err(|error| not_started(&error))?;
     note_confinement(cx, child.confinement());
-    let mut output = CappedText::new(MAX_BASH_OUTPUT);
+    let mut output = Transcript::new(MAX_BASH_OUTPUT, store);
     let followed = follow(&mut child, &mut output, cx);
     match cx.time_limit {
         None => conclude(followed.await, output, cx),
@@ -86,7 +88,7 @@ fn not_started(error: &SandboxError) -> ToolError {
 /// Reads until the shell has ended and its output too, or until a background process has held the pipe too long.
 async fn follow(
     child: &mut SandboxedChild,
-    output: &mut CappedText,
+    output: &mut Transcript<'_>,
     cx: &CallContext,
 ) -> Result<Exit, SandboxError> {
     let Some(mut pipe) = child.stdout.take() else { return child.wait().await };
@@ -103,7 +105,7 @@ async fn follow(
 }
 
 /// Reads to the end, keeping what fits and counting the rest.
-async fn drain(pipe: &mut pipe::Receiver, output: &mut CappedText, cx: &CallContext) {
+async fn drain(pipe: &mut pipe::Receiver, output: &mut Transcript<'_>, cx: &CallContext) {
     let mut chunk = vec![0; 64 << 10];
     while let Ok(read @ 1..) = pipe.read(&mut chunk).await {
         let text = output.push(&chunk[..read]);
@@ -115,16 +117,28 @@ async fn drain(pipe: &mut pipe::Receiver, output: &mut CappedText, cx: &CallCont
 
 fn conclude(
     ended: Result<Exit, SandboxError>,
-    output: CappedText,
+    output: Transcript<'_>,
     cx: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
     let exit = ended.map_err(|error| not_started(&error))?;
-    let text = if output.is_empty() { describe(exit) } else { output.finish() };
+    let text = if output.is_empty() { describe(exit) } else { told(output, cx) };
     match exit {
         Exit::Code(code) => cx.note("exit_code", json!(code)),
         Exit::Signal(signal) => cx.note("signal", json!(signal)),
     }
     if exit.success() { Ok(ToolOutput::text(text)) } else { Err(ToolError::new(ToolErrorKind::Failed, text)) }
+}
+
+/// The text of what was printed; the receipt says where the whole is when that is more.
+fn told(output: Transcript<'_>, cx: &CallContext) -> String {
+    let (text, stored) = output.finish();
+    if let Some(stored) = stored {
+        cx.note(
+            "stored",
+            json!({ "handle": stored.handle.to_string(), "bytes": stored.bytes, "reason": "size_cap" }),
+        );
+    }
+    text
 }
 
 fn describe(exit: Exit) -> String {
@@ -135,8 +149,8 @@ fn describe(exit: Exit) -> String {
 }
 
 /// What was printed until then is not lost: it often says what the command was waiting for.
-fn timed_out(cx: &CallContext, output: CappedText) -> ToolError {
+fn timed_out(cx: &CallContext, output: Transcript<'_>) -> ToolError {
     let limit = cx.time_limit.map_or_else(String::new, |limit| format!(" after {}", limit.in_words()));
-    let printed = if output.is_empty() { String::new() } else { format!("\n{}", output.finish()) };
+    let printed = if output.is_empty() { String::new() } else { format!("\n{}", told(output, cx)) };
     ToolError::new(ToolErrorKind::Timeout, format!("Command timed out{limit}{printed}"))
 }

@@ -8,6 +8,7 @@ mod edit;
 mod file;
 mod introspect;
 mod read;
+mod transcript;
 mod write;
 
 use std::fmt;
@@ -19,6 +20,7 @@ use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::store::OutputStore;
 use haft_core::tool::ToolDefinition;
 use haft_core::validate::ValidArguments;
 use haft_sandbox::{Policy, Workers};
@@ -74,7 +76,7 @@ impl Builtin {
     ) -> Result<ToolOutput, ToolError> {
         let files = &provider.files;
         match self {
-            Builtin::Bash => bash::call(arguments.to()?, files.policy(), cx).await,
+            Builtin::Bash => bash::call(arguments.to()?, files.policy(), provider.store.as_deref(), cx).await,
             Builtin::Read => read::call(arguments.to()?, files, cx).await,
             Builtin::Write => write::call(arguments.to()?, files, cx).await,
             Builtin::Edit => edit::call(arguments.to()?, files, cx).await,
@@ -94,14 +96,17 @@ pub struct BuiltinTools {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
     files: Workers,
+    store: Option<Arc<dyn OutputStore>>,
 }
 
 impl BuiltinTools {
-    pub fn new(policy: Policy) -> Self {
+    /// `store` takes what a command prints beyond what is shown.
+    pub fn new(policy: Policy, store: Option<Arc<dyn OutputStore>>) -> Self {
         Self {
             namespace: Namespace::sanitize("builtin"),
             tools: definitions().into(),
             files: Workers::new(FILE_WORKER, policy),
+            store,
         }
     }
 

@@ -5,12 +5,10 @@
 
 mod extract;
 mod file_store;
-mod message;
 mod tool;
 mod worker;
 
 pub use extract::{Extract, ExtractError};
 pub use file_store::{FileStore, StoreLimits};
-pub use message::stored_message;
 pub use tool::OutputTools;
 pub use worker::{EXTRACT_WORKER, ask, serve};

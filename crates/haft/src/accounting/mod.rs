@@ -6,6 +6,6 @@ mod journal;
 mod record;
 mod stats;
 
-pub use journal::Journal;
+pub use journal::{Journal, read};
 pub use record::Record;
 pub use stats::{ToolStats, stats};

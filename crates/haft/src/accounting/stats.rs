@@ -29,7 +29,8 @@ pub fn stats<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<ToolStats
 
 fn sum(tool: &str, records: &[&Record]) -> ToolStats {
     // A call that never reached its tool says nothing about how fast the tool is.
-    let mut latencies: Vec<u64> = records.iter().filter(|record| record.executed).map(|record| record.latency_ms).collect();
+    let mut latencies: Vec<u64> =
+        records.iter().filter(|record| record.executed).map(|record| record.latency_ms).collect();
     latencies.sort_unstable();
     let count = |holds: fn(&Record) -> bool| records.iter().filter(|record| holds(record)).count() as u64;
     ToolStats {

@@ -40,6 +40,9 @@ pub(super) enum Command {
     Doctor(DoctorArgs),
     Config(ConfigArgs),
     Trust(TrustArgs),
+    Policy(PolicyCommandArgs),
+    Output(OutputArgs),
+    Stats(StatsArgs),
     /// Print a completion script for a shell
     #[command(
         after_help = "Example:\n  haft completions bash > ~/.local/share/bash-completion/completions/haft"
@@ -269,6 +272,66 @@ pub(super) struct TrustArgs {
     pub(super) revoke: bool,
 
     /// Print the answer as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// Which calls the rules allow, ask about or deny
+#[derive(Debug, Args)]
+pub(super) struct PolicyCommandArgs {
+    #[command(subcommand)]
+    pub(super) command: PolicyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum PolicyCommand {
+    /// Say which rule decides about a call, and why; nothing is run
+    #[command(
+        after_help = "Examples:\n  haft policy explain bash '{\"command\":\"git push && ls\"}'\n  haft policy explain write"
+    )]
+    Explain(ExplainArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ExplainArgs {
+    /// The tool
+    pub(super) tool: String,
+
+    /// The arguments of the call, as a JSON object
+    #[arg(value_name = "JSON")]
+    pub(super) arguments: Option<String>,
+
+    /// Print the ruling as JSON
+    #[arg(long)]
+    pub(super) json: bool,
+
+    #[command(flatten)]
+    pub(super) files: FileArgs,
+}
+
+/// Print an output that was too large to show, or a part of it
+#[derive(Debug, Args)]
+#[command(
+    after_help = "What can be asked: lines 10-40, first 50 lines, last 50 lines, bytes 0-4096, grep [-i] [-B n] [-A n] PATTERN,\njq FILTER, schema, stats\n\nExamples:\n  haft output session-…/… last 20 lines\n  haft output session-…/… grep -i error\n  haft output session-…/… jq '.items[].id'"
+)]
+pub(super) struct OutputArgs {
+    /// The handle that stood in place of the output
+    pub(super) handle: String,
+
+    /// What to extract; everything when left out
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(super) extract: Vec<String>,
+}
+
+/// Sum up the calls made so far, by tool
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  haft stats\n  haft stats --since 1h --json")]
+pub(super) struct StatsArgs {
+    /// Only calls of the last while, for example 30m, 12h or 7d
+    #[arg(long, value_name = "DURATION", value_parser = super::settings::duration)]
+    pub(super) since: Option<std::time::Duration>,
+
+    /// Print the sums as JSON
     #[arg(long)]
     pub(super) json: bool,
 }

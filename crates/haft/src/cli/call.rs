@@ -4,20 +4,26 @@ use std::io::Read;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use haft_core::approval::Remembered;
 use haft_core::arguments::{ARGUMENTS_BYTES_MAX, Arguments};
 use haft_core::event::{EventSink, NoEvents};
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::Orchestrator;
+use haft_engine::{Memory, Orchestrator};
+use haft_sandbox::Home;
+use haft_tools::output::{FileStore, StoreLimits};
 use serde::Serialize;
 use serde_json::Value;
 
+use super::approver::TerminalApprover;
 use super::args::CallArgs;
 use super::cancel;
 use super::exit::Exit;
 use super::log::Log;
 use super::settings::{self, Refused};
 use super::terminal::{self, StatusLine};
+use crate::accounting::Journal;
+use crate::approvals;
 use crate::wiring::{self, Settings};
 
 pub(super) async fn run(args: &CallArgs) -> ExitCode {
@@ -34,19 +40,60 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
         exit = cancel::cancelled() => return exit.into(),
     };
     wiring::shut_down(&orchestrator).await;
+    if let Some(home) = crate::home::find() {
+        keep_approvals(&orchestrator, &home, &approvals::load(&home));
+    }
     Log::new(args.verbose).tell(&result);
     if args.json { print_json(&result) } else { print_text(&result) }
 }
 
 pub(super) fn orchestrator(args: &CallArgs) -> Result<Orchestrator, Refused> {
+    let config = settings::configuration(&args.policy.files)?;
+    let policy = settings::policy(&args.policy, &config.sandbox)?;
+    let home = policy.home().clone();
+    let approver = if args.stdin { None } else { TerminalApprover::when_somebody_is_there() };
+    Ok(wiring::orchestrator(Settings {
+        policy,
+        timeout: args.timeout,
+        events: events(args, &home),
+        config,
+        approver,
+        remembered: Memory::new(approvals::load(&home)),
+        store: Some(Arc::new(store(&home)?)),
+    }))
+}
+
+/// The status line on a terminal, and the journal behind it.
+fn events(args: &CallArgs, home: &Home) -> Arc<dyn EventSink> {
     let status = if args.stdin { None } else { StatusLine::new() };
-    let events: Arc<dyn EventSink> = match status {
+    let seen: Arc<dyn EventSink> = match status {
         Some(status) => Arc::new(status),
         None => Arc::new(NoEvents),
     };
-    let config = settings::configuration(&args.policy.files)?;
-    let policy = settings::policy(&args.policy, &config.sandbox)?;
-    Ok(wiring::orchestrator(Settings { policy, timeout: args.timeout, events, config }))
+    match Journal::open(home, Arc::clone(&seen)) {
+        Ok(journal) => Arc::new(journal),
+        Err(error) => {
+            terminal::warn(&format!("calls are not accounted for: {error}"));
+            seen
+        }
+    }
+}
+
+fn store(home: &Home) -> Result<FileStore, Refused> {
+    FileStore::open(&home.data().join("outputs"), StoreLimits::default()).map_err(|error| {
+        let hint = "hint: set HAFT_HOME to a directory that you may write";
+        (Exit::Internal, format!("the output store cannot be opened: {error}\n{hint}"))
+    })
+}
+
+/// Keeps what the person said for good during this run.
+fn keep_approvals(orchestrator: &Orchestrator, home: &Home, before: &Remembered) {
+    let now = orchestrator.config().authority.remembered.snapshot();
+    if now != *before
+        && let Err(error) = approvals::save(home, &now)
+    {
+        terminal::warn(&format!("the approval could not be kept: {error}"));
+    }
 }
 
 fn arguments(args: &CallArgs) -> Result<Arguments, Refused> {

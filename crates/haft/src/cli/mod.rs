@@ -1,5 +1,6 @@
 //! The command line: arguments in, an exit code out. Answers go to standard output, everything else to standard error.
 
+mod approver;
 mod args;
 mod call;
 mod cancel;
@@ -8,8 +9,11 @@ mod doctor;
 mod exit;
 mod lines;
 mod log;
+mod output;
+mod policy;
 mod sandbox;
 mod settings;
+mod stats;
 mod stream;
 mod terminal;
 mod tools;
@@ -21,7 +25,7 @@ use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
 
-use args::{Cli, Command};
+use args::{Cli, Command, PolicyCommand, PolicyCommandArgs};
 pub use exit::Exit;
 
 /// How long the end of the program waits for confined processes to be gone.
@@ -53,6 +57,11 @@ async fn dispatch(command: Command) -> ExitCode {
         Command::Doctor(args) => doctor::run(&args).await,
         Command::Config(args) => config::run(&args.command),
         Command::Trust(args) => trust::run(&args),
+        Command::Policy(PolicyCommandArgs { command: PolicyCommand::Explain(args) }) => {
+            policy::explain(&args)
+        }
+        Command::Output(args) => output::run(&args),
+        Command::Stats(args) => stats::run(&args),
         Command::Completions { shell } => completions(shell),
     }
 }

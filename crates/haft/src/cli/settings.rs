@@ -32,6 +32,8 @@ pub(super) fn home() -> Result<Home, Refused> {
 
 /// The configuration files that count, and what they say.
 pub(super) fn configuration(args: &FileArgs) -> Result<Resolved, Refused> {
+    // A home that cannot be used is the first thing to say; its configuration is the second.
+    home()?;
     match super::config::load(args) {
         Ok(loaded) => Ok(loaded.resolved),
         Err(errors) => Err((Exit::Input, errors.to_string())),

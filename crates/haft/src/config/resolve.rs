@@ -213,7 +213,7 @@ impl Resolver<'_> {
     fn rule(&mut self, path: &str, written: written::Rule) -> Option<resolved::Rule> {
         let tool = self.checked(&child(path, "tool"), tool_glob(&written.tool.0))?;
         if written.command.is_some() && !tool.matches(SHELL) {
-            let message = format!("commands are those of `{SHELL}`; `tool` names `{}`", tool);
+            let message = format!("commands are those of `{SHELL}`; `tool` names `{tool}`");
             self.wrong(&child(path, "command"), message);
         }
         Some(resolved::Rule { tool, command: written.command, decision: approval(written.decision) })

@@ -6,15 +6,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use haft_sandbox::Home;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+
+use crate::private_file;
 
 /// The SHA-256 of a file, in hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,7 +80,7 @@ impl Record {
             .map_err(|_| io::Error::other("another haft is writing it; try again"))?;
         let mut record = Self::load(home)?;
         change(&mut record);
-        replace(&path_in(home), &serde_json::to_vec_pretty(&record)?)?;
+        private_file::replace(&path_in(home), &serde_json::to_vec_pretty(&record)?)?;
         directory.sync_all()
     }
 }
@@ -92,20 +93,6 @@ pub fn path_in(home: &Home) -> PathBuf {
 /// The path under which the configuration of a project is recorded.
 pub fn project_file(directory: &Path) -> io::Result<PathBuf> {
     Ok(directory.canonicalize()?.join(super::FILE_NAME))
-}
-
-/// Writes beside the file and renames, so that the file is never half written.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let beside = path.with_extension(format!("{}.new", std::process::id()));
-    // What a killed run left behind under our number is nobody's.
-    let _ = fs::remove_file(&beside);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-    let written =
-        file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&beside, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&beside);
-    }
-    written
 }
 
 #[cfg(test)]

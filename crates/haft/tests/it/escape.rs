@@ -157,6 +157,11 @@ pub(crate) fn tried(ran: &Ran) {
     }
 }
 
+/// A configuration that says nothing but the canary.
+pub(crate) fn configuration() -> String {
+    format!("{{}} // {CANARY}")
+}
+
 /// Everything worth attacking.
 pub(crate) fn arena(below: &str, user: User) -> Place {
     let place = Place::below(Path::new(below), user);
@@ -164,7 +169,6 @@ pub(crate) fn arena(below: &str, user: User) -> Place {
         "outside/file",
         "outside/dir/inner",
         "home/data/db",
-        "home/haft.json",
         "home/skills/one",
         "home/workspace/note",
         "user/.bashrc",
@@ -175,6 +179,7 @@ pub(crate) fn arena(below: &str, user: User) -> Place {
     ] {
         place.file(name, CANARY);
     }
+    place.file("home/haft.json", &configuration());
     place.file("ws/own", "own");
     place
 }

@@ -211,7 +211,7 @@ fn the_data_of_haft_is_neither_read_nor_written() {
     for user in users() {
         let place = Place::new(user);
         let data = place.file("home/data/tokens", "canary");
-        let config = place.file("home/haft.json", "canary");
+        let config = place.file("home/haft.json", "{} // canary");
         symlink(&data, place.path("ws/link")).unwrap();
         for path in
             [&data, &config, Path::new("link"), Path::new("../home/data/tokens"), &place.path("home/data")]
@@ -223,7 +223,7 @@ fn the_data_of_haft_is_neither_read_nor_written() {
         assert!(!look.stdout.contains("canary"), "{user:?}: {}", look.stdout);
         assert_eq!(
             place.text("home/data/tokens") + &place.text("home/haft.json"),
-            "canarycanary",
+            "canary{} // canary",
             "{user:?}"
         );
     }

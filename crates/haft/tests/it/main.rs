@@ -16,6 +16,8 @@ mod call;
 mod files;
 // `haft call --stdin`.
 mod stream;
+// Configuration, trust, rules, stored outputs and accounting, as an operator meets them.
+mod governed;
 // The command line itself: help, exit codes, doctor, tools, completions.
 mod cli;
 // The library, embedded in another program.

@@ -239,3 +239,27 @@ fn output_after_the_end_of_the_shell_is_not_waited_for() {
         assert!(began.elapsed() < Duration::from_secs(10));
     }
 }
+
+#[test]
+fn a_command_is_in_no_session_of_ours() {
+    let place = Place::new(User::Ourselves);
+    let marker = unique_marker();
+    let mut haft = place.confined(&[], &format!("exec -a {marker} sleep 60")).start();
+    // The name stands in our own arguments too; only the command begins with it.
+    let command = || processes_with(&marker).into_iter().find(|pid| arguments_of(*pid).starts_with(&marker));
+    eventually("the command runs", || command().is_some());
+    let haft_pid = i32::try_from(haft.id()).unwrap();
+    assert_ne!(session_of(command().unwrap()), session_of(haft_pid));
+    send_signal(haft.id(), libc::SIGTERM);
+    haft.wait().unwrap();
+}
+
+fn arguments_of(pid: i32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default()
+}
+
+/// The session a process is in, as its `stat` has it.
+fn session_of(pid: i32) -> String {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat[stat.rfind(')').unwrap()..].split_whitespace().nth(4).unwrap().to_owned()
+}

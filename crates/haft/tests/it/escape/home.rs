@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 
 use haft_testkit::{User, users};
 
-use super::{CANARY, TRIAL, Trial, arena, attempt_to_read, tried, whole};
+use super::{CANARY, TRIAL, Trial, arena, attempt_to_read, configuration, tried, whole};
 
 /// Where home lies in a directory that the mode lets a command write, but for the first.
 const WAYS: [Trial<'static>; 5] = [
@@ -148,7 +148,7 @@ fn home_is_a_symlink() {
             place.confined(&[], &whole(&place, script)).env("HAFT_HOME", link.to_str().unwrap()).output();
         tried(&ran);
         assert!(!ran.stdout.contains(CANARY), "as {user:?}: {ran:?}");
-        assert_eq!(place.text("home/haft.json"), CANARY, "as {user:?}");
+        assert_eq!(place.text("home/haft.json"), configuration(), "as {user:?}");
     }
 }
 

@@ -1,0 +1,57 @@
+//! Approve: a person's word, where the rules want it.
+
+use haft_core::approval::{Answer, ApprovalKey, ApprovalRequest};
+use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::rules::{Decision, Ruling};
+use haft_core::validate::ValidArguments;
+use serde_json::json;
+
+use crate::authority::Authority;
+use crate::catalog::ResolvedTool;
+use crate::record::CallRecord;
+
+/// Goes on when the call is allowed, was allowed before, or is allowed now. No one to ask means no.
+pub(crate) async fn approve(
+    record: &mut CallRecord,
+    tool: &ResolvedTool<'_>,
+    arguments: &ValidArguments,
+    ruling: &Ruling,
+    authority: &Authority,
+    workspace: &str,
+) -> Result<(), ToolError> {
+    match ruling.decision {
+        Decision::Allow => return Ok(()),
+        Decision::Ask | Decision::Deny => {}
+    }
+    let entry = tool.entry();
+    let key = ApprovalKey { identity: entry.identity(), definition: entry.digest(), arguments, workspace };
+    let request = ApprovalRequest {
+        tool: entry.exposed().to_string(),
+        arguments: arguments.value().clone(),
+        workspace: workspace.into(),
+        digest: key.digest(),
+        rules: authority.rules.asking(ruling),
+        why: ruling.why.clone(),
+    };
+    if authority.remembered.covers(&authority.rules, ruling, &request.digest) {
+        record.note("approval", json!("remembered"));
+        return Ok(());
+    }
+    let Some(approver) = &authority.approver else {
+        let message = format!(
+            "this call of `{}` needs approval and there is no one to ask: {}",
+            request.tool, ruling.why
+        );
+        return Err(ToolError::new(ToolErrorKind::Denied, message));
+    };
+    let answer = approver.ask(&request).await;
+    authority.remembered.remember(&request, answer);
+    match answer {
+        Answer::AllowOnce | Answer::AllowExact | Answer::AllowRule => {
+            record.note("approval", json!("asked"));
+            Ok(())
+        }
+        Answer::Deny => Err(ToolError::new(ToolErrorKind::Denied, "the user refused this call")),
+        Answer::Later => Err(ToolError::new(ToolErrorKind::ApprovalPending, "this call waits for approval")),
+    }
+}

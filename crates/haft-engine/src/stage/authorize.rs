@@ -1,0 +1,37 @@
+//! Authorize: what the rules say about this very call.
+
+use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::rules::{Decision, Ruling};
+use haft_core::tool::Approval;
+use haft_core::validate::ValidArguments;
+use serde_json::json;
+
+use crate::authority::Authority;
+use crate::catalog::ResolvedTool;
+use crate::record::CallRecord;
+
+/// Denied, or the ruling that the next stage goes by. The receipt says which rule decided.
+pub(crate) fn authorize(
+    record: &mut CallRecord,
+    tool: &ResolvedTool<'_>,
+    arguments: &ValidArguments,
+    approval: Approval,
+    authority: &Authority,
+) -> Result<Ruling, ToolError> {
+    let name = tool.entry().exposed();
+    let mut ruling = authority.rules.decide(name.as_str(), authority.command_line(name, arguments));
+    if approval == Approval::Ask && ruling.decision == Decision::Allow {
+        ruling = Ruling { decision: Decision::Ask, why: "the operator wants to be asked".into(), ..ruling };
+    }
+    if ruling.decision != Decision::Allow {
+        let rule = ruling.rule.and_then(|index| authority.rules.rules.get(index)).map(ToString::to_string);
+        record.note("ruling", json!({ "decision": ruling.decision.name(), "rule": rule, "why": ruling.why }));
+    }
+    match ruling.decision {
+        Decision::Deny => Err(ToolError::new(
+            ToolErrorKind::Denied,
+            format!("this call of `{name}` is denied: {}", ruling.why),
+        )),
+        Decision::Allow | Decision::Ask => Ok(ruling),
+    }
+}

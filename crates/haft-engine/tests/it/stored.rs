@@ -1,0 +1,75 @@
+use std::sync::{Arc, Mutex};
+
+use haft_core::store::{Handle, OutputStore, Spool, StoreError, Stored};
+use haft_core::tool::OutputPolicy;
+use haft_engine::OrchestratorConfig;
+
+use crate::fake::{call, config, orchestrator_from, said};
+
+const NAME: &str = "0a1b2c3d-0000-4000-8000-000000000000";
+
+/// Keeps what it is given, or fails as a full disk would.
+#[derive(Clone, Default)]
+struct Shelf {
+    kept: Arc<Mutex<Vec<u8>>>,
+    full: bool,
+}
+
+impl OutputStore for Shelf {
+    fn begin(&self) -> Result<Box<dyn Spool>, StoreError> {
+        if self.full {
+            return Err(StoreError::Unavailable { reason: "no space left on device".into() });
+        }
+        Ok(Box::new(self.clone()))
+    }
+
+    fn read(&self, _: &Handle) -> Result<Vec<u8>, StoreError> {
+        Ok(self.kept.lock().unwrap().clone())
+    }
+}
+
+impl Spool for Shelf {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        self.kept.lock().unwrap().extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<Stored, StoreError> {
+        let bytes = self.kept.lock().unwrap().len() as u64;
+        Ok(Stored { handle: Handle::new(NAME, NAME).unwrap(), bytes, lines: 0, complete: true })
+    }
+}
+
+fn storing(store: Option<Shelf>, bytes_max: usize) -> OrchestratorConfig {
+    let store = store.map(|shelf| Arc::new(shelf) as Arc<dyn OutputStore>);
+    OrchestratorConfig { store, ..config(|policy| policy.output = OutputPolicy::Store { bytes_max }) }
+}
+
+#[tokio::test]
+async fn what_is_too_large_is_stored_and_the_model_is_told_how_to_ask() {
+    let shelf = Shelf::default();
+    let (orchestrator, _) = orchestrator_from(storing(Some(shelf.clone()), 11));
+    let result = orchestrator.execute(call("echo", r#"{"text": "too much to say"}"#)).await;
+    assert_eq!(shelf.kept.lock().unwrap().as_slice(), b"echo: too much to say");
+    let text = said(&result);
+    assert!(text.contains("size_cap") && text.contains(&format!("session-{NAME}/{NAME}")), "{text}");
+    assert!(text.ends_with("echo: too much to say"), "the beginning is shown: {text}");
+    assert!(result.receipt.notes.contains_key("stored"));
+}
+
+#[tokio::test]
+async fn what_fits_is_shown_as_it_is() {
+    let shelf = Shelf::default();
+    let (orchestrator, _) = orchestrator_from(storing(Some(shelf.clone()), 11));
+    assert_eq!(said(&orchestrator.execute(call("echo", r#"{"text": "short"}"#)).await), "echo: short");
+    assert!(shelf.kept.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_store_that_fails_costs_the_end_of_the_output_and_nothing_else() {
+    for shelf in [Some(Shelf { full: true, ..Shelf::default() }), None] {
+        let (orchestrator, _) = orchestrator_from(storing(shelf, 11));
+        let result = orchestrator.execute(call("echo", r#"{"text": "too much"}"#)).await;
+        assert_eq!(said(&result), "echo: too m\n... (output truncated: 14 total chars, showing first 11)");
+    }
+}

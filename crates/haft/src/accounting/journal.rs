@@ -1,0 +1,126 @@
+//! The journal: a line per call, appended as the call ends.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use haft_core::event::{Account, Event, EventSink};
+use haft_core::result::ToolErrorKind;
+use haft_core::tool::CallId;
+use haft_sandbox::Home;
+
+use super::record::Record;
+
+/// A journal that has grown this large is put aside as the one old journal that is kept.
+const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+
+/// Writes what it is told of, and passes everything on.
+pub struct Journal {
+    file: Mutex<Option<File>>,
+    next: Arc<dyn EventSink>,
+}
+
+impl Journal {
+    /// Opens the journal in haft's data. A journal that cannot be written is said by the caller, and costs no call.
+    pub fn open(home: &Home, next: Arc<dyn EventSink>) -> io::Result<Self> {
+        let path = path_in(home);
+        if fs::metadata(&path).is_ok_and(|meta| meta.len() > JOURNAL_BYTES_MAX) {
+            fs::rename(&path, old_path_in(home))?;
+        }
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
+        Ok(Self { file: Mutex::new(Some(file)), next })
+    }
+
+    fn write(&self, record: &Record) {
+        let Ok(mut line) = serde_json::to_vec(record) else { return };
+        line.push(b'\n');
+        // In one write, so that lines of other processes stay whole. A short wait for the disk's cache is all it takes.
+        if let Ok(mut file) = self.file.lock()
+            && let Some(open) = file.as_mut()
+            && open.write_all(&line).is_err()
+        {
+            // A full disk must not be tried again at every call.
+            *file = None;
+        }
+    }
+}
+
+impl EventSink for Journal {
+    fn emit(&self, event: Event) {
+        if let Event::ToolFinished { id, tool, failure, latency, account } = &event {
+            self.write(&record(id, tool, *failure, *latency, account));
+        }
+        self.next.emit(event);
+    }
+}
+
+fn record(
+    id: &CallId,
+    tool: &str,
+    failure: Option<ToolErrorKind>,
+    latency: Duration,
+    account: &Account,
+) -> Record {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Record {
+        kind: "tool".into(),
+        timestamp_ms: millis(now),
+        status: if failure.is_none() { "ok" } else { "failed" }.into(),
+        error_kind: failure.map(|kind| kind.name().to_owned()),
+        tool: tool.to_owned(),
+        call_id: id.0.clone(),
+        principal: account.principal.0.to_string(),
+        latency_ms: millis(latency),
+        bytes_in: account.bytes_in as u64,
+        bytes_out: account.bytes_out as u64,
+        executed: account.executed,
+        cached: account.cached,
+        arguments_digest: account.arguments.to_string(),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// All records since a moment, oldest first. Lines that are not records, such as one cut by a crash, are counted and
+/// left out.
+pub fn read(home: &Home, since_ms: u64) -> io::Result<(Vec<Record>, usize)> {
+    let mut records = Vec::new();
+    let mut odd = 0;
+    for path in [old_path_in(home), path_in(home)] {
+        for line in lines(&path)? {
+            match serde_json::from_str::<Record>(&line?) {
+                Ok(record) if record.timestamp_ms >= since_ms => records.push(record),
+                Ok(_) => {}
+                Err(_) => odd += 1,
+            }
+        }
+    }
+    Ok((records, odd))
+}
+
+fn lines(path: &Path) -> io::Result<Box<dyn Iterator<Item = io::Result<String>>>> {
+    match File::open(path) {
+        Ok(file) => Ok(Box::new(BufReader::new(file).lines())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Box::new(std::iter::empty())),
+        Err(error) => Err(error),
+    }
+}
+
+fn path_in(home: &Home) -> PathBuf {
+    home.data().join("accounting.jsonl")
+}
+
+fn old_path_in(home: &Home) -> PathBuf {
+    home.data().join("accounting.1.jsonl")
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,208 @@
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
+
+use haft_testkit::{Place, User};
+
+fn place() -> Place {
+    Place::new(User::Ourselves)
+}
+
+fn config(place: &Place, text: &str) {
+    place.file("home/haft.json", text);
+}
+
+const BASH_RULES: &str = r#"{
+    // comments and trailing commas are fine
+    "policy": {"rules": [
+        {"tool": "bash", "command": "rm *", "decision": "deny"},
+        {"tool": "bash", "command": "git push*", "decision": "ask"},
+    ]},
+}"#;
+
+fn bash(command: &str) -> String {
+    format!("{{\"command\": {command:?}}}")
+}
+
+#[test]
+fn a_denied_command_is_found_wherever_it_stands_and_nothing_runs() {
+    let place = place();
+    config(&place, BASH_RULES);
+    place.file("ws/kept", "");
+    for line in ["rm kept", "true && rm kept", "echo $(rm kept)", "bash -c 'rm kept'"] {
+        let ran = place.haft(&["call", "bash", &bash(line)]).output().expect_code(4);
+        assert!(ran.stderr.contains("deny bash: rm *"), "{line}: {}", ran.stderr);
+        assert!(place.exists("ws/kept"), "{line}");
+    }
+    place.haft(&["call", "bash", &bash("ls")]).output().expect_code(0);
+}
+
+#[test]
+fn what_must_be_asked_is_refused_when_nobody_is_there() {
+    let place = place();
+    config(&place, BASH_RULES);
+    let ran = place.haft(&["call", "bash", &bash("git push")]).output().expect_code(4);
+    assert!(ran.stderr.contains("no one to ask"), "{}", ran.stderr);
+}
+
+#[test]
+fn policy_explain_names_the_rule_and_runs_nothing() {
+    let place = place();
+    config(&place, BASH_RULES);
+    place.file("ws/kept", "");
+    let ran = place.haft(&["policy", "explain", "bash", &bash("ls; rm kept")]).output().expect_code(0);
+    assert!(ran.stdout.starts_with("deny: "), "{}", ran.stdout);
+    assert!(place.exists("ws/kept"));
+    let ran = place.haft(&["policy", "explain", "--json", "bash", &bash("ls")]).output().expect_code(0);
+    assert!(ran.stdout.contains("\"decision\": \"allow\""), "{}", ran.stdout);
+}
+
+#[test]
+fn a_project_file_counts_only_while_it_is_trusted() {
+    let place = place();
+    place.file("ws/haft.json", r#"{"toolsDenied": ["current_date"]}"#);
+    let ran = place.haft(&["call", "current_date"]).output().expect_code(0);
+    assert!(ran.stderr.contains("is ignored"), "{}", ran.stderr);
+    place.haft(&["trust"]).output().expect_code(0);
+    place.haft(&["call", "current_date"]).output().expect_code(42);
+    place.file("ws/haft.json", r#"{"toolsDenied": ["current_date" ]}"#);
+    place.haft(&["call", "current_date"]).output().expect_code(0);
+}
+
+#[test]
+fn a_command_cannot_trust_its_own_project() {
+    let place = place();
+    let script = "echo '{}' > haft.json; echo '{}' > \"$HAFT_HOME/data/trust.json\"; ls \"$HAFT_HOME/data\"; echo tried";
+    let ran = place.confined(&["--env", "HAFT_HOME"], script).output();
+    assert!(ran.stdout.contains("tried"), "{ran:?}");
+    assert!(!place.exists("home/data/trust.json"));
+}
+
+#[test]
+fn a_bad_configuration_stops_every_call_and_names_all_that_is_wrong() {
+    let place = place();
+    config(&place, "{\n  \"sandbx\": {},\n  \"toolTimeout\": true\n}");
+    let ran = place.haft(&["call", "current_date"]).output().expect_code(42);
+    assert!(
+        ran.stderr.contains("haft.json:2:3") && ran.stderr.contains("did you mean `sandbox`"),
+        "{}",
+        ran.stderr
+    );
+    assert!(ran.stderr.contains("haft.json:3:"), "{}", ran.stderr);
+    place.haft(&["config", "check"]).output().expect_code(42);
+}
+
+#[test]
+fn flags_beat_the_configuration() {
+    let place = place();
+    config(&place, r#"{"sandbox": {"mode": "rx", "limits": {"openFiles": 99}}}"#);
+    let ran = place.confined(&["-v"], "ulimit -n").output().expect_code(0);
+    assert_eq!(ran.stdout, "99\n");
+    assert!(!ran.stderr.contains("network"), "rx has no network namespace: {}", ran.stderr);
+    let ran = place.confined(&["-v", "--mode", "sandbox", "--limit", "open-files=77"], "ulimit -n").output();
+    assert_eq!(ran.stdout, "77\n");
+    assert!(ran.stderr.contains("network"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_file_named_by_a_flag_is_hidden_from_commands() {
+    let place = place();
+    let file = place.file("ws/my.json", r#"{"toolTimeout": "5s"}"#);
+    let flag = file.to_str().unwrap();
+    let ran =
+        place.haft(&["call", "--config", flag, "bash", &bash("cat my.json; echo x > my.json")]).output();
+    assert!(!ran.stdout.contains("toolTimeout"), "{ran:?}");
+    assert_eq!(place.text("ws/my.json"), r#"{"toolTimeout": "5s"}"#);
+}
+
+#[test]
+fn a_long_output_is_stored_and_can_be_asked_about() {
+    let place = place();
+    let lines = concat!(r#"{"id":1,"tool":"bash","args":{"command":"seq 1 20000; echo '{}'"}}"#, "\n");
+    let ran = place.haft(&["call", "--stdin"]).stdin(lines).output().expect_code(0);
+    let handle = handle_in(&ran.stdout);
+    let last = place.haft(&["output", &handle, "lines", "19999-20000"]).output().expect_code(0);
+    assert_eq!(last.stdout, "19999\n20000\n");
+    let grep = place.haft(&["output", &handle, "grep", "-A", "1", "^777$"]).output().expect_code(0);
+    assert_eq!(grep.stdout, "777:777\n778-778\n");
+    place.haft(&["output", "session-../../haft.json"]).output().expect_code(42);
+}
+
+#[test]
+fn the_same_session_asks_by_tool_and_another_gets_nothing() {
+    let place = place();
+    let mut child = place.haft(&["call", "--stdin", "--jobs", "1"]).start();
+    let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut answers = std::io::BufRead::lines(std::io::BufReader::new(output));
+    let mut ask = |line: String| {
+        std::io::Write::write_all(&mut input, line.as_bytes()).unwrap();
+        answers.next().unwrap().unwrap()
+    };
+    let first = ask("{\"id\":1,\"tool\":\"bash\",\"args\":{\"command\":\"seq 1 20000\"}}\n".into());
+    let handle = handle_in(&first);
+    let question = |extract: &str| {
+        format!(
+            "{{\"id\":2,\"tool\":\"tool_output\",\"args\":{{\"handle\":\"{handle}\",\"extract\":\"{extract}\"}}}}\n"
+        )
+    };
+    assert!(ask(question("last 1 lines")).contains(r#""content":"20000\n""#));
+    let endless = ask(question("jq def f: f; f"));
+    assert!(endless.contains("is_error\":true"), "not JSON, so refused at once: {endless}");
+    drop(input);
+    assert!(child.wait().unwrap().success());
+    let line = format!("{{\"id\":3,\"tool\":\"tool_output\",\"args\":{{\"handle\":\"{handle}\"}}}}\n");
+    let other = place.haft(&["call", "--stdin"]).stdin(line).output().expect_code(0);
+    assert!(other.stdout.contains("no such stored output"), "{}", other.stdout);
+}
+
+#[test]
+fn a_filter_that_never_ends_ends_with_its_call() {
+    let place = place();
+    let mut child = place.haft(&["call", "--stdin", "--jobs", "1", "--timeout", "2s"]).start();
+    let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut answers = std::io::BufRead::lines(std::io::BufReader::new(output));
+    let mut ask = |line: String| {
+        std::io::Write::write_all(&mut input, line.as_bytes()).unwrap();
+        answers.next().unwrap().unwrap()
+    };
+    let json = "python3 -c 'print(list(range(20000)))'";
+    let handle =
+        handle_in(&ask(format!("{{\"id\":1,\"tool\":\"bash\",\"args\":{{\"command\":{json:?}}}}}\n")));
+    let question = format!("{{\"handle\":\"{handle}\",\"extract\":\"jq last(range(1e18))\"}}");
+    let answer = ask(format!("{{\"id\":2,\"tool\":\"tool_output\",\"args\":{question}}}\n"));
+    assert!(answer.contains("\"error_kind\":\"timeout\""), "{answer}");
+    drop(input);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn every_call_is_accounted_for_and_summed_up() {
+    let place = place();
+    config(&place, BASH_RULES);
+    place.haft(&["call", "current_date"]).output().expect_code(0);
+    place.haft(&["call", "bash", &bash("rm x")]).output().expect_code(4);
+    place.haft(&["call", "no_such_tool"]).output().expect_code(42);
+    let journal = place.text("home/data/accounting.jsonl");
+    assert_eq!(journal.lines().count(), 3, "{journal}");
+    assert!(!journal.contains("rm x"), "arguments are told by digest only: {journal}");
+    let ran = place.haft(&["stats", "--json"]).output().expect_code(0);
+    assert!(
+        ran.stdout.contains("\"tool\": \"bash\"") && ran.stdout.contains("\"errors\": 1"),
+        "{}",
+        ran.stdout
+    );
+    place.haft(&["stats", "--since", "1h"]).output().expect_code(0);
+}
+
+#[test]
+fn equal_reads_are_answered_from_the_cache_when_the_operator_says_so() {
+    let place = place();
+    config(&place, r#"{"tools": {"current_date": {"cache": "1h"}}}"#);
+    let line = "{\"id\":1,\"tool\":\"current_date\",\"args\":{}}\n";
+    let ran = place.haft(&["call", "--stdin", "--jobs", "1"]).stdin(line.repeat(3)).output().expect_code(0);
+    assert_eq!(ran.stdout.lines().count(), 3);
+    assert_eq!(place.text("home/data/accounting.jsonl").matches("\"cached\":true").count(), 2);
+}
+
+fn handle_in(text: &str) -> String {
+    let from = text.find("session-").unwrap_or_else(|| panic!("no handle in {text}"));
+    text[from..].chars().take_while(|c| c.is_ascii_alphanumeric() || "-/".contains(*c)).collect()
+}
