@@ -21,5 +21,5 @@ pub use catalog::{Catalog, CatalogEntry, ResolvedTool};
 pub use options::CallOptions;
 pub use orchestrator::{Orchestrator, OrchestratorConfig};
 pub use order::{EffectOrder, Turn};
-pub use policy::Policies;
+pub use policy::{Policies, UncheckedSchemas};
 pub use queue::{Priority, QueueConfig, QueueSnapshot, Queues, UndefinedQueue};

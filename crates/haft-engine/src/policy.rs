@@ -15,6 +15,15 @@ pub const TOOL_TIMEOUT_MAX_DEFAULT: Duration = Duration::from_mins(5);
 /// How much text a call may give when the operator says nothing.
 pub const OUTPUT_CHARS_MAX_DEFAULT: usize = 50_000;
 
+/// What becomes of tools whose schema does not compile.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum UncheckedSchemas {
+    /// Their arguments are only checked to be an object, and the receipt says so.
+    #[default]
+    Called,
+    Denied,
+}
+
 /// A policy for every tool, by exposed name.
 #[derive(Debug, Clone)]
 pub struct Policies {

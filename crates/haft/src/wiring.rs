@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use haft_core::approval::Approver;
 use haft_core::event::EventSink;
-use haft_core::name::ToolName;
+use haft_core::name::{GroupName, ToolName};
 use haft_core::provider::ToolProvider;
 use haft_core::rules::{CommandPattern, Decision, Rule, Rules};
 use haft_core::store::OutputStore;
 use haft_core::tool::{Approval, OutputPolicy, ToolDefinition, ToolPolicy};
 use haft_engine::{
     Authority, Cache, CacheConfig, Catalog, Memory, Orchestrator, OrchestratorConfig, Policies, QueueConfig,
-    Queues,
+    Queues, UncheckedSchemas,
 };
 use haft_sandbox::Policy;
 use haft_tools::builtin::{BASH_TIMEOUT_SECS, BuiltinTools};
@@ -63,6 +63,7 @@ pub fn orchestrator(settings: Settings) -> Orchestrator {
     let policies = policies(&catalog, config, settings.timeout);
     let engine = OrchestratorConfig {
         policies,
+        unchecked: if config.validation.strict { UncheckedSchemas::Denied } else { UncheckedSchemas::Called },
         scope: workspace.into(),
         tool_timeout_max: settings.timeout.unwrap_or(config.tool_timeout),
         queues: queues(config),
@@ -84,14 +85,24 @@ pub fn orchestrator(settings: Settings) -> Orchestrator {
     Orchestrator::new(catalog, engine)
 }
 
+/// The built-in tools as the operator wants them seen.
+pub fn definitions(config: &Resolved) -> Vec<ToolDefinition> {
+    haft_tools::builtin::definitions().into_iter().filter_map(|tool| described(tool, config)).collect()
+}
+
 /// The tool as the operator wants it seen; nothing when it is not to be there.
 fn described(tool: ToolDefinition, config: &Resolved) -> Option<ToolDefinition> {
     let name = tool.name.as_str();
     let wanted = config.tool(name);
     let allowed = config.tools_allowed.iter().any(|glob| glob.matches(name));
     let denied = config.tools_denied.iter().any(|glob| glob.matches(name));
-    let there = wanted.enabled.unwrap_or(true) && allowed && !denied;
-    there.then(|| ToolDefinition { effects: wanted.effects.unwrap_or(tool.effects), ..tool })
+    let named = config.groups.iter().filter(|(_, globs)| globs.iter().any(|glob| glob.matches(name)));
+    let groups: Vec<GroupName> =
+        tool.groups.iter().cloned().chain(named.map(|(group, _)| group.clone())).collect();
+    let active =
+        config.active_groups.as_ref().is_none_or(|active| groups.iter().any(|group| active.contains(group)));
+    let there = wanted.enabled.unwrap_or(true) && allowed && !denied && active;
+    there.then(|| ToolDefinition { effects: wanted.effects.unwrap_or(tool.effects), groups, ..tool })
 }
 
 fn policies(catalog: &Catalog, config: &Resolved, timeout: Option<Duration>) -> Policies {

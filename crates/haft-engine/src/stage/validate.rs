@@ -7,17 +7,24 @@ use haft_core::validate::{Schema, ValidArguments};
 use serde_json::Value;
 
 use crate::catalog::ResolvedTool;
+use crate::policy::UncheckedSchemas;
 use crate::record::CallRecord;
 
 pub(crate) fn validate(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,
     arguments: ParsedArguments,
+    unchecked: UncheckedSchemas,
 ) -> Result<ValidArguments, ToolError> {
     refuse_half_a_change(tool.entry().definition().effects, &arguments)?;
     let schema = tool.entry().schema();
     if let Schema::Unchecked { reason } = schema {
         record.note("unvalidated", Value::from(reason.as_str()));
+        if unchecked == UncheckedSchemas::Denied {
+            let message =
+                format!("tool `{}` cannot be checked and is refused: {reason}", tool.entry().exposed());
+            return Err(ToolError::new(ToolErrorKind::Denied, message));
+        }
     }
     let arguments = schema.validate(arguments)?;
     record.receipt.unvalidated = arguments.unvalidated();

@@ -2,7 +2,9 @@ use std::time::{Duration, Instant};
 
 use haft_core::result::ToolErrorKind;
 
-use crate::fake::{call, orchestrator, said};
+use haft_engine::{OrchestratorConfig, UncheckedSchemas};
+
+use crate::fake::{call, orchestrator, orchestrator_from, said};
 
 async fn check(tool: &str, arguments: &str, expected: &str) {
     let (orchestrator, log) = orchestrator();
@@ -73,4 +75,13 @@ async fn a_schema_that_does_not_compile_is_told_on_the_receipt() {
     assert_eq!(said(&result), "unchecked: x");
     assert!(result.receipt.unvalidated);
     assert!(result.receipt.notes["unvalidated"].as_str().unwrap().contains("does not compile"));
+}
+
+#[tokio::test]
+async fn a_tool_that_cannot_be_checked_is_refused_when_the_operator_is_strict() {
+    let config = OrchestratorConfig { unchecked: UncheckedSchemas::Denied, ..OrchestratorConfig::default() };
+    let (orchestrator, _) = orchestrator_from(config);
+    let result = orchestrator.execute(call("unchecked", "{}")).await;
+    assert!(said(&result).starts_with("denied: tool `unchecked` cannot be checked"), "{}", said(&result));
+    assert!(!result.receipt.executed);
 }

@@ -183,6 +183,13 @@ pub(super) struct ToolsArgs {
     /// Show the input schema of each tool
     #[arg(long)]
     pub(super) schema: bool,
+
+    /// Only tools of this group
+    #[arg(long, value_name = "GROUP")]
+    pub(super) group: Option<String>,
+
+    #[command(flatten)]
+    pub(super) files: FileArgs,
 }
 
 /// Run a command of your own in the sandbox, to see what it can and cannot do

@@ -8,10 +8,18 @@ use serde_json::{Value, json};
 
 use super::args::ToolsArgs;
 use super::exit::Exit;
-use super::terminal;
+use super::{settings, terminal};
+use crate::wiring;
 
 pub(super) fn run(args: &ToolsArgs) -> ExitCode {
-    let mut tools = haft_tools::builtin::definitions();
+    let config = match settings::configuration(&args.files) {
+        Ok(config) => config,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    let mut tools = wiring::definitions(&config);
+    if let Some(group) = &args.group {
+        tools.retain(|tool| tool.groups.iter().any(|found| found.as_str() == group));
+    }
     if let Some(name) = &args.name {
         tools.retain(|tool| tool.name.as_str().eq_ignore_ascii_case(name));
         if tools.is_empty() {

@@ -58,7 +58,7 @@ impl Resolver<'_> {
             queues,
             cache: cache(&written.cache.unwrap_or_default()),
             policy: self.policy(written.policy.unwrap_or_default()),
-            tool_output: tool_output(written.tool_output.unwrap_or_default()),
+            tool_output: tool_output(&written.tool_output.unwrap_or_default()),
             validation: validation(&written.validation.unwrap_or_default()),
         }
     }
@@ -290,27 +290,10 @@ fn cache(written: &written::Cache) -> resolved::Cache {
     }
 }
 
-fn tool_output(written: written::ToolOutput) -> resolved::ToolOutput {
-    let overlap = written.overlap_percent.unwrap_or(default::OUTPUT_OVERLAP_PERCENT);
-    let threshold = written.avg_line_bytes_threshold.unwrap_or(default::OUTPUT_LINE_BYTES_THRESHOLD);
-    resolved::ToolOutput {
-        enabled: written.enabled.unwrap_or(true),
-        chunks_max: count(written.max_chunks.unwrap_or(default::OUTPUT_CHUNKS_MAX)),
-        overlap_percent: u8::try_from(overlap).unwrap_or(u8::MAX),
-        avg_line_bytes_threshold: count(threshold),
-        models: written.models.unwrap_or_default(),
-    }
+fn tool_output(written: &written::ToolOutput) -> resolved::ToolOutput {
+    resolved::ToolOutput { enabled: written.enabled.unwrap_or(true) }
 }
 
 fn validation(written: &written::Validation) -> resolved::Validation {
-    resolved::Validation {
-        strict: written.strict.unwrap_or(false),
-        draft: match written.draft.unwrap_or(written::Draft::Draft2020) {
-            written::Draft::Draft4 => resolved::Draft::Draft4,
-            written::Draft::Draft6 => resolved::Draft::Draft6,
-            written::Draft::Draft7 => resolved::Draft::Draft7,
-            written::Draft::Draft2019 => resolved::Draft::Draft2019,
-            written::Draft::Draft2020 => resolved::Draft::Draft2020,
-        },
-    }
+    resolved::Validation { strict: written.strict.unwrap_or(false) }
 }

@@ -108,26 +108,11 @@ pub struct Rule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolOutput {
     pub enabled: bool,
-    pub chunks_max: usize,
-    pub overlap_percent: u8,
-    pub avg_line_bytes_threshold: usize,
-    pub models: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Validation {
     pub strict: bool,
-    pub draft: Draft,
-}
-
-/// A draft of JSON Schema.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Draft {
-    Draft4,
-    Draft6,
-    Draft7,
-    Draft2019,
-    Draft2020,
 }
 
 impl Resolved {

@@ -6,7 +6,7 @@ use haft_core::tool::{Approval, Effects};
 use haft_sandbox::{Access, SandboxMode};
 use serde_json::json;
 
-use super::resolved::{CacheFor, Draft, Oversize};
+use super::resolved::{CacheFor, Oversize};
 use super::*;
 
 /// A home, a project and a file beside them.
@@ -81,7 +81,6 @@ fn without_files_every_key_has_its_default() {
     assert_eq!(resolved.tool_response_bytes_max, 12_288);
     assert!(resolved.tools_allowed[0].matches("anything"));
     assert_eq!(resolved.policy.default, Approval::Allow);
-    assert_eq!(resolved.validation.draft, Draft::Draft2020);
     assert_eq!(resolved.active_groups, None);
 }
 
@@ -99,8 +98,8 @@ const EVERY_KEY: &str = r#"{
     "queues": {"slow": {"maxConcurrency": 2, "maxWaiting": 5, "defaultTimeoutMs": "30s"}},
     "cache": {"entriesMax": 1, "bytesMax": 2},
     "policy": {"default": "ask", "rules": [{"tool": "bash", "command": "rm *", "decision": "deny"}]},
-    "toolOutput": {"enabled": false, "maxChunks": 2, "overlapPercent": 3, "avgLineBytesThreshold": 4, "models": ["m"]},
-    "validation": {"strict": true, "draft": "draft-07"},
+    "toolOutput": {"enabled": false},
+    "validation": {"strict": true},
 }"#;
 
 #[test]
@@ -128,7 +127,6 @@ fn every_key_reaches_what_holds() {
     assert_eq!(resolved.groups.values().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
     assert_eq!(resolved.policy.rules[0].decision, Approval::Deny);
     assert_eq!((resolved.tool_output.enabled, resolved.validation.strict), (false, true));
-    assert_eq!(resolved.validation.draft, Draft::Draft7);
 }
 
 #[test]

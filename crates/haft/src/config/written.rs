@@ -230,34 +230,14 @@ pub(super) struct ToolOutput {
     /// Whether outputs are stored; when not, they are cut
     #[schemars(extend("default" = true))]
     pub(super) enabled: Option<bool>,
-
-    /// Into how many parts an output is split for a model to read
-    #[schemars(range(min = 1), extend("default" = default::OUTPUT_CHUNKS_MAX))]
-    pub(super) max_chunks: Option<u64>,
-
-    /// How much of a part is repeated in the next one
-    #[schemars(range(max = 99), extend("default" = default::OUTPUT_OVERLAP_PERCENT, "x-unit" = "percent"))]
-    pub(super) overlap_percent: Option<u64>,
-
-    /// Lines longer than this on average are not read line by line
-    #[schemars(range(min = 1), extend("default" = default::OUTPUT_LINE_BYTES_THRESHOLD, "x-unit" = "bytes"))]
-    pub(super) avg_line_bytes_threshold: Option<u64>,
-
-    /// The models that read stored outputs, the first choice first
-    #[schemars(extend("default" = []))]
-    pub(super) models: Option<Vec<String>>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Validation {
-    /// Whether a tool whose schema does not compile is refused, and an output that breaks its schema fails
+    /// Whether a tool whose schema does not compile is refused
     #[schemars(extend("default" = false))]
     pub(super) strict: Option<bool>,
-
-    /// The draft of a schema that does not say which
-    #[schemars(extend("default" = "2020-12"))]
-    pub(super) draft: Option<Draft>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
@@ -314,18 +294,4 @@ pub(super) enum Decision {
     Allow,
     Ask,
     Deny,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-pub(super) enum Draft {
-    #[serde(rename = "draft-04")]
-    Draft4,
-    #[serde(rename = "draft-06")]
-    Draft6,
-    #[serde(rename = "draft-07")]
-    Draft7,
-    #[serde(rename = "2019-09")]
-    Draft2019,
-    #[serde(rename = "2020-12")]
-    Draft2020,
 }

@@ -202,6 +202,19 @@ fn equal_reads_are_answered_from_the_cache_when_the_operator_says_so() {
     assert_eq!(place.text("home/data/accounting.jsonl").matches("\"cached\":true").count(), 2);
 }
 
+#[test]
+fn groups_and_denials_decide_which_tools_there_are() {
+    let place = place();
+    config(&place, r#"{"groups": {"files": ["read", "write", "edit"]}, "toolsDenied": ["wri*"]}"#);
+    let ran = place.haft(&["tools", "--group", "files"]).output().expect_code(0);
+    let names: Vec<&str> =
+        ran.stdout.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names, ["read", "edit"]);
+    config(&place, r#"{"groups": {"files": ["read"]}, "activeGroups": ["files"]}"#);
+    place.haft(&["call", "current_date"]).output().expect_code(42);
+    place.haft(&["call", "read", r#"{"file_path":"/etc/hostname"}"#]).output().expect_code(0);
+}
+
 fn handle_in(text: &str) -> String {
     let from = text.find("session-").unwrap_or_else(|| panic!("no handle in {text}"));
     text[from..].chars().take_while(|c| c.is_ascii_alphanumeric() || "-/".contains(*c)).collect()

@@ -93,10 +93,6 @@ fn a_wrong_type_names_what_was_expected_and_what_was_found() {
         "1:26: toolResponseMaxBytes: expected a whole number of at least 1; found -1",
     );
     check(
-        "{\"toolOutput\": {\"overlapPercent\": 100}}",
-        "1:35: toolOutput.overlapPercent: expected a whole number from 0 to 99; found 100",
-    );
-    check(
         "{\"toolOutput\": {\"enabled\": \"yes\"}}",
         "1:28: toolOutput.enabled: expected true or false; found \"yes\"",
     );
