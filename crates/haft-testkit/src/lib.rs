@@ -17,6 +17,6 @@ mod user;
 pub use libc;
 pub use place::Place;
 pub use process::{processes_with, send_signal, unique_marker};
-pub use run::{Ran, Run, binary, eventually};
+pub use run::{Ran, Run, binary, copy_program, eventually};
 pub use snapshot::{Snapshot, set_attribute};
 pub use user::{User, users};

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use haft::executor::ToolExecutor;
 use haft::sandbox::SandboxMode;
-use haft_testkit::{Place, User};
+use haft_testkit::{Place, User, copy_program};
 use serde_json::json;
 
 /// Set in the process that embeds the library: the workspace.
@@ -68,7 +68,7 @@ fn without_a_launcher_the_answer_says_so() {
     }
     let place = Place::new(User::Ourselves);
     let copy = place.path("outside/program");
-    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    copy_program(&std::env::current_exe().unwrap(), &copy);
     let output = embed("without_a_launcher_the_answer_says_so", &copy, &place, &[("PATH", "/nonexistent")]);
     let answer = answer(&output, &place);
     assert!(answer.starts_with("true ") && answer.contains("no sandbox launcher found"), "{answer}");

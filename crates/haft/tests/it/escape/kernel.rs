@@ -2,7 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use haft_testkit::{User, libc, users};
+use std::path::Path;
+
+use haft_testkit::{User, copy_program, libc, users};
 
 use super::{CANARY, TRIAL, Trial, python, refused, tried, whole};
 
@@ -299,7 +301,7 @@ fn a_setuid_program_gains_nothing() {
     for user in users() {
         let place = TRIAL.arena(user);
         let program = place.path("outside/who");
-        std::fs::copy("/usr/bin/id", &program).unwrap();
+        copy_program(Path::new("/usr/bin/id"), &program);
         let (owner, mine) = if user == User::Nobody { (0, "65534") } else { (65534, "0") };
         std::os::unix::fs::chown(&program, Some(owner), Some(owner)).unwrap();
         std::fs::set_permissions(&program, PermissionsExt::from_mode(0o6755)).unwrap();
@@ -322,7 +324,7 @@ fn a_program_with_file_capabilities_gains_nothing() {
     }
     let place = TRIAL.arena(User::Nobody);
     let (program, secret) = (place.path("outside/cat"), place.path("outside/of-root"));
-    std::fs::copy("/usr/bin/cat", &program).unwrap();
+    copy_program(Path::new("/usr/bin/cat"), &program);
     haft_testkit::set_attribute(&program, "security.capability", &DAC_OVERRIDE);
     std::fs::write(&secret, CANARY).unwrap();
     std::fs::set_permissions(&secret, PermissionsExt::from_mode(0o600)).unwrap();
