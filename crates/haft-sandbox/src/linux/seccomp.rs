@@ -101,17 +101,13 @@ const CLONE_NAMESPACES: &[libc::c_int] = &[
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Puts the filters in force for this process and all it starts.
+/// Puts the filter in force for this process and all it starts. One filter, not three: the kernel tries each one on every
+/// system call number when it is put in force, which would be half a launcher's work.
 pub(super) fn enforce(attempt: Attempt, plan: &Plan) -> Result<Layer, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(STAGE, error);
-    let refused = compile(refused(attempt, plan), libc::EPERM).map_err(|error| failed(&error))?;
-    // `clone3` passes its flags through memory, which a filter cannot read; without it the C library uses `clone`.
-    // So does `openat2` with its mode; without it programs use `openat`.
-    let absent = BTreeMap::from([(libc::SYS_clone3, Vec::new()), (libc::SYS_openat2, Vec::new())]);
-    let absent = compile(absent, libc::ENOSYS).map_err(|error| failed(&error))?;
-    for program in [refused, absent, foreign_calls()] {
-        seccompiler::apply_filter(&program).map_err(|error| failed(&error))?;
-    }
+    let compiled = compile(refused(attempt, plan), libc::EPERM).map_err(|error| failed(&error))?;
+    let program: BpfProgram = by_number().into_iter().chain(compiled).collect();
+    seccompiler::apply_filter(&program).map_err(|error| failed(&error))?;
     Ok(Layer::active(
         "seccomp",
         "mounts, namespaces, tracing, kernel interfaces and foreign architectures refused",
@@ -249,20 +245,29 @@ fn compile(rules: Rules, errno: libc::c_int) -> Result<BpfProgram, seccompiler::
     SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch)?.try_into()
 }
 
-/// Kills x32 calls: they carry the same architecture mark as ours, but numbers that the other filters do not know.
-fn foreign_calls() -> BpfProgram {
+/// What is decided by the number alone, before all else.
+///
+/// x32 calls are killed: they carry the same architecture mark as ours, but numbers that the rest does not know. `clone3`
+/// and `openat2` pass flags and mode through memory, which a filter cannot read; told that they do not exist, programs
+/// use `clone` and `openat`.
+fn by_number() -> [sock_filter; 6] {
     const LOAD_NUMBER: u16 = 0x20;
+    const JUMP_IF_EQUAL: u16 = 0x15;
     const JUMP_IF_AT_LEAST: u16 = 0x35;
     const RETURN: u16 = 0x06;
     const X32_BIT: u32 = 0x4000_0000;
     const KILL_PROCESS: u32 = 0x8000_0000;
-    const ALLOW: u32 = 0x7fff_0000;
+    const NO_SUCH_CALL: u32 = 0x0005_0000 | libc::ENOSYS.cast_unsigned();
+    const CLONE3: u32 = 435;
+    const OPENAT2: u32 = 437;
     let step = |code, jt, jf, k| sock_filter { code, jt, jf, k };
-    vec![
+    [
         step(LOAD_NUMBER, 0, 0, 0),
-        step(JUMP_IF_AT_LEAST, 0, 1, X32_BIT),
+        step(JUMP_IF_AT_LEAST, 3, 0, X32_BIT),
+        step(JUMP_IF_EQUAL, 1, 0, CLONE3),
+        step(JUMP_IF_EQUAL, 0, 2, OPENAT2),
+        step(RETURN, 0, 0, NO_SUCH_CALL),
         step(RETURN, 0, 0, KILL_PROCESS),
-        step(RETURN, 0, 0, ALLOW),
     ]
 }
 
@@ -278,6 +283,11 @@ mod tests {
                 assert!(compile(refused(attempt, &plan), libc::EPERM).is_ok(), "{attempt:?} {mode}");
             }
         }
+    }
+
+    #[test]
+    fn the_calls_decided_by_number_have_these_numbers_here() {
+        assert_eq!((libc::SYS_clone3, libc::SYS_openat2), (435, 437));
     }
 
     #[test]
