@@ -180,5 +180,5 @@ fn remove_copies_of_the_dead() {
 /// Copies a program by another process. A file that we had open for writing ourselves could still be open in a child
 /// that another test is just starting, and then it could not be run.
 pub fn copy_program(from: &Path, to: &Path) {
-    assert!(Command::new("cp").args([from, to]).status().unwrap().success(), "{from:?}");
+    assert!(Command::new("cp").args([from, to]).status().unwrap().success(), "{}", from.display());
 }
