@@ -129,12 +129,14 @@ fn blocks(document: &Path) -> Vec<Vec<Shown>> {
     blocks
 }
 
-/// The command of a line that calls haft; other lines show output, or what other programs do.
+/// The command of a line that calls haft, or that makes a file for it; other lines show output, or what other programs do.
 fn shown(place: String, line: &str) -> Option<Shown> {
     let typed = line.strip_prefix("$ ").unwrap_or(line);
     let called =
         PROMPTS.iter().find_map(|prompt| typed.strip_prefix(prompt)).map(|words| format!("haft {words}"));
-    let typed = called.or_else(|| Some(typed.to_owned()).filter(|typed| typed.contains(" | haft ")))?;
+    let typed = called.or_else(|| {
+        Some(typed.to_owned()).filter(|typed| typed.contains(" | haft ") || typed.starts_with("echo "))
+    })?;
     let (words, ends) = match (typed.split_once(NOT_RUN), typed.rsplit_once("# exit ")) {
         (Some((words, reason)), _) => (words, End::NotRun(format!("{NOT_RUN}{reason}"))),
         (None, Some((words, code))) => (words, End::Code(code.trim().parse().unwrap())),
