@@ -49,14 +49,14 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
 
 pub(super) fn orchestrator(args: &CallArgs) -> Result<Orchestrator, Refused> {
     let config = settings::configuration(&args.policy.files)?;
-    let policy = settings::policy(&args.policy, &config.sandbox)?;
+    let policy = settings::policy(&args.policy, &config)?;
     let home = policy.home().clone();
     let approver = if args.stdin { None } else { TerminalApprover::when_somebody_is_there() };
     Ok(wiring::orchestrator(Settings {
         policy,
         timeout: args.timeout,
         events: events(args, &home),
-        config,
+        config: config.resolved,
         approver,
         remembered: Memory::new(approvals::load(&home)),
         store: Some(Arc::new(store(&home)?)),

@@ -12,9 +12,12 @@ use super::{settings, terminal};
 
 pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
     let config = settings::configuration(&args.policy.files);
-    let mode =
-        args.policy.mode.or_else(|| Some(config.as_ref().ok()?.sandbox.mode)).unwrap_or(SandboxMode::Sandbox);
-    let policy = config.and_then(|config| settings::policy(&args.policy, &config.sandbox));
+    let mode = args
+        .policy
+        .mode
+        .or_else(|| Some(config.as_ref().ok()?.resolved.sandbox.mode))
+        .unwrap_or(SandboxMode::Sandbox);
+    let policy = config.and_then(|config| settings::policy(&args.policy, &config));
     let confinement = match &policy {
         Ok(policy) => probe(policy).await.map_err(|error| error.to_string()),
         Err((_, message)) => Err(message.clone()),

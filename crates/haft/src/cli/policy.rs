@@ -13,7 +13,7 @@ use crate::wiring;
 
 pub(super) fn explain(args: &ExplainArgs) -> ExitCode {
     let config = match settings::configuration(&args.files) {
-        Ok(config) => config,
+        Ok(config) => config.resolved,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     let arguments = Arguments::from_text(args.arguments.clone().unwrap_or_else(|| "{}".into()));

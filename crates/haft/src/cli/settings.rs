@@ -7,7 +7,7 @@ use haft_sandbox::{Access, GitMetadata, Home, Limits, Policy, user_home};
 use super::args::{FileArgs, Git, Grant, PolicyArgs};
 use super::exit::Exit;
 pub(super) use crate::config::duration::parse as duration;
-use crate::config::{Resolved, Sandbox};
+use crate::config::{Resolved, Sandbox, Standing};
 
 /// A refusal with the exit code that goes with it.
 pub(super) type Refused = (Exit, String);
@@ -30,19 +30,29 @@ pub(super) fn home() -> Result<Home, Refused> {
     }
 }
 
-/// The configuration files that count, and what they say.
-pub(super) fn configuration(args: &FileArgs) -> Result<Resolved, Refused> {
+/// What the configuration files that count say, and which they are.
+pub(super) struct Configuration {
+    pub(super) resolved: Resolved,
+    in_use: Vec<PathBuf>,
+}
+
+pub(super) fn configuration(args: &FileArgs) -> Result<Configuration, Refused> {
     // A home that cannot be used is the first thing to say; its configuration is the second.
     home()?;
     match super::config::load(args) {
-        Ok(loaded) => Ok(loaded.resolved),
+        Ok(loaded) => {
+            let counts = loaded.files.iter().filter(|file| file.standing == Standing::Counts);
+            let in_use = counts.map(|file| file.path.clone()).collect();
+            Ok(Configuration { resolved: loaded.resolved, in_use })
+        }
         Err(errors) => Err((Exit::Input, errors.to_string())),
     }
 }
 
 /// The operator's policy: what was typed, else what the configuration says.
-pub(super) fn policy(args: &PolicyArgs, config: &Sandbox) -> Result<Policy, Refused> {
+pub(super) fn policy(args: &PolicyArgs, configuration: &Configuration) -> Result<Policy, Refused> {
     let home = home()?;
+    let config = &configuration.resolved.sandbox;
     let workspace = workspace(args, config)?;
     let user_home = user_home();
     let mode = args.mode.unwrap_or(config.mode);
@@ -62,7 +72,7 @@ pub(super) fn policy(args: &PolicyArgs, config: &Sandbox) -> Result<Policy, Refu
     if let Some(granted) = args.unix_sockets.map(access).or(config.unix_sockets) {
         policy = policy.unix_sockets(granted);
     }
-    if let Some(file) = &args.files.config {
+    for file in &configuration.in_use {
         policy = policy.protect(file);
     }
     Ok(policy.git(args.git.map_or(config.git, git)).limits(limits(args, config)?))

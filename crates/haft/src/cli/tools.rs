@@ -13,7 +13,7 @@ use crate::wiring;
 
 pub(super) fn run(args: &ToolsArgs) -> ExitCode {
     let config = match settings::configuration(&args.files) {
-        Ok(config) => config,
+        Ok(config) => config.resolved,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     let mut tools = wiring::definitions(&config);

@@ -68,6 +68,17 @@ fn a_project_file_counts_only_while_it_is_trusted() {
 }
 
 #[test]
+fn a_project_file_that_counts_is_hidden_from_commands() {
+    let place = place();
+    place.file("ws/haft.json", r#"{"toolTimeout": "5s"}"#);
+    place.haft(&["trust"]).output().expect_code(0);
+    let line = "cat haft.json; echo x > haft.json; mv haft.json away; rm haft.json; true";
+    let ran = place.haft(&["call", "bash", &bash(line)]).output().expect_code(0);
+    assert!(!ran.stdout.contains("toolTimeout"), "{ran:?}");
+    assert_eq!(place.text("ws/haft.json"), r#"{"toolTimeout": "5s"}"#);
+}
+
+#[test]
 fn a_command_cannot_trust_its_own_project() {
     let place = place();
     let script = "echo '{}' > haft.json; echo '{}' > \"$HAFT_HOME/data/trust.json\"; ls \"$HAFT_HOME/data\"; echo tried";
