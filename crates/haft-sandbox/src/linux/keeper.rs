@@ -10,6 +10,7 @@ use rustix::process::{DumpableBehavior, Pid, WaitStatus, set_dumpable_behavior};
 
 use super::control::Control;
 use super::namespaces::{self, Attempt};
+use super::rlimits::Memory;
 use super::stage::{Failure, InStage};
 use super::supervise::{self, ChildSignals, Ended};
 use super::{Workers, capabilities, identity, landlock, mounts, rlimits, seccomp};
@@ -23,6 +24,7 @@ pub(super) const LEVEL_UNAVAILABLE: i32 = 99;
 pub(super) fn main(
     attempt: Attempt,
     ids: Identity,
+    memory: Memory,
     control: &Control,
     order: &Order,
     workers: Workers<'_>,
@@ -32,7 +34,7 @@ pub(super) fn main(
         control.report(&Report::Skipped { level: attempt.level(), reason: refusal.reason });
         exit(LEVEL_UNAVAILABLE)
     }
-    let result = confine(attempt, &order.plan).and_then(|confinement| {
+    let result = confine(attempt, memory, &order.plan).and_then(|confinement| {
         control.report(&Report::Ready(confinement));
         run(&order.program, control, workers)
     });
@@ -46,7 +48,7 @@ pub(super) fn main(
 }
 
 /// The order is a safety property: each line takes away what the lines after it no longer need.
-fn confine(attempt: Attempt, plan: &Plan) -> Result<Confinement, Failure> {
+fn confine(attempt: Attempt, memory: Memory, plan: &Plan) -> Result<Confinement, Failure> {
     let mut layers = vec![namespaces::layer(attempt, plan)];
     if attempt.has_namespaces() {
         mounts::build(plan)?;
@@ -57,7 +59,7 @@ fn confine(attempt: Attempt, plan: &Plan) -> Result<Confinement, Failure> {
     }
     env::set_current_dir(&plan.workspace)
         .stage("workspace", format!("entering {}", plan.workspace.display()))?;
-    layers.push(rlimits::apply(attempt, &plan.limits)?);
+    layers.push(rlimits::apply(attempt, memory, &plan.limits)?);
     let rules = landlock::prepare(attempt, plan)?;
     if let (Attempt::Namespaces | Attempt::Landlock, Some(identity)) = (attempt, plan.identity) {
         identity::take(identity).stage("identity", "becoming the owner of the workspace")?;

@@ -5,6 +5,7 @@
 //! process of the new pid namespace, confines itself, starts the command and reaps orphans.
 
 mod capabilities;
+mod cgroup;
 mod control;
 mod descriptors;
 mod grants;

@@ -7,8 +7,16 @@ use super::stage::{Failure, InStage};
 use crate::limits::Limits;
 use crate::message::Layer;
 
+/// What the limit on memory counts beside each process alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Memory {
+    OfEachProcess,
+    /// A control group counts all processes together.
+    OfTheCall,
+}
+
 /// Sets the limits; a limit that is already lower stays.
-pub(super) fn apply(attempt: Attempt, limits: &Limits) -> Result<Layer, Failure> {
+pub(super) fn apply(attempt: Attempt, memory: Memory, limits: &Limits) -> Result<Layer, Failure> {
     lower(Resource::Nofile, limits.open_files_max)?;
     lower(Resource::Fsize, limits.file_bytes_max)?;
     lower(Resource::Cpu, limits.cpu_seconds_max)?;
@@ -19,8 +27,15 @@ pub(super) fn apply(attempt: Attempt, limits: &Limits) -> Result<Layer, Failure>
         // Counted per user namespace, so the user's other processes do not count here.
         lower(Resource::Nproc, limits.processes_max)?;
     }
+    let memory = match memory {
+        Memory::OfEachProcess => "memory per process",
+        Memory::OfTheCall => "memory of the whole call",
+    };
     let processes = if namespaces::bounds_processes(attempt) { "processes, " } else { "" };
-    Ok(Layer::active("limits", format!("{processes}open files, file size, CPU time, memory, no core dumps")))
+    Ok(Layer::active(
+        "limits",
+        format!("{processes}open files, file size, CPU time, {memory}, no core dumps"),
+    ))
 }
 
 fn lower(resource: Resource, value: u64) -> Result<(), Failure> {

@@ -5,9 +5,11 @@ use std::process::exit;
 
 use rustix::process::{Pid, WaitStatus};
 
+use super::cgroup::Cgroup;
 use super::control::Control;
 use super::keeper::{self, LEVEL_UNAVAILABLE};
 use super::namespaces::{self, Attempt};
+use super::rlimits::Memory;
 use super::stage::{Failure, InStage};
 use super::supervise::{self, ChildSignals, Ended, Fork};
 use super::{Workers, descriptors, identity};
@@ -33,8 +35,12 @@ fn watch(control: &Control, order: &Order, workers: Workers<'_>) -> Result<(), F
     rustix::process::setsid().stage("session", "starting a new session")?;
     supervise::become_subreaper();
     let mut signals = ChildSignals::take_over().stage("session", "taking over SIGCHLD")?;
-    for attempt in namespaces::attempts() {
-        match start(attempt, control, order, workers)? {
+    let attempts = namespaces::attempts();
+    // Only with privileges of our own do we know that we can undo it.
+    let privileged = attempts.first() == Some(&Attempt::Namespaces);
+    let cgroup = if privileged { Cgroup::enter(&order.plan.limits) } else { None };
+    for attempt in attempts {
+        match start(attempt, cgroup.as_ref(), control, order, workers)? {
             Started::Unavailable => {}
             Started::Running(keeper) => match attend(keeper, control, &mut signals)? {
                 Attended::LevelUnavailable => {}
@@ -45,6 +51,10 @@ fn watch(control: &Control, order: &Order, workers: Workers<'_>) -> Result<(), F
     Err(Failure::new("level", "no level of the sandbox can be put up here"))
 }
 
+fn memory_of(cgroup: Option<&Cgroup>) -> Memory {
+    cgroup.map_or(Memory::OfEachProcess, |_| Memory::OfTheCall)
+}
+
 enum Started {
     Running(Pid),
     Unavailable,
@@ -52,6 +62,7 @@ enum Started {
 
 fn start(
     attempt: Attempt,
+    cgroup: Option<&Cgroup>,
     control: &Control,
     order: &Order,
     workers: Workers<'_>,
@@ -62,7 +73,7 @@ fn start(
     }
     let ids = identity::own();
     match supervise::fork(attempt.clone_flags(&order.plan)) {
-        Ok(Fork::Child) => keeper::main(attempt, ids, control, order, workers),
+        Ok(Fork::Child) => keeper::main(attempt, ids, memory_of(cgroup), control, order, workers),
         Ok(Fork::Parent(keeper)) => Ok(Started::Running(keeper)),
         Err(error) if attempt.may_be_unavailable() => {
             let reason = format!("the kernel refuses new namespaces: {error}");

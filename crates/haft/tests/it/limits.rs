@@ -1,6 +1,6 @@
 //! Limits on what a command uses up, and that they cannot be raised from inside.
 
-use haft_testkit::{Place, Ran, processes_with, unique_marker, users};
+use haft_testkit::{Place, Ran, User, processes_with, unique_marker, users};
 
 #[track_caller]
 fn check(limit: &str, script: &str, holds: impl Fn(&Ran) -> bool) {
@@ -132,5 +132,21 @@ fn all_calls_have_limits() {
         let place = Place::new(user);
         let ran = place.confined(&[], "ulimit -n; ulimit -c; ulimit -t").output().expect_code(0);
         assert_eq!(ran.stdout, "4096\n0\n3600\n", "as {user:?}");
+    }
+}
+
+/// Where a control group can be made, twenty small processes are as bounded as one large one.
+#[test]
+fn memory_of_all_processes_together() {
+    let place = Place::new(User::Ourselves);
+    let hog = "python3 -c 'x = bytearray(60 << 20); x[::4096] = bytes(len(x[::4096])); import time; time.sleep(3); print(\"kept\")'";
+    let script = format!("for i in $(seq 20); do {hog} & done; wait; echo tried");
+    let flags = ["-v", "--limit", "memory-bytes=400000000"];
+    let ran = place.confined(&flags, &script).output();
+    if ran.stderr.contains("memory of the whole call") {
+        assert!(ran.stdout.matches("kept").count() < 20, "{ran:?}");
+    } else {
+        assert!(ran.stderr.contains("memory per process"), "{ran:?}");
+        assert!(ran.stdout.contains("tried"), "{ran:?}");
     }
 }

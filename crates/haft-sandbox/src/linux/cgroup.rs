@@ -1,0 +1,84 @@
+//! A control group of the call's own, where one can be made: the memory of all its processes is counted together.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::limits::Limits;
+
+/// Made and entered before the call is started, left and removed when it is over.
+#[derive(Debug)]
+pub(super) struct Cgroup {
+    parent: PathBuf,
+    own: PathBuf,
+}
+
+impl Cgroup {
+    /// `None` where no group with a memory limit can be made, as for most ordinary users: limits per process hold then.
+    ///
+    /// Nothing is looked at first: what cannot be made says so, and every look would be paid for by every call.
+    pub(super) fn enter(limits: &Limits) -> Option<Self> {
+        let memberships = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let bytes_max = limits.memory_bytes_max.to_string();
+        places(&memberships).into_iter().find_map(|(parent, limit_file)| {
+            let own = parent.join(format!("haft-{}", std::process::id()));
+            match fs::create_dir(&own) {
+                // A launcher of this number was killed before it could remove its group.
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return None,
+                Ok(()) | Err(_) => {}
+            }
+            // From here on dropping it undoes it.
+            let group = Self { parent, own };
+            write(&group.own.join(limit_file), &bytes_max).ok()?;
+            write(&group.own.join("cgroup.procs"), "0").ok().map(|()| group)
+        })
+    }
+}
+
+/// Without creating anything: where the file is not there, the controller is not either.
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        // Only an empty group can be removed, and we are the last in it.
+        let _ = write(&self.parent.join("cgroup.procs"), "0");
+        let _ = fs::remove_dir(&self.own);
+    }
+}
+
+/// Where our own groups lie that could count memory, and the file their limit is in: the separate hierarchy of old, or
+/// the unified one.
+fn places(memberships: &str) -> Vec<(PathBuf, &'static str)> {
+    let below = |root: &str, path: &str| Path::new(root).join(path.trim_start_matches('/'));
+    let mut found = Vec::new();
+    for line in memberships.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        match (fields.next(), fields.next()) {
+            (Some(""), Some(path)) => found.push((below("/sys/fs/cgroup", path), "memory.max")),
+            (Some(controllers), Some(path)) if controllers.split(',').any(|name| name == "memory") => {
+                found.insert(0, (below("/sys/fs/cgroup/memory", path), "memory.limit_in_bytes"));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hierarchy_that_counts_memory_comes_first() {
+        let check = |memberships: &str, expected: &[&str]| {
+            let found: Vec<PathBuf> = places(memberships).into_iter().map(|(place, _)| place).collect();
+            assert_eq!(found, expected.iter().map(PathBuf::from).collect::<Vec<_>>(), "{memberships}");
+        };
+        check("0::/user.slice/session", &["/sys/fs/cgroup/user.slice/session"]);
+        check("3:memory:/a\n2:cpu:/b\n0::/c", &["/sys/fs/cgroup/memory/a", "/sys/fs/cgroup/c"]);
+        check("4:cpu,memory:/\n", &["/sys/fs/cgroup/memory/"]);
+        check("nonsense", &[]);
+    }
+}
