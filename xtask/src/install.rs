@@ -5,10 +5,11 @@ use std::process::Command;
 use crate::step::{exists, run};
 
 /// A program that tests use, and the Debian package that brings it.
-const PROGRAMS: [(&str, &str); 8] = [
+const PROGRAMS: [(&str, &str); 9] = [
     ("bash", "bash"),
     ("cc", "gcc"),
     ("git", "git"),
+    ("node", "nodejs"),
     ("python3", "python3"),
     ("setfattr", "attr"),
     ("setpriv", "util-linux"),
