@@ -339,3 +339,20 @@ fn a_program_with_file_capabilities_gains_nothing() {
 fn kernel_memory_and_log() {
     refused("head -c 1 /proc/kcore > /dev/null && echo ESCAPED; dmesg > /dev/null && echo ESCAPED");
 }
+
+/// Left in the workspace by root, such a file would make root of whoever runs it later.
+#[test]
+fn leave_a_set_user_id_program_behind() {
+    refused("cp /usr/bin/id one && chmod u+s one && echo ESCAPED");
+    refused("install -m 4755 /usr/bin/id two && echo ESCAPED");
+    refused(
+        r#"python3 -c 'import os
+try: os.open("three", os.O_CREAT | os.O_WRONLY, 0o4755)
+except PermissionError: pass' ; [ -u three ] && echo ESCAPED"#,
+    );
+    refused(
+        r#"python3 -c 'import os, stat
+try: os.mknod("four", 0o4755 | stat.S_IFREG)
+except PermissionError: pass' ; [ -u four ] && echo ESCAPED"#,
+    );
+}
