@@ -4,6 +4,8 @@
 //! This crate must not know the engine that calls it or the wire format of any model.
 
 pub mod builtin;
+mod exchange;
 pub mod files;
+pub mod frame;
 pub mod output;
 pub mod shape;

@@ -1,18 +1,16 @@
 //! Asking the confined file worker, after the fast and readable refusal.
 
-use std::io;
 use std::path::{Path, PathBuf};
 
 use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_sandbox::{
-    Confinement, Policy, SandboxMode, Worker, Workers, is_read_blocked, is_write_allowed, is_write_blocked,
+    Confinement, Policy, SandboxMode, Workers, is_read_blocked, is_write_allowed, is_write_blocked,
 };
 use serde_json::json;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::files::frame::{self, FRAME_HEADER_BYTES};
+use crate::exchange::exchange;
 use crate::files::{FileErrorKind, FileReply, FileRequest};
 
 /// What a tool wants with a path.
@@ -81,7 +79,8 @@ pub(super) async fn ask(
     let mut worker = files.take().await.map_err(|error| unavailable(&error))?;
     note_confinement(cx, worker.confinement());
     // A worker whose reply was not read to its end is dropped here, and with it dies.
-    let reply = exchange(&mut worker, request).await.map_err(|error| unavailable(&error))?;
+    let reply: FileReply =
+        exchange(&mut worker.channel, request).await.map_err(|error| unavailable(&error))?;
     files.give_back(worker);
     match reply {
         Ok(text) => Ok(ToolOutput::text(text)),
@@ -94,16 +93,6 @@ fn kind(kind: FileErrorKind) -> ToolErrorKind {
         FileErrorKind::Denied => ToolErrorKind::Denied,
         FileErrorKind::Failed => ToolErrorKind::Failed,
     }
-}
-
-async fn exchange(worker: &mut Worker, request: &FileRequest) -> io::Result<FileReply> {
-    let frame = frame::encode(request).map_err(io::Error::other)?;
-    worker.channel.write_all(&frame).await?;
-    let mut header = [0; FRAME_HEADER_BYTES];
-    worker.channel.read_exact(&mut header).await?;
-    let mut body = vec![0; frame::body_bytes(header).map_err(io::Error::other)?];
-    worker.channel.read_exact(&mut body).await?;
-    frame::decode(&body).map_err(io::Error::other)
 }
 
 /// Puts the layers that held the call into its receipt.

@@ -9,7 +9,6 @@ use std::os::unix::net::UnixStream;
 mod edit;
 #[cfg(test)]
 mod fixture;
-pub mod frame;
 mod introspect;
 mod kind;
 mod path;
@@ -20,8 +19,8 @@ mod refusal;
 mod text_file;
 mod write;
 
+use crate::frame::{self, FrameError};
 use edit::{Occurrences, Replacement};
-use frame::FrameError;
 pub use place::WRITE_FILE_BYTES_MAX;
 pub use protocol::{FileError, FileErrorKind, FileReply, FileRequest, IntrospectLevel};
 pub use read::MAX_READ_OUTPUT;

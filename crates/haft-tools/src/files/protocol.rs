@@ -60,7 +60,7 @@ pub enum FileErrorKind {
 }
 
 impl FileError {
-    pub(super) fn denied(message: impl Into<String>) -> Self {
+    pub(crate) fn denied(message: impl Into<String>) -> Self {
         Self { kind: FileErrorKind::Denied, message: message.into() }
     }
 

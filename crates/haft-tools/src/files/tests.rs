@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 
 use super::fixture::Fixture;
-use super::frame::{FRAME_HEADER_BYTES, body_bytes, decode, encode};
 use super::*;
+use crate::frame::{FRAME_HEADER_BYTES, body_bytes, decode, encode};
 
 fn connect() -> (UnixStream, std::thread::JoinHandle<Result<(), FrameError>>) {
     let (client, worker) = UnixStream::pair().unwrap();

@@ -1,14 +1,13 @@
 //! Asking inside the confined worker: a filter that never ends dies with it.
 
-use std::io;
 use std::os::unix::net::UnixStream;
 
 use haft_sandbox::{SandboxError, Workers};
 use serde::{Deserialize, Serialize};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::extract::{Extract, ExtractError};
-use crate::files::frame::{self, FRAME_HEADER_BYTES, FrameError};
+use crate::exchange::exchange;
+use crate::frame::{self, FrameError};
 
 /// The name under which the worker is known to the launcher.
 pub const EXTRACT_WORKER: &str = "extract";
@@ -44,20 +43,8 @@ pub async fn ask(workers: &Workers, extract: &str, content: &[u8]) -> Result<Str
     let mut worker = workers.take().await.map_err(|error: SandboxError| failed(&error))?;
     let question =
         Question { extract: extract.into(), content: String::from_utf8_lossy(content).into_owned() };
-    let answer = exchange(&mut worker.channel, &question).await.map_err(|error| failed(&error))?;
+    let answer: Result<String, String> =
+        exchange(&mut worker.channel, &question).await.map_err(|error| failed(&error))?;
     workers.give_back(worker);
     answer.map_err(ExtractError)
-}
-
-async fn exchange(
-    channel: &mut tokio::net::UnixStream,
-    question: &Question,
-) -> io::Result<Result<String, String>> {
-    let sent = frame::encode(question).map_err(io::Error::other)?;
-    channel.write_all(&sent).await?;
-    let mut header = [0; FRAME_HEADER_BYTES];
-    channel.read_exact(&mut header).await?;
-    let mut body = vec![0; frame::body_bytes(header).map_err(io::Error::other)?];
-    channel.read_exact(&mut body).await?;
-    frame::decode(&body).map_err(io::Error::other)
 }

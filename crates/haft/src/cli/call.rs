@@ -41,7 +41,7 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
     };
     wiring::shut_down(&orchestrator).await;
     if let Some(home) = crate::home::find() {
-        keep_approvals(&orchestrator, &home, &approvals::load(&home));
+        keep_approvals(&orchestrator, &home);
     }
     Log::new(args.verbose).tell(&result);
     if args.json { print_json(&result) } else { print_text(&result) }
@@ -87,10 +87,15 @@ fn store(home: &Home) -> Result<FileStore, Refused> {
 }
 
 /// Keeps what the person said for good during this run.
-fn keep_approvals(orchestrator: &Orchestrator, home: &Home, before: &Remembered) {
-    let now = orchestrator.config().authority.remembered.snapshot();
-    if now != *before
-        && let Err(error) = approvals::save(home, &now)
+fn keep_approvals(orchestrator: &Orchestrator, home: &Home) {
+    let Remembered { exact, rules } = orchestrator.config().authority.remembered.snapshot();
+    let kept = approvals::load(home);
+    // What another run kept meanwhile stays.
+    let mut all = kept.clone();
+    all.exact.extend(exact);
+    all.rules.extend(rules);
+    if all != kept
+        && let Err(error) = approvals::save(home, &all)
     {
         terminal::warn(&format!("the approval could not be kept: {error}"));
     }

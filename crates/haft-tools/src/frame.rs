@@ -1,7 +1,6 @@
 //! How a message lies on the stream: a little-endian `u32` length, then that many bytes of JSON.
 //!
-//! The worker uses [`read_frame`] and [`write_frame`]. A client on another runtime sends the bytes of [`encode`]; to
-//! receive, it reads [`FRAME_HEADER_BYTES`], asks [`body_bytes`] for the length, reads that many and [`decode`]s them.
+//! A worker uses [`read_frame`] and [`write_frame`]; who asks it uses `exchange`, which does the same without blocking.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -151,7 +150,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::files::protocol::{FileError, FileReply, FileRequest, IntrospectLevel};
+    use crate::files::{FileError, FileReply, FileRequest, IntrospectLevel};
 
     fn round_trip(request: &FileRequest) {
         let frame = encode(request).unwrap();

@@ -1,0 +1,24 @@
+//! Asking a confined worker: one frame out, one frame back.
+
+use std::io;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+use crate::frame::{FRAME_HEADER_BYTES, body_bytes, decode, encode};
+
+/// Sends a request over a worker's channel and waits for its reply. Dropped in between, the channel is of no more use.
+pub(crate) async fn exchange<Q: Serialize, A: DeserializeOwned>(
+    channel: &mut UnixStream,
+    request: &Q,
+) -> io::Result<A> {
+    let frame = encode(request).map_err(io::Error::other)?;
+    channel.write_all(&frame).await?;
+    let mut header = [0; FRAME_HEADER_BYTES];
+    channel.read_exact(&mut header).await?;
+    let mut body = vec![0; body_bytes(header).map_err(io::Error::other)?];
+    channel.read_exact(&mut body).await?;
+    decode(&body).map_err(io::Error::other)
+}
