@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::step::{exists, run};
+use crate::step::{exists, run, tools_directory};
 
 /// The version the configuration is written for.
 const VERSION: &str = "0.20.2";
@@ -36,9 +36,4 @@ fn installed() -> Result<PathBuf, String> {
         )?;
     }
     Ok(program)
-}
-
-fn tools_directory() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    target.join("tools")
 }

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use crate::python;
 use crate::step::{exists, run};
 
 /// A program that tests use, and the Debian package that brings it.
@@ -19,8 +20,16 @@ const PROGRAMS: [(&str, &str); 9] = [
 
 /// Installs what is missing; as somebody who may not, says what to install.
 pub(crate) fn install() -> Result<(), String> {
-    let missing: Vec<&str> =
+    packages()?;
+    python::install()
+}
+
+fn packages() -> Result<(), String> {
+    let mut missing: Vec<&str> =
         PROGRAMS.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package).collect();
+    if !python::can_install() {
+        missing.push(python::DEBIAN_PACKAGE);
+    }
     if missing.is_empty() {
         return Ok(());
     }

@@ -1,5 +1,6 @@
 //! Running a program as a step, with its time.
 
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
 
@@ -25,4 +26,10 @@ pub(crate) fn run_with(program: &str, words: &[&str], variables: &[(&str, &str)]
 pub(crate) fn exists(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|place| place.join(program).is_file())
+}
+
+/// Where tools are installed that no package manager of the machine brings: beside the build products.
+pub(crate) fn tools_directory() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    target.join("tools")
 }
