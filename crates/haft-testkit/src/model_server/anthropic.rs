@@ -180,8 +180,10 @@ fn tool_name(tool: &Value) -> Result<String, String> {
     if !legal || !(1..=128).contains(&name.len()) {
         return Err(format!("tools: name `{name}` must match ^[a-zA-Z0-9_-]{{1,128}}$"));
     }
-    match tool["input_schema"]["type"].as_str() {
-        Some("object") => Ok(name),
+    match (tool["type"].as_str(), tool["input_schema"]["type"].as_str()) {
+        (None | Some("custom"), Some("object")) => Ok(name),
+        // A tool that the provider knows brings no schema.
+        (Some(kind), None) if kind != "custom" => Ok(name),
         _ => Err(format!("tools: input_schema.type of `{name}` must be `object`")),
     }
 }
@@ -228,7 +230,7 @@ fn block(reply: &Reply, at: usize, part: &Part) -> Value {
         }),
         Part::Redacted(state) => json!({ "type": "redacted_thinking", "data": state }),
         Part::Call(call) => {
-            let id = call.id.clone().unwrap_or_else(|| reply.call_id("toolu_", at));
+            let id = call.id.clone().unwrap_or_else(|| reply.call_id("toolu_", reply.calls_before(at)));
             json!({ "type": "tool_use", "id": id, "name": call.name, "input": call.value() })
         }
     }

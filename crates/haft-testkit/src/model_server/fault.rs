@@ -48,6 +48,8 @@ pub enum Fault {
     EndEarly { after_frames: usize },
     /// A frame that is none stands between the others.
     Malformed { after_frames: usize, frame: String },
+    /// Bytes that need not even be text stand between the others.
+    Bytes { after_frames: usize, bytes: Vec<u8> },
     /// The provider says in a 200 that it failed.
     ErrorEvent { after_frames: usize, error: Failure },
     /// Nothing more comes, and the connection stays open.
@@ -57,7 +59,7 @@ pub enum Fault {
 /// One thing that is done to the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    Send(String),
+    Send(Vec<u8>),
     Cut,
     Hang,
 }
@@ -68,25 +70,33 @@ pub(super) fn befall(
     fault: Option<&Fault>,
     error_event: impl FnOnce(&Failure) -> Vec<String>,
 ) -> Vec<Action> {
-    let Some(fault) = fault else { return frames.into_iter().map(Action::Send).collect() };
+    let Some(fault) = fault else { return frames.into_iter().map(send).collect() };
     let after = fault.after_frames().min(frames.len());
-    let mut actions: Vec<Action> = frames[..after].iter().cloned().map(Action::Send).collect();
+    let mut actions: Vec<Action> = frames[..after].iter().map(send).collect();
     let rest = &frames[after..];
     match fault {
         Fault::Cut { and_bytes, .. } => {
             let next = rest.first().map_or("", String::as_str);
-            actions.push(Action::Send(next[..next.floor_char_boundary(*and_bytes)].to_owned()));
+            actions.push(send(&next[..next.floor_char_boundary(*and_bytes)]));
             actions.push(Action::Cut);
         }
         Fault::EndEarly { .. } => {}
         Fault::Malformed { frame, .. } => {
-            actions.push(Action::Send(frame.clone()));
-            actions.extend(rest.iter().cloned().map(Action::Send));
+            actions.push(send(frame));
+            actions.extend(rest.iter().map(send));
         }
-        Fault::ErrorEvent { error, .. } => actions.extend(error_event(error).into_iter().map(Action::Send)),
+        Fault::Bytes { bytes, .. } => {
+            actions.push(Action::Send(bytes.clone()));
+            actions.extend(rest.iter().map(send));
+        }
+        Fault::ErrorEvent { error, .. } => actions.extend(error_event(error).into_iter().map(send)),
         Fault::Hang { .. } => actions.push(Action::Hang),
     }
     actions
+}
+
+fn send(text: impl AsRef<str>) -> Action {
+    Action::Send(text.as_ref().as_bytes().to_vec())
 }
 
 impl Fault {
@@ -95,6 +105,7 @@ impl Fault {
             Self::Cut { after_frames, .. }
             | Self::EndEarly { after_frames }
             | Self::Malformed { after_frames, .. }
+            | Self::Bytes { after_frames, .. }
             | Self::ErrorEvent { after_frames, .. }
             | Self::Hang { after_frames } => *after_frames,
         }
@@ -116,7 +127,7 @@ mod tests {
         let said: Vec<String> = actions
             .into_iter()
             .map(|action| match action {
-                Action::Send(text) => text,
+                Action::Send(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
                 Action::Cut => "<cut>".to_owned(),
                 Action::Hang => "<hang>".to_owned(),
             })
@@ -128,6 +139,7 @@ mod tests {
     fn each_fault_befalls_the_answer_where_it_says() {
         check(&Fault::Cut { after_frames: 1, and_bytes: 2 }, &["one", "tw", "<cut>"]);
         check(&Fault::Cut { after_frames: 9, and_bytes: 9 }, &["one", "two", "three", "", "<cut>"]);
+        check(&Fault::Bytes { after_frames: 2, bytes: vec![0xff] }, &["one", "two", "\u{fffd}", "three"]);
         check(&Fault::EndEarly { after_frames: 2 }, &["one", "two"]);
         check(&Fault::Malformed { after_frames: 0, frame: "{".to_owned() }, &["{", "one", "two", "three"]);
         check(

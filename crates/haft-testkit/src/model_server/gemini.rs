@@ -7,7 +7,7 @@ use super::fault::Failure;
 use super::gemini_schema;
 use super::protobuf::{camel, field, list};
 use super::script::{Call, Part, Stop, Usage};
-use super::wire::{Reply, Request, Wire, data};
+use super::wire::{Address, Reply, Request, Wire, data};
 
 /// Every name that a request may have at its top.
 const FIELDS: [&str; 10] = [
@@ -34,7 +34,7 @@ impl Wire for Gemini {
             .map_err(|error| format!("generation_config.response_schema{error}"))?;
         let mut asked = Asked {
             model: request.address.model.clone(),
-            delivery: delivery(&request.address.verb)?,
+            delivery: delivery(&request.address)?,
             tools: tools(body)?,
             tool_choice: Some(tool_choice(body)?),
             ..Asked::default()
@@ -99,11 +99,15 @@ fn check_fields(body: &Value) -> Result<(), String> {
     }
 }
 
-fn delivery(verb: &str) -> Result<Delivery, String> {
-    match verb {
-        "generateContent" => Ok(Delivery::Whole),
-        "streamGenerateContent" => Ok(Delivery::Streamed),
-        other => Err(format!("no method `{other}`; there are generateContent and streamGenerateContent")),
+/// Without `alt=sse` the provider streams one long list; nobody here needs that, and it is easily forgotten.
+fn delivery(address: &Address) -> Result<Delivery, String> {
+    match (address.verb.as_str(), address.alt.as_deref()) {
+        ("generateContent", _) => Ok(Delivery::Whole),
+        ("streamGenerateContent", Some("sse")) => Ok(Delivery::Streamed),
+        ("streamGenerateContent", _) => Err("a stream is only given with `alt=sse`".to_owned()),
+        (other, _) => {
+            Err(format!("no method `{other}`; there are generateContent and streamGenerateContent"))
+        }
     }
 }
 

@@ -27,6 +27,7 @@ mod responses_stream;
 mod router;
 mod script;
 mod server;
+mod strict_schema;
 mod wire;
 
 pub use asked::{Delivery, ToolChoice};

@@ -6,6 +6,7 @@ use super::asked::{Asked, Talk, ToolChoice, UsageWish, delivery, entries, string
 use super::fault::Failure;
 use super::pairing::Pairing;
 use super::script::{Call, ChatReasoning, Part, Reasoning, Stop, Usage};
+use super::strict_schema;
 use super::wire::{CREATED, Reply, Request, Wire, data, merge, openai_error};
 
 #[derive(Debug)]
@@ -17,7 +18,7 @@ impl Wire for OpenAiChat {
         let mut asked = Asked {
             model: string(body, "model"),
             delivery: delivery(body),
-            tools: entries(body, "tools").iter().map(tool_name).collect::<Result<_, _>>()?,
+            tools: entries(body, "tools").iter().map(read_tool).collect::<Result<_, _>>()?,
             tool_choice: Some(tool_choice(body)?),
             usage: usage_wish(body),
             ..Asked::default()
@@ -25,6 +26,8 @@ impl Wire for OpenAiChat {
         if asked.model.is_empty() {
             return Err("you must provide a model parameter".to_owned());
         }
+        let format = &body["response_format"]["json_schema"];
+        strict_schema::check(format, &format["schema"])?;
         let mut pairing = Pairing::default();
         for (at, message) in entries(body, "messages").iter().enumerate() {
             read_message(message, &mut asked.talk, &mut pairing)
@@ -118,8 +121,14 @@ fn read_calls(message: &Value, pairing: &mut Pairing) -> Result<(), String> {
     Ok(())
 }
 
+fn read_tool(tool: &Value) -> Result<String, String> {
+    strict_schema::check(&tool["function"], &tool["function"]["parameters"])?;
+    tool_name(tool)
+}
+
 fn tool_name(tool: &Value) -> Result<String, String> {
-    checked_name(&tool["function"]["name"])
+    let kind = tool["type"].as_str().unwrap_or_default();
+    checked_name(&tool[kind]["name"])
 }
 
 /// A name as chat completions and responses want it.

@@ -8,6 +8,7 @@ use super::openai_chat::{allowed_tools, checked_name};
 use super::pairing::Pairing;
 use super::responses_stream;
 use super::script::{Call, Part, Stop, Usage};
+use super::strict_schema;
 use super::wire::{CREATED, Reply, Request, Wire, event, merge, openai_error};
 
 #[derive(Debug)]
@@ -19,14 +20,12 @@ impl Wire for OpenAiResponses {
         let mut asked = Asked {
             model: string(body, "model"),
             delivery: delivery(body),
-            tools: entries(body, "tools")
-                .iter()
-                .map(|tool| checked_name(&tool["name"]))
-                .collect::<Result<_, _>>()?,
+            tools: entries(body, "tools").iter().map(read_tool).collect::<Result<_, _>>()?,
             tool_choice: Some(tool_choice(body)?),
             previous: body["previous_response_id"].as_str().map(str::to_owned),
             ..Asked::default()
         };
+        strict_schema::check(&body["text"]["format"], &body["text"]["format"]["schema"])?;
         if asked.model.is_empty() {
             return Err("missing required parameter: 'model'".to_owned());
         }
@@ -100,6 +99,19 @@ fn read_item(item: &Value, talk: &mut Talk, pairing: &mut Pairing) -> Result<(),
         (kind, role) => return Err(format!("invalid item of type {kind:?} and role {role:?}")),
     }
     Ok(())
+}
+
+/// A tool that the provider runs itself is known by its type.
+fn read_tool(tool: &Value) -> Result<String, String> {
+    match tool["type"].as_str() {
+        Some("function") => {
+            strict_schema::check(tool, &tool["parameters"])?;
+            checked_name(&tool["name"])
+        }
+        Some("custom") => checked_name(&tool["name"]),
+        Some(other) => Ok(other.to_owned()),
+        None => Err("missing required parameter: 'tools[].type'".to_owned()),
+    }
 }
 
 fn tool_choice(body: &Value) -> Result<ToolChoice, String> {
@@ -209,7 +221,7 @@ fn output_text(text: &str) -> Value {
 }
 
 fn call_id(reply: &Reply, call: &Call, at: usize) -> String {
-    call.id.clone().unwrap_or_else(|| reply.call_id("call_", at))
+    call.id.clone().unwrap_or_else(|| reply.call_id("call_", reply.calls_before(at)))
 }
 
 fn usage(usage: Usage) -> Value {

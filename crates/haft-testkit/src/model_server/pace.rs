@@ -51,7 +51,7 @@ impl Pace {
         let mut waiting = Vec::new();
         for action in actions {
             match action {
-                Action::Send(text) => waiting.extend(text.into_bytes()),
+                Action::Send(bytes) => waiting.extend(bytes),
                 Action::Cut => {
                     self.flush(&mut waiting, &mut pieces);
                     pieces.push(Piece::Cut);
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     fn send(text: &str) -> Action {
-        Action::Send(text.to_owned())
+        Action::Send(text.as_bytes().to_vec())
     }
 
     fn bytes(text: &str) -> Piece {

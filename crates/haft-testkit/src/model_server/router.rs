@@ -61,7 +61,9 @@ async fn gemini_turn(
     body: Bytes,
 ) -> Response {
     let (model, verb) = address.rsplit_once(':').unwrap_or((&address, ""));
-    let target = Target::Turn(Address { model: model.to_owned(), verb: verb.to_owned() });
+    let alt = uri.query().unwrap_or_default().split('&').find_map(|pair| pair.strip_prefix("alt="));
+    let alt = alt.map(str::to_owned);
+    let target = Target::Turn(Address { model: model.to_owned(), verb: verb.to_owned(), alt });
     answer(shared, Parts { format: Format::Gemini, target, uri, headers, body }).await
 }
 

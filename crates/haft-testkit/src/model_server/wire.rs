@@ -10,7 +10,7 @@ use super::gemini::Gemini;
 use super::ollama::Ollama;
 use super::openai_chat::OpenAiChat;
 use super::openai_responses::OpenAiResponses;
-use super::script::{ChatReasoning, Step};
+use super::script::{ChatReasoning, Part, Step};
 
 /// The formats that the server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
@@ -52,6 +52,7 @@ pub(super) enum Target {
 pub(super) struct Address {
     pub(super) model: String,
     pub(super) verb: String,
+    pub(super) alt: Option<String>,
 }
 
 /// An answer to be written.
@@ -103,6 +104,11 @@ impl Reply<'_> {
     /// The id of a call, where the script gives none: the same for each attempt at the same turn.
     pub(super) fn call_id(&self, prefix: &str, index: usize) -> String {
         format!("{prefix}{}_{index}", self.turn)
+    }
+
+    /// The number of a call among the calls of the answer, from its place among all parts.
+    pub(super) fn calls_before(&self, at: usize) -> usize {
+        self.step.say.iter().take(at).filter(|part| matches!(part, Part::Call(_))).count()
     }
 
     pub(super) fn deltas(&self, text: &str) -> Vec<String> {

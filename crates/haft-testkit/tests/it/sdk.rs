@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use haft_testkit::model_server::{
-    Expect, Failure, Fault, Format, ModelServer, Outcome, Part, Recorded, Script, Step, Stop, Usage,
+    Expect, Failure, Fault, Format, ModelServer, Outcome, Part, Recorded, Script, Step, Stop, ToolChoice,
+    Usage,
 };
 use serde_json::{Value, json};
 
@@ -17,7 +18,7 @@ const STATE: &str = "c3RhdGUtMQ==";
 fn openai_chat_completions() {
     let (told, requests) = run("openai_chat.py");
     for way in ["whole", "streamed"] {
-        assert_eq!(told[way]["calls"], with_ids("call_0_", 0));
+        assert_eq!(told[way]["calls"], with_ids("call_0_"));
         assert_eq!(told[way]["reasoning"], "Two cities, two calls.");
         check_round(&told[way], "tool_calls", &json!([120, 80, 12, 4]));
     }
@@ -34,7 +35,7 @@ fn openai_chat_completions() {
 fn openai_responses() {
     let (told, requests) = run("openai_responses.py");
     for way in ["whole", "streamed", "remembered"] {
-        assert_eq!(told[way]["calls"], with_ids("call_0_", 2));
+        assert_eq!(told[way]["calls"], with_ids("call_0_"));
         assert_eq!(told[way]["reasoning"], json!(["Two cities, two calls.", STATE]));
         check_round(&told[way], "completed", &json!([120, 80, 12, 4]));
     }
@@ -53,7 +54,7 @@ fn openai_responses() {
 fn anthropic_messages() {
     let (told, requests) = run("anthropic_messages.py");
     for way in ["whole", "streamed"] {
-        assert_eq!(told[way]["calls"], with_ids("toolu_0_", 2));
+        assert_eq!(told[way]["calls"], with_ids("toolu_0_"));
         assert_eq!(told[way]["reasoning"], json!(["Two cities, two calls.", STATE]));
         check_round(&told[way], "tool_use", &json!([30, 80, 10, 12]));
     }
@@ -134,9 +135,22 @@ fn script() -> Script {
         .about("Too many", [Step::fail(Failure::new(529, "too many of you"))])
         .about("Break inside", [Step::text("It begins well").with_fault(broken)])
         .about(
+            "Cut off",
+            [Step::text("It begins well").with_fault(Fault::Cut { after_frames: 2, and_bytes: 9 })],
+        )
+        .about("Force", [chosen(ToolChoice::Tool("weather".to_owned()))])
+        .about("Must", [chosen(ToolChoice::Required)])
+        .about("Never", [chosen(ToolChoice::None)])
+        .about("Among", [chosen(ToolChoice::RequiredOf(vec!["weather".to_owned()]))])
+        .about(
             "Unexpected",
             [Step::text("no").expecting(Expect { user: Some("the rain".to_owned()), ..Expect::default() })],
         )
+}
+
+fn chosen(choice: ToolChoice) -> Step {
+    let (system, tool_choice) = (Some("Be brief".to_owned()), Some(choice));
+    Step::text("as you wish").expecting(Expect { system, tool_choice, ..Expect::default() })
 }
 
 /// Runs a program of `tests/sdk` against a server with the script, and gives what it printed and what was asked.
@@ -170,6 +184,8 @@ fn check_round(round: &Value, finish: &str, usage: &Value) {
 /// What holds for all of them: the structure, the complaint of the script, and what was noted.
 #[track_caller]
 fn check_common(told: &Value, requests: &[Recorded], format: Format, mismatch: &str) {
+    let choices = told["chosen"].as_object();
+    assert!(choices.is_none_or(|said| said.values().all(|text| text == "as you wish")), "{choices:?}");
     assert_eq!(told["structured"], json!({ "city": "Paris", "degrees": 21 }));
     let complaint = "the script expected another request: the last user message should contain `the rain`; \
                      it is `Unexpected`";
@@ -181,11 +197,11 @@ fn check_common(told: &Value, requests: &[Recorded], format: Format, mismatch: &
     assert!(requests.iter().all(|request| request.outcome != Outcome::Answering));
 }
 
-fn with_ids(prefix: &str, first: usize) -> Value {
+fn with_ids(prefix: &str) -> Value {
     CALLS
         .iter()
         .enumerate()
-        .map(|(at, city)| json!([format!("{prefix}{}", at + first), "weather", { "city": city }]))
+        .map(|(at, city)| json!([format!("{prefix}{}", at), "weather", { "city": city }]))
         .collect()
 }
 

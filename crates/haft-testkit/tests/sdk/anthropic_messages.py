@@ -74,6 +74,25 @@ def retry_after():
     return None
 
 
+def chosen():
+    said = {}
+    for about, choice in {
+        "Force": {"type": "tool", "name": "weather"},
+        "Must": {"type": "any"},
+        "Never": {"type": "none"},
+    }.items():
+        said[about] = one(about, tools=[TOOL], tool_choice=choice, system="Be brief").content[0].text
+    return said
+
+
+def broken(run):
+    try:
+        run()
+    except Exception as caught:
+        return type(caught).__name__
+    return None
+
+
 parsed = client.messages.parse(
     model="scripted", max_tokens=100, messages=[{"role": "user", "content": "Report as JSON"}], output_format=Report
 )
@@ -88,10 +107,12 @@ print(
             "structured": parsed.parsed_output.model_dump(),
             "refusal": [refusal.stop_reason, refusal.content[0].text],
             "length": [length.stop_reason, length.content[0].text],
+            "chosen": chosen(),
             "limited": error(lambda: one("Too fast")),
             "retry_after": retry_after(),
             "overloaded": error(lambda: one("Too many")),
             "event": error(lambda: list(one("Break inside", stream=True))),
+            "cut": broken(lambda: list(one("Cut off", stream=True))),
             "mismatch": error(lambda: one("Unexpected")),
         }
     )

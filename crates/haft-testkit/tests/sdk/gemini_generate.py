@@ -89,6 +89,27 @@ def error(run):
     return None
 
 
+def chosen():
+    said = {}
+    for about, words in {
+        "Force": {"mode": "ANY", "allowed_function_names": ["weather"]},
+        "Must": {"mode": "ANY"},
+        "Never": {"mode": "NONE"},
+    }.items():
+        choice = types.ToolConfig(function_calling_config=types.FunctionCallingConfig(**words))
+        config = types.GenerateContentConfig(tools=[TOOL], tool_config=choice, system_instruction="Be brief")
+        said[about] = client.models.generate_content(model="scripted", contents=about, config=config).text
+    return said
+
+
+def broken(run):
+    try:
+        run()
+    except Exception as caught:
+        return type(caught).__name__
+    return None
+
+
 parsed = client.models.generate_content(
     model="scripted",
     contents="Report as JSON",
@@ -105,10 +126,14 @@ print(
             "structured": parsed.parsed.model_dump(),
             "refusal": [refusal.finish_reason.value, refusal.finish_message],
             "length": [length.candidates[0].finish_reason.value, length.text],
+            "chosen": chosen(),
             "limited": error(lambda: one("Too fast")),
             "overloaded": error(lambda: one("Too many")),
             "event": error(
                 lambda: list(client.models.generate_content_stream(model="scripted", contents="Break inside"))
+            ),
+            "cut": broken(
+                lambda: list(client.models.generate_content_stream(model="scripted", contents="Cut off"))
             ),
             "mismatch": error(lambda: one("Unexpected")),
         }

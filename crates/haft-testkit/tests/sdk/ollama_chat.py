@@ -73,6 +73,14 @@ def error(run):
     return None
 
 
+def broken(run):
+    try:
+        run()
+    except Exception as caught:
+        return type(caught).__name__
+    return None
+
+
 length = one("Be long")
 structured = one("Report as JSON", format=Report.model_json_schema())
 print(
@@ -87,6 +95,7 @@ print(
             "limited": error(lambda: one("Too fast")),
             "overloaded": error(lambda: one("Too many")),
             "event": error(lambda: list(one("Break inside", stream=True))),
+            "cut": broken(lambda: list(one("Cut off", stream=True))),
             "mismatch": error(lambda: one("Unexpected")),
         }
     )

@@ -75,9 +75,31 @@ def error(run):
     return None
 
 
+def broken(run):
+    try:
+        run()
+    except Exception as caught:
+        return type(caught).__name__
+    return None
+
+
 def drained(text):
     messages = [{"role": "user", "content": text}]
     return [chunk.id for chunk in client.chat.completions.create(model="scripted", messages=messages, stream=True)]
+
+
+def chosen():
+    said = {}
+    for about, choice in {
+        "Force": {"type": "function", "function": {"name": "weather"}},
+        "Must": "required",
+        "Never": "none",
+        "Among": {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [TOOL]}},
+    }.items():
+        messages = [{"role": "system", "content": "Be brief"}, {"role": "user", "content": about}]
+        answer = client.chat.completions.create(model="scripted", messages=messages, tools=[TOOL], tool_choice=choice)
+        said[about] = answer.choices[0].message.content
+    return said
 
 
 refusal = one("Refuse").choices[0]
@@ -91,9 +113,11 @@ print(
             "structured": parsed(),
             "refusal": [refusal.finish_reason, refusal.message.refusal],
             "length": [length.finish_reason, length.message.content],
+            "chosen": chosen(),
             "limited": error(lambda: one("Too fast")),
             "overloaded": error(lambda: one("Too many")),
             "event": error(lambda: drained("Break inside")),
+            "cut": broken(lambda: drained("Cut off")),
             "mismatch": error(lambda: one("Unexpected")),
             "key": error(lambda: one("Refuse", client.with_options(api_key="sk-wrong"))),
         }

@@ -86,6 +86,26 @@ def error(run):
     return None
 
 
+def chosen():
+    said = {}
+    for about, choice in {
+        "Force": {"type": "function", "name": "weather"},
+        "Must": "required",
+        "Never": "none",
+        "Among": {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "weather"}]},
+    }.items():
+        said[about] = whole(input=about, instructions="Be brief", tool_choice=choice).output_text
+    return said
+
+
+def broken(run):
+    try:
+        run()
+    except Exception as caught:
+        return type(caught).__name__
+    return None
+
+
 length = one("Be long")
 print(
     json.dumps(
@@ -99,9 +119,11 @@ print(
             "refusal": one("Refuse").output[0].content[0].refusal,
             "length": [length.status, length.incomplete_details.reason, length.output_text],
             "length_events": drained("Be long")[-1],
+            "chosen": chosen(),
             "limited": error(lambda: one("Too fast")),
             "overloaded": error(lambda: one("Too many")),
             "event": error(lambda: drained("Break inside")),
+            "cut": broken(lambda: drained("Cut off")),
             "mismatch": error(lambda: one("Unexpected")),
             "stranger": error(lambda: whole(input="Hello", previous_response_id="resp_none")),
         }
