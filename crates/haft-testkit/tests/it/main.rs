@@ -8,6 +8,8 @@
 
 // The official SDKs of the providers complete their work with it.
 mod sdk;
+// Which step answers: turns, runs at the same time, strict order.
+mod conversation;
 // What goes wrong on the wire, and what the server notes of it.
 mod wire;
 // What a provider refuses.

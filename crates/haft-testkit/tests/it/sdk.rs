@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 
 const CALLS: [&str; 2] = ["Paris", "Rome"];
 
+const MODELS: [&str; 2] = ["scripted", "scripted-large"];
+
 /// `state-1` in base64, as one SDK decodes it.
 const STATE: &str = "c3RhdGUtMQ==";
 
@@ -28,6 +30,10 @@ fn openai_chat_completions() {
     assert_eq!(told["overloaded"], error("InternalServerError", &json!("server_error"), "too many of you"));
     assert_eq!(told["event"], error("APIError", &json!("server_error"), "it broke"));
     assert_eq!(told["key"][0], "AuthenticationError");
+    assert_eq!(told["retried"], "at last");
+    assert_eq!(told["cut"], "APIConnectionError");
+    assert_eq!(told["models"], json!(MODELS));
+    check_choices(&told, &["Among", "Force", "Must", "Never"]);
     check_common(&told, &requests, Format::OpenAiChat, "BadRequestError");
 }
 
@@ -46,6 +52,8 @@ fn openai_responses() {
     assert_eq!(told["overloaded"], error("InternalServerError", &json!("server_error"), "too many of you"));
     assert_eq!(told["event"], error("APIError", &json!("server_error"), "it broke"));
     assert_eq!(told["stranger"][0], "BadRequestError");
+    assert_eq!(told["cut"], "APIConnectionError");
+    check_choices(&told, &["Among", "Force", "Must", "Never"]);
     check_common(&told, &requests, Format::OpenAiResponses, "BadRequestError");
     assert!(requests.iter().any(|request| request.raw.contains(STATE)), "the state came back");
 }
@@ -65,6 +73,9 @@ fn anthropic_messages() {
     assert_eq!(told["overloaded"], error("OverloadedError", &json!("overloaded_error"), "too many of you"));
     // An error in a 200 has that status, so the SDK has no class of its own for it.
     assert_eq!(told["event"], error("APIStatusError", &json!("api_error"), "it broke"));
+    assert_eq!(told["cut"], "RemoteProtocolError");
+    assert_eq!(told["models"], json!(MODELS));
+    check_choices(&told, &["Force", "Must", "Never"]);
     check_common(&told, &requests, Format::Anthropic, "BadRequestError");
     assert!(requests.iter().any(|request| request.raw.contains(STATE)), "the signature came back");
 }
@@ -85,6 +96,10 @@ fn google_genai() {
     assert_eq!(told["limited"], error("ClientError", &json!("RESOURCE_EXHAUSTED"), "slow down"));
     assert_eq!(told["overloaded"], error("ServerError", &json!("INTERNAL"), "too many of you"));
     assert_eq!(told["event"], error("ServerError", &json!("INTERNAL"), "it broke"));
+    assert_eq!(told["cut"], "RemoteProtocolError");
+    let models = MODELS.map(|name| format!("models/{name}"));
+    assert_eq!(told["models"], json!([models, models]));
+    check_choices(&told, &["Force", "Must", "Never"]);
     check_common(&told, &requests, Format::Gemini, "ClientError");
     assert!(requests.iter().any(|request| request.raw.contains(STATE)), "the thought signature came back");
 }
@@ -103,6 +118,8 @@ fn ollama() {
     assert_eq!(told["limited"], error("ResponseError", &json!(429), "slow down"));
     assert_eq!(told["overloaded"], error("ResponseError", &json!(529), "too many of you"));
     assert_eq!(told["event"], error("ResponseError", &json!(-1), "it broke"));
+    assert_eq!(told["cut"], "RemoteProtocolError");
+    assert_eq!(told["models"], json!(MODELS));
     check_common(&told, &requests, Format::Ollama, "ResponseError");
 }
 
@@ -119,7 +136,7 @@ fn script() -> Script {
         ..Expect::default()
     };
     let broken = Fault::ErrorEvent { after_frames: 2, error: Failure::new(500, "it broke") };
-    Script { models: vec!["scripted".to_owned(), "scripted-large".to_owned()], ..Script::default() }
+    Script { models: MODELS.map(str::to_owned).to_vec(), ..Script::default() }
         .with_key("sk-scripted")
         .about(
             "Weather",
@@ -138,6 +155,7 @@ fn script() -> Script {
             "Cut off",
             [Step::text("It begins well").with_fault(Fault::Cut { after_frames: 2, and_bytes: 9 })],
         )
+        .about("Busy", [Step::fail(Failure::new(503, "busy")), Step::text("at last")])
         .about("Force", [chosen(ToolChoice::Tool("weather".to_owned()))])
         .about("Must", [chosen(ToolChoice::Required)])
         .about("Never", [chosen(ToolChoice::None)])
@@ -181,11 +199,15 @@ fn check_round(round: &Value, finish: &str, usage: &Value) {
     assert_eq!(&round["usage"], usage);
 }
 
+#[track_caller]
+fn check_choices(told: &Value, abouts: &[&str]) {
+    let expected: Value = abouts.iter().map(|about| ((*about).to_owned(), json!("as you wish"))).collect();
+    assert_eq!(told["chosen"], expected);
+}
+
 /// What holds for all of them: the structure, the complaint of the script, and what was noted.
 #[track_caller]
 fn check_common(told: &Value, requests: &[Recorded], format: Format, mismatch: &str) {
-    let choices = told["chosen"].as_object();
-    assert!(choices.is_none_or(|said| said.values().all(|text| text == "as you wish")), "{choices:?}");
     assert_eq!(told["structured"], json!({ "city": "Paris", "degrees": 21 }));
     let complaint = "the script expected another request: the last user message should contain `the rain`; \
                      it is `Unexpected`";

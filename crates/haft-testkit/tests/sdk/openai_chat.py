@@ -118,6 +118,7 @@ print(
             "overloaded": error(lambda: one("Too many")),
             "event": error(lambda: drained("Break inside")),
             "cut": broken(lambda: drained("Cut off")),
+            "retried": one("Busy", client.with_options(max_retries=2)).choices[0].message.content,
             "mismatch": error(lambda: one("Unexpected")),
             "key": error(lambda: one("Refuse", client.with_options(api_key="sk-wrong"))),
         }
