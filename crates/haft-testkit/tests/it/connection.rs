@@ -1,3 +1,5 @@
+//! Connections to the server, byte by byte.
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;

@@ -1,3 +1,5 @@
+//! Which step answers: turns, runs at the same time, strict order.
+
 use haft_testkit::model_server::{Expect, Failure, ModelServer, Order, Outcome, Script, Step};
 use serde_json::{Value, json};
 

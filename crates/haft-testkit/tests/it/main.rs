@@ -10,6 +10,8 @@
 mod sdk;
 // Which step answers: turns, runs at the same time, strict order.
 mod conversation;
+// The frames of a stream, in the order that each provider documents.
+mod frames;
 // What goes wrong on the wire, and what the server notes of it.
 mod wire;
 // What a provider refuses.

@@ -1,3 +1,5 @@
+//! The example of the README, by the library and by the binary.
+
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 

@@ -1,3 +1,5 @@
+//! What a provider refuses, the server refuses too.
+
 use haft_testkit::model_server::{Expect, ModelServer, Outcome, Script, Step, ToolChoice};
 use serde_json::{Value, json};
 

@@ -1,3 +1,5 @@
+//! What goes wrong on the wire, and what the server notes of it.
+
 use haft_testkit::eventually;
 use haft_testkit::model_server::{
     ChatReasoning, Failure, Fault, Format, ModelServer, Outcome, Pace, Part, Script, Step,
