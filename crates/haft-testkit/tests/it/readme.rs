@@ -1,7 +1,7 @@
 //! The example of the README, by the library and by the binary.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use haft_testkit::model_server::{ModelServer, Script};
 use serde_json::{Value, json};
@@ -44,22 +44,31 @@ fn the_binary_serves_a_file_and_says_where() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("script.jsonc");
     std::fs::write(&file, example()).unwrap();
-    let mut server = Command::new(env!("CARGO_BIN_EXE_model-server"))
+    let server = Command::new(env!("CARGO_BIN_EXE_model-server"))
         .arg("--script")
         .arg(&file)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut line = String::new();
-    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let mut server = Running(server);
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let address = line.trim().strip_prefix("http://127.0.0.1:").map(|port| format!("127.0.0.1:{port}"));
     let mut connection = std::net::TcpStream::connect(address.unwrap()).unwrap();
     std::io::Write::write_all(&mut connection, b"GET /api/tags HTTP/1.0\r\n\r\n").unwrap();
     let mut answer = String::new();
     connection.read_to_string(&mut answer).unwrap();
-    server.kill().unwrap();
-    server.wait().unwrap();
     assert!(answer.contains("\"model\":\"large\""), "{answer}");
+}
+
+/// Ends with its test, however that ends.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]

@@ -11,6 +11,9 @@ use serde_json::{Value, json};
 
 const CALLS: [&str; 2] = ["Paris", "Rome"];
 
+/// A program that hangs fails its test instead of stopping all others.
+const PROGRAM_SECONDS_MAX: &str = "180";
+
 const MODELS: [&str; 2] = ["scripted", "scripted-large"];
 
 /// `state-1` in base64, as one SDK decodes it.
@@ -175,7 +178,14 @@ fn chosen(choice: ToolChoice) -> Step {
 fn run(program: &str) -> (Value, Vec<Recorded>) {
     let server = ModelServer::start(script()).unwrap();
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sdk").join(program);
-    let ran = Command::new(python()).arg(program).env_clear().env("SERVER", server.url()).output().unwrap();
+    let ran = Command::new("timeout")
+        .arg(PROGRAM_SECONDS_MAX)
+        .arg(python())
+        .arg(program)
+        .env_clear()
+        .env("SERVER", server.url())
+        .output()
+        .unwrap();
     let errors = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success(), "{errors}");
     let told = serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {errors}"));
