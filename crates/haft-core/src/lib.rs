@@ -2,6 +2,7 @@
 //!
 //! Start reading at [`tool`], then [`result`] and [`provider`]; the decisions are in [`naming`] (which tool a name means),
 //! [`arguments`] (what a text says), [`validate`] (whether a tool may see it) and [`text`] (how much is shown).
+//! What happens is told as [`event`]s, which [`op_tree`] folds into one picture.
 //! This crate does no IO, starts no task and reads no clock; nothing in it is `async` but trait signatures.
 
 pub mod approval;
@@ -11,7 +12,9 @@ pub mod event;
 pub mod glob;
 pub mod name;
 pub mod naming;
+pub mod op_tree;
 pub mod output;
+pub mod place;
 pub mod provider;
 pub mod result;
 pub mod rules;

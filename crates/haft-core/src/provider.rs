@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::event::{Event, EventSink, Progress};
 use crate::name::{Namespace, ToolName};
 use crate::output::ToolOutput;
+use crate::place::{Operation, OperationId, Place};
 use crate::result::ToolError;
 use crate::time_limit::TimeLimit;
 use crate::tool::{CallId, ToolDefinition};
@@ -81,23 +82,43 @@ pub struct CallContext {
     /// When the call is stopped. A provider that can give partial output watches it and answers as soon as it is
     /// reached; the engine waits a moment for that and no longer.
     pub time_limit: Option<TimeLimit>,
+    operation: Arc<Operation>,
     events: Arc<dyn EventSink>,
     notes: Mutex<BTreeMap<&'static str, Value>>,
 }
 
 impl CallContext {
+    /// For a call that stands alone.
     pub fn new(
         id: CallId,
         principal: Principal,
         time_limit: Option<TimeLimit>,
         events: Arc<dyn EventSink>,
     ) -> Self {
-        Self { id, principal, time_limit, events, notes: Mutex::default() }
+        let operation = Operation { id: OperationId::default(), call: id.clone(), place: Place::default() };
+        Self::of(id, Arc::new(operation), principal, time_limit, events)
     }
 
-    /// Tells whoever watches how the call is getting on.
+    pub fn of(
+        id: CallId,
+        operation: Arc<Operation>,
+        principal: Principal,
+        time_limit: Option<TimeLimit>,
+        events: Arc<dyn EventSink>,
+    ) -> Self {
+        Self { id, principal, time_limit, operation, events, notes: Mutex::default() }
+    }
+
+    /// Where the call stands; a session that works for it names it as parent.
+    pub fn operation(&self) -> &Operation {
+        &self.operation
+    }
+
+    /// Tells whoever watches how the call is getting on, in events of bounded size.
     pub fn progress(&self, progress: Progress) {
-        self.events.emit(Event::ToolProgress { id: self.id.clone(), progress });
+        if let Some(progress) = progress.bounded() {
+            self.events.emit(Event::ToolProgress { operation: Arc::clone(&self.operation), progress });
+        }
     }
 
     /// Puts a fact about how the call was carried out into its receipt.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use haft_core::digest::Digest;
+use haft_core::event::KnownTool;
 use haft_core::name::ToolName;
 use haft_core::naming::{Match, NameTable, Resolution, Scheme, ToolIdentity};
 use haft_core::provider::ToolProvider;
@@ -35,6 +36,7 @@ impl Catalog {
                 offer,
                 schema: OnceLock::new(),
                 digest: OnceLock::new(),
+                known: OnceLock::new(),
             })
             .collect();
         let mut sorted: Vec<_> = (0..entries.len()).collect();
@@ -71,6 +73,8 @@ pub struct CatalogEntry {
     /// Compiled when the tool is first called: most tools never are.
     schema: OnceLock<Schema>,
     digest: OnceLock<Digest>,
+    /// Made at the first call and shared by all others.
+    known: OnceLock<Arc<KnownTool>>,
 }
 
 impl CatalogEntry {
@@ -91,6 +95,16 @@ impl CatalogEntry {
     /// Of the definition: a tool that changed has another one.
     pub fn digest(&self) -> Digest {
         *self.digest.get_or_init(|| Digest::of_definition(self.offer.definition()))
+    }
+
+    /// The tool as those who watch are told of it.
+    pub(crate) fn known(&self) -> Arc<KnownTool> {
+        let make = || KnownTool {
+            exposed: self.exposed.clone(),
+            identity: self.identity().clone(),
+            description: self.definition().description.as_str().into(),
+        };
+        Arc::clone(self.known.get_or_init(|| Arc::new(make())))
     }
 
     pub(crate) fn provider(&self) -> &dyn ToolProvider {

@@ -1,5 +1,7 @@
 //! What the run decides about one call. The model never does.
 
+use haft_core::place::Place;
+
 use crate::cache::CacheUse;
 use crate::queue::Priority;
 
@@ -8,4 +10,6 @@ use crate::queue::Priority;
 pub struct CallOptions {
     pub priority: Priority,
     pub cache: CacheUse,
+    /// Where in the work the call stands, for those who watch.
+    pub place: Place,
 }

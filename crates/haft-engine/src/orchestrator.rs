@@ -9,6 +9,7 @@ use haft_core::arguments::ArgumentLimits;
 use haft_core::digest::CallKey;
 use haft_core::event::{EventSink, NoEvents};
 use haft_core::output::ToolOutput;
+use haft_core::place::Place;
 use haft_core::provider::Principal;
 use haft_core::result::{ToolError, ToolResult};
 use haft_core::store::OutputStore;
@@ -49,6 +50,18 @@ pub struct OrchestratorConfig {
     /// Where outputs go that are too large; without it they are cut.
     pub store: Option<Arc<dyn OutputStore>>,
     pub events: Arc<dyn EventSink>,
+    /// Whether events tell what was said.
+    pub capture: Capture,
+}
+
+/// Whether the words of calls are told to those who watch. They may hold anything, so only the operator turns it on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Capture {
+    /// Sizes and digests only.
+    #[default]
+    Nothing,
+    /// Arguments and results too, each cut to a maximum.
+    Content,
 }
 
 impl Default for OrchestratorConfig {
@@ -65,6 +78,7 @@ impl Default for OrchestratorConfig {
             authority: Authority::default(),
             store: None,
             events: Arc::new(NoEvents),
+            capture: Capture::Nothing,
         }
     }
 }
@@ -114,7 +128,7 @@ impl Orchestrator {
     }
 
     pub async fn execute_with(&self, call: ToolCall, options: CallOptions) -> ToolResult {
-        self.carry_out(self.begin(call), options).await
+        self.carry_out(self.begin(call, options.place), options).await
     }
 
     /// Carries out the calls of one turn; the results stand in call order. Calls that only read run at the same time;
@@ -145,7 +159,7 @@ impl Orchestrator {
         options: CallOptions,
     ) -> impl Future<Output = ToolResult> + Send + use<'a> {
         let turn = order.enter(self.effects_of(&call.name));
-        let record = self.begin(call);
+        let record = self.begin(call, options.place);
         async move {
             let _turn = turn.await;
             self.carry_out(record.after_waiting(), options).await
@@ -157,8 +171,9 @@ impl Orchestrator {
         self.catalog.resolve(written_name).map_or(Effects::Unknown, |tool| tool.entry().definition().effects)
     }
 
-    fn begin(&self, call: ToolCall) -> CallRecord {
-        CallRecord::begin(call, self.config.principal.clone(), Arc::clone(&self.config.events))
+    fn begin(&self, call: ToolCall, place: Place) -> CallRecord {
+        let events = Arc::clone(&self.config.events);
+        CallRecord::begin(call, place, self.config.principal.clone(), events, self.config.capture)
     }
 
     async fn carry_out(&self, mut record: CallRecord, options: CallOptions) -> ToolResult {
@@ -178,7 +193,7 @@ impl Orchestrator {
         let arguments = stage::parse(record, &config.arguments)?;
         let tool = stage::resolve(record, &self.catalog)?;
         let policy = config.policies.of(tool.entry().exposed());
-        stage::admit(&tool, policy.approval, &config.authority.rules)?;
+        stage::admit(record, &tool, policy.approval, &config.authority.rules)?;
         let arguments = stage::validate(record, &tool, arguments, config.unchecked)?;
         let ruling = stage::authorize(record, &tool, &arguments, policy.approval, &config.authority)?;
         // A person takes as long as a person takes: the deadline begins after the answer.
@@ -191,11 +206,12 @@ impl Orchestrator {
             Cached::Hit(output) => Ok(output),
             Cached::Miss(keeper) => {
                 let _slot = stage::queue(record, queue, options.priority, &deadline).await?;
-                let idle = stage::Idle::watch(tool.entry().exposed(), policy.idle_timeout, record.events());
+                let progress = record.bounded_progress();
+                let idle = stage::Idle::watch(tool.entry().exposed(), policy.idle_timeout, progress.clone());
                 let context = record.reach_provider(config.principal.clone(), deadline.limit(), idle.sink());
                 let call = stage::call(&tool, &arguments, &context);
                 let outcome = deadline.bound(idle.bound(call)).await;
-                record.keep_notes(&context);
+                record.keep_notes(&context, &progress);
                 keeper.keep(&outcome, &deadline);
                 outcome
             }

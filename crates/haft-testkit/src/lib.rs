@@ -9,6 +9,7 @@
     reason = "a fixture that fails is a failed test"
 )]
 
+mod collector;
 pub mod model_server;
 mod place;
 mod process;
@@ -16,6 +17,7 @@ mod run;
 mod snapshot;
 mod user;
 
+pub use collector::{CollectedSpan, Collector};
 pub use libc;
 pub use place::Place;
 pub use process::{processes_with, send_signal, unique_marker};

@@ -14,8 +14,8 @@ use haft_core::rules::{CommandPattern, Decision, Rule, Rules};
 use haft_core::store::OutputStore;
 use haft_core::tool::{Approval, OutputPolicy, ToolDefinition, ToolPolicy};
 use haft_engine::{
-    Authority, Cache, CacheConfig, Catalog, Memory, Orchestrator, OrchestratorConfig, Policies, QueueConfig,
-    Queues, UncheckedSchemas,
+    Authority, Cache, CacheConfig, Capture, Catalog, Memory, Orchestrator, OrchestratorConfig, Policies,
+    QueueConfig, Queues, UncheckedSchemas,
 };
 use haft_sandbox::Policy;
 use haft_tools::builtin::{BASH_TIMEOUT_SECS, BuiltinTools};
@@ -79,6 +79,7 @@ pub fn orchestrator(settings: Settings) -> Orchestrator {
         },
         store,
         events: settings.events,
+        capture: if config.telemetry.capture_content { Capture::Content } else { Capture::Nothing },
         ..OrchestratorConfig::default()
     };
     // Every queue that is named was found when the configuration was read.

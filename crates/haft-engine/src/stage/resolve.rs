@@ -17,7 +17,7 @@ pub(crate) fn resolve<'c>(
 ) -> Result<ResolvedTool<'c>, ToolError> {
     let tool = catalog.resolve(&record.call.name).map_err(|nearest| unknown(&record.call.name, &nearest))?;
     let exposed = tool.entry().exposed().as_str();
-    record.name_tool(exposed);
+    record.name_tool(tool.entry().known());
     match tool.matched() {
         Match::Exact => {}
         Match::Case | Match::Alias => record.note("resolved_as", Value::from(exposed)),

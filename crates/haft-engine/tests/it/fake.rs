@@ -35,12 +35,21 @@ impl Log {
 impl EventSink for Log {
     fn emit(&self, event: Event) {
         self.write(match event {
-            Event::ToolStarted { id, tool } => format!("{} {tool} started", id.0),
-            Event::ToolProgress { id, progress: Progress::Output(text) | Progress::Message(text) } => {
-                format!("{} progress {text}", id.0)
+            Event::ToolStarted { operation, tool, .. } => {
+                format!("{} {} started", operation.call.0, tool.name())
             }
-            Event::ToolFinished { id, tool, failure, .. } => {
-                format!("{} {tool} finished {}", id.0, failure.map_or("ok", ToolErrorKind::name))
+            Event::ToolProgress { operation, progress } => {
+                let text = match progress {
+                    Progress::Output(text) | Progress::Message(text) => text,
+                    Progress::Part { fraction, message } => {
+                        format!("{fraction} {}", message.unwrap_or_default())
+                    }
+                };
+                format!("{} progress {text}", operation.call.0)
+            }
+            Event::ToolFinished { operation, tool, failure, .. } => {
+                let end = failure.map_or("ok", ToolErrorKind::name);
+                format!("{} {} finished {end}", operation.call.0, tool.name())
             }
         });
     }
@@ -70,6 +79,7 @@ impl Fake {
             ("note", Effects::ReadOnly, json!({"type": "object"})),
             ("slow_read", Effects::ReadOnly, schema(&["text"])),
             ("slow_write", Effects::Mutating, schema(&["text"])),
+            ("flood", Effects::ReadOnly, json!({"type": "object"})),
             ("beat", Effects::ReadOnly, json!({"type": "object"})),
             ("count", Effects::ReadOnly, json!({"type": "object"})),
             ("count_fail", Effects::ReadOnly, json!({"type": "object"})),
@@ -118,6 +128,13 @@ impl Fake {
             "note" => {
                 cx.note("sandbox", json!({"layers": 2}));
                 Ok(ToolOutput::text("noted"))
+            }
+            "flood" => {
+                let message = Some("a quarter".to_owned());
+                for _ in 0..1_000 {
+                    cx.progress(Progress::Part { fraction: 0.25, message: message.clone() });
+                }
+                Ok(ToolOutput::text("flooded"))
             }
             "beat" => {
                 for beat in 0..10 {

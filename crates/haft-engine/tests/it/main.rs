@@ -7,6 +7,8 @@ mod fake;
 
 /// Arguments that are not JSON, not complete or not what the schema asks for.
 mod arguments;
+/// What is put on record of a call, and that nothing said is among it.
+mod audit;
 /// Rules, and the word of a person.
 mod authority;
 /// Equal calls that are not made again.

@@ -7,5 +7,5 @@ mod record;
 mod stats;
 
 pub use journal::{Journal, read};
-pub use record::Record;
+pub use record::{Audit, Record, Source, Standing};
 pub use stats::{ToolStats, stats};

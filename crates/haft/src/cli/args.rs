@@ -82,9 +82,17 @@ pub(super) struct CallArgs {
     #[arg(long, conflicts_with = "stdin")]
     pub(super) json: bool,
 
-    /// Say on standard error how the call was carried out
+    /// Say on standard error how each call was carried out; `HAFT_LOG=info`, `warn` or `error` does so for good
     #[arg(short, long)]
     pub(super) verbose: bool,
+
+    /// How log lines are written [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub(super) log_format: Option<LogFormat>,
+
+    /// Draw on standard error what was done for whom; with --json it is a part of the result
+    #[arg(long)]
+    pub(super) tree: bool,
 
     /// How long a call may take, for example 90s, 1500ms or 2m [default: 120s]
     #[arg(long, value_name = "DURATION", value_parser = super::settings::duration)]
@@ -153,6 +161,12 @@ pub(super) struct FileArgs {
     /// A configuration file that wins over all others
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum LogFormat {
+    Text,
+    Json,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]

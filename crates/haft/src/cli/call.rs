@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use haft_core::approval::Remembered;
 use haft_core::arguments::{ARGUMENTS_BYTES_MAX, Arguments};
-use haft_core::event::{EventSink, NoEvents};
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{Memory, Orchestrator};
@@ -19,64 +18,71 @@ use super::approver::TerminalApprover;
 use super::args::CallArgs;
 use super::cancel;
 use super::exit::Exit;
-use super::log::Log;
 use super::settings::{self, Refused};
-use super::terminal::{self, StatusLine};
-use crate::accounting::Journal;
+use super::terminal;
+use super::watch::Watch;
 use crate::approvals;
+use crate::telemetry::captures_content;
 use crate::wiring::{self, Settings};
 
 pub(super) async fn run(args: &CallArgs) -> ExitCode {
     let prepared = arguments(args).and_then(|arguments| Ok((arguments, orchestrator(args)?)));
-    let (arguments, orchestrator) = match prepared {
+    let (arguments, (orchestrator, watch)) = match prepared {
         Ok(prepared) => prepared,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     let name = args.tool.clone().unwrap_or_default();
     let call = ToolCall { id: CallId("1".into()), name, arguments };
-    let result = tokio::select! {
+    let outcome = tokio::select! {
         biased;
-        result = orchestrator.execute(call) => result,
-        exit = cancel::cancelled() => return exit.into(),
+        result = orchestrator.execute_with(call, watch.options()) => Ok(result),
+        exit = cancel::cancelled() => Err(exit),
     };
-    wiring::shut_down(&orchestrator).await;
-    if let Some(home) = crate::home::find() {
-        keep_approvals(&orchestrator, &home);
-    }
-    Log::new(args.verbose).tell(&result);
-    if args.json { print_json(&result) } else { print_text(&result) }
+    let code = match outcome {
+        Err(exit) => exit.into(),
+        Ok(result) => {
+            wiring::shut_down(&orchestrator).await;
+            if let Some(home) = crate::home::find() {
+                keep_approvals(&orchestrator, &home);
+            }
+            watch.tell(&result);
+            print(args, &result, &watch)
+        }
+    };
+    watch.finish();
+    code
 }
 
-pub(super) fn orchestrator(args: &CallArgs) -> Result<Orchestrator, Refused> {
-    let config = settings::configuration(&args.policy.files)?;
+fn print(args: &CallArgs, result: &ToolResult, watch: &Watch) -> ExitCode {
+    if args.json {
+        return print_json(result, watch.tree_json());
+    }
+    let code = print_text(result);
+    watch.draw_tree();
+    code
+}
+
+/// What carries out the calls, and what watches them.
+pub(super) fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch), Refused> {
+    let mut config = settings::configuration(&args.policy.files)?;
     let policy = settings::policy(&args.policy, &config)?;
     let home = policy.home().clone();
     let approver = if args.stdin { None } else { TerminalApprover::when_somebody_is_there() };
-    Ok(wiring::orchestrator(Settings {
+    let store = store(&home)?;
+    let watch = Watch::begin(args, &home);
+    let telemetry = &mut config.resolved.telemetry;
+    telemetry.capture_content =
+        watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);
+    let orchestrator = wiring::orchestrator(Settings {
         policy,
         timeout: args.timeout,
-        events: events(args, &home),
+        events: watch.sink(),
         config: config.resolved,
         approver,
         remembered: Memory::new(approvals::load(&home)),
-        store: Some(Arc::new(store(&home)?)),
-    }))
-}
-
-/// The status line on a terminal, and the journal behind it.
-fn events(args: &CallArgs, home: &Home) -> Arc<dyn EventSink> {
-    let status = if args.stdin { None } else { StatusLine::new() };
-    let seen: Arc<dyn EventSink> = match status {
-        Some(status) => Arc::new(status),
-        None => Arc::new(NoEvents),
-    };
-    match Journal::open(home, Arc::clone(&seen)) {
-        Ok(journal) => Arc::new(journal),
-        Err(error) => {
-            terminal::warn(&format!("calls are not accounted for: {error}"));
-            seen
-        }
-    }
+        store: Some(Arc::new(store)),
+    });
+    Ok((orchestrator, watch))
 }
 
 fn store(home: &Home) -> Result<FileStore, Refused> {
@@ -197,9 +203,12 @@ struct Printed<'a> {
     repairs: &'a [&'static str],
     unvalidated: bool,
     notes: &'a std::collections::BTreeMap<&'static str, Value>,
+    /// Only when it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tree: Option<Value>,
 }
 
-fn print_json(result: &ToolResult) -> ExitCode {
+fn print_json(result: &ToolResult, tree: Option<Value>) -> ExitCode {
     let kind = result.error_kind();
     let printed = Printed {
         tool: &result.call.name,
@@ -213,6 +222,7 @@ fn print_json(result: &ToolResult) -> ExitCode {
         repairs: &result.receipt.repairs,
         unvalidated: result.receipt.unvalidated,
         notes: &result.receipt.notes,
+        tree,
     };
     let code = match serde_json::to_string_pretty(&printed) {
         Ok(text) => terminal::answer(&text),

@@ -17,7 +17,9 @@ mod stats;
 mod stream;
 mod terminal;
 mod tools;
+mod tree;
 mod trust;
+mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -60,6 +60,7 @@ impl Resolver<'_> {
             policy: self.policy(written.policy.unwrap_or_default()),
             tool_output: tool_output(&written.tool_output.unwrap_or_default()),
             validation: validation(&written.validation.unwrap_or_default()),
+            telemetry: telemetry(&written.telemetry.unwrap_or_default()),
         }
     }
 
@@ -296,4 +297,8 @@ fn tool_output(written: &written::ToolOutput) -> resolved::ToolOutput {
 
 fn validation(written: &written::Validation) -> resolved::Validation {
     resolved::Validation { strict: written.strict.unwrap_or(false) }
+}
+
+fn telemetry(written: &written::Telemetry) -> resolved::Telemetry {
+    resolved::Telemetry { capture_content: written.capture_content.unwrap_or(false) }
 }

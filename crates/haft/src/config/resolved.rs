@@ -32,6 +32,7 @@ pub struct Resolved {
     pub policy: Policy,
     pub tool_output: ToolOutput,
     pub validation: Validation,
+    pub telemetry: Telemetry,
 }
 
 /// What tools may touch. Paths are absolute, but nobody has looked whether they exist.
@@ -113,6 +114,11 @@ pub struct ToolOutput {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Validation {
     pub strict: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Telemetry {
+    pub capture_content: bool,
 }
 
 impl Resolved {

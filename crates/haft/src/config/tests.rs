@@ -100,6 +100,7 @@ const EVERY_KEY: &str = r#"{
     "policy": {"default": "ask", "rules": [{"tool": "bash", "command": "rm *", "decision": "deny"}]},
     "toolOutput": {"enabled": false},
     "validation": {"strict": true},
+    "telemetry": {"captureContent": true},
 }"#;
 
 #[test]
@@ -127,6 +128,7 @@ fn every_key_reaches_what_holds() {
     assert_eq!(resolved.groups.values().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
     assert_eq!(resolved.policy.rules[0].decision, Approval::Deny);
     assert_eq!((resolved.tool_output.enabled, resolved.validation.strict), (false, true));
+    assert!(resolved.telemetry.capture_content);
 }
 
 #[test]

@@ -73,6 +73,9 @@ pub(super) struct Written {
 
     /// How arguments are held against the schema of a tool
     pub(super) validation: Option<Validation>,
+
+    /// What is told to a collector, when the environment names one
+    pub(super) telemetry: Option<Telemetry>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -238,6 +241,14 @@ pub(super) struct Validation {
     /// Whether a tool whose schema does not compile is refused
     #[schemars(extend("default" = false))]
     pub(super) strict: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Telemetry {
+    /// Whether spans carry the arguments and results of calls; `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` wins over it
+    #[schemars(extend("default" = false))]
+    pub(super) capture_content: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]

@@ -113,7 +113,9 @@ fn json_output_has_everything_that_is_known() {
 fn verbose_says_on_standard_error_how_it_was_done() {
     let ran = here().haft(&["call", "-v", "bash", r#"{"command":"echo a",}"#]).output().expect_code(0);
     assert_eq!(ran.stdout, "a\n");
-    for fragment in ["bash in ", " ms", "removed a trailing comma", "landlock", "exit_code: 0"] {
+    for fragment in
+        ["← builtin builtin:bash [", " ms", "removed a trailing comma", "landlock", "exit_code: 0"]
+    {
         assert!(ran.stderr.contains(fragment), "{}", ran.stderr);
     }
 }

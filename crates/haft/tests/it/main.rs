@@ -18,6 +18,12 @@ mod files;
 mod stream;
 // Configuration, trust, rules, stored outputs and accounting, as an operator meets them.
 mod governed;
+// What is seen of calls from outside: op tree, log lines, accounting.
+mod watching;
+// Spans, with a real collector at the other end.
+mod telemetry;
+// Secrets that must not turn up in any of it.
+mod canary;
 // The command line itself: help, exit codes, doctor, tools, completions.
 mod cli;
 // The library, embedded in another program.

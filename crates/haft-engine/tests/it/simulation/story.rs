@@ -119,7 +119,7 @@ impl Act {
         // Calls of one turn wait for each other, so only tools without a queue are asked that way.
         let (size, tools): (_, &[usize]) = if dice.one_in(8) { (3, &[0, 1]) } else { (1, &CROWDED) };
         let calls = numbers.take(size).map(|number| Asked::roll(dice, number, tools)).collect();
-        let options = CallOptions { priority, cache };
+        let options = CallOptions { priority, cache, ..Default::default() };
         Self { pause: Duration::from_millis(pause), calls, options, cancelled_after }
     }
 

@@ -195,8 +195,8 @@ impl EventSink for World {
     fn emit(&self, event: Event) {
         let mut book = self.book();
         match event {
-            Event::ToolStarted { id, .. } => {
-                let call = &mut book.calls[number(&id)];
+            Event::ToolStarted { operation, .. } => {
+                let call = &mut book.calls[number(&operation.call)];
                 if call.started_at.replace(Instant::now()).is_some() {
                     let broken = format!("{call:?} started twice");
                     book.broken.push(broken);
@@ -205,8 +205,8 @@ impl EventSink for World {
                 }
             }
             Event::ToolProgress { .. } => {}
-            Event::ToolFinished { id, failure, latency, .. } => {
-                let call = &mut book.calls[number(&id)];
+            Event::ToolFinished { operation, failure, latency, .. } => {
+                let call = &mut book.calls[number(&operation.call)];
                 call.ends += 1;
                 call.latency = latency;
                 call.end = failure.map_or("ok", ToolErrorKind::name);
