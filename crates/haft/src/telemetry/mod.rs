@@ -1,6 +1,6 @@
 //! Spans for an OpenTelemetry collector, when the environment names one. Without it nothing is started.
 //!
-//! A fold over events ([`spans`]) makes the spans that the conventions for generative AI describe; a thread of its own sends
+//! A fold over events makes the spans that the conventions for generative AI describe; a thread of its own sends
 //! them. A collector that cannot be reached costs no call anything: it is said once, at the end.
 
 mod export;
