@@ -1,14 +1,16 @@
 //! The vocabulary of haft and its pure decisions: what a tool is, what a call asks, what a result says.
 //!
 //! Start reading at [`tool`], then [`result`] and [`provider`]; the decisions are in [`naming`] (which tool a name means),
-//! [`arguments`] (what a text says), [`validate`] (whether a tool may see it) and [`text`] (how much is shown).
+//! [`arguments`] (what a text says), [`validate`] (whether a tool may see it), [`text`] and [`shorten`] (how much is shown) and [`budget`] (whether it fits).
 //! This crate does no IO, starts no task and reads no clock; nothing in it is `async` but trait signatures.
 
 pub mod approval;
 pub mod arguments;
+pub mod budget;
 pub mod digest;
 pub mod event;
 pub mod glob;
+pub mod media;
 pub mod name;
 pub mod naming;
 pub mod output;
@@ -16,8 +18,10 @@ pub mod provider;
 pub mod result;
 pub mod rules;
 pub mod shell;
+pub mod shorten;
 pub mod store;
 pub mod text;
 pub mod time_limit;
+pub mod tokens;
 pub mod tool;
 pub mod validate;

@@ -23,3 +23,4 @@ pub use orchestrator::{Orchestrator, OrchestratorConfig};
 pub use order::{EffectOrder, Turn};
 pub use policy::{Policies, UncheckedSchemas};
 pub use queue::{Priority, QueueConfig, QueueSnapshot, Queues, UndefinedQueue};
+pub use stage::ANSWER_TOKENS_MIN;

@@ -8,7 +8,7 @@ use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, Principal};
 use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
 use haft_core::time_limit::TimeLimit;
-use haft_core::tool::{CallId, ToolCall};
+use haft_core::tool::{CallId, OutputPolicy, ToolCall};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -21,6 +21,8 @@ const WRITTEN_NAME_CHARS_MAX: usize = 64;
 pub(crate) struct CallRecord {
     pub(crate) call: ToolCall,
     pub(crate) receipt: Receipt,
+    /// What is done with an output that is too large, once the tool is known.
+    pub(crate) output: OutputPolicy,
     end: EndGuard,
 }
 
@@ -43,7 +45,12 @@ impl CallRecord {
             failure: Some(ToolErrorKind::Cancelled),
             events,
         };
-        Self { call, receipt: Receipt::default(), end }
+        Self {
+            call,
+            receipt: Receipt::default(),
+            output: OutputPolicy::Truncate { chars_max: usize::MAX },
+            end,
+        }
     }
 
     /// The time a call waits for its turn is not its own.

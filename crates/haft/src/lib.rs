@@ -10,6 +10,7 @@ pub mod config;
 pub mod executor;
 pub mod home;
 mod private_file;
+pub mod tokens;
 pub mod wiring;
 
 pub use haft_core as core;

@@ -12,7 +12,8 @@ use tokio::time::{Instant, advance};
 
 use crate::fake::{call, config, orchestrator_from, said};
 
-const BYPASS: CallOptions = CallOptions { cache: CacheUse::Bypass, priority: haft_engine::Priority::Normal };
+const BYPASS: CallOptions =
+    CallOptions { cache: CacheUse::Bypass, priority: haft_engine::Priority::Normal, budget: None };
 
 /// Outputs are kept for a minute.
 fn keeping() -> OrchestratorConfig {
@@ -170,7 +171,7 @@ async fn a_cap_lowered_later_holds_for_what_was_kept() {
     let second = orchestrator_from(lowered).0.execute(call("huge", "{}")).await;
     assert!(is_hit(&second));
     assert!(
-        second.text().starts_with("ééé\n... (output truncated: 1000000 total chars"),
+        second.text().starts_with("éé\n... (output truncated: 1000000 total chars"),
         "{}",
         second.text()
     );

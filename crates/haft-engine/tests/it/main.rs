@@ -9,6 +9,8 @@ mod fake;
 mod arguments;
 /// Rules, and the word of a person.
 mod authority;
+/// What a run's context still holds, and outputs that do not fit it.
+mod budget;
 /// Equal calls that are not made again.
 mod cache;
 /// Dropping a call: what is told and what is undone.
