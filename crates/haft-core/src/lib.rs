@@ -7,6 +7,7 @@
 pub mod approval;
 pub mod arguments;
 pub mod budget;
+pub mod chunk;
 pub mod digest;
 pub mod event;
 pub mod glob;

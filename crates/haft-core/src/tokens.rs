@@ -69,11 +69,11 @@ pub const COUNTED_BYTES_MAX: usize = 64 << 10;
 /// The tokens of a text, in bounded time however long it is.
 pub fn tokens_of(counter: &dyn TokenCounter, text: &str) -> Tokens {
     let sample = &text[..text.floor_char_boundary(COUNTED_BYTES_MAX)];
-    let counted = counter.count(sample);
+    let tokens = counter.count(sample);
     if sample.len() == text.len() {
-        return counted;
+        return tokens;
     }
-    let scaled = u128::from(counted.count()) * text.len() as u128 / sample.len().max(1) as u128;
+    let scaled = u128::from(tokens.count()) * text.len() as u128 / sample.len().max(1) as u128;
     Tokens::About(u64::try_from(scaled).unwrap_or(u64::MAX))
 }
 

@@ -49,7 +49,7 @@ pub struct OrchestratorConfig {
     pub authority: Authority,
     /// Where outputs go that are too large; without it they are cut.
     pub store: Option<Arc<dyn OutputStore>>,
-    /// Counts what an output takes of a model's context.
+    /// Counts what an output takes of a model's context, where a budget is kept.
     pub tokens: Arc<dyn TokenCounter>,
     pub events: Arc<dyn EventSink>,
 }
@@ -170,15 +170,18 @@ impl Orchestrator {
         let outcome = match stage::reserve(options.budget.as_ref()) {
             Ok(reserved) => {
                 let outcome = self.run_stages(&mut record, &options).await;
-                stage::settle(&mut record, outcome, reserved, self.means())
+                stage::settle(&mut record, outcome, reserved, self.means(&options))
             }
             Err(error) => Err(error),
         };
         record.finish(outcome)
     }
 
-    fn means(&self) -> Means<'_> {
-        Means { store: self.config.store.as_deref(), counter: &*self.config.tokens }
+    /// Only a budget needs tokens counted; reading a vocabulary for less would cost more than the call.
+    fn means(&self, options: &CallOptions) -> Means<'_> {
+        let counter: &dyn TokenCounter =
+            if options.budget.is_some() { &*self.config.tokens } else { &ByLength };
+        Means { store: self.config.store.as_deref(), counter }
     }
 
     /// The order of the stages is a safety property: a tool that may not be called reveals no complaints about
@@ -215,7 +218,7 @@ impl Orchestrator {
                 outcome
             }
         };
-        stage::fit(record, outcome, policy.output, self.means())
+        stage::fit(record, outcome, policy.output, self.means(options))
     }
 
     fn key<'a>(&'a self, tool: &ResolvedTool<'a>, arguments: &'a ValidArguments) -> CallKey<'a> {

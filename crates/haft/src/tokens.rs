@@ -1,5 +1,7 @@
 //! Counting tokens with a vocabulary. It is read at the first count, so that whoever never counts pays nothing.
 
+use std::panic::catch_unwind;
+
 use haft_core::tokens::{TokenCounter, Tokens};
 
 /// The vocabulary of OpenAI's current models. Others cut text into nearly as many pieces, and budgets keep a buffer.
@@ -8,7 +10,9 @@ pub struct Vocabulary;
 
 impl TokenCounter for Vocabulary {
     fn count(&self, text: &str) -> Tokens {
-        Tokens::Counted(tiktoken_rs::o200k_base_singleton().count_ordinary(text) as u64)
+        // Its regular expressions give up on some texts by panicking; a call must not end with them.
+        let counted = catch_unwind(|| tiktoken_rs::o200k_base_singleton().count_ordinary(text));
+        counted.map_or_else(|_| Tokens::by_length(text.len() as u64), |count| Tokens::Counted(count as u64))
     }
 }
 
@@ -22,7 +26,9 @@ mod tests {
 
     #[test]
     fn texts_have_as_many_tokens_as_the_vocabulary_says() {
-        let check = |text: &str, expected: u64| assert_eq!(Vocabulary.count(text), Tokens::Counted(expected), "{text}");
+        let check = |text: &str, expected: u64| {
+            assert_eq!(Vocabulary.count(text), Tokens::Counted(expected), "{text}")
+        };
         check("", 0);
         check("hello world", 2);
         check("<|endoftext|>", 7);
@@ -37,7 +43,6 @@ mod tests {
         for piece in ["a", " ", "\n", "\0", "=", "🦀", " \t", "a1", "\u{301}", "'s"] {
             let begun = Instant::now();
             let tokens = tokens_of(&Vocabulary, &long(piece));
-            eprintln!("{piece:?} {tokens} {:?}", begun.elapsed());
             assert!(matches!(tokens, Tokens::About(1..)), "{piece:?}: {tokens}");
             assert!(begun.elapsed() < Duration::from_secs(20), "{piece:?} took {:?}", begun.elapsed());
         }

@@ -75,7 +75,7 @@ fn smaller(
         Some(stored) => in_place_of_text(stored, output.content),
         None => output,
     };
-    shortest_preview(&output, reserved, means).unwrap_or_else(|| cut_to_fit(output, reserved, means))
+    shortest_preview(&output, reserved, means).unwrap_or_else(|| cut_to_fit(&output, reserved, means))
 }
 
 /// The output with as long a preview as fits; `None` when it is no stored one.
@@ -90,7 +90,7 @@ fn shortest_preview(output: &ToolOutput, reserved: &mut Reservation, means: Mean
 }
 
 /// Halves the text until it fits. At the end there is a notice that fits what was reserved before the call.
-fn cut_to_fit(output: ToolOutput, reserved: &mut Reservation, means: Means<'_>) -> ToolOutput {
+fn cut_to_fit(output: &ToolOutput, reserved: &mut Reservation, means: Means<'_>) -> ToolOutput {
     // A token is at least a byte, so more characters than these are not worth a try.
     let room = usize::try_from(reserved.room_tokens()).unwrap_or(usize::MAX);
     let mut chars_max = text_of(&output.content).chars().count().min(room.saturating_mul(8));
