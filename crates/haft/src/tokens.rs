@@ -4,7 +4,7 @@ use std::panic::catch_unwind;
 
 use haft_core::tokens::{TokenCounter, Tokens};
 
-/// The vocabulary of OpenAI's current models. Others cut text into nearly as many pieces, and budgets keep a buffer.
+/// The vocabulary `o200k`, of current models. Others cut text into nearly as many pieces, and budgets keep a buffer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Vocabulary;
 
@@ -27,7 +27,7 @@ mod tests {
     #[test]
     fn texts_have_as_many_tokens_as_the_vocabulary_says() {
         let check = |text: &str, expected: u64| {
-            assert_eq!(Vocabulary.count(text), Tokens::Counted(expected), "{text}")
+            assert_eq!(Vocabulary.count(text), Tokens::Counted(expected), "{text}");
         };
         check("", 0);
         check("hello world", 2);

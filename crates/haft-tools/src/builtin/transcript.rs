@@ -100,3 +100,88 @@ impl Keeping<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use haft_core::event::NoEvents;
+    use haft_core::provider::Principal;
+    use haft_core::store::Handle;
+    use haft_core::tool::CallId;
+
+    use super::*;
+    use crate::output::{FileStore, StoreLimits};
+
+    fn context() -> CallContext {
+        CallContext::new(CallId("1".into()), Principal::local(), None, Arc::new(NoEvents))
+    }
+
+    /// Takes nothing, as a disk that is full.
+    struct Full;
+
+    impl OutputStore for Full {
+        fn begin(&self) -> Result<Box<dyn Spool>, StoreError> {
+            Err(StoreError::Unavailable { reason: "no space left".into() })
+        }
+
+        fn read(&self, _: &Handle) -> Result<Vec<u8>, StoreError> {
+            Err(StoreError::NotFound)
+        }
+
+        fn is_empty(&self) -> bool {
+            true
+        }
+    }
+
+    const CUT: &str = "abcd\n... (output truncated: 9 total chars, showing first 4)";
+
+    fn transcript<'a>(store: Option<&'a dyn OutputStore>, pieces: &[&str], unseen: usize) -> Transcript<'a> {
+        let mut transcript = Transcript::new(4, store);
+        for piece in pieces {
+            transcript.push(piece.as_bytes());
+        }
+        transcript.push_unseen(unseen);
+        transcript
+    }
+
+    #[test]
+    fn without_a_store_what_is_not_shown_is_let_go() {
+        let cx = context();
+        assert_eq!(transcript(None, &["ab", "cdef", "ghi"], 0).finish(&cx).as_text(), CUT);
+        assert_eq!(transcript(None, &["abcdef"], 3).finish(&cx).as_text(), CUT);
+        assert_eq!(transcript(Some(&Full), &["abcd"], 0).finish(&cx).as_text(), "abcd");
+        assert!(cx.take_notes().is_empty());
+    }
+
+    #[test]
+    fn a_store_that_fails_costs_what_is_not_shown_and_is_noted() {
+        let cx = context();
+        assert_eq!(transcript(Some(&Full), &["ab", "cdef", "ghi"], 0).finish(&cx).as_text(), CUT);
+        assert_eq!(cx.take_notes()["store"], "the output store failed: no space left");
+    }
+
+    #[test]
+    fn what_is_kept_says_whether_it_is_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FileStore::open(dir.path(), StoreLimits::default()).unwrap();
+        let check = |pieces: &[&str], unseen: usize, bytes: u64, complete: bool| {
+            let cx = context();
+            let output = transcript(Some(&store), pieces, unseen).finish(&cx);
+            let [Content::Text(shown), Content::Stored(kept)] = output.content.as_slice() else {
+                panic!("{output:?}");
+            };
+            assert_eq!((shown.as_str(), kept.stored.bytes, kept.stored.complete), (CUT, bytes, complete));
+            assert_eq!(cx.take_notes()["stored"]["complete"], complete);
+        };
+        check(&["ab", "cdef", "ghi"], 0, 9, true);
+        check(&["abcdef"], 3, 6, false);
+        let cx = context();
+        assert_eq!(
+            transcript(Some(&store), &["éé", "é"], 0).finish(&cx).as_text(),
+            "ééé",
+            "all of it is shown"
+        );
+        assert!(cx.take_notes().is_empty());
+    }
+}

@@ -18,6 +18,8 @@ mod files;
 mod stream;
 // Configuration, trust, rules, stored outputs and accounting, as an operator meets them.
 mod governed;
+// Outputs that are too large, or no text: kept, asked about, got back.
+mod outputs;
 // The command line itself: help, exit codes, doctor, tools, completions.
 mod cli;
 // The library, embedded in another program.
