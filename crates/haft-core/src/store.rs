@@ -156,6 +156,14 @@ impl StoredOutput {
         }
     }
 
+    /// Whether it is the text of an output that was stored, and not bytes beside it.
+    pub fn is_text(&self) -> bool {
+        match self.glimpse {
+            Glimpse::Text { .. } | Glimpse::Shown { .. } => true,
+            Glimpse::Media { .. } => false,
+        }
+    }
+
     /// What a receipt says about it.
     pub fn noted(&self) -> Value {
         let Stored { handle, bytes, lines, complete } = &self.stored;

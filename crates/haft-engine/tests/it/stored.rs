@@ -97,3 +97,21 @@ async fn pictures_that_are_too_large_and_bytes_are_stored_and_described() {
     assert!(text.contains("left out: images and audio may take 5242880 bytes in all"), "{text}");
     assert!(text.contains("left out: it is not text, and it could not be stored"), "{text}");
 }
+
+#[tokio::test]
+async fn text_beside_pictures_is_stored_and_the_pictures_keep_their_handles() {
+    let shelf = Shelf::default();
+    let (orchestrator, _) = orchestrator_from(storing(Some(shelf.clone()), 5));
+    let result = orchestrator.execute(call("picture", "{}")).await;
+    let text = said(&result);
+    assert!(
+        text.starts_with("Tool output is too large (") && text.contains("It begins:\npictures\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("[image: image/gif, 5x7 pixels, 11 bytes]"),
+        "what is small is still carried: {text}"
+    );
+    assert_eq!(text.matches(", sha256 ").count(), 2, "{text}");
+    assert_eq!(result.receipt.notes["stored"].as_array().unwrap().len(), 3);
+}

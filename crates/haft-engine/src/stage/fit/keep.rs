@@ -14,6 +14,15 @@ use crate::record::CallRecord;
 /// What all images and sounds of an output may take together; common model providers refuse larger ones.
 pub(super) const MEDIA_BYTES_MAX: usize = 5 * 1024 * 1024;
 
+/// How many pieces of one output are stored each under a handle of its own; more are only described.
+const MEDIA_HANDLES_MAX: usize = 20;
+
+/// What is left for the images and sounds of an output.
+struct Room {
+    bytes: usize,
+    handles: usize,
+}
+
 /// Puts parts of an output into the store, and notes it on the receipt.
 pub(super) struct Keeping<'a> {
     pub(super) record: &'a mut CallRecord,
@@ -23,9 +32,7 @@ pub(super) struct Keeping<'a> {
 impl Keeping<'_> {
     /// Stores the text of an output; `None` when it cannot be, or when the whole of it is stored already.
     pub(super) fn text(&mut self, output: &ToolOutput, reason: StoreReason) -> Option<StoredOutput> {
-        if output.content.iter().any(|content| matches!(content, Content::Stored(_)))
-            || self.record.receipt.notes.contains_key("stored")
-        {
+        if self.is_stored(&output.content) {
             return None;
         }
         let text = text_of(&output.content);
@@ -37,6 +44,13 @@ impl Keeping<'_> {
         Some(self.noted(StoredOutput { stored, reason, glimpse }))
     }
 
+    /// A tool that caps its own output has stored the whole itself. What failed says so on the receipt alone: its
+    /// message is one text.
+    fn is_stored(&self, content: &[Content]) -> bool {
+        let noted = self.record.receipt.notes.get("stored").is_some_and(|note| note["tokens"].is_u64());
+        noted || content.iter().any(|content| matches!(content, Content::Stored(stored) if stored.is_text()))
+    }
+
     /// Stores bytes that no model reads, and images and sounds for which there is no room.
     pub(super) fn media(
         &mut self,
@@ -44,11 +58,11 @@ impl Keeping<'_> {
         bytes_max: usize,
         reason: StoreReason,
     ) -> Vec<Content> {
-        let mut bytes_left = bytes_max;
-        content.into_iter().map(|content| self.piece(content, &mut bytes_left, reason)).collect()
+        let mut room = Room { bytes: bytes_max, handles: MEDIA_HANDLES_MAX };
+        content.into_iter().map(|content| self.piece(content, &mut room, reason)).collect()
     }
 
-    fn piece(&mut self, content: Content, bytes_left: &mut usize, reason: StoreReason) -> Content {
+    fn piece(&mut self, content: Content, room: &mut Room, reason: StoreReason) -> Content {
         let (what, media_type, bytes, reason) = match &content {
             Content::Text(_) | Content::Resource { .. } | Content::Stored(_) => return content,
             Content::Image { media_type, bytes } => ("image", Some(media_type.as_str()), bytes, reason),
@@ -58,13 +72,15 @@ impl Keeping<'_> {
             }
         };
         if reason != StoreReason::NotText
-            && let Some(left) = bytes_left.checked_sub(bytes.len())
+            && let Some(left) = room.bytes.checked_sub(bytes.len())
         {
-            *bytes_left = left;
+            room.bytes = left;
             return content;
         }
         let description = described(what, media_type, bytes);
-        match self.put(bytes) {
+        let has_handle = room.handles > 0;
+        room.handles = room.handles.saturating_sub(1);
+        match has_handle.then(|| self.put(bytes)).flatten() {
             Some(stored) => {
                 let glimpse = Glimpse::Media { description, digest: Digest::of_bytes(bytes) };
                 Content::Stored(Box::new(self.noted(StoredOutput { stored, reason, glimpse })))
@@ -112,32 +128,32 @@ fn why_left_out(reason: StoreReason) -> String {
     }
 }
 
-/// What stands for an output whose text was stored; images and sounds stay.
+/// What stands for an output whose text was stored; all else stays.
 pub(super) fn in_place_of_text(stored: StoredOutput, content: Vec<Content>) -> ToolOutput {
-    let media = content.into_iter().filter(is_media);
-    let content = std::iter::once(Content::Stored(Box::new(stored))).chain(media).collect();
+    let rest = content.into_iter().filter(|content| !is_text(content));
+    let content = std::iter::once(Content::Stored(Box::new(stored))).chain(rest).collect();
     ToolOutput { content, structured: None }
 }
 
-/// The bytes of what is shown as text.
+/// The bytes of the text of an output.
 pub(super) fn text_bytes(content: &[Content]) -> usize {
     let bytes = |content: &Content| match content {
         Content::Text(text) => text.len(),
-        Content::Resource { .. } | Content::Binary { .. } | Content::Stored(_) => content.as_text().len(),
-        Content::Image { .. } | Content::Audio { .. } => 0,
+        Content::Resource { .. } | Content::Binary { .. } => content.as_text().len(),
+        Content::Image { .. } | Content::Audio { .. } | Content::Stored(_) => 0,
     };
     content.iter().map(bytes).sum()
 }
 
-/// What is shown as text.
+/// The text of an output: what could be stored or cut.
 pub(super) fn text_of(content: &[Content]) -> String {
-    let texts = content.iter().filter(|content| !is_media(content));
+    let texts = content.iter().filter(|content| is_text(content));
     texts.map(Content::as_text).collect::<Vec<_>>().join("\n")
 }
 
-pub(super) fn is_media(content: &Content) -> bool {
+fn is_text(content: &Content) -> bool {
     match content {
-        Content::Image { .. } | Content::Audio { .. } => true,
-        Content::Text(_) | Content::Resource { .. } | Content::Binary { .. } | Content::Stored(_) => false,
+        Content::Text(_) | Content::Resource { .. } | Content::Binary { .. } => true,
+        Content::Image { .. } | Content::Audio { .. } | Content::Stored(_) => false,
     }
 }

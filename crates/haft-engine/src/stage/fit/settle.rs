@@ -5,12 +5,12 @@ use std::sync::Arc;
 use haft_core::budget::{Budget, Reservation, Shortage};
 use haft_core::output::{Content, ToolOutput};
 use haft_core::result::{ToolError, ToolErrorKind};
-use haft_core::store::{Glimpse, StoredOutput, preview};
+use haft_core::store::{Glimpse, preview};
 use haft_core::tokens::tokens_of;
 use haft_core::tool::OutputPolicy;
 
 use super::cut::cut_content;
-use super::keep::{Keeping, in_place_of_text, is_media, text_of};
+use super::keep::{Keeping, in_place_of_text, text_of};
 use super::{Means, each_way};
 use crate::record::CallRecord;
 
@@ -78,22 +78,34 @@ fn smaller(
     shortest_preview(&output, reserved, means).unwrap_or_else(|| cut_to_fit(&output, reserved, means))
 }
 
-/// The output with as long a preview as fits; `None` when it is no stored one.
+/// The output with as long a preview as fits; `None` when there is none, or even without it there is too much.
 fn shortest_preview(output: &ToolOutput, reserved: &mut Reservation, means: Means<'_>) -> Option<ToolOutput> {
-    let [Content::Stored(stored)] = output.content.as_slice() else { return None };
-    let Glimpse::Text { tokens, preview: whole } = &stored.glimpse else { return None };
     PREVIEWS_CHARS.iter().find_map(|chars_max| {
-        let glimpse = Glimpse::Text { tokens: *tokens, preview: preview(whole, *chars_max) };
-        let output = ToolOutput::stored(StoredOutput { glimpse, ..StoredOutput::clone(stored) });
+        let mut output = output.clone();
+        let previewed = output.content.iter_mut().find_map(|content| match content {
+            Content::Stored(stored) => match &mut stored.glimpse {
+                Glimpse::Text { preview, .. } => Some(preview),
+                Glimpse::Media { .. } | Glimpse::Shown { .. } => None,
+            },
+            Content::Text(_)
+            | Content::Image { .. }
+            | Content::Audio { .. }
+            | Content::Resource { .. }
+            | Content::Binary { .. } => None,
+        })?;
+        *previewed = preview(previewed, *chars_max);
         reserved.resize(tokens_in(&output, means)).is_ok().then_some(output)
     })
 }
 
+/// More than text ever has; to begin there spares counting megabytes again and again.
+const CHARS_PER_TOKEN_MAX: usize = 8;
+
 /// Halves the text until it fits. At the end there is a notice that fits what was reserved before the call.
 fn cut_to_fit(output: &ToolOutput, reserved: &mut Reservation, means: Means<'_>) -> ToolOutput {
-    // A token is at least a byte, so more characters than these are not worth a try.
     let room = usize::try_from(reserved.room_tokens()).unwrap_or(usize::MAX);
-    let mut chars_max = text_of(&output.content).chars().count().min(room.saturating_mul(8));
+    let chars = text_of(&output.content).chars().count();
+    let mut chars_max = chars.min(room.saturating_mul(CHARS_PER_TOKEN_MAX));
     while chars_max > 0 {
         let cut = ToolOutput { content: cut_content(output.content.clone(), chars_max), structured: None };
         if reserved.resize(tokens_in(&cut, means)).is_ok() {
@@ -104,8 +116,13 @@ fn cut_to_fit(output: &ToolOutput, reserved: &mut Reservation, means: Means<'_>)
     ToolOutput::text("(the output was left out: the context has no room for it)")
 }
 
+/// What is shown as text is counted, whatever it is; images and sounds are judged.
 fn tokens_in(output: &ToolOutput, means: Means<'_>) -> u64 {
-    let media = output.content.iter().filter(|content| is_media(content)).count() as u64;
-    let text = tokens_of(means.counter, &text_of(&output.content)).count();
-    text.saturating_add(media.saturating_mul(MEDIA_TOKENS))
+    let (media, shown): (Vec<&Content>, Vec<&Content>) = output
+        .content
+        .iter()
+        .partition(|content| matches!(content, Content::Image { .. } | Content::Audio { .. }));
+    let text = shown.into_iter().map(Content::as_text).collect::<Vec<_>>().join("\n");
+    let media_tokens = MEDIA_TOKENS.saturating_mul(media.len() as u64);
+    tokens_of(means.counter, &text).count().saturating_add(media_tokens)
 }
