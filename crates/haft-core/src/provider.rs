@@ -25,6 +25,11 @@ pub trait ToolProvider: Send + Sync {
     /// A snapshot; no IO.
     fn tools(&self) -> Arc<[ToolDefinition]>;
 
+    /// Whether its tools are of any use at the moment. They can be called all the same; models are not shown them. No IO.
+    fn is_shown(&self) -> bool {
+        true
+    }
+
     /// What the provider wants the model to know about its tools as a whole.
     fn instructions(&self) -> Option<Arc<str>> {
         None

@@ -61,7 +61,7 @@ pub struct ToolPolicy {
 pub enum OutputPolicy {
     /// The tool caps its own output; nothing is done after it.
     Pass,
-    /// The text is cut after this many characters, with a notice.
+    /// The text is cut to this many characters, with a notice; JSON stays JSON.
     Truncate { chars_max: usize },
     /// Beyond this many bytes the text is kept in the store, and the beginning shown with how to ask for more.
     Store { bytes_max: usize },

@@ -49,6 +49,11 @@ impl Catalog {
         self.sorted.iter().map(|&position| &self.entries[position])
     }
 
+    /// The tools that a model is shown at the moment, sorted as [`tools`](Self::tools): those of no use now are left out.
+    pub fn shown(&self) -> impl Iterator<Item = &CatalogEntry> {
+        self.tools().filter(|entry| entry.provider().is_shown())
+    }
+
     /// In the order they were given.
     pub fn providers(&self) -> &[Arc<dyn ToolProvider>] {
         &self.providers.0

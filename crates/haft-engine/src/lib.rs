@@ -24,3 +24,4 @@ pub use orchestrator::{Capture, Orchestrator, OrchestratorConfig};
 pub use order::{EffectOrder, Turn};
 pub use policy::{Policies, UncheckedSchemas};
 pub use queue::{Priority, QueueConfig, QueueSnapshot, Queues, UndefinedQueue};
+pub use stage::ANSWER_TOKENS_MIN;

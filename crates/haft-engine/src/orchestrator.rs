@@ -13,6 +13,7 @@ use haft_core::place::Place;
 use haft_core::provider::Principal;
 use haft_core::result::{ToolError, ToolResult};
 use haft_core::store::OutputStore;
+use haft_core::tokens::{ByLength, TokenCounter};
 use haft_core::tool::{Effects, ToolCall};
 use haft_core::validate::ValidArguments;
 
@@ -24,7 +25,7 @@ use crate::order::EffectOrder;
 use crate::policy::{Policies, TOOL_TIMEOUT_MAX_DEFAULT, UncheckedSchemas};
 use crate::queue::{Queues, UndefinedQueue};
 use crate::record::CallRecord;
-use crate::stage::{self, Cached, Deadline};
+use crate::stage::{self, Cached, Deadline, Means};
 
 /// Turns calls into results. A call that is dropped is cancelled; one that fails harms no other.
 #[derive(Debug)]
@@ -49,6 +50,8 @@ pub struct OrchestratorConfig {
     pub authority: Authority,
     /// Where outputs go that are too large; without it they are cut.
     pub store: Option<Arc<dyn OutputStore>>,
+    /// Counts what an output takes of a model's context, where a budget is kept.
+    pub tokens: Arc<dyn TokenCounter>,
     pub events: Arc<dyn EventSink>,
     /// Whether events tell what was said.
     pub capture: Capture,
@@ -77,6 +80,7 @@ impl Default for OrchestratorConfig {
             cache: Cache::default(),
             authority: Authority::default(),
             store: None,
+            tokens: Arc::new(ByLength),
             events: Arc::new(NoEvents),
             capture: Capture::Nothing,
         }
@@ -139,7 +143,7 @@ impl Orchestrator {
 
     pub async fn execute_all_with(&self, calls: Vec<ToolCall>, options: CallOptions) -> Vec<ToolResult> {
         let order = EffectOrder::default();
-        join_all(calls.into_iter().map(|call| self.execute_in_turn_with(&order, call, options))).await
+        join_all(calls.into_iter().map(|call| self.execute_in_turn_with(&order, call, options.clone()))).await
     }
 
     /// Carries out one call when its turn has come. The place in the order is taken at once, not when first polled, so
@@ -176,9 +180,23 @@ impl Orchestrator {
         CallRecord::begin(call, place, self.config.principal.clone(), events, self.config.capture)
     }
 
+    /// The budget stands around all stages: whatever a call says takes room, a refusal too.
     async fn carry_out(&self, mut record: CallRecord, options: CallOptions) -> ToolResult {
-        let outcome = self.run_stages(&mut record, options).await;
+        let outcome = match stage::reserve(options.budget.as_ref()) {
+            Ok(reserved) => {
+                let outcome = self.run_stages(&mut record, &options).await;
+                stage::settle(&mut record, outcome, reserved, self.means(&options))
+            }
+            Err(error) => Err(error),
+        };
         record.finish(outcome)
+    }
+
+    /// Only a budget needs tokens counted; reading a vocabulary for less would cost more than the call.
+    fn means(&self, options: &CallOptions) -> Means<'_> {
+        let counter: &dyn TokenCounter =
+            if options.budget.is_some() { &*self.config.tokens } else { &ByLength };
+        Means { store: self.config.store.as_deref(), counter }
     }
 
     /// The order of the stages is a safety property: a tool that may not be called reveals no complaints about
@@ -187,7 +205,7 @@ impl Orchestrator {
     async fn run_stages(
         &self,
         record: &mut CallRecord,
-        options: CallOptions,
+        options: &CallOptions,
     ) -> Result<ToolOutput, ToolError> {
         let config = &self.config;
         let arguments = stage::parse(record, &config.arguments)?;
@@ -216,7 +234,7 @@ impl Orchestrator {
                 outcome
             }
         };
-        stage::fit(record, outcome, policy.output, config.store.as_deref())
+        stage::fit(record, outcome, policy.output, self.means(options))
     }
 
     fn key<'a>(&'a self, tool: &ResolvedTool<'a>, arguments: &'a ValidArguments) -> CallKey<'a> {

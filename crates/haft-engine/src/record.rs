@@ -10,7 +10,7 @@ use haft_core::place::{Operation, OperationId, Place};
 use haft_core::provider::{CallContext, Principal};
 use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
 use haft_core::time_limit::TimeLimit;
-use haft_core::tool::{CallId, ToolCall};
+use haft_core::tool::{CallId, OutputPolicy, ToolCall};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -29,6 +29,8 @@ pub(crate) struct CallRecord {
     pub(crate) call: ToolCall,
     pub(crate) receipt: Receipt,
     capture: Capture,
+    /// What is done with an output that is too large, once the tool is known.
+    pub(crate) output: OutputPolicy,
     end: EndGuard,
 }
 
@@ -60,7 +62,8 @@ impl CallRecord {
             said: None,
             events,
         };
-        Self { call, receipt: Receipt::default(), capture, end }
+        let output = OutputPolicy::Truncate { chars_max: usize::MAX };
+        Self { call, receipt: Receipt::default(), capture, output, end }
     }
 
     /// The time a call waits for its turn is not its own.

@@ -11,6 +11,7 @@ pub mod executor;
 pub mod home;
 mod private_file;
 pub mod telemetry;
+pub mod tokens;
 pub mod wiring;
 
 pub use haft_core as core;

@@ -19,11 +19,12 @@ use haft_engine::{
 };
 use haft_sandbox::Policy;
 use haft_tools::builtin::{BASH_TIMEOUT_SECS, BuiltinTools};
-use haft_tools::output::OutputTools;
+use haft_tools::output::{OutputTools, PAGE_BYTES_MAX};
 use haft_tools::shape::Described;
 
 use crate::config::Resolved;
 use crate::config::resolved::{CacheFor, Oversize};
+use crate::tokens::Vocabulary;
 
 /// What an orchestrator is made from.
 pub struct Settings {
@@ -44,7 +45,10 @@ pub struct Settings {
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(BASH_TIMEOUT_SECS);
 
 /// Built-in tools that cap their own output, each at its own limit.
-const CAPPED_BY_THEMSELVES: [&str; 4] = ["bash", "read", "introspect", "tool_output"];
+const CAPPED_BY_THEMSELVES: [&str; 3] = ["bash", "read", "introspect"];
+
+/// What an answer about a stored output may take: a page, and the lines around it. It is never stored itself.
+const ANSWER_CHARS_MAX: usize = PAGE_BYTES_MAX + 1_000;
 
 /// An orchestrator over the built-in tools, as configured.
 pub fn orchestrator(settings: Settings) -> Orchestrator {
@@ -53,7 +57,11 @@ pub fn orchestrator(settings: Settings) -> Orchestrator {
     let store = settings.store.filter(|_| config.tool_output.enabled);
     let mut providers: Vec<Arc<dyn ToolProvider>> = Vec::new();
     if let Some(store) = &store {
-        providers.push(Arc::new(OutputTools::new(Arc::clone(store), settings.policy.clone())));
+        providers.push(Arc::new(OutputTools::new(
+            Arc::clone(store),
+            settings.policy.clone(),
+            config.tool_output.reading,
+        )));
     }
     providers.push(Arc::new(BuiltinTools::new(settings.policy, store.clone())));
     let shown = providers.into_iter().map(|provider| {
@@ -78,6 +86,7 @@ pub fn orchestrator(settings: Settings) -> Orchestrator {
             remembered: settings.remembered,
         },
         store,
+        tokens: Arc::new(Vocabulary),
         events: settings.events,
         capture: if config.telemetry.capture_content { Capture::Content } else { Capture::Nothing },
         ..OrchestratorConfig::default()
@@ -122,6 +131,7 @@ fn policy(name: &str, config: &Resolved, timeout: Option<Duration>, default: &To
     let output = match wanted.output {
         Some(Oversize::Pass) => OutputPolicy::Pass,
         None if by_itself => OutputPolicy::Pass,
+        None if name == "tool_output" => OutputPolicy::Truncate { chars_max: ANSWER_CHARS_MAX },
         Some(Oversize::Truncate) => OutputPolicy::Truncate { chars_max: bytes_max },
         Some(Oversize::Store) | None => OutputPolicy::Store { bytes_max },
     };

@@ -123,7 +123,7 @@ async fn all_events_of_a_call_name_one_operation_and_its_place() {
     let place = Place { session: SessionId(7), turn: 3, parent: Some(OperationId(1)) };
     let options = CallOptions { place, ..CallOptions::default() };
     let long = haft_core::tool::ToolCall { id: CallId("x".repeat(1_000)), ..call("fail", "{}") };
-    orchestrator.execute_with(long.clone(), options).await;
+    orchestrator.execute_with(long.clone(), options.clone()).await;
     orchestrator.execute_with(long, options).await;
     let events = kept.events();
     let operations: Vec<_> = events.iter().map(|event| event.operation().id).collect();

@@ -9,7 +9,7 @@ use haft_core::arguments::Arguments;
 use haft_core::event::{Event, EventSink, Progress};
 use haft_core::name::{Namespace, ToolName};
 use haft_core::naming::Scheme;
-use haft_core::output::ToolOutput;
+use haft_core::output::{Content, ToolOutput};
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 use haft_core::tool::{CallId, Effects, ToolCall, ToolDefinition, ToolPolicy};
@@ -76,6 +76,8 @@ impl Fake {
             ("panic_early", Effects::ReadOnly, json!({"type": "object"})),
             ("huge", Effects::ReadOnly, json!({"type": "object"})),
             ("huge_fail", Effects::ReadOnly, json!({"type": "object"})),
+            ("rows", Effects::ReadOnly, json!({"type": "object"})),
+            ("picture", Effects::ReadOnly, json!({"type": "object"})),
             ("note", Effects::ReadOnly, json!({"type": "object"})),
             ("slow_read", Effects::ReadOnly, schema(&["text"])),
             ("slow_write", Effects::Mutating, schema(&["text"])),
@@ -124,6 +126,10 @@ impl Fake {
             }
             "panic" => panic!("secret detail"),
             "huge" => Ok(ToolOutput::text("é".repeat(1_000_000))),
+            "rows" => {
+                Ok(ToolOutput::text(json!(vec![json!({"name": "row", "of": 1_000}); 1_000]).to_string()))
+            }
+            "picture" => Ok(ToolOutput { content: pictures(), structured: None }),
             "huge_fail" => Err(ToolError::new(ToolErrorKind::Failed, "é".repeat(1_000_000))),
             "note" => {
                 cx.note("sandbox", json!({"layers": 2}));
@@ -189,6 +195,14 @@ impl ToolProvider for Fake {
         assert_ne!(tool.as_str(), "panic_early", "secret detail");
         Box::pin(self.perform(tool.as_str(), arguments, cx))
     }
+}
+
+/// A small picture, one that is too large to carry along, and bytes that are no text.
+fn pictures() -> Vec<Content> {
+    let gif = |bytes: usize| [b"GIF89a\x05\0\x07\0".as_slice(), &vec![0; bytes]].concat();
+    let image = |bytes: usize| Content::Image { media_type: "image/gif".into(), bytes: gif(bytes).into() };
+    let binary = Content::Binary { uri: None, media_type: None, bytes: [0; 5].into() };
+    vec![Content::Text("pictures".into()), image(1), image(6 << 20), binary]
 }
 
 /// What a provider has to undo when its call is dropped.

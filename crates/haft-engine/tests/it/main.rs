@@ -11,6 +11,8 @@ mod arguments;
 mod audit;
 /// Rules, and the word of a person.
 mod authority;
+/// What a run's context still holds, and outputs that do not fit it.
+mod budget;
 /// Equal calls that are not made again.
 mod cache;
 /// Dropping a call: what is told and what is undone.

@@ -42,6 +42,10 @@ impl ToolProvider for Described {
         self.tools.clone()
     }
 
+    fn is_shown(&self) -> bool {
+        self.inner.is_shown()
+    }
+
     fn instructions(&self) -> Option<Arc<str>> {
         self.inner.instructions()
     }

@@ -184,7 +184,7 @@ pub(super) enum Git {
 /// List the tools
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  haft tools\n  haft tools bash --schema\n  haft tools --json | jq '.[].name'"
+    after_help = "Examples:\n  haft tools\n  haft tools bash --schema\n  haft tools --tokens\n  haft tools --json | jq '.[].name'"
 )]
 pub(super) struct ToolsArgs {
     /// Only this tool
@@ -201,6 +201,10 @@ pub(super) struct ToolsArgs {
     /// Only tools of this group
     #[arg(long, value_name = "GROUP")]
     pub(super) group: Option<String>,
+
+    /// Show what each definition costs a model, in tokens
+    #[arg(long)]
+    pub(super) tokens: bool,
 
     #[command(flatten)]
     pub(super) files: FileArgs,
@@ -333,11 +337,19 @@ pub(super) struct ExplainArgs {
 /// Print an output that was too large to show, or a part of it
 #[derive(Debug, Args)]
 #[command(
-    after_help = "What can be asked: lines 10-40, first 50 lines, last 50 lines, bytes 0-4096, grep [-i] [-B n] [-A n] PATTERN,\njq FILTER, schema, stats\n\nExamples:\n  haft output session-…/… last 20 lines\n  haft output session-…/… grep -i error\n  haft output session-…/… jq '.items[].id'"
+    after_help = "What can be asked: lines 10-40, first 50 lines, last 50 lines, bytes 0-4096, grep [-i] [-B n] [-A n] PATTERN,\njq FILTER, schema, stats. Long answers come in pages: `page 2 of lines 1-9000`\n\nExamples:\n  haft output session-…/… last 20 lines\n  haft output session-…/… grep -i error\n  haft output session-…/… jq '.items[].id'\n  haft output session-…/… -o picture.png"
 )]
 pub(super) struct OutputArgs {
     /// The handle that stood in place of the output
     pub(super) handle: String,
+
+    /// Print the bytes as they are, whatever they are
+    #[arg(long, conflicts_with_all = ["file", "extract"])]
+    pub(super) raw: bool,
+
+    /// Write the bytes to a file, which is replaced in one step
+    #[arg(short = 'o', long = "output", value_name = "FILE", conflicts_with = "extract")]
+    pub(super) file: Option<std::path::PathBuf>,
 
     /// What to extract; everything when left out
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

@@ -9,3 +9,7 @@ pub(super) const QUEUE_CONCURRENT: u64 = 1;
 pub(super) const QUEUE_WAITING_MAX: u64 = 1000;
 pub(super) const CACHE_ENTRIES_MAX: u64 = 5000;
 pub(super) const CACHE_BYTES_MAX: u64 = 64 << 20;
+/// As many pieces of a stored output as `auto` gives before it gives only the beginning and the end.
+pub(super) const OUTPUT_CHUNKS_MAX: u64 = 1;
+pub(super) const OUTPUT_OVERLAP_PERCENT: u64 = 10;
+pub(super) const OUTPUT_AVG_LINE_BYTES: u64 = 1000;

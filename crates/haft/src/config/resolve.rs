@@ -8,6 +8,7 @@ use haft_core::name::{GroupName, NameError, QueueName};
 use haft_core::naming::Scheme;
 use haft_core::tool::{Approval, Effects};
 use haft_sandbox::{Access, GitMetadata, SandboxMode};
+use haft_tools::output::Reading;
 
 use haft_core::glob::ToolGlob;
 
@@ -292,7 +293,14 @@ fn cache(written: &written::Cache) -> resolved::Cache {
 }
 
 fn tool_output(written: &written::ToolOutput) -> resolved::ToolOutput {
-    resolved::ToolOutput { enabled: written.enabled.unwrap_or(true) }
+    let reading = Reading {
+        chunks_max: count(written.max_chunks.unwrap_or(default::OUTPUT_CHUNKS_MAX)),
+        overlap_percent: count(written.overlap_percent.unwrap_or(default::OUTPUT_OVERLAP_PERCENT)),
+        avg_line_bytes_threshold: count(
+            written.avg_line_bytes_threshold.unwrap_or(default::OUTPUT_AVG_LINE_BYTES),
+        ),
+    };
+    resolved::ToolOutput { enabled: written.enabled.unwrap_or(true), reading }
 }
 
 fn validation(written: &written::Validation) -> resolved::Validation {

@@ -8,6 +8,7 @@ use haft_core::name::{GroupName, QueueName};
 use haft_core::naming::Scheme;
 use haft_core::tool::{Approval, Effects};
 use haft_sandbox::{Access, GitMetadata, Limits, SandboxMode};
+use haft_tools::output::Reading;
 
 use haft_core::glob::ToolGlob;
 
@@ -109,6 +110,8 @@ pub struct Rule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolOutput {
     pub enabled: bool,
+    /// How a stored output is read where nobody asks for a part of it.
+    pub reading: Reading,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -233,6 +233,18 @@ pub(super) struct ToolOutput {
     /// Whether outputs are stored; when not, they are cut
     #[schemars(extend("default" = true))]
     pub(super) enabled: Option<bool>,
+
+    /// Mode `auto` gives a stored output whole, in pieces, when it has at most this many; else its beginning and its end
+    #[schemars(range(min = 1), extend("default" = default::OUTPUT_CHUNKS_MAX))]
+    pub(super) max_chunks: Option<u64>,
+
+    /// How much of a piece is repeated at the beginning of the next
+    #[schemars(range(min = 0, max = 50), extend("default" = default::OUTPUT_OVERLAP_PERCENT, "x-unit" = "percent"))]
+    pub(super) overlap_percent: Option<u64>,
+
+    /// Where lines have on average at least this many bytes, pieces end anywhere; else at the ends of lines
+    #[schemars(range(min = 1), extend("default" = default::OUTPUT_AVG_LINE_BYTES, "x-unit" = "bytes"))]
+    pub(super) avg_line_bytes_threshold: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

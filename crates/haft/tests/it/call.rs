@@ -161,7 +161,7 @@ fn output_is_cut_after_exactly_thirty_thousand_characters() {
     let all = "x".repeat(30_000);
     check_bash("head -c 30000 /dev/zero | tr '\\0' x", 0, &format!("{all}\n"));
     let cut = format!(
-        "{all}\n... (output truncated: 30001 total chars, showing first 30000)\nCall tool_output(handle = "
+        "{all}\n... (output truncated: 30001 total chars, showing first 30000)\nAll of it is stored (30001 bytes, 0 lines, "
     );
     let ran = bash(&here(), "head -c 30001 /dev/zero | tr '\\0' x").expect_code(0);
     assert!(ran.stdout.starts_with(&cut), "{}", &ran.stdout[30_000..]);

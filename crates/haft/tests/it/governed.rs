@@ -226,7 +226,7 @@ fn groups_and_denials_decide_which_tools_there_are() {
     place.haft(&["call", "read", r#"{"file_path":"/etc/hostname"}"#]).output().expect_code(0);
 }
 
-fn handle_in(text: &str) -> String {
+pub(crate) fn handle_in(text: &str) -> String {
     let from = text.find("session-").unwrap_or_else(|| panic!("no handle in {text}"));
     text[from..].chars().take_while(|c| c.is_ascii_alphanumeric() || "-/".contains(*c)).collect()
 }

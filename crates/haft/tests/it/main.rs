@@ -24,6 +24,8 @@ mod watching;
 mod telemetry;
 // Secrets that must not turn up in any of it.
 mod canary;
+// Outputs that are too large, or no text: kept, asked about, got back.
+mod outputs;
 // The command line itself: help, exit codes, doctor, tools, completions.
 mod cli;
 // The library, embedded in another program.
