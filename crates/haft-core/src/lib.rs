@@ -6,12 +6,14 @@
 
 pub mod approval;
 pub mod arguments;
+pub mod changes;
 pub mod digest;
 pub mod event;
 pub mod glob;
 pub mod name;
 pub mod naming;
 pub mod output;
+pub mod priority;
 pub mod provider;
 pub mod result;
 pub mod rules;

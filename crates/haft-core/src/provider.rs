@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
+use crate::changes::Changes;
 use crate::event::{Event, EventSink, Progress};
 use crate::name::{Namespace, ToolName};
 use crate::output::ToolOutput;
+use crate::priority::Priority;
 use crate::result::ToolError;
 use crate::time_limit::TimeLimit;
 use crate::tool::{CallId, ToolDefinition};
@@ -21,8 +23,19 @@ pub trait ToolProvider: Send + Sync {
 
     fn namespace(&self) -> &Namespace;
 
-    /// A snapshot; no IO.
+    /// A snapshot; no IO, and no question to the catalog, which is waiting for the answer.
     fn tools(&self) -> Arc<[ToolDefinition]>;
+
+    /// Where the provider announces that `tools` gives another list; `None` when it never does.
+    fn changes(&self) -> Option<&Changes> {
+        None
+    }
+
+    /// Makes the tools ready, once and before the first call: connect, start, load. An error is told to the operator;
+    /// the provider is used all the same, with whatever `tools` gives then.
+    fn warmup(&self) -> BoxFuture<'_, Result<(), ToolError>> {
+        Box::pin(async { Ok(()) })
+    }
 
     /// What the provider wants the model to know about its tools as a whole.
     fn instructions(&self) -> Option<Arc<str>> {
@@ -81,6 +94,8 @@ pub struct CallContext {
     /// When the call is stopped. A provider that can give partial output watches it and answers as soon as it is
     /// reached; the engine waits a moment for that and no longer.
     pub time_limit: Option<TimeLimit>,
+    /// How urgent the call is. A provider that makes calls of its own makes them as urgent.
+    pub priority: Priority,
     events: Arc<dyn EventSink>,
     notes: Mutex<BTreeMap<&'static str, Value>>,
 }
@@ -92,7 +107,13 @@ impl CallContext {
         time_limit: Option<TimeLimit>,
         events: Arc<dyn EventSink>,
     ) -> Self {
-        Self { id, principal, time_limit, events, notes: Mutex::default() }
+        Self { id, principal, time_limit, priority: Priority::default(), events, notes: Mutex::default() }
+    }
+
+    #[must_use]
+    pub fn with_priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
     }
 
     /// Tells whoever watches how the call is getting on.
