@@ -8,6 +8,7 @@ pub mod approvals;
 pub mod cli;
 pub mod config;
 pub mod executor;
+pub mod governing;
 pub mod home;
 mod private_file;
 pub mod wiring;

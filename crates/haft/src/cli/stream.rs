@@ -15,13 +15,12 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncWriteExt, BufReader};
 
 use super::args::CallArgs;
-use super::call::orchestrator;
+use super::call::{begin, end, orchestrator};
 use super::cancel;
 use super::exit::Exit;
 use super::lines::{LINE_BYTES_MAX, Line, Lines};
 use super::log::Log;
 use super::terminal;
-use crate::wiring;
 
 pub(super) async fn run(args: &CallArgs) -> ExitCode {
     let orchestrator = match orchestrator(args) {
@@ -30,10 +29,10 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
     };
     let served = tokio::select! {
         biased;
-        served = serve(&orchestrator, args) => served,
+        served = async { begin(&orchestrator).await; serve(&orchestrator, args).await } => served,
         exit = cancel::cancelled() => return exit.into(),
     };
-    wiring::shut_down(&orchestrator).await;
+    end(&orchestrator).await;
     served.map_or_else(Stopped::told, |()| Exit::Success.into())
 }
 

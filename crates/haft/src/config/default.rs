@@ -9,3 +9,6 @@ pub(super) const QUEUE_CONCURRENT: u64 = 1;
 pub(super) const QUEUE_WAITING_MAX: u64 = 1000;
 pub(super) const CACHE_ENTRIES_MAX: u64 = 5000;
 pub(super) const CACHE_BYTES_MAX: u64 = 64 << 20;
+
+pub(super) const TOOLS_PER_PROVIDER_MAX: u64 = 10_000;
+pub(super) const WARMUP_TIMEOUT_MS: u64 = 30_000;

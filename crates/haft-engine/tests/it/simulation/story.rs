@@ -99,7 +99,7 @@ impl Story {
             (QueueName::new(name).unwrap(), config)
         };
         let config = OrchestratorConfig {
-            policies: Policies { default, by_tool },
+            policies: Policies { default, by_tool, governor: None },
             queues: Queues::new(QUEUES.map(queue)),
             events: Arc::clone(world) as _,
             ..Default::default()
@@ -119,15 +119,15 @@ impl Act {
         // Calls of one turn wait for each other, so only tools without a queue are asked that way.
         let (size, tools): (_, &[usize]) = if dice.one_in(8) { (3, &[0, 1]) } else { (1, &CROWDED) };
         let calls = numbers.take(size).map(|number| Asked::roll(dice, number, tools)).collect();
-        let options = CallOptions { priority, cache };
+        let options = CallOptions { priority, cache, ..CallOptions::default() };
         Self { pause: Duration::from_millis(pause), calls, options, cancelled_after }
     }
 
     fn begin(&self, orchestrator: &Arc<Orchestrator>, world: &Arc<World>) -> JoinHandle<()> {
         let (orchestrator, world) = (Arc::clone(orchestrator), Arc::clone(world));
-        let (calls, options) = (self.calls.clone(), self.options);
+        let (calls, options) = (self.calls.clone(), self.options.clone());
         for asked in &calls {
-            world.ask(asked, options);
+            world.ask(asked, &options);
         }
         tokio::spawn(async move {
             for asked in &calls {

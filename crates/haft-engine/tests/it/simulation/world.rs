@@ -62,12 +62,12 @@ pub(super) struct Hit {
 }
 
 impl World {
-    pub(super) fn ask(&self, asked: &Asked, options: CallOptions) {
+    pub(super) fn ask(&self, asked: &Asked, options: &CallOptions) {
         let queue = TOOLS.iter().find(|(tool, _)| *tool == asked.tool).and_then(|(_, queue)| *queue);
         self.book().calls.push(Seen {
             tool: asked.tool,
             queue,
-            options,
+            options: options.clone(),
             key: asked.key,
             ends: 0,
             latency: Duration::ZERO,
