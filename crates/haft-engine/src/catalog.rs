@@ -132,6 +132,9 @@ fn count(changes: &[Changes]) -> u64 {
 
 impl fmt::Debug for Catalog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Catalog").field("config", &self.config).field("current", &self.current()).finish()
+        f.debug_struct("Catalog")
+            .field("config", &self.config)
+            .field("current", &self.current())
+            .finish_non_exhaustive()
     }
 }

@@ -182,7 +182,10 @@ impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let registered = self.read();
         let names: Vec<&str> = registered.tools.iter().map(|held| held.name.as_str()).collect();
-        f.debug_struct("Registry").field("namespace", &self.namespace).field("tools", &names).finish()
+        f.debug_struct("Registry")
+            .field("namespace", &self.namespace)
+            .field("tools", &names)
+            .finish_non_exhaustive()
     }
 }
 
@@ -228,3 +231,6 @@ impl<T: Tool> DynTool for T {
         Box::pin(Tool::shutdown(self))
     }
 }
+
+#[cfg(test)]
+mod tests;

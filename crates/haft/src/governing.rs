@@ -38,12 +38,12 @@ impl Configured {
         Governed {
             activity: activity(name, &groups, wanted.enabled, &self.config),
             effects: wanted.effects.unwrap_or(undecided.effects),
-            policy: self.policy(name, wanted, undecided.policy),
+            policy: self.policy(name, wanted, &undecided.policy),
             groups,
         }
     }
 
-    fn policy(&self, name: &str, wanted: Tool, undecided: ToolPolicy) -> ToolPolicy {
+    fn policy(&self, name: &str, wanted: Tool, undecided: &ToolPolicy) -> ToolPolicy {
         ToolPolicy {
             timeout: self.timeout.or(wanted.timeout).unwrap_or(TIMEOUT_DEFAULT),
             output: output(name, &wanted, self.config.tool_response_bytes_max),
@@ -53,7 +53,7 @@ impl Configured {
                 Some(CacheFor::Time(ttl)) => Some(ttl),
                 Some(CacheFor::Off) | None => None,
             },
-            ..undecided
+            ..undecided.clone()
         }
     }
 }

@@ -66,12 +66,9 @@ fn look(error: &ValidationError<'_>, found: &mut Vec<Location>) {
     match error.kind() {
         ValidationErrorKind::Type { .. }
         | ValidationErrorKind::Enum { .. }
-        | ValidationErrorKind::Constant { .. }
-            if error.instance().is_string() =>
-        {
-            if found.len() <= PLACES_MAX && !found.contains(error.instance_path()) {
-                found.push(error.instance_path().clone());
-            }
+        | ValidationErrorKind::Constant { .. } => {
+            let new = found.len() <= PLACES_MAX && !found.contains(error.instance_path());
+            found.extend((new && error.instance().is_string()).then(|| error.instance_path().clone()));
         }
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
             context.iter().flatten().for_each(|inner| look(inner, found));

@@ -123,14 +123,14 @@ fn identities(listing: &Listing) -> impl Iterator<Item = ToolIdentity> {
 fn entries<'s>(
     providers: &[Arc<dyn ToolProvider>],
     listings: &[Listing],
-    names: &[NamedTool],
+    tools: &[NamedTool],
     before: impl Fn(usize) -> Option<&'s [Arc<CatalogEntry>]>,
 ) -> Vec<Arc<CatalogEntry>> {
-    let mut entries: Vec<Arc<CatalogEntry>> = Vec::with_capacity(names.len());
+    let mut entries: Vec<Arc<CatalogEntry>> = Vec::with_capacity(tools.len());
     for (origin, (provider, listing)) in providers.iter().zip(listings).enumerate() {
         let before = before(origin);
         for (nth, &position) in listing.counted.iter().enumerate() {
-            let named = &names[entries.len()];
+            let named = &tools[entries.len()];
             let kept = before.map(|before| &before[nth]).filter(|entry| entry.exposed == named.exposed);
             entries.push(kept.map_or_else(
                 || Arc::new(CatalogEntry::new(named, Arc::clone(&listing.tools), position, provider)),

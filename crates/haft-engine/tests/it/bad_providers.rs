@@ -35,7 +35,7 @@ struct Bad {
 }
 
 impl Bad {
-    fn new(vice: Vice) -> Arc<dyn ToolProvider> {
+    fn with(vice: Vice) -> Arc<dyn ToolProvider> {
         Arc::new(Self { vice, namespace: Namespace::new("bad").unwrap() })
     }
 }
@@ -98,7 +98,10 @@ impl ToolProvider for Bad {
 /// A bad provider before a good one.
 fn beside_a_good_one(vice: Vice) -> Orchestrator {
     let good = Arc::new(Fake::builtins(Log::default()));
-    Orchestrator::new(Catalog::new(vec![Bad::new(vice), good], Scheme::Double), OrchestratorConfig::default())
+    Orchestrator::new(
+        Catalog::new(vec![Bad::with(vice), good], Scheme::Double),
+        OrchestratorConfig::default(),
+    )
 }
 
 /// What is told from start to end, one line each; the good provider works all the while.
@@ -146,7 +149,7 @@ async fn a_provider_that_did_not_get_ready_is_used_with_what_it_has() {
 #[tokio::test(start_paused = true)]
 async fn providers_are_made_ready_at_the_same_time_and_so_many_at_once() {
     let began = Instant::now();
-    let providers = vec![Vice::HangsInWarmup; 20].into_iter().map(Bad::new).collect();
+    let providers = vec![Vice::HangsInWarmup; 20].into_iter().map(Bad::with).collect();
     let config = CatalogConfig { warmup_timeout: Duration::from_secs(3), ..CatalogConfig::default() };
     let warnings = Catalog::with(providers, config).warm_up().await;
     assert_eq!(warnings.len(), 20);
@@ -156,7 +159,7 @@ async fn providers_are_made_ready_at_the_same_time_and_so_many_at_once() {
 #[test]
 fn the_limit_on_tools_is_the_operators() {
     let config = CatalogConfig { tools_per_provider_max: 7, ..CatalogConfig::default() };
-    let catalog = Catalog::with(vec![Bad::new(Vice::ListsThis(8)), Bad::new(Vice::ListsThis(7))], config);
+    let catalog = Catalog::with(vec![Bad::with(Vice::ListsThis(8)), Bad::with(Vice::ListsThis(7))], config);
     assert_eq!(catalog.tools().len(), 14);
     assert_eq!(catalog.warnings().len(), 1);
     assert_eq!(catalog.resolve("bad__t6").unwrap().identity().tool.as_str(), "t6");
@@ -179,7 +182,7 @@ fn a_gigantic_output_is_cut_without_being_copied() {
         policy.cache_ttl = Some(Duration::from_mins(1));
     });
     cached.policies.default.timeout = Duration::from_mins(4);
-    let catalog = Catalog::new(vec![Bad::new(Vice::Gives(BYTES))], Scheme::Double);
+    let catalog = Catalog::new(vec![Bad::with(Vice::Gives(BYTES))], Scheme::Double);
     let orchestrator = Orchestrator::new(catalog, cached);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let before = peak_bytes();

@@ -62,8 +62,8 @@ fn marked(result: &ToolResult) -> Option<&str> {
     result.receipt.notes.get("output_mismatch").and_then(Value::as_str)
 }
 
-fn rows() -> Option<Value> {
-    Some(json!({"type": "object", "properties": {"rows": {"type": "integer"}}, "required": ["rows"]}))
+fn rows() -> Value {
+    json!({"type": "object", "properties": {"rows": {"type": "integer"}}, "required": ["rows"]})
 }
 
 #[tokio::test]
@@ -82,15 +82,15 @@ async fn output_that_is_not_what_was_promised_is_marked_and_fails_when_the_opera
     };
     check(None, None, None).await;
     check(None, Some(json!({"any": "thing"})), None).await;
-    check(rows(), Some(json!({"rows": 3})), None).await;
-    check(rows(), Some(json!({"rows": "3"})), Some("'rows' must be integer; got string \"3\"")).await;
-    check(rows(), Some(json!({})), Some("'rows' parameter is required (integer)")).await;
-    check(rows(), None, Some("there is no structured output")).await;
+    check(Some(rows()), Some(json!({"rows": 3})), None).await;
+    check(Some(rows()), Some(json!({"rows": "3"})), Some("'rows' must be integer; got string \"3\"")).await;
+    check(Some(rows()), Some(json!({})), Some("'rows' parameter is required (integer)")).await;
+    check(Some(rows()), None, Some("there is no structured output")).await;
 }
 
 #[tokio::test]
 async fn a_failure_promises_nothing() {
-    let result = giving(rows(), None, strict()).execute(call("give", r#"{"fail": 1}"#)).await;
+    let result = giving(Some(rows()), None, strict()).execute(call("give", r#"{"fail": 1}"#)).await;
     assert_eq!((said(&result).as_str(), marked(&result)), ("failed: no", None));
 }
 
@@ -109,7 +109,7 @@ async fn a_promise_that_cannot_be_checked_is_refused_before_the_call_when_the_op
 async fn an_answer_from_the_cache_is_marked_too_and_a_failure_is_not_kept() {
     let cached = |mut config: OrchestratorConfig| {
         config.policies.default.cache_ttl = Some(Duration::from_mins(1));
-        giving(rows(), Some(json!({"rows": "x"})), config)
+        giving(Some(rows()), Some(json!({"rows": "x"})), config)
     };
     let orchestrator = cached(OrchestratorConfig::default());
     for hit in [false, true] {
