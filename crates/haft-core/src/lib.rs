@@ -8,6 +8,7 @@
 pub mod approval;
 pub mod arguments;
 pub mod budget;
+pub mod changes;
 pub mod chunk;
 pub mod digest;
 pub mod event;
@@ -18,6 +19,7 @@ pub mod naming;
 pub mod op_tree;
 pub mod output;
 pub mod place;
+pub mod priority;
 pub mod provider;
 pub mod result;
 pub mod rules;

@@ -7,10 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
+use crate::changes::Changes;
 use crate::event::{Event, EventSink, Progress};
 use crate::name::{Namespace, ToolName};
 use crate::output::ToolOutput;
 use crate::place::{Operation, OperationId, Place};
+use crate::priority::Priority;
 use crate::result::ToolError;
 use crate::time_limit::TimeLimit;
 use crate::tool::{CallId, ToolDefinition};
@@ -22,12 +24,23 @@ pub trait ToolProvider: Send + Sync {
 
     fn namespace(&self) -> &Namespace;
 
-    /// A snapshot; no IO.
+    /// A snapshot; no IO, and no question to the catalog, which is waiting for the answer.
     fn tools(&self) -> Arc<[ToolDefinition]>;
 
     /// Whether its tools are of any use at the moment. They can be called all the same; models are not shown them. No IO.
     fn is_shown(&self) -> bool {
         true
+    }
+
+    /// Where the provider announces that `tools` gives another list; `None` when it never does.
+    fn changes(&self) -> Option<&Changes> {
+        None
+    }
+
+    /// Makes the tools ready, once and before the first call: connect, start, load. An error is told to the operator;
+    /// the provider is used all the same, with whatever `tools` gives then.
+    fn warmup(&self) -> BoxFuture<'_, Result<(), ToolError>> {
+        Box::pin(async { Ok(()) })
     }
 
     /// What the provider wants the model to know about its tools as a whole.
@@ -88,6 +101,8 @@ pub struct CallContext {
     /// reached; the engine waits a moment for that and no longer.
     pub time_limit: Option<TimeLimit>,
     operation: Arc<Operation>,
+    /// How urgent the call is. A provider that makes calls of its own makes them as urgent.
+    pub priority: Priority,
     events: Arc<dyn EventSink>,
     notes: Mutex<BTreeMap<&'static str, Value>>,
 }
@@ -104,6 +119,12 @@ impl CallContext {
         Self::of(id, Arc::new(operation), principal, time_limit, events)
     }
 
+    #[must_use]
+    pub fn with_priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
     pub fn of(
         id: CallId,
         operation: Arc<Operation>,
@@ -111,7 +132,15 @@ impl CallContext {
         time_limit: Option<TimeLimit>,
         events: Arc<dyn EventSink>,
     ) -> Self {
-        Self { id, principal, time_limit, operation, events, notes: Mutex::default() }
+        Self {
+            id,
+            principal,
+            time_limit,
+            operation,
+            priority: Priority::default(),
+            events,
+            notes: Mutex::default(),
+        }
     }
 
     /// Where the call stands; a session that works for it names it as parent.

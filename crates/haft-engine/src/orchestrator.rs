@@ -15,17 +15,18 @@ use haft_core::result::{ToolError, ToolResult};
 use haft_core::store::OutputStore;
 use haft_core::tokens::{ByLength, TokenCounter};
 use haft_core::tool::{Effects, ToolCall};
-use haft_core::validate::ValidArguments;
+use haft_core::validate::{Draft, ValidArguments};
 
 use crate::authority::Authority;
 use crate::cache::Cache;
-use crate::catalog::{Catalog, ResolvedTool};
+use crate::catalog::{Catalog, CatalogEntry, ResolvedTool};
 use crate::options::CallOptions;
 use crate::order::EffectOrder;
-use crate::policy::{Policies, TOOL_TIMEOUT_MAX_DEFAULT, UncheckedSchemas};
+use crate::policy::{Governed, Policies, TOOL_TIMEOUT_MAX_DEFAULT, UncheckedSchemas};
 use crate::queue::{Queues, UndefinedQueue};
 use crate::record::CallRecord;
-use crate::stage::{self, Cached, Deadline, Means};
+use crate::selection::Selection;
+use crate::stage::{self, Cached, Checking, Deadline, Means};
 
 /// Turns calls into results. A call that is dropped is cancelled; one that fails harms no other.
 #[derive(Debug)]
@@ -40,6 +41,8 @@ pub struct OrchestratorConfig {
     pub policies: Policies,
     pub arguments: ArgumentLimits,
     pub unchecked: UncheckedSchemas,
+    /// What a schema is read as that does not say itself.
+    pub draft: Draft,
     pub principal: Principal,
     /// In which workspace and with which credentials calls are made. Calls of different scopes are never equal.
     pub scope: Arc<str>,
@@ -73,6 +76,7 @@ impl Default for OrchestratorConfig {
             policies: Policies::default(),
             arguments: ArgumentLimits::default(),
             unchecked: UncheckedSchemas::default(),
+            draft: Draft::default(),
             principal: Principal::local(),
             scope: "".into(),
             tool_timeout_max: TOOL_TIMEOUT_MAX_DEFAULT,
@@ -115,7 +119,14 @@ impl Orchestrator {
         for policy in config.policies.all() {
             config.queues.of(policy.queue.as_ref())?;
         }
-        Ok(Self::new(catalog, config))
+        let this = Self::new(catalog, config);
+        if this.config.policies.governor.is_some() {
+            for tool in this.catalog.tools() {
+                let queue = tool.governed(&this.config.policies).policy.queue.as_ref();
+                this.config.queues.of(queue)?;
+            }
+        }
+        Ok(this)
     }
 
     pub fn catalog(&self) -> &Catalog {
@@ -124,6 +135,19 @@ impl Orchestrator {
 
     pub fn config(&self) -> &OrchestratorConfig {
         &self.config
+    }
+
+    /// The tools of a request with what holds for each, sorted by exposed name: what a model is shown. Those that are of
+    /// no use at the moment are left out.
+    pub fn tools(&self, selection: &Selection) -> Vec<Shown> {
+        let shown = |entry: Arc<CatalogEntry>| {
+            let governed = entry.governed(&self.config.policies).clone();
+            let chosen = entry.provider().is_shown()
+                && governed.activity.is_active()
+                && selection.covers(entry.exposed(), &governed.groups);
+            chosen.then_some(Shown { entry, governed })
+        };
+        self.catalog.tools().filter_map(shown).collect()
     }
 
     /// Carries out one call. Whatever happens, there is a result.
@@ -170,9 +194,10 @@ impl Orchestrator {
         }
     }
 
-    /// What calling the tool of this name does; `Unknown` when there is none.
+    /// What calling the tool of this name does; `Unknown` when there is none, or when the arguments must tell which.
     pub fn effects_of(&self, written_name: &str) -> Effects {
-        self.catalog.resolve(written_name).map_or(Effects::Unknown, |tool| tool.entry().definition().effects)
+        let effects = |tool: Arc<CatalogEntry>| tool.governed(&self.config.policies).effects;
+        self.catalog.resolve(written_name).map_or(Effects::Unknown, effects)
     }
 
     fn begin(&self, call: ToolCall, place: Place) -> CallRecord {
@@ -208,28 +233,35 @@ impl Orchestrator {
         options: &CallOptions,
     ) -> Result<ToolOutput, ToolError> {
         let config = &self.config;
+        let checking = Checking { unchecked: config.unchecked, draft: config.draft };
         let arguments = stage::parse(record, &config.arguments)?;
-        let tool = stage::resolve(record, &self.catalog)?;
-        let policy = config.policies.of(tool.entry().exposed());
-        stage::admit(record, &tool, policy.approval, &config.authority.rules)?;
-        let arguments = stage::validate(record, &tool, arguments, config.unchecked)?;
+        let catalog = self.catalog.snapshot();
+        let fits = |tool: &CatalogEntry| tool.fits(&arguments, &config.policies, config.draft);
+        let tool = stage::resolve(record, &catalog, fits)?;
+        let governed @ Governed { policy, effects, .. } = tool.entry().governed(&config.policies);
+        stage::admit(record, &tool, governed, &options.selection, &config.authority.rules)?;
+        let arguments = stage::validate(record, &tool, *effects, arguments, checking)?;
         let ruling = stage::authorize(record, &tool, &arguments, policy.approval, &config.authority)?;
         // A person takes as long as a person takes: the deadline begins after the answer.
         stage::approve(record, &tool, &arguments, &ruling, &config.authority, &config.scope).await?;
-        let queue = stage::queue_of(&tool, policy, &config.queues)?;
+        let queue = stage::queue_of(&tool, policy, options.concurrency, &config.queues)?;
         let deadline = Deadline::begin(&tool, policy, queue, config.tool_timeout_max);
-        let ttl = stage::ttl(policy.cache_ttl, tool.entry().definition().effects, options.cache);
+        let ttl = stage::ttl(policy.cache_ttl, *effects, options.cache);
         let key = self.key(&tool, &arguments);
         let outcome = match stage::cache(record, &config.cache, ttl, key, &deadline).await? {
-            Cached::Hit(output) => Ok(output),
+            Cached::Hit(output) => stage::hold_to_promise(record, &tool, Ok(output), checking),
             Cached::Miss(keeper) => {
-                let _slot = stage::queue(record, queue, options.priority, &deadline).await?;
+                let priority = policy.priority.unwrap_or(options.priority);
+                let _slot = stage::queue(record, queue, priority, &deadline).await?;
                 let progress = record.bounded_progress();
                 let idle = stage::Idle::watch(tool.entry().exposed(), policy.idle_timeout, progress.clone());
-                let context = record.reach_provider(config.principal.clone(), deadline.limit(), idle.sink());
+                let context = record
+                    .reach_provider(config.principal.clone(), deadline.limit(), idle.sink())
+                    .with_priority(priority);
                 let call = stage::call(&tool, &arguments, &context);
                 let outcome = deadline.bound(idle.bound(call)).await;
                 record.keep_notes(&context, &progress);
+                let outcome = stage::hold_to_promise(record, &tool, outcome, checking);
                 keeper.keep(&outcome, &deadline);
                 outcome
             }
@@ -246,4 +278,11 @@ impl Orchestrator {
             scope: &self.config.scope,
         }
     }
+}
+
+/// A tool of a request, and what holds for it.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    pub entry: Arc<CatalogEntry>,
+    pub governed: Governed,
 }

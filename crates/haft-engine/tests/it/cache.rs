@@ -13,7 +13,7 @@ use tokio::time::{Instant, advance};
 use crate::fake::{call, config, orchestrator_from, said};
 
 fn bypass() -> CallOptions {
-    CallOptions { cache: CacheUse::Bypass, ..Default::default() }
+    CallOptions { cache: CacheUse::Bypass, ..CallOptions::default() }
 }
 
 /// Outputs are kept for a minute.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use haft_core::arguments::Arguments;
+use haft_core::changes::Changes;
 use haft_core::event::{Event, EventSink, Progress};
 use haft_core::name::{Namespace, ToolName};
 use haft_core::naming::Scheme;
@@ -205,6 +206,68 @@ fn pictures() -> Vec<Content> {
     vec![Content::Text("pictures".into()), image(1), image(6 << 20), binary]
 }
 
+/// A server whose list of tools can change at any time. Its tools echo.
+pub(crate) struct Shifting {
+    namespace: Namespace,
+    tools: Mutex<Arc<[ToolDefinition]>>,
+    changes: Changes,
+}
+
+impl Shifting {
+    pub(crate) fn new(namespace: &str, tools: &[&str]) -> Arc<Self> {
+        let namespace = Namespace::new(namespace).unwrap();
+        Arc::new(Self { namespace, tools: Mutex::new(listed(tools)), changes: Changes::default() })
+    }
+
+    /// From now on it lists these.
+    pub(crate) fn list(&self, tools: &[&str]) {
+        self.list_quietly(tools);
+        self.changes.announce();
+    }
+
+    pub(crate) fn list_quietly(&self, tools: &[&str]) {
+        *self.tools.lock().unwrap() = listed(tools);
+    }
+}
+
+fn listed(tools: &[&str]) -> Arc<[ToolDefinition]> {
+    tools.iter().map(|name| definition(name, Effects::ReadOnly, json!({"type": "object"}))).collect()
+}
+
+impl ToolProvider for Shifting {
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Mcp
+    }
+
+    fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    fn tools(&self) -> Arc<[ToolDefinition]> {
+        Arc::clone(&self.tools.lock().unwrap())
+    }
+
+    fn changes(&self) -> Option<&Changes> {
+        Some(&self.changes)
+    }
+
+    /// `shift` changes the list while it is called.
+    fn call<'a>(
+        &'a self,
+        tool: &'a ToolName,
+        _: &'a ValidArguments,
+        _: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        Box::pin(async move {
+            if tool.as_str() == "shift" {
+                self.list(&["shifted"]);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            Ok(ToolOutput::text(format!("{}/{tool}", self.namespace)))
+        })
+    }
+}
+
 /// What a provider has to undo when its call is dropped.
 struct Undo(Log);
 
@@ -221,16 +284,8 @@ pub(crate) fn schema(properties: &[&str]) -> Value {
     json!({"type": "object", "properties": declared, "required": properties, "additionalProperties": false})
 }
 
-fn definition(name: &str, effects: Effects, input_schema: Value) -> ToolDefinition {
-    ToolDefinition {
-        name: ToolName::new(name).unwrap(),
-        description: String::new(),
-        input_schema,
-        output_schema: None,
-        effects,
-        groups: Vec::new(),
-        raw: None,
-    }
+pub(crate) fn definition(name: &str, effects: Effects, input_schema: Value) -> ToolDefinition {
+    ToolDefinition::new(name, String::new(), input_schema).with_effects(effects)
 }
 
 /// An orchestrator over the built-ins that writes its events, and what the tools do, to one log.

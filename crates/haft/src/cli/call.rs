@@ -4,7 +4,6 @@ use std::io::Read;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use haft_core::approval::Remembered;
 use haft_core::arguments::{ARGUMENTS_BYTES_MAX, Arguments};
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 use haft_core::tool::{CallId, ToolCall};
@@ -35,13 +34,13 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
     let call = ToolCall { id: CallId("1".into()), name, arguments };
     let outcome = tokio::select! {
         biased;
-        result = orchestrator.execute_with(call, watch.options()) => Ok(result),
+        result = async { begin(&orchestrator).await; orchestrator.execute_with(call, watch.options()).await } => Ok(result),
         exit = cancel::cancelled() => Err(exit),
     };
     let code = match outcome {
         Err(exit) => exit.into(),
         Ok(result) => {
-            wiring::shut_down(&orchestrator).await;
+            end(&orchestrator).await;
             if let Some(home) = crate::home::find() {
                 keep_approvals(&orchestrator, &home);
             }
@@ -60,6 +59,15 @@ fn print(args: &CallArgs, result: &ToolResult, watch: &Watch) -> ExitCode {
     let code = print_text(result);
     watch.draw_tree();
     code
+}
+
+/// Makes the tools ready before the first call; what is wrong with some of them is told once.
+pub(super) async fn begin(orchestrator: &Orchestrator) {
+    wiring::warm_up(orchestrator).await.iter().for_each(|warning| terminal::warn(&warning.to_string()));
+}
+
+pub(super) async fn end(orchestrator: &Orchestrator) {
+    wiring::shut_down(orchestrator).await.iter().for_each(|warning| terminal::warn(&warning.to_string()));
 }
 
 /// What carries out the calls, and what watches them.
@@ -94,15 +102,8 @@ fn store(home: &Home) -> Result<FileStore, Refused> {
 
 /// Keeps what the person said for good during this run.
 fn keep_approvals(orchestrator: &Orchestrator, home: &Home) {
-    let Remembered { exact, rules } = orchestrator.config().authority.remembered.snapshot();
-    let kept = approvals::load(home);
-    // What another run kept meanwhile stays.
-    let mut all = kept.clone();
-    all.exact.extend(exact);
-    all.rules.extend(rules);
-    if all != kept
-        && let Err(error) = approvals::save(home, &all)
-    {
+    let said = orchestrator.config().authority.remembered.snapshot();
+    if let Err(error) = approvals::add(home, &said) {
         terminal::warn(&format!("the approval could not be kept: {error}"));
     }
 }
@@ -139,15 +140,15 @@ fn print_text(result: &ToolResult) -> ExitCode {
             let printed = terminal::answer(&error.message);
             if printed == ExitCode::SUCCESS { Exit::Failed.into() } else { printed }
         }
-        Err(error) => terminal::failed(error.kind.into(), &for_a_person(error, &result.call.name)),
+        Err(error) => terminal::failed(error.kind.into(), &for_a_person(error, result)),
     }
 }
 
 /// The message was written for a model. A person sees `error:` before it, and is told what to do next.
-fn for_a_person(error: &ToolError, tool: &str) -> String {
+fn for_a_person(error: &ToolError, result: &ToolResult) -> String {
     let lines: Vec<&str> = error.message.lines().map(|line| unlabelled(line, error.kind)).collect();
     let message = lines.join("\n");
-    match hint(error.kind, tool) {
+    match hint(error.kind, result) {
         Some(hint) => format!("{message}\nhint: {hint}"),
         None => message,
     }
@@ -171,11 +172,15 @@ fn unlabelled(line: &str, kind: ToolErrorKind) -> &str {
     }
 }
 
-fn hint(kind: ToolErrorKind, tool: &str) -> Option<String> {
+fn hint(kind: ToolErrorKind, result: &ToolResult) -> Option<String> {
+    let tool = &result.call.name;
     match kind {
         ToolErrorKind::UnknownTool => Some("`haft tools` lists all tools".into()),
         ToolErrorKind::InvalidArguments => Some(format!("`haft tools {tool} --schema` shows what it takes")),
-        ToolErrorKind::Denied => Some("--writable and --readable grant more; see `haft call --help`".into()),
+        ToolErrorKind::Denied if result.receipt.executed => {
+            Some("--writable and --readable grant more; see `haft call --help`".into())
+        }
+        ToolErrorKind::Denied => Some("`haft config show` shows what decides, and which file says so".into()),
         ToolErrorKind::Timeout => Some("--timeout allows more".into()),
         // What the sandbox says brings its own hint.
         ToolErrorKind::Unavailable

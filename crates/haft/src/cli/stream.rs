@@ -15,13 +15,12 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncWriteExt, BufReader};
 
 use super::args::CallArgs;
-use super::call::orchestrator;
+use super::call::{begin, end, orchestrator};
 use super::cancel;
 use super::exit::Exit;
 use super::lines::{LINE_BYTES_MAX, Line, Lines};
 use super::terminal;
 use super::watch::Watch;
-use crate::wiring;
 
 pub(super) async fn run(args: &CallArgs) -> ExitCode {
     let (orchestrator, watch) = match orchestrator(args) {
@@ -30,13 +29,13 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
     };
     let served = tokio::select! {
         biased;
-        served = serve(&orchestrator, &watch, args) => Ok(served),
+        served = async { begin(&orchestrator).await; serve(&orchestrator, &watch, args).await } => Ok(served),
         exit = cancel::cancelled() => Err(exit),
     };
     let code = match served {
         Err(exit) => exit.into(),
         Ok(served) => {
-            wiring::shut_down(&orchestrator).await;
+            end(&orchestrator).await;
             served.map_or_else(Stopped::told, |()| Exit::Success.into())
         }
     };

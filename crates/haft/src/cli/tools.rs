@@ -1,5 +1,6 @@
 //! `haft tools`: what can be called.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -20,7 +21,12 @@ pub(super) fn run(args: &ToolsArgs) -> ExitCode {
     };
     let mut tools = wiring::definitions(&config);
     if let Some(group) = &args.group {
+        let groups = groups(&tools);
         tools.retain(|tool| tool.groups.iter().any(|found| found.as_str() == group));
+        if tools.is_empty() {
+            let message = format!("no active tool is in the group `{group}`\nhint: there are {groups}");
+            return terminal::failed(Exit::Input, &message);
+        }
     }
     if let Some(name) = &args.name {
         tools.retain(|tool| tool.name.as_str().eq_ignore_ascii_case(name));
@@ -64,6 +70,13 @@ fn token_table(tools: &[ToolDefinition]) -> String {
     let sum: Tokens = costs.into_iter().sum();
     let _ = writeln!(text, "{:<14} {:>8}", "sum", sum.to_string());
     text
+}
+
+/// The groups of all tools, each once, for a reader.
+fn groups(tools: &[ToolDefinition]) -> String {
+    let names: BTreeSet<&str> =
+        tools.iter().flat_map(|tool| &tool.groups).map(haft_core::name::GroupName::as_str).collect();
+    names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
 fn as_json(tool: &ToolDefinition) -> Value {

@@ -13,3 +13,6 @@ pub(super) const CACHE_BYTES_MAX: u64 = 64 << 20;
 pub(super) const OUTPUT_CHUNKS_MAX: u64 = 1;
 pub(super) const OUTPUT_OVERLAP_PERCENT: u64 = 10;
 pub(super) const OUTPUT_AVG_LINE_BYTES: u64 = 1000;
+
+pub(super) const TOOLS_PER_PROVIDER_MAX: u64 = 10_000;
+pub(super) const WARMUP_TIMEOUT_MS: u64 = 30_000;

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use haft_core::name::{GroupName, QueueName};
 use haft_core::naming::Scheme;
+use haft_core::priority::Priority;
 use haft_core::tool::{Approval, Effects};
+use haft_core::validate::Draft;
 use haft_sandbox::{Access, GitMetadata, Limits, SandboxMode};
 use haft_tools::output::Reading;
 
@@ -28,6 +30,7 @@ pub struct Resolved {
     pub groups: BTreeMap<GroupName, Vec<ToolGlob>>,
     /// `None`: models are shown all tools, whatever their groups.
     pub active_groups: Option<Vec<GroupName>>,
+    pub catalog: Catalog,
     pub queues: BTreeMap<QueueName, Queue>,
     pub cache: Cache,
     pub policy: Policy,
@@ -59,6 +62,7 @@ pub struct Tool {
     pub output: Option<Oversize>,
     pub bytes_max: Option<usize>,
     pub queue: Option<QueueName>,
+    pub priority: Option<Priority>,
     pub cache: Option<CacheFor>,
     pub effects: Option<Effects>,
     pub enabled: Option<bool>,
@@ -77,6 +81,12 @@ pub enum Oversize {
 pub enum CacheFor {
     Off,
     Time(Duration),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Catalog {
+    pub tools_per_provider_max: usize,
+    pub warmup_timeout: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,6 +127,7 @@ pub struct ToolOutput {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Validation {
     pub strict: bool,
+    pub draft: Draft,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,6 +150,7 @@ impl Tool {
             output: self.output.or(below.output),
             bytes_max: self.bytes_max.or(below.bytes_max),
             queue: self.queue.or(below.queue),
+            priority: self.priority.or(below.priority),
             cache: self.cache.or(below.cache),
             effects: self.effects.or(below.effects),
             enabled: self.enabled.or(below.enabled),

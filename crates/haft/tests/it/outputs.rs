@@ -280,7 +280,10 @@ fn models_are_shown_tool_output_only_while_something_is_stored() {
         remembered: haft_engine::Memory::default(),
         store: Some(Arc::clone(&store) as Arc<dyn OutputStore>),
     });
-    let is_shown = || orchestrator.catalog().shown().any(|tool| tool.exposed().as_str() == "tool_output");
+    let is_shown = || {
+        let shown = orchestrator.tools(&haft::engine::Selection::default());
+        shown.iter().any(|tool| tool.entry.exposed().as_str() == "tool_output")
+    };
     assert!(!is_shown());
     assert!(orchestrator.catalog().resolve("tool_output").is_ok(), "it is there all the same");
     store.begin().unwrap().finish().unwrap();

@@ -116,7 +116,7 @@ impl Story {
             (QueueName::new(name).unwrap(), config)
         };
         let config = OrchestratorConfig {
-            policies: Policies { default, by_tool },
+            policies: Policies { default, by_tool, governor: None },
             queues: Queues::new(QUEUES.map(queue)),
             events: Arc::clone(world) as _,
             ..Default::default()
