@@ -1,0 +1,28 @@
+//! What is said to model providers, in each one's own words: five wire formats as pure functions.
+//!
+//! Start reading at [`wire`], then at any format's `request.rs`, `response.rs` and `stream.rs`; [`unsaid`] is how a
+//! format declares what it cannot say, [`memo`] how nothing is encoded twice, [`schema`] what becomes of a tool's schema.
+//! This crate knows no tool provider and no engine, and its formats no clock, no network and no randomness.
+
+pub mod anthropic;
+mod call_id;
+mod draft;
+mod failure;
+pub mod framing;
+pub mod gemini;
+mod json_text;
+mod media;
+pub mod memo;
+mod object_arguments;
+pub mod ollama;
+pub mod openai_chat;
+pub mod openai_responses;
+mod reading;
+mod redact;
+pub mod schema;
+mod stream;
+pub mod unsaid;
+pub mod wire;
+
+pub use memo::Memo;
+pub use wire::{Asked, Delivery, EncodedRequest, ErrorHead, StreamDecoder, WireFormat};
