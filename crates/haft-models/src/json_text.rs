@@ -66,7 +66,9 @@ impl Object<'_> {
     /// The pieces together are known to be JSON.
     pub(crate) fn raw_pieces(&mut self, key: &str, pieces: &[&[u8]]) {
         let out = self.key(key);
-        pieces.iter().for_each(|piece| out.extend_from_slice(piece));
+        for piece in pieces {
+            out.extend_from_slice(piece);
+        }
     }
 
     pub(crate) fn object(&mut self, key: &str, write: impl FnOnce(&mut Object<'_>)) {

@@ -200,12 +200,13 @@ impl fmt::Display for Loss {
 /// Says a schema in a grammar. Never fails: what cannot be said is left out and reported.
 pub fn downgrade(schema: &Value, grammar: Grammar) -> Downgraded {
     let mut losses = Vec::new();
+    let plain = root::as_object(schema, &mut losses);
     let schema = match grammar.rules() {
-        None => root::as_object(schema.clone(), &mut losses),
+        None => plain,
         Some(rules) => {
-            let (flat, mut lost) = walk::walk(schema, rules);
+            let (said, mut lost) = walk::walk(&plain, rules);
             losses.append(&mut lost);
-            root::as_object(flat, &mut losses)
+            root::with_properties(said)
         }
     };
     Downgraded { schema, losses }

@@ -189,7 +189,7 @@ impl Features {
             ToolChoice::Required => self.insert(Feature::ChoiceRequired),
             ToolChoice::Named(_) => self.insert(Feature::ChoiceNamed),
             ToolChoice::Allowed { must_call: MustCall::No | MustCall::Yes, .. } => {
-                self.insert(Feature::ChoiceAllowed)
+                self.insert(Feature::ChoiceAllowed);
             }
         }
         match &request.output {

@@ -94,11 +94,10 @@ impl Encoder for Blocks {
             }
         }
         // Replies and what the user says after them are one message, replies first: the order they were said in.
+        let goes_on = tail.open == Some("user");
         tail.push_blocks("user", &blocks, (br#"{"role":"user","content":["#, b"]}"));
         if !blocks.is_empty() {
-            tail.marks.push(tail.bytes.len() - 1);
-            let too_many = tail.marks.len().saturating_sub(MARKED_TURNS_MAX);
-            tail.marks.drain(..too_many);
+            mark_end(tail, goes_on.then_some(()));
         }
     }
 
@@ -137,6 +136,16 @@ impl Encoder for Blocks {
     }
 }
 
+/// Notes where a cache marker may go: inside of the last block. A message that goes on has one at its new end only.
+fn mark_end(tail: &mut Tail, goes_on: Option<()>) {
+    if goes_on.is_some() {
+        tail.marks.pop();
+    }
+    tail.marks.push(tail.bytes.len() - 1);
+    let too_many = tail.marks.len().saturating_sub(MARKED_TURNS_MAX);
+    tail.marks.drain(..too_many);
+}
+
 fn block(blocks: &mut Vec<u8>, write: impl FnOnce(&mut Object<'_>)) {
     raw_block(blocks, |out| json_text::object(out, write));
 }
@@ -159,7 +168,9 @@ fn say_text(blocks: &mut Vec<u8>, text: &str, annotations: &[Annotation]) {
         block.put("text", text);
         if !own.is_empty() {
             block.array("citations", |list| {
-                own.iter().for_each(|citation| list.raw(citation.json.as_bytes()))
+                for citation in &own {
+                    list.raw(citation.json.as_bytes());
+                }
             });
         }
     });

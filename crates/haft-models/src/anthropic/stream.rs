@@ -193,7 +193,9 @@ impl FrameReader for Reader {
     fn end(&mut self) {
         let mut left: Vec<_> = self.open.keys().copied().collect();
         left.sort_unstable();
-        left.into_iter().for_each(|index| self.block_stop(index));
+        for index in left {
+            self.block_stop(index);
+        }
         self.draft.end();
     }
 

@@ -99,7 +99,9 @@ impl Encoder for Contents {
         json_text::array(&mut out, |list| {
             list.object(|entry| {
                 entry.array("functionDeclarations", |declarations| {
-                    tools.iter().for_each(|tool| declarations.object(|out| say_tool(out, tool)));
+                    for tool in tools {
+                        declarations.object(|out| say_tool(out, tool));
+                    }
                 });
             });
         });

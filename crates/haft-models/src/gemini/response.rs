@@ -22,7 +22,8 @@ pub(super) struct Response<'a> {
     prompt_feedback: Option<PromptFeedback<'a>>,
     usage_metadata: Option<WireUsage>,
     model_version: Option<Cow<'a, str>>,
-    response_id: Option<Cow<'a, str>>,
+    #[serde(rename = "responseId")]
+    id: Option<Cow<'a, str>>,
     error: Option<Value>,
 }
 
@@ -82,13 +83,18 @@ struct PromptFeedback<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[serde(default)]
 struct WireUsage {
-    prompt_token_count: Option<u64>,
-    candidates_token_count: Option<u64>,
-    cached_content_token_count: Option<u64>,
-    thoughts_token_count: Option<u64>,
-    tool_use_prompt_token_count: Option<u64>,
+    #[serde(rename = "promptTokenCount")]
+    prompt: Option<u64>,
+    #[serde(rename = "candidatesTokenCount")]
+    candidates: Option<u64>,
+    #[serde(rename = "cachedContentTokenCount")]
+    cached: Option<u64>,
+    #[serde(rename = "thoughtsTokenCount")]
+    thoughts: Option<u64>,
+    #[serde(rename = "toolUsePromptTokenCount")]
+    tool_use: Option<u64>,
 }
 
 pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError> {
@@ -109,7 +115,7 @@ pub(super) fn apply(draft: &mut Draft, response: &Response<'_>) -> Result<(), Mo
     if let Some(error) = &response.error {
         return Err(failure::inside(error));
     }
-    draft.start(response.response_id.as_deref(), response.model_version.as_deref());
+    draft.start(response.id.as_deref(), response.model_version.as_deref());
     let blocked = response.prompt_feedback.as_ref().and_then(|feedback| feedback.block_reason.as_deref());
     if blocked.is_some() {
         draft.stop(StopReason::Filtered);
@@ -215,12 +221,12 @@ impl Blob<'_> {
 impl WireUsage {
     /// Thoughts are counted beside the answer here; both were written.
     fn read(&self) -> Usage {
-        let reasoning = self.thoughts_token_count.unwrap_or(0);
-        let tool_use = self.tool_use_prompt_token_count.unwrap_or(0);
+        let reasoning = self.thoughts.unwrap_or(0);
+        let tool_use = self.tool_use.unwrap_or(0);
         Usage {
-            input: self.prompt_token_count.unwrap_or(0).saturating_add(tool_use),
-            output: self.candidates_token_count.unwrap_or(0).saturating_add(reasoning),
-            cache_read: self.cached_content_token_count.unwrap_or(0),
+            input: self.prompt.unwrap_or(0).saturating_add(tool_use),
+            output: self.candidates.unwrap_or(0).saturating_add(reasoning),
+            cache_read: self.cached.unwrap_or(0),
             cache_write: 0,
             reasoning,
         }

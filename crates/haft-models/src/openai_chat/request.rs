@@ -227,7 +227,7 @@ fn say_assistant(dialect: &Dialect, tail: &mut Tail, parts: &[Part]) {
         match (dialect.replay, answer.details) {
             (Replay::Details, Some(details)) => message.raw("reasoning_details", details.as_bytes()),
             (Replay::Field(field), _) if !answer.reasoning.is_empty() => {
-                message.put(field, &answer.reasoning)
+                message.put(field, &answer.reasoning);
             }
             (Replay::Details | Replay::Field(_) | Replay::CallExtras | Replay::Nothing, _) => {}
         }
@@ -274,9 +274,9 @@ fn say_replies(dialect: &Dialect, tail: &mut Tail, parts: &[Part]) {
             message.put("role", "user");
             message.array("content", |content| {
                 say_text(content, "Images from the tool replies above:");
-                images
-                    .iter()
-                    .for_each(|(media_type, bytes)| say_image(content, &media::data_url(media_type, bytes)));
+                for (media_type, bytes) in &images {
+                    say_image(content, &media::data_url(media_type, bytes));
+                }
             });
         });
         tail.push(&out);
@@ -324,7 +324,9 @@ fn say_choice(dialect: &Dialect, body: &mut Object<'_>, request: &ModelRequest) 
                 choice.object("allowed_tools", |allowed| {
                     allowed.put("mode", mode(*must_call));
                     allowed.array("tools", |tools| {
-                        names.iter().for_each(|name| tools.object(|tool| function(tool, name)));
+                        for name in names {
+                            tools.object(|tool| function(tool, name));
+                        }
                     });
                 });
             });
@@ -391,7 +393,7 @@ fn say_delivery(dialect: &Dialect, body: &mut Object<'_>, delivery: Delivery) {
             body.put("stream", &true);
             match dialect.stream_usage {
                 StreamUsage::Asked => {
-                    body.object("stream_options", |options| options.put("include_usage", &true))
+                    body.object("stream_options", |options| options.put("include_usage", &true));
                 }
                 StreamUsage::Unasked => {}
             }

@@ -291,7 +291,9 @@ fn say_choice(body: &mut Object<'_>, request: &ModelRequest) {
                 },
             );
             choice.array("tools", |tools| {
-                names.iter().for_each(|name| tools.object(|tool| function(tool, name)))
+                for name in names {
+                    tools.object(|tool| function(tool, name));
+                }
             });
         }),
     }

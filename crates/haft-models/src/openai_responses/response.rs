@@ -110,10 +110,9 @@ pub(super) fn end(
     match response.status.as_deref() {
         Some("completed") | None => draft.stop(refusal.unwrap_or(StopReason::EndOfTurn)),
         Some("incomplete") => draft.stop(match reason {
-            Some("max_output_tokens") => StopReason::Length,
+            Some("max_output_tokens") | None => StopReason::Length,
             Some("content_filter") => StopReason::Filtered,
             Some(other) => StopReason::Other(other.to_owned()),
-            None => StopReason::Length,
         }),
         Some("failed") => return Err(failure::inside(&Value::String("the response failed".into()))),
         Some(other) => draft.stop(StopReason::Other(other.to_owned())),

@@ -209,7 +209,9 @@ impl Reader {
             std::mem::take(&mut self.open).into_iter().partition(|open| open.output == event.output_index);
         self.open = open;
         let done: Vec<Open> = done;
-        done.iter().for_each(|part| self.draft.close(part.part, mark.clone()));
+        for part in &done {
+            self.draft.close(part.part, mark.clone());
+        }
         Ok(())
     }
 

@@ -3,16 +3,27 @@
 use serde_json::{Map, Value, json};
 
 use super::Loss;
+use super::reference::resolve;
 
 /// Keywords that providers refuse at the root.
 const BRANCHES: [&str; 3] = ["anyOf", "oneOf", "allOf"];
 
-pub(super) fn as_object(schema: Value, losses: &mut Vec<Loss>) -> Value {
-    let Value::Object(mut root) = schema else {
+/// How many references are followed to find the root.
+const HOPS_MAX: usize = 16;
+
+pub(super) fn as_object(schema: &Value, losses: &mut Vec<Loss>) -> Value {
+    let Value::Object(mut root) = followed(schema, schema) else {
         return json!({"type": "object", "properties": {}});
     };
+    // What the references inside point at stays where it was.
+    for definitions in ["$defs", "definitions"] {
+        if let Some(all) = schema.get(definitions) {
+            root.insert(definitions.into(), all.clone());
+        }
+    }
     for keyword in BRANCHES {
         if let Some(Value::Array(branches)) = root.remove(keyword) {
+            let branches = branches.iter().map(|branch| followed(schema, branch)).collect();
             merge_branches(&mut root, keyword, branches);
             let why = "cannot stand at the root; the properties of all branches are shown together";
             losses.push(Loss { at: String::new(), keyword: keyword.into(), why });
@@ -24,8 +35,27 @@ pub(super) fn as_object(schema: Value, losses: &mut Vec<Loss>) -> Value {
         }
     }
     root.insert("type".into(), "object".into());
-    root.entry("properties").or_insert_with(|| json!({}));
-    Value::Object(root)
+    with_properties(Value::Object(root))
+}
+
+/// The schema, with properties even when there are none.
+pub(super) fn with_properties(mut schema: Value) -> Value {
+    if let Some(root) = schema.as_object_mut() {
+        root.entry("properties").or_insert_with(|| json!({}));
+    }
+    schema
+}
+
+/// What a schema that only refers to another means.
+fn followed(root: &Value, schema: &Value) -> Value {
+    let mut here = schema;
+    for _ in 0..HOPS_MAX {
+        match here.get("$ref").and_then(Value::as_str).and_then(|reference| resolve(root, reference)) {
+            Some(target) => here = target,
+            None => return here.clone(),
+        }
+    }
+    json!({})
 }
 
 /// Of several branches all properties are shown; required is what all of them require, or any of `allOf`.

@@ -386,7 +386,7 @@ impl<'a> Walk<'a> {
                     (Some(Value::Object(known)), Value::Object(more)) => {
                         more.into_iter().for_each(|(name, schema)| {
                             known.entry(name).or_insert(schema);
-                        })
+                        });
                     }
                     (Some(Value::Array(known)), Value::Array(more)) if key == "required" => {
                         known.extend(more);
@@ -411,10 +411,10 @@ fn make_nullable(said: &mut Map<String, Value>, nulls: Nulls) {
         said.insert("nullable".into(), Value::Bool(true));
         return;
     }
-    if let Some(Value::Array(values)) = said.get_mut("enum") {
-        if !values.contains(&Value::Null) {
-            values.push(Value::Null);
-        }
+    if let Some(Value::Array(values)) = said.get_mut("enum")
+        && !values.contains(&Value::Null)
+    {
+        values.push(Value::Null);
     }
     match said.get_mut("type") {
         Some(Value::String(kind)) if kind != "null" => {

@@ -86,7 +86,7 @@ fn pointers(value: &serde_json::Value) -> Vec<String> {
     let mut all = vec![String::new()];
     match value {
         serde_json::Value::Object(object) => {
-            object.iter().for_each(|(key, value)| all.extend(below(key.clone(), value)))
+            object.iter().for_each(|(key, value)| all.extend(below(key.clone(), value)));
         }
         serde_json::Value::Array(array) => {
             array.iter().enumerate().for_each(|(at, value)| all.extend(below(at.to_string(), value)));

@@ -17,5 +17,7 @@ mod prefix;
 mod replies;
 /// What a model said goes back to it as it was.
 mod round_trip;
+/// Schemas in the grammars of providers.
+mod schemas;
 /// Nothing a request holds is dropped in silence.
 mod unsaid;
