@@ -1,7 +1,8 @@
 //! What is said to model providers, in each one's own words: five wire formats as pure functions.
 //!
 //! Start reading at [`wire`], then at any format's `request.rs`, `response.rs` and `stream.rs`; [`unsaid`] is how a
-//! format declares what it cannot say, [`memo`] how nothing is encoded twice, [`schema`] what becomes of a tool's schema.
+//! format declares what it cannot say, [`memo`] how nothing is encoded twice, [`schema`] what becomes of a tool's schema,
+//! [`prompted`] what is done for models that cannot call tools.
 //! This crate knows no tool provider and no engine, and its formats no clock, no network and no randomness.
 
 pub mod anthropic;
@@ -17,6 +18,7 @@ mod object_arguments;
 pub mod ollama;
 pub mod openai_chat;
 pub mod openai_responses;
+pub mod prompted;
 mod reading;
 mod redact;
 pub mod schema;
