@@ -27,11 +27,14 @@ fn prefix(format: Format) -> &'static str {
 fn post(server: &ModelServer, format: Format, request: &EncodedRequest) -> (u16, Vec<u8>) {
     let address = server.url().trim_start_matches("http://").to_owned();
     let mut connection = TcpStream::connect(&address).unwrap();
-    let mut head = format!("POST {}{} HTTP/1.0\r\nHost: {address}\r\n", prefix(format), request.path);
-    for (name, value) in request.headers {
-        head += &format!("{name}: {value}\r\n");
-    }
-    head += &format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n", request.body.len());
+    let headers: String =
+        request.headers.iter().map(|(name, value)| [name, ": ", value, "\r\n"].concat()).collect();
+    let head = format!(
+        "POST {}{} HTTP/1.0\r\nHost: {address}\r\n{headers}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        prefix(format),
+        request.path,
+        request.body.len()
+    );
     connection.write_all(head.as_bytes()).unwrap();
     connection.write_all(&request.body).unwrap();
     let mut answer = Vec::new();
@@ -82,7 +85,7 @@ fn script() -> Script {
     ];
     // As many tokens as such a prompt has; fewer would look like a prompt that was cut.
     let usage = scripted::Usage { input: 500, output: 20, ..scripted::Usage::default() };
-    Script::of(steps.map(|step| step.using(usage.clone())))
+    Script::of(steps.map(|step| step.using(usage)))
 }
 
 /// The script, played to its end.
