@@ -6,8 +6,8 @@ use haft_core::conversation::{Conversation, Format, Message, ToolReply};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_reply::{ModelReply, StopReason};
 use haft_core::model_request::{ModelRequest, OutputShape, ToolChoice};
-use haft_models::{Delivery, EncodedRequest, ErrorHead, Memo};
 use haft_model_server::{self as scripted, Expect, ModelServer, Outcome, Part, Script, Step};
+use haft_models::{Delivery, EncodedRequest, ErrorHead, Memo};
 use serde_json::json;
 
 use crate::fixture::{fold, tools, wire};

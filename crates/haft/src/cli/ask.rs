@@ -57,8 +57,8 @@ struct Prepared {
 fn prepare(args: &AskArgs) -> Result<Prepared, Refused> {
     let config = settings::configuration(&args.files)?.resolved;
     let names = names(args, &config)?;
-    let provider = models::chain(&config, &names, &environment).map_err(refused)?;
-    let first = names.first().ok_or_else(|| refused(ModelsError::NoModel))?;
+    let provider = models::chain(&config, &names, &environment).map_err(|error| refused(&error))?;
+    let first = names.first().ok_or_else(|| refused(&ModelsError::NoModel))?;
     let request = request(args, &config, first)?;
     let spent = Arc::new(Spent::default());
     let events = match Journal::open(&settings::home()?, Arc::clone(&spent) as Arc<dyn EventSink>) {
@@ -294,11 +294,11 @@ fn print_json(reply: &ModelReply, failure: Option<&ModelError>, spent: &Spent, b
         "notes": reply.notes.iter().map(ToString::to_string).collect::<Vec<_>>(),
     });
     let code = terminal::answer(&format!("{printed:#}"));
-    match (code == ExitCode::SUCCESS, failure, end(&reply.stop)) {
-        (false, _, _) => code,
-        (true, Some(error), _) => Exit::from(error.kind).into(),
-        (true, None, Err(_)) => Exit::Failed.into(),
-        (true, None, Ok(())) => code,
+    match (failure, end(&reply.stop)) {
+        _ if code != ExitCode::SUCCESS => code,
+        (Some(error), _) => Exit::from(error.kind).into(),
+        (None, Err(_)) => Exit::Failed.into(),
+        (None, Ok(())) => Exit::Success.into(),
     }
 }
 
@@ -316,9 +316,9 @@ fn stop_name(stop: &StopReason) -> (&'static str, Option<&str>) {
     }
 }
 
-pub(super) fn refused(error: ModelsError) -> Refused {
+pub(super) fn refused(error: &ModelsError) -> Refused {
     use haft_models::providers::SetupError;
-    let exit = match &error {
+    let exit = match error {
         ModelsError::NoModel => Exit::Usage,
         ModelsError::Setup { error: SetupError::NoKey { .. }, .. } => Exit::Unauthorized,
         ModelsError::Unknown { .. } | ModelsError::Variable { .. } | ModelsError::Setup { .. } => Exit::Input,

@@ -33,7 +33,7 @@ pub(super) async fn run(args: &ModelsArgs) -> ExitCode {
 }
 
 async fn listed(config: &Resolved, provider: &str) -> Result<Vec<Listed>, Refused> {
-    let provider = models::provider(config, provider, &environment).map_err(refused)?;
+    let provider = models::provider(config, provider, &environment).map_err(|error| refused(&error))?;
     provider.models().await.map_err(|error| {
         let hint = error.kind.row().hint;
         (error.kind.into(), format!("{}\nhint: {hint}", error.message))

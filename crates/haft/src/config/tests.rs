@@ -135,7 +135,7 @@ fn every_key_reaches_what_holds() {
     assert_eq!((resolved.tool_output.enabled, resolved.validation.strict), (false, true));
     let mine = &resolved.providers["mine"];
     assert_eq!(
-        (mine.kind, mine.delivery, mine.format.map(|format| format.name())),
+        (mine.kind, mine.delivery, mine.format.map(haft_core::conversation::Format::name)),
         ("vllm", haft_models::Delivery::Whole, Some("openai_responses"))
     );
     assert_eq!(

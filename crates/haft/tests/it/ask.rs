@@ -175,8 +175,8 @@ fn the_configuration_names_models_providers_and_who_steps_in() {
 
 #[test]
 fn an_interrupt_closes_the_connection_at_once() {
-    let pace = Pace { chunk_bytes: Some(16), between_milliseconds: 50, ..Pace::default() };
-    let server = server([Step::text(&"on and on ".repeat(1000)).at_pace(pace)]);
+    let slowly = Pace { chunk_bytes: Some(16), between_milliseconds: 50, ..Pace::default() };
+    let server = server([Step::text(&"on and on ".repeat(1000)).at_pace(slowly)]);
     let place = here();
     let mut child = haft(&place, &server, &["ask", "-m", "openai/m", "hi"]).start();
     let mut first = [0_u8; 4];
