@@ -6,12 +6,13 @@ use crate::python;
 use crate::step::{exists, run};
 
 /// A program that tests use, and the Debian package that brings it.
-const PROGRAMS: [(&str, &str); 9] = [
+const PROGRAMS: [(&str, &str); 10] = [
     ("bash", "bash"),
     ("cc", "gcc"),
     ("git", "git"),
     ("node", "nodejs"),
     ("python3", "python3"),
+    ("script", "bsdutils"),
     ("setfattr", "attr"),
     ("setpriv", "util-linux"),
     ("strace", "strace"),

@@ -43,8 +43,26 @@ pub enum Answer {
     Later,
 }
 
+impl Answer {
+    /// The stable name in every record.
+    pub fn name(self) -> &'static str {
+        match self {
+            Answer::AllowOnce => "allow_once",
+            Answer::AllowExact => "allow_exact",
+            Answer::AllowRule => "allow_rule",
+            Answer::Deny => "deny",
+            Answer::Later => "later",
+        }
+    }
+}
+
 /// Whoever answers. Dropping the future takes the question back.
 pub trait Approver: Send + Sync {
+    /// Who it is, for the record.
+    fn name(&self) -> &'static str {
+        "approver"
+    }
+
     fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, Answer>;
 }
 

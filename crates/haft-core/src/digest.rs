@@ -37,7 +37,11 @@ impl Digest {
 
     /// Of a text as it is, byte for byte.
     pub fn of_text(text: &str) -> Self {
-        Self(Sha256::digest(text.as_bytes()).into())
+        Self::of_bytes(text.as_bytes())
+    }
+
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
     }
 
     /// Everything of a definition that a model or a provider could go by.

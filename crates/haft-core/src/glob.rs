@@ -8,6 +8,7 @@
 
 use std::cmp::Reverse;
 use std::fmt;
+use std::str::FromStr;
 
 /// Longer patterns are refused: the time to match grows with the length of the pattern and of the text.
 pub const GLOB_CHARS_MAX: usize = 512;
@@ -27,6 +28,14 @@ impl ToolGlob {
 
     pub fn specificity(&self) -> Specificity {
         self.0.specificity()
+    }
+}
+
+impl FromStr for ToolGlob {
+    type Err = GlobError;
+
+    fn from_str(written: &str) -> Result<Self, GlobError> {
+        Self::new(written)
     }
 }
 

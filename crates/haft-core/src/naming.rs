@@ -63,8 +63,17 @@ pub struct NamedTool {
 /// What a written name means.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolution<'a> {
-    Known { tool: &'a NamedTool, matched: Match },
-    Unknown { nearest: Vec<ToolName> },
+    Known {
+        tool: &'a NamedTool,
+        matched: Match,
+    },
+    /// The tool's own name without where it comes from. Which of them is meant, if any, the arguments must tell.
+    Bare {
+        tools: Vec<&'a NamedTool>,
+    },
+    Unknown {
+        nearest: Vec<ToolName>,
+    },
 }
 
 /// How a written name was recognised.
@@ -75,16 +84,32 @@ pub enum Match {
     Case,
     /// It is the name that another scheme would have given.
     Alias,
+    /// It is the tool's own name without where it comes from, and only this tool takes the arguments.
+    Bare,
 }
 
 /// All exposed names. Names are looked up here and never taken apart: `_` and `__` may stand in any part.
 #[derive(Debug, Clone)]
 pub struct NameTable {
+    scheme: Scheme,
     tools: Vec<NamedTool>,
     exact: HashMap<String, usize>,
     folded: Index,
     aliases: Index,
+    /// Tools that are not built in, by their own name in lower case.
+    bare: HashMap<String, Vec<usize>>,
+    /// Tools that are gone, those that left last first. Their names are kept for them.
+    departed: Vec<Given>,
 }
+
+/// A name and the tool it was given to.
+type Given = (ToolIdentity, ToolName);
+
+/// How many tools that are gone keep their names, so that a list that never stands still takes no more and more memory.
+pub const DEPARTED_MAX: usize = 10_000;
+
+/// With more tools of one name than this, no arguments are tried on them.
+const BARE_MAX: usize = 16;
 
 /// Suggestions beyond these help nobody.
 const NEAREST_MAX: usize = 3;
@@ -99,8 +124,19 @@ impl NameTable {
     /// Names every tool. Built-ins go first and keep their own names; of others that collide, the first in
     /// the list keeps the name and the next ones get `_2`, `_3` …
     pub fn build(scheme: Scheme, identities: impl IntoIterator<Item = ToolIdentity>) -> Self {
-        let identities: Vec<_> = identities.into_iter().collect();
-        let exposed = expose_all(scheme, &identities);
+        Self::build_after(scheme, identities.into_iter().collect(), Vec::new())
+    }
+
+    /// Names another list of tools. A tool that had a name keeps it, also one that was gone meanwhile: a model that
+    /// learnt a name must not reach another tool by it.
+    pub fn rebuild(&self, identities: impl IntoIterator<Item = ToolIdentity>) -> Self {
+        let present = self.tools.iter().map(|tool| (tool.identity.clone(), tool.exposed.clone()));
+        let given = present.chain(self.departed.iter().cloned()).collect();
+        Self::build_after(self.scheme, identities.into_iter().collect(), given)
+    }
+
+    fn build_after(scheme: Scheme, identities: Vec<ToolIdentity>, given: Vec<Given>) -> Self {
+        let (exposed, departed) = expose_all(scheme, &identities, given);
         let tools: Vec<_> = identities
             .into_iter()
             .zip(exposed)
@@ -108,13 +144,16 @@ impl NameTable {
             .map(|(index, (identity, exposed))| NamedTool { index, exposed, identity })
             .collect();
         Self {
+            scheme,
             exact: tools.iter().map(|tool| (tool.exposed.to_string(), tool.index)).collect(),
             folded: tools
                 .iter()
                 .map(|tool| (tool.exposed.as_str().to_ascii_lowercase(), tool.index))
                 .collect(),
             aliases: tools.iter().flat_map(aliases).collect(),
+            bare: bare(&tools),
             tools,
+            departed,
         }
     }
 
@@ -124,7 +163,7 @@ impl NameTable {
     }
 
     /// Finds the tool that is meant: by its exposed name, else by that name in another case, else by the name another
-    /// scheme would give; the last two only when a single tool fits.
+    /// scheme would give; the last two only when a single tool fits. Else the tools that have this name of their own.
     pub fn resolve(&self, written: &str) -> Resolution<'_> {
         let name = unwrap_name(written);
         if name.len() > WRITTEN_BYTES_MAX {
@@ -136,11 +175,22 @@ impl NameTable {
             .or_else(|| self.aliases.single(name).map(|index| (index, Match::Alias)));
         match found {
             Some((index, matched)) => Resolution::Known { tool: &self.tools[index], matched },
-            None => Resolution::Unknown { nearest: self.nearest(&folded) },
+            None => match self.bare.get(&folded) {
+                Some(indices) if indices.len() <= BARE_MAX => {
+                    Resolution::Bare { tools: indices.iter().map(|&index| &self.tools[index]).collect() }
+                }
+                Some(_) | None => Resolution::Unknown { nearest: self.nearest(name) },
+            },
         }
     }
 
-    fn nearest(&self, folded: &str) -> Vec<ToolName> {
+    /// The names most like a written one, the most similar first.
+    pub fn nearest(&self, written: &str) -> Vec<ToolName> {
+        let name = unwrap_name(written);
+        if name.len() > WRITTEN_BYTES_MAX {
+            return Vec::new();
+        }
+        let folded = &name.to_ascii_lowercase();
         let mut scored: Vec<_> = self
             .tools
             .iter()
@@ -181,27 +231,77 @@ impl FromIterator<(String, usize)> for Index {
     }
 }
 
+/// The tool's own name is none of them: see [`Resolution::Bare`].
 fn aliases(tool: &NamedTool) -> Vec<(String, usize)> {
     match tool.identity.kind {
         ProviderKind::Builtin => Vec::new(),
         ProviderKind::Mcp | ProviderKind::Rest | ProviderKind::Agent | ProviderKind::Client => {
-            Scheme::ALL.iter().map(|scheme| (scheme.expose(&tool.identity).to_string(), tool.index)).collect()
+            [Scheme::Double, Scheme::Claude, Scheme::Single]
+                .iter()
+                .map(|scheme| (scheme.expose(&tool.identity).to_string(), tool.index))
+                .collect()
         }
     }
 }
 
-fn expose_all(scheme: Scheme, identities: &[ToolIdentity]) -> Vec<ToolName> {
+fn bare(tools: &[NamedTool]) -> HashMap<String, Vec<usize>> {
+    let mut bare: HashMap<String, Vec<usize>> = HashMap::new();
+    for tool in tools {
+        match tool.identity.kind {
+            ProviderKind::Builtin => {}
+            ProviderKind::Mcp | ProviderKind::Rest | ProviderKind::Agent | ProviderKind::Client => {
+                bare.entry(tool.identity.tool.as_str().to_ascii_lowercase()).or_default().push(tool.index);
+            }
+        }
+    }
+    bare
+}
+
+/// The names of all tools, and what stays given to those that are gone.
+fn expose_all(scheme: Scheme, identities: &[ToolIdentity], given: Vec<Given>) -> (Vec<ToolName>, Vec<Given>) {
+    let mut taken = TakenNames::default();
+    let mut given = GivenNames::new(given, &mut taken);
+    let kept: Vec<Option<ToolName>> = identities.iter().map(|identity| given.take(identity)).collect();
+    let mut exposed: Vec<ToolName> = identities.iter().map(|identity| identity.tool.clone()).collect();
     let (builtins, others): (Vec<usize>, Vec<usize>) =
         (0..identities.len()).partition(|&index| identities[index].kind == ProviderKind::Builtin);
-    let mut taken = TakenNames::default();
-    let mut exposed: Vec<ToolName> = identities.iter().map(|identity| identity.tool.clone()).collect();
     for index in builtins {
-        exposed[index] = taken.claim(&identities[index].tool);
+        exposed[index] = kept[index].clone().unwrap_or_else(|| taken.claim(&identities[index].tool));
     }
     for index in others {
-        exposed[index] = taken.claim(&scheme.expose(&identities[index]));
+        exposed[index] =
+            kept[index].clone().unwrap_or_else(|| taken.claim(&scheme.expose(&identities[index])));
     }
-    exposed
+    (exposed, given.left())
+}
+
+/// The names tools had before. A tool that is there twice has two, in order.
+#[derive(Default)]
+struct GivenNames {
+    /// `None` once it was taken again.
+    names: Vec<Option<Given>>,
+    /// Positions in `names`, the last to be taken first.
+    by_tool: HashMap<ToolIdentity, Vec<usize>>,
+}
+
+impl GivenNames {
+    fn new(given: Vec<Given>, taken: &mut TakenNames) -> Self {
+        let mut by_tool: HashMap<ToolIdentity, Vec<usize>> = HashMap::new();
+        for (position, (identity, name)) in given.iter().enumerate().rev() {
+            taken.reserve(name);
+            by_tool.entry(identity.clone()).or_default().push(position);
+        }
+        Self { names: given.into_iter().map(Some).collect(), by_tool }
+    }
+
+    fn take(&mut self, identity: &ToolIdentity) -> Option<ToolName> {
+        let position = self.by_tool.get_mut(identity)?.pop()?;
+        self.names[position].take().map(|(_, name)| name)
+    }
+
+    fn left(self) -> Vec<Given> {
+        self.names.into_iter().flatten().take(DEPARTED_MAX).collect()
+    }
 }
 
 /// The names given so far, each with the suffix to try next, so that many equal names cost no search.
@@ -209,6 +309,10 @@ fn expose_all(scheme: Scheme, identities: &[ToolIdentity]) -> Vec<ToolName> {
 struct TakenNames(HashMap<ToolName, usize>);
 
 impl TakenNames {
+    fn reserve(&mut self, name: &ToolName) {
+        self.0.insert(name.clone(), 2);
+    }
+
     fn claim(&mut self, wanted: &ToolName) -> ToolName {
         let Some(mut next) = self.0.get(wanted).copied() else {
             self.0.insert(wanted.clone(), 2);
@@ -249,8 +353,16 @@ fn unwrap_name(written: &str) -> &str {
 }
 
 fn similarity(tool: &NamedTool, folded: &str) -> f64 {
-    let score =
-        |name: &ToolName| strsim::normalized_damerau_levenshtein(&name.as_str().to_ascii_lowercase(), folded);
+    let score = |name: &ToolName| {
+        let (shorter, longer) =
+            (name.as_str().len().min(folded.len()), name.as_str().len().max(folded.len()));
+        // What differs in length alone by so much need not be compared, and among 10,000 names most need not.
+        #[expect(clippy::cast_precision_loss, reason = "names are short")]
+        if (shorter as f64) < NEAREST_SIMILARITY_MIN * longer as f64 {
+            return 0.0;
+        }
+        strsim::normalized_damerau_levenshtein(&name.as_str().to_ascii_lowercase(), folded)
+    };
     // A model that forgets the namespace should still be told the tool.
     score(&tool.exposed).max(score(&tool.identity.tool))
 }

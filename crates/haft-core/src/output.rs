@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::media;
+use crate::store::StoredOutput;
+
 /// What a call that succeeded gave.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolOutput {
@@ -23,21 +26,29 @@ pub enum Content {
         media_type: String,
         bytes: Arc<[u8]>,
     },
+    /// Something that can be fetched, with its text when that came along.
     Resource {
         uri: String,
         media_type: Option<String>,
         text: Option<String>,
     },
-    /// Too large to carry along: kept in the output store under `handle`.
-    Stored {
-        handle: String,
-        bytes: u64,
+    /// Bytes that no model can look at: a resource that is no text, the body of an answer, a file.
+    Binary {
+        uri: Option<String>,
+        media_type: Option<String>,
+        bytes: Arc<[u8]>,
     },
+    /// Not carried along: kept in the output store under a handle.
+    Stored(Box<StoredOutput>),
 }
 
 impl ToolOutput {
     pub fn text(text: impl Into<String>) -> Self {
         Self { content: vec![Content::Text(text.into())], structured: None }
+    }
+
+    pub fn stored(stored: StoredOutput) -> Self {
+        Self { content: vec![Content::Stored(Box::new(stored))], structured: None }
     }
 
     /// The output as the text a model or a terminal is shown; what is not text is described, never dumped.
@@ -47,16 +58,72 @@ impl ToolOutput {
 }
 
 impl Content {
-    fn as_text(&self) -> String {
+    /// How a piece of content is told in words. Every face that shows only text shows this.
+    pub fn as_text(&self) -> String {
         match self {
             Content::Text(text) => text.clone(),
-            Content::Image { media_type, bytes } => format!("[image: {media_type}, {} bytes]", bytes.len()),
-            Content::Audio { media_type, bytes } => format!("[audio: {media_type}, {} bytes]", bytes.len()),
+            Content::Image { media_type, bytes } => {
+                format!("[{}]", described("image", Some(media_type), bytes))
+            }
+            Content::Audio { media_type, bytes } => {
+                format!("[{}]", described("audio", Some(media_type), bytes))
+            }
             Content::Resource { uri, text, .. } => match text {
                 Some(text) => format!("[resource: {uri}]\n{text}"),
                 None => format!("[resource: {uri}]"),
             },
-            Content::Stored { handle, bytes } => format!("[stored output: {handle}, {bytes} bytes]"),
+            Content::Binary { uri, media_type, bytes } => {
+                let from = uri.as_ref().map(|uri| format!(" from {uri}")).unwrap_or_default();
+                format!("[{}{from}]", described("binary", media_type.as_deref(), bytes))
+            }
+            Content::Stored(stored) => stored.told(),
         }
+    }
+}
+
+/// What a media type that somebody made up may take.
+const MEDIA_TYPE_CHARS_MAX: usize = 100;
+
+/// `image: image/png, 640x480 pixels, 12345 bytes`: what bytes are, without showing them.
+pub fn described(what: &str, media_type: Option<&str>, bytes: &[u8]) -> String {
+    let announced = media_type.or_else(|| media::sniff(bytes)).unwrap_or("application/octet-stream");
+    let media_type: String = announced.chars().take(MEDIA_TYPE_CHARS_MAX).collect();
+    let pixels = media::dimensions(bytes).map(|(width, height)| format!(" {width}x{height} pixels,"));
+    format!("{what}: {media_type},{} {} bytes", pixels.unwrap_or_default(), bytes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_text_is_described() {
+        let check = |content: Content, expected: &str| assert_eq!(content.as_text(), expected);
+        let gif: Arc<[u8]> = b"GIF89a\x05\0\x07\0".as_slice().into();
+        check(
+            Content::Image { media_type: "image/gif".into(), bytes: Arc::clone(&gif) },
+            "[image: image/gif, 5x7 pixels, 10 bytes]",
+        );
+        check(
+            Content::Audio { media_type: "audio/wav".into(), bytes: [0; 3].into() },
+            "[audio: audio/wav, 3 bytes]",
+        );
+        check(
+            Content::Binary { uri: None, media_type: None, bytes: [0; 3].into() },
+            "[binary: application/octet-stream, 3 bytes]",
+        );
+        check(
+            Content::Binary { uri: Some("a:b".into()), media_type: None, bytes: gif },
+            "[binary: image/gif, 5x7 pixels, 10 bytes from a:b]",
+        );
+        let resource = |text: Option<&str>| Content::Resource {
+            uri: "a:b".into(),
+            media_type: None,
+            text: text.map(Into::into),
+        };
+        check(resource(None), "[resource: a:b]");
+        check(resource(Some("c")), "[resource: a:b]\nc");
+        let long = Content::Image { media_type: "x".repeat(1_000), bytes: [0; 3].into() };
+        assert!(long.as_text().len() < 200);
     }
 }

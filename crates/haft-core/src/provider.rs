@@ -7,9 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
+use crate::changes::Changes;
 use crate::event::{Event, EventSink, Progress};
 use crate::name::{Namespace, ToolName};
 use crate::output::ToolOutput;
+use crate::place::{Operation, OperationId, Place};
+use crate::priority::Priority;
 use crate::result::ToolError;
 use crate::time_limit::TimeLimit;
 use crate::tool::{CallId, ToolDefinition};
@@ -21,8 +24,24 @@ pub trait ToolProvider: Send + Sync {
 
     fn namespace(&self) -> &Namespace;
 
-    /// A snapshot; no IO.
+    /// A snapshot; no IO, and no question to the catalog, which is waiting for the answer.
     fn tools(&self) -> Arc<[ToolDefinition]>;
+
+    /// Whether its tools are of any use at the moment. They can be called all the same; models are not shown them. No IO.
+    fn is_shown(&self) -> bool {
+        true
+    }
+
+    /// Where the provider announces that `tools` gives another list; `None` when it never does.
+    fn changes(&self) -> Option<&Changes> {
+        None
+    }
+
+    /// Makes the tools ready, once and before the first call: connect, start, load. An error is told to the operator;
+    /// the provider is used all the same, with whatever `tools` gives then.
+    fn warmup(&self) -> BoxFuture<'_, Result<(), ToolError>> {
+        Box::pin(async { Ok(()) })
+    }
 
     /// What the provider wants the model to know about its tools as a whole.
     fn instructions(&self) -> Option<Arc<str>> {
@@ -81,23 +100,59 @@ pub struct CallContext {
     /// When the call is stopped. A provider that can give partial output watches it and answers as soon as it is
     /// reached; the engine waits a moment for that and no longer.
     pub time_limit: Option<TimeLimit>,
+    operation: Arc<Operation>,
+    /// How urgent the call is. A provider that makes calls of its own makes them as urgent.
+    pub priority: Priority,
     events: Arc<dyn EventSink>,
     notes: Mutex<BTreeMap<&'static str, Value>>,
 }
 
 impl CallContext {
+    /// For a call that stands alone.
     pub fn new(
         id: CallId,
         principal: Principal,
         time_limit: Option<TimeLimit>,
         events: Arc<dyn EventSink>,
     ) -> Self {
-        Self { id, principal, time_limit, events, notes: Mutex::default() }
+        let operation = Operation { id: OperationId::default(), call: id.clone(), place: Place::default() };
+        Self::of(id, Arc::new(operation), principal, time_limit, events)
     }
 
-    /// Tells whoever watches how the call is getting on.
+    #[must_use]
+    pub fn with_priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    pub fn of(
+        id: CallId,
+        operation: Arc<Operation>,
+        principal: Principal,
+        time_limit: Option<TimeLimit>,
+        events: Arc<dyn EventSink>,
+    ) -> Self {
+        Self {
+            id,
+            principal,
+            time_limit,
+            operation,
+            priority: Priority::default(),
+            events,
+            notes: Mutex::default(),
+        }
+    }
+
+    /// Where the call stands; a session that works for it names it as parent.
+    pub fn operation(&self) -> &Operation {
+        &self.operation
+    }
+
+    /// Tells whoever watches how the call is getting on, in events of bounded size.
     pub fn progress(&self, progress: Progress) {
-        self.events.emit(Event::ToolProgress { id: self.id.clone(), progress });
+        if let Some(progress) = progress.bounded() {
+            self.events.emit(Event::ToolProgress { operation: Arc::clone(&self.operation), progress });
+        }
     }
 
     /// Puts a fact about how the call was carried out into its receipt.

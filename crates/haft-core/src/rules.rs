@@ -28,6 +28,7 @@ mod judge;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
 use crate::approval::shown;
 use crate::glob::{Glob, GlobError, Specificity, ToolGlob};
@@ -139,6 +140,11 @@ impl Rules {
         };
         let rulings = commands.iter().map(|command| self.by_command(tool, command));
         rulings.reduce(Ruling::and).unwrap_or_else(|| self.by_tool(tool))
+    }
+
+    /// The text of the rule that decided, if one did.
+    pub fn text(&self, ruling: &Ruling) -> Option<Arc<str>> {
+        ruling.rule.and_then(|index| self.rules.get(index)).map(|rule| rule.to_string().into())
     }
 
     /// The decision in words: each command, the rule that decided about it, and why.

@@ -2,6 +2,11 @@
 
 use std::fmt;
 
+use serde_json::{Value, json};
+
+use crate::digest::Digest;
+use crate::tokens::Tokens;
+
 /// The name of a stored output: a session and a file in it, never a path.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Handle {
@@ -56,6 +61,9 @@ pub trait OutputStore: Send + Sync {
     fn begin(&self) -> Result<Box<dyn Spool>, StoreError>;
 
     fn read(&self, handle: &Handle) -> Result<Vec<u8>, StoreError>;
+
+    /// Whether there is nothing to ask about. Looks at nothing outside of memory.
+    fn is_empty(&self) -> bool;
 }
 
 /// An output on its way into the store.
@@ -76,33 +84,118 @@ pub struct Stored {
     pub complete: bool,
 }
 
-/// Bytes per token, near enough for prose and code.
-const BYTES_PER_TOKEN: u64 = 4;
+/// Why an output was stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreReason {
+    /// It is larger than its cap.
+    SizeCap,
+    /// It does not fit what is left of the model's context.
+    TokenBudget,
+    /// It would fit, but other calls of the turn have reserved what is left.
+    ReserveFailed,
+    /// No model can read it.
+    NotText,
+}
+
+impl StoreReason {
+    /// The stable name on every wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            StoreReason::SizeCap => "size_cap",
+            StoreReason::TokenBudget => "token_budget",
+            StoreReason::ReserveFailed => "reserve_failed",
+            StoreReason::NotText => "not_text",
+        }
+    }
+}
 
 /// How much of the beginning is shown in place of the output.
-const PREVIEW_CHARS: usize = 1_000;
+pub const PREVIEW_CHARS_MAX: usize = 1_000;
+
+/// What stands in the place of an output that was stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredOutput {
+    pub stored: Stored,
+    pub reason: StoreReason,
+    pub glimpse: Glimpse,
+}
+
+/// What is still seen of a stored output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Glimpse {
+    /// How much it would take, and how it begins.
+    Text { tokens: Tokens, preview: String },
+    /// What it is, and the digest of its bytes.
+    Media { description: String, digest: Digest },
+    /// The beginning stands before it.
+    Shown { tokens: Tokens },
+}
+
+impl StoredOutput {
+    /// What the model is told in place of the output: the handle, the sizes, how to ask, and what it is or how it begins.
+    pub fn told(&self) -> String {
+        let Stored { handle, bytes, lines, .. } = &self.stored;
+        let (reason, cut) = (self.reason.name(), self.stored.cut());
+        match &self.glimpse {
+            Glimpse::Text { tokens, preview } => {
+                let begins =
+                    if preview.is_empty() { String::new() } else { format!("\nIt begins:\n{preview}") };
+                format!(
+                    "Tool output is too large ({bytes} bytes, {lines} lines, {tokens} tokens; {reason}).{cut}\n{}{begins}",
+                    self.stored.how_to_ask()
+                )
+            }
+            Glimpse::Media { description, digest } => format!(
+                "[{description}, sha256 {digest}; {reason}; stored as {handle}.{cut} \
+                 tool_output(handle = \"{handle}\", extract = \"stats\") describes it.]"
+            ),
+            Glimpse::Shown { tokens } => format!(
+                "All of it is stored ({bytes} bytes, {lines} lines, {tokens} tokens; {reason}).{cut}\n{}",
+                self.stored.how_to_ask()
+            ),
+        }
+    }
+
+    /// Whether it is the text of an output that was stored, and not bytes beside it.
+    pub fn is_text(&self) -> bool {
+        match self.glimpse {
+            Glimpse::Text { .. } | Glimpse::Shown { .. } => true,
+            Glimpse::Media { .. } => false,
+        }
+    }
+
+    /// What a receipt says about it.
+    pub fn noted(&self) -> Value {
+        let Stored { handle, bytes, lines, complete } = &self.stored;
+        let tokens = match &self.glimpse {
+            Glimpse::Text { tokens, .. } | Glimpse::Shown { tokens } => Some(tokens.count()),
+            Glimpse::Media { .. } => None,
+        };
+        json!({
+            "handle": handle.to_string(), "reason": self.reason.name(), "bytes": bytes, "lines": lines,
+            "tokens": tokens, "complete": complete,
+        })
+    }
+}
 
 impl Stored {
-    /// What the model is told in place of the output: the handle, the sizes, how to ask, and the beginning.
-    pub fn told(&self, reason: &str, text: &str) -> String {
-        let Self { bytes, lines, complete, .. } = self;
-        let tokens = bytes / BYTES_PER_TOKEN;
-        let cut = if *complete { "" } else { " Only the beginning could be kept." };
-        let preview: String = text.chars().take(PREVIEW_CHARS).collect();
-        format!(
-            "Tool output is too large ({bytes} bytes, {lines} lines, about {tokens} tokens; {reason}).{cut}\n{}\nIt begins:\n{preview}",
-            self.how_to_ask()
-        )
+    fn cut(&self) -> &'static str {
+        if self.complete { "" } else { " Only the beginning could be kept." }
     }
 
     /// The call that asks about it.
-    pub fn how_to_ask(&self) -> String {
+    fn how_to_ask(&self) -> String {
         format!(
             "Call tool_output(handle = \"{}\", extract = \"what to extract\"). `extract` understands: lines 10-40, first 50 lines, \
              last 50 lines, bytes 0-4096, grep [-i] [-B n] [-A n] PATTERN, jq FILTER, schema, stats.",
             self.handle
         )
     }
+}
+
+/// The beginning of a text that stands in its place.
+pub fn preview(text: &str, chars_max: usize) -> String {
+    text.chars().take(chars_max).collect()
 }
 
 /// Why the store could not help. Written for the model and the operator alike.
@@ -130,9 +223,41 @@ impl std::error::Error for StoreError {}
 mod tests {
     use super::*;
 
+    const NAME: &str = "0a1b2c3d-0000-4000-8000-000000000000";
+
+    #[test]
+    fn what_stands_in_place_of_an_output_names_all_that_is_needed_to_ask() {
+        let stored =
+            Stored { handle: Handle::new(NAME, NAME).unwrap(), bytes: 20_000, lines: 7, complete: false };
+        let check = |reason: StoreReason, glimpse: Glimpse, parts: &[&str]| {
+            let told = StoredOutput { stored: stored.clone(), reason, glimpse }.told();
+            let handle = format!("handle = \"session-{NAME}/{NAME}\"");
+            for part in parts.iter().copied().chain([
+                handle.as_str(),
+                "Only the beginning could be kept",
+                "tool_output",
+            ]) {
+                assert!(told.contains(part), "{part} is not in {told}");
+            }
+        };
+        let tokens = Tokens::Counted(4_000);
+        check(
+            StoreReason::TokenBudget,
+            Glimpse::Text { tokens, preview: "To be".into() },
+            &["20000 bytes, 7 lines, 4000 tokens; token_budget", "It begins:\nTo be", "jq FILTER"],
+        );
+        check(StoreReason::SizeCap, Glimpse::Shown { tokens }, &["4000 tokens; size_cap", "grep"]);
+        let digest = Digest::of_bytes(b"x");
+        check(
+            StoreReason::NotText,
+            Glimpse::Media { description: "image: image/png, 9 bytes".into(), digest },
+            &["[image: image/png, 9 bytes, sha256 2d711642b726b044", "not_text"],
+        );
+    }
+
     #[test]
     fn a_handle_is_two_random_names_and_nothing_else() {
-        let name = "0a1b2c3d-0000-4000-8000-000000000000";
+        let name = NAME;
         let whole = format!("session-{name}/{name}");
         assert_eq!(Handle::parse(&whole).unwrap().to_string(), whole);
         for bad in [

@@ -23,6 +23,7 @@ pub fn truncation_notice(chars_total: usize, chars_shown: usize) -> String {
 pub struct CappedText {
     kept: String,
     chars_total: usize,
+    chars_unseen: usize,
     chars_max: usize,
     /// The beginning of a character whose other bytes are still to come; at most three bytes.
     pending: Vec<u8>,
@@ -30,7 +31,7 @@ pub struct CappedText {
 
 impl CappedText {
     pub fn new(chars_max: usize) -> Self {
-        Self { kept: String::new(), chars_total: 0, chars_max, pending: Vec::new() }
+        Self { kept: String::new(), chars_total: 0, chars_unseen: 0, chars_max, pending: Vec::new() }
     }
 
     /// Adds a piece and returns the text that it completed, for those who show output as it comes.
@@ -38,6 +39,17 @@ impl CappedText {
         let text = self.decode(bytes);
         self.keep(&text);
         text
+    }
+
+    /// Counts characters of which nothing is known but that they came after all others.
+    pub fn push_unseen(&mut self, chars: usize) {
+        self.chars_total += chars;
+        self.chars_unseen += chars;
+    }
+
+    /// How many characters nobody here has seen.
+    pub fn unseen_chars(&self) -> usize {
+        self.chars_unseen
     }
 
     /// Whether nothing was pushed so far.
@@ -144,6 +156,16 @@ mod tests {
         }
         assert!(text.kept.capacity() < 1024);
         assert_eq!(text.finish(), "xxxxxxxx\n... (output truncated: 1000000 total chars, showing first 8)");
+    }
+
+    #[test]
+    fn characters_that_nobody_saw_are_counted() {
+        let mut text = CappedText::new(2);
+        text.push(b"ab");
+        assert!(!text.is_cut());
+        text.push_unseen(5);
+        assert_eq!((text.is_cut(), text.unseen_chars()), (true, 5));
+        assert_eq!(text.finish(), "ab\n... (output truncated: 7 total chars, showing first 2)");
     }
 
     proptest! {

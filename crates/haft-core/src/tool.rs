@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 
 use crate::arguments::Arguments;
 use crate::name::{GroupName, QueueName, ToolName};
+use crate::priority::Priority;
 
 /// What exists: one tool, as its provider describes it.
 #[derive(Debug, Clone)]
@@ -21,6 +22,27 @@ pub struct ToolDefinition {
     pub groups: Vec<GroupName>,
     /// The definition as a server sent it, for re-export without loss.
     pub raw: Option<Arc<RawValue>>,
+}
+
+impl ToolDefinition {
+    /// A tool of which nothing else is known: it may do anything, and promises nothing about its output. A name that is
+    /// not legal becomes the nearest that is.
+    pub fn new(name: &str, description: impl Into<String>, input_schema: Value) -> Self {
+        Self {
+            name: ToolName::sanitize(name),
+            description: description.into(),
+            input_schema,
+            output_schema: None,
+            effects: Effects::Unknown,
+            groups: Vec::new(),
+            raw: None,
+        }
+    }
+
+    #[must_use]
+    pub fn with_effects(self, effects: Effects) -> Self {
+        Self { effects, ..self }
+    }
 }
 
 /// What calling a tool does to the world. Decides which calls may run at the same time, and which may be repeated.
@@ -52,6 +74,8 @@ pub struct ToolPolicy {
     pub idle_timeout: Option<Duration>,
     pub output: OutputPolicy,
     pub queue: Option<QueueName>,
+    /// How urgent calls of it are, whatever the run says; `None` when the run decides.
+    pub priority: Option<Priority>,
     pub cache_ttl: Option<Duration>,
     pub approval: Approval,
 }
@@ -61,7 +85,7 @@ pub struct ToolPolicy {
 pub enum OutputPolicy {
     /// The tool caps its own output; nothing is done after it.
     Pass,
-    /// The text is cut after this many characters, with a notice.
+    /// The text is cut to this many characters, with a notice; JSON stays JSON.
     Truncate { chars_max: usize },
     /// Beyond this many bytes the text is kept in the store, and the beginning shown with how to ask for more.
     Store { bytes_max: usize },
@@ -86,4 +110,10 @@ pub struct ToolCall {
     /// As written by the asker; `resolve` turns it into a tool or says that there is none.
     pub name: String,
     pub arguments: Arguments,
+}
+
+impl ToolCall {
+    pub fn new(id: impl Into<String>, name: impl Into<String>, arguments: &Value) -> Self {
+        Self { id: CallId(id.into()), name: name.into(), arguments: Arguments::from_value(arguments) }
+    }
 }

@@ -2,6 +2,8 @@
 
 mod complaint;
 mod cost;
+mod draft;
+mod retype;
 
 use jsonschema::{PatternOptions, Validator};
 use serde::de::DeserializeOwned;
@@ -11,6 +13,7 @@ use crate::arguments::ParsedArguments;
 use crate::result::{ToolError, ToolErrorKind};
 
 use cost::{CHECK_STEPS_MAX, Cost};
+pub use draft::Draft;
 
 /// A tool's input schema, ready to check arguments.
 #[derive(Debug)]
@@ -46,9 +49,15 @@ const ALL_COMPLAINTS_BYTES_MAX: usize = 256 * 1024;
 const COMPLAINTS_MAX: usize = 20;
 
 impl Schema {
-    /// Never fails: what cannot be checked says why. No reference is fetched from a network or a file.
+    /// As [`compile_as`](Self::compile_as) the draft that holds when nobody says otherwise.
     pub fn compile(schema: &Value) -> Self {
-        match compile(schema) {
+        Self::compile_as(schema, Draft::default())
+    }
+
+    /// Never fails: what cannot be checked says why. No reference is fetched from a network or a file. `draft` is for a
+    /// schema that names none.
+    pub fn compile_as(schema: &Value, draft: Draft) -> Self {
+        match compile(schema, draft) {
             Ok((validator, cost)) => {
                 Self::Checked(Box::new(CheckedSchema { validator, written: schema.clone(), cost }))
             }
@@ -60,7 +69,29 @@ impl Schema {
     pub fn validate(&self, arguments: ParsedArguments) -> Result<ValidArguments, ToolError> {
         match self {
             Self::Checked(schema) => schema.validate(arguments),
-            Self::Unchecked { .. } => Ok(ValidArguments { object: arguments.object, unvalidated: true }),
+            Self::Unchecked { .. } => {
+                Ok(ValidArguments { object: arguments.object, unvalidated: true, mended: Vec::new() })
+            }
+        }
+    }
+
+    /// Whether it can be said that these arguments are for this tool. A schema that cannot be used says nothing.
+    pub fn accepts(&self, arguments: &ParsedArguments) -> bool {
+        match self {
+            Self::Checked(schema) => schema.validate(arguments.clone()).is_ok(),
+            Self::Unchecked { .. } => false,
+        }
+    }
+
+    /// Checks any other value, for example what a tool gave; says what is wrong with it. `bytes` is the size of its text.
+    pub fn check(&self, value: &Value, bytes: usize) -> Result<(), String> {
+        match self {
+            Self::Checked(schema) if !schema.cost.is_bearable(&schema.written, value, bytes) => {
+                Err(format!("to check it takes more than {CHECK_STEPS_MAX} steps"))
+            }
+            Self::Checked(schema) if schema.validator.is_valid(value) => Ok(()),
+            Self::Checked(schema) => Err(schema.complaints(value, bytes).replace("Error: ", "")),
+            Self::Unchecked { reason } => Err(reason.clone()),
         }
     }
 }
@@ -71,12 +102,16 @@ impl CheckedSchema {
         if !self.cost.is_bearable(&self.written, &value, arguments.bytes) {
             return Err(ToolError::new(ToolErrorKind::InvalidArguments, too_costly()));
         }
+        let mut mended = Vec::new();
         if !self.validator.is_valid(&value) {
-            let message = self.complaints(&value, arguments.bytes);
-            return Err(ToolError::new(ToolErrorKind::InvalidArguments, message));
+            let Some(retyped) = retype::retype(self, &value, arguments.bytes) else {
+                let message = self.complaints(&value, arguments.bytes);
+                return Err(ToolError::new(ToolErrorKind::InvalidArguments, message));
+            };
+            (value, mended) = (retyped.value, retyped.places);
         }
         let object = value.as_object_mut().map(std::mem::take).unwrap_or_default();
-        Ok(ValidArguments { object, unvalidated: false })
+        Ok(ValidArguments { object, unvalidated: false, mended })
     }
 
     fn complaints(&self, value: &Value, bytes: usize) -> String {
@@ -103,6 +138,7 @@ impl CheckedSchema {
 pub struct ValidArguments {
     object: Map<String, Value>,
     unvalidated: bool,
+    mended: Vec<String>,
 }
 
 impl ValidArguments {
@@ -113,6 +149,11 @@ impl ValidArguments {
     /// Whether the schema could not be used, so that they are only known to be an object.
     pub fn unvalidated(&self) -> bool {
         self.unvalidated
+    }
+
+    /// Where a string stood for what was meant and was replaced by it: `limit`, `edits[0].line`.
+    pub fn mended(&self) -> &[String] {
+        &self.mended
     }
 
     /// The arguments as a type of the tool.
@@ -131,36 +172,43 @@ fn too_costly() -> String {
     )
 }
 
-fn compile(schema: &Value) -> Result<(Validator, Cost), String> {
-    if !is_shallow(schema) {
+fn compile(schema: &Value, draft: Draft) -> Result<(Validator, Cost), String> {
+    if !is_within(schema, SCHEMA_DEPTH_MAX) {
         return Err(format!("the schema nests deeper than {SCHEMA_DEPTH_MAX} levels"));
     }
     if !is_small(schema) {
         return Err(format!("the schema is larger than {SCHEMA_BYTES_MAX} bytes"));
     }
-    let validator =
-        build(schema).map_err(|error| format!("the schema does not compile: {}", error.masked_with("it")))?;
-    Ok((validator, Cost::of(schema)?))
+    let validator = build(schema, draft)
+        .map_err(|error| format!("the schema does not compile: {}", error.masked_with("it")))?;
+    Ok((validator, Cost::of(schema, draft.of(schema))?))
 }
 
-fn build(schema: &Value) -> Result<Validator, jsonschema::ValidationError<'_>> {
+fn build(schema: &Value, draft: Draft) -> Result<Validator, jsonschema::ValidationError<'_>> {
     // Patterns run in linear time; only a schema that needs look-around gets the engine that backtracks, on a leash.
     let linear = PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
     let backtracking = PatternOptions::fancy_regex()
         .backtrack_limit(BACKTRACK_STEPS_MAX)
         .size_limit(PATTERN_BYTES_MAX)
         .dfa_size_limit(PATTERN_BYTES_MAX);
-    let options = || jsonschema::options().offline().should_validate_formats(true);
+    let draft = draft.of(schema).map(Draft::known);
+    let options = || {
+        let options = jsonschema::options().offline().should_validate_formats(true);
+        match draft {
+            Some(draft) => options.with_draft(draft),
+            None => options,
+        }
+    };
     options()
         .with_pattern_options(linear)
         .build(schema)
         .or_else(|_| options().with_pattern_options(backtracking).build(schema))
 }
 
-/// Looks without recursion, because whoever wrote the schema decides how deep it is.
-fn is_shallow(schema: &Value) -> bool {
-    let mut level = vec![schema];
-    for _ in 0..SCHEMA_DEPTH_MAX {
+/// Looks without recursion, because whoever wrote the value decides how deep it is.
+fn is_within(value: &Value, depth_max: usize) -> bool {
+    let mut level = vec![value];
+    for _ in 0..depth_max {
         level = level.into_iter().flat_map(children).collect();
         if level.is_empty() {
             return true;

@@ -8,12 +8,14 @@
 
 use std::alloc::System;
 use std::hint::black_box;
-use std::sync::Arc;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use haft_core::arguments::Arguments;
 use haft_core::event::{Event, EventSink};
 use haft_core::name::{Namespace, QueueName, ToolName};
@@ -27,11 +29,16 @@ use haft_engine::{Catalog, Orchestrator, OrchestratorConfig, QueueConfig, Queues
 use serde_json::{Value, json};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-const ARGUMENTS: &str = r#"{"path": "/src/lib.rs", "offset": 10, "limit": 200, "mode": "text", "tags": ["a", "b"], "follow": false}"#;
+fn arguments(offset: usize) -> String {
+    format!(
+        r#"{{"path": "/src/lib.rs", "offset": {offset}, "limit": 200, "mode": "text", "tags": ["a", "b"], "follow": false}}"#
+    )
+}
 
 fn schema() -> Value {
     json!({
@@ -112,36 +119,59 @@ struct Case {
     name: &'static str,
     tools: usize,
     queue: bool,
-    cache: bool,
+    cache: Kept,
 }
 
-const CASES: [Case; 5] = [
-    Case { name: "10 tools", tools: 10, queue: false, cache: false },
-    Case { name: "10,000 tools", tools: 10_000, queue: false, cache: false },
-    Case { name: "10 tools, queue", tools: 10, queue: true, cache: false },
-    Case { name: "10,000 tools, queue", tools: 10_000, queue: true, cache: false },
-    Case { name: "10 tools, cache hit", tools: 10, queue: true, cache: true },
+/// What the cache has to do with a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kept {
+    Nothing,
+    /// All calls are equal.
+    Hit,
+    /// Every call is another one, and its output is kept.
+    Miss,
+}
+
+const CASES: [Case; 6] = [
+    Case { name: "10 tools", tools: 10, queue: false, cache: Kept::Nothing },
+    Case { name: "10,000 tools", tools: 10_000, queue: false, cache: Kept::Nothing },
+    Case { name: "10 tools, queue", tools: 10, queue: true, cache: Kept::Nothing },
+    Case { name: "10,000 tools, queue", tools: 10_000, queue: true, cache: Kept::Nothing },
+    Case { name: "10 tools, cache hit", tools: 10, queue: true, cache: Kept::Hit },
+    Case { name: "10 tools, cache miss that is kept", tools: 10, queue: true, cache: Kept::Miss },
 ];
 
 impl Case {
     fn orchestrator(self) -> Orchestrator {
         let mut config = OrchestratorConfig { events: Arc::new(Counting::default()), ..Default::default() };
         if self.queue {
-            let name = QueueName::new("default").unwrap();
-            let concurrent = std::num::NonZeroUsize::new(8).unwrap();
-            let queue = QueueConfig { concurrent, waiting_max: 100, timeout_default: None };
-            config.queues = Queues::new([(name, queue)]);
+            config.queues = queue_of_eight();
         }
-        config.policies.default.cache_ttl = self.cache.then_some(Duration::from_hours(1));
+        config.policies.default.cache_ttl = (self.cache != Kept::Nothing).then_some(Duration::from_hours(1));
         Orchestrator::try_new(Catalog::new(vec![Idle::with(self.tools)], Scheme::Double), config).unwrap()
+    }
+
+    /// One call after the other.
+    fn calls(self) -> impl FnMut() -> ToolCall {
+        let mut number = 0;
+        move || {
+            number += usize::from(self.cache == Kept::Miss);
+            call(number)
+        }
     }
 }
 
-fn call() -> ToolCall {
+fn queue_of_eight() -> Queues {
+    let concurrent = std::num::NonZeroUsize::new(8).unwrap();
+    let queue = QueueConfig { concurrent, waiting_max: 1_000, timeout_default: None };
+    Queues::new([(QueueName::new("default").unwrap(), queue)])
+}
+
+fn call(offset: usize) -> ToolCall {
     ToolCall {
         id: CallId("call_1".into()),
         name: "idle__tool_7".into(),
-        arguments: Arguments::from_text(ARGUMENTS),
+        arguments: Arguments::from_text(arguments(offset)),
     }
 }
 
@@ -156,7 +186,7 @@ fn pipeline(criterion: &mut Criterion) {
         let orchestrator = case.orchestrator();
         group.bench_function(case.name, |bencher| {
             bencher.iter_batched(
-                call,
+                case.calls(),
                 |call| runtime.block_on(orchestrator.execute(call)),
                 criterion::BatchSize::SmallInput,
             );
@@ -180,8 +210,9 @@ fn allocations(_: &mut Criterion) {
     for case in CASES {
         let orchestrator = case.orchestrator();
         // The first call compiles the schema.
-        runtime.block_on(orchestrator.execute(call()));
-        let calls: Vec<_> = (0..CALLS).map(|_| call()).collect();
+        let mut next = case.calls();
+        runtime.block_on(orchestrator.execute(next()));
+        let calls: Vec<_> = (0..CALLS).map(|_| next()).collect();
         let region = Region::new(ALLOCATOR);
         for call in calls {
             black_box(runtime.block_on(orchestrator.execute(call)));
@@ -193,5 +224,88 @@ fn allocations(_: &mut Criterion) {
     println!();
 }
 
-criterion_group!(benches, allocations, pipeline, catalog);
+/// Every call waits for a gate, and writes down which one it is.
+struct Gated {
+    idle: Arc<dyn ToolProvider>,
+    gate: Arc<Semaphore>,
+    entered: Arc<Mutex<Vec<u64>>>,
+}
+
+impl ToolProvider for Gated {
+    fn kind(&self) -> ProviderKind {
+        self.idle.kind()
+    }
+
+    fn namespace(&self) -> &Namespace {
+        self.idle.namespace()
+    }
+
+    fn tools(&self) -> Arc<[ToolDefinition]> {
+        self.idle.tools()
+    }
+
+    fn call<'a>(
+        &'a self,
+        _: &'a ToolName,
+        arguments: &'a ValidArguments,
+        _: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        self.entered.lock().unwrap().push(arguments.value()["offset"].as_u64().unwrap());
+        Box::pin(async {
+            let _passed = self.gate.acquire().await;
+            Ok(ToolOutput::text("done"))
+        })
+    }
+}
+
+/// What 1,000 calls take that wait before a queue of eight, and that they pass it in their order and leave nothing.
+fn thousand(criterion: &mut Criterion) {
+    const CALLS: usize = 1_000;
+    let (gate, entered) = (Arc::new(Semaphore::new(0)), Arc::<Mutex<Vec<u64>>>::default());
+    let gated = Gated { idle: Idle::with(10), gate: Arc::clone(&gate), entered: Arc::clone(&entered) };
+    let config = OrchestratorConfig { queues: queue_of_eight(), ..Default::default() };
+    let catalog = Catalog::new(vec![Arc::new(gated)], Scheme::Double);
+    let orchestrator = Orchestrator::try_new(catalog, config).unwrap();
+    let runtime = runtime();
+    let calls = || (0..CALLS).map(call).collect::<Vec<_>>();
+    let all_of = |calls: Vec<ToolCall>| join_all(calls.into_iter().map(|call| orchestrator.execute(call)));
+    // The first call compiles the schema, and all lines grow to their length.
+    gate.add_permits(CALLS);
+    runtime.block_on(all_of(calls()));
+    entered.lock().unwrap().clear();
+
+    gate.forget_permits(CALLS);
+    let region = Region::new(ALLOCATOR);
+    let mut all = Box::pin(all_of(calls()));
+    assert!(!runtime.block_on(poll_once(all.as_mut())), "the gate is shut");
+    let held = region.change();
+    let held = (held.bytes_allocated - held.bytes_deallocated) / CALLS;
+    let waiting = orchestrator.config().queues.snapshot()[0].waiting;
+    gate.add_permits(CALLS);
+    drop(runtime.block_on(all));
+    let left = region.change();
+    let left = left.bytes_allocated.cast_signed() - left.bytes_deallocated.cast_signed();
+    assert_eq!(waiting, CALLS - 8);
+    assert!(entered.lock().unwrap().is_sorted(), "first come, first served");
+    println!(
+        "\n{CALLS} calls before a queue of 8: {held} bytes for each while they wait, {left} bytes left after all\n"
+    );
+
+    criterion.bench_function("1,000 calls at once through a queue of 8", |bencher| {
+        bencher.iter_batched(
+            calls,
+            |calls| {
+                entered.lock().unwrap().clear();
+                runtime.block_on(all_of(calls))
+            },
+            criterion::BatchSize::LargeInput,
+        );
+    });
+}
+
+async fn poll_once<F: Future + Unpin>(mut future: F) -> bool {
+    std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut future).poll(cx).is_ready())).await
+}
+
+criterion_group!(benches, allocations, thousand, pipeline, catalog);
 criterion_main!(benches);

@@ -101,6 +101,12 @@ impl Cache {
         (Seat { cache: self.clone(), key }, baton)
     }
 
+    /// Whether an output can be kept, or somebody waits for it.
+    fn is_wanted(&self, key: &Digest, bytes: usize) -> bool {
+        let state = self.lock();
+        state.shelf.takes(bytes) || state.flights.get(key).is_some_and(|flight| flight.seats > 1)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -145,11 +151,13 @@ pub(crate) struct Lead {
 impl Lead {
     /// Keeps the output, and gives it to those who wait even when it is too large to be kept.
     pub(crate) fn keep(mut self, output: &ToolOutput, ttl: Duration) {
-        let kept = Kept {
-            output: Arc::new(output.clone()),
-            bytes: output_bytes(output),
-            expires: Instant::now() + ttl.min(TTL_MAX),
-        };
+        let bytes = output_bytes(output);
+        // A copy of what is too large would be made for nobody.
+        if !self.seat.cache.is_wanted(&self.seat.key, bytes) {
+            return;
+        }
+        let kept =
+            Kept { output: Arc::new(output.clone()), bytes, expires: Instant::now() + ttl.min(TTL_MAX) };
         self.seat.cache.lock().shelf.put(self.seat.key, kept.clone());
         *self.baton = Some(kept);
     }

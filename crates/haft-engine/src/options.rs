@@ -1,11 +1,35 @@
 //! What the run decides about one call. The model never does.
 
+use std::sync::Arc;
+
+use haft_core::budget::Budget;
+use haft_core::place::Place;
+use haft_core::priority::Priority;
+
 use crate::cache::CacheUse;
-use crate::queue::Priority;
+use crate::selection::Selection;
 
 /// How a call is carried out, beside what it asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct CallOptions {
+    /// How urgent the call is, unless the operator says otherwise about the tool.
     pub priority: Priority,
     pub cache: CacheUse,
+    /// Where in the work the call stands, for those who watch.
+    pub place: Place,
+    /// What the run's context still holds; without it only sizes count.
+    pub budget: Option<Arc<Budget>>,
+    pub concurrency: Concurrency,
+    /// What the request is about; a call of any other tool is refused.
+    pub selection: Selection,
+}
+
+/// Whether a call waits for a slot of its tool's queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Concurrency {
+    #[default]
+    Queued,
+    /// For a call that only makes other calls, such as a batch: those wait for slots, and one held while they do could
+    /// be the one they wait for.
+    Bypass,
 }

@@ -9,21 +9,24 @@ use haft_core::arguments::ArgumentLimits;
 use haft_core::digest::CallKey;
 use haft_core::event::{EventSink, NoEvents};
 use haft_core::output::ToolOutput;
+use haft_core::place::Place;
 use haft_core::provider::Principal;
 use haft_core::result::{ToolError, ToolResult};
 use haft_core::store::OutputStore;
+use haft_core::tokens::{ByLength, TokenCounter};
 use haft_core::tool::{Effects, ToolCall};
-use haft_core::validate::ValidArguments;
+use haft_core::validate::{Draft, ValidArguments};
 
 use crate::authority::Authority;
 use crate::cache::Cache;
-use crate::catalog::{Catalog, ResolvedTool};
+use crate::catalog::{Catalog, CatalogEntry, ResolvedTool};
 use crate::options::CallOptions;
 use crate::order::EffectOrder;
-use crate::policy::{Policies, TOOL_TIMEOUT_MAX_DEFAULT, UncheckedSchemas};
+use crate::policy::{Governed, Policies, TOOL_TIMEOUT_MAX_DEFAULT, UncheckedSchemas};
 use crate::queue::{Queues, UndefinedQueue};
 use crate::record::CallRecord;
-use crate::stage::{self, Cached, Deadline};
+use crate::selection::Selection;
+use crate::stage::{self, Cached, Checking, Deadline, Means};
 
 /// Turns calls into results. A call that is dropped is cancelled; one that fails harms no other.
 #[derive(Debug)]
@@ -38,6 +41,8 @@ pub struct OrchestratorConfig {
     pub policies: Policies,
     pub arguments: ArgumentLimits,
     pub unchecked: UncheckedSchemas,
+    /// What a schema is read as that does not say itself.
+    pub draft: Draft,
     pub principal: Principal,
     /// In which workspace and with which credentials calls are made. Calls of different scopes are never equal.
     pub scope: Arc<str>,
@@ -48,7 +53,21 @@ pub struct OrchestratorConfig {
     pub authority: Authority,
     /// Where outputs go that are too large; without it they are cut.
     pub store: Option<Arc<dyn OutputStore>>,
+    /// Counts what an output takes of a model's context, where a budget is kept.
+    pub tokens: Arc<dyn TokenCounter>,
     pub events: Arc<dyn EventSink>,
+    /// Whether events tell what was said.
+    pub capture: Capture,
+}
+
+/// Whether the words of calls are told to those who watch. They may hold anything, so only the operator turns it on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Capture {
+    /// Sizes and digests only.
+    #[default]
+    Nothing,
+    /// Arguments and results too, each cut to a maximum.
+    Content,
 }
 
 impl Default for OrchestratorConfig {
@@ -57,6 +76,7 @@ impl Default for OrchestratorConfig {
             policies: Policies::default(),
             arguments: ArgumentLimits::default(),
             unchecked: UncheckedSchemas::default(),
+            draft: Draft::default(),
             principal: Principal::local(),
             scope: "".into(),
             tool_timeout_max: TOOL_TIMEOUT_MAX_DEFAULT,
@@ -64,7 +84,9 @@ impl Default for OrchestratorConfig {
             cache: Cache::default(),
             authority: Authority::default(),
             store: None,
+            tokens: Arc::new(ByLength),
             events: Arc::new(NoEvents),
+            capture: Capture::Nothing,
         }
     }
 }
@@ -97,7 +119,14 @@ impl Orchestrator {
         for policy in config.policies.all() {
             config.queues.of(policy.queue.as_ref())?;
         }
-        Ok(Self::new(catalog, config))
+        let this = Self::new(catalog, config);
+        if this.config.policies.governor.is_some() {
+            for tool in this.catalog.tools() {
+                let queue = tool.governed(&this.config.policies).policy.queue.as_ref();
+                this.config.queues.of(queue)?;
+            }
+        }
+        Ok(this)
     }
 
     pub fn catalog(&self) -> &Catalog {
@@ -108,13 +137,26 @@ impl Orchestrator {
         &self.config
     }
 
+    /// The tools of a request with what holds for each, sorted by exposed name: what a model is shown. Those that are of
+    /// no use at the moment are left out.
+    pub fn tools(&self, selection: &Selection) -> Vec<Shown> {
+        let shown = |entry: Arc<CatalogEntry>| {
+            let governed = entry.governed(&self.config.policies).clone();
+            let chosen = entry.provider().is_shown()
+                && governed.activity.is_active()
+                && selection.covers(entry.exposed(), &governed.groups);
+            chosen.then_some(Shown { entry, governed })
+        };
+        self.catalog.tools().filter_map(shown).collect()
+    }
+
     /// Carries out one call. Whatever happens, there is a result.
     pub async fn execute(&self, call: ToolCall) -> ToolResult {
         self.execute_with(call, CallOptions::default()).await
     }
 
     pub async fn execute_with(&self, call: ToolCall, options: CallOptions) -> ToolResult {
-        self.carry_out(self.begin(call), options).await
+        self.carry_out(self.begin(call, options.place), options).await
     }
 
     /// Carries out the calls of one turn; the results stand in call order. Calls that only read run at the same time;
@@ -125,7 +167,7 @@ impl Orchestrator {
 
     pub async fn execute_all_with(&self, calls: Vec<ToolCall>, options: CallOptions) -> Vec<ToolResult> {
         let order = EffectOrder::default();
-        join_all(calls.into_iter().map(|call| self.execute_in_turn_with(&order, call, options))).await
+        join_all(calls.into_iter().map(|call| self.execute_in_turn_with(&order, call, options.clone()))).await
     }
 
     /// Carries out one call when its turn has come. The place in the order is taken at once, not when first polled, so
@@ -145,25 +187,41 @@ impl Orchestrator {
         options: CallOptions,
     ) -> impl Future<Output = ToolResult> + Send + use<'a> {
         let turn = order.enter(self.effects_of(&call.name));
-        let record = self.begin(call);
+        let record = self.begin(call, options.place);
         async move {
             let _turn = turn.await;
             self.carry_out(record.after_waiting(), options).await
         }
     }
 
-    /// What calling the tool of this name does; `Unknown` when there is none.
+    /// What calling the tool of this name does; `Unknown` when there is none, or when the arguments must tell which.
     pub fn effects_of(&self, written_name: &str) -> Effects {
-        self.catalog.resolve(written_name).map_or(Effects::Unknown, |tool| tool.entry().definition().effects)
+        let effects = |tool: Arc<CatalogEntry>| tool.governed(&self.config.policies).effects;
+        self.catalog.resolve(written_name).map_or(Effects::Unknown, effects)
     }
 
-    fn begin(&self, call: ToolCall) -> CallRecord {
-        CallRecord::begin(call, self.config.principal.clone(), Arc::clone(&self.config.events))
+    fn begin(&self, call: ToolCall, place: Place) -> CallRecord {
+        let events = Arc::clone(&self.config.events);
+        CallRecord::begin(call, place, self.config.principal.clone(), events, self.config.capture)
     }
 
+    /// The budget stands around all stages: whatever a call says takes room, a refusal too.
     async fn carry_out(&self, mut record: CallRecord, options: CallOptions) -> ToolResult {
-        let outcome = self.run_stages(&mut record, options).await;
+        let outcome = match stage::reserve(options.budget.as_ref()) {
+            Ok(reserved) => {
+                let outcome = self.run_stages(&mut record, &options).await;
+                stage::settle(&mut record, outcome, reserved, self.means(&options))
+            }
+            Err(error) => Err(error),
+        };
         record.finish(outcome)
+    }
+
+    /// Only a budget needs tokens counted; reading a vocabulary for less would cost more than the call.
+    fn means(&self, options: &CallOptions) -> Means<'_> {
+        let counter: &dyn TokenCounter =
+            if options.budget.is_some() { &*self.config.tokens } else { &ByLength };
+        Means { store: self.config.store.as_deref(), counter }
     }
 
     /// The order of the stages is a safety property: a tool that may not be called reveals no complaints about
@@ -172,35 +230,43 @@ impl Orchestrator {
     async fn run_stages(
         &self,
         record: &mut CallRecord,
-        options: CallOptions,
+        options: &CallOptions,
     ) -> Result<ToolOutput, ToolError> {
         let config = &self.config;
+        let checking = Checking { unchecked: config.unchecked, draft: config.draft };
         let arguments = stage::parse(record, &config.arguments)?;
-        let tool = stage::resolve(record, &self.catalog)?;
-        let policy = config.policies.of(tool.entry().exposed());
-        stage::admit(&tool, policy.approval, &config.authority.rules)?;
-        let arguments = stage::validate(record, &tool, arguments, config.unchecked)?;
+        let catalog = self.catalog.snapshot();
+        let fits = |tool: &CatalogEntry| tool.fits(&arguments, &config.policies, config.draft);
+        let tool = stage::resolve(record, &catalog, fits)?;
+        let governed @ Governed { policy, effects, .. } = tool.entry().governed(&config.policies);
+        stage::admit(record, &tool, governed, &options.selection, &config.authority.rules)?;
+        let arguments = stage::validate(record, &tool, *effects, arguments, checking)?;
         let ruling = stage::authorize(record, &tool, &arguments, policy.approval, &config.authority)?;
         // A person takes as long as a person takes: the deadline begins after the answer.
         stage::approve(record, &tool, &arguments, &ruling, &config.authority, &config.scope).await?;
-        let queue = stage::queue_of(&tool, policy, &config.queues)?;
+        let queue = stage::queue_of(&tool, policy, options.concurrency, &config.queues)?;
         let deadline = Deadline::begin(&tool, policy, queue, config.tool_timeout_max);
-        let ttl = stage::ttl(policy.cache_ttl, tool.entry().definition().effects, options.cache);
+        let ttl = stage::ttl(policy.cache_ttl, *effects, options.cache);
         let key = self.key(&tool, &arguments);
         let outcome = match stage::cache(record, &config.cache, ttl, key, &deadline).await? {
-            Cached::Hit(output) => Ok(output),
+            Cached::Hit(output) => stage::hold_to_promise(record, &tool, Ok(output), checking),
             Cached::Miss(keeper) => {
-                let _slot = stage::queue(record, queue, options.priority, &deadline).await?;
-                let idle = stage::Idle::watch(tool.entry().exposed(), policy.idle_timeout, record.events());
-                let context = record.reach_provider(config.principal.clone(), deadline.limit(), idle.sink());
+                let priority = policy.priority.unwrap_or(options.priority);
+                let _slot = stage::queue(record, queue, priority, &deadline).await?;
+                let progress = record.bounded_progress();
+                let idle = stage::Idle::watch(tool.entry().exposed(), policy.idle_timeout, progress.clone());
+                let context = record
+                    .reach_provider(config.principal.clone(), deadline.limit(), idle.sink())
+                    .with_priority(priority);
                 let call = stage::call(&tool, &arguments, &context);
                 let outcome = deadline.bound(idle.bound(call)).await;
-                record.keep_notes(&context);
+                record.keep_notes(&context, &progress);
+                let outcome = stage::hold_to_promise(record, &tool, outcome, checking);
                 keeper.keep(&outcome, &deadline);
                 outcome
             }
         };
-        stage::fit(record, outcome, policy.output, config.store.as_deref())
+        stage::fit(record, outcome, policy.output, self.means(options))
     }
 
     fn key<'a>(&'a self, tool: &ResolvedTool<'a>, arguments: &'a ValidArguments) -> CallKey<'a> {
@@ -212,4 +278,11 @@ impl Orchestrator {
             scope: &self.config.scope,
         }
     }
+}
+
+/// A tool of a request, and what holds for it.
+#[derive(Debug, Clone)]
+pub struct Shown {
+    pub entry: Arc<CatalogEntry>,
+    pub governed: Governed,
 }

@@ -12,11 +12,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use haft_core::name::QueueName;
+use haft_core::priority::Priority;
 use tokio::sync::oneshot;
 use tokio::task::coop::unconstrained;
 use tokio::time::Instant;
 
-pub use line::{AGEING_ADMISSIONS, Priority};
+pub use line::AGEING_ADMISSIONS;
 use line::{Joined, Line, Place};
 
 /// What the operator decides about a queue.
@@ -126,14 +127,18 @@ impl Queue {
 
     /// Gives a slot when it is this call's turn. To drop the future is to leave the line.
     pub async fn acquire(&self, priority: Priority) -> Result<Slot, QueueFull> {
-        let began = Instant::now();
-        let (slot, admitted) = self.join(priority)?;
-        if let Some(admitted) = admitted {
-            // The sender lives as long as the place, and the place as long as the slot. Without tokio's budget per task,
-            // so that those let in at once begin in their order.
-            let _ = unconstrained(admitted).await;
-        }
-        lock(&self.state).last_wait = began.elapsed();
+        let (mut slot, admitted) = self.join(priority)?;
+        let Some(admitted) = admitted else {
+            lock(&self.state).last_wait = Duration::ZERO;
+            return Ok(slot);
+        };
+        let (began, QueueSnapshot { in_use, waiting, .. }) = (Instant::now(), self.snapshot());
+        // The sender lives as long as the place, and the place as long as the slot. Without tokio's budget per task,
+        // so that those let in at once begin in their order.
+        let _ = unconstrained(admitted).await;
+        let time = began.elapsed();
+        slot.wait = Some(Wait { time, in_use, waiting });
+        lock(&self.state).last_wait = time;
         Ok(slot)
     }
 
@@ -145,7 +150,7 @@ impl Queue {
             admitted = Some(receiver);
             sender
         });
-        let slot = |place| Slot { state: Arc::clone(&self.state), place };
+        let slot = |place| Slot { state: Arc::clone(&self.state), place, wait: None };
         match joined {
             Joined::In(place) | Joined::Waits(place) => Ok((slot(place), admitted)),
             Joined::Full => Err(QueueFull { name: self.name.clone(), waiting_max: self.config.waiting_max }),
@@ -158,6 +163,24 @@ impl Queue {
 pub struct Slot {
     state: Arc<Mutex<State>>,
     place: Place,
+    wait: Option<Wait>,
+}
+
+/// What it took to get a slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wait {
+    pub time: Duration,
+    /// How many calls ran when this one came.
+    pub in_use: usize,
+    /// How many waited then, this one included.
+    pub waiting: usize,
+}
+
+impl Slot {
+    /// `None` for who was let in at once.
+    pub fn wait(&self) -> Option<Wait> {
+        self.wait
+    }
 }
 
 impl Drop for Slot {

@@ -1,31 +1,47 @@
 //! What is known of one call while it is carried out, and the promise that its end is told exactly once.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use haft_core::digest::Digest;
-use haft_core::event::{Account, Event, EventSink};
+use haft_core::event::{Account, Consent, Event, EventSink, KnownTool, Said, ToolSeen, Verdict};
 use haft_core::output::ToolOutput;
+use haft_core::place::{Operation, OperationId, Place};
 use haft_core::provider::{CallContext, Principal};
 use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
 use haft_core::time_limit::TimeLimit;
-use haft_core::tool::{CallId, ToolCall};
-use serde_json::Value;
+use haft_core::tool::{CallId, OutputPolicy, ToolCall};
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::orchestrator::Capture;
+use crate::progress::BoundedProgress;
 use crate::size::content_bytes;
 
-/// How much of a name that means no tool is repeated to those who watch.
-const WRITTEN_NAME_CHARS_MAX: usize = 64;
+/// How much of a name that means no tool, or of an asker's id, is repeated to those who watch.
+const WRITTEN_CHARS_MAX: usize = 64;
+
+/// How much of the arguments, and of the result, is told where the operator wants what was said.
+const SAID_BYTES_MAX: usize = 16 << 10;
 
 /// A call under way. The stages fill its receipt.
 pub(crate) struct CallRecord {
     pub(crate) call: ToolCall,
     pub(crate) receipt: Receipt,
+    capture: Capture,
+    /// What is done with an output that is too large, once the tool is known.
+    pub(crate) output: OutputPolicy,
     end: EndGuard,
 }
 
 impl CallRecord {
-    pub(crate) fn begin(call: ToolCall, principal: Principal, events: Arc<dyn EventSink>) -> Self {
+    pub(crate) fn begin(
+        call: ToolCall,
+        place: Place,
+        principal: Principal,
+        events: Arc<dyn EventSink>,
+        capture: Capture,
+    ) -> Self {
         let arguments = call.arguments.as_text();
         let account = Account {
             principal,
@@ -34,16 +50,20 @@ impl CallRecord {
             bytes_in: arguments.len(),
             bytes_out: 0,
             arguments: Digest::of_text(arguments),
+            verdict: None,
         };
+        let id = CallId(beginning(&call.id.0).to_owned());
         let end = EndGuard {
             account,
-            id: call.id.clone(),
-            tool: beginning(&call.name).to_owned(),
+            operation: Arc::new(Operation { id: next_operation(), call: id, place }),
+            tool: ToolSeen::Written(beginning(&call.name).to_owned()),
             began: Instant::now(),
             failure: Some(ToolErrorKind::Cancelled),
+            said: None,
             events,
         };
-        Self { call, receipt: Receipt::default(), end }
+        let output = OutputPolicy::Truncate { chars_max: usize::MAX };
+        Self { call, receipt: Receipt::default(), capture, output, end }
     }
 
     /// The time a call waits for its turn is not its own.
@@ -53,12 +73,23 @@ impl CallRecord {
     }
 
     /// From now on the call is told under the name of its tool.
-    pub(crate) fn name_tool(&mut self, exposed: &str) {
-        exposed.clone_into(&mut self.end.tool);
+    pub(crate) fn name_tool(&mut self, tool: Arc<KnownTool>) {
+        self.end.tool = ToolSeen::Known(tool);
     }
 
     pub(crate) fn note(&mut self, topic: &'static str, value: Value) {
         self.receipt.notes.insert(topic, value);
+    }
+
+    /// Puts who decided about the call on the record.
+    pub(crate) fn judge(&mut self, verdict: Verdict) {
+        self.end.account.verdict = Some(verdict);
+    }
+
+    pub(crate) fn consent(&mut self, consent: Consent) {
+        if let Some(verdict) = &mut self.end.account.verdict {
+            verdict.consent = Some(consent);
+        }
     }
 
     /// Marks the call as executed, tells so, and makes what the provider is told about it. `progress` is where the
@@ -71,17 +102,27 @@ impl CallRecord {
     ) -> CallContext {
         self.receipt.executed = true;
         self.end.account.executed = true;
-        let EndGuard { id, tool, events, .. } = &self.end;
-        events.emit(Event::ToolStarted { id: id.clone(), tool: tool.clone() });
-        CallContext::new(id.clone(), principal, Some(limit), progress)
+        let EndGuard { operation, tool, events, began, .. } = &self.end;
+        let operation = Arc::clone(operation);
+        events.emit(Event::ToolStarted {
+            operation: Arc::clone(&operation),
+            tool: tool.clone(),
+            waited: began.elapsed(),
+        });
+        CallContext::of(self.call.id.clone(), operation, principal, Some(limit), progress)
     }
 
-    pub(crate) fn events(&self) -> Arc<dyn EventSink> {
-        Arc::clone(&self.end.events)
+    /// Where the provider's progress goes, no more of it than those who watch can take.
+    pub(crate) fn bounded_progress(&self) -> Arc<BoundedProgress> {
+        Arc::new(BoundedProgress::before(Arc::clone(&self.end.events)))
     }
 
-    pub(crate) fn keep_notes(&mut self, context: &CallContext) {
+    pub(crate) fn keep_notes(&mut self, context: &CallContext, progress: &BoundedProgress) {
         self.receipt.notes.extend(context.take_notes());
+        let left_out = progress.left_out();
+        if left_out > 0 {
+            self.note("progress", json!({ "left_out": left_out }));
+        }
     }
 
     pub(crate) fn finish(mut self, outcome: Result<ToolOutput, ToolError>) -> ToolResult {
@@ -90,6 +131,10 @@ impl CallRecord {
         self.end.account.bytes_out = self.receipt.output_bytes;
         self.end.account.cached = self.receipt.notes.contains_key("cache");
         self.end.failure = outcome.as_ref().err().map(|error| error.kind);
+        self.end.said = match self.capture {
+            Capture::Nothing => None,
+            Capture::Content => Some(Arc::new(said(&self.call, &outcome))),
+        };
         ToolResult { call: self.call, outcome, receipt: self.receipt }
     }
 }
@@ -97,27 +142,47 @@ impl CallRecord {
 /// Tells the end of the call when it is dropped. Until the call has an outcome, that end is a cancellation.
 struct EndGuard {
     account: Account,
-    id: CallId,
-    tool: String,
+    operation: Arc<Operation>,
+    tool: ToolSeen,
     began: Instant,
     failure: Option<ToolErrorKind>,
+    said: Option<Arc<Said>>,
     events: Arc<dyn EventSink>,
 }
 
 impl Drop for EndGuard {
     fn drop(&mut self) {
         self.events.emit(Event::ToolFinished {
-            id: self.id.clone(),
-            tool: std::mem::take(&mut self.tool),
+            operation: Arc::clone(&self.operation),
+            tool: self.tool.clone(),
             failure: self.failure,
             latency: self.began.elapsed(),
             account: self.account.clone(),
+            said: self.said.take(),
         });
     }
 }
 
-fn beginning(name: &str) -> &str {
-    name.char_indices().nth(WRITTEN_NAME_CHARS_MAX).map_or(name, |(end, _)| &name[..end])
+/// Counted over the whole process: several orchestrators may tell the same watcher.
+fn next_operation() -> OperationId {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    OperationId(LAST.fetch_add(1, Ordering::Relaxed) + 1)
+}
+
+fn beginning(written: &str) -> &str {
+    written.char_indices().nth(WRITTEN_CHARS_MAX).map_or(written, |(end, _)| &written[..end])
+}
+
+fn said(call: &ToolCall, outcome: &Result<ToolOutput, ToolError>) -> Said {
+    let result = match outcome {
+        Ok(output) => output.as_text(),
+        Err(error) => error.message.clone(),
+    };
+    Said { arguments: at_most(call.arguments.as_text()), result: at_most(&result) }
+}
+
+fn at_most(text: &str) -> String {
+    text[..text.floor_char_boundary(SAID_BYTES_MAX)].to_owned()
 }
 
 fn size_bytes(outcome: &Result<ToolOutput, ToolError>) -> usize {

@@ -26,10 +26,12 @@ pub(crate) fn json_bytes(value: &Value) -> usize {
 fn piece_bytes(content: &Content) -> usize {
     match content {
         Content::Text(text) => text.len(),
-        Content::Image { bytes, .. } | Content::Audio { bytes, .. } => bytes.len(),
+        Content::Image { bytes, .. } | Content::Audio { bytes, .. } | Content::Binary { bytes, .. } => {
+            bytes.len()
+        }
         Content::Resource { text, .. } => text.as_ref().map_or(0, String::len),
-        // What is stored is not carried along.
-        Content::Stored { .. } => 0,
+        // What is stored is not carried along; what is said about it is.
+        Content::Stored(stored) => stored.told().len(),
     }
 }
 

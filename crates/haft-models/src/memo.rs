@@ -171,6 +171,7 @@ fn part_bytes(part: &Part) -> usize {
                 Content::Image { .. }
                 | Content::Audio { .. }
                 | Content::Resource { .. }
+                | Content::Binary { .. }
                 | Content::Stored { .. } => 0,
             })
             .sum(),

@@ -8,12 +8,14 @@
     reason = "a fixture that fails is a failed test"
 )]
 
+mod collector;
 mod place;
 mod process;
 mod run;
 mod snapshot;
 mod user;
 
+pub use collector::{CollectedSpan, Collector};
 pub use libc;
 pub use place::Place;
 pub use process::{processes_with, send_signal, unique_marker};

@@ -160,14 +160,14 @@ mod tests {
 
     #[test]
     fn requests_survive_the_stream() {
-        round_trip(&FileRequest::Read { path: "/a".into(), offset: Some(3), limit: None });
+        round_trip(&FileRequest::Read { path: "/a".into(), offset: Some(3), limit: None, bytes_max: 9 });
         round_trip(&FileRequest::Write { path: "/ä\n".into(), content: "\0\u{1F600}".into() });
         round_trip(&FileRequest::Introspect { path: "/".into(), level: IntrospectLevel::All });
     }
 
     #[test]
     fn replies_survive_the_stream() {
-        for reply in [FileReply::Ok("text".into()), FileReply::Err(FileError::denied("no"))] {
+        for reply in [FileReply::Ok("text".to_owned().into()), FileReply::Err(FileError::denied("no"))] {
             let frame = encode(&reply).unwrap();
             assert_eq!(decode::<FileReply>(&frame[FRAME_HEADER_BYTES..]).unwrap(), reply);
         }

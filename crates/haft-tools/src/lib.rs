@@ -1,6 +1,7 @@
-//! Where tools come from: the built-in ones, and the file worker that carries out those that touch files.
+//! Where tools come from: the built-in ones, those a Rust program brings along, and the file worker that carries out
+//! those that touch files.
 //!
-//! Start reading at [`builtin`]; [`files`] runs inside the confined worker process.
+//! Start reading at [`builtin`] or [`registry`]; [`files`] runs inside the confined worker process.
 //! This crate must not know the engine that calls it or the wire format of any model.
 
 pub mod builtin;
@@ -8,4 +9,4 @@ mod exchange;
 pub mod files;
 pub mod frame;
 pub mod output;
-pub mod shape;
+pub mod registry;

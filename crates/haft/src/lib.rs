@@ -1,16 +1,20 @@
 //! The product: haft as a library, its command line, and the wiring that alone knows every crate.
 //!
 //! A program that embeds haft calls [`init`] at the top of `main`, then uses [`executor::ToolExecutor`] or builds an
-//! orchestrator with [`wiring`]. Nothing here decides what a tool may do: that is the policy of `haft-sandbox`.
+//! orchestrator with [`wiring`]. Tools of its own are a [`prelude::Tool`] in a [`prelude::Registry`]. Nothing here decides what a tool may do: that is the policy of `haft-sandbox`.
 
 pub mod accounting;
 pub mod approvals;
 pub mod cli;
 pub mod config;
 pub mod executor;
+pub mod governing;
 pub mod home;
 pub mod models;
+pub mod prelude;
 mod private_file;
+pub mod telemetry;
+pub mod tokens;
 pub mod wiring;
 
 pub use haft_core as core;
@@ -26,4 +30,13 @@ pub fn init() {
         (haft_tools::builtin::FILE_WORKER, haft_tools::builtin::serve_files),
         (haft_tools::output::EXTRACT_WORKER, haft_tools::output::serve),
     ]);
+}
+
+/// The Rust shown in documents is compiled and run with the tests.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../../docs/embedding.md")]
+    mod embedding {}
+    #[doc = include_str!("../README.md")]
+    mod readme {}
 }

@@ -8,22 +8,22 @@ use std::time::Duration;
 
 use haft_core::approval::Approver;
 use haft_core::event::EventSink;
-use haft_core::name::{GroupName, ToolName};
+use haft_core::name::ToolName;
 use haft_core::provider::ToolProvider;
 use haft_core::rules::{CommandPattern, Decision, Rule, Rules};
 use haft_core::store::OutputStore;
-use haft_core::tool::{Approval, OutputPolicy, ToolDefinition, ToolPolicy};
+use haft_core::tool::{Approval, ToolDefinition};
 use haft_engine::{
-    Authority, Cache, CacheConfig, Catalog, Memory, Orchestrator, OrchestratorConfig, Policies, QueueConfig,
-    Queues, UncheckedSchemas,
+    Activity, Authority, Cache, CacheConfig, Capture, Catalog, CatalogConfig, CatalogWarning, Governed,
+    Memory, Orchestrator, OrchestratorConfig, Policies, QueueConfig, Queues, UncheckedSchemas,
 };
 use haft_sandbox::Policy;
 use haft_tools::builtin::{BASH_TIMEOUT_SECS, BuiltinTools};
 use haft_tools::output::OutputTools;
-use haft_tools::shape::Described;
 
 use crate::config::Resolved;
-use crate::config::resolved::{CacheFor, Oversize};
+use crate::governing::Configured;
+use crate::tokens::Vocabulary;
 
 /// What an orchestrator is made from.
 pub struct Settings {
@@ -43,97 +43,80 @@ pub struct Settings {
 /// How long a call of a built-in tool may take unless the operator says otherwise.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(BASH_TIMEOUT_SECS);
 
-/// Built-in tools that cap their own output, each at its own limit.
-const CAPPED_BY_THEMSELVES: [&str; 4] = ["bash", "read", "introspect", "tool_output"];
-
 /// An orchestrator over the built-in tools, as configured.
 pub fn orchestrator(settings: Settings) -> Orchestrator {
-    let config = &settings.config;
+    orchestrator_with(settings, Vec::new())
+}
+
+/// An orchestrator over the built-in tools and those of other providers, for example a
+/// [`Registry`](haft_tools::registry::Registry) of the program's own.
+pub fn orchestrator_with(settings: Settings, others: Vec<Arc<dyn ToolProvider>>) -> Orchestrator {
+    let config = Arc::new(settings.config);
     let workspace = settings.policy.workspace().to_string_lossy().into_owned();
     let store = settings.store.filter(|_| config.tool_output.enabled);
     let mut providers: Vec<Arc<dyn ToolProvider>> = Vec::new();
     if let Some(store) = &store {
-        providers.push(Arc::new(OutputTools::new(Arc::clone(store), settings.policy.clone())));
+        providers.push(Arc::new(OutputTools::new(
+            Arc::clone(store),
+            settings.policy.clone(),
+            config.tool_output.reading,
+        )));
     }
     providers.push(Arc::new(BuiltinTools::new(settings.policy, store.clone())));
-    let shown = providers.into_iter().map(|provider| {
-        Arc::new(Described::new(provider, |tool| described(tool, config))) as Arc<dyn ToolProvider>
-    });
-    let catalog = Catalog::new(shown.collect(), config.naming);
-    let policies = policies(&catalog, config, settings.timeout);
+    providers.extend(others);
+    let catalog = Catalog::with(providers, catalog_config(&config));
+    let governor = Configured { config: Arc::clone(&config), timeout: settings.timeout };
     let engine = OrchestratorConfig {
-        policies,
+        policies: Policies { governor: Some(Arc::new(governor)), ..Policies::default() },
         unchecked: if config.validation.strict { UncheckedSchemas::Denied } else { UncheckedSchemas::Called },
+        draft: config.validation.draft,
         scope: workspace.into(),
         tool_timeout_max: settings.timeout.unwrap_or(config.tool_timeout),
-        queues: queues(config),
+        queues: queues(&config),
         cache: Cache::new(CacheConfig {
             entries_max: usize::try_from(config.cache.entries_max).unwrap_or(usize::MAX),
             bytes_max: usize::try_from(config.cache.bytes_max).unwrap_or(usize::MAX),
         }),
         authority: Authority {
-            rules: rules(config),
+            rules: rules(&config),
             approver: settings.approver,
             command_lines: command_lines(),
             remembered: settings.remembered,
         },
         store,
+        tokens: Arc::new(Vocabulary),
         events: settings.events,
+        capture: if config.telemetry.capture_content { Capture::Content } else { Capture::Nothing },
         ..OrchestratorConfig::default()
     };
     // Every queue that is named was found when the configuration was read.
     Orchestrator::new(catalog, engine)
 }
 
-/// The built-in tools as the operator wants them seen.
-pub fn definitions(config: &Resolved) -> Vec<ToolDefinition> {
-    haft_tools::builtin::definitions().into_iter().filter_map(|tool| described(tool, config)).collect()
-}
-
-/// The tool as the operator wants it seen; nothing when it is not to be there.
-fn described(tool: ToolDefinition, config: &Resolved) -> Option<ToolDefinition> {
-    let name = tool.name.as_str();
-    let wanted = config.tool(name);
-    let allowed = config.tools_allowed.iter().any(|glob| glob.matches(name));
-    let denied = config.tools_denied.iter().any(|glob| glob.matches(name));
-    let named = config.groups.iter().filter(|(_, globs)| globs.iter().any(|glob| glob.matches(name)));
-    let groups: Vec<GroupName> =
-        tool.groups.iter().cloned().chain(named.map(|(group, _)| group.clone())).collect();
-    let active =
-        config.active_groups.as_ref().is_none_or(|active| groups.iter().any(|group| active.contains(group)));
-    let there = wanted.enabled.unwrap_or(true) && allowed && !denied && active;
-    there.then(|| ToolDefinition { effects: wanted.effects.unwrap_or(tool.effects), groups, ..tool })
-}
-
-fn policies(catalog: &Catalog, config: &Resolved, timeout: Option<Duration>) -> Policies {
-    let default = Policies::default().default;
-    let by_tool: HashMap<ToolName, ToolPolicy> = catalog
-        .tools()
-        .map(|entry| (entry.exposed().clone(), policy(entry.exposed().as_str(), config, timeout, &default)))
-        .collect();
-    Policies { default, by_tool }
-}
-
-fn policy(name: &str, config: &Resolved, timeout: Option<Duration>, default: &ToolPolicy) -> ToolPolicy {
-    let wanted = config.tool(name);
-    let bytes_max = wanted.bytes_max.unwrap_or(config.tool_response_bytes_max);
-    let by_itself = CAPPED_BY_THEMSELVES.contains(&name) && wanted.bytes_max.is_none();
-    let output = match wanted.output {
-        Some(Oversize::Pass) => OutputPolicy::Pass,
-        None if by_itself => OutputPolicy::Pass,
-        Some(Oversize::Truncate) => OutputPolicy::Truncate { chars_max: bytes_max },
-        Some(Oversize::Store) | None => OutputPolicy::Store { bytes_max },
-    };
-    ToolPolicy {
-        timeout: timeout.or(wanted.timeout).unwrap_or(TIMEOUT_DEFAULT),
-        output,
-        queue: wanted.queue,
-        cache_ttl: match wanted.cache {
-            Some(CacheFor::Time(ttl)) => Some(ttl),
-            Some(CacheFor::Off) | None => None,
-        },
-        ..default.clone()
+fn catalog_config(config: &Resolved) -> CatalogConfig {
+    CatalogConfig {
+        scheme: config.naming,
+        tools_per_provider_max: config.catalog.tools_per_provider_max,
+        warmup_timeout: config.catalog.warmup_timeout,
+        ..CatalogConfig::default()
     }
+}
+
+/// The built-in tools as the operator wants them seen: those that are active.
+pub fn definitions(config: &Resolved) -> Vec<ToolDefinition> {
+    let governor = Configured { config: Arc::new(config.clone()), timeout: None };
+    let described = |tool: ToolDefinition| {
+        let policy = Policies::default().default;
+        let undecided = Governed {
+            policy,
+            effects: tool.effects,
+            groups: tool.groups.clone(),
+            activity: Activity::Active,
+        };
+        let Governed { effects, groups, activity, .. } = governor.decide(&tool.name, undecided);
+        activity.is_active().then_some(ToolDefinition { effects, groups, ..tool })
+    };
+    haft_tools::builtin::definitions().into_iter().filter_map(described).collect()
 }
 
 /// The operator's rules, as the engine decides by them.
@@ -171,11 +154,17 @@ fn queues(config: &Resolved) -> Queues {
     }))
 }
 
+/// Makes the tools of all providers ready, and says what the operator should know about them.
+pub async fn warm_up(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
+    let catalog = orchestrator.catalog();
+    let mut warnings = catalog.warm_up().await;
+    warnings.extend(catalog.warnings());
+    warnings
+}
+
 /// Ends what providers keep running between calls.
-pub async fn shut_down(orchestrator: &Orchestrator) {
-    for provider in orchestrator.catalog().providers() {
-        provider.shutdown().await;
-    }
+pub async fn shut_down(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
+    orchestrator.catalog().shut_down().await
 }
 
 impl fmt::Debug for Settings {

@@ -31,6 +31,9 @@ impl Stuck {
     }
 }
 
+/// What JSON calls so; any other space is no part of it.
+const WHITESPACE: [char; 4] = [' ', '\t', '\r', '\n'];
+
 const FENCE: &str = "removed a code fence";
 const AROUND: &str = "removed text around the object";
 const TRAILING_COMMA: &str = "removed a trailing comma";
@@ -300,7 +303,7 @@ impl<'a> Pass<'a> {
         let (before, after) = (&self.text[..start], &self.text[self.at..]);
         if before.contains("```") || after.contains("```") {
             self.record(FENCE);
-        } else if !before.trim().is_empty() || !after.trim().is_empty() {
+        } else if [before, after].iter().any(|around| !around.trim_matches(WHITESPACE).is_empty()) {
             self.record(AROUND);
         }
     }
@@ -336,7 +339,7 @@ impl<'a> Pass<'a> {
     /// Whitespace between tokens means nothing, so it is not copied.
     fn skip_whitespace(&mut self) {
         let rest = &self.text[self.at..];
-        self.at += rest.len() - rest.trim_start_matches([' ', '\t', '\r', '\n']).len();
+        self.at += rest.len() - rest.trim_start_matches(WHITESPACE).len();
     }
 
     fn record(&mut self, repair: &'static str) {

@@ -21,6 +21,7 @@ fn near_json_is_repaired_and_every_step_recorded() {
     check(" \n", json!({}), &["empty text read as {}"]);
     check("```json\n{\"a\": 1}\n```", json!({"a": 1}), &["removed a code fence"]);
     check("Sure: {\"a\": 1}. Done", json!({"a": 1}), &["removed text around the object"]);
+    check("{\"a\": 1}\u{a0}", json!({"a": 1}), &["removed text around the object"]);
     check(r#"{"a": [1, 2,], "b": 3,}"#, json!({"a": [1, 2], "b": 3}), &["removed a trailing comma"]);
     check(r#"{"a": "x""#, json!({"a": "x"}), &["closed a bracket that was left open"]);
     check(

@@ -26,9 +26,13 @@ fn answer(table: &NameTable, written: &str) -> String {
                 Match::Exact => "exact",
                 Match::Case => "case",
                 Match::Alias => "alias",
+                Match::Bare => "bare",
             };
             format!("{how} {}/{}", tool.identity.namespace, tool.identity.tool)
         }
+        Resolution::Bare { tools } => tools.iter().fold("bare".to_owned(), |text, tool| {
+            format!("{text} {}/{}", tool.identity.namespace, tool.identity.tool)
+        }),
         Resolution::Unknown { nearest } => {
             nearest.iter().fold("?".to_owned(), |text, name| format!("{text} {name}"))
         }
@@ -70,7 +74,9 @@ fn written_names_are_resolved() {
     check("git_log", "alias git/log");
     check("fs__read_file", "exact fs/read_file");
     check("FS__read_file", "? Fs__read_file fs__read_file");
-    check("log", "? git__log hg__log");
+    check("log", "bare git/log hg/log");
+    check("<|Log|>", "bare git/log hg/log");
+    check("lgo", "? git__log hg__log");
     check("<|bash|>", "exact builtin/bash");
     check("<|start|>bash<|channel|>commentary", "exact builtin/bash");
     check(" bash<|end|>", "exact builtin/bash");
@@ -81,10 +87,34 @@ fn written_names_are_resolved() {
 }
 
 #[test]
-fn a_bare_name_is_an_alias_only_when_one_tool_has_it() {
-    let table = table(Scheme::Claude, &["git/log", "git/blame", "hg/log"]);
-    assert_eq!(answer(&table, "blame"), "alias git/blame");
-    assert_eq!(answer(&table, "log"), "? mcp__git__log mcp__hg__log");
+fn a_name_that_very_many_tools_have_means_none_of_them() {
+    let tools: Vec<String> = (0..100).map(|number| format!("server{number}/search")).collect();
+    let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
+    assert_eq!(answer(&table(Scheme::Double, &tools[..2]), "search"), "bare server0/search server1/search");
+    assert!(answer(&table(Scheme::Double, &tools), "search").starts_with("? server"));
+}
+
+#[test]
+fn tools_keep_their_names_while_others_come_and_go() {
+    let identities = |tools: &[&str]| tools.iter().map(|written| tool(written)).collect::<Vec<_>>();
+    let table = table(Scheme::Bare, &["a/x", "b/x"]);
+    assert_eq!(exposed(&table), ["x", "x_2"]);
+    let table = table.rebuild(identities(&["b/x"]));
+    assert_eq!(exposed(&table), ["x_2"], "the first one left");
+    let table = table.rebuild(identities(&["c/x", "b/x"]));
+    assert_eq!(exposed(&table), ["x_3", "x_2"], "no one gets the name of another");
+    let table = table.rebuild(identities(&["c/x", "b/x", "a/x", "a/x"]));
+    assert_eq!(exposed(&table), ["x_3", "x_2", "x", "x_4"], "who comes back has the old name");
+}
+
+#[test]
+fn the_names_of_so_many_that_left_are_kept_and_no_more() {
+    let identities = |from: usize| (from..from + 6_000).map(|number| tool(&format!("a/t{number:05}")));
+    let table = NameTable::build(Scheme::Bare, identities(0)).rebuild(identities(6_000));
+    assert_eq!(table.departed.len(), 6_000);
+    let table = table.rebuild(identities(12_000));
+    assert_eq!(table.departed.len(), DEPARTED_MAX);
+    assert!(table.departed.iter().take(6_000).all(|(identity, _)| identity.tool.as_str() >= "t06000"));
 }
 
 fn any_identity() -> impl Strategy<Value = ToolIdentity> {
@@ -109,6 +139,24 @@ proptest! {
             prop_assert_eq!(&tool.identity, identity);
             let found = table.resolve(tool.exposed.as_str());
             prop_assert_eq!(found, Resolution::Known { tool, matched: Match::Exact });
+        }
+    }
+
+    #[test]
+    fn names_stay_with_their_tools_and_stay_unique(
+        scheme in prop::sample::select(Scheme::ALL.to_vec()),
+        before in prop::collection::vec(any_identity(), 0..20),
+        after in prop::collection::vec(any_identity(), 0..20),
+    ) {
+        let first = NameTable::build(scheme, before);
+        let second = first.rebuild(after);
+        let third = second.rebuild(first.tools().iter().map(|tool| tool.identity.clone()));
+        prop_assert_eq!(first.tools(), third.tools());
+        let names: std::collections::HashSet<_> = second.tools().iter().map(|tool| &tool.exposed).collect();
+        prop_assert_eq!(names.len(), second.tools().len());
+        for tool in second.tools() {
+            let had = first.tools().iter().filter(|had| had.exposed == tool.exposed);
+            prop_assert!(had.into_iter().all(|had| had.identity == tool.identity));
         }
     }
 

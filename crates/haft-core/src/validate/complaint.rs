@@ -123,12 +123,18 @@ fn forms(context: &[Vec<ValidationError<'_>>], schema: &Value) -> String {
 
 /// `'a.b[0]'`, or words for the arguments as a whole.
 fn path(location: &Location) -> String {
+    let path = place(location);
+    if path.is_empty() { "the arguments".into() } else { format!("'{path}'") }
+}
+
+/// Where something stands: `edits[0].line`.
+pub(super) fn place(location: &Location) -> String {
     let path = location.segments().fold(String::new(), |path, segment| match segment {
         LocationSegment::Index(index) => format!("{path}[{index}]"),
         LocationSegment::Property(name) if path.is_empty() => name.into_owned(),
         LocationSegment::Property(name) => format!("{path}.{name}"),
     });
-    if path.is_empty() { "the arguments".into() } else { format!("'{}'", excerpt(&path, EXCERPT_CHARS_MAX)) }
+    excerpt(&path, EXCERPT_CHARS_MAX)
 }
 
 /// The kind of a value and, when it is short, the value; an object or array is counted, never written out.

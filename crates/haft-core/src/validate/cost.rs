@@ -7,6 +7,8 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
+use super::Draft;
+
 /// How many schemas may be applied to one set of arguments. The validator does about ten million in a second.
 pub(super) const CHECK_STEPS_MAX: usize = 2_000_000;
 
@@ -21,9 +23,10 @@ pub(super) enum Cost {
 
 impl Cost {
     /// Refuses references whose target cannot be told with certainty.
-    pub(super) fn of(schema: &Value) -> Result<Self, String> {
+    /// `draft` is what the schema is read as when it does not say itself.
+    pub(super) fn of(schema: &Value, draft: Option<Draft>) -> Result<Self, String> {
         let mut survey = Survey::default();
-        survey.look(schema);
+        survey.look(schema, draft);
         if !survey.has_references {
             return Ok(Self::PerValue { schemas: survey.objects });
         }
@@ -53,9 +56,9 @@ struct Survey {
 
 impl Survey {
     /// The schema is known to be shallow.
-    fn look(&mut self, root: &Value) {
-        let draft_4 =
-            root.get("$schema").and_then(Value::as_str).is_some_and(|draft| draft.contains("draft-04"));
+    fn look(&mut self, root: &Value, draft: Option<Draft>) {
+        let named = root.get("$schema").and_then(Value::as_str);
+        let draft_4 = draft == Some(Draft::Draft4) || named.is_some_and(|draft| draft.contains("draft-04"));
         let mut open: Vec<&Value> = vec![root];
         while let Some(value) = open.pop() {
             if let Value::Object(object) = value {
@@ -217,7 +220,7 @@ mod tests {
 
     fn bearable(schema: &Value, arguments: &Value) -> bool {
         let bytes = arguments.to_string().len();
-        Cost::of(schema).unwrap().is_bearable(schema, arguments, bytes)
+        Cost::of(schema, None).unwrap().is_bearable(schema, arguments, bytes)
     }
 
     /// `n` definitions, each of which asks twice for the next.
@@ -274,12 +277,15 @@ mod tests {
 
     #[test]
     fn references_must_be_told_with_certainty() {
-        let check = |schema: Value, known: bool| assert_eq!(Cost::of(&schema).is_ok(), known, "{schema}");
+        let check =
+            |schema: Value, known: bool| assert_eq!(Cost::of(&schema, None).is_ok(), known, "{schema}");
         check(json!({"$ref": "#/$defs/a%20b", "$defs": {"a b": {}}}), true);
         check(json!({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {}}}), true);
         check(json!({"$id": "https://example.com/s", "$ref": "#/$defs/a", "$defs": {"a": {}}}), true);
         check(json!({"$ref": "#anchor", "$defs": {"a": {"$anchor": "anchor"}}}), false);
         check(json!({"$ref": "#/$defs/a", "$defs": {"a": {"$id": "other", "$ref": "#/$defs/a"}}}), false);
+        let in_draft_4 = json!({"$ref": "#/a", "a": {"id": "other", "$ref": "#/a"}});
+        assert!(Cost::of(&in_draft_4, None).is_ok() && Cost::of(&in_draft_4, Some(Draft::Draft4)).is_err());
         check(json!({"$defs": {"a": {"$id": "other"}}}), true);
         check(json!({"properties": {"id": {"type": "string"}, "$ref": {"type": "string"}}}), true);
     }

@@ -100,6 +100,109 @@ fn the_draft_is_2020_12_unless_the_schema_says_otherwise() {
 }
 
 #[test]
+fn the_draft_of_schemas_that_name_none_can_be_chosen() {
+    let check = |draft: Draft, schema: &Value, refused: bool| {
+        let schema = Schema::compile_as(schema, draft);
+        assert!(matches!(schema, Schema::Checked(_)), "{schema:?}");
+        assert_eq!(schema.validate(parsed(&json!({"a": [1]}))).is_err(), refused, "{}", draft.name());
+    };
+    let prefix = json!({"properties": {"a": {"prefixItems": [{"type": "string"}]}}});
+    check(Draft::Draft202012, &prefix, true);
+    for old in [Draft::Draft4, Draft::Draft6, Draft::Draft7, Draft::Draft201909] {
+        check(old, &prefix, false);
+        check(old, &json!({"properties": {"a": {"items": [{"type": "string"}]}}}), true);
+        let named = "https://json-schema.org/draft/2020-12/schema";
+        check(old, &json!({"$schema": named, "properties": prefix["properties"]}), true);
+    }
+}
+
+/// What came of arguments: the places that were mended and the value, or nothing when they were refused.
+fn mended(schema: &Value, arguments: &Value) -> Option<(String, Value)> {
+    let valid = Schema::compile(schema).validate(parsed(arguments)).ok()?;
+    Some((valid.mended().join(" "), Value::Object(valid.value().clone())))
+}
+
+#[test]
+fn strings_are_mended_where_the_schema_then_accepts() {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "limit": {"type": "integer", "minimum": 1},
+            "ratio": {"anyOf": [{"type": "number"}, {"type": "null"}]},
+            "deep": {"type": "boolean"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "edits": {"type": "array", "items": {"type": "object", "properties": {"line": {"type": "integer"}}}},
+            "level": {"enum": [1, 2]},
+            "text": {"type": "string"},
+            "either": {"type": ["integer", "string"]},
+        },
+        "additionalProperties": false,
+    });
+    let check = |arguments: Value, places: &str, expected: Value| {
+        assert_eq!(mended(&schema, &arguments), Some((places.into(), expected)), "{arguments}");
+    };
+    check(json!({"limit": "5"}), "limit", json!({"limit": 5}));
+    check(json!({"limit": " 5 "}), "limit", json!({"limit": 5}));
+    check(json!({"ratio": "0.5"}), "ratio", json!({"ratio": 0.5}));
+    check(json!({"ratio": "None"}), "ratio", json!({"ratio": null}));
+    check(json!({"deep": "true"}), "deep", json!({"deep": true}));
+    check(json!({"deep": "False"}), "deep", json!({"deep": false}));
+    check(json!({"tags": "[\"a\", \"1\"]"}), "tags", json!({"tags": ["a", "1"]}));
+    check(json!({"level": "2"}), "level", json!({"level": 2}));
+    check(
+        json!({"edits": "[{\"line\": \"7\"}]", "limit": "5"}),
+        "edits limit edits[0].line",
+        json!({"edits": [{"line": 7}], "limit": 5}),
+    );
+    check(json!({"text": "5", "either": "5"}), "", json!({"text": "5", "either": "5"}));
+    let refused = |arguments: Value| assert_eq!(mended(&schema, &arguments), None, "{arguments}");
+    refused(json!({"limit": "0"}));
+    refused(json!({"limit": "5", "unknown": 1}));
+    refused(json!({"limit": "five"}));
+    refused(json!({"limit": "1.5"}));
+    refused(json!({"limit": "123456789012345678901234567890"}));
+    refused(json!({"deep": "yes"}));
+    refused(json!({"tags": "a, b"}));
+    refused(json!({"text": 5}));
+}
+
+#[test]
+fn who_cannot_be_mended_is_told_about_what_was_written() {
+    let schema = json!({"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}});
+    let said = message(&schema, &json!({"a": "1", "b": "x"}));
+    assert_eq!(
+        said,
+        "Error: 'a' must be integer; got string \"1\"\nError: 'b' must be integer; got string \"x\""
+    );
+}
+
+#[test]
+fn mending_is_bounded() {
+    let list = json!({"properties": {"a": {"type": "array", "items": {"type": "integer"}}}});
+    assert!(mended(&list, &json!({"a": vec!["1"; 64]})).is_some());
+    assert!(mended(&list, &json!({"a": vec!["1"; 65]})).is_none());
+    let large = json!({"a": serde_json::to_string(&vec![1; 300_000]).unwrap()});
+    assert!(mended(&list, &large).is_some(), "one large string is the habit");
+    let started = Instant::now();
+    assert!(mended(&list, &json!({"a": vec!["1"; 300_000]})).is_none());
+    assert!(started.elapsed() < Duration::from_mins(1));
+    let deep = format!("{}{}", "[".repeat(100), "]".repeat(100));
+    assert!(mended(&json!({"properties": {"a": {"type": "array"}}}), &json!({"a": deep})).is_none());
+    let nested = (0..10).fold("1".to_owned(), |inner, _| serde_json::to_string(&vec![inner]).unwrap());
+    let recursive = json!({"$defs": {"n": {"anyOf": [{"type": "integer"}, {"items": {"$ref": "#/$defs/n"}, "type": "array"}]}},
+        "properties": {"a": {"$ref": "#/$defs/n"}}});
+    assert!(mended(&recursive, &json!({"a": nested})).is_none(), "four rounds and no more");
+}
+
+#[test]
+fn other_values_are_checked_too() {
+    let schema = Schema::compile(&json!({"type": "object", "properties": {"a": {"type": "integer"}}}));
+    assert_eq!(schema.check(&json!({"a": 1}), 7), Ok(()));
+    let told = schema.check(&json!({"a": "1"}), 9).unwrap_err();
+    assert_eq!(told, "'a' must be integer; got string \"1\"", "nothing is mended here");
+}
+
+#[test]
 fn a_schema_that_cannot_be_used_checks_nothing_and_says_why() {
     let check = |schema: &Value, expected: &str| {
         let schema = Schema::compile(schema);

@@ -60,10 +60,15 @@ impl Shelf {
         Some(output)
     }
 
+    /// Whether something of this size is kept at all.
+    pub(super) fn takes(&self, bytes: usize) -> bool {
+        bytes <= self.config.bytes_max && self.config.entries_max > 0
+    }
+
     /// What is larger than the whole shelf is not kept.
     pub(super) fn put(&mut self, key: Digest, kept: Kept) {
         self.remove(&key);
-        if kept.bytes > self.config.bytes_max || self.config.entries_max == 0 {
+        if !self.takes(kept.bytes) {
             return;
         }
         while self.kept.len() >= self.config.entries_max || self.bytes + kept.bytes > self.config.bytes_max {

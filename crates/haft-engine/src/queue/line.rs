@@ -3,33 +3,14 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
-/// Who goes first when several wait. It comes from the run or the operator, never from the model.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Priority {
-    Low,
-    #[default]
-    Normal,
-    High,
-}
+use haft_core::priority::Priority;
 
-impl Priority {
-    pub const ALL: [Priority; 3] = [Priority::Low, Priority::Normal, Priority::High];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Priority::Low => "low",
-            Priority::Normal => "normal",
-            Priority::High => "high",
-        }
-    }
-
-    /// How many admissions later than the highest this priority counts as having come.
-    fn handicap(self) -> u64 {
-        match self {
-            Priority::High => 0,
-            Priority::Normal => AGEING_ADMISSIONS,
-            Priority::Low => 2 * AGEING_ADMISSIONS,
-        }
+/// How many admissions later than the highest a priority counts as having come.
+fn handicap(priority: Priority) -> u64 {
+    match priority {
+        Priority::High => 0,
+        Priority::Normal => AGEING_ADMISSIONS,
+        Priority::Low => 2 * AGEING_ADMISSIONS,
     }
 }
 
@@ -82,7 +63,7 @@ impl<W> Line<W> {
 
     /// Goes in when there is room. Nobody waits while there is, so nobody is passed.
     pub(super) fn join(&mut self, priority: Priority, waiter: impl FnOnce() -> W) -> Joined {
-        let place = Place { counts_from: self.admissions + priority.handicap(), ticket: self.next_ticket };
+        let place = Place { counts_from: self.admissions + handicap(priority), ticket: self.next_ticket };
         if self.in_use < self.concurrent {
             self.next_ticket += 1;
             self.let_in();

@@ -1,22 +1,43 @@
 //! Admit: may this tool be called at all, by its name alone.
 
+use std::sync::Arc;
+
+use haft_core::event::Verdict;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::rules::{Decision, Rules};
 use haft_core::tool::Approval;
 
 use crate::catalog::ResolvedTool;
+use crate::policy::{Activity, Governed};
+use crate::record::CallRecord;
+use crate::selection::Selection;
 
 /// Denied here only if every call of the tool is: nothing about its arguments is told to who may not call it.
-pub(crate) fn admit(tool: &ResolvedTool<'_>, approval: Approval, rules: &Rules) -> Result<(), ToolError> {
+pub(crate) fn admit(
+    record: &mut CallRecord,
+    tool: &ResolvedTool<'_>,
+    governed: &Governed,
+    selection: &Selection,
+    rules: &Rules,
+) -> Result<(), ToolError> {
     let name = tool.entry().exposed();
+    if let Activity::Inactive { why } = &governed.activity {
+        return Err(denied(record, None, format!("tool `{name}` is not active: {why}")));
+    }
+    if !selection.covers(name, &governed.groups) {
+        return Err(denied(record, None, format!("tool `{name}` is not among the tools of this request")));
+    }
     let ruling = rules.admit(name.as_str());
-    match (approval, ruling.decision) {
-        (Approval::Deny, _) => Err(denied(format!("tool `{name}` is denied by the operator"))),
-        (_, Decision::Deny) => Err(denied(format!("tool `{name}` is denied: {}", ruling.why))),
+    match (governed.policy.approval, ruling.decision) {
         (Approval::Allow | Approval::Ask, Decision::Allow | Decision::Ask) => Ok(()),
+        (Approval::Deny, _) => Err(denied(record, None, format!("tool `{name}` is denied by the operator"))),
+        (Approval::Allow | Approval::Ask, Decision::Deny) => {
+            Err(denied(record, rules.text(&ruling), format!("tool `{name}` is denied: {}", ruling.why)))
+        }
     }
 }
 
-fn denied(message: String) -> ToolError {
+fn denied(record: &mut CallRecord, rule: Option<Arc<str>>, message: String) -> ToolError {
+    record.judge(Verdict { decision: Decision::Deny, rule, consent: None });
     ToolError::new(ToolErrorKind::Denied, message)
 }

@@ -1,6 +1,7 @@
 //! Approve: a person's word, where the rules want it.
 
 use haft_core::approval::{Answer, ApprovalKey, ApprovalRequest};
+use haft_core::event::Consent;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::rules::{Decision, Ruling};
 use haft_core::validate::ValidArguments;
@@ -35,9 +36,11 @@ pub(crate) async fn approve(
     };
     if authority.remembered.covers(&authority.rules, ruling, &request.digest) {
         record.note("approval", json!("remembered"));
+        record.consent(Consent::Remembered);
         return Ok(());
     }
     let Some(approver) = &authority.approver else {
+        record.consent(Consent::Nobody);
         let message = format!(
             "this call of `{}` needs approval and there is no one to ask: {}",
             request.tool, ruling.why
@@ -45,6 +48,7 @@ pub(crate) async fn approve(
         return Err(ToolError::new(ToolErrorKind::Denied, message));
     };
     let answer = approver.ask(&request).await;
+    record.consent(Consent::Answered { approver: approver.name(), answer });
     authority.remembered.remember(&request, answer);
     match answer {
         Answer::AllowOnce | Answer::AllowExact | Answer::AllowRule => {

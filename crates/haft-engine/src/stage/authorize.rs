@@ -1,5 +1,6 @@
 //! Authorize: what the rules say about this very call.
 
+use haft_core::event::Verdict;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::rules::{Decision, Ruling};
 use haft_core::tool::Approval;
@@ -23,10 +24,12 @@ pub(crate) fn authorize(
     if approval == Approval::Ask && ruling.decision == Decision::Allow {
         ruling = Ruling { decision: Decision::Ask, why: "the operator wants to be asked".into(), ..ruling };
     }
+    let rule = authority.rules.text(&ruling);
     if ruling.decision != Decision::Allow {
-        let rule = ruling.rule.and_then(|index| authority.rules.rules.get(index)).map(ToString::to_string);
+        let rule = rule.as_deref();
         record.note("ruling", json!({ "decision": ruling.decision.name(), "rule": rule, "why": ruling.why }));
     }
+    record.judge(Verdict { decision: ruling.decision, rule, consent: None });
     match ruling.decision {
         Decision::Deny => Err(ToolError::new(
             ToolErrorKind::Denied,

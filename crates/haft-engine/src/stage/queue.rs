@@ -1,12 +1,14 @@
 //! Queue: the call waits until one of its queue's slots is free.
 
+use haft_core::priority::Priority;
 use haft_core::provider::ProviderKind;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::tool::ToolPolicy;
 use serde_json::json;
 
 use crate::catalog::ResolvedTool;
-use crate::queue::{Priority, Queue, QueueFull, Queues, Slot, UndefinedQueue};
+use crate::options::Concurrency;
+use crate::queue::{Queue, QueueFull, Queues, Slot, UndefinedQueue};
 use crate::record::CallRecord;
 use crate::stage::Deadline;
 
@@ -15,13 +17,15 @@ use crate::stage::Deadline;
 pub(crate) fn queue_of<'q>(
     tool: &ResolvedTool<'_>,
     policy: &ToolPolicy,
+    concurrency: Concurrency,
     queues: &'q Queues,
 ) -> Result<Option<&'q Queue>, UndefinedQueue> {
-    match tool.entry().identity().kind {
-        ProviderKind::Agent => Ok(None),
-        ProviderKind::Builtin | ProviderKind::Mcp | ProviderKind::Rest | ProviderKind::Client => {
-            queues.of(policy.queue.as_ref())
-        }
+    match (tool.entry().identity().kind, concurrency) {
+        (ProviderKind::Agent, _) | (_, Concurrency::Bypass) => Ok(None),
+        (
+            ProviderKind::Builtin | ProviderKind::Mcp | ProviderKind::Rest | ProviderKind::Client,
+            Concurrency::Queued,
+        ) => queues.of(policy.queue.as_ref()),
     }
 }
 
@@ -33,11 +37,14 @@ pub(crate) async fn queue(
     deadline: &Deadline<'_>,
 ) -> Result<Option<Slot>, ToolError> {
     let Some(queue) = queue else { return Ok(None) };
-    let began = tokio::time::Instant::now();
     let slot = deadline.wait(queue.acquire(priority), "waiting for a slot").await??;
-    let waited_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    if waited_ms > 0 {
-        record.note("queue", json!({"name": queue.name().as_str(), "waited_ms": waited_ms}));
+    if let Some(wait) = slot.wait() {
+        let waited_ms = u64::try_from(wait.time.as_millis()).unwrap_or(u64::MAX);
+        let name = queue.name().as_str();
+        record.note(
+            "queue",
+            json!({"name": name, "waited_ms": waited_ms, "in_use": wait.in_use, "waiting": wait.waiting}),
+        );
     }
     Ok(Some(slot))
 }

@@ -5,22 +5,25 @@ use haft_core::naming::Match;
 use haft_core::result::{ToolError, ToolErrorKind};
 use serde_json::Value;
 
-use crate::catalog::{Catalog, ResolvedTool};
+use crate::catalog::{CatalogEntry, ResolvedTool, Snapshot};
 use crate::record::CallRecord;
 
 /// How much of a name that means no tool is repeated to the asker.
 const WRITTEN_NAME_CHARS_MAX: usize = 200;
 
+/// `fits` says whether a tool may be meant by a call that leaves out where it comes from.
 pub(crate) fn resolve<'c>(
     record: &mut CallRecord,
-    catalog: &'c Catalog,
+    catalog: &'c Snapshot,
+    fits: impl Fn(&CatalogEntry) -> bool,
 ) -> Result<ResolvedTool<'c>, ToolError> {
-    let tool = catalog.resolve(&record.call.name).map_err(|nearest| unknown(&record.call.name, &nearest))?;
+    let written = &record.call.name;
+    let tool = catalog.resolve(written, fits).map_err(|nearest| unknown(written, &nearest))?;
     let exposed = tool.entry().exposed().as_str();
-    record.name_tool(exposed);
+    record.name_tool(tool.entry().known());
     match tool.matched() {
         Match::Exact => {}
-        Match::Case | Match::Alias => record.note("resolved_as", Value::from(exposed)),
+        Match::Case | Match::Alias | Match::Bare => record.note("resolved_as", Value::from(exposed)),
     }
     Ok(tool)
 }

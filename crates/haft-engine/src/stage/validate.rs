@@ -3,32 +3,60 @@
 use haft_core::arguments::ParsedArguments;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::tool::Effects;
-use haft_core::validate::{Schema, ValidArguments};
+use haft_core::validate::{Draft, Schema, ValidArguments};
 use serde_json::Value;
 
 use crate::catalog::ResolvedTool;
 use crate::policy::UncheckedSchemas;
 use crate::record::CallRecord;
 
+/// What the operator decides about checking.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Checking {
+    pub(crate) unchecked: UncheckedSchemas,
+    /// Of schemas that name none.
+    pub(crate) draft: Draft,
+}
+
 pub(crate) fn validate(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,
+    effects: Effects,
     arguments: ParsedArguments,
-    unchecked: UncheckedSchemas,
+    checking: Checking,
 ) -> Result<ValidArguments, ToolError> {
-    refuse_half_a_change(tool.entry().definition().effects, &arguments)?;
-    let schema = tool.entry().schema();
+    refuse_half_a_change(effects, &arguments)?;
+    let schema = tool.entry().schema(checking.draft);
     if let Schema::Unchecked { reason } = schema {
         record.note("unvalidated", Value::from(reason.as_str()));
-        if unchecked == UncheckedSchemas::Denied {
-            let message =
-                format!("tool `{}` cannot be checked and is refused: {reason}", tool.entry().exposed());
-            return Err(ToolError::new(ToolErrorKind::Denied, message));
-        }
+    }
+    match checking.unchecked {
+        UncheckedSchemas::Called => {}
+        UncheckedSchemas::Denied => refuse_unchecked(tool, schema, checking.draft)?,
     }
     let arguments = schema.validate(arguments)?;
     record.receipt.unvalidated = arguments.unvalidated();
+    if !arguments.mended().is_empty() {
+        record.note("mended", Value::from(arguments.mended()));
+    }
     Ok(arguments)
+}
+
+/// Also what cannot be checked afterwards is found before anything is done.
+fn refuse_unchecked(tool: &ResolvedTool<'_>, input: &Schema, draft: Draft) -> Result<(), ToolError> {
+    let output = tool.entry().output_schema(draft);
+    let reason = std::iter::once(input).chain(output).find_map(|schema| match schema {
+        Schema::Checked(_) => None,
+        Schema::Unchecked { reason } => Some(reason),
+    });
+    match reason {
+        None => Ok(()),
+        Some(reason) => {
+            let message =
+                format!("tool `{}` cannot be checked and is refused: {reason}", tool.entry().exposed());
+            Err(ToolError::new(ToolErrorKind::Denied, message))
+        }
+    }
 }
 
 /// A model that runs out of room stops in the middle of its call. Reading with half a path does no harm; writing half a

@@ -1,10 +1,14 @@
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use haft_core::naming::Scheme;
+use haft_core::provider::ProviderKind;
 use haft_core::result::ToolErrorKind;
+use haft_core::tool::Effects;
+use haft_engine::{Catalog, Orchestrator, OrchestratorConfig, UncheckedSchemas};
+use serde_json::json;
 
-use haft_engine::{OrchestratorConfig, UncheckedSchemas};
-
-use crate::fake::{call, orchestrator, orchestrator_from, said};
+use crate::fake::{Fake, Log, call, orchestrator, orchestrator_from, said};
 
 async fn check(tool: &str, arguments: &str, expected: &str) {
     let (orchestrator, log) = orchestrator();
@@ -84,4 +88,27 @@ async fn a_tool_that_cannot_be_checked_is_refused_when_the_operator_is_strict() 
     let result = orchestrator.execute(call("unchecked", "{}")).await;
     assert!(said(&result).starts_with("denied: tool `unchecked` cannot be checked"), "{}", said(&result));
     assert!(!result.receipt.executed);
+}
+
+#[tokio::test]
+async fn strings_that_stand_for_something_else_are_mended_and_noted() {
+    let tools = [(
+        "page",
+        Effects::ReadOnly,
+        json!({"type": "object", "properties": {
+        "limit": {"type": "integer"}, "tags": {"type": "array"}, "text": {"type": "string"}}}),
+    )];
+    let provider = Fake::new(ProviderKind::Builtin, "fake", &tools, Log::default());
+    let orchestrator = Orchestrator::new(
+        Catalog::new(vec![Arc::new(provider)], Scheme::Double),
+        OrchestratorConfig::default(),
+    );
+    let written = r#"{"limit": "5", "tags": "[1]", "text": "5"}"#;
+    let result = orchestrator.execute(call("page", written)).await;
+    assert_eq!(said(&result), "page: 5");
+    assert_eq!(result.receipt.notes["mended"], json!(["limit", "tags"]));
+    assert_eq!(result.call.arguments.as_text(), written, "the asker's own text comes back");
+    let result = orchestrator.execute(call("page", r#"{"limit": "five"}"#)).await;
+    assert_eq!(said(&result), "invalid_arguments: Error: 'limit' must be integer; got string \"five\"");
+    assert!(!result.receipt.notes.contains_key("mended"));
 }

@@ -12,7 +12,9 @@ use tokio::time::{Instant, advance};
 
 use crate::fake::{call, config, orchestrator_from, said};
 
-const BYPASS: CallOptions = CallOptions { cache: CacheUse::Bypass, priority: haft_engine::Priority::Normal };
+fn bypass() -> CallOptions {
+    CallOptions { cache: CacheUse::Bypass, ..CallOptions::default() }
+}
 
 /// Outputs are kept for a minute.
 fn keeping() -> OrchestratorConfig {
@@ -75,7 +77,7 @@ async fn nothing_is_kept_unless_the_policy_says_so() {
 async fn a_call_may_go_past_the_cache() {
     let orchestrator = keeps();
     check(&orchestrator, "count", "{}", "0", false).await;
-    let past = orchestrator.execute_with(call("count", "{}"), BYPASS).await;
+    let past = orchestrator.execute_with(call("count", "{}"), bypass()).await;
     assert_eq!((past.text().as_str(), is_hit(&past)), ("1", false));
     check(&orchestrator, "count", "{}", "0", true).await;
 }
@@ -169,9 +171,5 @@ async fn a_cap_lowered_later_holds_for_what_was_kept() {
     policy.by_tool.insert(ToolName::new("huge").unwrap(), huge);
     let second = orchestrator_from(lowered).0.execute(call("huge", "{}")).await;
     assert!(is_hit(&second));
-    assert!(
-        second.text().starts_with("ééé\n... (output truncated: 1000000 total chars"),
-        "{}",
-        second.text()
-    );
+    assert!(second.text().starts_with("éé\n... (output truncated: 1000000 total chars"), "{}", second.text());
 }

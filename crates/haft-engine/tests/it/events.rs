@@ -27,3 +27,12 @@ async fn the_receipt_says_what_it_cost_and_what_was_noted() {
     assert_eq!(said(&slow), "x");
     assert_eq!(slow.receipt.latency.as_secs(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_progress_is_thinned_and_the_receipt_says_so() {
+    let (orchestrator, log) = orchestrator();
+    let result = orchestrator.execute(call("flood", "{}")).await;
+    assert_eq!(log.lines().iter().filter(|line| line.contains("progress")).count(), 100);
+    assert_eq!(result.receipt.notes["progress"], json!({"left_out": 900}));
+    assert!(log.lines().contains(&"c1 progress 0.25 a quarter".to_owned()));
+}

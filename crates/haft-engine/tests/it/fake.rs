@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use haft_core::arguments::Arguments;
+use haft_core::changes::Changes;
 use haft_core::event::{Event, EventSink, Progress};
 use haft_core::name::{Namespace, ToolName};
 use haft_core::naming::Scheme;
-use haft_core::output::ToolOutput;
+use haft_core::output::{Content, ToolOutput};
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 use haft_core::tool::{CallId, Effects, ToolCall, ToolDefinition, ToolPolicy};
@@ -35,12 +36,21 @@ impl Log {
 impl EventSink for Log {
     fn emit(&self, event: Event) {
         self.write(match event {
-            Event::ToolStarted { id, tool } => format!("{} {tool} started", id.0),
-            Event::ToolProgress { id, progress: Progress::Output(text) | Progress::Message(text) } => {
-                format!("{} progress {text}", id.0)
+            Event::ToolStarted { operation, tool, .. } => {
+                format!("{} {} started", operation.call.0, tool.name())
             }
-            Event::ToolFinished { id, tool, failure, .. } => {
-                format!("{} {tool} finished {}", id.0, failure.map_or("ok", ToolErrorKind::name))
+            Event::ToolProgress { operation, progress } => {
+                let text = match progress {
+                    Progress::Output(text) | Progress::Message(text) => text,
+                    Progress::Part { fraction, message } => {
+                        format!("{fraction} {}", message.unwrap_or_default())
+                    }
+                };
+                format!("{} progress {text}", operation.call.0)
+            }
+            Event::ToolFinished { operation, tool, failure, .. } => {
+                let end = failure.map_or("ok", ToolErrorKind::name);
+                format!("{} {} finished {end}", operation.call.0, tool.name())
             }
             Event::ModelStarted { id, .. } | Event::ModelFinished { id, .. } => format!("{id} asks a model"),
         });
@@ -68,9 +78,12 @@ impl Fake {
             ("panic_early", Effects::ReadOnly, json!({"type": "object"})),
             ("huge", Effects::ReadOnly, json!({"type": "object"})),
             ("huge_fail", Effects::ReadOnly, json!({"type": "object"})),
+            ("rows", Effects::ReadOnly, json!({"type": "object"})),
+            ("picture", Effects::ReadOnly, json!({"type": "object"})),
             ("note", Effects::ReadOnly, json!({"type": "object"})),
             ("slow_read", Effects::ReadOnly, schema(&["text"])),
             ("slow_write", Effects::Mutating, schema(&["text"])),
+            ("flood", Effects::ReadOnly, json!({"type": "object"})),
             ("beat", Effects::ReadOnly, json!({"type": "object"})),
             ("count", Effects::ReadOnly, json!({"type": "object"})),
             ("count_fail", Effects::ReadOnly, json!({"type": "object"})),
@@ -115,10 +128,21 @@ impl Fake {
             }
             "panic" => panic!("secret detail"),
             "huge" => Ok(ToolOutput::text("é".repeat(1_000_000))),
+            "rows" => {
+                Ok(ToolOutput::text(json!(vec![json!({"name": "row", "of": 1_000}); 1_000]).to_string()))
+            }
+            "picture" => Ok(ToolOutput { content: pictures(), structured: None }),
             "huge_fail" => Err(ToolError::new(ToolErrorKind::Failed, "é".repeat(1_000_000))),
             "note" => {
                 cx.note("sandbox", json!({"layers": 2}));
                 Ok(ToolOutput::text("noted"))
+            }
+            "flood" => {
+                let message = Some("a quarter".to_owned());
+                for _ in 0..1_000 {
+                    cx.progress(Progress::Part { fraction: 0.25, message: message.clone() });
+                }
+                Ok(ToolOutput::text("flooded"))
             }
             "beat" => {
                 for beat in 0..10 {
@@ -175,6 +199,76 @@ impl ToolProvider for Fake {
     }
 }
 
+/// A small picture, one that is too large to carry along, and bytes that are no text.
+fn pictures() -> Vec<Content> {
+    let gif = |bytes: usize| [b"GIF89a\x05\0\x07\0".as_slice(), &vec![0; bytes]].concat();
+    let image = |bytes: usize| Content::Image { media_type: "image/gif".into(), bytes: gif(bytes).into() };
+    let binary = Content::Binary { uri: None, media_type: None, bytes: [0; 5].into() };
+    vec![Content::Text("pictures".into()), image(1), image(6 << 20), binary]
+}
+
+/// A server whose list of tools can change at any time. Its tools echo.
+pub(crate) struct Shifting {
+    namespace: Namespace,
+    tools: Mutex<Arc<[ToolDefinition]>>,
+    changes: Changes,
+}
+
+impl Shifting {
+    pub(crate) fn new(namespace: &str, tools: &[&str]) -> Arc<Self> {
+        let namespace = Namespace::new(namespace).unwrap();
+        Arc::new(Self { namespace, tools: Mutex::new(listed(tools)), changes: Changes::default() })
+    }
+
+    /// From now on it lists these.
+    pub(crate) fn list(&self, tools: &[&str]) {
+        self.list_quietly(tools);
+        self.changes.announce();
+    }
+
+    pub(crate) fn list_quietly(&self, tools: &[&str]) {
+        *self.tools.lock().unwrap() = listed(tools);
+    }
+}
+
+fn listed(tools: &[&str]) -> Arc<[ToolDefinition]> {
+    tools.iter().map(|name| definition(name, Effects::ReadOnly, json!({"type": "object"}))).collect()
+}
+
+impl ToolProvider for Shifting {
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Mcp
+    }
+
+    fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    fn tools(&self) -> Arc<[ToolDefinition]> {
+        Arc::clone(&self.tools.lock().unwrap())
+    }
+
+    fn changes(&self) -> Option<&Changes> {
+        Some(&self.changes)
+    }
+
+    /// `shift` changes the list while it is called.
+    fn call<'a>(
+        &'a self,
+        tool: &'a ToolName,
+        _: &'a ValidArguments,
+        _: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        Box::pin(async move {
+            if tool.as_str() == "shift" {
+                self.list(&["shifted"]);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            Ok(ToolOutput::text(format!("{}/{tool}", self.namespace)))
+        })
+    }
+}
+
 /// What a provider has to undo when its call is dropped.
 struct Undo(Log);
 
@@ -191,16 +285,8 @@ pub(crate) fn schema(properties: &[&str]) -> Value {
     json!({"type": "object", "properties": declared, "required": properties, "additionalProperties": false})
 }
 
-fn definition(name: &str, effects: Effects, input_schema: Value) -> ToolDefinition {
-    ToolDefinition {
-        name: ToolName::new(name).unwrap(),
-        description: String::new(),
-        input_schema,
-        output_schema: None,
-        effects,
-        groups: Vec::new(),
-        raw: None,
-    }
+pub(crate) fn definition(name: &str, effects: Effects, input_schema: Value) -> ToolDefinition {
+    ToolDefinition::new(name, String::new(), input_schema).with_effects(effects)
 }
 
 /// An orchestrator over the built-ins that writes its events, and what the tools do, to one log.

@@ -14,7 +14,7 @@ async fn check(tool: &str, output: OutputPolicy, expected: &str) {
 
 #[tokio::test]
 async fn large_output_is_cut_on_a_character_whichever_way_the_call_ended() {
-    let cut = "ééé\n... (output truncated: 1000000 total chars, showing first 3)";
+    let cut = "éé\n... (output truncated: 1000000 total chars, showing first 2 and last 1)\né";
     check("huge", OutputPolicy::Truncate { chars_max: 3 }, cut).await;
     check("huge_fail", OutputPolicy::Truncate { chars_max: 3 }, cut).await;
     check("huge", OutputPolicy::Pass, &"é".repeat(1_000_000)).await;
@@ -23,8 +23,9 @@ async fn large_output_is_cut_on_a_character_whichever_way_the_call_ended() {
 #[tokio::test]
 async fn without_a_policy_fifty_thousand_characters_are_shown() {
     let default = Policies::default().default.output;
-    let cut = "\n... (output truncated: 1000000 total chars, showing first 50000)";
-    check("huge", default, &format!("{}{cut}", "é".repeat(50_000))).await;
+    let cut = "\n... (output truncated: 1000000 total chars, showing first 25000 and last 25000)\n";
+    let half = "é".repeat(25_000);
+    check("huge", default, &format!("{half}{cut}{half}")).await;
 }
 
 #[tokio::test]
@@ -41,4 +42,14 @@ async fn a_structured_part_that_is_too_large_is_left_out_and_noted() {
     check(OutputPolicy::Pass, true).await;
     check(OutputPolicy::Truncate { chars_max: 1_000 }, true).await;
     check(OutputPolicy::Truncate { chars_max: 100 }, false).await;
+}
+
+#[tokio::test]
+async fn json_that_is_cut_is_still_json() {
+    let (orchestrator, _) =
+        orchestrator_from(config(|policy| policy.output = OutputPolicy::Truncate { chars_max: 300 }));
+    let text = orchestrator.execute(call("rows", "{}")).await.text();
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    assert!(text.len() <= 300 && rows.len() > 2, "{text}");
+    assert!(rows.last().unwrap().as_str().unwrap().ends_with("more items)"), "{text}");
 }

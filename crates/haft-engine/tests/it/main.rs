@@ -7,16 +7,26 @@ mod fake;
 
 /// Arguments that are not JSON, not complete or not what the schema asks for.
 mod arguments;
+/// What is put on record of a call, and that nothing said is among it.
+mod audit;
 /// Rules, and the word of a person.
 mod authority;
+/// Providers that panic, hang, fail, say too much, or list too many tools.
+mod bad_providers;
+/// What a run's context still holds, and outputs that do not fit it.
+mod budget;
 /// Equal calls that are not made again.
 mod cache;
 /// Dropping a call: what is told and what is undone.
 mod cancellation;
+/// Lists of tools that change, and making providers ready.
+mod changes;
 /// Who is told what, and what stands on the receipt.
 mod events;
 /// Cutting output that is too large.
 mod fit;
+/// Which tools are active, and which a request is about.
+mod groups;
 /// From written names to tools, and what is said about names that mean none.
 mod names;
 /// Which calls of a turn run at the same time.
@@ -25,6 +35,8 @@ mod order;
 mod panics;
 /// Tools the operator does not allow.
 mod policy;
+/// Structured output, held against what the tool promises.
+mod promise;
 /// How many calls run at once, who is next, and who waits no longer.
 mod queue;
 /// Random calls, cancels, timeouts and panics over virtual time, and what holds whatever happens.

@@ -45,6 +45,55 @@ async fn a_name_that_was_not_exact_is_noted() {
     assert_eq!(log.lines(), ["c1 echo started", "c1 echo finished ok"]);
 }
 
+/// Two servers whose tools have one name and different arguments, and one with a name of its own.
+fn without_namespaces() -> Orchestrator {
+    let server = |name: &str, tools: &[(&str, Effects, serde_json::Value)]| -> Arc<dyn ToolProvider> {
+        Arc::new(Fake::new(ProviderKind::Mcp, name, tools, Log::default()))
+    };
+    let providers = vec![
+        server("git", &[("search", Effects::ReadOnly, schema(&["text"]))]),
+        server(
+            "web",
+            &[
+                ("search", Effects::ReadOnly, schema(&["query"])),
+                ("get", Effects::ReadOnly, schema(&["url"])),
+            ],
+        ),
+        server("odd", &[("loose", Effects::ReadOnly, json!({"type": "nonsense"}))]),
+    ];
+    Orchestrator::new(Catalog::new(providers, Scheme::Double), OrchestratorConfig::default())
+}
+
+#[tokio::test]
+async fn a_name_without_its_namespace_means_the_one_tool_that_takes_the_arguments() {
+    let orchestrator = without_namespaces();
+    let check = async |written: &str, arguments: &str, expected: Result<&str, &str>| {
+        let result = orchestrator.execute(call(written, arguments)).await;
+        let resolved = result.receipt.notes.get("resolved_as").and_then(|name| name.as_str());
+        match expected {
+            Ok(tool) => assert_eq!(resolved, Some(tool), "{written} {arguments}"),
+            Err(said_instead) => assert_eq!(said(&result), said_instead, "{written} {arguments}"),
+        }
+        assert_eq!(result.receipt.executed, expected.is_ok());
+    };
+    check("search", r#"{"text": "x"}"#, Ok("git__search")).await;
+    check("search", r#"{"query": "x"}"#, Ok("web__search")).await;
+    check("get", r#"{"url": "x"}"#, Ok("web__get")).await;
+    check("<|Get|>", r#"{"url": "x"}"#, Ok("web__get")).await;
+    let unknown = "unknown_tool: Unknown tool: search; did you mean `git__search` or `web__search`?";
+    check("search", "{}", Err(unknown)).await;
+    check("get", "{}", Err("unknown_tool: Unknown tool: get; did you mean `web__get`?")).await;
+    // What cannot be checked is not known to fit.
+    check("loose", "{}", Err("unknown_tool: Unknown tool: loose; did you mean `odd__loose`?")).await;
+}
+
+#[test]
+fn a_name_that_the_arguments_must_decide_is_taken_for_a_change() {
+    let orchestrator = without_namespaces();
+    assert_eq!(orchestrator.effects_of("get"), Effects::ReadOnly);
+    assert_eq!(orchestrator.effects_of("search"), Effects::Unknown);
+}
+
 #[test]
 fn the_listing_is_sorted_and_builtins_keep_their_names() {
     let check = |scheme: Scheme, expected: &[&str]| {

@@ -9,11 +9,12 @@ use haft_core::naming::Scheme;
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
-use haft_core::tool::{CallId, ToolCall, ToolDefinition};
+use haft_core::tool::{CallId, ToolCall, ToolDefinition, ToolPolicy};
 use haft_core::validate::ValidArguments;
 use haft_engine::queue::{AGEING_ADMISSIONS, QUEUE_DEFAULT};
 use haft_engine::{
-    CallOptions, Catalog, Orchestrator, OrchestratorConfig, Priority, QueueConfig, Queues, UndefinedQueue,
+    CallOptions, Catalog, Concurrency, Orchestrator, OrchestratorConfig, Priority, QueueConfig, Queues,
+    UndefinedQueue,
 };
 use serde_json::json;
 use tokio::time::{Instant, advance};
@@ -62,7 +63,10 @@ async fn no_more_run_at_once_than_the_queue_allows() {
     assert_eq!(began.elapsed().as_secs(), 3);
     assert_eq!(entered(&log).join(""), "abcde");
     assert!(results.iter().all(|result| result.outcome.is_ok()));
-    assert_eq!(results[4].receipt.notes["queue"], json!({"name": "slow", "waited_ms": 2000}));
+    assert_eq!(
+        results[4].receipt.notes["queue"],
+        json!({"name": "slow", "waited_ms": 2000, "in_use": 2, "waiting": 3})
+    );
     assert!(!results[0].receipt.notes.contains_key("queue"), "who did not wait is told nothing");
     let snapshot = orchestrator.config().queues.snapshot().remove(0);
     assert_eq!((snapshot.in_use, snapshot.waiting, snapshot.last_wait), (0, 0, Duration::from_secs(2)));
@@ -221,13 +225,14 @@ async fn a_queue_nobody_defined_is_found_before_the_first_call() {
 
 /// A sub-agent: its one tool calls another tool and gives what that gave.
 struct Agent {
+    kind: ProviderKind,
     namespace: Namespace,
     inner: Orchestrator,
 }
 
 impl ToolProvider for Agent {
     fn kind(&self) -> ProviderKind {
-        ProviderKind::Agent
+        self.kind
     }
 
     fn namespace(&self) -> &Namespace {
@@ -238,29 +243,76 @@ impl ToolProvider for Agent {
         let definition =
             |inner: &ToolDefinition| ToolDefinition { name: ToolName::new("ask").unwrap(), ..inner.clone() };
         let inner = self.inner.catalog().resolve("slow_read").unwrap();
-        Arc::new([definition(inner.entry().definition())])
+        Arc::new([definition(inner.definition())])
     }
 
     fn call<'a>(
         &'a self,
         _: &'a ToolName,
         arguments: &'a ValidArguments,
-        _: &'a CallContext,
+        cx: &'a CallContext,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         let text = arguments.value()["text"].as_str().unwrap();
-        Box::pin(async move { self.inner.execute(slow(text)).await.outcome })
+        Box::pin(async move { self.inner.execute_with(slow(text), with(cx.priority)).await.outcome })
     }
+}
+
+/// One slot, for the outer calls and for those they make.
+fn nested(kind: ProviderKind) -> (Orchestrator, Log) {
+    let mut config = through(queue(1, 10));
+    config.policies.default.timeout = Duration::from_secs(20);
+    let (inner, log) = orchestrator_from(config.clone());
+    let agent = Agent { kind, namespace: Namespace::new("agent").unwrap(), inner };
+    (Orchestrator::try_new(Catalog::new(vec![Arc::new(agent)], Scheme::Bare), config).unwrap(), log)
+}
+
+fn ask(text: &str) -> ToolCall {
+    call("ask", &json!({"text": text}).to_string())
 }
 
 #[tokio::test(start_paused = true)]
 async fn sub_agents_hold_no_slot_while_their_calls_wait_for_one() {
-    let config = through(queue(1, 10));
-    let agent =
-        Agent { namespace: Namespace::new("agent").unwrap(), inner: orchestrator_from(config.clone()).0 };
-    let orchestrator =
-        Orchestrator::try_new(Catalog::new(vec![Arc::new(agent)], Scheme::Bare), config).unwrap();
-    let ask = |text: &str| call("ask", &json!({"text": text}).to_string());
+    let (orchestrator, _) = nested(ProviderKind::Agent);
     let results = orchestrator.execute_all(vec![ask("a"), ask("b"), ask("c")]).await;
     let texts: Vec<_> = results.iter().map(said).collect();
     assert_eq!(texts, ["a", "b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_holds_a_slot_waits_for_itself_and_one_that_bypasses_does_not() {
+    let (orchestrator, _) = nested(ProviderKind::Builtin);
+    let stuck = orchestrator.execute(ask("a")).await;
+    assert_eq!(stuck.error_kind(), Some(ToolErrorKind::Timeout), "{}", said(&stuck));
+    assert_eq!(fill(&orchestrator), (0, 0));
+    let options = CallOptions { concurrency: Concurrency::Bypass, ..CallOptions::default() };
+    let through = orchestrator.execute_all_with(vec![ask("a"), ask("b")], options).await;
+    assert_eq!(through.iter().map(said).collect::<Vec<_>>(), ["a", "b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_calls_of_a_sub_agent_are_as_urgent_as_its_own() {
+    let (orchestrator, log) = nested(ProviderKind::Agent);
+    let ask = |text: &'static str, priority| orchestrator.execute_with(ask(text), with(priority)).boxed();
+    let calls = [
+        ask("first", Priority::Normal),
+        ask("low", Priority::Low),
+        ask("normal", Priority::Normal),
+        ask("high", Priority::High),
+    ];
+    join_all(calls).await;
+    assert_eq!(entered(&log), ["first", "high", "normal", "low"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_operator_says_about_a_tool_beats_what_the_run_says() {
+    let mut config = through(queue(1, 10));
+    let urgent = ToolPolicy { priority: Some(Priority::High), ..config.policies.default.clone() };
+    config.policies.by_tool.insert(ToolName::new("slow_write").unwrap(), urgent);
+    let (orchestrator, log) = orchestrator_from(config);
+    let ask = |tool: &str, text: &str| {
+        let call = ToolCall { name: tool.into(), ..slow(text) };
+        orchestrator.execute_with(call, with(Priority::Low)).boxed()
+    };
+    join_all([ask("slow_read", "first"), ask("slow_read", "low"), ask("slow_write", "urgent")]).await;
+    assert_eq!(entered(&log), ["first", "urgent", "low"]);
 }

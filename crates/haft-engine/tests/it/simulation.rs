@@ -45,8 +45,19 @@ fn the_stories_are_not_dull() {
             *told.entry(end).or_insert(0) += 1;
         }
     }
-    for end in ["ok", "hit", "failed", "internal", "timeout", "timeout unexecuted", "cancelled", "queue_full"]
-    {
+    let ends = [
+        "ok",
+        "cut",
+        "hit",
+        "failed",
+        "internal",
+        "timeout",
+        "timeout unexecuted",
+        "cancelled",
+        "queue_full",
+        "limit_exceeded",
+    ];
+    for end in ends {
         assert!(told.get(end).is_some_and(|&times| times > 20), "{end}: {told:?}");
     }
 }

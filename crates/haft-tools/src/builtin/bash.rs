@@ -121,24 +121,12 @@ fn conclude(
     cx: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
     let exit = ended.map_err(|error| not_started(&error))?;
-    let text = if output.is_empty() { describe(exit) } else { told(output, cx) };
+    let output = if output.is_empty() { ToolOutput::text(describe(exit)) } else { output.finish(cx) };
     match exit {
         Exit::Code(code) => cx.note("exit_code", json!(code)),
         Exit::Signal(signal) => cx.note("signal", json!(signal)),
     }
-    if exit.success() { Ok(ToolOutput::text(text)) } else { Err(ToolError::new(ToolErrorKind::Failed, text)) }
-}
-
-/// The text of what was printed; the receipt says where the whole is when that is more.
-fn told(output: Transcript<'_>, cx: &CallContext) -> String {
-    let (text, stored) = output.finish();
-    if let Some(stored) = stored {
-        cx.note(
-            "stored",
-            json!({ "handle": stored.handle.to_string(), "bytes": stored.bytes, "reason": "size_cap" }),
-        );
-    }
-    text
+    if exit.success() { Ok(output) } else { Err(ToolError::new(ToolErrorKind::Failed, output.as_text())) }
 }
 
 fn describe(exit: Exit) -> String {
@@ -151,6 +139,7 @@ fn describe(exit: Exit) -> String {
 /// What was printed until then is not lost: it often says what the command was waiting for.
 fn timed_out(cx: &CallContext, output: Transcript<'_>) -> ToolError {
     let limit = cx.time_limit.map_or_else(String::new, |limit| format!(" after {}", limit.in_words()));
-    let printed = if output.is_empty() { String::new() } else { format!("\n{}", told(output, cx)) };
+    let printed =
+        if output.is_empty() { String::new() } else { format!("\n{}", output.finish(cx).as_text()) };
     ToolError::new(ToolErrorKind::Timeout, format!("Command timed out{limit}{printed}"))
 }

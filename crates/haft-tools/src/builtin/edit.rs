@@ -8,7 +8,7 @@ use haft_sandbox::Workers;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::file::{Purpose, admit, ask};
+use super::file::{Purpose, admit, ask, whole};
 use crate::files::FileRequest;
 
 /// Replace a string in an existing text file. `old_string` must be found exactly, white space included; the first
@@ -38,5 +38,5 @@ pub(super) async fn call(
 ) -> Result<ToolOutput, ToolError> {
     let path = admit(&input.file_path, Purpose::Write, files.policy()).await?;
     let EditInput { old_string, new_string, replace_all, .. } = input;
-    ask(&FileRequest::Edit { path, old_string, new_string, replace_all }, files, cx).await
+    ask(&FileRequest::Edit { path, old_string, new_string, replace_all }, files, cx).await.map(whole)
 }

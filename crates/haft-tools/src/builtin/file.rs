@@ -11,7 +11,7 @@ use haft_sandbox::{
 use serde_json::json;
 
 use crate::exchange::exchange;
-use crate::files::{FileErrorKind, FileReply, FileRequest};
+use crate::files::{FileErrorKind, FileReply, FileRequest, FileText};
 
 /// What a tool wants with a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ pub(super) async fn ask(
     request: &FileRequest,
     files: &Workers,
     cx: &CallContext,
-) -> Result<ToolOutput, ToolError> {
+) -> Result<FileText, ToolError> {
     let unavailable = |error: &dyn std::fmt::Display| {
         ToolError::new(ToolErrorKind::Unavailable, format!("the file worker failed: {error}"))
     };
@@ -82,10 +82,12 @@ pub(super) async fn ask(
     let reply: FileReply =
         exchange(&mut worker.channel, request).await.map_err(|error| unavailable(&error))?;
     files.give_back(worker);
-    match reply {
-        Ok(text) => Ok(ToolOutput::text(text)),
-        Err(error) => Err(ToolError::new(kind(error.kind), error.message)),
-    }
+    reply.map_err(|error| ToolError::new(kind(error.kind), error.message))
+}
+
+/// The output of a request whose text is shown as it is.
+pub(super) fn whole(text: FileText) -> ToolOutput {
+    ToolOutput::text(text.text)
 }
 
 fn kind(kind: FileErrorKind) -> ToolErrorKind {

@@ -8,7 +8,7 @@ use haft_sandbox::Workers;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::file::{Purpose, admit, ask};
+use super::file::{Purpose, admit, ask, whole};
 use crate::files::{FileRequest, IntrospectLevel};
 
 /// Look at a whole repository at once: `overview` lists its files and shows the readme, `all` gives the content of
@@ -45,5 +45,5 @@ pub(super) async fn call(
         Level::Overview => IntrospectLevel::Overview,
         Level::All => IntrospectLevel::All,
     };
-    ask(&FileRequest::Introspect { path, level }, files, cx).await
+    ask(&FileRequest::Introspect { path, level }, files, cx).await.map(whole)
 }

@@ -74,10 +74,10 @@ impl Builtin {
         arguments: &ValidArguments,
         cx: &CallContext,
     ) -> Result<ToolOutput, ToolError> {
-        let files = &provider.files;
+        let (files, store) = (&provider.files, provider.store.as_deref());
         match self {
-            Builtin::Bash => bash::call(arguments.to()?, files.policy(), provider.store.as_deref(), cx).await,
-            Builtin::Read => read::call(arguments.to()?, files, cx).await,
+            Builtin::Bash => bash::call(arguments.to()?, files.policy(), store, cx).await,
+            Builtin::Read => read::call(arguments.to()?, files, store, cx).await,
             Builtin::Write => write::call(arguments.to()?, files, cx).await,
             Builtin::Edit => edit::call(arguments.to()?, files, cx).await,
             Builtin::CurrentDate => date::call(&arguments.to()?),
@@ -100,7 +100,7 @@ pub struct BuiltinTools {
 }
 
 impl BuiltinTools {
-    /// `store` takes what a command prints beyond what is shown.
+    /// `store` takes what `bash` and `read` give beyond what is shown.
     pub fn new(policy: Policy, store: Option<Arc<dyn OutputStore>>) -> Self {
         Self {
             namespace: Namespace::sanitize("builtin"),

@@ -3,13 +3,18 @@
 use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::ToolError;
+use haft_core::store::OutputStore;
 use haft_core::tool::{Effects, ToolDefinition};
 use haft_sandbox::Workers;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::file::{Purpose, admit, ask};
-use crate::files::FileRequest;
+use super::transcript::Transcript;
+use crate::files::{FileRequest, FileText, MAX_READ_OUTPUT, READ_STORED_BYTES_MAX};
+
+/// What is shown has at most this many bytes, whatever its characters are.
+const SHOWN_BYTES_MAX: usize = 4 * MAX_READ_OUTPUT;
 
 /// Read a text file and return its content exactly as it is. Long files are cut after 50,000 characters with a
 /// notice; use `offset` and `limit` to read further.
@@ -35,8 +40,15 @@ pub(super) fn definition() -> Option<ToolDefinition> {
 pub(super) async fn call(
     input: ReadInput,
     files: &Workers,
+    store: Option<&dyn OutputStore>,
     cx: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
     let path = admit(&input.file_path, Purpose::Read, files.policy()).await?;
-    ask(&FileRequest::Read { path, offset: input.offset, limit: input.limit }, files, cx).await
+    let bytes_max = if store.is_some() { READ_STORED_BYTES_MAX } else { SHOWN_BYTES_MAX };
+    let request = FileRequest::Read { path, offset: input.offset, limit: input.limit, bytes_max };
+    let FileText { text, chars_beyond } = ask(&request, files, cx).await?;
+    let mut shown = Transcript::new(MAX_READ_OUTPUT, store);
+    shown.push(text.as_bytes());
+    shown.push_unseen(chars_beyond);
+    Ok(shown.finish(cx))
 }

@@ -1,63 +1,187 @@
-//! What a command printed: the beginning for the model, and all of it for the store when that is not all.
+//! What a tool that caps its own output shows: the beginning for the model, and all of it for the store when that is not all.
 
 use std::borrow::Cow;
 
-use haft_core::store::{OutputStore, Spool, StoreError, Stored};
+use haft_core::output::{Content, ToolOutput};
+use haft_core::provider::CallContext;
+use haft_core::store::{Glimpse, OutputStore, Spool, StoreError, StoreReason, Stored, StoredOutput};
 use haft_core::text::CappedText;
+use haft_core::tokens::Tokens;
+use serde_json::json;
 
 /// Keeps the beginning in memory; once there is more than that, everything goes to the store as it comes.
 pub(super) struct Transcript<'a> {
     shown: CappedText,
     chars_max: usize,
-    store: Option<&'a dyn OutputStore>,
+    keeping: Keeping<'a>,
+}
+
+/// What becomes of what is not shown.
+enum Keeping<'a> {
+    /// Nothing: it is let go.
+    No,
     /// The bytes so far, while they may still turn out to be all.
-    head: Vec<u8>,
-    spool: Option<Box<dyn Spool>>,
+    Head(&'a dyn OutputStore, Vec<u8>),
+    Spool(Box<dyn Spool>),
+    /// A store that fails costs what is not shown, never the call.
+    Failed(StoreError),
 }
 
 impl<'a> Transcript<'a> {
     pub(super) fn new(chars_max: usize, store: Option<&'a dyn OutputStore>) -> Self {
-        Self { shown: CappedText::new(chars_max), chars_max, store, head: Vec::new(), spool: None }
+        let keeping = store.map_or(Keeping::No, |store| Keeping::Head(store, Vec::new()));
+        Self { shown: CappedText::new(chars_max), chars_max, keeping }
     }
 
     pub(super) fn push<'b>(&mut self, bytes: &'b [u8]) -> Cow<'b, str> {
-        // A store that fails costs what is not shown, never the call.
-        if self.keep(bytes).is_err() {
-            self.store = None;
-            self.spool = None;
-        }
+        let keeping = std::mem::replace(&mut self.keeping, Keeping::No);
+        self.keeping = keeping.push(bytes, self.chars_max).unwrap_or_else(Keeping::Failed);
         self.shown.push(bytes)
+    }
+
+    /// Counts characters that came after all others and are known to nobody here.
+    pub(super) fn push_unseen(&mut self, chars: usize) {
+        self.shown.push_unseen(chars);
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.shown.is_empty()
     }
 
-    /// What the model is shown, and where the whole is when that is more.
-    pub(super) fn finish(self) -> (String, Option<Stored>) {
+    /// What the model is shown, and where the whole is when that is more; the receipt says so too.
+    pub(super) fn finish(self, cx: &CallContext) -> ToolOutput {
         // With characters of several bytes all may be shown although the spool was begun.
-        let stored = self.spool.filter(|_| self.shown.is_cut()).and_then(|spool| spool.finish().ok());
-        let text = self.shown.finish();
+        let stored = if self.shown.is_cut() { self.keeping.finish() } else { Ok(None) };
+        let unseen = self.shown.unseen_chars();
+        let mut output = ToolOutput::text(self.shown.finish());
         match stored {
-            Some(stored) => (format!("{text}\n{}", stored.how_to_ask()), Some(stored)),
-            None => (text, None),
+            Ok(None) => {}
+            Ok(Some(stored)) => {
+                let stored = beside(Stored { complete: stored.complete && unseen == 0, ..stored });
+                cx.note("stored", stored.noted());
+                output.content.push(Content::Stored(Box::new(stored)));
+            }
+            Err(error) => cx.note("store", json!(error.to_string())),
+        }
+        output
+    }
+}
+
+/// The handle of an output whose beginning is shown.
+fn beside(stored: Stored) -> StoredOutput {
+    let glimpse = Glimpse::Shown { tokens: Tokens::by_length(stored.bytes) };
+    StoredOutput { stored, reason: StoreReason::SizeCap, glimpse }
+}
+
+impl Keeping<'_> {
+    fn push(self, bytes: &[u8], chars_max: usize) -> Result<Self, StoreError> {
+        match self {
+            // A character has at least one byte: as long as there are fewer bytes, all of it is shown.
+            Keeping::Head(store, mut head) if head.len() + bytes.len() <= chars_max => {
+                head.extend_from_slice(bytes);
+                Ok(Keeping::Head(store, head))
+            }
+            Keeping::Head(store, head) => {
+                let mut spool = store.begin()?;
+                spool.write(&head)?;
+                spool.write(bytes)?;
+                Ok(Keeping::Spool(spool))
+            }
+            Keeping::Spool(mut spool) => spool.write(bytes).map(|()| Keeping::Spool(spool)),
+            Keeping::No | Keeping::Failed(_) => Ok(self),
         }
     }
 
-    fn keep(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        let Some(store) = self.store else { return Ok(()) };
-        if let Some(spool) = &mut self.spool {
-            return spool.write(bytes);
+    fn finish(self) -> Result<Option<Stored>, StoreError> {
+        match self {
+            Keeping::No | Keeping::Head(..) => Ok(None),
+            Keeping::Spool(spool) => spool.finish().map(Some),
+            Keeping::Failed(error) => Err(error),
         }
-        // A character has at least one byte: as long as there are fewer bytes, all of it is shown.
-        if self.head.len() + bytes.len() <= self.chars_max {
-            self.head.extend_from_slice(bytes);
-            return Ok(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use haft_core::event::NoEvents;
+    use haft_core::provider::Principal;
+    use haft_core::store::Handle;
+    use haft_core::tool::CallId;
+
+    use super::*;
+    use crate::output::{FileStore, StoreLimits};
+
+    fn context() -> CallContext {
+        CallContext::new(CallId("1".into()), Principal::local(), None, Arc::new(NoEvents))
+    }
+
+    /// Takes nothing, as a disk that is full.
+    struct Full;
+
+    impl OutputStore for Full {
+        fn begin(&self) -> Result<Box<dyn Spool>, StoreError> {
+            Err(StoreError::Unavailable { reason: "no space left".into() })
         }
-        let mut spool = store.begin()?;
-        spool.write(&std::mem::take(&mut self.head))?;
-        spool.write(bytes)?;
-        self.spool = Some(spool);
-        Ok(())
+
+        fn read(&self, _: &Handle) -> Result<Vec<u8>, StoreError> {
+            Err(StoreError::NotFound)
+        }
+
+        fn is_empty(&self) -> bool {
+            true
+        }
+    }
+
+    const CUT: &str = "abcd\n... (output truncated: 9 total chars, showing first 4)";
+
+    fn transcript<'a>(store: Option<&'a dyn OutputStore>, pieces: &[&str], unseen: usize) -> Transcript<'a> {
+        let mut transcript = Transcript::new(4, store);
+        for piece in pieces {
+            transcript.push(piece.as_bytes());
+        }
+        transcript.push_unseen(unseen);
+        transcript
+    }
+
+    #[test]
+    fn without_a_store_what_is_not_shown_is_let_go() {
+        let cx = context();
+        assert_eq!(transcript(None, &["ab", "cdef", "ghi"], 0).finish(&cx).as_text(), CUT);
+        assert_eq!(transcript(None, &["abcdef"], 3).finish(&cx).as_text(), CUT);
+        assert_eq!(transcript(Some(&Full), &["abcd"], 0).finish(&cx).as_text(), "abcd");
+        assert!(cx.take_notes().is_empty());
+    }
+
+    #[test]
+    fn a_store_that_fails_costs_what_is_not_shown_and_is_noted() {
+        let cx = context();
+        assert_eq!(transcript(Some(&Full), &["ab", "cdef", "ghi"], 0).finish(&cx).as_text(), CUT);
+        assert_eq!(cx.take_notes()["store"], "the output store failed: no space left");
+    }
+
+    #[test]
+    fn what_is_kept_says_whether_it_is_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FileStore::open(dir.path(), StoreLimits::default()).unwrap();
+        let check = |pieces: &[&str], unseen: usize, bytes: u64, complete: bool| {
+            let cx = context();
+            let output = transcript(Some(&store), pieces, unseen).finish(&cx);
+            let [Content::Text(shown), Content::Stored(kept)] = output.content.as_slice() else {
+                panic!("{output:?}");
+            };
+            assert_eq!((shown.as_str(), kept.stored.bytes, kept.stored.complete), (CUT, bytes, complete));
+            assert_eq!(cx.take_notes()["stored"]["complete"], complete);
+        };
+        check(&["ab", "cdef", "ghi"], 0, 9, true);
+        check(&["abcdef"], 3, 6, false);
+        let cx = context();
+        assert_eq!(
+            transcript(Some(&store), &["éé", "é"], 0).finish(&cx).as_text(),
+            "ééé",
+            "all of it is shown"
+        );
+        assert!(cx.take_notes().is_empty());
     }
 }

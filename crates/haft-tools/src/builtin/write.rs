@@ -8,7 +8,7 @@ use haft_sandbox::Workers;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::file::{Purpose, admit, ask};
+use super::file::{Purpose, admit, ask, whole};
 use crate::files::FileRequest;
 
 /// Write a file, creating it and its parent directories or replacing what was there. The file is replaced in one step:
@@ -32,5 +32,5 @@ pub(super) async fn call(
     cx: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
     let path = admit(&input.file_path, Purpose::Write, files.policy()).await?;
-    ask(&FileRequest::Write { path, content: input.content }, files, cx).await
+    ask(&FileRequest::Write { path, content: input.content }, files, cx).await.map(whole)
 }

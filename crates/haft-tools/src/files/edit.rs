@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::path::shown;
 use super::place::{Place, WRITE_FILE_BYTES_MAX, follow_links};
-use super::protocol::{FileError, FileReply};
+use super::protocol::FileError;
 use super::refusal::WriteError;
 use super::text_file::load_requested;
 
@@ -24,7 +24,7 @@ pub(super) enum Occurrences {
     All,
 }
 
-pub(super) fn edit(path: &str, replacement: Replacement<'_>) -> FileReply {
+pub(super) fn edit(path: &str, replacement: Replacement<'_>) -> Result<String, FileError> {
     refuse_void(replacement)?;
     let text = load_requested(path)?;
     // The kernel is asked for leave to write before anything is said about the content.

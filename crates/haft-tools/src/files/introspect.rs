@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::path;
-use super::protocol::{FileError, FileReply, IntrospectLevel};
+use super::protocol::{FileError, IntrospectLevel};
 use super::text_file::{Links, LoadError, load};
 use left_out::{LeftOut, Reason};
 use page::Page;
@@ -24,7 +24,7 @@ const FILE_BYTES_MAX: u64 = 128 * 1024;
 const NOTE: &str = "Not listed: what git ignores, .git, lock files, symbolic links, and files that may hold secrets. \
                     The level \"all\" shows the content of the text files.";
 
-pub(super) fn introspect(path: &str, level: IntrospectLevel) -> FileReply {
+pub(super) fn introspect(path: &str, level: IntrospectLevel) -> Result<String, FileError> {
     let root = open_root(path)?;
     let tree = walk(&root);
     Ok(match level {

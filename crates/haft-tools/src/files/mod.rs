@@ -22,8 +22,8 @@ mod write;
 use crate::frame::{self, FrameError};
 use edit::{Occurrences, Replacement};
 pub use place::WRITE_FILE_BYTES_MAX;
-pub use protocol::{FileError, FileErrorKind, FileReply, FileRequest, IntrospectLevel};
-pub use read::MAX_READ_OUTPUT;
+pub use protocol::{FileError, FileErrorKind, FileReply, FileRequest, FileText, IntrospectLevel};
+pub use read::{MAX_READ_OUTPUT, READ_STORED_BYTES_MAX};
 pub use text_file::READ_FILE_BYTES_MAX;
 
 /// Answers the requests of one stream, one after the other, until the other end closes it.
@@ -42,13 +42,14 @@ pub fn serve(mut stream: UnixStream) -> Result<(), FrameError> {
 /// Carries out one request.
 pub fn perform(request: FileRequest) -> FileReply {
     match request {
-        FileRequest::Read { path, offset, limit } => read::read(&path, offset, limit),
-        FileRequest::Write { path, content } => write::write(&path, &content),
+        FileRequest::Read { path, offset, limit, bytes_max } => read::read(&path, offset, limit, bytes_max),
+        FileRequest::Write { path, content } => write::write(&path, &content).map(FileText::from),
         FileRequest::Edit { path, old_string, new_string, replace_all } => {
             let occurrences = if replace_all { Occurrences::All } else { Occurrences::First };
             edit::edit(&path, Replacement { old: &old_string, new: &new_string, occurrences })
+                .map(FileText::from)
         }
-        FileRequest::Introspect { path, level } => introspect::introspect(&path, level),
+        FileRequest::Introspect { path, level } => introspect::introspect(&path, level).map(FileText::from),
     }
 }
 

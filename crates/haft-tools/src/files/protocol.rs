@@ -14,6 +14,8 @@ pub enum FileRequest {
         path: String,
         offset: Option<u64>,
         limit: Option<u64>,
+        /// How much of it is wanted.
+        bytes_max: usize,
     },
     Write {
         path: String,
@@ -42,7 +44,21 @@ pub enum IntrospectLevel {
 }
 
 /// The text for the model, or why there is none.
-pub type FileReply = Result<String, FileError>;
+pub type FileReply = Result<FileText, FileError>;
+
+/// What a request gave.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileText {
+    pub text: String,
+    /// Characters after it that were not wanted.
+    pub chars_beyond: usize,
+}
+
+impl From<String> for FileText {
+    fn from(text: String) -> Self {
+        Self { text, chars_beyond: 0 }
+    }
+}
 
 /// Why a request was not carried out, in words for the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,21 +1,23 @@
 //! The `read` tool: the exact text of a file, or of some of its lines.
 
-use haft_core::text::truncate_chars;
-
 use super::path::shown;
-use super::protocol::{FileError, FileReply};
+use super::protocol::{FileError, FileReply, FileText};
 use super::text_file::load_requested;
 
 /// The most characters that `read` shows.
 pub const MAX_READ_OUTPUT: usize = 50_000;
 
+/// The most that is given beyond what is shown, to be stored. In a frame, escaping may make it six times as long.
+pub const READ_STORED_BYTES_MAX: usize = 8 << 20;
+
 /// `offset` is the 1-based first line, `limit` the number of lines. No line numbers are added: what is shown can be
 /// given to `edit` as it is.
-pub(super) fn read(path: &str, offset: Option<u64>, limit: Option<u64>) -> FileReply {
+pub(super) fn read(path: &str, offset: Option<u64>, limit: Option<u64>, bytes_max: usize) -> FileReply {
     let text = load_requested(path)?;
     let lines = select_lines(&text, offset, limit)
         .map_err(|fault| FileError::failed(format!("Error reading {}: {fault}", shown(path))))?;
-    Ok(truncate_chars(lines, MAX_READ_OUTPUT))
+    let (wanted, beyond) = lines.split_at(lines.floor_char_boundary(bytes_max));
+    Ok(FileText { text: wanted.to_owned(), chars_beyond: beyond.chars().count() })
 }
 
 /// The lines asked for, with their line ends as they are.

@@ -38,10 +38,10 @@ fn every_tool_is_served_until_the_stream_ends() {
             new_string: "b".into(),
             replace_all: true,
         },
-        FileRequest::Read { path: path.clone(), offset: None, limit: None },
+        FileRequest::Read { path: path.clone(), offset: None, limit: None, bytes_max: 100 },
         FileRequest::Introspect { path: fixture.path("."), level: IntrospectLevel::All },
     ];
-    let replies = requests.map(|request| ask(&mut client, &request).unwrap());
+    let replies = requests.map(|request| ask(&mut client, &request).unwrap().text);
     assert_eq!(replies[0], format!("Wrote 3 bytes to {path}"));
     assert_eq!(replies[1], format!("Edited {path} (2 occurrence(s) of pattern, replaced all)"));
     assert_eq!(replies[2], "b b");
@@ -61,8 +61,8 @@ fn a_malformed_request_is_answered_and_the_next_one_served() {
         let error = receive(&mut client).unwrap_err();
         assert!(error.message.contains("did not understand the request"), "{}", error.message);
     }
-    let request = FileRequest::Read { path, offset: None, limit: None };
-    assert_eq!(ask(&mut client, &request), Ok("text".into()));
+    let request = FileRequest::Read { path, offset: None, limit: None, bytes_max: 100 };
+    assert_eq!(ask(&mut client, &request), Ok("text".to_owned().into()));
     drop(client);
     assert!(worker.join().unwrap().is_ok());
 }

@@ -7,10 +7,10 @@ use rustix::io::Errno;
 
 use super::path::check_names_file;
 use super::place::{Place, follow_links};
-use super::protocol::FileReply;
+use super::protocol::FileError;
 use super::refusal::WriteError;
 
-pub(super) fn write(path: &str, content: &str) -> FileReply {
+pub(super) fn write(path: &str, content: &str) -> Result<String, FileError> {
     place_content(path, content).map_err(|error| error.told(path))?;
     Ok(format!("Wrote {} bytes to {path}", content.len()))
 }

@@ -1,9 +1,11 @@
 //! The output store of one machine: files below a directory that only its owner can enter.
 
+use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use haft_core::store::{Handle, OutputStore, Spool, StoreError, Stored};
@@ -32,13 +34,22 @@ pub struct FileStore {
     root: PathBuf,
     session: String,
     limits: StoreLimits,
+    /// The outputs of this session that are there.
+    mine: Arc<Mutex<HashSet<PathBuf>>>,
 }
+
+/// What an output on its way is called until it is whole.
+const PART_SUFFIX: &str = ".part";
+
+/// How often a directory is made anew that another run found empty and took away.
+const DIRECTORY_TRIES: usize = 5;
 
 impl FileStore {
     /// Opens the store for a new session, and sweeps out what is too old. Fails when the directory cannot be made.
     pub fn open(root: &Path, limits: StoreLimits) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(root)?;
-        let store = Self { root: root.to_path_buf(), session: Uuid::new_v4().to_string(), limits };
+        let session = Uuid::new_v4().to_string();
+        let store = Self { root: root.to_path_buf(), session, limits, mine: Arc::default() };
         store.sweep(SystemTime::now(), 0);
         Ok(store)
     }
@@ -52,16 +63,19 @@ impl FileStore {
         Ok(bytes)
     }
 
-    /// Removes what is older than it may be, and then the oldest until the rest leaves `room` bytes.
+    /// Removes what is older than it may be, and then the oldest until the rest leaves `room` bytes. Outputs that another
+    /// run is still writing are left to it.
     fn sweep(&self, now: SystemTime, room: u64) {
         let mut files = self.files();
         files.sort_by_key(|file| file.changed);
         let mut total: u64 = files.iter().map(|file| file.bytes).sum();
         for file in files {
             let too_old = now.duration_since(file.changed).is_ok_and(|age| age > self.limits.keep);
-            if too_old || total + room > self.limits.total_bytes_max {
+            let in_the_way = total.saturating_add(room) > self.limits.total_bytes_max && !file.is_part();
+            if too_old || in_the_way {
                 // What cannot be removed now is tried again at the next start.
                 let _ = fs::remove_file(&file.path);
+                self.mine().remove(&file.path);
                 total = total.saturating_sub(file.bytes);
             }
         }
@@ -69,6 +83,24 @@ impl FileStore {
             // Succeeds only for those that are empty.
             let _ = fs::remove_dir(directory);
         }
+    }
+
+    /// A file that nobody else has, in the directory of the session.
+    fn create(&self, name: &str) -> io::Result<(File, PathBuf)> {
+        let directory = self.root.join(Handle::directory(&self.session));
+        let part = directory.join(format!("{name}{PART_SUFFIX}"));
+        let mut tries = 0..DIRECTORY_TRIES;
+        loop {
+            DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && tries.next().is_some() => {}
+                opened => return opened.map(|file| (file, part)),
+            }
+        }
+    }
+
+    fn mine(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
+        self.mine.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn files(&self) -> Vec<Kept> {
@@ -82,30 +114,28 @@ const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 impl OutputStore for FileStore {
     fn begin(&self) -> Result<Box<dyn Spool>, StoreError> {
         self.sweep(SystemTime::now(), self.limits.output_bytes_max);
-        let directory = self.root.join(Handle::directory(&self.session));
-        DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(unavailable)?;
         let name = Uuid::new_v4().to_string();
-        let part = directory.join(format!("{name}.part"));
-        let file =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part).map_err(unavailable)?;
-        let handle = Handle::new(&self.session, &name).ok_or(StoreError::NotFound)?;
-        let whole = directory.join(name);
-        let bytes_max = self.limits.output_bytes_max;
+        let (file, part) = self.create(&name).map_err(unavailable)?;
         Ok(Box::new(FileSpool {
             file,
+            whole: part.with_extension(""),
             part: Part(Some(part)),
-            whole,
-            handle,
-            bytes_max,
+            handle: Handle::new(&self.session, &name).ok_or(StoreError::NotFound)?,
+            bytes_max: self.limits.output_bytes_max,
             bytes: 0,
             lines: 0,
             complete: true,
+            mine: Arc::clone(&self.mine),
         }))
     }
 
     /// Another session's handle is answered as one that never was.
     fn read(&self, handle: &Handle) -> Result<Vec<u8>, StoreError> {
         if handle.session() == self.session { self.read_any(handle) } else { Err(StoreError::NotFound) }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.mine().is_empty()
     }
 }
 
@@ -118,6 +148,7 @@ struct FileSpool {
     bytes: u64,
     lines: u64,
     complete: bool,
+    mine: Arc<Mutex<HashSet<PathBuf>>>,
 }
 
 impl Spool for FileSpool {
@@ -135,7 +166,8 @@ impl Spool for FileSpool {
         if let Some(part) = self.part.0.take() {
             fs::rename(part, &self.whole).map_err(unavailable)?;
         }
-        let Self { handle, bytes, lines, complete, .. } = *self;
+        let Self { handle, bytes, lines, complete, whole, mine, .. } = *self;
+        mine.lock().unwrap_or_else(PoisonError::into_inner).insert(whole);
         Ok(Stored { handle, bytes, lines, complete })
     }
 }
@@ -161,6 +193,10 @@ impl Kept {
     fn look_at(path: PathBuf) -> Option<Self> {
         let meta = fs::symlink_metadata(&path).ok()?;
         Some(Self { bytes: meta.len(), changed: meta.modified().ok()?, path })
+    }
+
+    fn is_part(&self) -> bool {
+        self.path.to_string_lossy().ends_with(PART_SUFFIX)
     }
 }
 
@@ -227,6 +263,45 @@ mod tests {
         assert!((1..=2).contains(&left), "{left}");
         store.sweep(SystemTime::now() + Duration::from_hours(1), 0);
         assert!(handles.iter().all(|handle| store.read(handle) == Err(StoreError::NotFound)));
+    }
+
+    #[test]
+    fn a_session_knows_whether_it_has_anything() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FileStore::open(dir.path(), limits(10, 100)).unwrap();
+        assert!(store.is_empty());
+        let spool = store.begin().unwrap();
+        assert!(store.is_empty(), "what is not whole cannot be asked about");
+        spool.finish().unwrap();
+        assert!(!store.is_empty());
+        assert!(
+            FileStore::open(dir.path(), limits(10, 100)).unwrap().is_empty(),
+            "another session has its own"
+        );
+        store.sweep(SystemTime::now() + Duration::from_hours(1), 0);
+        assert!(store.is_empty());
+    }
+
+    /// Ten runs at once over a store in which there is always too much and always an empty directory to take away.
+    #[test]
+    fn runs_at_the_same_time_do_not_take_what_others_are_writing() {
+        let dir = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..10 {
+                scope.spawn(|| {
+                    for _ in 0..20 {
+                        let store = FileStore::open(dir.path(), limits(10, 50)).unwrap();
+                        let mut spool = store.begin().unwrap();
+                        spool.write(b"01234").unwrap();
+                        spool.write(b"56789").unwrap();
+                        assert_eq!(spool.finish().unwrap().bytes, 10);
+                    }
+                });
+            }
+        });
+        let last = FileStore::open(dir.path(), limits(10, 50)).unwrap();
+        last.sweep(SystemTime::now(), 0);
+        assert!(last.files().iter().map(|file| file.bytes).sum::<u64>() <= 50);
     }
 
     #[test]

@@ -4,35 +4,44 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use haft_core::media;
 use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::store::{Handle, OutputStore, StoreError};
-use haft_core::text::truncate_chars;
 use haft_core::tool::{Effects, ToolDefinition};
 use haft_core::validate::ValidArguments;
 use haft_sandbox::{Policy, Workers};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::extract::{ANSWER_CHARS_MAX, Extract};
+pub use super::answer::Reading;
+use super::answer::{Mode, page, page_wanted, without_model};
+use super::extract::{ExtractError, HOW_TO_ASK, Question, about_binary};
 use super::worker::{EXTRACT_WORKER, ask};
 use crate::builtin::define;
 
 /// Ask about a tool output that was too large to show. `extract` understands: `lines 10-40`, `first 50 lines`,
 /// `last 50 lines`, `bytes 0-4096`, `grep [-i] [-B n] [-A n] PATTERN`, `jq FILTER`, `schema` (the shape of JSON) and
-/// `stats`. Answers are capped; ask further on for the rest.
+/// `stats`. Long answers come in pages: `page 2 of lines 1-9000`; `page 2` alone is a piece of the whole output.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct OutputInput {
     /// The handle that stood in place of the output.
     #[schemars(length(min = 1))]
     handle: String,
-    /// What to extract; the beginning and the end when left out.
+    /// What to extract; when left out, the output as `mode` says.
     #[serde(default)]
     extract: Option<String>,
+    /// How the output is read where `extract` is none of the known questions: `full-chunked` gives it in pieces,
+    /// `truncate` its beginning and its end, `auto` the one or the other by size.
+    #[serde(default)]
+    mode: Mode,
 }
+
+/// How much of a handle that is none is repeated.
+const HANDLE_CHARS_MAX: usize = 100;
 
 /// Gives `tool_output` over one store.
 pub struct OutputTools {
@@ -40,51 +49,55 @@ pub struct OutputTools {
     tools: Arc<[ToolDefinition]>,
     store: Arc<dyn OutputStore>,
     workers: Workers,
+    reading: Reading,
 }
 
 impl OutputTools {
-    pub fn new(store: Arc<dyn OutputStore>, policy: Policy) -> Self {
+    pub fn new(store: Arc<dyn OutputStore>, policy: Policy, reading: Reading) -> Self {
         Self {
             namespace: Namespace::sanitize("output"),
             tools: define::<OutputInput>("tool_output", Effects::ReadOnly).into_iter().collect(),
             store,
             workers: Workers::new(EXTRACT_WORKER, policy),
+            reading,
         }
     }
 
     async fn answer(&self, input: OutputInput) -> Result<ToolOutput, ToolError> {
-        let content = match Handle::parse(&input.handle)
-            .ok_or(StoreError::NotFound)
-            .and_then(|handle| self.store.read(&handle))
-        {
-            Ok(content) => content,
-            Err(error) => {
-                return Err(ToolError::new(ToolErrorKind::Failed, format!("{error}: {}", input.handle)));
-            }
-        };
+        let content = self.content(&input.handle)?;
         let question = input.extract.unwrap_or_default();
-        let invalid = |error: &dyn fmt::Display| {
-            ToolError::new(ToolErrorKind::InvalidArguments, format!("Error: {error}"))
+        let asked = Question::parse(&question).map_err(invalid)?;
+        let answer = match asked {
+            // Nothing that is asked of bytes can take long.
+            Some(asked) if media::is_binary(&content) => asked.answer(&content),
+            Some(_) => ask(&self.workers, &question, &content).await,
+            None if media::is_binary(&content) => Ok(format!("{}\n({HOW_TO_ASK})", about_binary(&content))),
+            None => self.whole(&question, &String::from_utf8_lossy(&content), input.mode),
         };
-        match Extract::parse(&question).map_err(|error| invalid(&error))? {
-            Some(_) => ask(&self.workers, &question, &content)
-                .await
-                .map(ToolOutput::text)
-                .map_err(|error| invalid(&error)),
-            None => Ok(ToolOutput::text(without_model(&question, &content))),
+        answer.map(ToolOutput::text).map_err(invalid)
+    }
+
+    fn whole(&self, question: &str, text: &str, mode: Mode) -> Result<String, ExtractError> {
+        match page_wanted(question) {
+            Some(number) => page(text, number, &self.reading),
+            None => without_model(question, text, mode, &self.reading),
         }
+    }
+
+    fn content(&self, handle: &str) -> Result<Vec<u8>, ToolError> {
+        let found =
+            Handle::parse(handle).ok_or(StoreError::NotFound).and_then(|handle| self.store.read(&handle));
+        found.map_err(|error| {
+            let written: String =
+                handle.chars().take(HANDLE_CHARS_MAX).flat_map(char::escape_debug).collect();
+            ToolError::new(ToolErrorKind::Failed, format!("{error}: {written}"))
+        })
     }
 }
 
-/// A question in free words wants a model; without one the output is cut, and that is said.
-fn without_model(question: &str, content: &[u8]) -> String {
-    let text = String::from_utf8_lossy(content);
-    let note = if question.is_empty() {
-        ""
-    } else {
-        "No model is at hand to answer in free words; this is the beginning.\n"
-    };
-    format!("{note}{}", truncate_chars(&text, ANSWER_CHARS_MAX))
+#[allow(clippy::needless_pass_by_value, reason = "made for `map_err`")]
+fn invalid(error: ExtractError) -> ToolError {
+    ToolError::new(ToolErrorKind::InvalidArguments, format!("Error: {error}"))
 }
 
 impl ToolProvider for OutputTools {
@@ -98,6 +111,10 @@ impl ToolProvider for OutputTools {
 
     fn tools(&self) -> Arc<[ToolDefinition]> {
         self.tools.clone()
+    }
+
+    fn is_shown(&self) -> bool {
+        !self.store.is_empty()
     }
 
     fn call<'a>(

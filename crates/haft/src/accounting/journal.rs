@@ -4,36 +4,36 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use haft_core::event::{Account, Event, EventSink};
+use haft_core::event::{Account, Consent, Event, EventSink, ToolSeen, Verdict};
 use haft_core::model_provider::{Attempt, ModelAccount, Next};
+use haft_core::place::Operation;
 use haft_core::provider::Principal;
 use haft_core::result::ToolErrorKind;
-use haft_core::tool::CallId;
 use haft_sandbox::Home;
 
-use super::record::{Line, ModelRecord, Record};
+use super::record::{Audit, Line, ModelRecord, Record, Source, Standing};
 
 /// A journal that has grown this large is put aside as the one old journal that is kept.
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 
-/// Writes what it is told of, and passes everything on.
+/// Writes a line for every call that ends.
+#[derive(Debug)]
 pub struct Journal {
     file: Mutex<Option<File>>,
-    next: Arc<dyn EventSink>,
 }
 
 impl Journal {
     /// Opens the journal in haft's data. A journal that cannot be written is said by the caller, and costs no call.
-    pub fn open(home: &Home, next: Arc<dyn EventSink>) -> io::Result<Self> {
+    pub fn open(home: &Home) -> io::Result<Self> {
         let path = path_in(home);
         if fs::metadata(&path).is_ok_and(|meta| meta.len() > JOURNAL_BYTES_MAX) {
             fs::rename(&path, old_path_in(home))?;
         }
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
-        Ok(Self { file: Mutex::new(Some(file)), next })
+        Ok(Self { file: Mutex::new(Some(file)) })
     }
 
     fn write(&self, line: &Line) {
@@ -53,21 +53,20 @@ impl Journal {
 impl EventSink for Journal {
     fn emit(&self, event: Event) {
         match &event {
-            Event::ToolFinished { id, tool, failure, latency, account } => {
-                self.write(&Line::Tool(record(id, tool, *failure, *latency, account)));
+            Event::ToolFinished { operation, tool, failure, latency, account, said: _ } => {
+                self.write(&Line::Tool(record(operation, tool, *failure, *latency, account)));
             }
             Event::ModelFinished { id, attempt, principal, account } => {
                 self.write(&Line::Model(model_record(id, attempt, principal, account)));
             }
             Event::ToolStarted { .. } | Event::ToolProgress { .. } | Event::ModelStarted { .. } => {}
         }
-        self.next.emit(event);
     }
 }
 
 fn record(
-    id: &CallId,
-    tool: &str,
+    operation: &Operation,
+    tool: &ToolSeen,
     failure: Option<ToolErrorKind>,
     latency: Duration,
     account: &Account,
@@ -76,8 +75,8 @@ fn record(
         timestamp_ms: now_ms(),
         status: if failure.is_none() { "ok" } else { "failed" }.into(),
         error_kind: failure.map(|kind| kind.name().to_owned()),
-        tool: tool.to_owned(),
-        call_id: id.0.clone(),
+        tool: tool.name().to_owned(),
+        call_id: operation.call.0.clone(),
         principal: account.principal.0.to_string(),
         latency_ms: millis(latency),
         bytes_in: account.bytes_in as u64,
@@ -85,6 +84,41 @@ fn record(
         executed: account.executed,
         cached: account.cached,
         arguments_digest: account.arguments.to_string(),
+        source: source(tool),
+        standing: standing(operation),
+        audit: account.verdict.as_ref().map(audit).unwrap_or_default(),
+    }
+}
+
+fn source(tool: &ToolSeen) -> Source {
+    let identity = tool.known().map(|known| &known.identity);
+    Source {
+        provider_kind: identity.map(|identity| identity.kind.name().to_owned()),
+        namespace: identity.map(|identity| identity.namespace.to_string()),
+    }
+}
+
+fn standing(operation: &Operation) -> Standing {
+    Standing {
+        session: Some(operation.place.session.to_string()),
+        turn: operation.place.turn,
+        operation: operation.id.0,
+        parent_operation: operation.place.parent.map(|parent| parent.0),
+    }
+}
+
+fn audit(verdict: &Verdict) -> Audit {
+    let (approver, answer) = match verdict.consent {
+        None => (None, None),
+        Some(Consent::Remembered) => (Some("remembered"), None),
+        Some(Consent::Nobody) => (None, Some("nobody")),
+        Some(Consent::Answered { approver, answer }) => (Some(approver), Some(answer.name())),
+    };
+    Audit {
+        decision: Some(verdict.decision.name().to_owned()),
+        rule: verdict.rule.as_deref().map(str::to_owned),
+        approver: approver.map(str::to_owned),
+        answer: answer.map(str::to_owned),
     }
 }
 
@@ -155,8 +189,32 @@ fn old_path_in(home: &Home) -> PathBuf {
     home.data().join("accounting.1.jsonl")
 }
 
-impl std::fmt::Debug for Journal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Journal").finish_non_exhaustive()
+#[cfg(test)]
+mod tests {
+    use haft_core::approval::Answer;
+    use haft_core::rules::Decision;
+
+    use super::*;
+
+    #[test]
+    fn who_decided_is_written_in_words() {
+        let check = |consent: Option<Consent>, approver: Option<&str>, answer: Option<&str>| {
+            let found = audit(&Verdict { decision: Decision::Ask, rule: Some("ask bash".into()), consent });
+            assert_eq!((found.approver.as_deref(), found.answer.as_deref()), (approver, answer));
+            assert_eq!((found.decision.as_deref(), found.rule.as_deref()), (Some("ask"), Some("ask bash")));
+        };
+        check(None, None, None);
+        check(Some(Consent::Remembered), Some("remembered"), None);
+        check(Some(Consent::Nobody), None, Some("nobody"));
+        let answered = Consent::Answered { approver: "terminal", answer: Answer::AllowOnce };
+        check(Some(answered), Some("terminal"), Some("allow_once"));
+    }
+
+    #[test]
+    fn lines_of_an_older_haft_can_still_be_read() {
+        let line = r#"{"type":"tool","timestampMs":1,"status":"ok","errorKind":null,"tool":"read","callId":"1",
+            "principal":"local","latencyMs":2,"bytesIn":3,"bytesOut":4,"executed":true,"cached":false,"argumentsDigest":""}"#;
+        let record: Record = serde_json::from_str(line).unwrap();
+        assert_eq!((record.tool.as_str(), record.audit), ("read", Audit::default()));
     }
 }

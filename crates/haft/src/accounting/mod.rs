@@ -9,5 +9,5 @@ mod stats;
 
 pub use journal::{Journal, read};
 pub use model_stats::{ModelStats, model_stats};
-pub use record::{Line, ModelRecord, Record};
+pub use record::{Audit, Line, ModelRecord, Record, Source, Standing};
 pub use stats::{ToolStats, stats};

@@ -52,6 +52,7 @@ fn percentile(sorted: &[u64], percent: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::record::{Audit, Source, Standing};
     use super::*;
 
     fn record(tool: &str, latency_ms: u64, status: &str) -> Record {
@@ -68,6 +69,9 @@ mod tests {
             executed: true,
             cached: false,
             arguments_digest: String::new(),
+            source: Source::default(),
+            standing: Standing::default(),
+            audit: Audit::default(),
         }
     }
 

@@ -22,6 +22,10 @@ impl TerminalApprover {
 }
 
 impl Approver for TerminalApprover {
+    fn name(&self) -> &'static str {
+        "terminal"
+    }
+
     fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, Answer> {
         Box::pin(async move {
             terminal::note(&question(request));

@@ -92,9 +92,17 @@ pub(super) struct CallArgs {
     #[arg(long, conflicts_with = "stdin")]
     pub(super) json: bool,
 
-    /// Say on standard error how the call was carried out
+    /// Say on standard error how each call was carried out; `HAFT_LOG=info`, `warn` or `error` does so for good
     #[arg(short, long)]
     pub(super) verbose: bool,
+
+    /// How log lines are written [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub(super) log_format: Option<LogFormat>,
+
+    /// Draw on standard error what was done for whom; with --json it is a part of the result
+    #[arg(long)]
+    pub(super) tree: bool,
 
     /// How long a call may take, for example 90s, 1500ms or 2m [default: 120s]
     #[arg(long, value_name = "DURATION", value_parser = super::settings::duration)]
@@ -165,6 +173,12 @@ pub(super) struct FileArgs {
     pub(super) config: Option<PathBuf>,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum LogFormat {
+    Text,
+    Json,
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(super) enum Grant {
     Allow,
@@ -181,7 +195,7 @@ pub(super) enum Git {
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "Examples:\n  haft tools\n  haft tools bash --schema\n  haft tools --json | jq '.[].name'\n  haft tools check --provider gemini"
+    after_help = "Examples:\n  haft tools\n  haft tools bash --schema\n  haft tools --tokens\n  haft tools --json | jq '.[].name'\n  haft tools check --provider gemini"
 )]
 pub(super) struct ToolsArgs {
     #[command(subcommand)]
@@ -201,6 +215,10 @@ pub(super) struct ToolsArgs {
     /// Only tools of this group
     #[arg(long, value_name = "GROUP")]
     pub(super) group: Option<String>,
+
+    /// Show what each definition costs a model, in tokens
+    #[arg(long)]
+    pub(super) tokens: bool,
 
     #[command(flatten)]
     pub(super) files: FileArgs,
@@ -333,11 +351,19 @@ pub(super) struct ExplainArgs {
 /// Print an output that was too large to show, or a part of it
 #[derive(Debug, Args)]
 #[command(
-    after_help = "What can be asked: lines 10-40, first 50 lines, last 50 lines, bytes 0-4096, grep [-i] [-B n] [-A n] PATTERN,\njq FILTER, schema, stats\n\nExamples:\n  haft output session-…/… last 20 lines\n  haft output session-…/… grep -i error\n  haft output session-…/… jq '.items[].id'"
+    after_help = "What can be asked: lines 10-40, first 50 lines, last 50 lines, bytes 0-4096, grep [-i] [-B n] [-A n] PATTERN,\njq FILTER, schema, stats. Long answers come in pages: `page 2 of lines 1-9000`\n\nExamples:\n  haft output session-…/… last 20 lines\n  haft output session-…/… grep -i error\n  haft output session-…/… jq '.items[].id'\n  haft output session-…/… -o picture.png"
 )]
 pub(super) struct OutputArgs {
     /// The handle that stood in place of the output
     pub(super) handle: String,
+
+    /// Print the bytes as they are, whatever they are
+    #[arg(long, conflicts_with_all = ["file", "extract"])]
+    pub(super) raw: bool,
+
+    /// Write the bytes to a file, which is replaced in one step
+    #[arg(short = 'o', long = "output", value_name = "FILE", conflicts_with = "extract")]
+    pub(super) file: Option<std::path::PathBuf>,
 
     /// What to extract; everything when left out
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

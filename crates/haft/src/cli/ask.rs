@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use futures_util::StreamExt;
 use haft_core::conversation::{Body, Conversation, Media, Message, Part, Source};
-use haft_core::event::{Event, EventSink};
+use haft_core::event::{Event, EventSink, Watchers};
 use haft_core::model_error::ModelError;
 use haft_core::model_event::{Delta, ModelEvent};
 use haft_core::model_provider::{ModelContext, ModelProvider};
@@ -22,8 +22,7 @@ use super::args::AskArgs;
 use super::cancel;
 use super::exit::Exit;
 use super::settings::{self, Refused};
-use super::terminal;
-use crate::accounting::Journal;
+use super::{terminal, watch};
 use crate::config::resolved::ModelName;
 use crate::config::{Resolved, environment};
 use crate::models::{self, ModelsError};
@@ -61,13 +60,9 @@ fn prepare(args: &AskArgs) -> Result<Prepared, Refused> {
     let first = names.first().ok_or_else(|| refused(&ModelsError::NoModel))?;
     let request = request(args, &config, first)?;
     let spent = Arc::new(Spent::default());
-    let events = match Journal::open(&settings::home()?, Arc::clone(&spent) as Arc<dyn EventSink>) {
-        Ok(journal) => Arc::new(journal) as Arc<dyn EventSink>,
-        Err(error) => {
-            terminal::warn(&format!("requests are not accounted for: {error}"));
-            Arc::clone(&spent) as Arc<dyn EventSink>
-        }
-    };
+    let mut watchers = vec![Arc::clone(&spent) as Arc<dyn EventSink>];
+    watchers.extend(watch::journal(&settings::home()?));
+    let events: Arc<dyn EventSink> = Arc::new(Watchers(watchers));
     let cx = ModelContext::new("1", Principal::local(), events);
     Ok(Prepared { provider, request, cx, spent })
 }

@@ -4,9 +4,7 @@ use std::io::Read;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use haft_core::approval::Remembered;
 use haft_core::arguments::{ARGUMENTS_BYTES_MAX, Arguments};
-use haft_core::event::{EventSink, NoEvents};
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{Memory, Orchestrator};
@@ -19,64 +17,80 @@ use super::approver::TerminalApprover;
 use super::args::CallArgs;
 use super::cancel;
 use super::exit::Exit;
-use super::log::Log;
 use super::settings::{self, Refused};
-use super::terminal::{self, StatusLine};
-use crate::accounting::Journal;
+use super::terminal;
+use super::watch::Watch;
 use crate::approvals;
+use crate::telemetry::captures_content;
 use crate::wiring::{self, Settings};
 
 pub(super) async fn run(args: &CallArgs) -> ExitCode {
     let prepared = arguments(args).and_then(|arguments| Ok((arguments, orchestrator(args)?)));
-    let (arguments, orchestrator) = match prepared {
+    let (arguments, (orchestrator, watch)) = match prepared {
         Ok(prepared) => prepared,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     let name = args.tool.clone().unwrap_or_default();
     let call = ToolCall { id: CallId("1".into()), name, arguments };
-    let result = tokio::select! {
+    let outcome = tokio::select! {
         biased;
-        result = orchestrator.execute(call) => result,
-        exit = cancel::cancelled() => return exit.into(),
+        result = async { begin(&orchestrator).await; orchestrator.execute_with(call, watch.options()).await } => Ok(result),
+        exit = cancel::cancelled() => Err(exit),
     };
-    wiring::shut_down(&orchestrator).await;
-    if let Some(home) = crate::home::find() {
-        keep_approvals(&orchestrator, &home);
-    }
-    Log::new(args.verbose).tell(&result);
-    if args.json { print_json(&result) } else { print_text(&result) }
+    let code = match outcome {
+        Err(exit) => exit.into(),
+        Ok(result) => {
+            end(&orchestrator).await;
+            if let Some(home) = crate::home::find() {
+                keep_approvals(&orchestrator, &home);
+            }
+            watch.tell(&result);
+            print(args, &result, &watch)
+        }
+    };
+    watch.finish();
+    code
 }
 
-pub(super) fn orchestrator(args: &CallArgs) -> Result<Orchestrator, Refused> {
-    let config = settings::configuration(&args.policy.files)?;
+fn print(args: &CallArgs, result: &ToolResult, watch: &Watch) -> ExitCode {
+    if args.json {
+        return print_json(result, watch.tree_json());
+    }
+    let code = print_text(result);
+    watch.draw_tree();
+    code
+}
+
+/// Makes the tools ready before the first call; what is wrong with some of them is told once.
+pub(super) async fn begin(orchestrator: &Orchestrator) {
+    wiring::warm_up(orchestrator).await.iter().for_each(|warning| terminal::warn(&warning.to_string()));
+}
+
+pub(super) async fn end(orchestrator: &Orchestrator) {
+    wiring::shut_down(orchestrator).await.iter().for_each(|warning| terminal::warn(&warning.to_string()));
+}
+
+/// What carries out the calls, and what watches them.
+pub(super) fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch), Refused> {
+    let mut config = settings::configuration(&args.policy.files)?;
     let policy = settings::policy(&args.policy, &config)?;
     let home = policy.home().clone();
     let approver = if args.stdin { None } else { TerminalApprover::when_somebody_is_there() };
-    Ok(wiring::orchestrator(Settings {
+    let store = store(&home)?;
+    let watch = Watch::begin(args, &home);
+    let telemetry = &mut config.resolved.telemetry;
+    telemetry.capture_content =
+        watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);
+    let orchestrator = wiring::orchestrator(Settings {
         policy,
         timeout: args.timeout,
-        events: events(args, &home),
+        events: watch.sink(),
         config: config.resolved,
         approver,
         remembered: Memory::new(approvals::load(&home)),
-        store: Some(Arc::new(store(&home)?)),
-    }))
-}
-
-/// The status line on a terminal, and the journal behind it.
-fn events(args: &CallArgs, home: &Home) -> Arc<dyn EventSink> {
-    let status = if args.stdin { None } else { StatusLine::new() };
-    let seen: Arc<dyn EventSink> = match status {
-        Some(status) => Arc::new(status),
-        None => Arc::new(NoEvents),
-    };
-    match Journal::open(home, Arc::clone(&seen)) {
-        Ok(journal) => Arc::new(journal),
-        Err(error) => {
-            terminal::warn(&format!("calls are not accounted for: {error}"));
-            seen
-        }
-    }
+        store: Some(Arc::new(store)),
+    });
+    Ok((orchestrator, watch))
 }
 
 fn store(home: &Home) -> Result<FileStore, Refused> {
@@ -88,15 +102,8 @@ fn store(home: &Home) -> Result<FileStore, Refused> {
 
 /// Keeps what the person said for good during this run.
 fn keep_approvals(orchestrator: &Orchestrator, home: &Home) {
-    let Remembered { exact, rules } = orchestrator.config().authority.remembered.snapshot();
-    let kept = approvals::load(home);
-    // What another run kept meanwhile stays.
-    let mut all = kept.clone();
-    all.exact.extend(exact);
-    all.rules.extend(rules);
-    if all != kept
-        && let Err(error) = approvals::save(home, &all)
-    {
+    let said = orchestrator.config().authority.remembered.snapshot();
+    if let Err(error) = approvals::add(home, &said) {
         terminal::warn(&format!("the approval could not be kept: {error}"));
     }
 }
@@ -133,15 +140,15 @@ fn print_text(result: &ToolResult) -> ExitCode {
             let printed = terminal::answer(&error.message);
             if printed == ExitCode::SUCCESS { Exit::Failed.into() } else { printed }
         }
-        Err(error) => terminal::failed(error.kind.into(), &for_a_person(error, &result.call.name)),
+        Err(error) => terminal::failed(error.kind.into(), &for_a_person(error, result)),
     }
 }
 
 /// The message was written for a model. A person sees `error:` before it, and is told what to do next.
-fn for_a_person(error: &ToolError, tool: &str) -> String {
+fn for_a_person(error: &ToolError, result: &ToolResult) -> String {
     let lines: Vec<&str> = error.message.lines().map(|line| unlabelled(line, error.kind)).collect();
     let message = lines.join("\n");
-    match hint(error.kind, tool) {
+    match hint(error.kind, result) {
         Some(hint) => format!("{message}\nhint: {hint}"),
         None => message,
     }
@@ -165,11 +172,15 @@ fn unlabelled(line: &str, kind: ToolErrorKind) -> &str {
     }
 }
 
-fn hint(kind: ToolErrorKind, tool: &str) -> Option<String> {
+fn hint(kind: ToolErrorKind, result: &ToolResult) -> Option<String> {
+    let tool = &result.call.name;
     match kind {
         ToolErrorKind::UnknownTool => Some("`haft tools` lists all tools".into()),
         ToolErrorKind::InvalidArguments => Some(format!("`haft tools {tool} --schema` shows what it takes")),
-        ToolErrorKind::Denied => Some("--writable and --readable grant more; see `haft call --help`".into()),
+        ToolErrorKind::Denied if result.receipt.executed => {
+            Some("--writable and --readable grant more; see `haft call --help`".into())
+        }
+        ToolErrorKind::Denied => Some("`haft config show` shows what decides, and which file says so".into()),
         ToolErrorKind::Timeout => Some("--timeout allows more".into()),
         // What the sandbox says brings its own hint.
         ToolErrorKind::Unavailable
@@ -197,9 +208,12 @@ struct Printed<'a> {
     repairs: &'a [&'static str],
     unvalidated: bool,
     notes: &'a std::collections::BTreeMap<&'static str, Value>,
+    /// Only when it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tree: Option<Value>,
 }
 
-fn print_json(result: &ToolResult) -> ExitCode {
+fn print_json(result: &ToolResult, tree: Option<Value>) -> ExitCode {
     let kind = result.error_kind();
     let printed = Printed {
         tool: &result.call.name,
@@ -213,6 +227,7 @@ fn print_json(result: &ToolResult) -> ExitCode {
         repairs: &result.receipt.repairs,
         unvalidated: result.receipt.unvalidated,
         notes: &result.receipt.notes,
+        tree,
     };
     let code = match serde_json::to_string_pretty(&printed) {
         Ok(text) => terminal::answer(&text),

@@ -1,52 +1,253 @@
-//! What is said on standard error about how calls were carried out.
+//! Log lines on standard error, as a fold over events: who was asked what and how it went, never what was said.
 
-use haft_core::result::ToolResult;
-use serde_json::Value;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use haft_core::approval::shown;
+use haft_core::event::{Account, Event, EventSink, ToolSeen};
+use haft_core::place::Operation;
+use haft_core::result::{ToolErrorKind, ToolResult};
+use serde_json::{Value, json};
+
+use super::args::LogFormat;
 use super::terminal;
+use super::tree::TreeKeeper;
 
-/// Speaks of every call when asked to, and once of a sandbox that cannot keep every promise.
+/// From which severity on lines are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    Off,
+    Error,
+    Warn,
+    Info,
+}
+
+impl Level {
+    /// As `HAFT_LOG` names it. There is nothing below `info`, so who asks for more gets that.
+    pub(super) fn named(text: &str) -> Result<Self, String> {
+        match text.trim().to_ascii_lowercase().as_str() {
+            "" | "off" | "none" => Ok(Level::Off),
+            "error" => Ok(Level::Error),
+            "warn" | "warning" => Ok(Level::Warn),
+            "info" | "debug" | "trace" => Ok(Level::Info),
+            _ => Err("HAFT_LOG is none of off, error, warn, info; nothing is logged".into()),
+        }
+    }
+}
+
+/// Writes lines of the wanted severity, and says once that a sandbox cannot keep every promise.
 #[derive(Debug)]
 pub(super) struct Log {
-    verbose: bool,
-    warned: bool,
+    level: Level,
+    format: LogFormat,
+    /// Knows where in the work a call stands; told of every event before the log is.
+    tree: Arc<TreeKeeper>,
+    warned: AtomicBool,
 }
 
 impl Log {
-    pub(super) fn new(verbose: bool) -> Self {
-        Self { verbose, warned: false }
+    pub(super) fn new(level: Level, format: LogFormat, tree: Arc<TreeKeeper>) -> Self {
+        Self { level, format, tree, warned: AtomicBool::new(false) }
     }
 
-    pub(super) fn tell(&mut self, result: &ToolResult) {
-        if !self.warned {
-            self.warned = warn_if_weaker(result);
+    /// What the receipt of a call adds to its events.
+    pub(super) fn tell(&self, result: &ToolResult) {
+        if let Some(warning) = weaker(result)
+            && !self.warned.swap(true, Ordering::Relaxed)
+        {
+            terminal::warn(&warning);
         }
-        if self.verbose {
-            tell_how(result);
+        if self.level == Level::Info && self.format == LogFormat::Text {
+            for line in details(result) {
+                terminal::note(&line);
+            }
         }
     }
 }
 
-fn tell_how(result: &ToolResult) {
-    let receipt = &result.receipt;
-    terminal::note(&format!("{} in {} ms", result.call.name, receipt.latency.as_millis()));
-    for repair in &receipt.repairs {
-        terminal::note(&format!("  arguments repaired: {repair}"));
-    }
-    for (topic, value) in &receipt.notes {
-        terminal::note(&format!("  {topic}: {value}"));
+impl EventSink for Log {
+    fn emit(&self, event: Event) {
+        let Some(line) = Line::of(&event) else { return };
+        if line.level() > self.level {
+            return;
+        }
+        let path = self.tree.path(line.operation.id);
+        terminal::note(&match self.format {
+            LogFormat::Text => line.text(&path),
+            LogFormat::Json => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                line.json(&path, now.as_millis()).to_string()
+            }
+        });
     }
 }
 
-fn warn_if_weaker(result: &ToolResult) -> bool {
+/// One line: a call on its way to a tool, or its answer.
+struct Line<'e> {
+    operation: &'e Operation,
+    tool: &'e ToolSeen,
+    about: About<'e>,
+}
+
+enum About<'e> {
+    Request { waited_ms: u128 },
+    Response { latency_ms: u128, failure: Option<ToolErrorKind>, account: &'e Account },
+}
+
+impl<'e> Line<'e> {
+    /// Progress may be a piece of the output, so none of it is logged.
+    fn of(event: &'e Event) -> Option<Self> {
+        let (operation, tool, about) = match event {
+            Event::ToolStarted { operation, tool, waited } => {
+                (operation, tool, About::Request { waited_ms: waited.as_millis() })
+            }
+            Event::ToolProgress { .. } | Event::ModelStarted { .. } | Event::ModelFinished { .. } => {
+                return None;
+            }
+            Event::ToolFinished { operation, tool, failure, latency, account, said: _ } => {
+                let latency_ms = latency.as_millis();
+                (operation, tool, About::Response { latency_ms, failure: *failure, account })
+            }
+        };
+        Some(Self { operation, tool, about })
+    }
+
+    fn level(&self) -> Level {
+        match self.about {
+            About::Request { .. } | About::Response { failure: None, .. } => Level::Info,
+            About::Response { failure: Some(kind), .. } => severity(kind),
+        }
+    }
+
+    /// `namespace:tool`, else what was written.
+    fn remote(&self) -> String {
+        match self.tool {
+            ToolSeen::Written(name) => shown(name),
+            ToolSeen::Known(tool) => format!("{}:{}", tool.identity.namespace, tool.identity.tool),
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        self.tool.known().map_or("unknown", |known| known.identity.kind.name())
+    }
+
+    fn text(&self, path: &str) -> String {
+        let severity = match self.level() {
+            Level::Error => "ERR",
+            Level::Warn => "WRN",
+            Level::Info | Level::Off => "INF",
+        };
+        let (kind, remote) = (self.kind(), self.remote());
+        match &self.about {
+            About::Request { waited_ms: 0 } => format!("{severity} {path} → {kind} {remote}"),
+            About::Request { waited_ms } => {
+                format!("{severity} {path} → {kind} {remote} [after {waited_ms} ms]")
+            }
+            About::Response { latency_ms, failure, account } => {
+                let Account { bytes_in, bytes_out, .. } = account;
+                let cached = if account.cached { ", cached" } else { "" };
+                let mut line = format!(
+                    "{severity} {path} ← {kind} {remote} [{latency_ms} ms, {bytes_in} bytes in, {bytes_out} bytes out{cached}]"
+                );
+                if let Some(kind) = failure {
+                    // Writing to a string cannot fail.
+                    let _ = write!(line, " {}: {}", kind.name(), kind.row().told);
+                }
+                if let Some(rule) = rule(account) {
+                    let _ = write!(line, " (rule: {})", shown(rule));
+                }
+                line
+            }
+        }
+    }
+
+    fn json(&self, path: &str, now_ms: u128) -> Value {
+        let severity = match self.level() {
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Info | Level::Off => "info",
+        };
+        let (direction, about) = match &self.about {
+            About::Request { waited_ms } => ("request", json!({ "waited_ms": waited_ms })),
+            About::Response { latency_ms, failure, account } => (
+                "response",
+                json!({
+                    "latency_ms": latency_ms, "bytes_in": account.bytes_in, "bytes_out": account.bytes_out,
+                    "executed": account.executed, "cached": account.cached,
+                    "error_kind": failure.map(ToolErrorKind::name), "error": failure.map(|kind| kind.row().told),
+                    "rule": rule(account),
+                }),
+            ),
+        };
+        let mut line = json!({
+            "timestamp_ms": now_ms, "severity": severity, "direction": direction, "type": "tool",
+            "kind": self.kind(), "remote": self.remote(), "path": path, "call_id": self.operation.call.0,
+        });
+        if let (Value::Object(line), Value::Object(about)) = (&mut line, about) {
+            line.extend(about);
+        }
+        line
+    }
+}
+
+/// The rule that made a call something else than allowed.
+fn rule(account: &Account) -> Option<&str> {
+    account.verdict.as_ref()?.rule.as_deref()
+}
+
+/// What an operator should look at is a warning; what is broken, an error.
+fn severity(kind: ToolErrorKind) -> Level {
+    match kind {
+        ToolErrorKind::UnknownTool
+        | ToolErrorKind::Denied
+        | ToolErrorKind::ApprovalPending
+        | ToolErrorKind::InvalidArguments
+        | ToolErrorKind::LimitExceeded
+        | ToolErrorKind::QueueFull
+        | ToolErrorKind::Cancelled
+        | ToolErrorKind::Timeout
+        | ToolErrorKind::Failed => Level::Warn,
+        ToolErrorKind::Unavailable | ToolErrorKind::Internal | ToolErrorKind::UnknownOutcome => Level::Error,
+    }
+}
+
+/// How the call was carried out, by topics that hold nothing of what was said.
+fn details(result: &ToolResult) -> Vec<String> {
+    const TOPICS: [&str; 8] =
+        ["approval", "cache", "exit_code", "mended", "progress", "queue", "resolved_as", "sandbox"];
+    let repairs = result.receipt.repairs.iter().map(|repair| format!("    arguments repaired: {repair}"));
+    let notes = result.receipt.notes.iter().filter(|(topic, _)| TOPICS.contains(topic));
+    repairs.chain(notes.map(|(topic, value)| format!("    {topic}: {value}"))).collect()
+}
+
+fn weaker(result: &ToolResult) -> Option<String> {
     let weaker = result.receipt.notes.get("sandbox").and_then(|sandbox| sandbox.get("weaker")?.as_array());
     let sentences: Vec<&str> = weaker.into_iter().flatten().filter_map(Value::as_str).collect();
-    if sentences.is_empty() {
-        return false;
+    (!sentences.is_empty())
+        .then(|| format!("the sandbox is weaker here (`haft doctor` tells why): {}", sentences.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_have_the_names_that_people_try() {
+        let check =
+            |text: &str, expected: Option<Level>| assert_eq!(Level::named(text).ok(), expected, "{text}");
+        check("", Some(Level::Off));
+        check("off", Some(Level::Off));
+        check("ERROR", Some(Level::Error));
+        check("warning", Some(Level::Warn));
+        check("debug", Some(Level::Info));
+        check("loud", None);
     }
-    terminal::warn(&format!(
-        "the sandbox is weaker here (`haft doctor` tells why): {}",
-        sentences.join("; ")
-    ));
-    true
+
+    #[test]
+    fn a_log_takes_lines_of_its_severity_and_above() {
+        assert!(Level::Info > Level::Warn && Level::Warn > Level::Error && Level::Error > Level::Off);
+        assert!(ToolErrorKind::ALL.iter().all(|kind| severity(*kind) < Level::Info));
+    }
 }

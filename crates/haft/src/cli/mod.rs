@@ -21,7 +21,9 @@ mod stream;
 mod terminal;
 mod tools;
 mod tools_check;
+mod tree;
 mod trust;
+mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,47 +1,73 @@
 //! `haft output HANDLE`: an output that was stored, or a part of it.
 
+use std::path::Path;
 use std::process::ExitCode;
 
+use haft_core::media;
 use haft_core::store::{Handle, StoreError};
-use haft_tools::output::{Extract, FileStore, StoreLimits};
+use haft_tools::output::{FileStore, Question, StoreLimits, about_binary};
 
 use super::args::OutputArgs;
 use super::exit::Exit;
-use super::{settings, terminal};
+use super::settings::{self, Refused};
+use super::terminal;
+use crate::private_file;
 
 pub(super) fn run(args: &OutputArgs) -> ExitCode {
-    let home = match settings::home() {
-        Ok(home) => home,
+    let content = match content(&args.handle) {
+        Ok(content) => content,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
-    let store = match FileStore::open(&home.data().join("outputs"), StoreLimits::default()) {
-        Ok(store) => store,
-        Err(error) => {
-            return terminal::failed(Exit::Internal, &format!("the output store cannot be opened: {error}"));
+    match &args.file {
+        Some(file) => write(file, &content),
+        None if args.raw => terminal::answer_bytes(&content),
+        None if !args.extract.is_empty() => answer(&args.extract.join(" "), &content),
+        None if media::is_binary(&content) => {
+            let hint = "hint: --raw prints the bytes, -o FILE writes them to a file";
+            terminal::note(hint);
+            terminal::answer(&about_binary(&content))
         }
-    };
-    let content = match Handle::parse(&args.handle)
-        .ok_or(StoreError::NotFound)
-        .and_then(|handle| store.read_any(&handle))
-    {
-        Ok(content) => content,
-        Err(error) => {
-            return terminal::failed(Exit::Input, &format!("{error}\nhint: handles look like session-…/…"));
-        }
-    };
-    if args.extract.is_empty() {
-        return terminal::answer_bytes(&content);
+        None => terminal::answer_bytes(&content),
     }
-    // The person who types a filter may run it here: Ctrl-C ends it.
-    let question = args.extract.join(" ");
-    match Extract::parse(&question)
-        .and_then(|extract| extract.map(|extract| extract.answer(&content)).transpose())
-    {
+}
+
+fn content(handle: &str) -> Result<Vec<u8>, Refused> {
+    let home = settings::home()?;
+    let store = FileStore::open(&home.data().join("outputs"), StoreLimits::default())
+        .map_err(|error| (Exit::Internal, format!("the output store cannot be opened: {error}")))?;
+    let found = Handle::parse(handle).ok_or(StoreError::NotFound).and_then(|handle| store.read_any(&handle));
+    found.map_err(|error| (Exit::Input, format!("{error}\nhint: handles look like session-…/…")))
+}
+
+/// The person who types a filter may run it here: Ctrl-C ends it.
+fn answer(question: &str, content: &[u8]) -> ExitCode {
+    match Question::parse(question).and_then(|asked| asked.map(|asked| asked.answer(content)).transpose()) {
         Ok(Some(answer)) => terminal::answer(&answer),
         Ok(None) => terminal::failed(
             Exit::Input,
             &format!("`{question}` is not understood\nhint: `haft output --help` lists what is"),
         ),
         Err(error) => terminal::failed(Exit::Input, &error.to_string()),
+    }
+}
+
+/// Only a regular file is replaced: to rename over a device would take the device away.
+fn write(file: &Path, content: &[u8]) -> ExitCode {
+    let shown = file.display();
+    if std::fs::symlink_metadata(file).is_ok_and(|meta| !meta.is_file()) {
+        let hint = "hint: name a new file, or use --raw and redirect";
+        return terminal::failed(Exit::Input, &format!("`{shown}` exists and is not a regular file\n{hint}"));
+    }
+    match private_file::replace(file, content) {
+        Ok(()) => {
+            terminal::note(&format!("{} bytes written to {shown}", content.len()));
+            Exit::Success.into()
+        }
+        Err(error) => terminal::failed(
+            Exit::Input,
+            &format!(
+                "`{shown}` cannot be written: {error}\nhint: name a file in a directory that you may write"
+            ),
+        ),
     }
 }

@@ -9,32 +9,39 @@ use futures_util::{FutureExt, StreamExt};
 use haft_core::arguments::Arguments;
 use haft_core::result::{ToolErrorKind, ToolResult};
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{EffectOrder, Orchestrator};
+use haft_engine::{CallOptions, EffectOrder, Orchestrator};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncWriteExt, BufReader};
 
 use super::args::CallArgs;
-use super::call::orchestrator;
+use super::call::{begin, end, orchestrator};
 use super::cancel;
 use super::exit::Exit;
 use super::lines::{LINE_BYTES_MAX, Line, Lines};
-use super::log::Log;
 use super::terminal;
-use crate::wiring;
+use super::watch::Watch;
 
 pub(super) async fn run(args: &CallArgs) -> ExitCode {
-    let orchestrator = match orchestrator(args) {
-        Ok(orchestrator) => orchestrator,
+    let (orchestrator, watch) = match orchestrator(args) {
+        Ok(both) => both,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     let served = tokio::select! {
         biased;
-        served = serve(&orchestrator, args) => served,
-        exit = cancel::cancelled() => return exit.into(),
+        served = async { begin(&orchestrator).await; serve(&orchestrator, &watch, args).await } => Ok(served),
+        exit = cancel::cancelled() => Err(exit),
     };
-    wiring::shut_down(&orchestrator).await;
-    served.map_or_else(Stopped::told, |()| Exit::Success.into())
+    let code = match served {
+        Err(exit) => exit.into(),
+        Ok(served) => {
+            end(&orchestrator).await;
+            served.map_or_else(Stopped::told, |()| Exit::Success.into())
+        }
+    };
+    watch.draw_tree();
+    watch.finish();
+    code
 }
 
 /// Why the stream ended before its input did.
@@ -55,9 +62,8 @@ impl Stopped {
 }
 
 /// Reads only while there is room for another call, so that input waits where it is.
-async fn serve(orchestrator: &Orchestrator, args: &CallArgs) -> Result<(), Stopped> {
+async fn serve(orchestrator: &Orchestrator, watch: &Watch, args: &CallArgs) -> Result<(), Stopped> {
     let order = args.ordered.then(EffectOrder::default);
-    let mut log = Log::new(args.verbose);
     let mut lines = Lines::new(BufReader::new(tokio::io::stdin()), LINE_BYTES_MAX);
     let mut running: FuturesUnordered<BoxFuture<'_, (Id, ToolResult)>> = FuturesUnordered::new();
     let mut open = true;
@@ -65,14 +71,14 @@ async fn serve(orchestrator: &Orchestrator, args: &CallArgs) -> Result<(), Stopp
         tokio::select! {
             biased;
             Some((id, result)) = running.next() => {
-                log.tell(&result);
+                watch.tell(&result);
                 Answer::of(id, &result).print().await.map_err(Stopped::Writing)?;
             }
             line = lines.next(), if open && running.len() < usize::from(args.jobs) => match line.map_err(Stopped::Reading)? {
                 None => open = false,
                 Some(line) => match Asked::from_line(line) {
                     Ok(None) => {}
-                    Ok(Some(asked)) => running.push(perform(orchestrator, order.as_ref(), asked)),
+                    Ok(Some(asked)) => running.push(perform(orchestrator, watch.options(), order.as_ref(), asked)),
                     Err(answer) => answer.print().await.map_err(Stopped::Writing)?,
                 },
             },
@@ -83,6 +89,7 @@ async fn serve(orchestrator: &Orchestrator, args: &CallArgs) -> Result<(), Stopp
 
 fn perform<'a>(
     orchestrator: &'a Orchestrator,
+    options: CallOptions,
     order: Option<&EffectOrder>,
     asked: Asked,
 ) -> BoxFuture<'a, (Id, ToolResult)> {
@@ -91,8 +98,10 @@ fn perform<'a>(
     let call_id = CallId(id.as_ref().map_or("null", |id| id.get()).to_owned());
     let call = ToolCall { id: call_id, name: tool, arguments };
     match order {
-        Some(order) => orchestrator.execute_in_turn(order, call).map(|result| (id, result)).boxed(),
-        None => orchestrator.execute(call).map(|result| (id, result)).boxed(),
+        Some(order) => {
+            orchestrator.execute_in_turn_with(order, call, options).map(|result| (id, result)).boxed()
+        }
+        None => orchestrator.execute_with(call, options).map(|result| (id, result)).boxed(),
     }
 }
 

@@ -58,7 +58,7 @@ pub(super) fn usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Shows on a terminal what a call that takes long is doing: the last line it printed.
+/// Shows on a terminal what a call that takes long is doing: the last line it printed, or how much is done.
 #[derive(Debug)]
 pub(super) struct StatusLine {
     began: Instant,
@@ -98,14 +98,34 @@ impl StatusLine {
     }
 }
 
+fn in_words(progress: Progress) -> String {
+    match progress {
+        Progress::Output(text) | Progress::Message(text) => text,
+        Progress::Part { fraction, message } => {
+            format!("{:.0}% {}", fraction * 100.0, message.unwrap_or_default())
+        }
+    }
+}
+
 impl EventSink for StatusLine {
     fn emit(&self, event: Event) {
         match event {
             Event::ToolStarted { .. } | Event::ModelStarted { .. } | Event::ModelFinished { .. } => {}
-            Event::ToolProgress { progress: Progress::Output(text) | Progress::Message(text), .. } => {
-                self.show(&text);
-            }
+            Event::ToolProgress { progress, .. } => self.show(&in_words(progress)),
             Event::ToolFinished { .. } => self.clear(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_said_in_words() {
+        let check = |progress: Progress, expected: &str| assert_eq!(in_words(progress), expected);
+        check(Progress::Message("reading".into()), "reading");
+        check(Progress::Part { fraction: 0.426, message: Some("reading".into()) }, "43% reading");
+        check(Progress::Part { fraction: 1.0, message: None }, "100% ");
     }
 }

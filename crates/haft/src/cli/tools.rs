@@ -1,14 +1,17 @@
 //! `haft tools`: what can be called.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use haft_core::tokens::{Tokens, tokens_of};
 use haft_core::tool::ToolDefinition;
 use serde_json::{Value, json};
 
 use super::args::ToolsArgs;
 use super::exit::Exit;
 use super::{settings, terminal};
+use crate::tokens::Vocabulary;
 use crate::wiring;
 
 pub(super) fn run(args: &ToolsArgs) -> ExitCode {
@@ -18,7 +21,12 @@ pub(super) fn run(args: &ToolsArgs) -> ExitCode {
     };
     let mut tools = wiring::definitions(&config);
     if let Some(group) = &args.group {
+        let groups = groups(&tools);
         tools.retain(|tool| tool.groups.iter().any(|found| found.as_str() == group));
+        if tools.is_empty() {
+            let message = format!("no active tool is in the group `{group}`\nhint: there are {groups}");
+            return terminal::failed(Exit::Input, &message);
+        }
     }
     if let Some(name) = &args.name {
         tools.retain(|tool| tool.name.as_str().eq_ignore_ascii_case(name));
@@ -29,11 +37,46 @@ pub(super) fn run(args: &ToolsArgs) -> ExitCode {
             );
         }
     }
-    if args.json {
-        let list: Vec<Value> = tools.iter().map(as_json).collect();
-        return terminal::answer(&format!("{:#}", Value::Array(list)));
+    match (args.json, args.tokens) {
+        (true, _) => {
+            let list =
+                tools.iter().map(|tool| if args.tokens { as_json_with_tokens(tool) } else { as_json(tool) });
+            terminal::answer(&format!("{:#}", Value::Array(list.collect())))
+        }
+        (false, true) => terminal::answer(&token_table(&tools)),
+        (false, false) => terminal::answer(&if args.schema { with_schemas(&tools) } else { table(&tools) }),
     }
-    terminal::answer(&if args.schema { with_schemas(&tools) } else { table(&tools) })
+}
+
+fn as_json_with_tokens(tool: &ToolDefinition) -> Value {
+    let mut value = as_json(tool);
+    value["tokens"] = json!(definition_tokens(tool).count());
+    value
+}
+
+/// What a definition takes of a model's context: its name, description and schema, as most wires send them.
+fn definition_tokens(tool: &ToolDefinition) -> Tokens {
+    let sent = json!({ "name": tool.name.as_str(), "description": tool.description, "parameters": tool.input_schema });
+    tokens_of(&Vocabulary, &sent.to_string())
+}
+
+fn token_table(tools: &[ToolDefinition]) -> String {
+    let costs: Vec<Tokens> = tools.iter().map(definition_tokens).collect();
+    let mut text = format!("{:<14} {:>8}  {}\n", "NAME", "TOKENS", "DESCRIPTION");
+    for (tool, cost) in tools.iter().zip(&costs) {
+        let _ =
+            writeln!(text, "{:<14} {:>8}  {}", tool.name.as_str(), cost.to_string(), first_sentence(tool));
+    }
+    let sum: Tokens = costs.into_iter().sum();
+    let _ = writeln!(text, "{:<14} {:>8}", "sum", sum.to_string());
+    text
+}
+
+/// The groups of all tools, each once, for a reader.
+fn groups(tools: &[ToolDefinition]) -> String {
+    let names: BTreeSet<&str> =
+        tools.iter().flat_map(|tool| &tool.groups).map(haft_core::name::GroupName::as_str).collect();
+    names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
 fn as_json(tool: &ToolDefinition) -> Value {

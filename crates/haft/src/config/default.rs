@@ -9,6 +9,13 @@ pub(super) const QUEUE_CONCURRENT: u64 = 1;
 pub(super) const QUEUE_WAITING_MAX: u64 = 1000;
 pub(super) const CACHE_ENTRIES_MAX: u64 = 5000;
 pub(super) const CACHE_BYTES_MAX: u64 = 64 << 20;
+/// As many pieces of a stored output as `auto` gives before it gives only the beginning and the end.
+pub(super) const OUTPUT_CHUNKS_MAX: u64 = 1;
+pub(super) const OUTPUT_OVERLAP_PERCENT: u64 = 10;
+pub(super) const OUTPUT_AVG_LINE_BYTES: u64 = 1000;
+
+pub(super) const TOOLS_PER_PROVIDER_MAX: u64 = 10_000;
+pub(super) const WARMUP_TIMEOUT_MS: u64 = 30_000;
 /// The times of requests to models. The first byte may wait for a local model to be loaded.
 pub(super) const CONNECT_TIMEOUT_MS: u64 = 10_000;
 pub(super) const FIRST_BYTE_TIMEOUT_MS: u64 = 300_000;

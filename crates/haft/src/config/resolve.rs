@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use haft_core::name::{GroupName, NameError, QueueName};
 use haft_core::naming::Scheme;
+use haft_core::priority::Priority;
 use haft_core::tool::{Approval, Effects};
+use haft_core::validate::Draft;
 use haft_sandbox::{Access, GitMetadata, SandboxMode};
+use haft_tools::output::Reading;
 
 use haft_core::glob::ToolGlob;
 
@@ -56,6 +59,7 @@ impl Resolver<'_> {
             tools_denied: self.globs("toolsDenied", &written.tools_denied.unwrap_or_default()),
             groups: self.groups(written.groups.unwrap_or_default()),
             active_groups: written.active_groups.map(|names| self.active_groups(&names)),
+            catalog: catalog(written.catalog.unwrap_or_default()),
             queues,
             cache: cache(&written.cache.unwrap_or_default()),
             policy: self.policy(written.policy.unwrap_or_default()),
@@ -63,6 +67,7 @@ impl Resolver<'_> {
             validation: validation(&written.validation.unwrap_or_default()),
             models: self.models(written.models.unwrap_or_default(), &providers),
             providers,
+            telemetry: telemetry(&written.telemetry.unwrap_or_default()),
         }
     }
 
@@ -138,6 +143,7 @@ impl Resolver<'_> {
             }),
             bytes_max: written.max_bytes.map(count),
             queue,
+            priority: written.priority.map(priority),
             cache: written.cache.map(|ttl| match ttl.0 {
                 TtlForm::Millis(millis) => CacheFor::Time(Duration::from_millis(millis)),
                 TtlForm::Off(_) => CacheFor::Off,
@@ -286,6 +292,35 @@ fn approval(decision: written::Decision) -> Approval {
     }
 }
 
+fn priority(priority: written::Priority) -> Priority {
+    match priority {
+        written::Priority::Low => Priority::Low,
+        written::Priority::Normal => Priority::Normal,
+        written::Priority::High => Priority::High,
+    }
+}
+
+fn draft(draft: written::Draft) -> Draft {
+    match draft {
+        written::Draft::Draft4 => Draft::Draft4,
+        written::Draft::Draft6 => Draft::Draft6,
+        written::Draft::Draft7 => Draft::Draft7,
+        written::Draft::Draft201909 => Draft::Draft201909,
+        written::Draft::Draft202012 => Draft::Draft202012,
+    }
+}
+
+fn catalog(written: written::Catalog) -> resolved::Catalog {
+    resolved::Catalog {
+        tools_per_provider_max: count(
+            written.tools_per_provider_max.unwrap_or(default::TOOLS_PER_PROVIDER_MAX),
+        ),
+        warmup_timeout: written
+            .warmup_timeout
+            .map_or(Duration::from_millis(default::WARMUP_TIMEOUT_MS), duration),
+    }
+}
+
 fn cache(written: &written::Cache) -> resolved::Cache {
     resolved::Cache {
         entries_max: written.entries_max.unwrap_or(default::CACHE_ENTRIES_MAX),
@@ -294,9 +329,23 @@ fn cache(written: &written::Cache) -> resolved::Cache {
 }
 
 fn tool_output(written: &written::ToolOutput) -> resolved::ToolOutput {
-    resolved::ToolOutput { enabled: written.enabled.unwrap_or(true) }
+    let reading = Reading {
+        chunks_max: count(written.max_chunks.unwrap_or(default::OUTPUT_CHUNKS_MAX)),
+        overlap_percent: count(written.overlap_percent.unwrap_or(default::OUTPUT_OVERLAP_PERCENT)),
+        avg_line_bytes_threshold: count(
+            written.avg_line_bytes_threshold.unwrap_or(default::OUTPUT_AVG_LINE_BYTES),
+        ),
+    };
+    resolved::ToolOutput { enabled: written.enabled.unwrap_or(true), reading }
 }
 
 fn validation(written: &written::Validation) -> resolved::Validation {
-    resolved::Validation { strict: written.strict.unwrap_or(false) }
+    resolved::Validation {
+        strict: written.strict.unwrap_or(false),
+        draft: draft(written.draft.unwrap_or(written::Draft::Draft202012)),
+    }
+}
+
+fn telemetry(written: &written::Telemetry) -> resolved::Telemetry {
+    resolved::Telemetry { capture_content: written.capture_content.unwrap_or(false) }
 }

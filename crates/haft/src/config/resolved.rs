@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use haft_core::name::{GroupName, QueueName};
 use haft_core::naming::Scheme;
+use haft_core::priority::Priority;
 use haft_core::tool::{Approval, Effects};
+use haft_core::validate::Draft;
 use haft_sandbox::{Access, GitMetadata, Limits, SandboxMode};
+use haft_tools::output::Reading;
 
 pub use super::models::{ModelName, ModelSettings, Models, Provider, Template};
 use haft_core::glob::ToolGlob;
@@ -28,6 +31,7 @@ pub struct Resolved {
     pub groups: BTreeMap<GroupName, Vec<ToolGlob>>,
     /// `None`: models are shown all tools, whatever their groups.
     pub active_groups: Option<Vec<GroupName>>,
+    pub catalog: Catalog,
     pub queues: BTreeMap<QueueName, Queue>,
     pub cache: Cache,
     pub policy: Policy,
@@ -36,6 +40,7 @@ pub struct Resolved {
     /// By the names the operator gave them; known providers are there without.
     pub providers: BTreeMap<String, Provider>,
     pub models: Models,
+    pub telemetry: Telemetry,
 }
 
 /// What tools may touch. Paths are absolute, but nobody has looked whether they exist.
@@ -61,6 +66,7 @@ pub struct Tool {
     pub output: Option<Oversize>,
     pub bytes_max: Option<usize>,
     pub queue: Option<QueueName>,
+    pub priority: Option<Priority>,
     pub cache: Option<CacheFor>,
     pub effects: Option<Effects>,
     pub enabled: Option<bool>,
@@ -79,6 +85,12 @@ pub enum Oversize {
 pub enum CacheFor {
     Off,
     Time(Duration),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Catalog {
+    pub tools_per_provider_max: usize,
+    pub warmup_timeout: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,11 +124,19 @@ pub struct Rule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolOutput {
     pub enabled: bool,
+    /// How a stored output is read where nobody asks for a part of it.
+    pub reading: Reading,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Validation {
     pub strict: bool,
+    pub draft: Draft,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Telemetry {
+    pub capture_content: bool,
 }
 
 impl Resolved {
@@ -134,6 +154,7 @@ impl Tool {
             output: self.output.or(below.output),
             bytes_max: self.bytes_max.or(below.bytes_max),
             queue: self.queue.or(below.queue),
+            priority: self.priority.or(below.priority),
             cache: self.cache.or(below.cache),
             effects: self.effects.or(below.effects),
             enabled: self.enabled.or(below.enabled),

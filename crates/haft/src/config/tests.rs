@@ -2,7 +2,9 @@ use std::fs;
 use std::time::Duration;
 
 use haft_core::naming::Scheme;
+use haft_core::priority::Priority;
 use haft_core::tool::{Approval, Effects};
+use haft_core::validate::Draft;
 use haft_sandbox::{Access, SandboxMode};
 use serde_json::json;
 
@@ -91,15 +93,17 @@ const EVERY_KEY: &str = r#"{
         "unixSockets": "allow", "git": "writable", "environment": ["CI"],
         "limits": {"processes": 400, "openFiles": 1, "fileBytes": 2, "cpuSeconds": 3, "memoryBytes": 4, "shmBytes": 5}},
     "naming": "bare", "toolTimeout": "2m", "toolResponseMaxBytes": 100,
-    "tools": {"*": {"timeout": "9s", "cache": "5m", "queue": "slow"}, "git*": {"output": "pass", "maxBytes": 7, "cache": "off"},
+    "tools": {"*": {"timeout": "9s", "cache": "5m", "queue": "slow", "priority": "low"}, "git*": {"output": "pass", "maxBytes": 7, "cache": "off"},
         "github": {"effects": "read-only", "enabled": false, "timeout": 1}},
     "toolsAllowed": ["git*"], "toolsDenied": ["bash"],
     "groups": {"web": ["fetch"], "all": ["@web", "x"]}, "activeGroups": ["all", "builtin"],
+    "catalog": {"toolsPerProviderMax": 3, "warmupTimeout": "4s"},
     "queues": {"slow": {"maxConcurrency": 2, "maxWaiting": 5, "defaultTimeoutMs": "30s"}},
     "cache": {"entriesMax": 1, "bytesMax": 2},
     "policy": {"default": "ask", "rules": [{"tool": "bash", "command": "rm *", "decision": "deny"}]},
     "toolOutput": {"enabled": false},
-    "validation": {"strict": true},
+    "validation": {"strict": true, "draft": "2019-09"},
+    "telemetry": {"captureContent": true},
     "providers": {"mine": {"kind": "vllm", "baseUrl": "http://${HOST:-h}", "apiKey": "${KEY}", "headers": {"X": "y"},
         "format": "openai_responses", "extraBody": {"a": [1.5]}, "delivery": "whole", "connectTimeout": 1,
         "firstByteTimeout": 2, "chunkTimeout": 3, "requestTimeout": 4, "attemptsMax": 5, "retryAfterMax": 6}},
@@ -156,6 +160,10 @@ fn every_key_reaches_what_holds() {
     let price = haft_core::price::Price { input: 0.5, output: 2.0, cache_read: 0.05, cache_write: 0.6 };
     assert_eq!((model.price, model.output_tokens_max, model.context_tokens), (Some(price), Some(7), Some(8)));
     assert_eq!(model.tool_calling, Some(haft_models::tool_calling::ToolCalling::Prompted));
+    assert!(resolved.telemetry.capture_content);
+    assert_eq!((resolved.validation.draft, tool.priority), (Draft::Draft201909, Some(Priority::Low)));
+    let catalog = &resolved.catalog;
+    assert_eq!((catalog.tools_per_provider_max, catalog.warmup_timeout), (3, Duration::from_secs(4)));
 }
 
 #[test]

@@ -57,8 +57,11 @@ pub(super) struct Written {
     #[schemars(extend("propertyNames" = group_names()))]
     pub(super) groups: Option<BTreeMap<String, Vec<MemberText>>>,
 
-    /// The groups whose tools models are shown; without this key all tools
+    /// The groups whose tools are active: shown to models and called; without this key all tools. Where a tool comes from (`builtin`, a server, a spec) is a group too
     pub(super) active_groups: Option<Vec<GroupText>>,
+
+    /// What is taken from those who give tools
+    pub(super) catalog: Option<Catalog>,
 
     /// Queues in which calls wait for each other; one named `default` holds every tool that names no other
     #[schemars(extend("propertyNames" = queue_names()))]
@@ -75,6 +78,9 @@ pub(super) struct Written {
 
     /// How arguments are held against the schema of a tool
     pub(super) validation: Option<Validation>,
+
+    /// What is told to a collector, when the environment names one
+    pub(super) telemetry: Option<Telemetry>,
 
     /// Who is asked for replies, by a name of your own or that of a known provider
     pub(super) providers: Option<BTreeMap<String, models::Provider>>,
@@ -168,6 +174,9 @@ pub(super) struct Tool {
     /// The queue its calls wait in
     pub(super) queue: Option<QueueText>,
 
+    /// How urgent its calls are when they wait, whatever the run says
+    pub(super) priority: Option<Priority>,
+
     /// How long an answer may be given again without a call, or `off`
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(super) cache: Option<Ttl>,
@@ -175,8 +184,20 @@ pub(super) struct Tool {
     /// What a call does to the world; decides what runs at the same time and what may be repeated
     pub(super) effects: Option<Effects>,
 
-    /// Whether it exists at all
+    /// Whether it is active, whatever `activeGroups` says
     pub(super) enabled: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Catalog {
+    /// Tools of one server, spec or program; what it lists beyond these is left out with a warning
+    #[schemars(range(min = 1), extend("default" = default::TOOLS_PER_PROVIDER_MAX))]
+    pub(super) tools_per_provider_max: Option<u64>,
+
+    /// How long each may take to make its tools ready; one that takes longer is told and left behind
+    #[schemars(extend("default" = default::WARMUP_TIMEOUT_MS, "x-unit" = "milliseconds"))]
+    pub(super) warmup_timeout: Option<Millis>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -238,14 +259,38 @@ pub(super) struct ToolOutput {
     /// Whether outputs are stored; when not, they are cut
     #[schemars(extend("default" = true))]
     pub(super) enabled: Option<bool>,
+
+    /// Mode `auto` gives a stored output whole, in pieces, when it has at most this many; else its beginning and its end
+    #[schemars(range(min = 1), extend("default" = default::OUTPUT_CHUNKS_MAX))]
+    pub(super) max_chunks: Option<u64>,
+
+    /// How much of a piece is repeated at the beginning of the next
+    #[schemars(range(min = 0, max = 50), extend("default" = default::OUTPUT_OVERLAP_PERCENT, "x-unit" = "percent"))]
+    pub(super) overlap_percent: Option<u64>,
+
+    /// Where lines have on average at least this many bytes, pieces end anywhere; else at the ends of lines
+    #[schemars(range(min = 1), extend("default" = default::OUTPUT_AVG_LINE_BYTES, "x-unit" = "bytes"))]
+    pub(super) avg_line_bytes_threshold: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Validation {
-    /// Whether a tool whose schema does not compile is refused
+    /// Whether a tool whose schema does not compile is refused, and structured output that does not fit its schema a failure
     #[schemars(extend("default" = false))]
     pub(super) strict: Option<bool>,
+
+    /// The draft of JSON Schema that a schema without `$schema` is read as
+    #[schemars(extend("default" = "2020-12"))]
+    pub(super) draft: Option<Draft>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Telemetry {
+    /// Whether spans carry the arguments and results of calls; `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` wins over it
+    #[schemars(extend("default" = false))]
+    pub(super) capture_content: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
@@ -294,6 +339,28 @@ pub(super) enum Effects {
     Idempotent,
     Mutating,
     Unknown,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Priority {
+    Low,
+    Normal,
+    High,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+pub(super) enum Draft {
+    #[serde(rename = "4")]
+    Draft4,
+    #[serde(rename = "6")]
+    Draft6,
+    #[serde(rename = "7")]
+    Draft7,
+    #[serde(rename = "2019-09")]
+    Draft201909,
+    #[serde(rename = "2020-12")]
+    Draft202012,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]

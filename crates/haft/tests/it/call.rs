@@ -113,7 +113,9 @@ fn json_output_has_everything_that_is_known() {
 fn verbose_says_on_standard_error_how_it_was_done() {
     let ran = here().haft(&["call", "-v", "bash", r#"{"command":"echo a",}"#]).output().expect_code(0);
     assert_eq!(ran.stdout, "a\n");
-    for fragment in ["bash in ", " ms", "removed a trailing comma", "landlock", "exit_code: 0"] {
+    for fragment in
+        ["← builtin builtin:bash [", " ms", "removed a trailing comma", "landlock", "exit_code: 0"]
+    {
         assert!(ran.stderr.contains(fragment), "{}", ran.stderr);
     }
 }
@@ -159,7 +161,7 @@ fn output_is_cut_after_exactly_thirty_thousand_characters() {
     let all = "x".repeat(30_000);
     check_bash("head -c 30000 /dev/zero | tr '\\0' x", 0, &format!("{all}\n"));
     let cut = format!(
-        "{all}\n... (output truncated: 30001 total chars, showing first 30000)\nCall tool_output(handle = "
+        "{all}\n... (output truncated: 30001 total chars, showing first 30000)\nAll of it is stored (30001 bytes, 0 lines, "
     );
     let ran = bash(&here(), "head -c 30001 /dev/zero | tr '\\0' x").expect_code(0);
     assert!(ran.stdout.starts_with(&cut), "{}", &ran.stdout[30_000..]);

@@ -54,6 +54,20 @@ fn what_is_not_run_is_little_and_has_a_reason() {
     );
 }
 
+/// The example is compiled; what the documents show of it is the same text, and it is as short as they say.
+#[test]
+fn the_tool_that_the_documents_show_is_the_example() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let example = fs::read_to_string(root.join("examples/own_tool.rs")).unwrap();
+    let (_, rest) = example.split_once("// The fifteen lines that the documents show.\n").unwrap();
+    let shown = rest.split_once("// To here.").unwrap().0.trim();
+    assert!(shown.lines().count() <= 15, "{shown}");
+    for document in ["README.md", "../../docs/embedding.md"] {
+        let text = fs::read_to_string(root.join(document)).unwrap();
+        assert!(text.contains(shown), "{document} does not show:\n{shown}");
+    }
+}
+
 fn reason(shown: &Shown) -> Option<String> {
     match &shown.ends {
         End::Code(_) => None,

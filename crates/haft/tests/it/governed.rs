@@ -62,7 +62,7 @@ fn a_project_file_counts_only_while_it_is_trusted() {
     let ran = place.haft(&["call", "current_date"]).output().expect_code(0);
     assert!(ran.stderr.contains("is ignored"), "{}", ran.stderr);
     place.haft(&["trust"]).output().expect_code(0);
-    place.haft(&["call", "current_date"]).output().expect_code(42);
+    place.haft(&["call", "current_date"]).output().expect_code(4);
     place.file("ws/haft.json", r#"{"toolsDenied": ["current_date" ]}"#);
     place.haft(&["call", "current_date"]).output().expect_code(0);
 }
@@ -216,17 +216,64 @@ fn equal_reads_are_answered_from_the_cache_when_the_operator_says_so() {
 #[test]
 fn groups_and_denials_decide_which_tools_there_are() {
     let place = place();
-    config(&place, r#"{"groups": {"files": ["read", "write", "edit"]}, "toolsDenied": ["wri*"]}"#);
-    let ran = place.haft(&["tools", "--group", "files"]).output().expect_code(0);
-    let names: Vec<&str> =
-        ran.stdout.lines().skip(1).filter_map(|line| line.split_whitespace().next()).collect();
-    assert_eq!(names, ["read", "edit"]);
-    config(&place, r#"{"groups": {"files": ["read"]}, "activeGroups": ["files"]}"#);
-    place.haft(&["call", "current_date"]).output().expect_code(42);
-    place.haft(&["call", "read", r#"{"file_path":"/etc/hostname"}"#]).output().expect_code(0);
+    config(&place, r#"{"groups": {"files": ["read", "write", "edit"]}, "toolsDenied": ["WRI*"]}"#);
+    assert_eq!(listed(&place, "files"), ["read", "edit"]);
+    let ran = place.haft(&["tools", "--group", "nothing"]).output().expect_code(42);
+    assert!(ran.stderr.contains("there are builtin, files"), "{}", ran.stderr);
+    let ran = place.haft(&["call", "write", "{}"]).output().expect_code(4);
+    assert!(ran.stderr.contains("tool `write` is not active: `toolsDenied` names it"), "{}", ran.stderr);
 }
 
-fn handle_in(text: &str) -> String {
+#[test]
+fn a_tool_that_is_not_active_is_refused_and_told_why() {
+    let place = place();
+    let active =
+        r#""groups": {"files": ["read"], "all": ["@files", "current_*"]}, "activeGroups": ["files"]"#;
+    config(&place, &format!("{{{active}}}"));
+    let ran = place.haft(&["call", "current_date"]).output().expect_code(4);
+    assert!(ran.stderr.contains("`activeGroups` has none of its groups (builtin, all)"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("haft config show"), "{}", ran.stderr);
+    place.haft(&["call", "read", r#"{"file_path":"/etc/hostname"}"#]).output().expect_code(0);
+    config(&place, &format!(r#"{{{active}, "tools": {{"current_date": {{"enabled": true}}}}}}"#));
+    place.haft(&["call", "current_date"]).output().expect_code(0);
+    assert_eq!(listed(&place, "all"), ["read", "current_date"]);
+    config(&place, r#"{"tools": {"current_date": {"enabled": false}}}"#);
+    let ran = place.haft(&["call", "current_date"]).output().expect_code(4);
+    assert!(ran.stderr.contains("`tools` says that it is not enabled"), "{}", ran.stderr);
+}
+
+fn listed(place: &Place, group: &str) -> Vec<String> {
+    let ran = place.haft(&["tools", "--group", group]).output().expect_code(0);
+    ran.stdout.lines().skip(1).filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect()
+}
+
+#[test]
+fn strings_are_mended_and_it_is_said() {
+    let place = place();
+    place.file("ws/text", "one\ntwo\nthree\n");
+    let ran =
+        place.haft(&["call", "-v", "read", r#"{"file_path":"text","limit":"1"}"#]).output().expect_code(0);
+    assert!(ran.stdout.contains("one") && !ran.stdout.contains("two"), "{}", ran.stdout);
+    assert!(ran.stderr.contains(r#"mended: ["limit"]"#), "{}", ran.stderr);
+}
+
+#[test]
+fn a_limit_on_tools_and_a_draft_are_read_from_the_configuration() {
+    let place = place();
+    config(
+        &place,
+        r#"{"catalog": {"toolsPerProviderMax": 2, "warmupTimeout": "5s"}, "validation": {"draft": "7"}}"#,
+    );
+    let ran = place.haft(&["call", "bash", &bash("echo here")]).output().expect_code(0);
+    assert!(
+        ran.stderr.contains("provider `builtin`: it lists 6 tools, of which the first 2 are used"),
+        "{}",
+        ran.stderr
+    );
+    place.haft(&["call", "current_date"]).output().expect_code(42);
+}
+
+pub(crate) fn handle_in(text: &str) -> String {
     let from = text.find("session-").unwrap_or_else(|| panic!("no handle in {text}"));
     text[from..].chars().take_while(|c| c.is_ascii_alphanumeric() || "-/".contains(*c)).collect()
 }

@@ -4,8 +4,13 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use haft::config::Resolved;
+use haft::config::resolved::{CacheFor, Tool as ToolKeys};
+use haft::core::name::GroupName;
 use haft::executor::ToolExecutor;
-use haft::sandbox::SandboxMode;
+use haft::prelude::*;
+use haft::sandbox::{Home, Policy, SandboxMode};
+use haft::wiring::{self, Settings};
 use haft_testkit::{Place, User, copy_program};
 use serde_json::json;
 
@@ -123,4 +128,80 @@ fn the_file_tools_work_too() {
     let answer = answer(&output, &place);
     assert!(answer.starts_with("false Wrote 5 bytes to "), "{answer}");
     assert_eq!(place.text("ws/note"), "hello");
+}
+
+/// Says how often it was called; comes and goes at run time.
+struct Counter(std::sync::atomic::AtomicUsize);
+
+impl Tool for Counter {
+    fn definition(&self) -> ToolDefinition {
+        ToolDefinition::new("count", "Counts its calls.", json!({"type": "object"}))
+            .with_effects(Effects::ReadOnly)
+    }
+
+    async fn call(&self, _: &ValidArguments, _: &CallContext) -> Result<ToolOutput, ToolError> {
+        let before = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(ToolOutput::text(before.to_string()))
+    }
+}
+
+/// A registry beside the built-in tools, governed by a configuration of the program's own.
+fn with_registry(place: &Place, change: impl FnOnce(&mut Resolved)) -> (Arc<Registry>, Orchestrator) {
+    let mut config = haft::config::defaults().unwrap();
+    change(&mut config);
+    let home = Home::at(&place.path("home"));
+    let policy = Policy::new(SandboxMode::Sandbox, &place.path("ws"), &home, None).unwrap();
+    let settings = Settings {
+        policy,
+        timeout: None,
+        events: Arc::new(haft::core::event::NoEvents),
+        config,
+        approver: None,
+        remembered: haft::engine::Memory::default(),
+        store: None,
+    };
+    let registry = Arc::new(Registry::new(Namespace::new("app").unwrap()));
+    let orchestrator = wiring::orchestrator_with(settings, vec![Arc::clone(&registry) as _]);
+    (registry, orchestrator)
+}
+
+async fn count(orchestrator: &Orchestrator) -> Result<String, String> {
+    let result = orchestrator.execute(ToolCall::new("1", "count", &json!({}))).await;
+    result.outcome.map(|output| output.as_text()).map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn tools_of_the_program_stand_beside_the_built_in_ones_and_may_come_later() {
+    let place = Place::new(User::Ourselves);
+    let (registry, orchestrator) = with_registry(&place, |_| {});
+    assert!(count(&orchestrator).await.unwrap_err().starts_with("unknown_tool"));
+    registry.register(Counter(0.into())).unwrap();
+    assert_eq!(count(&orchestrator).await.unwrap(), "0");
+    assert_eq!(count(&orchestrator).await.unwrap(), "1");
+    let tools = orchestrator.tools(&Selection::of([Pick::Group(GroupName::new("app").unwrap())]));
+    assert_eq!(tools.iter().map(|tool| tool.entry.exposed().as_str()).collect::<Vec<_>>(), ["count"]);
+    assert!(orchestrator.tools(&Selection::All).len() > 6);
+    assert!(registry.unregister("count"));
+    assert!(count(&orchestrator).await.unwrap_err().starts_with("unknown_tool"));
+    assert!(wiring::shut_down(&orchestrator).await.is_empty());
+}
+
+#[tokio::test]
+async fn the_configuration_governs_tools_of_the_program_also_those_that_come_later() {
+    let place = Place::new(User::Ourselves);
+    let glob = |pattern: &str| haft::core::glob::ToolGlob::new(pattern).unwrap();
+    let (registry, orchestrator) = with_registry(&place, |config| config.tools_denied = vec![glob("COUNT")]);
+    registry.register(Counter(0.into())).unwrap();
+    let denied = "denied: tool `count` is not active: `toolsDenied` names it";
+    assert_eq!(count(&orchestrator).await.unwrap_err(), denied);
+    let (registry, orchestrator) = with_registry(&place, |config| {
+        let kept = ToolKeys {
+            cache: Some(CacheFor::Time(std::time::Duration::from_mins(1))),
+            ..ToolKeys::default()
+        };
+        config.tools = vec![(glob("cou*"), kept)];
+    });
+    registry.register(Counter(0.into())).unwrap();
+    assert_eq!(count(&orchestrator).await.unwrap(), "0");
+    assert_eq!(count(&orchestrator).await.unwrap(), "0", "kept, as the operator says");
 }

@@ -20,6 +20,14 @@ mod ask;
 mod stream;
 // Configuration, trust, rules, stored outputs and accounting, as an operator meets them.
 mod governed;
+// What is seen of calls from outside: op tree, log lines, accounting.
+mod watching;
+// Spans, with a real collector at the other end.
+mod telemetry;
+// Secrets that must not turn up in any of it.
+mod canary;
+// Outputs that are too large, or no text: kept, asked about, got back.
+mod outputs;
 // The command line itself: help, exit codes, doctor, tools, completions.
 mod cli;
 // The library, embedded in another program.

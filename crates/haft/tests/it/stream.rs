@@ -304,7 +304,7 @@ fn verbose_says_how_each_call_was_done() {
     let place = here();
     let ran =
         place.haft(&["call", "--stdin", "-v"]).stdin(lines([bash(1, "true"), bash(2, "true")])).output();
-    assert_eq!(ran.expect_code(0).stderr.matches("bash in ").count(), 2);
+    assert_eq!(ran.expect_code(0).stderr.matches("← builtin builtin:bash [").count(), 2);
 }
 
 #[test]

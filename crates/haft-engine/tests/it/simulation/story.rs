@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::arguments::Arguments;
+use haft_core::budget::{Budget, ContextLimits};
 use haft_core::name::{QueueName, ToolName};
 use haft_core::naming::Scheme;
 use haft_core::tool::{CallId, ToolCall, ToolPolicy};
 use haft_engine::{
-    CacheUse, CallOptions, Catalog, Orchestrator, OrchestratorConfig, Policies, Priority, QueueConfig, Queues,
+    ANSWER_TOKENS_MIN, CacheUse, CallOptions, Catalog, Orchestrator, OrchestratorConfig, Policies, Priority,
+    QueueConfig, Queues,
 };
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -36,6 +38,8 @@ pub(super) const QUEUES: [(&str, usize, usize); 2] = [("narrow", 1, 4), ("wide",
 /// What is asked, in order.
 pub(super) struct Story {
     pub(super) timeout: Duration,
+    /// Of the run that some of the calls belong to.
+    usable_tokens: u64,
     pub(super) acts: Vec<Act>,
 }
 
@@ -44,7 +48,17 @@ pub(super) struct Act {
     pub(super) pause: Duration,
     pub(super) calls: Vec<Asked>,
     pub(super) options: CallOptions,
+    pub(super) budgeted: Budgeted,
     pub(super) cancelled_after: Option<Duration>,
+}
+
+/// Whether a call counts against the run's budget.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Budgeted {
+    Yes,
+    /// And the conversation was made short before.
+    Anew,
+    No,
 }
 
 #[derive(Debug, Clone)]
@@ -61,14 +75,17 @@ impl Story {
     pub(super) fn of(seed: u64) -> Self {
         let mut dice = Dice(seed);
         let timeout = Duration::from_millis(500 + dice.below(2_500));
+        let usable_tokens = 2 * ANSWER_TOKENS_MIN + dice.below(1_500);
         let mut numbers = 0..;
         let acts = (0..10 + dice.below(20)).map(|_| Act::roll(&mut dice, &mut numbers)).collect();
-        Self { timeout, acts }
+        Self { timeout, usable_tokens, acts }
     }
 
     /// Plays the story to its end.
     pub(super) async fn play(&self) -> Arc<World> {
-        let world = Arc::new(World::default());
+        let limits =
+            ContextLimits { window_tokens: self.usable_tokens, buffer_tokens: 0, output_tokens_max: 0 };
+        let world = Arc::new(World::new(Budget::new(limits, 0)));
         let orchestrator = Arc::new(self.orchestrator(&world));
         let mut tasks = Vec::new();
         for act in &self.acts {
@@ -99,7 +116,7 @@ impl Story {
             (QueueName::new(name).unwrap(), config)
         };
         let config = OrchestratorConfig {
-            policies: Policies { default, by_tool },
+            policies: Policies { default, by_tool, governor: None },
             queues: Queues::new(QUEUES.map(queue)),
             events: Arc::clone(world) as _,
             ..Default::default()
@@ -119,15 +136,24 @@ impl Act {
         // Calls of one turn wait for each other, so only tools without a queue are asked that way.
         let (size, tools): (_, &[usize]) = if dice.one_in(8) { (3, &[0, 1]) } else { (1, &CROWDED) };
         let calls = numbers.take(size).map(|number| Asked::roll(dice, number, tools)).collect();
-        let options = CallOptions { priority, cache };
-        Self { pause: Duration::from_millis(pause), calls, options, cancelled_after }
+        let options = CallOptions { priority, cache, ..Default::default() };
+        let budgeted = dice.of(&[Budgeted::Yes, Budgeted::Yes, Budgeted::Anew, Budgeted::No, Budgeted::No]);
+        Self { budgeted, pause: Duration::from_millis(pause), calls, options, cancelled_after }
     }
 
     fn begin(&self, orchestrator: &Arc<Orchestrator>, world: &Arc<World>) -> JoinHandle<()> {
         let (orchestrator, world) = (Arc::clone(orchestrator), Arc::clone(world));
-        let (calls, options) = (self.calls.clone(), self.options);
+        let budget = match self.budgeted {
+            Budgeted::No => None,
+            Budgeted::Yes => Some(world.budget()),
+            Budgeted::Anew => {
+                world.budget().set_current(0);
+                Some(world.budget())
+            }
+        };
+        let (calls, options) = (self.calls.clone(), CallOptions { budget, ..self.options.clone() });
         for asked in &calls {
-            world.ask(asked, options);
+            world.ask(asked, &options);
         }
         tokio::spawn(async move {
             for asked in &calls {
@@ -144,7 +170,7 @@ impl Act {
 impl Asked {
     fn roll(dice: &mut Dice, number: usize, tools: &[usize]) -> Self {
         let tool = TOOLS[dice.of(tools)].0;
-        let behaviour = dice.of(&["work", "work", "work", "work", "fail", "panic", "panic_early", "hang"]);
+        let behaviour = dice.of(&["work", "work", "work", "talk", "fail", "panic", "panic_early", "hang"]);
         Self { number, tool, behaviour, millis: dice.below(1_200), key: dice.below(3) }
     }
 

@@ -3,6 +3,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use haft_core::budget::{Budget, Usage};
 use haft_core::event::{Event, EventSink};
 use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
@@ -18,8 +19,10 @@ use tokio::time::{Instant, sleep};
 use super::story::{Asked, QUEUES, TOOLS};
 
 /// All that is seen from outside, written down as it happens.
-#[derive(Default)]
-pub(super) struct World(Mutex<Book>);
+pub(super) struct World {
+    book: Mutex<Book>,
+    budget: Arc<Budget>,
+}
 
 #[derive(Default)]
 struct Book {
@@ -62,12 +65,20 @@ pub(super) struct Hit {
 }
 
 impl World {
-    pub(super) fn ask(&self, asked: &Asked, options: CallOptions) {
+    pub(super) fn new(budget: Arc<Budget>) -> Self {
+        Self { book: Mutex::default(), budget }
+    }
+
+    pub(super) fn budget(&self) -> Arc<Budget> {
+        Arc::clone(&self.budget)
+    }
+
+    pub(super) fn ask(&self, asked: &Asked, options: &CallOptions) {
         let queue = TOOLS.iter().find(|(tool, _)| *tool == asked.tool).and_then(|(_, queue)| *queue);
         self.book().calls.push(Seen {
             tool: asked.tool,
             queue,
-            options,
+            options: options.clone(),
             key: asked.key,
             ends: 0,
             latency: Duration::ZERO,
@@ -94,6 +105,9 @@ impl World {
             book.calls[number].hit = Some(Hit { key, age: given.elapsed() });
             book.calls[number].end = "hit";
         }
+        if result.outcome.is_ok() && result.text().contains("output truncated") {
+            book.calls[number].end = "cut";
+        }
         if result.error_kind() == Some(ToolErrorKind::Timeout) && !result.receipt.executed {
             book.calls[number].end = "timeout unexecuted";
         }
@@ -109,6 +123,9 @@ impl World {
         }
         if config.cache.snapshot().flights != 0 {
             book.broken.push(format!("left in the end: {:?}", config.cache));
+        }
+        if self.budget.usage().pending_tokens != 0 {
+            book.broken.push(format!("left in the end: {:?}", self.budget));
         }
         let left: Vec<_> =
             book.running.iter().filter(|(_, running)| **running != 0).map(|left| left.0.clone()).collect();
@@ -157,7 +174,7 @@ impl World {
     }
 
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.0.lock().unwrap()
+        self.book.lock().unwrap()
     }
 }
 
@@ -191,12 +208,20 @@ fn number(id: &CallId) -> usize {
     id.0.parse().unwrap()
 }
 
+/// What is taken is never more than there is, and what an answer takes is counted.
+fn overdrawn(budget: &Budget) -> Option<String> {
+    let Usage { current_tokens, pending_tokens, schema_tokens } = budget.usage();
+    let taken = current_tokens.checked_add(pending_tokens)?.checked_add(schema_tokens)?;
+    (taken > budget.usable_tokens()).then(|| format!("{taken} tokens are taken: {budget:?}"))
+}
+
 impl EventSink for World {
     fn emit(&self, event: Event) {
         let mut book = self.book();
+        book.broken.extend(overdrawn(&self.budget));
         match event {
-            Event::ToolStarted { id, .. } => {
-                let call = &mut book.calls[number(&id)];
+            Event::ToolStarted { operation, .. } => {
+                let call = &mut book.calls[number(&operation.call)];
                 if call.started_at.replace(Instant::now()).is_some() {
                     let broken = format!("{call:?} started twice");
                     book.broken.push(broken);
@@ -205,8 +230,8 @@ impl EventSink for World {
                 }
             }
             Event::ToolProgress { .. } | Event::ModelStarted { .. } | Event::ModelFinished { .. } => {}
-            Event::ToolFinished { id, failure, latency, .. } => {
-                let call = &mut book.calls[number(&id)];
+            Event::ToolFinished { operation, failure, latency, .. } => {
+                let call = &mut book.calls[number(&operation.call)];
                 call.ends += 1;
                 call.latency = latency;
                 call.end = failure.map_or("ok", ToolErrorKind::name);
@@ -266,6 +291,8 @@ impl Actor {
             // Without the hook, which would print thousands of backtraces.
             "panic" => std::panic::resume_unwind(Box::new("panicked")),
             "hang" => std::future::pending().await,
+            // Often more than fits.
+            "talk" => Ok(ToolOutput::text("much ".repeat(2_000))),
             _ => {
                 let text = format!("given to {}", cx.id.0);
                 self.world.book().given.insert(text.clone(), (key.unwrap_or_default(), Instant::now()));

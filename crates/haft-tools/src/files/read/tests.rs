@@ -9,9 +9,12 @@ use crate::files::fixture::{Fixture, without_capabilities};
 use crate::files::protocol::FileErrorKind;
 use crate::files::text_file::READ_FILE_BYTES_MAX;
 
+/// More than any of these files has.
+const WANTED: usize = 1 << 20;
+
 #[track_caller]
 fn check_error(path: &str, expected: &str) {
-    let error = read(path, None, None).unwrap_err();
+    let error = read(path, None, None, WANTED).unwrap_err();
     assert!(error.message.starts_with("Error reading "), "{}", error.message);
     assert!(error.message.contains(expected), "{}", error.message);
     assert_eq!(error.kind, FileErrorKind::Failed);
@@ -20,7 +23,7 @@ fn check_error(path: &str, expected: &str) {
 #[track_caller]
 fn check_exact(content: &str) {
     let fixture = Fixture::new();
-    assert_eq!(read(&fixture.file("f", content), None, None), Ok(content.to_owned()));
+    assert_eq!(read(&fixture.file("f", content), None, None, WANTED), Ok(content.to_owned().into()));
 }
 
 #[test]
@@ -78,12 +81,15 @@ fn what_is_not_text_is_refused_with_a_hint() {
     check_error(&fixture.file("latin1", b"caf\xe9"), "it is not UTF-8 (invalid byte at 3)");
     check_error(&fixture.file("utf16", b"\xff\xfea\0b\0"), "starts like UTF-16");
     let split = [vec![b'x'; 8 * 1024 - 1], "ä".into()].concat();
-    assert!(read(&fixture.file("split", split), None, None).is_ok(), "a character across the sniffed part");
+    assert!(
+        read(&fixture.file("split", split), None, None, WANTED).is_ok(),
+        "a character across the sniffed part"
+    );
 }
 
 #[test]
 fn files_that_report_no_size_are_read() {
-    let status = read("/proc/self/status", None, Some(1)).unwrap();
+    let status = read("/proc/self/status", None, Some(1), WANTED).unwrap().text;
     assert!(status.starts_with("Name:"), "{status}");
 }
 
@@ -92,17 +98,16 @@ fn a_file_without_permission_is_denied() {
     let fixture = Fixture::new();
     let path = fixture.file("f", "secret");
     fixture.set_mode("f", 0o000);
-    let error = without_capabilities(|| read(&path, None, None)).unwrap_err();
+    let error = without_capabilities(|| read(&path, None, None, WANTED)).unwrap_err();
     assert_eq!(error.kind, FileErrorKind::Denied);
     assert_eq!(error.message, format!("Error reading {path}: Permission denied (os error 13)"));
 }
 
 #[test]
-fn a_long_file_is_cut_after_the_limit() {
+fn of_a_long_file_what_is_wanted_is_given_and_the_rest_counted() {
     let fixture = Fixture::new();
-    let text = read(&fixture.file("f", "ä".repeat(MAX_READ_OUTPUT + 1)), None, None).unwrap();
-    let notice = "\n... (output truncated: 50001 total chars, showing first 50000)";
-    assert_eq!(text, "ä".repeat(MAX_READ_OUTPUT) + notice);
+    let text = read(&fixture.file("f", "ä".repeat(10)), None, None, 5).unwrap();
+    assert_eq!(text, FileText { text: "ää".into(), chars_beyond: 8 });
 }
 
 #[track_caller]

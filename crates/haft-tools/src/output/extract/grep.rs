@@ -4,14 +4,14 @@ use std::fmt::Write;
 
 use regex::{Regex, RegexBuilder};
 
-use super::{ANSWER_CHARS_MAX, ExtractError};
+use super::{ANSWER_BYTES_MAX, ExtractError};
 
 /// The largest compiled pattern.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 /// `grep [-i] [-B n] [-A n] [-C n] PATTERN`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Grep {
+pub(crate) struct Grep {
     pattern: String,
     case_sensitive: bool,
     before: usize,
@@ -84,8 +84,8 @@ impl Grep {
                 let _ = writeln!(answer, "{}{mark}{line}", at + 1);
             }
             next = to + 1;
-            // The answer is cut there anyway, and a page of matches can be asked for by line.
-            if answer.len() > ANSWER_CHARS_MAX * 4 {
+            // More is never shown, on no page.
+            if answer.len() > ANSWER_BYTES_MAX {
                 break;
             }
         }

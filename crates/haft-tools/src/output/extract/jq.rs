@@ -6,7 +6,7 @@ use jaq_core::load::{Arena, File, Loader};
 use jaq_core::{Compiler, Ctx, Vars, data, unwrap_valr};
 use jaq_json::{Val, read};
 
-use super::{ANSWER_CHARS_MAX, ExtractError};
+use super::{ANSWER_BYTES_MAX, ExtractError};
 
 /// Runs a filter and gives its results, one per line. May never end: the caller bounds the time.
 pub(super) fn run(filter: &str, content: &[u8]) -> Result<String, ExtractError> {
@@ -27,7 +27,7 @@ pub(super) fn run(filter: &str, content: &[u8]) -> Result<String, ExtractError> 
             Err(error) => return Err(ExtractError(format!("jq: {error}"))),
         }
         // A filter may give values for ever; the answer is cut there anyway.
-        if answer.len() > ANSWER_CHARS_MAX * 4 {
+        if answer.len() > ANSWER_BYTES_MAX {
             break;
         }
     }

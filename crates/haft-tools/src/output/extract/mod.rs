@@ -1,19 +1,29 @@
 //! What can be asked of a stored output, without any model.
+//!
+//! Start reading at [`Question`]: what was asked and which page of the answer is wanted.
 
+mod binary;
 mod grep;
 mod jq;
 mod lines;
+mod page;
 mod parse;
+mod question;
 mod shape;
 mod stats;
 
 use std::fmt;
 
+pub(super) use binary::HOW_TO_ASK;
+pub use binary::about as about_binary;
 use grep::Grep;
+use haft_core::media;
+pub(super) use page::Pages;
+pub use question::Question;
 
 /// A question about a stored output.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Extract {
+pub(super) enum Extract {
     /// From the first to the last line, counted from 1.
     Lines {
         first: usize,
@@ -33,29 +43,29 @@ pub enum Extract {
     Stats,
 }
 
-/// The most characters of one answer; asking again further on gives the rest.
-pub(super) const ANSWER_CHARS_MAX: usize = 30_000;
+/// The most that one answer shows at once; the next page is a question away.
+pub const PAGE_BYTES_MAX: usize = 30_000;
+
+/// The most that is made of an answer, over all its pages.
+pub(super) const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 impl Extract {
-    /// Reads a question; `None` when it is none of the known ones, and so is meant for a model.
-    pub fn parse(text: &str) -> Result<Option<Self>, ExtractError> {
-        parse::parse(text.trim())
-    }
-
     /// Answers it. Bounded in what it gives, not in time: a filter may run for ever.
-    pub fn answer(&self, content: &[u8]) -> Result<String, ExtractError> {
+    fn answer(&self, content: &[u8]) -> Result<String, ExtractError> {
+        if media::is_binary(content) {
+            return binary::answer(self, content);
+        }
         let text = String::from_utf8_lossy(content);
-        let answer = match self {
-            Extract::Lines { first, last } => lines::range(&text, *first, *last)?,
-            Extract::FirstLines(count) => lines::range(&text, 1, *count)?,
-            Extract::LastLines(count) => lines::last(&text, *count),
-            Extract::Bytes { start, end } => lines::bytes(content, *start, *end)?,
-            Extract::Grep(grep) => grep.answer(&text),
-            Extract::Jq(filter) => jq::run(filter, content)?,
-            Extract::Schema => shape::of(content)?,
-            Extract::Stats => stats::of(&text, content),
-        };
-        Ok(haft_core::text::truncate_chars(&answer, ANSWER_CHARS_MAX))
+        match self {
+            Extract::Lines { first, last } => lines::range(&text, *first, *last),
+            Extract::FirstLines(count) => lines::range(&text, 1, *count),
+            Extract::LastLines(count) => Ok(lines::last(&text, *count)),
+            Extract::Bytes { start, end } => lines::bytes(content, *start, *end),
+            Extract::Grep(grep) => Ok(grep.answer(&text)),
+            Extract::Jq(filter) => jq::run(filter, content),
+            Extract::Schema => shape::of(content),
+            Extract::Stats => Ok(stats::of(&text, content)),
+        }
     }
 }
 

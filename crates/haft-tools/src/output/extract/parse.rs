@@ -31,6 +31,6 @@ fn range_of(text: &str) -> Result<(usize, usize), ExtractError> {
     Ok((first, last))
 }
 
-fn number(text: &str) -> Result<usize, ExtractError> {
+pub(super) fn number(text: &str) -> Result<usize, ExtractError> {
     text.parse().map_err(|_| ExtractError(format!("expected a whole number; got `{text}`")))
 }

@@ -4,12 +4,12 @@ const TEXT: &str = "one\ntwo\nthree\nfour\n";
 const JSON: &str = r#"{"items":[{"id":1,"name":"a"},{"id":2}],"total":2}"#;
 
 fn check(question: &str, content: &str, expected: &str) {
-    let extract = Extract::parse(question).unwrap().unwrap_or_else(|| panic!("{question} is not understood"));
-    assert_eq!(extract.answer(content.as_bytes()).unwrap(), expected, "{question}");
+    let asked = Question::parse(question).unwrap().unwrap_or_else(|| panic!("{question} is not understood"));
+    assert_eq!(asked.answer(content.as_bytes()).unwrap(), expected, "{question}");
 }
 
 fn check_error(question: &str, content: &str, part: &str) {
-    let answer = Extract::parse(question).map(|extract| extract.unwrap().answer(content.as_bytes()));
+    let answer = Question::parse(question).map(|asked| asked.unwrap().answer(content.as_bytes()));
     let error = answer.and_then(|answer| answer).unwrap_err().0;
     assert!(error.contains(part), "{question}: {error}");
 }
@@ -67,9 +67,16 @@ fn json_is_filtered_and_described() {
 
 #[test]
 fn an_endless_stream_of_results_is_cut() {
-    let extract = Extract::parse("jq repeat(1)").unwrap().unwrap();
-    let answer = extract.answer(b"null").unwrap();
-    assert!(answer.contains("output truncated") && answer.chars().count() < ANSWER_CHARS_MAX + 100);
+    let asked = |question: &str| Question::parse(question).unwrap().unwrap().answer(b"null").unwrap();
+    let first = asked("jq repeat(1)");
+    assert!(
+        first.ends_with("... (page 1 of 140; next: `page 2 of jq repeat(1)`)"),
+        "{}",
+        &first[first.len() - 80..]
+    );
+    assert!(first.len() < PAGE_BYTES_MAX + 100);
+    let last = asked("page 140 of jq repeat(1)");
+    assert!(last.ends_with("... (page 140 of 140, the last; the answer has more, ask for less at once)"));
 }
 
 #[test]
@@ -82,7 +89,7 @@ fn a_pattern_that_would_explode_elsewhere_is_matched_in_linear_time() {
 #[test]
 fn what_is_no_question_is_for_a_model() {
     for text in ["what went wrong?", "lines of code", "find the error", "first lines", ""] {
-        assert_eq!(Extract::parse(text), Ok(None), "{text}");
+        assert_eq!(Question::parse(text), Ok(None), "{text}");
     }
 }
 
@@ -91,7 +98,41 @@ fn sizes_in_every_unit() {
     check(
         "stats",
         "héllo\nx\n",
-        "text: 9 bytes, 8 characters, 2 lines, longest line 5 characters, about 2 tokens",
+        "text: 9 bytes, 8 characters, 2 lines, longest line 5 characters, about 3 tokens",
     );
-    check("stats", "[1]", "JSON: 3 bytes, 3 characters, 1 lines, longest line 3 characters, about 0 tokens");
+    check("stats", "[1]", "JSON: 3 bytes, 3 characters, 1 lines, longest line 3 characters, about 1 tokens");
+}
+
+#[test]
+fn a_long_answer_comes_in_pages_that_make_up_the_whole() {
+    let text = (1..=20_000).map(|line| format!("{line}\n")).collect::<Vec<_>>().concat();
+    let mut question = "lines 1-20000".to_owned();
+    let mut seen = String::new();
+    for _ in 0..10 {
+        let answer = Question::parse(&question).unwrap().unwrap().answer(text.as_bytes()).unwrap();
+        let (page, notice) = answer.rsplit_once("... (").unwrap();
+        seen.push_str(page);
+        let Some((_, next)) = notice.split_once("next: `") else { break };
+        next.trim_end_matches("`)").clone_into(&mut question);
+    }
+    assert!(seen == text, "{} of {} bytes", seen.len(), text.len());
+    check_error("page 9 of first 1 lines", &text, "there is no page 9: the answer has 1 page(s)");
+    check_error("page 0 of first 1 lines", &text, "there is no page 0");
+    check_error("page x of stats", &text, "whole number");
+}
+
+#[test]
+fn bytes_that_are_no_text_are_described_or_written_as_digits() {
+    let gif = "GIF89a\u{5}\0\u{7}\0";
+    check(
+        "stats",
+        gif,
+        "binary: image/gif, 5x7 pixels, 10 bytes, sha256 1510b9ac5cdbc1020a232b7468d99f1bcb490f94d7af788381ac3d671f32eff4",
+    );
+    check("bytes 0-3", gif, "47 49 46\n(bytes 0-3 of 10, in hexadecimal)");
+    check("bytes 8-99", gif, "07 00\n(bytes 8-10 of 10, in hexadecimal)");
+    check_error("bytes 11-12", gif, "beyond the end");
+    for question in ["lines 1-2", "grep x", "jq .", "schema", "first 1 lines", "last 1 lines"] {
+        check_error(question, gif, "it is not text; ask for `stats`");
+    }
 }

@@ -1,0 +1,123 @@
+//! A text in pieces that fit, each beginning with a little of the one before it.
+
+/// How a text is cut into pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chunking {
+    pub bytes_max: usize,
+    /// How much of a piece is repeated at the beginning of the next.
+    pub overlap_percent: usize,
+    /// Texts whose lines are on average this long are cut anywhere; others at the ends of lines.
+    pub avg_line_bytes_threshold: usize,
+}
+
+/// More would be all overlap.
+pub const OVERLAP_PERCENT_MAX: usize = 50;
+
+/// The longest character: a piece always has room for one.
+const CHAR_BYTES_MAX: usize = 4;
+
+/// All pieces, in order. Every byte of the text is in at least one; no character is cut. An empty text has no pieces.
+pub fn chunks(text: &str, chunking: Chunking) -> Vec<&str> {
+    let cut = Cut::of(text, chunking);
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    while start < text.len() {
+        let end = cut.end(start);
+        pieces.push(&text[start..end]);
+        start = if end == text.len() { end } else { cut.next_start(start, end) };
+    }
+    pieces
+}
+
+struct Cut<'a> {
+    text: &'a str,
+    bytes_max: usize,
+    overlap_bytes: usize,
+    by_line: bool,
+}
+
+impl<'a> Cut<'a> {
+    fn of(text: &'a str, chunking: Chunking) -> Self {
+        let bytes_max = chunking.bytes_max.max(CHAR_BYTES_MAX);
+        let lines = text.bytes().filter(|byte| *byte == b'\n').count().max(1);
+        Self {
+            text,
+            bytes_max,
+            overlap_bytes: bytes_max / 100 * chunking.overlap_percent.min(OVERLAP_PERCENT_MAX),
+            by_line: text.len() / lines < chunking.avg_line_bytes_threshold,
+        }
+    }
+
+    fn end(&self, start: usize) -> usize {
+        let limit = self.text.floor_char_boundary(start.saturating_add(self.bytes_max));
+        if limit == self.text.len() || !self.by_line {
+            return limit;
+        }
+        // In the first half a line end would waste more than it helps.
+        let line_end = self.text[start..limit].rfind('\n').map(|at| start + at + 1);
+        line_end.filter(|end| end - start > self.bytes_max / 2).unwrap_or(limit)
+    }
+
+    /// Always after `start`, so that there is an end to it.
+    fn next_start(&self, start: usize, end: usize) -> usize {
+        let back = self.text.floor_char_boundary(end.saturating_sub(self.overlap_bytes));
+        let next = if self.by_line && back < end {
+            self.text[back..end].find('\n').map_or(back, |at| back + at + 1)
+        } else {
+            back
+        };
+        if next > start { next } else { end }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn chunking(bytes_max: usize, overlap_percent: usize, avg_line_bytes_threshold: usize) -> Chunking {
+        Chunking { bytes_max, overlap_percent, avg_line_bytes_threshold }
+    }
+
+    #[test]
+    fn pieces_end_with_lines_where_lines_are_short() {
+        let check =
+            |text: &str, chunking: Chunking, expected: &[&str]| assert_eq!(chunks(text, chunking), expected);
+        check("", chunking(8, 0, 100), &[]);
+        check("one\ntwo\n", chunking(8, 0, 100), &["one\ntwo\n"]);
+        check("one\ntwo\nthree\n", chunking(8, 0, 100), &["one\ntwo\n", "three\n"]);
+        check("a line that is long\n", chunking(8, 0, 100), &["a line t", "hat is l", "ong\n"]);
+        check("one\ntwo\nthree\n", chunking(9, 0, 2), &["one\ntwo\nt", "hree\n"]);
+        check("ääää", chunking(5, 0, 2), &["ää", "ää"]);
+    }
+
+    #[test]
+    fn a_piece_begins_with_the_end_of_the_one_before_it() {
+        let text = (0..100).map(|at| format!("{at:09}\n")).collect::<Vec<_>>().concat();
+        let pieces = chunks(&text, chunking(200, 10, 100));
+        assert!(pieces[0].ends_with("000000019\n"));
+        assert!(pieces[1].starts_with("000000019\n"), "{}", pieces[1]);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_and_every_piece_fits(
+            text in "(.{0,20}\n?){0,40}",
+            bytes_max in 0usize..200,
+            overlap in 0usize..80,
+            threshold in 0usize..40,
+        ) {
+            let pieces = chunks(&text, chunking(bytes_max, overlap, threshold));
+            let mut covered = 0;
+            for piece in &pieces {
+                let start = piece.as_ptr() as usize - text.as_ptr() as usize;
+                prop_assert!(start <= covered, "a gap before {start}");
+                prop_assert!(start + piece.len() > covered, "a piece that adds nothing");
+                prop_assert!(piece.len() <= bytes_max.max(CHAR_BYTES_MAX));
+                covered = start + piece.len();
+            }
+            prop_assert_eq!(covered, text.len());
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The op tree: what was done for whom, as a fold over events.
+//!
+//! A session has turns, a turn has operations, and below an operation hang the sessions that work for it. A path such as
+//! `1-2.3-1` leads there: turn 1, operation 2, and in the session below it turn 3, operation 1.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::event::{Account, Event, ToolSeen};
+use crate::place::{Operation, OperationId, SessionId};
+use crate::result::ToolErrorKind;
+
+/// Operations beyond these are counted and not kept.
+pub const OPERATIONS_MAX_DEFAULT: usize = 10_000;
+
+/// Everything that was done, as far as it is kept.
+#[derive(Debug, Clone)]
+pub struct OpTree {
+    operations: Vec<OperationNode>,
+    sessions: Vec<SessionNode>,
+    operations_max: usize,
+    /// Positions in `operations` of those that are kept.
+    kept: HashMap<OperationId, usize>,
+    /// Positions in `sessions`.
+    known: HashMap<SessionId, usize>,
+    totals: Totals,
+    left_out: u64,
+}
+
+/// A session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionNode {
+    pub id: SessionId,
+    standing: Standing,
+    turns: Vec<TurnNode>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Root,
+    /// Below an operation, which knows it.
+    Below,
+}
+
+/// A turn and its operations, in the order in which they were first heard of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TurnNode {
+    pub number: u32,
+    operations: Vec<usize>,
+}
+
+/// One call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OperationNode {
+    pub path: String,
+    /// As the asker named it.
+    pub call: String,
+    pub tool: ToolSeen,
+    pub state: State,
+    /// Positions of the sessions that work for it.
+    below: Vec<usize>,
+}
+
+/// How far a call has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    Running,
+    Finished { failure: Option<ToolErrorKind>, latency: Duration, account: Account },
+}
+
+/// Sums over finished calls, those that are not kept included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Totals {
+    pub calls: u64,
+    pub errors: u64,
+    pub cached: u64,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+    /// Of the calls that nobody else's call waited for, added up: what a sub-agent does is a part of its own call.
+    pub latency: Duration,
+}
+
+impl Default for OpTree {
+    fn default() -> Self {
+        Self::new(OPERATIONS_MAX_DEFAULT)
+    }
+}
+
+impl OpTree {
+    pub fn new(operations_max: usize) -> Self {
+        Self {
+            operations: Vec::new(),
+            sessions: Vec::new(),
+            operations_max,
+            kept: HashMap::new(),
+            known: HashMap::new(),
+            totals: Totals::default(),
+            left_out: 0,
+        }
+    }
+
+    pub fn apply(&mut self, event: &Event) {
+        match event {
+            Event::ToolStarted { operation, tool, .. } => {
+                self.place(operation, tool);
+            }
+            Event::ToolProgress { .. } | Event::ModelStarted { .. } | Event::ModelFinished { .. } => {}
+            Event::ToolFinished { operation, tool, failure, latency, account, .. } => {
+                self.totals.add(operation, *failure, *latency, account);
+                match self.place(operation, tool) {
+                    Some(node) => {
+                        let account = account.clone();
+                        node.state = State::Finished { failure: *failure, latency: *latency, account };
+                    }
+                    None => self.left_out += 1,
+                }
+            }
+        }
+    }
+
+    /// The sessions that work for nobody else.
+    pub fn roots(&self) -> impl Iterator<Item = &SessionNode> {
+        self.sessions.iter().filter(|session| session.standing == Standing::Root)
+    }
+
+    pub fn turns<'t>(&'t self, session: &'t SessionNode) -> &'t [TurnNode] {
+        &session.turns
+    }
+
+    pub fn operations<'t>(&'t self, turn: &'t TurnNode) -> impl Iterator<Item = &'t OperationNode> {
+        turn.operations.iter().filter_map(|&position| self.operations.get(position))
+    }
+
+    /// The sessions that work for an operation.
+    pub fn below<'t>(&'t self, operation: &'t OperationNode) -> impl Iterator<Item = &'t SessionNode> {
+        operation.below.iter().filter_map(|&position| self.sessions.get(position))
+    }
+
+    /// Where an operation stands; none when it is not kept.
+    pub fn path(&self, operation: OperationId) -> Option<&str> {
+        let position = self.kept.get(&operation)?;
+        self.operations.get(*position).map(|node| node.path.as_str())
+    }
+
+    pub fn totals(&self) -> Totals {
+        self.totals
+    }
+
+    /// How many finished operations were counted and not kept.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// The node of an operation, made when it is first heard of; none when there is no more room.
+    fn place(&mut self, operation: &Operation, tool: &ToolSeen) -> Option<&mut OperationNode> {
+        let position = match self.kept.get(&operation.id) {
+            Some(&position) => position,
+            None if self.operations.len() < self.operations_max => self.keep(operation, tool),
+            None => return None,
+        };
+        self.operations.get_mut(position)
+    }
+
+    fn keep(&mut self, operation: &Operation, tool: &ToolSeen) -> usize {
+        let position = self.operations.len();
+        let above = operation.place.parent.and_then(|parent| self.kept.get(&parent).copied());
+        let turn = self.turn(operation, above);
+        turn.operations.push(position);
+        let last = format!("{}-{}", turn.number, turn.operations.len());
+        let path = match above.and_then(|above| self.operations.get(above)) {
+            Some(above) => format!("{}.{last}", above.path),
+            None => last,
+        };
+        self.kept.insert(operation.id, position);
+        self.operations.push(OperationNode {
+            path,
+            call: operation.call.0.clone(),
+            tool: tool.clone(),
+            state: State::Running,
+            below: Vec::new(),
+        });
+        position
+    }
+
+    fn turn(&mut self, operation: &Operation, parent: Option<usize>) -> &mut TurnNode {
+        let place = operation.place;
+        let at = match self.known.get(&place.session) {
+            Some(&at) => at,
+            None => self.open(place.session, parent),
+        };
+        let turns = &mut self.sessions[at].turns;
+        match turns.binary_search_by_key(&place.turn, |turn| turn.number) {
+            Ok(found) => &mut turns[found],
+            Err(gap) => {
+                turns.insert(gap, TurnNode { number: place.turn, operations: Vec::new() });
+                &mut turns[gap]
+            }
+        }
+    }
+
+    fn open(&mut self, session: SessionId, parent: Option<usize>) -> usize {
+        let at = self.sessions.len();
+        let standing = match parent.and_then(|parent| self.operations.get_mut(parent)) {
+            Some(parent) => {
+                parent.below.push(at);
+                Standing::Below
+            }
+            None => Standing::Root,
+        };
+        self.sessions.push(SessionNode { id: session, standing, turns: Vec::new() });
+        self.known.insert(session, at);
+        at
+    }
+}
+
+impl Totals {
+    fn add(
+        &mut self,
+        operation: &Operation,
+        failure: Option<ToolErrorKind>,
+        latency: Duration,
+        account: &Account,
+    ) {
+        self.calls += 1;
+        self.errors += u64::from(failure.is_some());
+        self.cached += u64::from(account.cached);
+        self.bytes_in += account.bytes_in as u64;
+        self.bytes_out += account.bytes_out as u64;
+        if operation.place.parent.is_none() {
+            self.latency += latency;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,146 @@
+//! Events in, a tree out.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::digest::Digest;
+use crate::place::Place;
+use crate::provider::Principal;
+use crate::tool::CallId;
+
+fn operation(id: u64, session: u128, turn: u32, parent: Option<u64>) -> Arc<Operation> {
+    let place = Place { session: SessionId(session), turn, parent: parent.map(OperationId) };
+    Arc::new(Operation { id: OperationId(id), call: CallId(format!("c{id}")), place })
+}
+
+fn started(operation: &Arc<Operation>) -> Event {
+    let tool = ToolSeen::Written(format!("tool{}", operation.id.0));
+    Event::ToolStarted { operation: Arc::clone(operation), tool, waited: Duration::ZERO }
+}
+
+fn finished(operation: &Arc<Operation>, failure: Option<ToolErrorKind>) -> Event {
+    let account = Account {
+        principal: Principal::local(),
+        executed: true,
+        cached: false,
+        bytes_in: 2,
+        bytes_out: 10,
+        arguments: Digest::of_text("{}"),
+        verdict: None,
+    };
+    Event::ToolFinished {
+        operation: Arc::clone(operation),
+        tool: ToolSeen::Written(format!("tool{}", operation.id.0)),
+        failure,
+        latency: Duration::from_millis(5),
+        account,
+        said: None,
+    }
+}
+
+/// Every operation by its path, in the order of the tree.
+fn drawn(tree: &OpTree) -> String {
+    let mut text = String::new();
+    for session in tree.roots() {
+        draw(tree, session, &mut text);
+    }
+    text
+}
+
+fn draw(tree: &OpTree, session: &SessionNode, text: &mut String) {
+    for node in tree.turns(session).iter().flat_map(|turn| tree.operations(turn)) {
+        let state = match &node.state {
+            State::Running => "runs",
+            State::Finished { failure, .. } => failure.map_or("ok", ToolErrorKind::name),
+        };
+        let _ = write!(text, "{} {} {state}; ", node.path, node.call);
+        for below in tree.below(node) {
+            draw(tree, below, text);
+        }
+    }
+}
+
+fn tree_of(events: &[Event]) -> OpTree {
+    let mut tree = OpTree::default();
+    for event in events {
+        tree.apply(event);
+    }
+    tree
+}
+
+#[test]
+fn calls_stand_in_their_turns_and_sub_agents_below_their_call() {
+    let first = operation(1, 1, 1, None);
+    let agent = operation(2, 1, 1, None);
+    let inner = operation(3, 2, 3, Some(2));
+    let innermost = operation(4, 3, 1, Some(3));
+    let later = operation(5, 1, 2, None);
+    let tree = tree_of(&[
+        started(&first),
+        finished(&first, None),
+        started(&agent),
+        started(&inner),
+        finished(&innermost, Some(ToolErrorKind::Denied)),
+        finished(&inner, None),
+        finished(&agent, None),
+        started(&later),
+    ]);
+    assert_eq!(drawn(&tree), "1-1 c1 ok; 1-2 c2 ok; 1-2.3-1 c3 ok; 1-2.3-1.1-1 c4 denied; 2-1 c5 runs; ");
+    assert_eq!(tree.path(OperationId(4)), Some("1-2.3-1.1-1"));
+    let totals = tree.totals();
+    assert_eq!((totals.calls, totals.errors, totals.bytes_in, totals.bytes_out), (4, 1, 8, 40));
+    assert_eq!(totals.latency, Duration::from_millis(10), "what runs inside a call is a part of it");
+}
+
+#[test]
+fn equal_ids_of_an_asker_are_different_calls() {
+    let [one, two] = [1, 2].map(|id| {
+        let named = Operation { call: CallId("same".into()), ..Operation::clone(&operation(id, 1, 1, None)) };
+        Arc::new(named)
+    });
+    let tree = tree_of(&[started(&one), started(&two), finished(&two, None)]);
+    assert_eq!(drawn(&tree), "1-1 same runs; 1-2 same ok; ");
+}
+
+#[test]
+fn beyond_the_limit_calls_are_counted_and_not_kept() {
+    let mut tree = OpTree::new(2);
+    for id in 0..100 {
+        let operation = operation(id, u128::from(id), 1, None);
+        tree.apply(&started(&operation));
+        tree.apply(&finished(&operation, None));
+    }
+    assert_eq!((tree.operations.len(), tree.sessions.len(), tree.kept.len()), (2, 2, 2));
+    assert_eq!((tree.totals().calls, tree.left_out()), (100, 98));
+}
+
+proptest! {
+    /// Whatever comes in whatever order: nothing is lost or counted twice, and no two paths of a session are equal.
+    #[test]
+    fn every_call_is_counted_once(asked in prop::collection::vec((1_u32..4, prop::option::of(0_u64..20), any::<bool>()), 0..20)) {
+        let operations: Vec<_> = asked.iter().zip(0_u64..).map(|((turn, parent, _), id)| {
+            operation(id, parent.map_or(1_000, u128::from), *turn, *parent)
+        }).collect();
+        let mut tree = OpTree::default();
+        for (operation, (_, _, first)) in operations.iter().zip(&asked) {
+            if *first {
+                tree.apply(&started(operation));
+            }
+        }
+        for operation in operations.iter().rev() {
+            tree.apply(&finished(operation, None));
+        }
+        prop_assert_eq!(tree.totals().calls, asked.len() as u64);
+        prop_assert_eq!(tree.operations.len(), asked.len());
+        for session in &tree.sessions {
+            let paths: Vec<_> = session.turns.iter().flat_map(|turn| tree.operations(turn)).map(|node| &node.path).collect();
+            let mut unique = paths.clone();
+            unique.sort();
+            unique.dedup();
+            prop_assert_eq!(unique.len(), paths.len());
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! How much of a model's context a text takes.
+
+use std::fmt;
+
+/// A number of tokens: counted, or judged by length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tokens {
+    Counted(u64),
+    About(u64),
+}
+
+impl Tokens {
+    pub fn count(self) -> u64 {
+        match self {
+            Tokens::Counted(count) | Tokens::About(count) => count,
+        }
+    }
+
+    /// Judged by length alone.
+    pub fn by_length(bytes: u64) -> Self {
+        Tokens::About(bytes.div_ceil(BYTES_PER_TOKEN))
+    }
+}
+
+/// As whoever reads it should take it: `about` where nobody counted.
+impl fmt::Display for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Tokens::Counted(count) => write!(f, "{count}"),
+            Tokens::About(count) => write!(f, "about {count}"),
+        }
+    }
+}
+
+/// Adding what was judged to what was counted gives what is judged.
+impl std::iter::Sum for Tokens {
+    fn sum<I: Iterator<Item = Self>>(tokens: I) -> Self {
+        tokens.fold(Tokens::Counted(0), |sum, next| {
+            let count = sum.count().saturating_add(next.count());
+            match (sum, next) {
+                (Tokens::Counted(_), Tokens::Counted(_)) => Tokens::Counted(count),
+                (Tokens::About(_), _) | (_, Tokens::About(_)) => Tokens::About(count),
+            }
+        })
+    }
+}
+
+/// Counts tokens as some model would. What a vocabulary costs is paid at the first count, not before.
+pub trait TokenCounter: Send + Sync {
+    fn count(&self, text: &str) -> Tokens;
+}
+
+/// Counts nothing: judges by length.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ByLength;
+
+impl TokenCounter for ByLength {
+    fn count(&self, text: &str) -> Tokens {
+        Tokens::by_length(text.len() as u64)
+    }
+}
+
+/// Bytes per token, near enough for prose and code.
+const BYTES_PER_TOKEN: u64 = 4;
+
+/// Of a longer text only this much is counted, and the whole judged by it.
+pub const COUNTED_BYTES_MAX: usize = 64 << 10;
+
+/// The tokens of a text, in bounded time however long it is.
+pub fn tokens_of(counter: &dyn TokenCounter, text: &str) -> Tokens {
+    let sample = &text[..text.floor_char_boundary(COUNTED_BYTES_MAX)];
+    let tokens = counter.count(sample);
+    if sample.len() == text.len() {
+        return tokens;
+    }
+    let scaled = u128::from(tokens.count()) * text.len() as u128 / sample.len().max(1) as u128;
+    Tokens::About(u64::try_from(scaled).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One token per character.
+    struct PerCharacter;
+
+    impl TokenCounter for PerCharacter {
+        fn count(&self, text: &str) -> Tokens {
+            assert!(text.len() <= COUNTED_BYTES_MAX, "{} bytes to count", text.len());
+            Tokens::Counted(text.chars().count() as u64)
+        }
+    }
+
+    #[test]
+    fn short_texts_are_counted_and_long_ones_judged_by_their_beginning() {
+        let check =
+            |text: &str, expected: &str| assert_eq!(tokens_of(&PerCharacter, text).to_string(), expected);
+        check("", "0");
+        check("héllo", "5");
+        check(&"x".repeat(COUNTED_BYTES_MAX), "65536");
+        check(&"x".repeat(COUNTED_BYTES_MAX * 3), "about 196608");
+        check(&"€".repeat(COUNTED_BYTES_MAX), "about 65536");
+    }
+
+    #[test]
+    fn a_sum_is_as_sure_as_its_least_sure_part() {
+        let sum = |parts: &[Tokens]| parts.iter().copied().sum::<Tokens>();
+        assert_eq!(sum(&[Tokens::Counted(1), Tokens::Counted(2)]), Tokens::Counted(3));
+        assert_eq!(sum(&[Tokens::Counted(1), Tokens::About(2), Tokens::Counted(4)]), Tokens::About(7));
+        assert_eq!(sum(&[Tokens::Counted(u64::MAX), Tokens::Counted(2)]), Tokens::Counted(u64::MAX));
+    }
+
+    #[test]
+    fn by_length_says_about() {
+        assert_eq!(ByLength.count("12345").to_string(), "about 2");
+    }
+}

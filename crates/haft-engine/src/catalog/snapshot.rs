@@ -1,0 +1,268 @@
+//! What the catalog knew at one moment. It never changes.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use haft_core::arguments::ParsedArguments;
+use haft_core::digest::Digest;
+use haft_core::event::KnownTool;
+use haft_core::name::ToolName;
+use haft_core::naming::{Match, NameTable, NamedTool, Resolution, ToolIdentity};
+use haft_core::provider::ToolProvider;
+use haft_core::tool::ToolDefinition;
+use haft_core::validate::{Draft, Schema};
+
+use super::listing::Listing;
+use super::{CatalogConfig, CatalogWarning};
+use crate::policy::{Governed, Policies};
+
+/// All tools at one moment.
+pub struct Snapshot {
+    /// How many changes were announced when it was made.
+    pub(super) seen: u64,
+    names: NameTable,
+    /// One for each provider.
+    listings: Vec<Listing>,
+    /// In the order of the name table.
+    entries: Vec<Arc<CatalogEntry>>,
+    /// Positions in `entries`, by exposed name.
+    sorted: Vec<usize>,
+}
+
+impl Snapshot {
+    pub(super) fn first(providers: &[Arc<dyn ToolProvider>], config: CatalogConfig, seen: u64) -> Self {
+        let listings = list(providers, config);
+        let names = NameTable::build(config.scheme, listings.iter().flat_map(identities));
+        let entries = entries(providers, &listings, names.tools(), |_| None);
+        Self::sorted(seen, names, listings, entries)
+    }
+
+    /// Names stay with their tools, and what was worked out about a tool stays with it while its provider gives the same
+    /// list.
+    pub(super) fn renewed(
+        &self,
+        providers: &[Arc<dyn ToolProvider>],
+        config: CatalogConfig,
+        seen: u64,
+    ) -> Self {
+        let listings = list(providers, config);
+        let names = self.names.rebuild(listings.iter().flat_map(identities));
+        let entries = entries(providers, &listings, names.tools(), |origin| {
+            let begin = self.listings[..origin].iter().map(|listing| listing.counted.len()).sum();
+            let before = &self.listings[origin];
+            let same = Arc::ptr_eq(&before.tools, &listings[origin].tools);
+            same.then(|| &self.entries[begin..begin + before.counted.len()])
+        });
+        Self::sorted(seen, names, listings, entries)
+    }
+
+    fn sorted(seen: u64, names: NameTable, listings: Vec<Listing>, entries: Vec<Arc<CatalogEntry>>) -> Self {
+        let mut sorted: Vec<_> = (0..entries.len()).collect();
+        sorted.sort_by(|&left, &right| entries[left].exposed.cmp(&entries[right].exposed));
+        Self { seen, names, listings, entries, sorted }
+    }
+
+    /// All tools, sorted by exposed name.
+    pub fn tools(&self) -> impl ExactSizeIterator<Item = &Arc<CatalogEntry>> {
+        self.sorted.iter().map(|&position| &self.entries[position])
+    }
+
+    /// What is wrong with the lists of providers.
+    pub fn warnings(&self) -> impl Iterator<Item = &CatalogWarning> {
+        self.listings.iter().flat_map(|listing| &listing.warnings)
+    }
+
+    /// The tool that a written name means whatever the arguments are, else the names nearest to it.
+    pub fn find(&self, written: &str) -> Result<Arc<CatalogEntry>, Vec<ToolName>> {
+        match self.names.resolve(written) {
+            Resolution::Known { tool, .. } => Ok(Arc::clone(&self.entries[tool.index])),
+            Resolution::Bare { tools } => match tools.as_slice() {
+                [tool] => Ok(Arc::clone(&self.entries[tool.index])),
+                _ => Err(self.names.nearest(written)),
+            },
+            Resolution::Unknown { nearest } => Err(nearest),
+        }
+    }
+
+    /// The tool that a call means, else the names nearest to what was written. A name without where the tool comes from
+    /// means the only tool of that name that may be called and takes the arguments.
+    pub(crate) fn resolve(
+        &self,
+        written: &str,
+        fits: impl Fn(&CatalogEntry) -> bool,
+    ) -> Result<ResolvedTool<'_>, Vec<ToolName>> {
+        match self.names.resolve(written) {
+            Resolution::Known { tool, matched } => {
+                Ok(ResolvedTool { entry: &self.entries[tool.index], matched })
+            }
+            Resolution::Bare { tools } => {
+                let mut fitting =
+                    tools.iter().map(|tool| &*self.entries[tool.index]).filter(|tool| fits(tool));
+                match (fitting.next(), fitting.next()) {
+                    (Some(entry), None) => Ok(ResolvedTool { entry, matched: Match::Bare }),
+                    (None | Some(_), _) => Err(self.names.nearest(written)),
+                }
+            }
+            Resolution::Unknown { nearest } => Err(nearest),
+        }
+    }
+}
+
+fn list(providers: &[Arc<dyn ToolProvider>], config: CatalogConfig) -> Vec<Listing> {
+    providers.iter().map(|provider| Listing::of(&**provider, config.tools_per_provider_max)).collect()
+}
+
+fn identities(listing: &Listing) -> impl Iterator<Item = ToolIdentity> {
+    listing.counted.iter().map(|&position| ToolIdentity {
+        kind: listing.kind,
+        namespace: listing.namespace.clone(),
+        tool: listing.tools[position].name.clone(),
+    })
+}
+
+/// The entries of all providers. `before` gives those of a provider whose list is the same as before.
+fn entries<'s>(
+    providers: &[Arc<dyn ToolProvider>],
+    listings: &[Listing],
+    tools: &[NamedTool],
+    before: impl Fn(usize) -> Option<&'s [Arc<CatalogEntry>]>,
+) -> Vec<Arc<CatalogEntry>> {
+    let mut entries: Vec<Arc<CatalogEntry>> = Vec::with_capacity(tools.len());
+    for (origin, (provider, listing)) in providers.iter().zip(listings).enumerate() {
+        let before = before(origin);
+        for (nth, &position) in listing.counted.iter().enumerate() {
+            let named = &tools[entries.len()];
+            let kept = before.map(|before| &before[nth]).filter(|entry| entry.exposed == named.exposed);
+            entries.push(kept.map_or_else(
+                || Arc::new(CatalogEntry::new(named, Arc::clone(&listing.tools), position, provider)),
+                Arc::clone,
+            ));
+        }
+    }
+    entries
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("tools", &self.entries.len()).finish_non_exhaustive()
+    }
+}
+
+/// One tool of the catalog.
+pub struct CatalogEntry {
+    exposed: ToolName,
+    identity: ToolIdentity,
+    /// The list the definition stands in.
+    tools: Arc<[ToolDefinition]>,
+    position: usize,
+    provider: Arc<dyn ToolProvider>,
+    worked_out: WorkedOut,
+}
+
+/// What is worked out when it is first asked for: most tools never are called. An entry belongs to one orchestrator, so
+/// its draft and its policies are always the same.
+#[derive(Default)]
+struct WorkedOut {
+    schema: OnceLock<Schema>,
+    output_schema: OnceLock<Schema>,
+    digest: OnceLock<Digest>,
+    governed: OnceLock<Box<Governed>>,
+    known: OnceLock<Arc<KnownTool>>,
+}
+
+impl CatalogEntry {
+    fn new(
+        named: &NamedTool,
+        tools: Arc<[ToolDefinition]>,
+        position: usize,
+        provider: &Arc<dyn ToolProvider>,
+    ) -> Self {
+        Self {
+            exposed: named.exposed.clone(),
+            identity: named.identity.clone(),
+            tools,
+            position,
+            provider: Arc::clone(provider),
+            worked_out: WorkedOut::default(),
+        }
+    }
+
+    /// The name by which askers know the tool.
+    pub fn exposed(&self) -> &ToolName {
+        &self.exposed
+    }
+
+    pub fn identity(&self) -> &ToolIdentity {
+        &self.identity
+    }
+
+    /// As the provider describes it; its `name` is the provider's own.
+    pub fn definition(&self) -> &ToolDefinition {
+        &self.tools[self.position]
+    }
+
+    /// Of the definition: a tool that changed has another one.
+    pub fn digest(&self) -> Digest {
+        *self.worked_out.digest.get_or_init(|| Digest::of_definition(self.definition()))
+    }
+
+    /// The tool as those who watch are told of it.
+    pub(crate) fn known(&self) -> Arc<KnownTool> {
+        let make = || KnownTool {
+            exposed: self.exposed.clone(),
+            identity: self.identity.clone(),
+            description: self.definition().description.as_str().into(),
+        };
+        Arc::clone(self.worked_out.known.get_or_init(|| Arc::new(make())))
+    }
+
+    pub(crate) fn provider(&self) -> &dyn ToolProvider {
+        &*self.provider
+    }
+
+    pub(crate) fn schema(&self, draft: Draft) -> &Schema {
+        self.worked_out.schema.get_or_init(|| Schema::compile_as(&self.definition().input_schema, draft))
+    }
+
+    /// `None` for a tool that promises nothing about its output.
+    pub(crate) fn output_schema(&self, draft: Draft) -> Option<&Schema> {
+        let written = self.definition().output_schema.as_ref()?;
+        Some(self.worked_out.output_schema.get_or_init(|| Schema::compile_as(written, draft)))
+    }
+
+    pub(crate) fn governed(&self, policies: &Policies) -> &Governed {
+        self.worked_out.governed.get_or_init(|| Box::new(policies.govern(self)))
+    }
+
+    /// Whether a call without the tool's namespace can be meant for it.
+    pub(crate) fn fits(&self, arguments: &ParsedArguments, policies: &Policies, draft: Draft) -> bool {
+        self.governed(policies).activity.is_active() && self.schema(draft).accepts(arguments)
+    }
+}
+
+impl fmt::Debug for CatalogEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CatalogEntry")
+            .field("exposed", &self.exposed)
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A tool that a written name led to. Only a snapshot makes one.
+#[derive(Debug, Clone, Copy)]
+pub struct ResolvedTool<'a> {
+    entry: &'a CatalogEntry,
+    matched: Match,
+}
+
+impl<'a> ResolvedTool<'a> {
+    pub fn entry(&self) -> &'a CatalogEntry {
+        self.entry
+    }
+
+    /// How the written name was recognised.
+    pub fn matched(&self) -> Match {
+        self.matched
+    }
+}

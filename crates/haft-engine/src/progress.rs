@@ -1,0 +1,104 @@
+//! How often and how much a call may tell of itself while it runs.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use haft_core::event::{Event, EventSink};
+use tokio::time::Instant;
+
+/// Events of progress that one call may send within [`WINDOW`].
+const EVENTS_PER_WINDOW_MAX: u32 = 100;
+
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Text that the progress of one call may carry in all.
+const BYTES_PER_CALL_MAX: usize = 4 << 20;
+
+/// Passes on as much progress of one call as those who watch can be asked to take, and counts the rest. What the call
+/// gives in the end is not touched by it.
+pub(crate) struct BoundedProgress {
+    events: Arc<dyn EventSink>,
+    meter: Mutex<Meter>,
+}
+
+impl BoundedProgress {
+    pub(crate) fn before(events: Arc<dyn EventSink>) -> Self {
+        Self { events, meter: Mutex::default() }
+    }
+
+    /// How many events were not passed on.
+    pub(crate) fn left_out(&self) -> u64 {
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner).left_out
+    }
+
+    fn takes(&self, bytes: usize) -> bool {
+        self.meter.lock().unwrap_or_else(PoisonError::into_inner).takes(bytes, Instant::now())
+    }
+}
+
+impl EventSink for BoundedProgress {
+    fn emit(&self, event: Event) {
+        let passes = match &event {
+            Event::ToolProgress { progress, .. } => self.takes(progress.bytes()),
+            Event::ToolStarted { .. }
+            | Event::ToolFinished { .. }
+            | Event::ModelStarted { .. }
+            | Event::ModelFinished { .. } => true,
+        };
+        if passes {
+            self.events.emit(event);
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Meter {
+    window_began: Option<Instant>,
+    events: u32,
+    bytes: usize,
+    left_out: u64,
+}
+
+impl Meter {
+    fn takes(&mut self, bytes: usize, now: Instant) -> bool {
+        if self.window_began.is_none_or(|began| now.duration_since(began) >= WINDOW) {
+            (self.window_began, self.events) = (Some(now), 0);
+        }
+        let takes = self.events < EVENTS_PER_WINDOW_MAX && bytes <= BYTES_PER_CALL_MAX - self.bytes;
+        if takes {
+            self.events += 1;
+            self.bytes += bytes;
+        } else {
+            self.left_out += 1;
+        }
+        takes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_thinned_and_goes_on_in_the_next_second() {
+        let mut meter = Meter::default();
+        let began = Instant::now();
+        let taken =
+            |meter: &mut Meter, at: Duration| (0..1_000).filter(|_| meter.takes(1, began + at)).count();
+        assert_eq!(taken(&mut meter, Duration::ZERO), 100);
+        assert_eq!(taken(&mut meter, Duration::from_millis(999)), 0);
+        assert_eq!(taken(&mut meter, Duration::from_secs(1)), 100);
+        assert_eq!(meter.left_out, 2_800);
+    }
+
+    #[test]
+    fn a_call_has_a_total_of_text() {
+        let mut meter = Meter::default();
+        let now = Instant::now();
+        assert!(meter.takes(BYTES_PER_CALL_MAX - 1, now));
+        assert!(!meter.takes(2, now));
+        assert!(meter.takes(1, now));
+        assert!(!meter.takes(1, now + WINDOW));
+        assert!(meter.takes(0, now + WINDOW), "a sign of life has no text");
+    }
+}

@@ -1,0 +1,62 @@
+//! Which of the tools there are one request is about.
+
+use std::sync::Arc;
+
+use haft_core::glob::ToolGlob;
+use haft_core::name::{GroupName, ToolName};
+
+/// What a request chose. It only ever narrows: what the operator switched off cannot be chosen.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Selection {
+    /// All tools that are active.
+    #[default]
+    All,
+    /// Those that one of these names.
+    Only(Arc<[Pick]>),
+}
+
+/// One choice.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pick {
+    Group(GroupName),
+    Tool(ToolGlob),
+}
+
+impl Selection {
+    pub fn of(picks: impl IntoIterator<Item = Pick>) -> Self {
+        Self::Only(picks.into_iter().collect())
+    }
+
+    /// Whether a tool of this exposed name and these groups is among what was chosen.
+    pub fn covers(&self, tool: &ToolName, groups: &[GroupName]) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(picks) => picks.iter().any(|pick| match pick {
+                Pick::Group(group) => groups.contains(group),
+                Pick::Tool(glob) => glob.matches(tool.as_str()),
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_choice_is_enough_and_none_chooses_nothing() {
+        let group = |name: &str| Pick::Group(GroupName::new(name).unwrap());
+        let tool = |glob: &str| Pick::Tool(ToolGlob::new(glob).unwrap());
+        let check = |selection: Selection, expected: bool| {
+            let groups = [GroupName::new("files").unwrap(), GroupName::new("git").unwrap()];
+            assert_eq!(selection.covers(&ToolName::new("git__log").unwrap(), &groups), expected);
+        };
+        check(Selection::All, true);
+        check(Selection::of([]), false);
+        check(Selection::of([group("git")]), true);
+        check(Selection::of([group("web"), group("files")]), true);
+        check(Selection::of([group("web")]), false);
+        check(Selection::of([tool("GIT__*")]), true);
+        check(Selection::of([tool("log")]), false);
+    }
+}

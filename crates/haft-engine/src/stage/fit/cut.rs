@@ -1,0 +1,140 @@
+//! Text cut to a number of characters, over all pieces of an output.
+
+use haft_core::output::Content;
+use haft_core::shorten::shorten;
+use haft_core::text::truncation_notice;
+
+/// Pieces of content beyond these are left out.
+const PIECES_MAX: usize = 1_000;
+
+/// The maximum is for all pieces of text together. A text that stands alone keeps its beginning and its end. Of several,
+/// the one in which the maximum is reached is cut there and carries the notice; text after it is left out, so that what
+/// remains is a beginning without gaps.
+pub(super) fn cut_content(content: Vec<Content>, chars_max: usize) -> Vec<Content> {
+    let chars_total = content.iter().map(chars).sum();
+    let mut cutter = Cutter { room: Some(chars_max), chars_total, chars_max };
+    content.into_iter().filter_map(|content| cutter.cut(content)).take(PIECES_MAX).collect()
+}
+
+/// How much room is left; `None` when the notice was given.
+struct Cutter {
+    room: Option<usize>,
+    chars_total: usize,
+    chars_max: usize,
+}
+
+impl Cutter {
+    fn cut(&mut self, content: Content) -> Option<Content> {
+        match content {
+            Content::Text(text) => self.cut_text(text).map(Content::Text),
+            Content::Resource { uri, media_type, text } => {
+                let uri = self.cut_text(uri)?;
+                let text = text.and_then(|text| self.cut_text(text));
+                Some(Content::Resource { uri, media_type, text })
+            }
+            Content::Image { .. } | Content::Audio { .. } | Content::Binary { .. } | Content::Stored(_) => {
+                Some(content)
+            }
+        }
+    }
+
+    fn cut_text(&mut self, mut text: String) -> Option<String> {
+        let room = self.room?;
+        let chars = text.chars().count();
+        if chars <= room {
+            self.room = Some(room - chars);
+            return Some(text);
+        }
+        self.room = None;
+        if chars == self.chars_total {
+            return Some(shorten(&text, room));
+        }
+        let end = text.char_indices().nth(room).map_or(text.len(), |(end, _)| end);
+        text.truncate(end);
+        text.push_str(&truncation_notice(self.chars_total, self.chars_max));
+        Some(text)
+    }
+}
+
+/// As [`Cutter`] counts them.
+fn chars(content: &Content) -> usize {
+    match content {
+        Content::Text(text) => text.chars().count(),
+        Content::Resource { uri, text, .. } => {
+            uri.chars().count() + text.as_ref().map_or(0, |text| text.chars().count())
+        }
+        Content::Image { .. } | Content::Audio { .. } | Content::Binary { .. } | Content::Stored(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_core::output::ToolOutput;
+
+    use super::*;
+
+    fn check(content: Vec<Content>, chars_max: usize, expected: &[&str]) {
+        let described = ToolOutput { content: cut_content(content, chars_max), structured: None };
+        assert_eq!(described.as_text(), expected.join("\n"));
+    }
+
+    fn texts(pieces: &[&str]) -> Vec<Content> {
+        pieces.iter().map(|text| Content::Text((*text).into())).collect()
+    }
+
+    #[test]
+    fn a_text_that_stands_alone_keeps_its_beginning_and_its_end() {
+        check(texts(&["abc"]), 3, &["abc"]);
+        check(
+            texts(&["äbcdö"]),
+            2,
+            &["ä\n... (output truncated: 5 total chars, showing first 1 and last 1)\nö"],
+        );
+        let json = format!("{:?}", vec![1; 1_000]);
+        let cut = cut_content(texts(&[&json]), 200);
+        let cut = ToolOutput { content: cut, structured: None }.as_text();
+        assert!(
+            serde_json::from_str::<Vec<serde_json::Value>>(&cut).is_ok_and(|items| items.len() > 10),
+            "{cut}"
+        );
+    }
+
+    #[test]
+    fn text_is_cut_over_all_pieces_together() {
+        check(texts(&["ab", "cd"]), 4, &["ab", "cd"]);
+        check(
+            texts(&["ab", "cd", "ef"]),
+            3,
+            &["ab", "c\n... (output truncated: 6 total chars, showing first 3)"],
+        );
+        assert_eq!(cut_content(texts(&vec![""; 5_000]), 3).len(), PIECES_MAX);
+    }
+
+    #[test]
+    fn a_resource_is_cut_with_its_address() {
+        let resource = |uri: &str, text: Option<&str>| Content::Resource {
+            uri: uri.into(),
+            media_type: None,
+            text: text.map(Into::into),
+        };
+        check(vec![resource("a:b", Some("cd"))], 5, &["[resource: a:b]", "cd"]);
+        check(
+            vec![resource("a:b", Some("cd")), resource("e:f", None)],
+            4,
+            &["[resource: a:b]", "c\n... (output truncated: 8 total chars, showing first 4)"],
+        );
+    }
+
+    #[test]
+    fn what_is_not_text_takes_no_characters() {
+        let image = Content::Image { media_type: "image/png".into(), bytes: [0; 9].into() };
+        check(
+            vec![texts(&["abc"]).remove(0), image],
+            1,
+            &[
+                "a\n... (output truncated: 3 total chars, showing first 1 and last 0)\n",
+                "[image: image/png, 9 bytes]",
+            ],
+        );
+    }
+}

@@ -1,0 +1,159 @@
+//! Putting into the store what is not carried along.
+
+use haft_core::digest::Digest;
+use haft_core::output::{Content, ToolOutput, described};
+use haft_core::store::{
+    Glimpse, OutputStore, PREVIEW_CHARS_MAX, StoreError, StoreReason, Stored, StoredOutput, preview,
+};
+use haft_core::tokens::tokens_of;
+use serde_json::{Value, json};
+
+use super::Means;
+use crate::record::CallRecord;
+
+/// What all images and sounds of an output may take together; common model providers refuse larger ones.
+pub(super) const MEDIA_BYTES_MAX: usize = 5 * 1024 * 1024;
+
+/// How many pieces of one output are stored each under a handle of its own; more are only described.
+const MEDIA_HANDLES_MAX: usize = 20;
+
+/// What is left for the images and sounds of an output.
+struct Room {
+    bytes: usize,
+    handles: usize,
+}
+
+/// Puts parts of an output into the store, and notes it on the receipt.
+pub(super) struct Keeping<'a> {
+    pub(super) record: &'a mut CallRecord,
+    pub(super) means: Means<'a>,
+}
+
+impl Keeping<'_> {
+    /// Stores the text of an output; `None` when it cannot be, or when the whole of it is stored already.
+    pub(super) fn text(&mut self, output: &ToolOutput, reason: StoreReason) -> Option<StoredOutput> {
+        if self.is_stored(&output.content) {
+            return None;
+        }
+        let text = text_of(&output.content);
+        let stored = self.put(text.as_bytes())?;
+        let glimpse = Glimpse::Text {
+            tokens: tokens_of(self.means.counter, &text),
+            preview: preview(&text, PREVIEW_CHARS_MAX),
+        };
+        Some(self.noted(StoredOutput { stored, reason, glimpse }))
+    }
+
+    /// A tool that caps its own output has stored the whole itself. What failed says so on the receipt alone: its
+    /// message is one text.
+    fn is_stored(&self, content: &[Content]) -> bool {
+        let noted = self.record.receipt.notes.get("stored").is_some_and(|note| note["tokens"].is_u64());
+        noted || content.iter().any(|content| matches!(content, Content::Stored(stored) if stored.is_text()))
+    }
+
+    /// Stores bytes that no model reads, and images and sounds for which there is no room.
+    pub(super) fn media(
+        &mut self,
+        content: Vec<Content>,
+        bytes_max: usize,
+        reason: StoreReason,
+    ) -> Vec<Content> {
+        let mut room = Room { bytes: bytes_max, handles: MEDIA_HANDLES_MAX };
+        content.into_iter().map(|content| self.piece(content, &mut room, reason)).collect()
+    }
+
+    fn piece(&mut self, content: Content, room: &mut Room, reason: StoreReason) -> Content {
+        let (what, media_type, bytes, reason) = match &content {
+            Content::Text(_) | Content::Resource { .. } | Content::Stored(_) => return content,
+            Content::Image { media_type, bytes } => ("image", Some(media_type.as_str()), bytes, reason),
+            Content::Audio { media_type, bytes } => ("audio", Some(media_type.as_str()), bytes, reason),
+            Content::Binary { media_type, bytes, .. } => {
+                ("binary", media_type.as_deref(), bytes, StoreReason::NotText)
+            }
+        };
+        if reason != StoreReason::NotText
+            && let Some(left) = room.bytes.checked_sub(bytes.len())
+        {
+            room.bytes = left;
+            return content;
+        }
+        let description = described(what, media_type, bytes);
+        let has_handle = room.handles > 0;
+        room.handles = room.handles.saturating_sub(1);
+        match has_handle.then(|| self.put(bytes)).flatten() {
+            Some(stored) => {
+                let glimpse = Glimpse::Media { description, digest: Digest::of_bytes(bytes) };
+                Content::Stored(Box::new(self.noted(StoredOutput { stored, reason, glimpse })))
+            }
+            None => Content::Text(format!("[{description}; left out: {}]", why_left_out(reason))),
+        }
+    }
+
+    /// A store that fails costs what is not shown, never the call; the receipt says why.
+    fn put(&mut self, bytes: &[u8]) -> Option<Stored> {
+        match put(self.means.store?, bytes) {
+            Ok(stored) => Some(stored),
+            Err(error) => {
+                self.record.note("store", json!(error.to_string()));
+                None
+            }
+        }
+    }
+
+    fn noted(&mut self, stored: StoredOutput) -> StoredOutput {
+        let note = stored.noted();
+        let notes = &mut self.record.receipt.notes;
+        match notes.get_mut("stored") {
+            None => drop(notes.insert("stored", note)),
+            Some(Value::Array(all)) => all.push(note),
+            Some(one) => *one = json!([one.take(), note]),
+        }
+        stored
+    }
+}
+
+fn put(store: &dyn OutputStore, bytes: &[u8]) -> Result<Stored, StoreError> {
+    let mut spool = store.begin()?;
+    spool.write(bytes)?;
+    spool.finish()
+}
+
+fn why_left_out(reason: StoreReason) -> String {
+    match reason {
+        StoreReason::SizeCap => format!("images and audio may take {MEDIA_BYTES_MAX} bytes in all"),
+        StoreReason::TokenBudget | StoreReason::ReserveFailed => {
+            "the model's context has no room for it".into()
+        }
+        StoreReason::NotText => "it is not text, and it could not be stored".into(),
+    }
+}
+
+/// What stands for an output whose text was stored; all else stays.
+pub(super) fn in_place_of_text(stored: StoredOutput, content: Vec<Content>) -> ToolOutput {
+    let rest = content.into_iter().filter(|content| !is_text(content));
+    let content = std::iter::once(Content::Stored(Box::new(stored))).chain(rest).collect();
+    ToolOutput { content, structured: None }
+}
+
+/// The bytes of the text of an output.
+pub(super) fn text_bytes(content: &[Content]) -> usize {
+    let bytes = |content: &Content| match content {
+        Content::Text(text) => text.len(),
+        Content::Resource { .. } | Content::Binary { .. } => content.as_text().len(),
+        Content::Image { .. } | Content::Audio { .. } | Content::Stored(_) => 0,
+    };
+    content.iter().map(bytes).sum()
+}
+
+/// The text of an output: what could be stored or cut.
+pub(super) fn text_of(content: &[Content]) -> String {
+    let texts = content.iter().filter(|content| is_text(content));
+    texts.map(Content::as_text).collect::<Vec<_>>().join("\n")
+}
+
+fn is_text(content: &Content) -> bool {
+    match content {
+        Content::Text(_) | Content::Resource { .. } | Content::Binary { .. } => true,
+        Content::Image { .. } | Content::Audio { .. } | Content::Stored(_) => false,
+    }
+}

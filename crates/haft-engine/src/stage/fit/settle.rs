@@ -1,0 +1,128 @@
+//! The run's token budget: room is reserved before a call, and what the call says is made to fit it.
+
+use std::sync::Arc;
+
+use haft_core::budget::{Budget, Reservation, Shortage};
+use haft_core::output::{Content, ToolOutput};
+use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::store::{Glimpse, preview};
+use haft_core::tokens::tokens_of;
+use haft_core::tool::OutputPolicy;
+
+use super::cut::cut_content;
+use super::keep::{Keeping, in_place_of_text, text_of};
+use super::{Means, each_way};
+use crate::record::CallRecord;
+
+/// What the shortest answer takes at most: the handle of a stored output and how to ask about it, or a refusal.
+pub const ANSWER_TOKENS_MIN: u64 = 512;
+
+/// What an image or a sound is taken to cost. Models differ; this is what a large picture costs at most.
+const MEDIA_TOKENS: u64 = 1_600;
+
+/// How much of a stored output is previewed: as much as fits.
+const PREVIEWS_CHARS: [usize; 3] = [1_000, 200, 0];
+
+/// Room for the shortest answer. Without it nothing is called: an answer that cannot be told is of no use.
+pub(crate) fn reserve(budget: Option<&Arc<Budget>>) -> Result<Option<Reservation>, ToolError> {
+    let reserved = budget.map(|budget| budget.reserve(ANSWER_TOKENS_MIN)).transpose();
+    reserved.map_err(|Shortage { left_tokens, .. }| {
+        let message = format!(
+            "the context has no room for another tool output: {left_tokens} tokens are left and an answer may take \
+             {ANSWER_TOKENS_MIN}; nothing was called, answer with what is known"
+        );
+        ToolError::new(ToolErrorKind::LimitExceeded, message)
+    })
+}
+
+/// Makes what the call says part of the conversation. What does not fit is stored, or else cut until it does.
+pub(crate) fn settle(
+    record: &mut CallRecord,
+    outcome: Result<ToolOutput, ToolError>,
+    reserved: Option<Reservation>,
+    means: Means<'_>,
+) -> Result<ToolOutput, ToolError> {
+    let Some(mut reserved) = reserved else { return outcome };
+    each_way(outcome, |output| {
+        let output = match reserved.resize(tokens_in(&output, means)) {
+            Ok(()) => output,
+            Err(shortage) => smaller(record, output, shortage, &mut reserved, means),
+        };
+        reserved.settle();
+        output
+    })
+}
+
+fn smaller(
+    record: &mut CallRecord,
+    output: ToolOutput,
+    shortage: Shortage,
+    reserved: &mut Reservation,
+    means: Means<'_>,
+) -> ToolOutput {
+    let policy = record.output;
+    let mut keeping = Keeping { record, means };
+    let output =
+        ToolOutput { content: keeping.media(output.content, 0, shortage.reason()), structured: None };
+    if reserved.resize(tokens_in(&output, means)).is_ok() {
+        return output;
+    }
+    let stored = match policy {
+        OutputPolicy::Truncate { .. } => None,
+        OutputPolicy::Pass | OutputPolicy::Store { .. } => keeping.text(&output, shortage.reason()),
+    };
+    let output = match stored {
+        Some(stored) => in_place_of_text(stored, output.content),
+        None => output,
+    };
+    shortest_preview(&output, reserved, means).unwrap_or_else(|| cut_to_fit(&output, reserved, means))
+}
+
+/// The output with as long a preview as fits; `None` when there is none, or even without it there is too much.
+fn shortest_preview(output: &ToolOutput, reserved: &mut Reservation, means: Means<'_>) -> Option<ToolOutput> {
+    PREVIEWS_CHARS.iter().find_map(|chars_max| {
+        let mut output = output.clone();
+        let previewed = output.content.iter_mut().find_map(|content| match content {
+            Content::Stored(stored) => match &mut stored.glimpse {
+                Glimpse::Text { preview, .. } => Some(preview),
+                Glimpse::Media { .. } | Glimpse::Shown { .. } => None,
+            },
+            Content::Text(_)
+            | Content::Image { .. }
+            | Content::Audio { .. }
+            | Content::Resource { .. }
+            | Content::Binary { .. } => None,
+        })?;
+        *previewed = preview(previewed, *chars_max);
+        reserved.resize(tokens_in(&output, means)).is_ok().then_some(output)
+    })
+}
+
+/// More than text ever has; to begin there spares counting megabytes again and again.
+const CHARS_PER_TOKEN_MAX: usize = 8;
+
+/// Halves the text until it fits. At the end there is a notice that fits what was reserved before the call.
+fn cut_to_fit(output: &ToolOutput, reserved: &mut Reservation, means: Means<'_>) -> ToolOutput {
+    let room = usize::try_from(reserved.room_tokens()).unwrap_or(usize::MAX);
+    let chars = text_of(&output.content).chars().count();
+    let mut chars_max = chars.min(room.saturating_mul(CHARS_PER_TOKEN_MAX));
+    while chars_max > 0 {
+        let cut = ToolOutput { content: cut_content(output.content.clone(), chars_max), structured: None };
+        if reserved.resize(tokens_in(&cut, means)).is_ok() {
+            return cut;
+        }
+        chars_max /= 2;
+    }
+    ToolOutput::text("(the output was left out: the context has no room for it)")
+}
+
+/// What is shown as text is counted, whatever it is; images and sounds are judged.
+fn tokens_in(output: &ToolOutput, means: Means<'_>) -> u64 {
+    let (media, shown): (Vec<&Content>, Vec<&Content>) = output
+        .content
+        .iter()
+        .partition(|content| matches!(content, Content::Image { .. } | Content::Audio { .. }));
+    let text = shown.into_iter().map(Content::as_text).collect::<Vec<_>>().join("\n");
+    let media_tokens = MEDIA_TOKENS.saturating_mul(media.len() as u64);
+    tokens_of(means.counter, &text).count().saturating_add(media_tokens)
+}

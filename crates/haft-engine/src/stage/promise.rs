@@ -1,0 +1,40 @@
+//! Promise: structured output is what the tool says it gives, or it is marked.
+
+use haft_core::output::ToolOutput;
+use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::validate::Schema;
+use serde_json::Value;
+
+use crate::catalog::ResolvedTool;
+use crate::policy::UncheckedSchemas;
+use crate::record::CallRecord;
+use crate::size::json_bytes;
+use crate::stage::Checking;
+
+/// A failure promises nothing, and neither does a tool without an output schema.
+pub(crate) fn hold_to_promise(
+    record: &mut CallRecord,
+    tool: &ResolvedTool<'_>,
+    outcome: Result<ToolOutput, ToolError>,
+    checking: Checking,
+) -> Result<ToolOutput, ToolError> {
+    let output = outcome?;
+    let Some(schema) = tool.entry().output_schema(checking.draft) else { return Ok(output) };
+    let Err(complaint) = fits(schema, output.structured.as_ref()) else { return Ok(output) };
+    record.note("output_mismatch", Value::from(complaint.as_str()));
+    match checking.unchecked {
+        UncheckedSchemas::Called => Ok(output),
+        UncheckedSchemas::Denied => {
+            let message = format!(
+                "tool `{}` answered, but not with what it promises: {complaint}; the call may have taken effect",
+                tool.entry().exposed()
+            );
+            Err(ToolError::new(ToolErrorKind::Failed, message))
+        }
+    }
+}
+
+fn fits(schema: &Schema, structured: Option<&Value>) -> Result<(), String> {
+    let value = structured.ok_or("there is no structured output")?;
+    schema.check(value, json_bytes(value))
+}

@@ -1,0 +1,200 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use haft_core::name::{Namespace, ToolName};
+use haft_core::naming::Scheme;
+use haft_core::output::ToolOutput;
+use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
+use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::tool::{Effects, OutputPolicy, ToolDefinition};
+use haft_core::validate::ValidArguments;
+use haft_engine::{Catalog, CatalogConfig, Orchestrator, OrchestratorConfig};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::fake::{Fake, Log, call, config, definition, said};
+
+/// How a provider is bad.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Vice {
+    PanicsInTools,
+    PanicsInWarmup,
+    PanicsInShutdown,
+    HangsInWarmup,
+    HangsInShutdown,
+    FailsToWarmUp,
+    ListsThis(usize),
+    ListsOneTwice,
+    Gives(usize),
+}
+
+struct Bad {
+    vice: Vice,
+    namespace: Namespace,
+}
+
+impl Bad {
+    fn with(vice: Vice) -> Arc<dyn ToolProvider> {
+        Arc::new(Self { vice, namespace: Namespace::new("bad").unwrap() })
+    }
+}
+
+impl ToolProvider for Bad {
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Mcp
+    }
+
+    fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    fn tools(&self) -> Arc<[ToolDefinition]> {
+        assert_ne!(self.vice, Vice::PanicsInTools, "secret detail");
+        let tool = |name: &str| definition(name, Effects::ReadOnly, json!({"type": "object"}));
+        match self.vice {
+            Vice::ListsThis(tools) => (0..tools).map(|number| tool(&format!("t{number}"))).collect(),
+            Vice::ListsOneTwice => [tool("x"), tool("x"), tool("y")].into(),
+            _ => [tool("x")].into(),
+        }
+    }
+
+    fn warmup(&self) -> BoxFuture<'_, Result<(), ToolError>> {
+        Box::pin(async {
+            match self.vice {
+                Vice::PanicsInWarmup => panic!("secret detail"),
+                Vice::HangsInWarmup => std::future::pending().await,
+                Vice::FailsToWarmUp => Err(ToolError::new(ToolErrorKind::Unavailable, "no such server")),
+                _ => Ok(()),
+            }
+        })
+    }
+
+    fn call<'a>(
+        &'a self,
+        _: &'a ToolName,
+        _: &'a ValidArguments,
+        _: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        Box::pin(async {
+            match self.vice {
+                Vice::Gives(bytes) => Ok(ToolOutput::text("x".repeat(bytes))),
+                _ => Ok(ToolOutput::text("fine")),
+            }
+        })
+    }
+
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            match self.vice {
+                Vice::PanicsInShutdown => panic!("secret detail"),
+                Vice::HangsInShutdown => std::future::pending().await,
+                _ => {}
+            }
+        })
+    }
+}
+
+/// A bad provider before a good one.
+fn beside_a_good_one(vice: Vice) -> Orchestrator {
+    let good = Arc::new(Fake::builtins(Log::default()));
+    Orchestrator::new(
+        Catalog::new(vec![Bad::with(vice), good], Scheme::Double),
+        OrchestratorConfig::default(),
+    )
+}
+
+/// What is told from start to end, one line each; the good provider works all the while.
+async fn told(vice: Vice) -> Vec<String> {
+    let orchestrator = beside_a_good_one(vice);
+    let mut warnings = orchestrator.catalog().warnings();
+    warnings.extend(orchestrator.catalog().warm_up().await);
+    let answer = orchestrator.execute(call("echo", r#"{"text": "hi"}"#)).await;
+    assert_eq!(said(&answer), "echo: hi", "{vice:?}");
+    warnings.extend(orchestrator.catalog().shut_down().await);
+    warnings.iter().map(ToString::to_string).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bad_provider_is_told_by_name_and_touches_no_other() {
+    let check = async |vice: Vice, expected: &[&str]| {
+        let expected: Vec<String> = expected.iter().map(|line| format!("provider `bad`: {line}")).collect();
+        assert_eq!(told(vice).await, expected, "{vice:?}");
+    };
+    check(Vice::PanicsInTools, &["it panicked when it was asked for its tools; none of them can be used"])
+        .await;
+    check(Vice::PanicsInWarmup, &["it panicked when it was to make its tools ready"]).await;
+    check(Vice::PanicsInShutdown, &["it panicked when it was to end"]).await;
+    check(Vice::HangsInWarmup, &["it took more than 30000 ms to make its tools ready and was left behind"])
+        .await;
+    check(Vice::HangsInShutdown, &["it took more than 10000 ms to end and was left behind"]).await;
+    check(Vice::FailsToWarmUp, &["it could not make its tools ready: no such server"]).await;
+    check(
+        Vice::ListsThis(100_000),
+        &["it lists 100000 tools, of which the first 10000 are used; `catalog.toolsPerProviderMax` allows more"],
+    )
+    .await;
+    check(Vice::ListsOneTwice, &["1 of its tools have the name of another; the first of each is used"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_did_not_get_ready_is_used_with_what_it_has() {
+    for vice in [Vice::PanicsInWarmup, Vice::HangsInWarmup, Vice::FailsToWarmUp] {
+        let orchestrator = beside_a_good_one(vice);
+        orchestrator.catalog().warm_up().await;
+        assert_eq!(said(&orchestrator.execute(call("bad__x", "{}")).await), "fine");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn providers_are_made_ready_at_the_same_time_and_so_many_at_once() {
+    let began = Instant::now();
+    let providers = vec![Vice::HangsInWarmup; 20].into_iter().map(Bad::with).collect();
+    let config = CatalogConfig { warmup_timeout: Duration::from_secs(3), ..CatalogConfig::default() };
+    let warnings = Catalog::with(providers, config).warm_up().await;
+    assert_eq!(warnings.len(), 20);
+    assert_eq!(began.elapsed().as_secs(), 6, "sixteen, then the other four");
+}
+
+#[test]
+fn the_limit_on_tools_is_the_operators() {
+    let config = CatalogConfig { tools_per_provider_max: 7, ..CatalogConfig::default() };
+    let catalog = Catalog::with(vec![Bad::with(Vice::ListsThis(8)), Bad::with(Vice::ListsThis(7))], config);
+    assert_eq!(catalog.tools().len(), 14);
+    assert_eq!(catalog.warnings().len(), 1);
+    assert_eq!(catalog.resolve("bad__t6").unwrap().identity().tool.as_str(), "t6");
+}
+
+/// Runs in a process of its own, so that nobody else's memory is counted.
+#[test]
+fn a_gigantic_output_is_cut_without_being_copied() {
+    const BYTES: usize = 256 * 1024 * 1024;
+    const ALONE: &str = "HAFT_TEST_MEMORY_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let name = "bad_providers::a_gigantic_output_is_cut_without_being_copied";
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let output = command.args([name, "--exact"]).env(ALONE, "1").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    let mut cached = config(|policy| {
+        policy.output = OutputPolicy::Truncate { chars_max: 1_000 };
+        policy.cache_ttl = Some(Duration::from_mins(1));
+    });
+    cached.policies.default.timeout = Duration::from_mins(4);
+    let catalog = Catalog::new(vec![Bad::with(Vice::Gives(BYTES))], Scheme::Double);
+    let orchestrator = Orchestrator::new(catalog, cached);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let before = peak_bytes();
+    let result = runtime.block_on(orchestrator.execute(call("bad__x", "{}")));
+    assert!(result.receipt.output_bytes < 2_000, "{}", result.receipt.output_bytes);
+    let grown = peak_bytes() - before;
+    assert!(grown < BYTES + BYTES / 4, "{grown} bytes for an output of {BYTES}");
+}
+
+/// The most memory this process ever had.
+fn peak_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+}

@@ -1,0 +1,136 @@
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use haft_core::budget::{Budget, ContextLimits, Usage};
+use haft_core::result::ToolErrorKind;
+use haft_core::store::OutputStore;
+use haft_core::tokens::{ByLength, TokenCounter};
+use haft_core::tool::OutputPolicy;
+use haft_engine::{ANSWER_TOKENS_MIN, CallOptions, OrchestratorConfig};
+use serde_json::Value;
+
+use crate::fake::{call, config, orchestrator_from};
+use crate::stored::Shelf;
+
+fn budget(usable_tokens: u64) -> Arc<Budget> {
+    Budget::new(
+        ContextLimits { window_tokens: usable_tokens + 30, buffer_tokens: 10, output_tokens_max: 20 },
+        0,
+    )
+}
+
+fn options(budget: &Arc<Budget>) -> CallOptions {
+    CallOptions { budget: Some(Arc::clone(budget)), ..CallOptions::default() }
+}
+
+fn passing(store: Option<Shelf>) -> OrchestratorConfig {
+    let store = store.map(|shelf| Arc::new(shelf) as Arc<dyn OutputStore>);
+    OrchestratorConfig { store, ..config(|policy| policy.output = OutputPolicy::Pass) }
+}
+
+/// A call whose answer has a little more than this many tokens, as the engine judges them here.
+fn echo(tokens: usize) -> haft_core::tool::ToolCall {
+    call("echo", &format!("{{\"text\": \"{}\"}}", "word".repeat(tokens)))
+}
+
+fn tokens(text: &str) -> u64 {
+    ByLength.count(text).count()
+}
+
+#[tokio::test]
+async fn what_fits_is_counted_and_what_does_not_is_stored_with_the_reason() {
+    let shelf = Shelf::default();
+    let (orchestrator, _) = orchestrator_from(passing(Some(shelf.clone())));
+    let budget = budget(3_000);
+    let first = orchestrator.execute_with(echo(2_000), options(&budget)).await;
+    assert!(first.text().starts_with("echo: word"));
+    assert_eq!(budget.usage(), Usage { current_tokens: tokens(&first.text()), ..Usage::default() });
+    let second = orchestrator.execute_with(echo(2_000), options(&budget)).await;
+    let text = second.text();
+    assert!(
+        text.contains("about 2002 tokens; token_budget") && text.contains("It begins:\necho: word"),
+        "{text}"
+    );
+    assert_eq!(second.receipt.notes["stored"]["reason"], "token_budget");
+    assert_eq!(shelf.kept.lock().unwrap().len(), 4 * 2_000 + "echo: ".len());
+    assert_eq!(budget.usage().current_tokens, tokens(&first.text()) + tokens(&text));
+}
+
+#[tokio::test]
+async fn calls_of_one_turn_share_what_is_left() {
+    let (orchestrator, _) = orchestrator_from(passing(Some(Shelf::default())));
+    let budget = budget(4_000);
+    let calls = (0..3).map(|_| echo(2_500)).collect();
+    let results = orchestrator.execute_all_with(calls, options(&budget)).await;
+    let reasons: Vec<Value> = results
+        .iter()
+        .map(|result| result.receipt.notes.get("stored").map_or(Value::Null, |note| note["reason"].clone()))
+        .collect();
+    assert_eq!(reasons[0], Value::Null, "{reasons:?}");
+    assert!(
+        reasons[1..].iter().all(|reason| reason == "token_budget" || reason == "reserve_failed"),
+        "{reasons:?}"
+    );
+    let usage = budget.usage();
+    let told: u64 = results.iter().map(|result| tokens(&result.text())).sum();
+    assert_eq!((usage.current_tokens, usage.pending_tokens), (told, 0));
+    assert!(told <= 4_000);
+}
+
+#[tokio::test]
+async fn an_output_that_others_left_no_room_for_says_so() {
+    let (orchestrator, _) = orchestrator_from(passing(Some(Shelf::default())));
+    let budget = budget(4_000);
+    let _other = budget.reserve(2_000).unwrap();
+    let result = orchestrator.execute_with(echo(2_500), options(&budget)).await;
+    assert_eq!(result.receipt.notes["stored"]["reason"], "reserve_failed");
+}
+
+#[tokio::test]
+async fn without_room_for_the_shortest_answer_nothing_is_called() {
+    let (orchestrator, log) = orchestrator_from(passing(Some(Shelf::default())));
+    let budget = budget(ANSWER_TOKENS_MIN - 1);
+    let result = orchestrator.execute_with(echo(1), options(&budget)).await;
+    assert_eq!(result.error_kind(), Some(ToolErrorKind::LimitExceeded));
+    assert!(!result.receipt.executed && result.text().contains("511 tokens are left"), "{}", result.text());
+    assert_eq!(log.lines(), ["c1 echo finished limit_exceeded"]);
+    assert_eq!(budget.usage(), Usage::default());
+}
+
+#[tokio::test]
+async fn without_a_store_the_output_is_cut_until_it_fits() {
+    for (tool, policy) in
+        [("huge", OutputPolicy::Pass), ("huge_fail", OutputPolicy::Truncate { chars_max: 900_000 })]
+    {
+        let (orchestrator, _) = orchestrator_from(config(|of_tool| of_tool.output = policy));
+        let budget = budget(1_000);
+        let result = orchestrator.execute_with(call(tool, "{}"), options(&budget)).await;
+        let text = result.text();
+        assert!(text.contains("output truncated") && text.starts_with('é') && text.ends_with('é'), "{text}");
+        assert_eq!(budget.usage().current_tokens, tokens(&text));
+        assert!((500..=1_000).contains(&tokens(&text)), "{}", tokens(&text));
+    }
+}
+
+#[tokio::test]
+async fn pictures_cost_room_and_are_stored_when_there_is_none() {
+    let (orchestrator, _) = orchestrator_from(passing(Some(Shelf::default())));
+    let wide = budget(100_000);
+    orchestrator.execute_with(call("picture", "{}"), options(&wide)).await;
+    assert!(wide.usage().current_tokens > 3_000, "two pictures: {:?}", wide.usage());
+    let narrow = budget(1_500);
+    let text = orchestrator.execute_with(call("picture", "{}"), options(&narrow)).await.text();
+    assert!(text.contains("11 bytes, sha256") && text.contains("token_budget"), "{text}");
+}
+
+#[tokio::test]
+async fn a_call_that_is_dropped_gives_its_room_back() {
+    let (orchestrator, _) = orchestrator_from(passing(None));
+    let budget = budget(1_000);
+    {
+        let mut hanging = std::pin::pin!(orchestrator.execute_with(call("hang", "{}"), options(&budget)));
+        assert!(hanging.as_mut().now_or_never().is_none());
+        assert_eq!(budget.usage().pending_tokens, ANSWER_TOKENS_MIN);
+    }
+    assert_eq!(budget.usage(), Usage::default());
+}

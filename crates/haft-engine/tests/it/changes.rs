@@ -1,0 +1,123 @@
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use haft_core::name::ToolName;
+use haft_core::naming::Scheme;
+use haft_core::provider::ToolProvider;
+use haft_core::tool::ToolPolicy;
+use haft_engine::{Catalog, CatalogEntry, Governed, Governor, Orchestrator, OrchestratorConfig, Policies};
+
+use crate::fake::{Fake, Log, Shifting, call, said};
+
+fn orchestrator(providers: &[Arc<Shifting>], scheme: Scheme) -> Orchestrator {
+    let mut all: Vec<Arc<dyn ToolProvider>> = vec![Arc::new(Fake::builtins(Log::default()))];
+    all.extend(providers.iter().map(|provider| Arc::clone(provider) as Arc<dyn ToolProvider>));
+    Orchestrator::new(Catalog::new(all, scheme), OrchestratorConfig::default())
+}
+
+/// The tools of servers.
+fn names(orchestrator: &Orchestrator) -> Vec<String> {
+    let tools = orchestrator.catalog().tools();
+    let of_servers = tools.filter(|tool| tool.identity().namespace.as_str() != "fake");
+    of_servers.map(|tool| tool.exposed().to_string()).collect()
+}
+
+#[tokio::test]
+async fn a_change_is_seen_by_the_next_call() {
+    let server = Shifting::new("s", &["one"]);
+    let orchestrator = orchestrator(&[Arc::clone(&server)], Scheme::Double);
+    assert_eq!(said(&orchestrator.execute(call("s__one", "{}")).await), "s/one");
+    server.list(&["two"]);
+    assert_eq!(said(&orchestrator.execute(call("s__two", "{}")).await), "s/two");
+    let gone = orchestrator.execute(call("s__one", "{}")).await;
+    assert_eq!(said(&gone), "unknown_tool: Unknown tool: s__one");
+    assert_eq!(names(&orchestrator), ["s__two"]);
+}
+
+#[tokio::test]
+async fn what_was_not_announced_is_not_looked_for() {
+    let server = Shifting::new("s", &["one"]);
+    let orchestrator = orchestrator(&[Arc::clone(&server)], Scheme::Double);
+    let before = orchestrator.catalog().snapshot();
+    server.list_quietly(&["two"]);
+    assert!(Arc::ptr_eq(&before, &orchestrator.catalog().snapshot()));
+    assert!(orchestrator.catalog().warm_up().await.is_empty());
+    assert_eq!(names(&orchestrator), ["s__two"], "after warming up every list is read again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_changes_during_a_call_leaves_that_call_alone() {
+    let server = Shifting::new("s", &["shift", "other"]);
+    let orchestrator = orchestrator(&[server], Scheme::Double);
+    let mut shifting = orchestrator.execute(call("s__shift", "{}")).boxed();
+    assert!(shifting.as_mut().now_or_never().is_none(), "it is under way");
+    assert_eq!(said(&orchestrator.execute(call("s__shifted", "{}")).await), "s/shifted");
+    assert!(orchestrator.execute(call("s__other", "{}")).await.outcome.is_err());
+    assert_eq!(said(&shifting.await), "s/shift");
+}
+
+#[tokio::test]
+async fn names_stay_with_their_tools() {
+    let (left, right) = (Shifting::new("l", &["x"]), Shifting::new("r", &["x"]));
+    let orchestrator = orchestrator(&[Arc::clone(&left), Arc::clone(&right)], Scheme::Bare);
+    assert_eq!(names(&orchestrator), ["x", "x_2"]);
+    left.list(&[]);
+    assert_eq!(names(&orchestrator), ["x_2"]);
+    assert_eq!(said(&orchestrator.execute(call("x_2", "{}")).await), "r/x");
+    left.list(&["x"]);
+    assert_eq!(said(&orchestrator.execute(call("x", "{}")).await), "l/x");
+}
+
+#[test]
+fn what_was_worked_out_stays_while_the_list_is_the_same() {
+    let (left, right) = (Shifting::new("l", &["x"]), Shifting::new("r", &["x"]));
+    let orchestrator = orchestrator(&[Arc::clone(&left), right], Scheme::Double);
+    let find = |name: &str| orchestrator.catalog().resolve(name).unwrap();
+    let (old_left, old_right) = (find("l__x"), find("r__x"));
+    left.list(&["x", "y"]);
+    assert!(!Arc::ptr_eq(&old_left, &find("l__x")), "another list");
+    assert!(Arc::ptr_eq(&old_right, &find("r__x")));
+}
+
+/// Lets tools of one name alone be called.
+struct OnlyLater;
+
+impl Governor for OnlyLater {
+    fn govern(&self, tool: &CatalogEntry, undecided: Governed) -> Governed {
+        let denied = ToolPolicy { approval: haft_core::tool::Approval::Deny, ..undecided.policy.clone() };
+        match tool.exposed().as_str() {
+            "s__later" => undecided,
+            _ => Governed { policy: denied, ..undecided },
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_tool_that_comes_later_is_governed_like_the_others() {
+    let server = Shifting::new("s", &["first"]);
+    let policies = Policies { governor: Some(Arc::new(OnlyLater)), ..Policies::default() };
+    let config = OrchestratorConfig { policies, ..OrchestratorConfig::default() };
+    let catalog = Catalog::new(vec![Arc::clone(&server) as _], Scheme::Double);
+    let orchestrator = Orchestrator::try_new(catalog, config).unwrap();
+    server.list(&["later", "latest"]);
+    assert_eq!(said(&orchestrator.execute(call("s__later", "{}")).await), "s/later");
+    let denied = orchestrator.execute(call("s__latest", "{}")).await;
+    assert_eq!(said(&denied), "denied: tool `s__latest` is denied by the operator");
+}
+
+#[test]
+fn many_threads_see_every_change() {
+    let server = Shifting::new("s", &["t0"]);
+    let orchestrator = orchestrator(&[Arc::clone(&server)], Scheme::Double);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..200).for_each(|_| assert_eq!(names(&orchestrator).len(), 1)));
+        }
+        for number in 1..50 {
+            let name = format!("t{number}");
+            server.list(&[&name]);
+            let exposed = ToolName::new(&format!("s__{name}")).unwrap();
+            assert_eq!(orchestrator.catalog().resolve(exposed.as_str()).unwrap().exposed(), &exposed);
+        }
+    });
+}

@@ -1,0 +1,78 @@
+use std::sync::Arc;
+
+use haft_core::glob::ToolGlob;
+use haft_core::name::GroupName;
+use haft_core::naming::Scheme;
+use haft_core::provider::ToolProvider;
+use haft_engine::{
+    Activity, CallOptions, Catalog, CatalogEntry, Governed, Governor, Orchestrator, OrchestratorConfig, Pick,
+    Policies, Selection,
+};
+
+use crate::fake::{Shifting, call, said};
+
+fn group(name: &str) -> GroupName {
+    GroupName::new(name).unwrap()
+}
+
+/// Puts every `read` into the group `reading`, and switches off what is called `off`.
+struct Operator;
+
+impl Governor for Operator {
+    fn govern(&self, tool: &CatalogEntry, mut undecided: Governed) -> Governed {
+        match tool.identity().tool.as_str() {
+            "read" => undecided.groups.push(group("reading")),
+            "off" => undecided.activity = Activity::Inactive { why: "the operator says so".into() },
+            _ => {}
+        }
+        undecided
+    }
+}
+
+fn orchestrator() -> Orchestrator {
+    let providers: Vec<Arc<dyn ToolProvider>> =
+        vec![Shifting::new("git", &["read", "log"]), Shifting::new("web", &["read", "off"])];
+    let policies = Policies { governor: Some(Arc::new(Operator)), ..Policies::default() };
+    let config = OrchestratorConfig { policies, ..OrchestratorConfig::default() };
+    Orchestrator::try_new(Catalog::new(providers, Scheme::Double), config).unwrap()
+}
+
+#[test]
+fn a_request_is_shown_the_active_tools_it_chose() {
+    let check = |selection: Selection, expected: &[&str]| {
+        let tools = orchestrator().tools(&selection);
+        let names: Vec<_> = tools.iter().map(|tool| tool.entry.exposed().as_str()).collect();
+        assert_eq!(names, expected, "{selection:?}");
+    };
+    check(Selection::All, &["git__log", "git__read", "web__read"]);
+    check(Selection::of([Pick::Group(group("reading"))]), &["git__read", "web__read"]);
+    check(Selection::of([Pick::Group(group("web"))]), &["web__read"]);
+    let log = Pick::Tool(ToolGlob::new("*LOG").unwrap());
+    check(Selection::of([Pick::Group(group("web")), log]), &["git__log", "web__read"]);
+    check(Selection::of([Pick::Tool(ToolGlob::new("web__off").unwrap())]), &[]);
+    check(Selection::of([]), &[]);
+}
+
+#[tokio::test]
+async fn what_is_not_active_or_not_chosen_is_refused_before_anything_else() {
+    let orchestrator = orchestrator();
+    let check = async |tool: &str, picks: &[&str], expected: &str| {
+        let selection = match picks {
+            [] => Selection::All,
+            picks => Selection::of(picks.iter().map(|name| Pick::Group(group(name)))),
+        };
+        let options = CallOptions { selection, ..CallOptions::default() };
+        let result = orchestrator.execute_with(call(tool, "{}"), options).await;
+        assert_eq!(said(&result), expected);
+        assert_eq!(result.receipt.executed, result.outcome.is_ok());
+    };
+    check("web__read", &[], "web/read").await;
+    check("web__read", &["reading"], "web/read").await;
+    check("git__log", &["reading", "web"], "denied: tool `git__log` is not among the tools of this request")
+        .await;
+    check("web__off", &[], "denied: tool `web__off` is not active: the operator says so").await;
+    check("web__off", &["web"], "denied: tool `web__off` is not active: the operator says so").await;
+    // A name alone never means a tool that may not be called.
+    check("off", &[], "unknown_tool: Unknown tool: off; did you mean `web__off`?").await;
+    check("log", &[], "git/log").await;
+}

@@ -1,0 +1,136 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use haft_core::name::{Namespace, ToolName};
+use haft_core::naming::Scheme;
+use haft_core::output::ToolOutput;
+use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
+use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
+use haft_core::tool::{Effects, ToolDefinition};
+use haft_core::validate::{Draft, ValidArguments};
+use haft_engine::{Catalog, Orchestrator, OrchestratorConfig, UncheckedSchemas};
+use serde_json::{Value, json};
+
+use crate::fake::{call, definition, said};
+
+/// One tool, `give`, that promises something and gives something.
+struct Giving {
+    namespace: Namespace,
+    promised: Option<Value>,
+    given: Option<Value>,
+}
+
+impl ToolProvider for Giving {
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Builtin
+    }
+
+    fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    fn tools(&self) -> Arc<[ToolDefinition]> {
+        let tool = definition("give", Effects::ReadOnly, json!({"type": "object"}));
+        Arc::new([ToolDefinition { output_schema: self.promised.clone(), ..tool }])
+    }
+
+    fn call<'a>(
+        &'a self,
+        _: &'a ToolName,
+        arguments: &'a ValidArguments,
+        _: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        let failure =
+            arguments.value().contains_key("fail").then(|| ToolError::new(ToolErrorKind::Failed, "no"));
+        let output = ToolOutput { structured: self.given.clone(), ..ToolOutput::text("given") };
+        Box::pin(async move { failure.map_or(Ok(output), Err) })
+    }
+}
+
+fn giving(promised: Option<Value>, given: Option<Value>, config: OrchestratorConfig) -> Orchestrator {
+    let namespace = Namespace::new("giving").unwrap();
+    let provider = Giving { namespace, promised, given };
+    Orchestrator::new(Catalog::new(vec![Arc::new(provider)], Scheme::Double), config)
+}
+
+fn strict() -> OrchestratorConfig {
+    OrchestratorConfig { unchecked: UncheckedSchemas::Denied, ..OrchestratorConfig::default() }
+}
+
+fn marked(result: &ToolResult) -> Option<&str> {
+    result.receipt.notes.get("output_mismatch").and_then(Value::as_str)
+}
+
+fn rows() -> Value {
+    json!({"type": "object", "properties": {"rows": {"type": "integer"}}, "required": ["rows"]})
+}
+
+#[tokio::test]
+async fn output_that_is_not_what_was_promised_is_marked_and_fails_when_the_operator_is_strict() {
+    let check = async |promised: Option<Value>, given: Option<Value>, complaint: Option<&str>| {
+        let result = giving(promised.clone(), given.clone(), OrchestratorConfig::default());
+        let result = result.execute(call("give", "{}")).await;
+        assert_eq!(marked(&result), complaint);
+        assert_eq!(result.outcome.unwrap().structured, given, "what was given is given on");
+        let result = giving(promised, given, strict()).execute(call("give", "{}")).await;
+        assert_eq!(result.error_kind(), complaint.map(|_| ToolErrorKind::Failed));
+        if let Some(complaint) = complaint {
+            assert!(result.text().contains(complaint), "{}", result.text());
+            assert!(result.receipt.executed);
+        }
+    };
+    check(None, None, None).await;
+    check(None, Some(json!({"any": "thing"})), None).await;
+    check(Some(rows()), Some(json!({"rows": 3})), None).await;
+    check(Some(rows()), Some(json!({"rows": "3"})), Some("'rows' must be integer; got string \"3\"")).await;
+    check(Some(rows()), Some(json!({})), Some("'rows' parameter is required (integer)")).await;
+    check(Some(rows()), None, Some("there is no structured output")).await;
+}
+
+#[tokio::test]
+async fn a_failure_promises_nothing() {
+    let result = giving(Some(rows()), None, strict()).execute(call("give", r#"{"fail": 1}"#)).await;
+    assert_eq!((said(&result).as_str(), marked(&result)), ("failed: no", None));
+}
+
+#[tokio::test]
+async fn a_promise_that_cannot_be_checked_is_refused_before_the_call_when_the_operator_is_strict() {
+    let nonsense = Some(json!({"type": "nonsense"}));
+    let result = giving(nonsense.clone(), Some(json!({})), OrchestratorConfig::default());
+    let result = result.execute(call("give", "{}")).await;
+    assert!(marked(&result).unwrap().contains("does not compile"));
+    let result = giving(nonsense, Some(json!({})), strict()).execute(call("give", "{}")).await;
+    assert_eq!(result.error_kind(), Some(ToolErrorKind::Denied));
+    assert!(!result.receipt.executed);
+}
+
+#[tokio::test]
+async fn an_answer_from_the_cache_is_marked_too_and_a_failure_is_not_kept() {
+    let cached = |mut config: OrchestratorConfig| {
+        config.policies.default.cache_ttl = Some(Duration::from_mins(1));
+        giving(Some(rows()), Some(json!({"rows": "x"})), config)
+    };
+    let orchestrator = cached(OrchestratorConfig::default());
+    for hit in [false, true] {
+        let result = orchestrator.execute(call("give", "{}")).await;
+        assert_eq!(result.receipt.notes.contains_key("cache"), hit);
+        assert!(marked(&result).is_some());
+    }
+    let orchestrator = cached(strict());
+    for _ in 0..2 {
+        assert!(orchestrator.execute(call("give", "{}")).await.receipt.executed);
+    }
+}
+
+#[tokio::test]
+async fn the_draft_of_schemas_that_name_none_is_the_operators() {
+    let tuple = Some(json!({"properties": {"pair": {"prefixItems": [{"type": "string"}]}}}));
+    let check = async |draft: Draft, fits: bool| {
+        let config = OrchestratorConfig { draft, ..OrchestratorConfig::default() };
+        let orchestrator = giving(tuple.clone(), Some(json!({"pair": [1]})), config);
+        assert_eq!(marked(&orchestrator.execute(call("give", "{}")).await).is_none(), fits, "{draft:?}");
+    };
+    check(Draft::Draft202012, false).await;
+    check(Draft::Draft7, true).await;
+}

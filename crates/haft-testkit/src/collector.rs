@@ -1,0 +1,140 @@
+//! A collector that speaks OTLP over HTTP and keeps every span it is sent.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, mpsc};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+
+/// Listens on a port of its own for as long as it lives.
+#[derive(Debug)]
+pub struct Collector {
+    address: SocketAddr,
+    received: Received,
+    /// Dropping it ends the server.
+    _end: tokio::sync::oneshot::Sender<()>,
+}
+
+/// One span, as far as tests look at it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CollectedSpan {
+    pub name: String,
+    pub trace: String,
+    pub id: String,
+    /// Empty when the span has none.
+    pub parent: String,
+    pub kind: i32,
+    /// As text, whatever type they have.
+    pub attributes: BTreeMap<String, String>,
+    /// Whether the status is an error, and the sentence that came with it.
+    pub error: Option<String>,
+    pub nanoseconds: u64,
+    pub resource: BTreeMap<String, String>,
+    pub headers: BTreeMap<String, String>,
+}
+
+type Received = Arc<Mutex<Vec<CollectedSpan>>>;
+
+impl Collector {
+    pub fn start() -> Self {
+        let received = Received::default();
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let service = Router::new()
+            .route("/v1/traces", post(take))
+            .layer(DefaultBodyLimit::max(64 << 20))
+            .with_state(Arc::clone(&received));
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+                tell.send(listener.local_addr().unwrap()).unwrap();
+                let until = async { drop(ended.await) };
+                axum::serve(listener, service).with_graceful_shutdown(until).await.unwrap();
+            });
+        });
+        Self { address: told.recv().unwrap(), received, _end: end }
+    }
+
+    /// What `OTEL_EXPORTER_OTLP_ENDPOINT` is set to.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Everything that came so far.
+    pub fn spans(&self) -> Vec<CollectedSpan> {
+        self.received.lock().unwrap().clone()
+    }
+}
+
+async fn take(State(received): State<Received>, headers: HeaderMap, body: Bytes) -> StatusCode {
+    let request = match headers.get("content-type").and_then(|value| value.to_str().ok()) {
+        Some("application/x-protobuf") => ExportTraceServiceRequest::decode(body).ok(),
+        Some("application/json") => serde_json::from_slice(&body).ok(),
+        Some(_) | None => None,
+    };
+    let Some(request) = request else { return StatusCode::BAD_REQUEST };
+    let headers: BTreeMap<String, String> = headers
+        .iter()
+        .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into_owned()))
+        .collect();
+    let mut received = received.lock().unwrap();
+    for group in request.resource_spans {
+        let resource = texts(group.resource.map(|resource| resource.attributes).unwrap_or_default());
+        for span in group.scope_spans.into_iter().flat_map(|scope| scope.spans) {
+            received.push(collected(span, &resource, &headers));
+        }
+    }
+    StatusCode::OK
+}
+
+fn collected(
+    span: Span,
+    resource: &BTreeMap<String, String>,
+    headers: &BTreeMap<String, String>,
+) -> CollectedSpan {
+    let status = span.status.unwrap_or_default();
+    CollectedSpan {
+        name: span.name,
+        trace: hex(&span.trace_id),
+        id: hex(&span.span_id),
+        parent: hex(&span.parent_span_id),
+        kind: span.kind,
+        attributes: texts(span.attributes),
+        error: (status.code == 2).then_some(status.message),
+        nanoseconds: span.end_time_unix_nano - span.start_time_unix_nano,
+        resource: resource.clone(),
+        headers: headers.clone(),
+    }
+}
+
+fn texts(attributes: Vec<KeyValue>) -> BTreeMap<String, String> {
+    attributes.into_iter().map(|attribute| (attribute.key, text(attribute.value))).collect()
+}
+
+fn text(value: Option<AnyValue>) -> String {
+    match value.and_then(|value| value.value) {
+        Some(Value::StringValue(text)) => text,
+        Some(Value::BoolValue(value)) => value.to_string(),
+        Some(Value::IntValue(value)) => value.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut digits = String::new();
+    for byte in bytes {
+        write!(digits, "{byte:02x}").unwrap();
+    }
+    digits
+}

@@ -1,0 +1,119 @@
+//! What is answered without a model, where a question in free words wants one.
+
+use haft_core::chunk::Chunking;
+use haft_core::shorten::shorten;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::extract::{ExtractError, PAGE_BYTES_MAX, Pages};
+
+/// How outputs are read where nobody asks for a part of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reading {
+    /// `auto` gives an output whole when it has no more pieces than these.
+    pub chunks_max: usize,
+    pub overlap_percent: usize,
+    pub avg_line_bytes_threshold: usize,
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self { chunks_max: 1, overlap_percent: 10, avg_line_bytes_threshold: 1_000 }
+    }
+}
+
+impl Reading {
+    fn chunking(&self) -> Chunking {
+        let Self { overlap_percent, avg_line_bytes_threshold, .. } = *self;
+        Chunking { bytes_max: PAGE_BYTES_MAX, overlap_percent, avg_line_bytes_threshold }
+    }
+}
+
+/// How a question in free words is answered.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Mode {
+    #[default]
+    Auto,
+    FullChunked,
+    ReadGrep,
+    Truncate,
+}
+
+/// The number in `page N`: a piece of the whole output.
+pub(super) fn page_wanted(question: &str) -> Option<usize> {
+    question.trim().strip_prefix("page ")?.trim().parse().ok()
+}
+
+/// Page `number` of the whole.
+pub(super) fn page(text: &str, number: usize, reading: &Reading) -> Result<String, ExtractError> {
+    Pages::of_output(text, reading.chunking()).page(number)
+}
+
+/// The whole in pieces, or its beginning and its end; a question that a model would answer is told so.
+pub(super) fn without_model(
+    question: &str,
+    text: &str,
+    mode: Mode,
+    reading: &Reading,
+) -> Result<String, ExtractError> {
+    let pieces = Pages::of_output(text, reading.chunking());
+    let (what, answer) = match mode {
+        Mode::FullChunked => ("the output in pieces", pieces.page(1)?),
+        Mode::Auto if pieces.count() <= reading.chunks_max => ("the output in pieces", pieces.page(1)?),
+        Mode::Auto | Mode::ReadGrep | Mode::Truncate => {
+            ("the output truncated", shorten(text, PAGE_BYTES_MAX))
+        }
+    };
+    let wants_model = !question.trim().is_empty() || mode == Mode::ReadGrep;
+    let note = format!("(no model is at hand to answer in free words; this is {what})\n");
+    Ok(if wants_model { note + &answer } else { answer })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(question: &str, bytes: usize, mode: Mode, starts: &str, ends: &str) {
+        let text = "0123456789\n".repeat(bytes / 11);
+        let answer = without_model(question, &text, mode, &Reading::default()).unwrap();
+        assert!(answer.starts_with(starts) && answer.ends_with(ends), "{question} {mode:?}: {answer}");
+        assert!(answer.len() < PAGE_BYTES_MAX + 500);
+    }
+
+    #[test]
+    fn without_a_model_the_mode_decides_what_is_shown() {
+        let long = 100_000;
+        let told = "(no model is at hand to answer in free words; this is the output";
+        check("", 100, Mode::Auto, "0123", "9\n");
+        check("", long, Mode::Auto, "0123", "9\n");
+        check("what failed?", long, Mode::Auto, &format!("{told} truncated)\n0123"), "9\n");
+        check("what failed?", 100, Mode::Auto, &format!("{told} in pieces)\n0123"), "9\n");
+        check("", long, Mode::FullChunked, "0123", "(page 1 of 4; next: `page 2`)");
+        check("", long, Mode::Truncate, "0123", "9\n");
+        check("", long, Mode::ReadGrep, told, "9\n");
+    }
+
+    #[test]
+    fn pieces_of_the_whole_overlap_as_configured() {
+        let text = (0..10_000).map(|line| format!("{line:05}\n")).collect::<Vec<_>>().concat();
+        let second = |overlap_percent: usize| {
+            let reading = Reading { overlap_percent, ..Reading::default() };
+            page(&text, page_wanted("page 2").unwrap(), &reading).unwrap()[..5].to_owned()
+        };
+        assert_eq!(
+            (second(0).as_str(), second(10).as_str(), second(50).as_str()),
+            ("05000", "04501", "02501")
+        );
+    }
+
+    #[test]
+    fn long_lines_are_cut_anywhere() {
+        let text = format!("{}\n", "x".repeat(20_000)).repeat(5);
+        let first = |avg_line_bytes_threshold: usize| {
+            let reading = Reading { avg_line_bytes_threshold, overlap_percent: 0, ..Reading::default() };
+            page(&text, 1, &reading).unwrap().find("\n...").unwrap()
+        };
+        assert_eq!((first(1_000), first(100_000)), (PAGE_BYTES_MAX, 20_000));
+    }
+}

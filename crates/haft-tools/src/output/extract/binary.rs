@@ -1,0 +1,50 @@
+//! What can be said about bytes that are no text.
+
+use std::fmt::Write;
+
+use haft_core::digest::Digest;
+use haft_core::output::described;
+
+use super::{Extract, ExtractError};
+
+/// The most bytes that are written out as digits.
+const HEX_BYTES_MAX: usize = 4_096;
+
+/// How many stand in one line.
+const HEX_LINE_BYTES: usize = 32;
+
+/// Bytes are described, or written out as digits where somebody names which; they are never given as text.
+pub(super) fn answer(extract: &Extract, content: &[u8]) -> Result<String, ExtractError> {
+    match extract {
+        Extract::Stats => Ok(about(content)),
+        Extract::Bytes { start, end } => hex(content, *start, *end),
+        Extract::Lines { .. }
+        | Extract::FirstLines(_)
+        | Extract::LastLines(_)
+        | Extract::Grep(_)
+        | Extract::Jq(_)
+        | Extract::Schema => Err(ExtractError(format!("{}: {HOW_TO_ASK}", about(content)))),
+    }
+}
+
+/// What they are, how many, and their digest.
+pub fn about(content: &[u8]) -> String {
+    format!("{}, sha256 {}", described("binary", None, content), Digest::of_bytes(content))
+}
+
+/// What can be asked instead.
+pub(crate) const HOW_TO_ASK: &str = "it is not text; ask for `stats`, or `bytes 0-64` as digits (a person gets the file with `haft output HANDLE -o FILE`)";
+
+fn hex(content: &[u8], start: usize, end: usize) -> Result<String, ExtractError> {
+    let end = end.min(content.len()).min(start.saturating_add(HEX_BYTES_MAX));
+    let wanted = content.get(start..end).ok_or_else(|| {
+        ExtractError(format!("byte {start} is beyond the end: there are {} bytes", content.len()))
+    })?;
+    let mut text = String::new();
+    for line in wanted.chunks(HEX_LINE_BYTES) {
+        let digits: Vec<String> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+        let _ = writeln!(text, "{}", digits.join(" "));
+    }
+    let _ = write!(text, "(bytes {start}-{end} of {}, in hexadecimal)", content.len());
+    Ok(text)
+}

@@ -1,0 +1,130 @@
+//! What happens to a tool from its registration to its end.
+
+use std::sync::Mutex;
+
+use haft_core::arguments::{ArgumentLimits, Arguments};
+use haft_core::event::NoEvents;
+use haft_core::provider::Principal;
+use haft_core::tool::CallId;
+use haft_core::validate::Schema;
+use serde_json::json;
+
+use super::*;
+
+/// Writes down what is asked of it; its first `failures` initialisations fail.
+struct Diary {
+    name: &'static str,
+    failures: Mutex<usize>,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Diary {
+    fn write(&self, what: &str) {
+        self.lines.lock().unwrap().push(format!("{} {what}", self.name));
+    }
+}
+
+impl Tool for Diary {
+    fn definition(&self) -> ToolDefinition {
+        ToolDefinition::new(self.name, "Writes down.", json!({"type": "object"}))
+    }
+
+    async fn initialize(&self) -> Result<(), ToolError> {
+        self.write("initialize");
+        let mut failures = self.failures.lock().unwrap();
+        if *failures == 0 {
+            return Ok(());
+        }
+        *failures -= 1;
+        Err(ToolError::new(ToolErrorKind::Unavailable, "not today"))
+    }
+
+    async fn call(&self, _: &ValidArguments, _: &CallContext) -> Result<ToolOutput, ToolError> {
+        self.write("call");
+        Ok(ToolOutput::text(self.name))
+    }
+
+    async fn shutdown(&self) {
+        self.write("shutdown");
+    }
+}
+
+/// Tools by name and how often they fail to get ready.
+fn registry(tools: &[(&'static str, usize)]) -> (Registry, Arc<Mutex<Vec<String>>>) {
+    let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+    let registry = Registry::new(Namespace::new("app").unwrap());
+    for &(name, failures) in tools {
+        let diary = Diary { name, failures: Mutex::new(failures), lines: Arc::clone(&lines) };
+        registry.register(diary).unwrap();
+    }
+    (registry, lines)
+}
+
+async fn call(registry: &Registry, name: &str) -> Result<String, ToolError> {
+    let parsed = Arguments::from_text("{}").parse(&ArgumentLimits::default())?;
+    let arguments = Schema::compile(&json!({"type": "object"})).validate(parsed)?;
+    let cx = CallContext::new(CallId("1".into()), Principal::local(), None, Arc::new(NoEvents));
+    let name = ToolName::new(name).unwrap();
+    let output = ToolProvider::call(registry, &name, &arguments, &cx).await?;
+    Ok(output.as_text())
+}
+
+fn names(registry: &Registry) -> Vec<String> {
+    registry.list().iter().map(|tool| tool.name.to_string()).collect()
+}
+
+#[tokio::test]
+async fn a_tool_is_made_ready_once_and_ended_once() {
+    let (registry, lines) = registry(&[("a", 0), ("b", 0)]);
+    registry.warmup().await.unwrap();
+    registry.warmup().await.unwrap();
+    assert_eq!(call(&registry, "a").await.unwrap(), "a");
+    registry.shutdown().await;
+    assert_eq!(
+        *lines.lock().unwrap(),
+        ["a initialize", "b initialize", "a call", "a shutdown", "b shutdown"]
+    );
+}
+
+#[tokio::test]
+async fn who_is_not_warmed_up_gets_ready_before_the_first_call_and_else_is_not_ended() {
+    let (registry, lines) = registry(&[("a", 0), ("b", 0)]);
+    call(&registry, "a").await.unwrap();
+    call(&registry, "a").await.unwrap();
+    registry.shutdown().await;
+    assert_eq!(*lines.lock().unwrap(), ["a initialize", "a call", "a call", "a shutdown"]);
+}
+
+#[tokio::test]
+async fn what_fails_to_get_ready_is_told_touches_no_other_and_is_tried_again() {
+    let (registry, lines) = registry(&[("a", 2), ("b", 0)]);
+    assert_eq!(registry.warmup().await.unwrap_err().message, "`a`: not today");
+    assert_eq!(call(&registry, "b").await.unwrap(), "b");
+    assert_eq!(call(&registry, "a").await.unwrap_err().kind, ToolErrorKind::Unavailable);
+    assert_eq!(call(&registry, "a").await.unwrap(), "a");
+    assert_eq!(lines.lock().unwrap().iter().filter(|line| *line == "a initialize").count(), 3);
+}
+
+#[tokio::test]
+async fn tools_come_and_go_and_it_is_announced() {
+    let (registry, _) = registry(&[("a", 0), ("b", 0)]);
+    let count = || registry.changes().unwrap().count();
+    let before = count();
+    assert_eq!(names(&registry), ["a", "b"]);
+    assert_eq!(registry.get("b").unwrap().description, "Writes down.");
+    assert!(registry.unregister("a"));
+    assert!(!registry.unregister("a"), "it is gone");
+    assert_eq!(count(), before + 1);
+    assert_eq!(names(&registry), ["b"]);
+    assert!(registry.get("a").is_none());
+    assert_eq!(call(&registry, "a").await.unwrap_err().kind, ToolErrorKind::UnknownTool);
+}
+
+#[test]
+fn a_name_is_registered_once() {
+    let (registry, lines) = registry(&[("a", 0)]);
+    let again = Diary { name: "a", failures: Mutex::default(), lines };
+    let error = registry.register(again).unwrap_err();
+    assert_eq!(error.to_string(), "a tool `a` is registered already; give this one another name");
+    assert_eq!(names(&registry), ["a"]);
+}

@@ -1,0 +1,226 @@
+//! `haft call --tree`: what was done for whom, drawn or as JSON.
+
+use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use haft_core::approval::shown;
+use haft_core::event::{Event, EventSink};
+use haft_core::op_tree::{OpTree, OperationNode, SessionNode, State, TurnNode};
+use haft_core::place::OperationId;
+use haft_core::result::ToolErrorKind;
+use serde_json::{Value, json};
+
+/// Keeps the tree while calls are made.
+#[derive(Debug, Default)]
+pub(super) struct TreeKeeper(Mutex<OpTree>);
+
+impl TreeKeeper {
+    /// Where an operation stands; a dash when it is no longer kept.
+    pub(super) fn path(&self, operation: OperationId) -> String {
+        self.tree().path(operation).unwrap_or("-").to_owned()
+    }
+
+    pub(super) fn drawn(&self) -> String {
+        drawn(&self.tree())
+    }
+
+    pub(super) fn json(&self) -> Value {
+        as_json(&self.tree())
+    }
+
+    fn tree(&self) -> MutexGuard<'_, OpTree> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl EventSink for TreeKeeper {
+    fn emit(&self, event: Event) {
+        self.tree().apply(&event);
+    }
+}
+
+fn drawn(tree: &OpTree) -> String {
+    let mut text = String::new();
+    for session in tree.roots() {
+        draw_session(tree, session, "", &mut text);
+    }
+    let totals = tree.totals();
+    // Writing to a string cannot fail.
+    let _ = write!(
+        text,
+        "calls: {}, errors: {}, cached: {}, {} ms, {} bytes in, {} bytes out",
+        totals.calls,
+        totals.errors,
+        totals.cached,
+        totals.latency.as_millis(),
+        totals.bytes_in,
+        totals.bytes_out
+    );
+    if tree.left_out() > 0 {
+        let _ = write!(text, " ({} calls counted but not drawn)", tree.left_out());
+    }
+    text
+}
+
+fn draw_session(tree: &OpTree, session: &SessionNode, indent: &str, text: &mut String) {
+    let _ = writeln!(text, "{indent}session {}", session.id);
+    branches(tree.turns(session), indent, text, |turn, inside, text| {
+        let _ = writeln!(text, "turn {}", turn.number);
+        let operations: Vec<_> = tree.operations(turn).collect();
+        branches(&operations, inside, text, |operation, inside, text| {
+            let _ = writeln!(text, "{}", in_words(operation));
+            for below in tree.below(operation) {
+                draw_session(tree, below, inside, text);
+            }
+        });
+    });
+}
+
+/// Draws each item behind its branch, and gives what is to stand before the lines inside it.
+fn branches<T>(items: &[T], indent: &str, text: &mut String, draw: impl Fn(&T, &str, &mut String)) {
+    for (at, item) in items.iter().enumerate() {
+        let last = at + 1 == items.len();
+        let (branch, inside) = if last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        text.push_str(indent);
+        text.push_str(branch);
+        draw(item, &format!("{indent}{inside}"), text);
+    }
+}
+
+fn in_words(operation: &OperationNode) -> String {
+    let (path, tool) = (&operation.path, shown(operation.tool.name()));
+    match &operation.state {
+        State::Running => format!("{path} {tool} running"),
+        State::Finished { failure, latency, account } => {
+            let end = failure.map_or("ok", ToolErrorKind::name);
+            let cached = if account.cached { ", cached" } else { "" };
+            let (bytes_in, bytes_out, ms) = (account.bytes_in, account.bytes_out, latency.as_millis());
+            format!("{path} {tool} {end} [{ms} ms, {bytes_in} bytes in, {bytes_out} bytes out{cached}]")
+        }
+    }
+}
+
+fn as_json(tree: &OpTree) -> Value {
+    let totals = tree.totals();
+    json!({
+        "sessions": tree.roots().map(|session| session_json(tree, session)).collect::<Vec<_>>(),
+        "totals": {
+            "calls": totals.calls, "errors": totals.errors, "cached": totals.cached,
+            "latency_ms": totals.latency.as_millis(), "bytes_in": totals.bytes_in, "bytes_out": totals.bytes_out,
+        },
+        "left_out": tree.left_out(),
+    })
+}
+
+fn session_json(tree: &OpTree, session: &SessionNode) -> Value {
+    let turns: Vec<_> = tree.turns(session).iter().map(|turn| turn_json(tree, turn)).collect();
+    json!({ "session": session.id.to_string(), "turns": turns })
+}
+
+fn turn_json(tree: &OpTree, turn: &TurnNode) -> Value {
+    let operations: Vec<_> = tree.operations(turn).map(|operation| operation_json(tree, operation)).collect();
+    json!({ "turn": turn.number, "operations": operations })
+}
+
+fn operation_json(tree: &OpTree, operation: &OperationNode) -> Value {
+    let identity = operation.tool.known().map(|known| &known.identity);
+    let sessions: Vec<_> = tree.below(operation).map(|session| session_json(tree, session)).collect();
+    let mut node = json!({
+        "path": operation.path, "call_id": operation.call, "tool": operation.tool.name(),
+        "kind": identity.map(|identity| identity.kind.name()),
+        "namespace": identity.map(|identity| identity.namespace.as_str()),
+        "sessions": sessions,
+    });
+    let state = match &operation.state {
+        State::Running => json!({ "state": "running" }),
+        State::Finished { failure, latency, account } => json!({
+            "state": if failure.is_none() { "ok" } else { "failed" },
+            "error_kind": failure.map(ToolErrorKind::name),
+            "latency_ms": latency.as_millis(), "bytes_in": account.bytes_in, "bytes_out": account.bytes_out,
+            "executed": account.executed, "cached": account.cached,
+        }),
+    };
+    if let (Value::Object(node), Value::Object(state)) = (&mut node, state) {
+        node.extend(state);
+    }
+    node
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use haft_core::digest::Digest;
+    use haft_core::event::{Account, ToolSeen};
+    use haft_core::place::{Operation, Place, SessionId};
+    use haft_core::provider::Principal;
+    use haft_core::tool::CallId;
+
+    use super::*;
+
+    fn operation(id: u64, session: u128, turn: u32, parent: Option<u64>) -> Arc<Operation> {
+        let place = Place { session: SessionId(session), turn, parent: parent.map(OperationId) };
+        Arc::new(Operation { id: OperationId(id), call: CallId(id.to_string()), place })
+    }
+
+    fn tree() -> OpTree {
+        let account = Account {
+            principal: Principal::local(),
+            executed: true,
+            cached: false,
+            bytes_in: 2,
+            bytes_out: 10,
+            arguments: Digest::of_text("{}"),
+            verdict: None,
+        };
+        let tool = |name: &str| ToolSeen::Written(name.to_owned());
+        let started = |operation: &Arc<Operation>, name: &str| Event::ToolStarted {
+            operation: Arc::clone(operation),
+            tool: tool(name),
+            waited: Duration::ZERO,
+        };
+        let finished = |operation: &Arc<Operation>, name: &str| Event::ToolFinished {
+            operation: Arc::clone(operation),
+            tool: tool(name),
+            failure: None,
+            latency: Duration::from_millis(5),
+            account: account.clone(),
+            said: None,
+        };
+        let mut tree = OpTree::default();
+        let (first, agent) = (operation(1, 1, 1, None), operation(2, 1, 2, None));
+        let (inner, other) = (operation(3, 2, 1, Some(2)), operation(4, 1, 2, None));
+        tree.apply(&finished(&first, "read"));
+        tree.apply(&started(&agent, "helper"));
+        tree.apply(&finished(&inner, "bash\u{1b}"));
+        tree.apply(&finished(&agent, "helper"));
+        tree.apply(&started(&other, "read"));
+        tree
+    }
+
+    #[test]
+    fn the_tree_is_drawn_with_sessions_below_their_call() {
+        let expected = "\
+session 00000000-0000-0000-0000-000000000001
+├─ turn 1
+│  └─ 1-1 read ok [5 ms, 2 bytes in, 10 bytes out]
+└─ turn 2
+   ├─ 2-1 helper ok [5 ms, 2 bytes in, 10 bytes out]
+   │  session 00000000-0000-0000-0000-000000000002
+   │  └─ turn 1
+   │     └─ 2-1.1-1 bash\\u{1b} ok [5 ms, 2 bytes in, 10 bytes out]
+   └─ 2-2 read running
+calls: 3, errors: 0, cached: 0, 10 ms, 6 bytes in, 30 bytes out";
+        assert_eq!(drawn(&tree()), expected);
+    }
+
+    #[test]
+    fn the_json_form_has_the_same_shape() {
+        let json = as_json(&tree());
+        let operations = &json["sessions"][0]["turns"][1]["operations"];
+        assert_eq!(operations[0]["sessions"][0]["turns"][0]["operations"][0]["path"], "2-1.1-1");
+        assert_eq!(operations[1]["state"], "running");
+        assert_eq!(json["totals"]["calls"], 3);
+    }
+}

@@ -1,0 +1,117 @@
+//! Everything that watches the calls of one command: status line, op tree, log, journal and telemetry.
+
+use std::sync::Arc;
+
+use haft_core::event::{EventSink, Watchers};
+use haft_core::place::{Place, SessionId};
+use haft_core::result::ToolResult;
+use haft_engine::CallOptions;
+use haft_sandbox::Home;
+use serde_json::Value;
+
+use super::args::{CallArgs, LogFormat};
+use super::log::{Level, Log};
+use super::terminal::{self, StatusLine};
+use super::tree::TreeKeeper;
+use crate::accounting::Journal;
+use crate::telemetry::Telemetry;
+
+/// What is seen from outside of the calls of one command.
+pub(super) struct Watch {
+    session: SessionId,
+    sinks: Watchers,
+    log: Arc<Log>,
+    /// Kept when somebody wants to see it.
+    tree: Option<Arc<TreeKeeper>>,
+    telemetry: Option<Telemetry>,
+}
+
+impl Watch {
+    pub(super) fn begin(args: &CallArgs, home: &Home) -> Self {
+        let level = level(args);
+        let tree = Arc::new(TreeKeeper::default());
+        let log = Arc::new(Log::new(level, args.log_format.unwrap_or(LogFormat::Text), Arc::clone(&tree)));
+        let telemetry = Telemetry::from_environment().unwrap_or_else(|complaint| {
+            terminal::warn(&complaint);
+            None
+        });
+        let mut sinks: Vec<Arc<dyn EventSink>> = Vec::new();
+        // First, so that the status is gone from the terminal before a line is written there.
+        if !args.stdin {
+            sinks.extend(StatusLine::new().map(|status| Arc::new(status) as Arc<dyn EventSink>));
+        }
+        sinks.extend(journal(home));
+        if args.tree || level > Level::Off {
+            sinks.push(Arc::clone(&tree) as _);
+        }
+        if level > Level::Off {
+            sinks.push(Arc::clone(&log) as _);
+        }
+        sinks.extend(telemetry.as_ref().map(Telemetry::sink));
+        Self {
+            session: SessionId(uuid::Uuid::new_v4().as_u128()),
+            sinks: Watchers(sinks),
+            log,
+            tree: args.tree.then_some(tree),
+            telemetry,
+        }
+    }
+
+    pub(super) fn sink(&self) -> Arc<dyn EventSink> {
+        Arc::new(self.sinks.clone())
+    }
+
+    /// Whether what was said would reach anybody.
+    pub(super) fn tells_a_collector(&self) -> bool {
+        self.telemetry.is_some()
+    }
+
+    /// All calls of one command are one turn of one session.
+    pub(super) fn options(&self) -> CallOptions {
+        CallOptions { place: Place::first(self.session), ..CallOptions::default() }
+    }
+
+    pub(super) fn tell(&self, result: &ToolResult) {
+        self.log.tell(result);
+    }
+
+    /// The tree as programs read it.
+    pub(super) fn tree_json(&self) -> Option<Value> {
+        self.tree.as_ref().map(|tree| tree.json())
+    }
+
+    pub(super) fn draw_tree(&self) {
+        if let Some(tree) = &self.tree {
+            terminal::note(&tree.drawn());
+        }
+    }
+
+    /// After the last answer was given: what waits to be delivered must not hold it up.
+    pub(super) fn finish(self) {
+        if let Some(Err(complaint)) = self.telemetry.map(Telemetry::finish) {
+            terminal::warn(&complaint);
+        }
+    }
+}
+
+/// `-v` wins over the environment.
+fn level(args: &CallArgs) -> Level {
+    if args.verbose {
+        return Level::Info;
+    }
+    let named = std::env::var("HAFT_LOG").unwrap_or_default();
+    Level::named(&named).unwrap_or_else(|complaint| {
+        terminal::warn(&complaint);
+        Level::Off
+    })
+}
+
+pub(super) fn journal(home: &Home) -> Option<Arc<dyn EventSink>> {
+    match Journal::open(home) {
+        Ok(journal) => Some(Arc::new(journal)),
+        Err(error) => {
+            terminal::warn(&format!("calls are not accounted for: {error}"));
+            None
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! What the configuration says about each tool, decided by the name under which it is exposed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use haft_core::glob::ToolGlob;
+use haft_core::name::{GroupName, ToolName};
+use haft_core::tool::{OutputPolicy, ToolPolicy};
+use haft_engine::{Activity, CatalogEntry, Governed, Governor};
+use haft_tools::output::PAGE_BYTES_MAX;
+
+use crate::config::Resolved;
+use crate::config::resolved::{CacheFor, Oversize, Tool};
+use crate::wiring::TIMEOUT_DEFAULT;
+
+/// Built-in tools that cap their own output, each at its own limit.
+const CAPPED_BY_THEMSELVES: [&str; 3] = ["bash", "read", "introspect"];
+
+/// What an answer about a stored output may take: a page, and the lines around it. It is never stored itself.
+const ANSWER_CHARS_MAX: usize = PAGE_BYTES_MAX + 1_000;
+
+/// The operator, as the configuration speaks for them.
+#[derive(Debug, Clone)]
+pub struct Configured {
+    pub config: Arc<Resolved>,
+    /// Beats what the configuration says about any tool.
+    pub timeout: Option<Duration>,
+}
+
+impl Governor for Configured {
+    fn govern(&self, tool: &CatalogEntry, undecided: Governed) -> Governed {
+        self.decide(tool.exposed(), undecided)
+    }
+}
+
+impl Configured {
+    /// What holds for the tool of this exposed name.
+    pub fn decide(&self, exposed: &ToolName, undecided: Governed) -> Governed {
+        let name = exposed.as_str();
+        let wanted = self.config.tool(name);
+        let groups = with_named(undecided.groups, name, &self.config);
+        Governed {
+            activity: activity(name, &groups, wanted.enabled, &self.config),
+            effects: wanted.effects.unwrap_or(undecided.effects),
+            policy: self.policy(name, wanted, &undecided.policy),
+            groups,
+        }
+    }
+
+    fn policy(&self, name: &str, wanted: Tool, undecided: &ToolPolicy) -> ToolPolicy {
+        ToolPolicy {
+            timeout: self.timeout.or(wanted.timeout).unwrap_or(TIMEOUT_DEFAULT),
+            output: output(name, &wanted, self.config.tool_response_bytes_max),
+            queue: wanted.queue,
+            priority: wanted.priority,
+            cache_ttl: match wanted.cache {
+                Some(CacheFor::Time(ttl)) => Some(ttl),
+                Some(CacheFor::Off) | None => None,
+            },
+            ..undecided.clone()
+        }
+    }
+}
+
+fn output(name: &str, wanted: &Tool, bytes_max_default: usize) -> OutputPolicy {
+    let bytes_max = wanted.bytes_max.unwrap_or(bytes_max_default);
+    let by_itself = CAPPED_BY_THEMSELVES.contains(&name) && wanted.bytes_max.is_none();
+    match wanted.output {
+        Some(Oversize::Pass) => OutputPolicy::Pass,
+        None if by_itself => OutputPolicy::Pass,
+        None if name == "tool_output" => OutputPolicy::Truncate { chars_max: ANSWER_CHARS_MAX },
+        Some(Oversize::Truncate) => OutputPolicy::Truncate { chars_max: bytes_max },
+        Some(Oversize::Store) | None => OutputPolicy::Store { bytes_max },
+    }
+}
+
+/// The groups a tool has of itself, and those whose patterns name it.
+fn with_named(mut groups: Vec<GroupName>, name: &str, config: &Resolved) -> Vec<GroupName> {
+    for (group, globs) in &config.groups {
+        if any(globs, name) && !groups.contains(group) {
+            groups.push(group.clone());
+        }
+    }
+    groups
+}
+
+/// Deny wins; then what is said about the tool itself; then its groups.
+fn activity(name: &str, groups: &[GroupName], enabled: Option<bool>, config: &Resolved) -> Activity {
+    let why = if any(&config.tools_denied, name) {
+        "`toolsDenied` names it".to_owned()
+    } else if !any(&config.tools_allowed, name) {
+        "`toolsAllowed` does not name it".to_owned()
+    } else {
+        match (enabled, &config.active_groups) {
+            (Some(true), _) | (None, None) => return Activity::Active,
+            (Some(false), _) => "`tools` says that it is not enabled".to_owned(),
+            (None, Some(active)) if groups.iter().any(|group| active.contains(group)) => {
+                return Activity::Active;
+            }
+            (None, Some(_)) => {
+                let names: Vec<&str> = groups.iter().map(GroupName::as_str).collect();
+                format!("`activeGroups` has none of its groups ({})", names.join(", "))
+            }
+        }
+    };
+    Activity::Inactive { why }
+}
+
+fn any(globs: &[ToolGlob], name: &str) -> bool {
+    globs.iter().any(|glob| glob.matches(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_core::glob::ToolGlob;
+
+    use super::*;
+    use crate::config;
+
+    fn globs(written: &[&str]) -> Vec<ToolGlob> {
+        written.iter().map(|glob| ToolGlob::new(glob).unwrap()).collect()
+    }
+
+    fn group(name: &str) -> GroupName {
+        GroupName::new(name).unwrap()
+    }
+
+    #[test]
+    fn deny_wins_then_the_tool_itself_then_its_groups() {
+        let check = |name: &str, enabled: Option<bool>, change: fn(&mut Resolved), expected: &str| {
+            let mut config = config::defaults().unwrap();
+            change(&mut config);
+            let groups = with_named(vec![group("git")], name, &config);
+            let told = match activity(name, &groups, enabled, &config) {
+                Activity::Active => "active".to_owned(),
+                Activity::Inactive { why } => why,
+            };
+            assert_eq!(told, expected, "{name} {enabled:?}");
+        };
+        check("git__log", None, |_| {}, "active");
+        check("git__log", Some(false), |_| {}, "`tools` says that it is not enabled");
+        check(
+            "git__log",
+            Some(true),
+            |config| config.tools_denied = globs(&["GIT__*"]),
+            "`toolsDenied` names it",
+        );
+        check(
+            "git__log",
+            Some(true),
+            |config| config.tools_allowed = globs(&["web__*"]),
+            "`toolsAllowed` does not name it",
+        );
+        check("git__log", None, |config| config.tools_allowed = globs(&["Git__L?g"]), "active");
+        check(
+            "git__log",
+            None,
+            |config| {
+                config.tools_allowed = globs(&["git__log"]);
+                config.tools_denied = globs(&["git__log"]);
+            },
+            "`toolsDenied` names it",
+        );
+        let some_groups = |config: &mut Resolved| {
+            config.groups.insert(group("reading"), globs(&["*__log", "read"]));
+            config.active_groups = Some(vec![group("reading")]);
+        };
+        check("git__log", None, some_groups, "active");
+        check("git__push", None, some_groups, "`activeGroups` has none of its groups (git)");
+        check("git__push", Some(true), some_groups, "active");
+        check("git__log", Some(false), some_groups, "`tools` says that it is not enabled");
+        check("git__push", None, |config| config.active_groups = Some(vec![group("git")]), "active");
+    }
+}

@@ -1,0 +1,182 @@
+//! What the environment says about telemetry.
+
+use std::collections::HashMap;
+
+use opentelemetry::Context;
+use opentelemetry::propagation::TextMapPropagator;
+use opentelemetry_otlp::Protocol;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+
+/// Reads one variable.
+type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Whether anything is to be told.
+#[derive(Debug)]
+pub(super) enum Wanted {
+    Nothing,
+    Spans(Settings),
+}
+
+/// Endpoint, headers, timeout and service name are read by the exporter itself; this is what it leaves to us.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) protocol: Protocol,
+    /// For messages: where the spans go, without anything that could be a credential.
+    pub(super) collector: String,
+    traceparent: Option<String>,
+    tracestate: Option<String>,
+}
+
+impl Wanted {
+    pub(super) fn from(environment: Environment<'_>) -> Result<Self, String> {
+        // A variable that is set to nothing counts as not set, as the specification says.
+        let read =
+            |name: &str| environment(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+        let general = read("OTEL_EXPORTER_OTLP_ENDPOINT");
+        let Some(endpoint) = read("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT").or(general) else {
+            return Ok(Self::Nothing);
+        };
+        let disabled = read("OTEL_SDK_DISABLED").is_some_and(|text| text.eq_ignore_ascii_case("true"));
+        let exporter = read("OTEL_TRACES_EXPORTER").unwrap_or_else(|| "otlp".into());
+        if disabled || exporter == "none" {
+            return Ok(Self::Nothing);
+        }
+        if exporter != "otlp" {
+            return Err(unknown("OTEL_TRACES_EXPORTER", &exporter, "`otlp` or `none`"));
+        }
+        let written =
+            read("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL").or_else(|| read("OTEL_EXPORTER_OTLP_PROTOCOL"));
+        Ok(Self::Spans(Settings {
+            protocol: protocol(written.as_deref())?,
+            collector: without_credentials(&endpoint)?,
+            traceparent: read("TRACEPARENT"),
+            tracestate: read("TRACESTATE"),
+        }))
+    }
+}
+
+impl Settings {
+    /// The span that this program works for; none when the environment names none that can be understood.
+    pub(super) fn parent(&self) -> Context {
+        let named = [("traceparent", &self.traceparent), ("tracestate", &self.tracestate)];
+        let carried: HashMap<String, String> =
+            named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?))).collect();
+        TraceContextPropagator::new().extract_with_context(&Context::new(), &carried)
+    }
+}
+
+/// Whether spans may carry what was said; `None` when the environment leaves it to the configuration.
+pub fn captures_content() -> Option<bool> {
+    content(std::env::var("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT").ok().as_deref())
+}
+
+/// Only a clear yes is one: older instrumentations write `true`, newer ones where the content goes.
+fn content(written: Option<&str>) -> Option<bool> {
+    let written = written.map(|text| text.trim().to_ascii_lowercase()).filter(|text| !text.is_empty())?;
+    Some(matches!(written.as_str(), "true" | "1" | "span_only" | "span_and_event"))
+}
+
+fn protocol(written: Option<&str>) -> Result<Protocol, String> {
+    match written {
+        None | Some("http/protobuf") => Ok(Protocol::HttpBinary),
+        Some("http/json") => Ok(Protocol::HttpJson),
+        Some(other) => Err(unknown(
+            "OTEL_EXPORTER_OTLP_PROTOCOL",
+            other,
+            "`http/protobuf` or `http/json` (port 4318, as a rule)",
+        )),
+    }
+}
+
+fn unknown(name: &str, found: &str, expected: &str) -> String {
+    format!("no telemetry: {name} is `{found}`; expected {expected}")
+}
+
+/// Scheme, host and port; a user, a path or a query may hold a key.
+fn without_credentials(endpoint: &str) -> Result<String, String> {
+    let expected = "expected a URL such as http://localhost:4318";
+    let url = reqwest::Url::parse(endpoint).map_err(|error| {
+        format!("no telemetry: OTEL_EXPORTER_OTLP_ENDPOINT is no URL ({error}); {expected}")
+    })?;
+    match (url.scheme(), url.host_str(), url.port_or_known_default()) {
+        (scheme @ ("http" | "https"), Some(host), Some(port)) => Ok(format!("{scheme}://{host}:{port}")),
+        _ => Err(format!("no telemetry: OTEL_EXPORTER_OTLP_ENDPOINT is not an http URL; {expected}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry::trace::TraceContextExt;
+
+    use super::*;
+
+    fn wanted(variables: &[(&str, &str)]) -> Result<Wanted, String> {
+        let read =
+            |name: &str| variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned());
+        Wanted::from(&read)
+    }
+
+    const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318");
+
+    #[test]
+    fn nothing_is_told_unless_a_collector_is_named() {
+        let check = |variables: &[(&str, &str)], expected: bool| {
+            let spans = matches!(wanted(variables).unwrap(), Wanted::Spans(_));
+            assert_eq!(spans, expected, "{variables:?}");
+        };
+        check(&[], false);
+        check(&[("OTEL_EXPORTER_OTLP_ENDPOINT", " ")], false);
+        check(&[ENDPOINT], true);
+        check(&[("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://collector/v1/traces")], true);
+        check(&[ENDPOINT, ("OTEL_SDK_DISABLED", "True")], false);
+        check(&[ENDPOINT, ("OTEL_SDK_DISABLED", "false")], true);
+        check(&[ENDPOINT, ("OTEL_TRACES_EXPORTER", "none")], false);
+        check(&[ENDPOINT, ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")], true);
+    }
+
+    #[test]
+    fn what_cannot_be_done_is_said_with_what_can() {
+        let check = |variable: (&str, &str), expected: &str| {
+            let error = wanted(&[ENDPOINT, variable]).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        };
+        check(("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"), "is `grpc`; expected `http/protobuf`");
+        check(("OTEL_TRACES_EXPORTER", "zipkin"), "is `zipkin`; expected `otlp`");
+        check(("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "collector"), "expected a URL such as");
+        check(("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "file:///x"), "expected a URL such as");
+    }
+
+    #[test]
+    fn credentials_in_the_endpoint_are_not_repeated() {
+        let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://user:secret@collector/x?key=secret");
+        let Wanted::Spans(settings) = wanted(&[endpoint]).unwrap() else { panic!("nothing wanted") };
+        assert_eq!(settings.collector, "https://collector:443");
+    }
+
+    #[test]
+    fn a_parent_is_taken_from_the_environment_when_it_can_be_understood() {
+        let check = |traceparent: &str, expected: bool| {
+            let Wanted::Spans(settings) = wanted(&[ENDPOINT, ("TRACEPARENT", traceparent)]).unwrap() else {
+                panic!("nothing wanted")
+            };
+            assert_eq!(settings.parent().has_active_span(), expected, "{traceparent}");
+        };
+        check("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", true);
+        check("00-00000000000000000000000000000000-b7ad6b7169203331-01", false);
+        check("nonsense", false);
+    }
+
+    #[test]
+    fn only_a_clear_yes_lets_content_through() {
+        let check = |written: Option<&str>, expected: Option<bool>| {
+            assert_eq!(content(written), expected, "{written:?}");
+        };
+        check(None, None);
+        check(Some(""), None);
+        check(Some("True"), Some(true));
+        check(Some("SPAN_AND_EVENT"), Some(true));
+        check(Some("EVENT_ONLY"), Some(false));
+        check(Some("NO_CONTENT"), Some(false));
+        check(Some("maybe"), Some(false));
+    }
+}

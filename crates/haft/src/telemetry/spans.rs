@@ -1,0 +1,129 @@
+//! Spans as a fold over events, named and attributed as the OpenTelemetry conventions for generative AI say.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use haft_core::event::{Account, Event, EventSink, Said, ToolSeen};
+use haft_core::place::{Operation, OperationId};
+use haft_core::result::ToolErrorKind;
+use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt, Tracer, TracerProvider};
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+
+/// Calls that may be under way at once and still be parents of others; a span beyond is made when its call ends.
+const OPEN_MAX: usize = 10_000;
+
+/// How much of a tool's description a span carries.
+const DESCRIPTION_BYTES_MAX: usize = 1 << 10;
+
+/// Makes a span of each call.
+#[derive(Debug)]
+pub(super) struct Spans {
+    tracer: SdkTracer,
+    /// What the whole program works for.
+    parent: Context,
+    /// Those that have begun. Every call that began also ends, so what is in here is what runs.
+    open: Mutex<HashMap<OperationId, Context>>,
+}
+
+impl Spans {
+    pub(super) fn new(provider: &SdkTracerProvider, parent: Context) -> Self {
+        Self { tracer: provider.tracer("haft"), parent, open: Mutex::default() }
+    }
+
+    fn begin(&self, operation: &Operation, tool: &ToolSeen, ago: Duration) -> Context {
+        let now = SystemTime::now();
+        let builder = SpanBuilder::from_name(name(tool))
+            .with_kind(SpanKind::Internal)
+            .with_start_time(now.checked_sub(ago).unwrap_or(now))
+            .with_attributes(of_call(operation, tool));
+        let above = operation.place.parent.and_then(|parent| self.open().get(&parent).cloned());
+        let above = above.unwrap_or_else(|| self.parent.clone());
+        let span = self.tracer.build_with_context(builder, &above);
+        above.with_span(span)
+    }
+
+    fn keep_open(&self, operation: OperationId, context: Context) {
+        let mut open = self.open();
+        if open.len() < OPEN_MAX {
+            open.insert(operation, context);
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<OperationId, Context>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl EventSink for Spans {
+    fn emit(&self, event: Event) {
+        match &event {
+            Event::ToolStarted { operation, tool, waited } => {
+                self.keep_open(operation.id, self.begin(operation, tool, *waited));
+            }
+            Event::ToolProgress { .. } | Event::ModelStarted { .. } | Event::ModelFinished { .. } => {}
+            Event::ToolFinished { operation, tool, failure, latency, account, said } => {
+                let begun = self.open().remove(&operation.id);
+                let context = begun.unwrap_or_else(|| self.begin(operation, tool, *latency));
+                end(&context, *failure, account, said.as_deref());
+            }
+        }
+    }
+}
+
+fn end(context: &Context, failure: Option<ToolErrorKind>, account: &Account, said: Option<&Said>) {
+    let span = context.span();
+    span.set_attributes(of_account(account));
+    span.set_attributes(said.map(of_words).into_iter().flatten());
+    if let Some(kind) = failure {
+        span.set_attribute(KeyValue::new("error.type", kind.name()));
+        // The sentence of the kind, not the call's own message: that may hold anything.
+        span.set_status(Status::error(kind.row().told));
+    }
+    span.end();
+}
+
+/// What a model made up is no part of a span's name: there would be no end of different names.
+fn name(tool: &ToolSeen) -> String {
+    match tool {
+        ToolSeen::Written(_) => "execute_tool".into(),
+        ToolSeen::Known(tool) => format!("execute_tool {}", tool.exposed),
+    }
+}
+
+fn of_call(operation: &Operation, tool: &ToolSeen) -> Vec<KeyValue> {
+    let mut attributes = vec![
+        KeyValue::new("gen_ai.operation.name", "execute_tool"),
+        KeyValue::new("gen_ai.tool.name", tool.name().to_owned()),
+        KeyValue::new("gen_ai.tool.type", "function"),
+        KeyValue::new("gen_ai.tool.call.id", operation.call.0.clone()),
+        KeyValue::new("gen_ai.conversation.id", operation.place.session.to_string()),
+    ];
+    if let Some(known) = tool.known() {
+        let description = &known.description[..known.description.floor_char_boundary(DESCRIPTION_BYTES_MAX)];
+        attributes.extend([
+            KeyValue::new("gen_ai.tool.description", description.to_owned()),
+            KeyValue::new("haft.tool.kind", known.identity.kind.name()),
+            KeyValue::new("haft.tool.namespace", known.identity.namespace.as_str().to_owned()),
+        ]);
+    }
+    attributes
+}
+
+fn of_account(account: &Account) -> [KeyValue; 4] {
+    let bytes = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    [
+        KeyValue::new("haft.call.executed", account.executed),
+        KeyValue::new("haft.call.cached", account.cached),
+        KeyValue::new("haft.call.bytes_in", bytes(account.bytes_in)),
+        KeyValue::new("haft.call.bytes_out", bytes(account.bytes_out)),
+    ]
+}
+
+fn of_words(said: &Said) -> [KeyValue; 2] {
+    [
+        KeyValue::new("gen_ai.tool.call.arguments", said.arguments.clone()),
+        KeyValue::new("gen_ai.tool.call.result", said.result.clone()),
+    ]
+}

@@ -1,0 +1,50 @@
+//! Counting tokens with a vocabulary. It is read at the first count, so that whoever never counts pays nothing.
+
+use std::panic::catch_unwind;
+
+use haft_core::tokens::{TokenCounter, Tokens};
+
+/// The vocabulary `o200k`, of current models. Others cut text into nearly as many pieces, and budgets keep a buffer.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Vocabulary;
+
+impl TokenCounter for Vocabulary {
+    fn count(&self, text: &str) -> Tokens {
+        // Its regular expressions give up on some texts by panicking; a call must not end with them.
+        let counted = catch_unwind(|| tiktoken_rs::o200k_base_singleton().count_ordinary(text));
+        counted.map_or_else(|_| Tokens::by_length(text.len() as u64), |count| Tokens::Counted(count as u64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use haft_core::tokens::{COUNTED_BYTES_MAX, tokens_of};
+
+    use super::*;
+
+    #[test]
+    fn texts_have_as_many_tokens_as_the_vocabulary_says() {
+        let check = |text: &str, expected: u64| {
+            assert_eq!(Vocabulary.count(text), Tokens::Counted(expected), "{text}");
+        };
+        check("", 0);
+        check("hello world", 2);
+        check("<|endoftext|>", 7);
+        check("žluťoučký kůň", 9);
+    }
+
+    /// Texts that send naive tokenizers into quadratic time or deep recursion.
+    #[test]
+    fn no_text_of_bounded_length_takes_long() {
+        Vocabulary.count("");
+        let long = |piece: &str| piece.repeat(4 * COUNTED_BYTES_MAX / piece.len());
+        for piece in ["a", " ", "\n", "\0", "=", "🦀", " \t", "a1", "\u{301}", "'s"] {
+            let begun = Instant::now();
+            let tokens = tokens_of(&Vocabulary, &long(piece));
+            assert!(matches!(tokens, Tokens::About(1..)), "{piece:?}: {tokens}");
+            assert!(begun.elapsed() < Duration::from_secs(20), "{piece:?} took {:?}", begun.elapsed());
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Secrets are planted wherever one can come in, every reachable way to fail is taken, and nothing that is kept, logged or
+//! sent may hold one.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
+
+use haft_testkit::{Collector, Place, eventually, libc, send_signal};
+
+use super::call::here;
+use super::watching::accounting;
+
+/// In haft's own environment, and in the configuration by its variable. Nothing that haft says may hold it.
+const OURS: &str = "canary-of-the-operator-1f9a";
+
+/// In arguments and outputs. Only an answer may hold it: it belongs to whoever asked.
+const THEIRS: &str = "canary-of-the-asker-77c2";
+
+const CONFIG: &str = r#"{
+    "sandbox": {"readable": ["/nowhere/${CANARY}"]},
+    "queues": {"narrow": {"concurrent": 1, "maxWaiting": 0}},
+    "tools": {"read": {"queue": "narrow"}, "bash": {"queue": "narrow"}},
+    "policy": {"rules": [
+        {"tool": "bash", "command": "rm *", "decision": "deny"},
+        {"tool": "bash", "command": "mv *", "decision": "ask"},
+        {"tool": "introspect", "decision": "deny"}
+    ]}
+}"#;
+
+/// A way for a call to end: the kind of its error, the tool and the arguments.
+const WAYS: [(&str, &str, &str); 11] = [
+    ("", "bash", r#"{"command":"echo THEIRS"}"#),
+    ("unknown_tool", "nosuch", r#"{"text":"THEIRS"}"#),
+    ("denied", "introspect", r#"{"level":"THEIRS"}"#),
+    ("denied", "bash", r#"{"command":"rm THEIRS"}"#),
+    ("denied", "bash", r#"{"command":"mv THEIRS x"}"#),
+    ("denied", "write", r#"{"file_path":"/etc/THEIRS","content":"THEIRS"}"#),
+    ("invalid_arguments", "bash", r#"{"command":"THEIRS"#),
+    ("invalid_arguments", "bash", r#"{"command":{"THEIRS":"THEIRS"},"THEIRS":1}"#),
+    ("failed", "bash", r#"{"command":"echo THEIRS; exit 3"}"#),
+    ("failed", "read", r#"{"file_path":"THEIRS"}"#),
+    ("timeout", "bash", r#"{"command":"echo THEIRS; sleep 60"}"#),
+];
+
+fn planted() -> Place {
+    let place = here();
+    place.file("home/haft.json", CONFIG);
+    place
+}
+
+/// What is kept and sent, as one text.
+fn kept(place: &Place, collector: &Collector) -> String {
+    format!("{}\n{:?}", place.text("home/data/accounting.jsonl"), collector.spans())
+}
+
+/// The lines of the log, in either form, without the answer that stands beside them on standard error.
+fn log(stderr: &str) -> String {
+    let starts = ["INF ", "WRN ", "ERR ", "    ", "{"];
+    let lines = stderr.lines().filter(|line| starts.iter().any(|start| line.starts_with(start)));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn check(kind: &str, tool: &str, arguments: &str, format: &str) {
+    let (place, collector) = (planted(), Collector::start());
+    let arguments = arguments.replace("THEIRS", THEIRS);
+    let words = ["call", "-v", "--tree", "--timeout", "2s", "--log-format", format, tool, &arguments];
+    let run = place.haft(&words).env("CANARY", OURS).env("OTHER_TOKEN", OURS);
+    let ran = run.env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint()).output();
+    let record = accounting(&place).pop().unwrap();
+    assert_eq!(record["errorKind"].as_str().unwrap_or_default(), kind, "{tool}: {ran:?}");
+    assert_eq!(collector.spans().len(), 1, "{ran:?}");
+    let kept = kept(&place, &collector);
+    let said = format!("{}{}{kept}", ran.stdout, ran.stderr);
+    assert!(!said.contains(OURS), "{tool} {arguments}: {said}");
+    let log = log(&ran.stderr);
+    assert!(log.contains("builtin") || log.contains("nosuch"), "{}", ran.stderr);
+    assert!(!format!("{kept}{log}").contains(THEIRS), "{tool} {arguments}: {kept}\n{log}");
+}
+
+#[test]
+fn no_end_of_a_call_gives_a_secret_away() {
+    for (kind, tool, arguments) in WAYS {
+        check(kind, tool, arguments, "text");
+        check(kind, tool, arguments, "json");
+    }
+}
+
+/// The ends that one call alone cannot come to.
+#[test]
+fn a_full_queue_and_an_interrupt_give_no_secret_away() {
+    let (place, collector) = (planted(), Collector::start());
+    let line = |id: u32| {
+        format!(
+            "{{\"id\":{id},\"tool\":\"bash\",\"args\":{{\"command\":\"touch s; sleep 60; echo {THEIRS}\"}}}}\n"
+        )
+    };
+    let run = place.haft(&["call", "--stdin", "-v", "--tree"]).env("CANARY", OURS);
+    let mut child = run.env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint()).start();
+    let mut stdin = child.stdin.take().unwrap();
+    std::io::Write::write_all(&mut stdin, format!("{}{}", line(1), line(2)).as_bytes()).unwrap();
+    let full = || place.exists("home/data/accounting.jsonl") && !accounting(&place).is_empty();
+    eventually("one call runs and the other is refused", || place.exists("ws/s") && full());
+    send_signal(child.id(), libc::SIGINT);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    let mut kinds: Vec<_> =
+        accounting(&place).iter().map(|record| record["errorKind"].as_str().unwrap().to_owned()).collect();
+    kinds.sort();
+    assert_eq!(kinds, ["cancelled", "queue_full"]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let kept = kept(&place, &collector);
+    assert_eq!(collector.spans().len(), 2);
+    for secret in [OURS, THEIRS] {
+        assert!(!format!("{kept}{}", log(&stderr)).contains(secret), "{kept}\n{stderr}");
+    }
+    assert!(!stderr.contains(OURS));
+}

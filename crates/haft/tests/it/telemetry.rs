@@ -1,0 +1,190 @@
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
+
+use std::time::{Duration, Instant};
+
+use haft_testkit::{CollectedSpan, Collector, Place, Ran, Run};
+
+use super::call::here;
+
+const ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+const INTERNAL: i32 = 1;
+
+fn call(place: &Place, collector: &Collector, tool: &str, arguments: &str) -> Run {
+    place.haft(&["call", tool, arguments]).env(ENDPOINT, &collector.endpoint())
+}
+
+/// Nothing is said when all went well.
+fn quiet(run: Run, code: i32) -> Ran {
+    let ran = run.output().expect_code(code);
+    assert!(!ran.stderr.contains("warning"), "{}", ran.stderr);
+    ran
+}
+
+fn only_span(collector: &Collector) -> CollectedSpan {
+    let spans = collector.spans();
+    assert_eq!(spans.len(), 1, "{spans:?}");
+    spans.into_iter().next().unwrap()
+}
+
+#[track_caller]
+fn check_attributes(span: &CollectedSpan, expected: &[(&str, Option<&str>)]) {
+    for (name, value) in expected {
+        assert_eq!(span.attributes.get(*name).map(String::as_str), *value, "{name}: {span:?}");
+    }
+}
+
+#[test]
+fn a_call_becomes_a_span_as_the_conventions_say() {
+    let (place, collector) = (here(), Collector::start());
+    let ran = quiet(call(&place, &collector, "bash", r#"{"command":"sleep 0.05; echo hi"}"#), 0);
+    assert_eq!(ran.stdout, "hi\n");
+    let span = only_span(&collector);
+    assert_eq!((span.name.as_str(), span.kind, &span.error), ("execute_tool bash", INTERNAL, &None));
+    assert!(span.parent.is_empty());
+    assert!(span.nanoseconds >= 50_000_000, "{span:?}");
+    check_attributes(
+        &span,
+        &[
+            ("gen_ai.operation.name", Some("execute_tool")),
+            ("gen_ai.tool.name", Some("bash")),
+            ("gen_ai.tool.type", Some("function")),
+            ("gen_ai.tool.call.id", Some("1")),
+            ("error.type", None),
+            ("gen_ai.tool.call.arguments", None),
+            ("gen_ai.tool.call.result", None),
+            ("haft.tool.kind", Some("builtin")),
+            ("haft.call.executed", Some("true")),
+            ("haft.call.bytes_out", Some("3")),
+        ],
+    );
+    assert!(!span.attributes["gen_ai.tool.description"].is_empty());
+    assert_eq!(span.resource["service.name"], "haft");
+}
+
+#[test]
+fn failures_have_a_type_and_a_sentence_of_ours() {
+    let check = |tool: &str, arguments: &str, code: i32, name: &str, kind: &str, executed: &str| {
+        let (place, collector) = (here(), Collector::start());
+        quiet(call(&place, &collector, tool, arguments), code);
+        let span = only_span(&collector);
+        assert_eq!(span.name, name);
+        check_attributes(&span, &[("error.type", Some(kind)), ("haft.call.executed", Some(executed))]);
+        assert!(span.error.is_some_and(|sentence| !sentence.is_empty()));
+    };
+    check("bash", r#"{"command":"exit 3"}"#, 3, "execute_tool bash", "failed", "true");
+    check("bash", r#"{"comand":"ls"}"#, 42, "execute_tool bash", "invalid_arguments", "false");
+    check("nosuch", "{}", 42, "execute_tool", "unknown_tool", "false");
+}
+
+#[test]
+fn every_call_of_a_stream_is_told_before_the_end() {
+    let (place, collector) = (here(), Collector::start());
+    let lines = "{\"id\":1,\"tool\":\"current_date\"}\n".repeat(50);
+    let run = place.haft(&["call", "--stdin"]).env(ENDPOINT, &collector.endpoint()).stdin(lines);
+    quiet(run, 0);
+    let spans = collector.spans();
+    assert_eq!(spans.len(), 50);
+    let session = &spans[0].attributes["gen_ai.conversation.id"];
+    assert!(spans.iter().all(|span| span.attributes["gen_ai.conversation.id"] == *session));
+}
+
+#[test]
+fn the_standard_variables_are_honoured() {
+    let (place, collector) = (here(), Collector::start());
+    let run = call(&place, &collector, "current_date", "{}")
+        .env("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")
+        .env("OTEL_EXPORTER_OTLP_HEADERS", "x-key=abc")
+        .env("OTEL_SERVICE_NAME", "my-service")
+        .env("OTEL_RESOURCE_ATTRIBUTES", "deployment=test")
+        .env("TRACEPARENT", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    quiet(run, 0);
+    let span = only_span(&collector);
+    assert_eq!(span.headers["content-type"], "application/json");
+    assert_eq!(span.headers["x-key"], "abc");
+    assert_eq!(
+        (span.trace.as_str(), span.parent.as_str()),
+        ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
+    );
+    assert_eq!(
+        (span.resource["service.name"].as_str(), span.resource["deployment"].as_str()),
+        ("my-service", "test")
+    );
+}
+
+#[test]
+fn an_endpoint_for_traces_is_taken_as_it_is() {
+    let (place, collector) = (here(), Collector::start());
+    let endpoint = format!("{}/v1/traces", collector.endpoint());
+    quiet(place.haft(&["call", "current_date"]).env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", &endpoint), 0);
+    assert_eq!(only_span(&collector).headers["content-type"], "application/x-protobuf");
+}
+
+#[test]
+fn telemetry_can_be_turned_off() {
+    let (place, collector) = (here(), Collector::start());
+    quiet(call(&place, &collector, "current_date", "{}").env("OTEL_SDK_DISABLED", "true"), 0);
+    quiet(call(&place, &collector, "current_date", "{}").env("OTEL_TRACES_EXPORTER", "none"), 0);
+    quiet(place.haft(&["call", "current_date"]), 0);
+    assert_eq!(collector.spans(), []);
+}
+
+#[test]
+fn words_are_told_when_the_environment_or_the_configuration_says_so() {
+    const CAPTURE: &str = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT";
+    let check = |config: &str, variable: &str, told: bool| {
+        let (place, collector) = (here(), Collector::start());
+        place.file("home/haft.json", config);
+        quiet(call(&place, &collector, "bash", r#"{"command":"echo hi"}"#).env(CAPTURE, variable), 0);
+        let (arguments, result) = (r#"{"command":"echo hi"}"#, "hi\n");
+        let span = only_span(&collector);
+        check_attributes(
+            &span,
+            &[
+                ("gen_ai.tool.call.arguments", told.then_some(arguments)),
+                ("gen_ai.tool.call.result", told.then_some(result)),
+            ],
+        );
+    };
+    let on = r#"{"telemetry": {"captureContent": true}}"#;
+    check("{}", "", false);
+    check("{}", "true", true);
+    check(on, "", true);
+    check(on, "false", false);
+}
+
+/// A port at which nobody listens, and one where somebody listens and never answers.
+#[test]
+fn a_collector_that_cannot_be_reached_costs_one_warning() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for address in [gone, silent.local_addr().unwrap()] {
+        let place = here();
+        let endpoint = format!("http://user:s3cret@{address}/path?key=s3cret");
+        let began = Instant::now();
+        let run = place.haft(&["call", "--stdin"]).env(ENDPOINT, &endpoint);
+        let ran = run.stdin("{\"id\":1,\"tool\":\"current_date\"}\n".repeat(20)).output().expect_code(0);
+        assert_eq!(ran.stdout.lines().count(), 20);
+        assert_eq!(ran.stderr.matches("warning").count(), 1, "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains(&format!("spans could not be delivered to http://{address}")),
+            "{}",
+            ran.stderr
+        );
+        assert!(!ran.stderr.contains("s3cret"), "{}", ran.stderr);
+        // Two seconds are waited for at most; the rest is a loaded machine.
+        assert!(began.elapsed() < Duration::from_secs(20));
+    }
+}
+
+#[test]
+fn a_variable_that_cannot_be_honoured_is_said_and_costs_no_call() {
+    let (place, collector) = (here(), Collector::start());
+    let run = call(&place, &collector, "current_date", "{}").env("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc");
+    let ran = run.output().expect_code(0);
+    assert!(
+        ran.stderr.contains("warning: no telemetry: OTEL_EXPORTER_OTLP_PROTOCOL is `grpc`"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(collector.spans(), []);
+}
