@@ -12,6 +12,7 @@ pub mod governing;
 pub mod home;
 pub mod prelude;
 mod private_file;
+pub mod rest;
 pub mod telemetry;
 pub mod tokens;
 pub mod wiring;

@@ -11,6 +11,7 @@ mod lines;
 mod log;
 mod output;
 mod policy;
+mod rest;
 mod sandbox;
 mod settings;
 mod stats;
@@ -54,7 +55,8 @@ async fn dispatch(command: Command) -> ExitCode {
     match command {
         Command::Call(args) if args.stdin => stream::run(&args).await,
         Command::Call(args) => call::run(&args).await,
-        Command::Tools(args) => tools::run(&args),
+        Command::Tools(args) => tools::run(&args).await,
+        Command::Rest(args) => rest::run(&args.command).await,
         Command::Sandbox(args) => sandbox::run(&args).await,
         Command::Doctor(args) => doctor::run(&args).await,
         Command::Config(args) => config::run(&args.command),

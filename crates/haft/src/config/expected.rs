@@ -16,6 +16,9 @@ pub(super) fn expected(schema: &Value) -> String {
     if let Some(format) = Format::of(object) {
         return format.expected.into();
     }
+    if schema["x-json"] == true {
+        return "any JSON".into();
+    }
     match schema["type"].as_str() {
         Some("integer") => number(schema),
         Some("boolean") => "true or false".into(),

@@ -91,6 +91,9 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn value(&mut self, node: &ast::Value<'_>, schema: &Value, path: &str) -> Value {
+        if is_free(schema) {
+            return free(node);
+        }
         match (node, schema["type"].as_str()) {
             (ast::Value::Object(object), Some("object")) => Value::Object(self.object(object, schema, path)),
             (ast::Value::Array(array), Some("array")) => self.list(array, schema, path),
@@ -188,6 +191,24 @@ impl Reader<'_> {
     fn push(&mut self, position: (usize, usize), path: &str, message: String, hint: Option<String>) {
         let (file, key) = (self.file.to_owned(), path.to_owned());
         self.errors.push(ConfigError { file, at: Some(position), key, message, hint });
+    }
+}
+
+/// Whether any JSON may stand here.
+fn is_free(schema: &Value) -> bool {
+    schema["x-json"] == true
+}
+
+fn free(node: &ast::Value<'_>) -> Value {
+    match node {
+        ast::Value::Object(object) => {
+            let members = object.properties.iter();
+            members.map(|member| (member.name.as_str().to_owned(), free(&member.value))).collect()
+        }
+        ast::Value::Array(array) => array.elements.iter().map(free).collect(),
+        ast::Value::NumberLit(number) => serde_json::from_str(number.value).unwrap_or_default(),
+        ast::Value::StringLit(_) | ast::Value::BooleanLit(_) => plain(node).unwrap_or_default(),
+        ast::Value::NullKeyword(_) => Value::Null,
     }
 }
 

@@ -14,6 +14,8 @@ use haft_tools::output::{Reading, StoreLimits};
 
 use haft_core::glob::ToolGlob;
 
+pub use super::rest::{Login, Rest, RestTool, Secret, Spec};
+
 /// What holds. Made by [`load`](super::load) alone, so whoever has one need not check it again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resolved {
@@ -37,6 +39,7 @@ pub struct Resolved {
     pub tool_output: ToolOutput,
     pub validation: Validation,
     pub telemetry: Telemetry,
+    pub rest: Rest,
 }
 
 /// What tools may touch. Paths are absolute, but nobody has looked whether they exist.

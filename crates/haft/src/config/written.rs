@@ -4,6 +4,8 @@
 //! and the document. A doc comment is what a reader of the document sees, and so is a default: `resolve` fills it in,
 //! and a test holds the two equal.
 
+mod rest;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
@@ -12,8 +14,10 @@ use serde::Deserialize;
 use super::default;
 use super::format::{
     Environment, GlobText, GroupText, MemberText, Millis, PathText, QueueText, Ttl, group_names, queue_names,
-    tool_globs,
+    rest_names, tool_globs,
 };
+
+pub(super) use rest::{HttpMethod, Login, LowerMethod, OpenapiSpec, RestTool, StreamMode, Streaming};
 
 /// What `haft.json` may hold.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -79,6 +83,14 @@ pub(super) struct Written {
 
     /// What is told to a collector, when the environment names one
     pub(super) telemetry: Option<Telemetry>,
+
+    /// Tools over HTTP, each a request with places for arguments; a name becomes `rest__name`
+    #[schemars(extend("propertyNames" = rest_names()))]
+    pub(super) rest_tools: Option<BTreeMap<String, RestTool>>,
+
+    /// Descriptions of APIs (`OpenAPI` 3, Swagger 2.0) whose operations are tools, named `rest__name_operation`
+    #[schemars(extend("propertyNames" = rest_names()))]
+    pub(super) openapi_specs: Option<BTreeMap<String, OpenapiSpec>>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
