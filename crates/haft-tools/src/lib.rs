@@ -1,7 +1,7 @@
-//! Where tools come from: the built-in ones, those a Rust program brings along, and the file worker that carries out
-//! those that touch files.
+//! Where tools come from: the built-in ones, those a Rust program brings along, APIs over HTTP, and the file
+//! worker that carries out those that touch files.
 //!
-//! Start reading at [`builtin`] or [`registry`]; [`files`] runs inside the confined worker process.
+//! Start reading at [`builtin`], [`rest`] or [`registry`]; [`files`] runs inside the confined worker process.
 //! This crate must not know the engine that calls it or the wire format of any model.
 
 pub mod builtin;
@@ -10,3 +10,4 @@ pub mod files;
 pub mod frame;
 pub mod output;
 pub mod registry;
+pub mod rest;

@@ -30,8 +30,30 @@ pub struct Configured {
 
 impl Governor for Configured {
     fn govern(&self, tool: &CatalogEntry, undecided: Governed) -> Governed {
-        let kind = tool.identity().kind;
-        self.decide(tool.exposed(), with_own_timeout(undecided, kind))
+        let undecided = with_own_timeout(undecided, tool.identity().kind);
+        let policy = of_its_source(tool, undecided.policy, &self.config);
+        self.decide(tool.exposed(), Governed { policy, ..undecided })
+    }
+}
+
+/// What holds for a tool because of where it comes from.
+fn of_its_source(tool: &CatalogEntry, undecided: ToolPolicy, config: &Resolved) -> ToolPolicy {
+    match tool.identity().kind {
+        ProviderKind::Rest => {
+            let groups = tool.definition().groups.iter().map(GroupName::as_str);
+            let (queue, cache) = config.rest.policy_of(tool.identity().tool.as_str(), groups);
+            let queue = queue.or(undecided.queue);
+            ToolPolicy { queue, cache_ttl: ttl(cache, undecided.cache_ttl), ..undecided }
+        }
+        ProviderKind::Builtin | ProviderKind::Mcp | ProviderKind::Agent | ProviderKind::Client => undecided,
+    }
+}
+
+fn ttl(wanted: Option<CacheFor>, undecided: Option<Duration>) -> Option<Duration> {
+    match wanted {
+        Some(CacheFor::Time(ttl)) => Some(ttl),
+        Some(CacheFor::Off) => None,
+        None => undecided,
     }
 }
 
@@ -53,12 +75,9 @@ impl Configured {
         ToolPolicy {
             timeout: self.timeout.or(wanted.timeout).unwrap_or(undecided.timeout),
             output: output(name, &wanted, self.config.tool_response_bytes_max),
-            queue: wanted.queue,
+            queue: wanted.queue.or_else(|| undecided.queue.clone()),
             priority: wanted.priority,
-            cache_ttl: match wanted.cache {
-                Some(CacheFor::Time(ttl)) => Some(ttl),
-                Some(CacheFor::Off) | None => None,
-            },
+            cache_ttl: ttl(wanted.cache, undecided.cache_ttl),
             ..undecided.clone()
         }
     }

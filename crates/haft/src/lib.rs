@@ -13,6 +13,7 @@ pub mod home;
 pub mod models;
 pub mod prelude;
 mod private_file;
+pub mod rest;
 pub mod telemetry;
 pub mod tokens;
 pub mod wiring;

@@ -20,6 +20,7 @@ use haft_engine::{
 use haft_sandbox::Policy;
 use haft_tools::builtin::{BASH_TIMEOUT_SECS, BuiltinTools};
 use haft_tools::output::OutputTools;
+use haft_tools::rest::{RestTool, RestTools};
 
 use crate::config::Resolved;
 use crate::governing::Configured;
@@ -102,8 +103,14 @@ fn catalog_config(config: &Resolved) -> CatalogConfig {
     }
 }
 
-/// The built-in tools as the operator wants them seen: those that are active.
-pub fn definitions(config: &Resolved) -> Vec<ToolDefinition> {
+/// Whether a name is that of a built-in tool, which no other tool can take.
+pub fn is_builtin(name: &str) -> bool {
+    let is_it = |tool: &ToolDefinition| tool.name.as_str().eq_ignore_ascii_case(name);
+    name.eq_ignore_ascii_case("tool_output") || haft_tools::builtin::definitions().iter().any(is_it)
+}
+
+/// The tools as the operator wants them seen, those that are active, under the names by which they are called.
+pub fn definitions(config: &Resolved, rest: Vec<RestTool>) -> Vec<ToolDefinition> {
     let governor = Configured { config: Arc::new(config.clone()), timeout: None };
     let described = |tool: ToolDefinition| {
         let policy = Policies::default().default;
@@ -116,7 +123,11 @@ pub fn definitions(config: &Resolved) -> Vec<ToolDefinition> {
         let Governed { effects, groups, activity, .. } = governor.decide(&tool.name, undecided);
         activity.is_active().then_some(ToolDefinition { effects, groups, ..tool })
     };
-    haft_tools::builtin::definitions().into_iter().filter_map(described).collect()
+    let catalog = Catalog::with(vec![Arc::new(RestTools::new(rest))], catalog_config(config));
+    let rest = catalog
+        .tools()
+        .map(|entry| ToolDefinition { name: entry.exposed().clone(), ..entry.definition().clone() });
+    haft_tools::builtin::definitions().into_iter().chain(rest).filter_map(described).collect()
 }
 
 /// The operator's rules, as the engine decides by them.

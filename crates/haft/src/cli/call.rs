@@ -5,11 +5,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use haft_core::arguments::{ARGUMENTS_BYTES_MAX, Arguments};
+use haft_core::provider::ToolProvider;
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{Memory, Orchestrator};
 use haft_sandbox::Home;
 use haft_tools::output::{FileStore, StoreLimits};
+use haft_tools::rest::RestTools;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -21,12 +23,14 @@ use super::settings::{self, Refused};
 use super::terminal;
 use super::watch::Watch;
 use crate::approvals;
+use crate::config::Resolved;
+use crate::rest::Freshness;
 use crate::telemetry::captures_content;
 use crate::wiring::{self, Settings};
 
 pub(super) async fn run(args: &CallArgs) -> ExitCode {
-    let prepared = arguments(args).and_then(|arguments| Ok((arguments, orchestrator(args)?)));
-    let (arguments, (orchestrator, watch)) = match prepared {
+    let prepared = async { Ok::<_, Refused>((arguments(args)?, orchestrator(args).await?)) };
+    let (arguments, (orchestrator, watch)) = match prepared.await {
         Ok(prepared) => prepared,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
@@ -71,17 +75,18 @@ pub(super) async fn end(orchestrator: &Orchestrator) {
 }
 
 /// What carries out the calls, and what watches them.
-pub(super) fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch), Refused> {
+pub(super) async fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch), Refused> {
     let mut config = settings::configuration(&args.policy.files)?;
     let policy = settings::policy(&args.policy, &config)?;
     let home = policy.home().clone();
     let approver = if args.stdin { None } else { TerminalApprover::when_somebody_is_there() };
     let store = store(&home, &config.resolved.tool_output.limits)?;
+    let others = others(args, &config.resolved, &home).await;
     let watch = Watch::begin(args, &home);
     let telemetry = &mut config.resolved.telemetry;
     telemetry.capture_content =
         watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);
-    let orchestrator = wiring::orchestrator(Settings {
+    let settings = Settings {
         policy,
         timeout: args.timeout,
         events: watch.sink(),
@@ -89,8 +94,17 @@ pub(super) fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch), Ref
         approver,
         remembered: Memory::new(approvals::load(&home)),
         store: Some(Arc::new(store)),
-    });
-    Ok((orchestrator, watch))
+    };
+    Ok((wiring::orchestrator_with(settings, others), watch))
+}
+
+/// Tools over HTTP. Reading descriptions takes a while, and a built-in tool needs none of them.
+async fn others(args: &CallArgs, config: &Resolved, home: &Home) -> Vec<Arc<dyn ToolProvider>> {
+    if args.tool.as_deref().is_some_and(wiring::is_builtin) {
+        return Vec::new();
+    }
+    let tools = super::rest::tools(config, home, Freshness::Kept).await;
+    if tools.is_empty() { Vec::new() } else { vec![Arc::new(RestTools::new(tools))] }
 }
 
 fn store(home: &Home, limits: &StoreLimits) -> Result<FileStore, Refused> {

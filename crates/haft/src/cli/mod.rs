@@ -14,6 +14,7 @@ mod log;
 mod models;
 mod output;
 mod policy;
+mod rest;
 mod sandbox;
 mod settings;
 mod stats;
@@ -62,9 +63,10 @@ async fn dispatch(command: Command) -> ExitCode {
         Command::Models(args) => models::run(&args).await,
         Command::Dev(DevArgs { command: DevCommand::ModelServer(args) }) => dev::model_server(&args).await,
         Command::Tools(args) => match &args.command {
-            Some(ToolsCommand::Check(args)) => tools_check::run(args),
-            None => tools::run(&args),
+            Some(ToolsCommand::Check(args)) => tools_check::run(args).await,
+            None => tools::run(&args).await,
         },
+        Command::Rest(args) => rest::run(&args.command).await,
         Command::Sandbox(args) => sandbox::run(&args).await,
         Command::Doctor(args) => doctor::run(&args).await,
         Command::Config(args) => config::run(&args.command),

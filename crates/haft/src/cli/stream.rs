@@ -23,7 +23,7 @@ use super::terminal;
 use super::watch::Watch;
 
 pub(super) async fn run(args: &CallArgs) -> ExitCode {
-    let (orchestrator, watch) = match orchestrator(args) {
+    let (orchestrator, watch) = match orchestrator(args).await {
         Ok(both) => both,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };

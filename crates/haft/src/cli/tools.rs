@@ -11,15 +11,21 @@ use serde_json::{Value, json};
 use super::args::ToolsArgs;
 use super::exit::Exit;
 use super::{settings, terminal};
+use crate::rest::Freshness;
 use crate::tokens::Vocabulary;
 use crate::wiring;
 
-pub(super) fn run(args: &ToolsArgs) -> ExitCode {
+pub(super) async fn run(args: &ToolsArgs) -> ExitCode {
     let config = match settings::configuration(&args.files) {
         Ok(config) => config.resolved,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
-    let mut tools = wiring::definitions(&config);
+    let home = match settings::home() {
+        Ok(home) => home,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    let rest = super::rest::tools(&config, &home, Freshness::Kept).await;
+    let mut tools = wiring::definitions(&config, rest);
     if let Some(group) = &args.group {
         let groups = groups(&tools);
         tools.retain(|tool| tool.groups.iter().any(|found| found.as_str() == group));
@@ -90,12 +96,13 @@ fn as_json(tool: &ToolDefinition) -> Value {
 }
 
 fn table(tools: &[ToolDefinition]) -> String {
-    let mut text = format!("{:<14} {:<9} {:<11} {}\n", "NAME", "GROUP", "EFFECTS", "DESCRIPTION");
+    let width = tools.iter().map(|tool| tool.name.as_str().len()).max().unwrap_or(0).max(14);
+    let mut text = format!("{:<width$} {:<9} {:<11} {}\n", "NAME", "GROUP", "EFFECTS", "DESCRIPTION");
     for tool in tools {
         let group = tool.groups.first().map_or("", |group| group.as_str());
         let _ = writeln!(
             text,
-            "{:<14} {group:<9} {:<11} {}",
+            "{:<width$} {group:<9} {:<11} {}",
             tool.name.as_str(),
             tool.effects.name(),
             first_sentence(tool)

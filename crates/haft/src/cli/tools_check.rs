@@ -8,15 +8,21 @@ use serde_json::{Value, json};
 
 use super::args::{CheckArgs, GrammarName};
 use super::{settings, terminal};
+use crate::rest::Freshness;
 use crate::wiring;
 
-pub(super) fn run(args: &CheckArgs) -> ExitCode {
+pub(super) async fn run(args: &CheckArgs) -> ExitCode {
     let config = match settings::configuration(&args.files) {
         Ok(config) => config.resolved,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
+    let home = match settings::home() {
+        Ok(home) => home,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    let rest = super::rest::tools(&config, &home, Freshness::Kept).await;
     let grammar = grammar(args.provider);
-    let said: Vec<(String, Downgraded)> = wiring::definitions(&config)
+    let said: Vec<(String, Downgraded)> = wiring::definitions(&config, rest)
         .into_iter()
         .map(|tool| (tool.name.as_str().to_owned(), downgrade(&tool.input_schema, grammar)))
         .collect();

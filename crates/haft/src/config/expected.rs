@@ -3,7 +3,7 @@
 use jsonc_parser::ast;
 use serde_json::Value;
 
-use super::format::Format;
+use super::format::{ANY_JSON, Format};
 use super::shown;
 
 /// What a value of this schema looks like.
@@ -15,6 +15,9 @@ pub(super) fn expected(schema: &Value) -> String {
     }
     if let Some(format) = Format::of(object) {
         return format.expected.into();
+    }
+    if schema.get(ANY_JSON).is_some() {
+        return "any JSON".into();
     }
     match schema["type"].as_str() {
         Some("integer") => number(schema),

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use haft_core::name::{GroupName, QueueName};
+use haft_core::name::{GroupName, Namespace, QueueName};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::expand::{self, Lookup};
 use super::glob::tool_glob;
+use super::rest::Secret;
 use super::{duration, shown};
 
 /// What a value may depend on beside its own text.
@@ -29,7 +30,7 @@ pub(super) struct Format {
     pub(super) read: Read,
 }
 
-const FORMATS: [Format; 9] = [
+const FORMATS: [Format; 13] = [
     Format { name: "haft-duration", expected: "a duration in milliseconds or such as \"90s\"", read: millis },
     Format {
         name: "haft-ttl",
@@ -58,6 +59,14 @@ const FORMATS: [Format; 9] = [
             None => kept(text, tool_glob(text)),
         },
     },
+    Format {
+        name: "haft-rest-name",
+        expected: "a name of A-Z a-z 0-9 _ -",
+        read: |text, _| kept(text, Namespace::new(text)),
+    },
+    Format { name: "haft-url", expected: "a URL", read: |text, _| unexpanded(text) },
+    Format { name: "haft-secret", expected: "a string", read: |text, _| unexpanded(text) },
+    Format { name: "haft-spec", expected: "a path or a URL", read: spec },
 ];
 
 impl Format {
@@ -91,6 +100,18 @@ fn path(text: &str, around: Surroundings<'_>) -> Result<Value, String> {
     }
     let path = around.directory.join(expanded);
     path.to_str().map(Value::from).ok_or_else(|| format!("`{}` is not UTF-8", path.display()))
+}
+
+/// Variables are put in when they are needed: one that is not set then costs only what needs it.
+fn unexpanded(text: &str) -> Result<Value, String> {
+    let any: Lookup<'_> = &|_| Some(String::new());
+    expand::expand(text, any).map(|_| json!(text)).map_err(|error| error.to_string())
+}
+
+/// A URL, which may have variables, or a path.
+fn spec(text: &str, around: Surroundings<'_>) -> Result<Value, String> {
+    let of_web = text.starts_with("http://") || text.starts_with("https://");
+    if of_web { unexpanded(text) } else { path(text, around) }
 }
 
 fn variable(text: &str) -> Result<Value, String> {
@@ -148,6 +169,12 @@ formatted! {
     QueueText(String): { "type": "string", "format": "haft-queue" }
     /// A pattern of tools, or `@group`.
     MemberText(String): { "type": "string", "format": "haft-member" }
+    /// A URL in which variables may stand; they are put in when it is needed.
+    UrlText(String): { "type": "string", "format": "haft-url" }
+    /// A text that is never shown, in which variables may stand.
+    SecretText(Secret): { "type": "string", "format": "haft-secret", "x-secret": true }
+    /// A path, after reading absolute, or a URL.
+    SpecText(String): { "type": "string", "format": "haft-spec" }
 }
 
 /// The one form of a [`Ttl`].
@@ -176,7 +203,7 @@ impl JsonSchema for AnyJson {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": ["object", "boolean"], "x-any-json": true })
+        json_schema!({ "x-any-json": true })
     }
 }
 
@@ -187,6 +214,10 @@ pub(super) fn tool_globs() -> Value {
 
 pub(super) fn group_names() -> Value {
     json!({ "format": "haft-group" })
+}
+
+pub(super) fn rest_names() -> Value {
+    json!({ "format": "haft-rest-name" })
 }
 
 pub(super) fn queue_names() -> Value {

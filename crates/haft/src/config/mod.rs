@@ -21,6 +21,7 @@ mod position;
 mod read;
 mod resolve;
 pub mod resolved;
+mod rest;
 mod rows;
 mod schema;
 mod shown;
@@ -128,6 +129,11 @@ pub fn inspect(path: &Path, variables: Lookup<'_>) -> Result<Option<Inspected>, 
     layers.add(path, read::read(path, &text, variables).map_err(ConfigErrors)?);
     let rows = rows::rows(&layers).into_iter().filter(|row| row.origin.is_some()).collect();
     Ok(Some(Inspected { digest, rows }))
+}
+
+/// Holds the text of one file against the schema, for whoever is about to write it.
+pub fn check_text(path: &Path, text: &str, variables: Lookup<'_>) -> Result<(), ConfigErrors> {
+    read::read(path, text, variables).map(|_| ()).map_err(ConfigErrors)
 }
 
 /// The digest of a file; `None` when it cannot be read.

@@ -15,7 +15,7 @@ use haft_tools::output::{Reading, StoreLimits};
 use haft_core::glob::ToolGlob;
 
 use super::error::ConfigError;
-use super::format::{GlobText, GroupText, MemberText, Millis, PathText, TtlForm};
+use super::format::{GlobText, GroupText, MemberText, Millis, PathText, Ttl, TtlForm};
 use super::glob::tool_glob;
 use super::layers::Layers;
 use super::position::{child, item};
@@ -42,6 +42,7 @@ impl Resolver<'_> {
     fn all(&mut self, written: Written) -> Resolved {
         let providers = self.providers(written.providers.unwrap_or_default());
         let queues = self.queues(written.queues.unwrap_or_default());
+        let rest = self.rest(written.rest_tools, written.openapi_specs, &queues);
         Resolved {
             sandbox: self.sandbox(written.sandbox.unwrap_or_default()),
             naming: scheme(written.naming.unwrap_or(written::Naming::Double)),
@@ -68,6 +69,7 @@ impl Resolver<'_> {
             models: self.models(written.models.unwrap_or_default(), &providers),
             providers,
             telemetry: telemetry(&written.telemetry.unwrap_or_default()),
+            rest,
         }
     }
 
@@ -144,17 +146,14 @@ impl Resolver<'_> {
             bytes_max: written.max_bytes.map(count),
             queue,
             priority: written.priority.map(priority),
-            cache: written.cache.map(|ttl| match ttl.0 {
-                TtlForm::Millis(millis) => CacheFor::Time(Duration::from_millis(millis)),
-                TtlForm::Off(_) => CacheFor::Off,
-            }),
+            cache: written.cache.as_ref().map(cache_for),
             effects: written.effects.map(effects),
             enabled: written.enabled,
         }
     }
 
     /// A queue that somebody defined.
-    fn queue(
+    pub(super) fn queue(
         &mut self,
         path: &str,
         name: &str,
@@ -228,7 +227,7 @@ impl Resolver<'_> {
         Some(resolved::Rule { tool, command: written.command, decision: approval(written.decision) })
     }
 
-    fn globs(&mut self, path: &str, written: &[GlobText]) -> Vec<ToolGlob> {
+    pub(super) fn globs(&mut self, path: &str, written: &[GlobText]) -> Vec<ToolGlob> {
         let globs = written.iter().enumerate();
         globs.filter_map(|(index, glob)| self.checked(&item(path, index), tool_glob(&glob.0))).collect()
     }
@@ -255,7 +254,7 @@ pub(super) fn duration(Millis(millis): Millis) -> Duration {
 }
 
 /// On a machine where memory cannot hold so many, the most it can hold is as good.
-fn count(number: u64) -> usize {
+pub(super) fn count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
@@ -265,6 +264,13 @@ fn scheme(naming: written::Naming) -> Scheme {
         written::Naming::Claude => Scheme::Claude,
         written::Naming::Single => Scheme::Single,
         written::Naming::Bare => Scheme::Bare,
+    }
+}
+
+pub(super) fn cache_for(ttl: &Ttl) -> CacheFor {
+    match &ttl.0 {
+        TtlForm::Millis(millis) => CacheFor::Time(Duration::from_millis(*millis)),
+        TtlForm::Off(_) => CacheFor::Off,
     }
 }
 

@@ -15,6 +15,8 @@ use haft_tools::output::{Reading, StoreLimits};
 pub use super::models::{ModelName, ModelSettings, Models, Provider, Template};
 use haft_core::glob::ToolGlob;
 
+pub use super::rest::{Login, Rest, RestTool, Secret, Spec};
+
 /// What holds. Made by [`load`](super::load) alone, so whoever has one need not check it again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resolved {
@@ -41,6 +43,7 @@ pub struct Resolved {
     pub providers: BTreeMap<String, Provider>,
     pub models: Models,
     pub telemetry: Telemetry,
+    pub rest: Rest,
 }
 
 /// What tools may touch. Paths are absolute, but nobody has looked whether they exist.

@@ -61,9 +61,13 @@ fn is_listed(key: &str, property: &Value) -> bool {
     key != "$schema" && property.get("x-alias-of").is_none()
 }
 
+/// Stands for a value that is nobody's to see.
+const HIDDEN: &str = "(hidden)";
+
 fn row(schema: &Value, value: Option<&Value>, key: String, layers: &Layers) -> Row {
+    let secret = schema["x-secret"] == true && value.is_some();
     Row {
-        value: value.or_else(|| schema.get("default")).cloned(),
+        value: if secret { Some(HIDDEN.into()) } else { value.or_else(|| schema.get("default")).cloned() },
         unit: schema["x-unit"].as_str().map(str::to_owned),
         origin: value.and_then(|_| layers.origin(&key)).cloned(),
         key,

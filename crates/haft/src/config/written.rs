@@ -5,6 +5,7 @@
 //! and a test holds the two equal.
 
 pub(super) mod models;
+mod rest;
 
 use std::collections::BTreeMap;
 
@@ -14,8 +15,10 @@ use serde::Deserialize;
 use super::default;
 use super::format::{
     Environment, GlobText, GroupText, MemberText, Millis, PathText, QueueText, Ttl, group_names, queue_names,
-    tool_globs,
+    rest_names, tool_globs,
 };
+
+pub(super) use rest::{HttpMethod, Login, LowerMethod, OpenapiSpec, RestTool, StreamMode, Streaming};
 
 /// What `haft.json` may hold.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -87,6 +90,13 @@ pub(super) struct Written {
 
     /// Which models are asked, and what holds for them
     pub(super) models: Option<models::Models>,
+    /// Tools over HTTP, each a request with places for arguments; a name becomes `rest__name`
+    #[schemars(extend("propertyNames" = rest_names()))]
+    pub(super) rest_tools: Option<BTreeMap<String, RestTool>>,
+
+    /// Descriptions of APIs (`OpenAPI` 3, Swagger 2.0) whose operations are tools, named `rest__name_operation`
+    #[schemars(extend("propertyNames" = rest_names()))]
+    pub(super) openapi_specs: Option<BTreeMap<String, OpenapiSpec>>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -34,3 +34,5 @@ mod cli;
 mod library;
 // Every command shown in the documents is run.
 mod docs;
+// Tools over HTTP: a real server with its own description, and servers at their worst.
+mod rest;

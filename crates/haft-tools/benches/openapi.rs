@@ -1,0 +1,55 @@
+//! What it costs to import the largest description there is in daily use: GitHub's, 13 MB and more than a thousand operations.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a benchmark that fails should say so"
+)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use haft_tools::rest::openapi::{Filter, Imported, Settings, Source, import};
+
+fn imported(path: &Path) -> Imported {
+    let documents = Source::read_file(path).unwrap();
+    let settings = Settings {
+        name: "github",
+        base_url: None,
+        headers: Vec::new(),
+        logins: BTreeMap::new(),
+        filter: Filter::default(),
+        hosts: Vec::new(),
+        private: None,
+    };
+    import(&documents, settings).unwrap()
+}
+
+/// The most memory this process ever had, as the kernel counts it.
+fn peak_megabytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kilobytes.unwrap_or(0) / 1024
+}
+
+fn openapi(criterion: &mut Criterion) {
+    let own = std::env::current_exe().unwrap();
+    let found = own
+        .ancestors()
+        .map(|place| place.join("tools/openapi/api.github.com.json"))
+        .find(|path| path.exists());
+    let path = found.expect("run `cargo xtask install` first");
+    // Once before anything is measured: later rounds would add what the allocator keeps.
+    let tools = imported(&path).tools.len();
+    eprintln!("{tools} tools, peak memory of one import {} MB", peak_megabytes());
+    criterion.bench_function("import_github", |bencher| bencher.iter(|| imported(&path)));
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().sample_size(10);
+    targets = openapi
+}
+criterion_main!(benches);

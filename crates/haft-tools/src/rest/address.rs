@@ -1,0 +1,106 @@
+//! Which addresses belong to the public internet.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Whether anybody on the internet could be asked this way. What is not sure is not public.
+pub(super) fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => is_public_v4(address),
+        IpAddr::V6(address) => is_public_v6(address),
+    }
+}
+
+/// Networks that are somebody's own, this machine's, or for nobody: address and length of the prefix.
+const NOT_PUBLIC_V4: [(Ipv4Addr, u32); 15] = [
+    (Ipv4Addr::UNSPECIFIED, 8),
+    (Ipv4Addr::new(10, 0, 0, 0), 8),
+    (Ipv4Addr::new(100, 64, 0, 0), 10),
+    (Ipv4Addr::new(127, 0, 0, 0), 8),
+    (Ipv4Addr::new(169, 254, 0, 0), 16),
+    (Ipv4Addr::new(172, 16, 0, 0), 12),
+    (Ipv4Addr::new(192, 0, 0, 0), 24),
+    (Ipv4Addr::new(192, 0, 2, 0), 24),
+    (Ipv4Addr::new(192, 88, 99, 0), 24),
+    (Ipv4Addr::new(192, 168, 0, 0), 16),
+    (Ipv4Addr::new(198, 18, 0, 0), 15),
+    (Ipv4Addr::new(198, 51, 100, 0), 24),
+    (Ipv4Addr::new(203, 0, 113, 0), 24),
+    (Ipv4Addr::new(224, 0, 0, 0), 4),
+    (Ipv4Addr::new(240, 0, 0, 0), 4),
+];
+
+fn is_public_v4(address: Ipv4Addr) -> bool {
+    let within = |(network, bits): &(Ipv4Addr, u32)| {
+        let mask = u32::MAX << (32 - bits);
+        u32::from(address) & mask == u32::from(*network) & mask
+    };
+    !NOT_PUBLIC_V4.iter().any(within)
+}
+
+/// Only `2000::/3` is given out at all; of it some networks carry an IPv4 address, or are for documents.
+fn is_public_v6(address: Ipv6Addr) -> bool {
+    let segments = address.segments();
+    if let Some(inner) = address.to_ipv4_mapped() {
+        return is_public_v4(inner);
+    }
+    match segments {
+        // NAT64 carries an IPv4 address at its end, 6to4 one after its prefix.
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => is_public_v4(joined(high, low)),
+        // Teredo, benchmarking, ORCHID, documentation, and the newer documentation network.
+        [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => false,
+        [first, ..] => first & 0xe000 == 0x2000,
+    }
+}
+
+fn joined(high: u16, low: u16) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(high) << 16 | u32::from(low))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_public_internet_is_public() {
+        let check = |text: &str, expected: bool| {
+            assert_eq!(is_public(text.parse().unwrap()), expected, "{text}");
+        };
+        for public in ["1.1.1.1", "8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1", "2a00:1450::1"] {
+            check(public, true);
+        }
+        for private in [
+            "0.0.0.0",
+            "10.1.2.3",
+            "100.64.0.1",
+            "127.0.0.1",
+            "127.9.9.9",
+            "169.254.169.254",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.0.0.1",
+            "192.168.1.1",
+            "198.18.0.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "::ffff:127.0.0.1",
+            "::ffff:10.0.0.1",
+            "64:ff9b::7f00:1",
+            "2002:7f00:1::",
+            "fc00::1",
+            "fd00:ec2::254",
+            "fe80::1",
+            "ff02::1",
+            "2001:db8::1",
+            "2001::1",
+            "100::1",
+            "::127.0.0.1",
+        ] {
+            check(private, false);
+        }
+        check("::ffff:1.1.1.1", true);
+        check("64:ff9b::101:101", true);
+        check("2002:101:101::", true);
+    }
+}

@@ -1,0 +1,145 @@
+//! What came back, as an output for a model.
+
+use haft_core::output::{Content, ToolOutput};
+use haft_core::result::{ToolError, ToolErrorKind};
+use serde_json::Value;
+
+use super::tool::Expected;
+
+/// A whole answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) media_type: Option<String>,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// How much of an answer that is a failure is shown.
+const ERROR_CHARS_MAX: usize = 2_000;
+
+/// The output of an answer. The one place that decides what a model sees of a response.
+pub(super) fn output(answer: Answer, expected: Expected) -> Result<ToolOutput, ToolError> {
+    let Answer { status, media_type, bytes } = answer;
+    if !(200..300).contains(&status) {
+        return Err(failed(format!("HTTP {status}: {}", excerpt(&bytes))));
+    }
+    let kind = Kind::of(media_type.as_deref(), &bytes);
+    if expected == Expected::Json && kind == Kind::Text && is_page(media_type.as_deref()) {
+        let found = media_type.unwrap_or_default();
+        return Err(failed(format!("expected JSON; the server answered {found}: {}", excerpt(&bytes))));
+    }
+    let media_type = media_type.unwrap_or_else(|| "application/octet-stream".into());
+    Ok(match kind {
+        Kind::Empty => ToolOutput::text(format!("HTTP {status}, no content")),
+        Kind::Json => json(&bytes),
+        Kind::Text => ToolOutput::text(String::from_utf8_lossy(&bytes)),
+        Kind::Image => single(Content::Image { media_type, bytes: bytes.into() }),
+        Kind::Audio => single(Content::Audio { media_type, bytes: bytes.into() }),
+        // What nobody can read as text is kept in the output store by whoever has one.
+        Kind::Binary => {
+            single(Content::Binary { uri: None, media_type: Some(media_type), bytes: bytes.into() })
+        }
+    })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Empty,
+    Json,
+    Text,
+    Image,
+    Audio,
+    Binary,
+}
+
+impl Kind {
+    /// By what the server says; where it says nothing, by what is there.
+    fn of(media_type: Option<&str>, bytes: &[u8]) -> Self {
+        if bytes.is_empty() {
+            return Self::Empty;
+        }
+        let text = std::str::from_utf8(bytes).is_ok_and(|text| !text.contains('\0'));
+        match media_type.unwrap_or_default() {
+            json if json == "application/json" || json.ends_with("+json") => Self::Json,
+            svg if svg == "image/svg+xml" && text => Self::Text,
+            image if image.starts_with("image/") => Self::Image,
+            audio if audio.starts_with("audio/") => Self::Audio,
+            written if written.starts_with("text/") => Self::Text,
+            _ if text => Self::Text,
+            _ => Self::Binary,
+        }
+    }
+}
+
+fn is_page(media_type: Option<&str>) -> bool {
+    matches!(media_type, Some("text/html" | "application/xhtml+xml"))
+}
+
+/// The text is the server's own; beside it the value, for those who read it as a whole.
+fn json(bytes: &[u8]) -> ToolOutput {
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    let structured = serde_json::from_slice::<Value>(bytes).ok();
+    ToolOutput { structured, ..ToolOutput::text(text) }
+}
+
+fn single(content: Content) -> ToolOutput {
+    ToolOutput { content: vec![content], structured: None }
+}
+
+fn failed(message: String) -> ToolError {
+    ToolError::new(ToolErrorKind::Failed, message)
+}
+
+fn excerpt(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    if text.trim().is_empty() {
+        return "no content".into();
+    }
+    haft_core::text::truncate_chars(text.trim(), ERROR_CHARS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn given(
+        status: u16,
+        media_type: &str,
+        bytes: &[u8],
+        expected: Expected,
+    ) -> Result<ToolOutput, ToolError> {
+        let media_type = (!media_type.is_empty()).then(|| media_type.to_owned());
+        output(Answer { status, media_type, bytes: bytes.to_vec() }, expected)
+    }
+
+    #[test]
+    fn an_answer_becomes_what_it_is() {
+        let check = |media_type: &str, bytes: &[u8], expected: &str| {
+            assert_eq!(given(200, media_type, bytes, Expected::Anything).unwrap().as_text(), expected);
+        };
+        check("application/json", b"{\"a\": 1}", "{\"a\": 1}");
+        check("text/csv", b"a,b", "a,b");
+        check("", b"plain", "plain");
+        check("", b"\0\x01", "[binary: application/octet-stream, 2 bytes]");
+        check("image/png", b"\x89PNG", "[image: image/png, 4 bytes]");
+        check("audio/ogg", b"Ogg", "[audio: audio/ogg, 3 bytes]");
+        check("application/pdf", b"%PDF\xff", "[binary: application/pdf, 5 bytes]");
+        check("application/json", b"", "HTTP 200, no content");
+        let json = given(200, "application/vnd.x+json", b"[1]", Expected::Json).unwrap();
+        assert_eq!(json.structured, Some(serde_json::json!([1])));
+    }
+
+    #[test]
+    fn a_failure_has_its_status_and_a_capped_body() {
+        let check = |status: u16, media_type: &str, bytes: &[u8], expected: &str| {
+            let error = given(status, media_type, bytes, Expected::Json).unwrap_err();
+            assert_eq!(error.kind, ToolErrorKind::Failed);
+            assert!(error.message.starts_with(expected), "{}", error.message);
+            assert!(error.message.len() < 3_000);
+        };
+        check(404, "application/json", b"{\"m\":\"no\"}", "HTTP 404: {\"m\":\"no\"}");
+        check(500, "text/plain", &vec![b'x'; 100_000], "HTTP 500: xxx");
+        check(304, "", b"", "HTTP 304: no content");
+        check(200, "text/html", b"<html>log in", "expected JSON; the server answered text/html: <html>");
+    }
+}

@@ -1,0 +1,239 @@
+//! The body of a request, from arguments.
+
+use base64::Engine;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use haft_core::result::{ToolError, ToolErrorKind};
+use serde_json::{Map, Value};
+
+use super::encode;
+use super::parameter::{Explode, Style, pairs};
+use super::template::{Arguments, text_of};
+
+/// A body, ready to be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Body {
+    pub media_type: String,
+    pub bytes: Vec<u8>,
+}
+
+/// How a body is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BodyPlan {
+    pub media_type: String,
+    pub kind: BodyKind,
+    pub shape: BodyShape,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BodyKind {
+    Json,
+    Form,
+    Multipart,
+    Text,
+    /// The argument is base64 text.
+    Binary,
+}
+
+/// Where in the arguments the body is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BodyShape {
+    /// One argument is the whole of it.
+    Whole { argument: String, fields: Vec<Field> },
+    /// Its fields are arguments themselves.
+    Flat { fields: Vec<Field> },
+}
+
+/// A field of a form or of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    pub name: String,
+    pub style: Style,
+    pub explode: Explode,
+    /// The argument is base64 text, sent as the bytes it stands for.
+    pub binary: bool,
+}
+
+/// The body; none when no argument of it was given.
+pub(super) fn body(plan: &BodyPlan, arguments: &Arguments) -> Result<Option<Body>, ToolError> {
+    let Some(value) = gathered(&plan.shape, arguments) else { return Ok(None) };
+    let fields = match &plan.shape {
+        BodyShape::Whole { fields, .. } | BodyShape::Flat { fields } => fields,
+    };
+    let (media_type, bytes) = match plan.kind {
+        BodyKind::Json => (plan.media_type.clone(), value.to_string().into_bytes()),
+        BodyKind::Form => (plan.media_type.clone(), form(&value, fields).into_bytes()),
+        BodyKind::Multipart => multipart(&plan.media_type, &value, fields)?,
+        BodyKind::Text => (plan.media_type.clone(), text_of(&value).into_bytes()),
+        BodyKind::Binary => (plan.media_type.clone(), bytes_of("body", &value)?),
+    };
+    Ok(Some(Body { media_type, bytes }))
+}
+
+fn gathered(shape: &BodyShape, arguments: &Arguments) -> Option<Value> {
+    match shape {
+        BodyShape::Whole { argument, .. } => arguments.get(argument).cloned(),
+        BodyShape::Flat { fields } => {
+            let given = fields.iter().filter_map(|field| {
+                arguments.get(&field.name).map(|value| (field.name.clone(), value.clone()))
+            });
+            let object: Map<String, Value> = given.collect();
+            (!object.is_empty()).then_some(Value::Object(object))
+        }
+    }
+}
+
+/// What is not an object has no field names, and is sent as it is.
+fn form(value: &Value, fields: &[Field]) -> String {
+    let Some(members) = value.as_object() else { return text_of(value) };
+    let written = members.iter().filter(|(_, value)| !value.is_null()).flat_map(|(name, value)| {
+        let (style, explode) = style_of(name, fields);
+        pairs(name, value, style, explode)
+    });
+    let encoded =
+        written.map(|(name, value)| format!("{}={}", encode::strict(&name), encode::strict(&value)));
+    encoded.collect::<Vec<_>>().join("&")
+}
+
+fn style_of(name: &str, fields: &[Field]) -> (Style, Explode) {
+    let field = fields.iter().find(|field| field.name == name);
+    field.map_or((Style::Form, Explode::Yes), |field| (field.style, field.explode))
+}
+
+/// One part per field, one per element of a list.
+fn multipart(media_type: &str, value: &Value, fields: &[Field]) -> Result<(String, Vec<u8>), ToolError> {
+    let none = Map::new();
+    let mut parts = Vec::new();
+    for (name, value) in value.as_object().unwrap_or(&none) {
+        let binary = fields.iter().any(|field| field.name == *name && field.binary);
+        let values = match value {
+            Value::Array(items) => items.as_slice(),
+            single => std::slice::from_ref(single),
+        };
+        for value in values {
+            parts.push((name.as_str(), part(name, value, binary)?));
+        }
+    }
+    let boundary = boundary(&parts);
+    let mut bytes = Vec::new();
+    for (_, part) in &parts {
+        bytes.extend_from_slice(format!("--{boundary}\r\n").as_bytes());
+        bytes.extend_from_slice(part);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
+    Ok((format!("{media_type}; boundary={boundary}"), bytes))
+}
+
+fn part(name: &str, value: &Value, binary: bool) -> Result<Vec<u8>, ToolError> {
+    let quoted = quoted(name);
+    let (rest, content) = match value {
+        value if binary => (
+            format!("; filename=\"{quoted}\"\r\nContent-Type: application/octet-stream"),
+            bytes_of(name, value)?,
+        ),
+        Value::Object(_) => ("\r\nContent-Type: application/json".into(), value.to_string().into_bytes()),
+        value => (String::new(), text_of(value).into_bytes()),
+    };
+    let mut bytes = format!("Content-Disposition: form-data; name=\"{quoted}\"{rest}\r\n\r\n").into_bytes();
+    bytes.extend(content);
+    Ok(bytes)
+}
+
+/// As browsers write names: what could end the header is percent-encoded.
+fn quoted(name: &str) -> String {
+    name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+/// What every such line begins with.
+const BOUNDARY: &str = "haft-part-";
+
+/// A line that stands in none of the parts. The same parts have the same line, so the request is a pure function.
+fn boundary(parts: &[(&str, Vec<u8>)]) -> String {
+    let occurs = |line: &str| {
+        parts.iter().any(|(_, part)| part.windows(line.len()).any(|window| window == line.as_bytes()))
+    };
+    // There are fewer windows in the parts than numbers, so one is free.
+    let mut number = 0_u64;
+    while occurs(&format!("{BOUNDARY}{number:016x}")) {
+        number += 1;
+    }
+    format!("{BOUNDARY}{number:016x}")
+}
+
+/// Base64 of both alphabets is in use; models leave out the padding.
+const BASE64: [GeneralPurpose; 2] = [
+    GeneralPurpose::new(
+        &base64::alphabet::STANDARD,
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+    ),
+    GeneralPurpose::new(
+        &base64::alphabet::URL_SAFE,
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+    ),
+];
+
+fn bytes_of(name: &str, value: &Value) -> Result<Vec<u8>, ToolError> {
+    let decoded = value.as_str().and_then(|text| BASE64.iter().find_map(|base64| base64.decode(text).ok()));
+    decoded.ok_or_else(|| {
+        ToolError::new(ToolErrorKind::InvalidArguments, format!("Error: `{name}` must be base64 text"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn field(name: &str, binary: bool) -> Field {
+        Field { name: name.into(), style: Style::Form, explode: Explode::Yes, binary }
+    }
+
+    #[allow(clippy::needless_pass_by_value, reason = "a test is its data")]
+    fn made(kind: BodyKind, media_type: &str, fields: Vec<Field>, arguments: Value) -> Option<Body> {
+        let plan = BodyPlan { media_type: media_type.into(), kind, shape: BodyShape::Flat { fields } };
+        body(&plan, arguments.as_object().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn json_takes_the_fields_that_were_given() {
+        let fields = || vec![field("a", false), field("b", false)];
+        let found = made(BodyKind::Json, "application/json", fields(), json!({"a": null, "z": 1})).unwrap();
+        assert_eq!(String::from_utf8(found.bytes).unwrap(), r#"{"a":null}"#);
+        assert_eq!(made(BodyKind::Json, "application/json", fields(), json!({"z": 1})), None);
+    }
+
+    #[test]
+    fn forms_encode_names_and_values() {
+        let deep = Field { style: Style::DeepObject, ..field("m", false) };
+        let fields = vec![field("a b", false), field("l", false), deep];
+        let given = json!({"a b": "x&y=z", "l": [1, 2], "m": {"k": "v"}});
+        let found = made(BodyKind::Form, "application/x-www-form-urlencoded", fields, given).unwrap();
+        assert_eq!(String::from_utf8(found.bytes).unwrap(), "a%20b=x%26y%3Dz&l=1&l=2&m%5Bk%5D=v");
+    }
+
+    #[test]
+    fn files_are_sent_as_the_bytes_they_stand_for() {
+        let fields = vec![field("f\"\r\n", true), field("t", false)];
+        let given = json!({"f\"\r\n": "AP/+", "t": "haft-part-0000000000000000"});
+        let found = made(BodyKind::Multipart, "multipart/form-data", fields, given).unwrap();
+        assert_eq!(found.media_type, "multipart/form-data; boundary=haft-part-0000000000000001");
+        let text = String::from_utf8_lossy(&found.bytes);
+        assert!(text.contains("name=\"f%22%0D%0A\"; filename=\"f%22%0D%0A\""), "{text}");
+        assert!(found.bytes.windows(3).any(|window| window == [0, 255, 254]));
+        assert!(text.ends_with("--haft-part-0000000000000001--\r\n"));
+    }
+
+    #[test]
+    fn what_is_no_base64_is_refused() {
+        let plan = BodyPlan {
+            media_type: "application/octet-stream".into(),
+            kind: BodyKind::Binary,
+            shape: BodyShape::Whole { argument: "body".into(), fields: vec![] },
+        };
+        let error = body(&plan, json!({"body": "%%%"}).as_object().unwrap()).unwrap_err();
+        assert_eq!(error.kind, ToolErrorKind::InvalidArguments);
+        let found = body(&plan, json!({"body": "_-8"}).as_object().unwrap()).unwrap().unwrap();
+        assert_eq!(found.bytes, [255, 239]);
+    }
+}

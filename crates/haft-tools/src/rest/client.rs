@@ -1,0 +1,246 @@
+//! Sends requests: only to where the reach lets them, with bounded answers, and again only when that is harmless.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use haft_core::result::{ToolError, ToolErrorKind};
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use reqwest::redirect::{Attempt, Policy};
+
+use super::guard::Reach;
+use super::method::Method;
+use super::request::Request;
+use super::retry::{self, Came};
+
+/// A client for one service.
+#[derive(Debug)]
+pub struct Client {
+    reach: Arc<Reach>,
+    /// Made for the first request: reading the machine's certificates takes a while.
+    inner: OnceLock<Result<reqwest::Client, String>>,
+}
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a server may be silent in the middle of an answer.
+const SILENCE_MAX: Duration = Duration::from_mins(1);
+
+const REDIRECTS_MAX: usize = 5;
+
+impl Client {
+    pub fn new(reach: Reach) -> Self {
+        Self { reach: Arc::new(reach), inner: OnceLock::new() }
+    }
+
+    pub fn reach(&self) -> &Reach {
+        &self.reach
+    }
+
+    /// Sends a request, and again when that is harmless and may help.
+    pub async fn send(&self, request: &Request) -> Result<reqwest::Response, ToolError> {
+        let mut sent_again = 0;
+        loop {
+            let came = self.send_once(request).await;
+            let outcome = match &came {
+                Ok(response) => Came::Status(response.status().as_u16(), patience(response)),
+                Err(error) if error.is_connect() => Came::NotConnected,
+                Err(_) => Came::Broken,
+            };
+            match retry::wait(request.method, sent_again, outcome) {
+                Some(wait) if !came.as_ref().is_err_and(is_refusal) => tokio::time::sleep(wait).await,
+                Some(_) | None => return came.map_err(|error| told(error, request)),
+            }
+            sent_again += 1;
+        }
+    }
+
+    /// The whole answer, decompressed: its media type and at most so many bytes.
+    pub async fn whole(
+        &self,
+        mut response: reqwest::Response,
+        bytes_max: usize,
+    ) -> Result<(Option<String>, Vec<u8>), ToolError> {
+        let media_type = media_type(&response);
+        let mut bytes = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(broken)? {
+            if bytes.len() + piece.len() > bytes_max {
+                let message = format!(
+                    "the answer is larger than {bytes_max} bytes; ask for less, for example with a limit or a page"
+                );
+                return Err(ToolError::new(ToolErrorKind::Failed, message));
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Ok((media_type, bytes))
+    }
+
+    async fn send_once(&self, request: &Request) -> Result<reqwest::Response, SendError> {
+        self.reach.check_url(&request.url).map_err(|refusal| SendError::Refused(refusal.to_string()))?;
+        let client = self.inner().map_err(|reason| SendError::Refused(reason.clone()))?;
+        let mut sent = client.request(method(request.method), request.url.clone());
+        for (name, value) in &request.headers {
+            sent = sent.header(name, value);
+        }
+        if let Some(body) = &request.body {
+            let typed = request.headers.iter().any(|(name, _)| *name == http::header::CONTENT_TYPE);
+            if !typed {
+                sent = sent.header(http::header::CONTENT_TYPE, &body.media_type);
+            }
+            sent = sent.body(body.bytes.clone());
+        }
+        sent.send().await.map_err(|error| SendError::Http(error.without_url()))
+    }
+
+    fn inner(&self) -> Result<&reqwest::Client, &String> {
+        self.inner.get_or_init(|| make(&self.reach)).as_ref()
+    }
+}
+
+/// A redirect policy and a resolver that ask the reach; a proxy would dial for us, so none is used.
+fn make(reach: &Arc<Reach>) -> Result<reqwest::Client, String> {
+    // Whoever was first has installed the same.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let of_redirects = Arc::clone(reach);
+    reqwest::Client::builder()
+        .user_agent(concat!("haft/", env!("CARGO_PKG_VERSION")))
+        .no_proxy()
+        .referer(false)
+        .connect_timeout(CONNECT_TIMEOUT)
+        .read_timeout(SILENCE_MAX)
+        .redirect(Policy::custom(move |attempt| redirected(&of_redirects, attempt)))
+        .dns_resolver(Arc::new(GuardedResolver(Arc::clone(reach))))
+        .build()
+        .map_err(|error| format!("no HTTP client can be made: {error}"))
+}
+
+fn redirected(reach: &Reach, attempt: Attempt<'_>) -> reqwest::redirect::Action {
+    if attempt.previous().len() > REDIRECTS_MAX {
+        return attempt.error(format!("the server redirects more than {REDIRECTS_MAX} times"));
+    }
+    let allowed = match attempt.previous().last() {
+        Some(from) => reach.check_redirect(from, attempt.url()),
+        None => reach.check_url(attempt.url()),
+    };
+    match allowed {
+        Ok(()) => attempt.follow(),
+        Err(refusal) => attempt.error(refusal),
+    }
+}
+
+/// Gives only addresses that may be dialled. What it gives is what is dialled: nobody asks a second time.
+struct GuardedResolver(Arc<Reach>);
+
+impl Resolve for GuardedResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        let reach = Arc::clone(&self.0);
+        Box::pin(async move {
+            let host = name.as_str().to_owned();
+            reach.check_host(&host)?;
+            let found: Vec<SocketAddr> = tokio::net::lookup_host((host.as_str(), 0)).await?.collect();
+            // One private address among public ones is an answer that is not trusted at all.
+            for address in &found {
+                reach.check_address(&host, address.ip())?;
+            }
+            Ok(Box::new(found.into_iter()) as Addrs)
+        })
+    }
+}
+
+/// Why nothing came back. Has no URL in it: a URL may hold a key.
+#[derive(Debug)]
+enum SendError {
+    Refused(String),
+    Http(reqwest::Error),
+}
+
+impl SendError {
+    fn is_connect(&self) -> bool {
+        match self {
+            Self::Refused(_) => true,
+            Self::Http(error) => error.is_connect(),
+        }
+    }
+}
+
+/// Whether we ourselves said no: to ask again changes nothing.
+fn is_refusal(error: &SendError) -> bool {
+    match error {
+        SendError::Refused(_) => true,
+        SendError::Http(error) => error.is_redirect() || error.is_builder() || refusal_in(error).is_some(),
+    }
+}
+
+fn refusal_in(error: &reqwest::Error) -> Option<&super::guard::Refusal> {
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        if let Some(refusal) = inner.downcast_ref::<super::guard::Refusal>() {
+            return Some(refusal);
+        }
+        source = inner.source();
+    }
+    None
+}
+
+/// The error for the model: what happened, and whether the request may have had its effect.
+fn told(error: SendError, request: &Request) -> ToolError {
+    let host = request.url.host_str().unwrap_or_default();
+    let error = match error {
+        SendError::Refused(reason) => return ToolError::new(ToolErrorKind::Denied, reason),
+        SendError::Http(error) => error,
+    };
+    if let Some(refusal) = refusal_in(&error) {
+        return ToolError::new(ToolErrorKind::Denied, refusal.to_string());
+    }
+    let cause = root_cause(&error);
+    let (kind, message) = if error.is_redirect() {
+        (ToolErrorKind::Failed, format!("{host}: {cause}"))
+    } else if error.is_connect() {
+        (ToolErrorKind::Unavailable, format!("{host} cannot be reached: {cause}"))
+    } else if request.method.is_repeatable() {
+        (ToolErrorKind::Unavailable, format!("{host} broke off the exchange: {cause}"))
+    } else {
+        let unknown = "it is not known whether the request took effect; look before it is repeated";
+        (ToolErrorKind::UnknownOutcome, format!("{host} broke off the exchange: {cause}; {unknown}"))
+    };
+    ToolError::new(kind, message).with_source(error)
+}
+
+/// The answer began, so the request arrived; only the rest is missing.
+pub(super) fn broken(error: reqwest::Error) -> ToolError {
+    let error = error.without_url();
+    let what = if error.is_timeout() { "the server fell silent" } else { "the answer broke off" };
+    let message = format!("{what} before its end: {}", root_cause(&error));
+    ToolError::new(ToolErrorKind::Failed, message).with_source(error)
+}
+
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+pub(super) fn media_type(response: &reqwest::Response) -> Option<String> {
+    let value = response.headers().get(http::header::CONTENT_TYPE)?.to_str().ok()?;
+    let plain = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    (!plain.is_empty()).then_some(plain)
+}
+
+fn patience(response: &reqwest::Response) -> Option<Duration> {
+    let value = response.headers().get(http::header::RETRY_AFTER)?.to_str().ok()?;
+    retry::retry_after(value, jiff::Timestamp::now())
+}
+
+fn method(method: Method) -> http::Method {
+    match method {
+        Method::Get => http::Method::GET,
+        Method::Head => http::Method::HEAD,
+        Method::Options => http::Method::OPTIONS,
+        Method::Put => http::Method::PUT,
+        Method::Delete => http::Method::DELETE,
+        Method::Post => http::Method::POST,
+        Method::Patch => http::Method::PATCH,
+    }
+}

@@ -1,0 +1,231 @@
+//! Where requests of a service may go: decided for every URL, every redirect and every address that is dialled.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use url::{Host, Url};
+
+use super::address::is_public;
+
+/// Where requests may go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reach {
+    /// In lower case, as in a parsed URL.
+    hosts: Vec<String>,
+    private: Private,
+}
+
+/// Whether addresses that are not public may be dialled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Private {
+    Refused,
+    /// The operator named `localhost`.
+    Loopback,
+    /// The operator named this address.
+    Exactly(IpAddr),
+    /// The operator said so.
+    Allowed,
+}
+
+/// Why a request does not go where it was to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    Scheme(String),
+    UserInfo,
+    NoHost,
+    OtherHost { host: String, known: String },
+    PrivateAddress { host: String, address: IpAddr },
+    Downgrade,
+    OtherPort,
+}
+
+impl Reach {
+    /// To a host that the operator named: an address or `localhost` means what it says.
+    pub fn named(url: &Url) -> Self {
+        let private = match url.host() {
+            Some(Host::Ipv4(address)) => literal(address.into()),
+            Some(Host::Ipv6(address)) => literal(address.into()),
+            Some(Host::Domain(name)) if is_localhost(name) => Private::Loopback,
+            Some(Host::Domain(_)) | None => Private::Refused,
+        };
+        Self { hosts: host(url).into_iter().collect(), private }
+    }
+
+    /// To a host that only a description names: nothing private.
+    pub fn described(url: &Url) -> Self {
+        Self { hosts: host(url).into_iter().collect(), private: Private::Refused }
+    }
+
+    #[must_use]
+    pub fn with_hosts(mut self, hosts: &[String]) -> Self {
+        self.hosts.extend(hosts.iter().map(|host| host.to_ascii_lowercase()));
+        self
+    }
+
+    #[must_use]
+    pub fn with_private(mut self, private: Private) -> Self {
+        self.private = private;
+        self
+    }
+
+    pub fn has_host(&self, url: &Url) -> bool {
+        host(url).is_some_and(|host| self.hosts.contains(&host))
+    }
+
+    /// Decides about a URL, before a name is resolved.
+    pub fn check_url(&self, url: &Url) -> Result<(), Refusal> {
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(Refusal::Scheme(url.scheme().to_owned()));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(Refusal::UserInfo);
+        }
+        let Some(named) = url.host() else { return Err(Refusal::NoHost) };
+        self.check_host(&named.to_string())?;
+        match named {
+            Host::Ipv4(address) => self.check_address(&named.to_string(), address.into()),
+            Host::Ipv6(address) => self.check_address(&named.to_string(), address.into()),
+            Host::Domain(_) => Ok(()),
+        }
+    }
+
+    pub fn check_host(&self, host: &str) -> Result<(), Refusal> {
+        if self.hosts.iter().any(|known| known == host) {
+            return Ok(());
+        }
+        Err(Refusal::OtherHost { host: host.to_owned(), known: self.hosts.join(", ") })
+    }
+
+    /// Decides about an address that is about to be dialled. The name was resolved once, and this is what it gave.
+    pub fn check_address(&self, host: &str, address: IpAddr) -> Result<(), Refusal> {
+        let canonical = address.to_canonical();
+        let allowed = match self.private {
+            Private::Allowed => true,
+            Private::Refused => false,
+            Private::Loopback => canonical.is_loopback(),
+            Private::Exactly(named) => canonical == named.to_canonical(),
+        };
+        if allowed || is_public(address) {
+            return Ok(());
+        }
+        Err(Refusal::PrivateAddress { host: host.to_owned(), address })
+    }
+
+    /// A redirect stays with its host and port, or goes from plain to encrypted; never the other way.
+    pub fn check_redirect(&self, from: &Url, to: &Url) -> Result<(), Refusal> {
+        self.check_url(to)?;
+        if host(from) != host(to) {
+            let host = to.host_str().unwrap_or_default().to_owned();
+            return Err(Refusal::OtherHost { host, known: from.host_str().unwrap_or_default().to_owned() });
+        }
+        match (from.scheme(), to.scheme()) {
+            ("https", "http") => Err(Refusal::Downgrade),
+            ("http", "https") => Ok(()),
+            _ if from.port_or_known_default() == to.port_or_known_default() => Ok(()),
+            _ => Err(Refusal::OtherPort),
+        }
+    }
+}
+
+fn literal(address: IpAddr) -> Private {
+    if is_public(address) { Private::Refused } else { Private::Exactly(address) }
+}
+
+fn host(url: &Url) -> Option<String> {
+    url.host().map(|host| host.to_string())
+}
+
+fn is_localhost(name: &str) -> bool {
+    name == "localhost" || name.ends_with(".localhost")
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scheme(scheme) => write!(f, "only http and https are spoken; got `{scheme}`"),
+            Self::UserInfo => write!(f, "a URL may not hold a user name or a password"),
+            Self::NoHost => write!(f, "the URL names no host"),
+            Self::OtherHost { host, known } => {
+                write!(f, "requests go to {known} only, not to {host}")
+            }
+            Self::PrivateAddress { host, address } => write!(
+                f,
+                "{host} is at {address}, which is not a public address; \
+                 the operator can allow it with `allowPrivateAddresses`"
+            ),
+            Self::Downgrade => write!(f, "a redirect from https to http is not followed"),
+            Self::OtherPort => write!(f, "a redirect to another port is not followed"),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> Url {
+        Url::parse(text).unwrap()
+    }
+
+    #[test]
+    fn an_address_is_allowed_when_the_operator_named_it() {
+        let check = |named: &str, address: &str, expected: bool| {
+            let reach = Reach::named(&url(named));
+            let found = reach.check_address("h", address.parse().unwrap()).is_ok();
+            assert_eq!(found, expected, "{named} {address}");
+        };
+        check("https://api.example.com", "93.184.216.34", true);
+        check("https://api.example.com", "127.0.0.1", false);
+        check("https://api.example.com", "169.254.169.254", false);
+        check("https://api.example.com", "::ffff:10.0.0.1", false);
+        check("http://localhost:8000", "127.0.0.1", true);
+        check("http://localhost:8000", "::1", true);
+        check("http://localhost:8000", "10.0.0.1", false);
+        check("http://10.0.0.1", "10.0.0.1", true);
+        check("http://10.0.0.1", "::ffff:10.0.0.1", true);
+        check("http://10.0.0.1", "10.0.0.2", false);
+    }
+
+    #[test]
+    fn what_only_a_description_names_is_never_private() {
+        let reach = Reach::described(&url("http://127.0.0.1/"));
+        assert!(reach.check_url(&url("http://127.0.0.1/")).is_err());
+        let reach = reach.with_private(Private::Allowed);
+        assert!(reach.check_url(&url("http://127.0.0.1/")).is_ok());
+    }
+
+    #[test]
+    fn urls_are_refused_in_every_disguise() {
+        let reach = Reach::named(&url("https://api.example.com"));
+        for bad in [
+            "ftp://api.example.com/",
+            "https://u:p@api.example.com/",
+            "https://api.example.com@127.0.0.1/",
+            "https://evil.com/",
+            "http://2130706433/",
+            "http://0/",
+            "http://[::ffff:127.0.0.1]/",
+            "http://0x7f.1/",
+            "gopher://api.example.com/",
+        ] {
+            assert!(reach.check_url(&url(bad)).is_err(), "{bad}");
+        }
+        assert!(reach.check_url(&url("https://API.example.com/x")).is_ok());
+    }
+
+    #[test]
+    fn redirects_stay_with_their_host() {
+        let reach = Reach::named(&url("https://a.com")).with_hosts(&["b.com".into()]);
+        let check = |from: &str, to: &str, expected: bool| {
+            assert_eq!(reach.check_redirect(&url(from), &url(to)).is_ok(), expected, "{from} {to}");
+        };
+        check("https://a.com/x", "https://a.com/y", true);
+        check("http://a.com/x", "https://a.com/x", true);
+        check("https://a.com/x", "http://a.com/x", false);
+        check("https://a.com/x", "https://b.com/x", false);
+        check("https://a.com/x", "https://a.com:444/x", false);
+        check("https://a.com/x", "http://169.254.169.254/", false);
+    }
+}

@@ -1,0 +1,107 @@
+//! Descriptions short enough for a model.
+
+/// How much of an operation's own words a model is shown.
+const TOOL_CHARS_MAX: usize = 800;
+
+/// How much of a property's.
+pub(super) const PROPERTY_CHARS_MAX: usize = 240;
+
+/// Of an operation: summary, description, and what comes back.
+pub(super) fn of_operation(
+    line: &str,
+    summary: Option<&str>,
+    description: Option<&str>,
+    response: Option<&str>,
+) -> String {
+    let summary = summary.map(plain).filter(|text| !text.is_empty());
+    let description = description.map(plain).filter(|text| !text.is_empty());
+    let own = match (summary, description) {
+        (Some(summary), Some(description)) if description.starts_with(summary.trim_end_matches('.')) => {
+            description
+        }
+        (Some(summary), Some(description)) => format!("{}. {description}", summary.trim_end_matches('.')),
+        (Some(only), None) | (None, Some(only)) => only,
+        (None, None) => line.to_owned(),
+    };
+    let own = shortened(&own, TOOL_CHARS_MAX);
+    match response.map(plain).filter(|text| says_something(text)) {
+        Some(response) => {
+            format!("{}. Returns: {}", own.trim_end_matches('.'), shortened(&response, PROPERTY_CHARS_MAX))
+        }
+        None => own,
+    }
+}
+
+/// `OK` and its like are in every description and tell nothing.
+fn says_something(text: &str) -> bool {
+    let said = text.trim_end_matches('.').to_ascii_lowercase();
+    !matches!(
+        said.as_str(),
+        "" | "ok"
+            | "success"
+            | "response"
+            | "successful response"
+            | "successful operation"
+            | "default response"
+    )
+}
+
+/// One line without markup that only a page can show.
+pub(super) fn plain(text: &str) -> String {
+    // Far more than is ever shown, so that a long text costs little.
+    let text: String = text.chars().take(8 * TOOL_CHARS_MAX).collect();
+    let mut shown = String::with_capacity(text.len());
+    let mut inside_tag = false;
+    for (at, c) in text.char_indices() {
+        let opens = c == '<'
+            && text[at + 1..]
+                .starts_with(|next: char| next.is_ascii_alphabetic() || next == '/' || next == '!');
+        match c {
+            _ if opens => inside_tag = true,
+            '>' if inside_tag => inside_tag = false,
+            _ if inside_tag => {}
+            c if c.is_whitespace() => shown.push(' '),
+            c if c.is_control() => {}
+            c => shown.push(c),
+        }
+    }
+    shown.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The beginning: whole sentences where one ends in the second half, else whole words.
+pub(super) fn shortened(text: &str, chars_max: usize) -> String {
+    let Some((end, _)) = text.char_indices().nth(chars_max) else { return text.to_owned() };
+    let kept = &text[..end];
+    if let Some(at) = kept.rfind(". ").filter(|at| *at >= end / 2) {
+        return kept[..=at].to_owned();
+    }
+    let at = kept.rfind(' ').unwrap_or(end);
+    format!("{}…", kept[..at].trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_description_says_what_it_does_and_returns() {
+        let check =
+            |summary: Option<&str>, description: Option<&str>, response: Option<&str>, expected: &str| {
+                assert_eq!(of_operation("GET /x", summary, description, response), expected);
+            };
+        check(None, None, Some("OK"), "GET /x");
+        check(Some("Get a pet"), None, Some("A pet"), "Get a pet. Returns: A pet");
+        check(Some("Get a pet."), Some("By\n its <b>id</b>."), None, "Get a pet. By its id.");
+        check(Some("Get"), Some("Get a pet"), Some("Successful operation."), "Get a pet");
+        check(Some(" "), Some("a < b"), None, "a < b");
+    }
+
+    #[test]
+    fn what_is_long_is_cut_between_sentences_or_words() {
+        assert_eq!(shortened("One two. Three four five six.", 20), "One two. Three four…");
+        assert_eq!(shortened("One two three. Four five six.", 20), "One two three.");
+        assert_eq!(shortened("short", 20), "short");
+        let long = of_operation("x", None, Some(&"word ".repeat(100_000)), None);
+        assert!(long.chars().count() <= TOOL_CHARS_MAX + 1);
+    }
+}

@@ -1,0 +1,274 @@
+//! One document, from bytes: JSON or YAML, within bounds, and without what no tool needs.
+
+use std::fmt;
+
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// The largest document that is read.
+pub const DOCUMENT_BYTES_MAX: usize = 32 * 1024 * 1024;
+
+/// How many values a document in YAML may have; aliases count as often as they are used.
+const YAML_NODES_MAX: usize = 1_500_000;
+
+/// How deep YAML may be nested. Reading it takes much more of the stack than JSON, whose parser stops at 128.
+const YAML_DEPTH_MAX: usize = 64;
+
+/// Why bytes are no document; written for the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DocumentError(pub String);
+
+impl fmt::Display for DocumentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for DocumentError {}
+
+/// Reads a document. Examples and extensions are most of a large description and are never kept.
+pub(super) fn parse(bytes: &[u8]) -> Result<Value, DocumentError> {
+    if bytes.len() > DOCUMENT_BYTES_MAX {
+        return Err(DocumentError(format!(
+            "the document is larger than {DOCUMENT_BYTES_MAX} bytes; cut it down to the operations you need"
+        )));
+    }
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
+    let value = match first {
+        Some(b'{') => json(bytes),
+        Some(b'<') => Err(DocumentError("expected JSON or YAML; found what looks like HTML or XML".into())),
+        Some(_) => yaml(bytes),
+        None => Err(DocumentError("the document is empty".into())),
+    }?;
+    if value.is_object() { Ok(value) } else { Err(DocumentError("expected an object at the top".into())) }
+}
+
+/// What begins with a brace may still be YAML in one line.
+fn json(bytes: &[u8]) -> Result<Value, DocumentError> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let parsed = Kept(Context::Keywords).deserialize(&mut deserializer);
+    parsed
+        .and_then(|value| deserializer.end().map(|()| value))
+        .or_else(|error| yaml(bytes).map_err(|_| DocumentError(format!("this is no JSON: {error}"))))
+}
+
+fn yaml(bytes: &[u8]) -> Result<Value, DocumentError> {
+    let text = std::str::from_utf8(bytes)
+        .map_err(|error| DocumentError(format!("the document is not UTF-8: {error}")))?;
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_nodes: YAML_NODES_MAX,
+            max_events: 2 * YAML_NODES_MAX,
+            max_depth: YAML_DEPTH_MAX,
+            flow_nesting_limit: YAML_DEPTH_MAX,
+            max_documents: 1,
+        },
+        strict_booleans: true,
+        with_snippet: false,
+    };
+    let parsed = serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
+        Kept(Context::Keywords).deserialize(deserializer)
+    });
+    parsed.map_err(|error| DocumentError(format!("this is no YAML: {}", first_line(&error.to_string()))))
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().chars().take(300).collect()
+}
+
+/// What the keys of an object are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Context {
+    /// Words of the specification; some of them are left out.
+    Keywords,
+    /// Names that the author made up: none is left out.
+    Names,
+    /// A value of the author's, kept whole.
+    Verbatim,
+}
+
+impl Context {
+    fn keeps(self, key: &str) -> bool {
+        match self {
+            Context::Names | Context::Verbatim => true,
+            Context::Keywords => {
+                !(matches!(
+                    key,
+                    "example" | "examples" | "externalDocs" | "xml" | "callbacks" | "webhooks" | "links"
+                ) || key.starts_with("x-"))
+            }
+        }
+    }
+
+    fn below(self, key: &str) -> Context {
+        match (self, key) {
+            (Context::Verbatim, _)
+            | (Context::Keywords, "enum" | "const" | "default" | "required" | "security") => {
+                Context::Verbatim
+            }
+            (
+                Context::Keywords,
+                "properties"
+                | "patternProperties"
+                | "$defs"
+                | "definitions"
+                | "dependentSchemas"
+                | "schemas"
+                | "parameters"
+                | "responses"
+                | "requestBodies"
+                | "headers"
+                | "securitySchemes"
+                | "securityDefinitions"
+                | "paths"
+                | "pathItems"
+                | "content"
+                | "encoding"
+                | "variables"
+                | "scopes"
+                | "mapping",
+            ) => Context::Names,
+            (Context::Keywords | Context::Names, _) => Context::Keywords,
+        }
+    }
+}
+
+/// Builds a value and leaves out what is not kept, so that it never takes memory.
+struct Kept(Context);
+
+impl<'de> DeserializeSeed<'de> for Kept {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Kept {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let mut kept = Vec::new();
+        // A list of parameters has no names of its own: its elements are objects with keywords.
+        let inside = if self.0 == Context::Names { Context::Keywords } else { self.0 };
+        while let Some(item) = items.next_element_seed(Kept(inside))? {
+            kept.push(item);
+        }
+        Ok(Value::Array(kept))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut kept = Map::new();
+        while let Some(key) = members.next_key::<String>()? {
+            if self.0.keeps(&key) {
+                let value = members.next_value_seed(Kept(self.0.below(&key)))?;
+                kept.insert(key, value);
+            } else {
+                members.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(Value::Object(kept))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_no_tool_needs_is_left_out_and_names_are_not() {
+        let written = json!({
+            "x-logo": 1, "example": 1,
+            "paths": {"x-path": {"get": {"x-y": 1, "parameters": [{"name": "a", "example": 2}]}}},
+            "components": {"schemas": {"example": {
+                "properties": {"example": {"type": "string", "example": "e"}, "x-real": {}},
+                "default": {"example": 1}, "enum": [{"x-a": 1}],
+            }}},
+        });
+        let expected = json!({
+            "paths": {"x-path": {"get": {"parameters": [{"name": "a"}]}}},
+            "components": {"schemas": {"example": {
+                "properties": {"example": {"type": "string"}, "x-real": {}},
+                "default": {"example": 1}, "enum": [{"x-a": 1}],
+            }}},
+        });
+        assert_eq!(parse(written.to_string().as_bytes()), Ok(expected));
+    }
+
+    #[test]
+    fn yaml_is_read_as_the_same() {
+        let text = "openapi: 3.0.0\npaths:\n  /a:\n    get:\n      responses:\n        200: {description: yes}\n      deprecated: true\n";
+        let expected = json!({
+            "openapi": "3.0.0",
+            "paths": {"/a": {"get": {"responses": {"200": {"description": "yes"}}, "deprecated": true}}},
+        });
+        assert_eq!(parse(text.as_bytes()), Ok(expected));
+    }
+
+    #[test]
+    fn bombs_and_other_things_are_refused() {
+        let bomb = (1..12).fold("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned(), |text, level| {
+            let aliases = vec![format!("*a{}", level - 1); 10].join(", ");
+            format!("{text}a{level}: &a{level} [{aliases}]\n")
+        });
+        let deep = format!("{}{}", "{\"a\":".repeat(5_000), "1");
+        let check = |bytes: &[u8], expected: &str| {
+            let error = parse(bytes).unwrap_err();
+            assert!(error.0.contains(expected), "{expected}: {error}");
+        };
+        check(bomb.as_bytes(), "no YAML");
+        check(deep.as_bytes(), "no JSON");
+        check("[".repeat(100_000).as_bytes(), "no YAML");
+        check(&vec![b' '; DOCUMENT_BYTES_MAX + 1], "larger than");
+        check(b"", "empty");
+        check(b"  \n", "empty");
+        check(b"<!doctype html>", "HTML");
+        check(b"just text", "an object");
+        check(b"a: \xff", "not UTF-8");
+        check(b"[1]", "an object");
+    }
+}

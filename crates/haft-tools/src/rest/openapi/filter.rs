@@ -1,0 +1,106 @@
+//! Which operations of a description become tools.
+
+use haft_core::glob::ToolGlob;
+
+use super::super::method::Method;
+
+/// What the operator wants of a description.
+#[derive(Debug, Clone)]
+pub struct Filter {
+    pub methods: Vec<Method>,
+    /// An operation with any of these; none given means all.
+    pub tags: Vec<String>,
+    /// Patterns of operation ids, or of `GET /path`; none given means all.
+    pub include: Vec<ToolGlob>,
+    /// Wins over `include`.
+    pub exclude: Vec<ToolGlob>,
+    pub deprecated: Deprecated,
+}
+
+/// Whether operations that are on their way out are imported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deprecated {
+    LeftOut,
+    Kept,
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        Self {
+            methods: vec![Method::Get, Method::Post, Method::Put, Method::Patch, Method::Delete],
+            tags: Vec::new(),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            deprecated: Deprecated::LeftOut,
+        }
+    }
+}
+
+/// What a filter looks at.
+#[derive(Debug)]
+pub(super) struct Looked<'a> {
+    pub(super) method: Method,
+    pub(super) path: &'a str,
+    pub(super) id: Option<&'a str>,
+    pub(super) tags: Vec<&'a str>,
+    pub(super) deprecated: bool,
+}
+
+impl Filter {
+    /// Why an operation is left out; nothing when it is wanted.
+    pub(super) fn leaves_out(&self, looked: &Looked<'_>) -> Option<&'static str> {
+        let line = format!("{} {}", looked.method.name(), looked.path);
+        let names = |glob: &ToolGlob| glob.matches(&line) || looked.id.is_some_and(|id| glob.matches(id));
+        if !self.methods.contains(&looked.method) {
+            return Some("its method is not in `includeMethods`");
+        }
+        if looked.deprecated && self.deprecated == Deprecated::LeftOut {
+            return Some("it is deprecated");
+        }
+        if !self.tags.is_empty()
+            && !looked.tags.iter().any(|tag| self.tags.iter().any(|wanted| wanted == tag))
+        {
+            return Some("it has no tag of `tagFilter`");
+        }
+        if !self.include.is_empty() && !self.include.iter().any(names) {
+            return Some("no pattern of `includeOperations` names it");
+        }
+        self.exclude.iter().any(names).then_some("`excludeOperations` names it")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn globs(texts: &[&str]) -> Vec<ToolGlob> {
+        texts.iter().map(|text| ToolGlob::new(text).unwrap()).collect()
+    }
+
+    #[test]
+    fn operations_are_left_out_for_a_reason() {
+        let looked = |deprecated: bool| Looked {
+            method: Method::Get,
+            path: "/pets/{id}",
+            id: Some("pets/get"),
+            tags: vec!["pets"],
+            deprecated,
+        };
+        let check = |filter: &Filter, deprecated: bool, expected: Option<&str>| {
+            let found = filter.leaves_out(&looked(deprecated));
+            assert_eq!(found.is_some(), expected.is_some(), "{filter:?}");
+            assert!(found.unwrap_or_default().contains(expected.unwrap_or_default()), "{found:?}");
+        };
+        let all = Filter::default;
+        check(&all(), false, None);
+        check(&all(), true, Some("deprecated"));
+        check(&Filter { deprecated: Deprecated::Kept, ..all() }, true, None);
+        check(&Filter { methods: vec![Method::Post], ..all() }, false, Some("includeMethods"));
+        check(&Filter { tags: vec!["dogs".into()], ..all() }, false, Some("tagFilter"));
+        check(&Filter { tags: vec!["dogs".into(), "pets".into()], ..all() }, false, None);
+        check(&Filter { include: globs(&["pets/*"]), ..all() }, false, None);
+        check(&Filter { include: globs(&["GET /pets*"]), ..all() }, false, None);
+        check(&Filter { include: globs(&["dogs/*"]), ..all() }, false, Some("includeOperations"));
+        check(&Filter { exclude: globs(&["*get"]), ..all() }, false, Some("excludeOperations"));
+    }
+}

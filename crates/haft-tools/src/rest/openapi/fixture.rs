@@ -1,0 +1,14 @@
+//! Descriptions for the tests of this module.
+#![allow(clippy::unwrap_used, reason = "a fixture that fails is a failed test")]
+
+use serde_json::Value;
+use url::Url;
+
+use super::documents::Documents;
+use super::source::Source;
+
+/// A description of one document.
+pub(super) fn documents(value: &Value) -> Documents {
+    let at = Url::parse("https://api.example.com/openapi.json").unwrap();
+    Source::read_bytes(&at, value.to_string().as_bytes()).unwrap()
+}

@@ -1,0 +1,248 @@
+//! All operations of a description, as tools.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use http::HeaderName;
+use secrecy::SecretString;
+use url::Url;
+
+use super::super::guard::{Private, Reach};
+use super::super::method::Method;
+use super::super::tool::{Plan, RestTool, Service};
+use super::documents::{Documents, Node};
+use super::filter::{Filter, Looked};
+use super::names::Names;
+use super::operation::{Operation, definition};
+use super::schema::Schemas;
+use super::security::{self, Login};
+use super::servers;
+
+/// What the operator says about a description.
+#[derive(Debug)]
+pub struct Settings<'a> {
+    /// The name of the description; a part of every tool's name.
+    pub name: &'a str,
+    pub base_url: Option<Url>,
+    pub headers: Vec<(HeaderName, SecretString)>,
+    pub logins: BTreeMap<String, Login>,
+    pub filter: Filter,
+    /// More hosts that operations may name.
+    pub hosts: Vec<String>,
+    pub private: Option<Private>,
+}
+
+/// What became of a description.
+#[derive(Debug)]
+pub struct Imported {
+    pub title: Option<String>,
+    pub base: Url,
+    pub tools: Vec<RestTool>,
+    pub skipped: Vec<Skipped>,
+}
+
+/// An operation that is no tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    /// `GET /path`, or the path alone when that is what is wrong.
+    pub operation: String,
+    pub reason: String,
+}
+
+/// Why a description gives no tools at all; written for the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImportError(pub String);
+
+impl fmt::Display for ImportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ImportError {}
+
+/// How many operations one description may have.
+const OPERATIONS_MAX: usize = 10_000;
+
+/// Makes tools of a description.
+pub fn import(documents: &Documents, settings: Settings<'_>) -> Result<Imported, ImportError> {
+    let root = documents.root();
+    check_version(&root)?;
+    let at = documents.at();
+    let described = servers::first(&root, at);
+    let base = base(&settings, described.as_ref(), at)?;
+    let reach = reach(&settings, &base, at)?;
+    let credentials = security::credentials(&root, &settings.logins, &reach).map_err(ImportError)?;
+    let service = Arc::new(Service::new(reach, settings.headers, credentials));
+    let mut importer = Importer {
+        root,
+        name: settings.name,
+        filter: &settings.filter,
+        base: &base,
+        described: described.and_then(Result::ok),
+        at,
+        service,
+        schemas: Schemas::default(),
+        names: Names::default(),
+        tools: Vec::new(),
+        skipped: Vec::new(),
+    };
+    importer.all();
+    let Importer { tools, skipped, .. } = importer;
+    let title = root.get("info").and_then(|info| info.text("title")).map(str::to_owned);
+    Ok(Imported { title, tools, skipped, base: base.clone() })
+}
+
+fn check_version(root: &Node<'_>) -> Result<(), ImportError> {
+    let found = root.text("openapi").or_else(|| root.text("swagger"));
+    match found {
+        Some(version) if version.starts_with("3.") => {}
+        Some(version) => {
+            let short: String = version.chars().take(20).collect();
+            return Err(ImportError(format!(
+                "version `{short}` is not known; expected OpenAPI 3 or Swagger 2.0"
+            )));
+        }
+        None => {
+            return Err(ImportError(
+                "there is no `openapi` and no `swagger` in it: is this a description of an API?".into(),
+            ));
+        }
+    }
+    if root.get("paths").is_none_or(|paths| !paths.value.is_object()) {
+        return Err(ImportError("there is no `paths` in it, so it describes no operation".into()));
+    }
+    Ok(())
+}
+
+fn base(
+    settings: &Settings<'_>,
+    described: Option<&Result<Url, String>>,
+    at: Option<&Url>,
+) -> Result<Url, ImportError> {
+    if let Some(base) = &settings.base_url {
+        return Ok(base.clone());
+    }
+    match described {
+        Some(Ok(url)) => Ok(url.clone()),
+        Some(Err(reason)) => Err(ImportError(reason.clone())),
+        // Without a server, a description speaks of the host it is on.
+        None => at
+            .filter(|at| matches!(at.scheme(), "http" | "https"))
+            .and_then(|at| at.join("/").ok())
+            .ok_or_else(|| ImportError("it names no server; set `baseUrl`".into())),
+    }
+}
+
+/// A private address counts only when the operator named it: in `baseUrl`, or as the place of the description.
+fn reach(settings: &Settings<'_>, base: &Url, at: Option<&Url>) -> Result<Reach, ImportError> {
+    let named = settings.base_url.is_some() || at.is_some_and(|at| at.host() == base.host());
+    let reach = if named { Reach::named(base) } else { Reach::described(base) };
+    let reach = reach.with_hosts(&settings.hosts);
+    let reach = match settings.private {
+        Some(private) => reach.with_private(private),
+        None => reach,
+    };
+    reach.check_url(base).map_err(|refusal| {
+        ImportError(format!("its server: {refusal}; or name it yourself with `baseUrl`"))
+    })?;
+    Ok(reach)
+}
+
+struct Importer<'a> {
+    root: Node<'a>,
+    name: &'a str,
+    filter: &'a Filter,
+    base: &'a Url,
+    /// The server of the description as a whole, whatever the operator says.
+    described: Option<Url>,
+    at: Option<&'a Url>,
+    service: Arc<Service>,
+    schemas: Schemas,
+    names: Names,
+    tools: Vec<RestTool>,
+    skipped: Vec<Skipped>,
+}
+
+impl<'a> Importer<'a> {
+    fn all(&mut self) {
+        let paths = self.root.get("paths");
+        for (path, item) in paths.iter().flat_map(Node::members) {
+            match item.resolved() {
+                Ok(item) => self.path(path, item),
+                Err(bad) => self.skip(path.to_owned(), bad.to_string()),
+            }
+        }
+    }
+
+    fn path(&mut self, path: &'a str, item: Node<'a>) {
+        for method in Method::ALL {
+            let Some(written) = item.value.get(method.name().to_ascii_lowercase()) else { continue };
+            let line = format!("{} {path}", method.name());
+            if self.tools.len() + self.skipped.len() >= OPERATIONS_MAX {
+                return self.skip(line, format!("there are more than {OPERATIONS_MAX} operations"));
+            }
+            let operation = item.with(written).resolved().map(|node| Operation { path, method, item, node });
+            let made = match operation {
+                Ok(operation) if operation.node.value.is_object() => self.operation(&operation),
+                Ok(_) => Err("it is no object".into()),
+                Err(bad) => Err(bad.to_string()),
+            };
+            match made {
+                Ok(tool) => self.tools.push(tool),
+                Err(reason) => self.skip(line, reason),
+            }
+        }
+    }
+
+    fn operation(&mut self, operation: &Operation<'a>) -> Result<RestTool, String> {
+        let id = operation.node.text("operationId");
+        let looked = Looked {
+            method: operation.method,
+            path: operation.path,
+            id,
+            tags: operation
+                .node
+                .get("tags")
+                .iter()
+                .flat_map(Node::items)
+                .filter_map(|tag| tag.value.as_str())
+                .collect(),
+            deprecated: operation.node.flag("deprecated"),
+        };
+        if let Some(reason) = self.filter.leaves_out(&looked) {
+            return Err(reason.into());
+        }
+        let made = operation.made(&self.server(operation)?, &self.schemas)?;
+        let name = self.names.give(self.name, id, operation.method, operation.path);
+        Ok(RestTool {
+            definition: definition(name, self.name, &made),
+            credentials: security::needed(&self.root, &operation.node, &self.service.credentials),
+            expected: made.expected,
+            plan: Plan::Operation(made.plan),
+            service: Arc::clone(&self.service),
+            streaming: None,
+        })
+    }
+
+    /// An operation may have a server of its own; on another host only when the operator allows that host.
+    fn server(&self, operation: &Operation<'_>) -> Result<Url, String> {
+        let own =
+            servers::first(&operation.node, self.at).or_else(|| servers::first(&operation.item, self.at));
+        let Some(own) = own else { return Ok(self.base.clone()) };
+        let own = own?;
+        if self.described.as_ref().is_some_and(|described| described.host() == own.host()) {
+            // The operator's `baseUrl` stands for the host of the description.
+            return Ok(if self.service.client.reach().has_host(&own) { own } else { self.base.clone() });
+        }
+        match self.service.client.reach().check_url(&own) {
+            Ok(()) => Ok(own),
+            Err(refusal) => Err(format!("its own server: {refusal}; `allowHosts` can allow it")),
+        }
+    }
+
+    fn skip(&mut self, operation: String, reason: String) {
+        self.skipped.push(Skipped { operation, reason });
+    }
+}

@@ -1,0 +1,95 @@
+//! Names of imported tools: legal, unique, and short enough with everything that stands before them.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use haft_core::name::{NAME_CHARS_MAX, ToolName};
+use sha2::{Digest, Sha256};
+
+use super::super::method::Method;
+
+/// What stands before every name of this provider when it is exposed: `rest__`, or `mcp__rest__`.
+const EXPOSED_PREFIX_CHARS: usize = "mcp__rest__".len();
+
+/// What remains for the name itself.
+const CHARS_MAX: usize = NAME_CHARS_MAX - EXPOSED_PREFIX_CHARS;
+
+/// Names given so far.
+#[derive(Debug, Default)]
+pub(super) struct Names(HashSet<String>);
+
+impl Names {
+    /// `spec_operationId`, or method and path when there is no id; the second of a name gets `_2`.
+    pub(super) fn give(&mut self, spec: &str, id: Option<&str>, method: Method, path: &str) -> ToolName {
+        let own = id.filter(|id| !id.trim().is_empty()).map_or_else(|| of_path(method, path), tidy);
+        let wanted = fitted(&format!("{spec}_{own}"), CHARS_MAX);
+        let numbered = (2..).map(|number: usize| {
+            let suffix = format!("_{number}");
+            format!("{}{suffix}", fitted(&wanted, CHARS_MAX - suffix.len()))
+        });
+        let mut candidates = std::iter::once(wanted.clone()).chain(numbered);
+        // Providers of models do not all tell names apart by case.
+        let free = candidates.find(|name| self.0.insert(name.to_ascii_lowercase())).unwrap_or(wanted);
+        ToolName::sanitize(&free)
+    }
+}
+
+fn of_path(method: Method, path: &str) -> String {
+    tidy(&format!("{}_{path}", method.name().to_ascii_lowercase()))
+}
+
+/// Everything that is not legal becomes one `_`, and none at the ends.
+fn tidy(text: &str) -> String {
+    let legal = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    let words: Vec<&str> = text.split(|c| !legal(c)).filter(|word| !word.is_empty()).collect();
+    if words.is_empty() { "operation".into() } else { words.join("_") }
+}
+
+/// A name that is too long keeps its beginning and is told apart by a hash of the whole.
+fn fitted(name: &str, chars_max: usize) -> String {
+    if name.len() <= chars_max {
+        return name.to_owned();
+    }
+    let digest = Sha256::digest(name.as_bytes());
+    let hash = digest.iter().take(4).fold(String::new(), |mut hash, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(hash, "{byte:02x}");
+        hash
+    });
+    // Only ASCII is left, so bytes are characters.
+    let kept: String = name.chars().take(chars_max - hash.len() - 1).collect();
+    format!("{kept}_{hash}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_from_the_id_or_the_path() {
+        let check = |id: Option<&str>, path: &str, expected: &str| {
+            let name = Names::default().give("pets", id, Method::Get, path);
+            assert_eq!(name.as_str(), expected);
+        };
+        check(Some("getPetById"), "/x", "pets_getPetById");
+        check(Some("repos/get-content.v2"), "/x", "pets_repos_get-content_v2");
+        check(None, "/pets/{petId}/owner", "pets_get_pets_petId_owner");
+        check(Some("  "), "/", "pets_get");
+        check(Some("größe"), "/x", "pets_gr_e");
+        check(Some("日本"), "/x", "pets_operation");
+    }
+
+    #[test]
+    fn names_are_unique_and_fit() {
+        let mut names = Names::default();
+        let mut give = |id: &str| names.give("pets", Some(id), Method::Get, "/").to_string();
+        assert_eq!(give("list"), "pets_list");
+        assert_eq!(give("List"), "pets_List_2");
+        assert_eq!(give("list!"), "pets_list_3");
+        let (left, right) = (give(&"a".repeat(80)), give(&format!("{}b", "a".repeat(80))));
+        assert_ne!(left, right);
+        assert!(left.len() <= CHARS_MAX && right.len() <= CHARS_MAX, "{left} {right}");
+        let again = give(&"a".repeat(80));
+        assert!(again.ends_with("_2") && again.len() <= CHARS_MAX, "{again}");
+    }
+}

@@ -1,0 +1,129 @@
+//! One operation, as a tool.
+
+use haft_core::name::{GroupName, ToolName};
+use haft_core::tool::ToolDefinition;
+use http::HeaderValue;
+use serde_json::{Value, json};
+use url::Url;
+
+use super::super::method::Method;
+use super::super::request::OperationPlan;
+use super::super::tool::Expected;
+use super::body::body;
+use super::description;
+use super::documents::Node;
+use super::parameters::{self, parameters};
+use super::schema::{Direction, Schemas};
+
+/// An operation of a description.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Operation<'a> {
+    pub(super) path: &'a str,
+    pub(super) method: Method,
+    /// What all methods of the path share.
+    pub(super) item: Node<'a>,
+    pub(super) node: Node<'a>,
+}
+
+/// What an operation becomes, but for its name and what the whole service shares.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) plan: OperationPlan,
+    pub(super) description: String,
+    pub(super) input_schema: Value,
+    pub(super) output_schema: Option<Value>,
+    pub(super) expected: Expected,
+}
+
+impl Operation<'_> {
+    /// Makes a tool of it, or says why it cannot be one.
+    pub(super) fn made(&self, base: &Url, schemas: &Schemas) -> Result<Made, String> {
+        let mut all = parameters(&self.item, &self.node, schemas)?;
+        let path = parameters::path(self.path, &mut all)?;
+        let mut properties = parameters::properties(&all);
+        let required = all.iter().filter(|described| described.required);
+        let mut required: Vec<String> =
+            required.map(|described| described.parameter.argument.clone()).collect();
+        let body = body(&self.node, schemas, &properties)?;
+        let body = body.map(|body| {
+            properties.extend(body.properties);
+            required.extend(body.required);
+            body.plan
+        });
+        let answer = self.answer(schemas);
+        Ok(Made {
+            plan: OperationPlan {
+                method: self.method,
+                base: base.clone(),
+                path,
+                parameters: all.into_iter().map(|described| described.parameter).collect(),
+                body,
+                accept: answer.accept,
+            },
+            description: description::of_operation(
+                &format!("{} {}", self.method.name(), self.path),
+                self.node.text("summary"),
+                self.node.text("description"),
+                answer.description,
+            ),
+            input_schema: json!({
+                "type": "object", "properties": properties, "required": required, "additionalProperties": false,
+            }),
+            output_schema: answer.schema,
+            expected: answer.expected,
+        })
+    }
+
+    /// What comes back when all goes well.
+    fn answer(&self, schemas: &Schemas) -> Answer<'_> {
+        let Some(response) = self.success() else { return Answer::default() };
+        let description = response.text("description");
+        let Some(content) = response.get("content") else {
+            return Answer { description, ..Answer::default() };
+        };
+        let json = content.members().find(|(media_type, _)| is_json(media_type));
+        let chosen = json.or_else(|| content.members().next());
+        let only_json = content.members().all(|(media_type, _)| is_json(media_type));
+        Answer {
+            description,
+            accept: chosen.and_then(|(media_type, _)| HeaderValue::from_str(media_type).ok()),
+            schema: json
+                .and_then(|(_, media)| media.get("schema"))
+                .map(|schema| schemas.whole(&schema, Direction::Response))
+                .filter(|schema| schema.as_object().is_some_and(|members| !members.is_empty())),
+            expected: if json.is_some() && only_json { Expected::Json } else { Expected::Anything },
+        }
+    }
+
+    fn success(&self) -> Option<Node<'_>> {
+        let responses = self.node.get("responses")?;
+        let exact = ["200", "201", "202", "203", "204", "206", "2XX", "2xx", "default"];
+        exact.into_iter().find_map(|status| responses.get(status))
+    }
+}
+
+#[derive(Default)]
+struct Answer<'a> {
+    description: Option<&'a str>,
+    accept: Option<HeaderValue>,
+    schema: Option<Value>,
+    expected: Expected,
+}
+
+fn is_json(media_type: &str) -> bool {
+    let plain = media_type.split(';').next().unwrap_or_default().trim();
+    plain == "application/json" || plain.ends_with("+json")
+}
+
+/// The definition that a model is shown.
+pub(super) fn definition(name: ToolName, spec: &str, made: &Made) -> ToolDefinition {
+    ToolDefinition {
+        name,
+        description: made.description.clone(),
+        input_schema: made.input_schema.clone(),
+        output_schema: made.output_schema.clone(),
+        effects: made.plan.method.effects(),
+        groups: GroupName::new(spec).into_iter().collect(),
+        raw: None,
+    }
+}

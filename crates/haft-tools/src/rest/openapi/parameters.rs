@@ -1,0 +1,286 @@
+//! Parameters of an operation: how each is sent, and what a model is told of it.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::super::parameter::{Explode, Parameter, Place, Reserved, Style};
+use super::super::request::PathPiece;
+use super::description;
+use super::documents::Node;
+use super::schema::{Direction, Schemas};
+
+/// A parameter and its schema.
+#[derive(Debug)]
+pub(super) struct Described {
+    pub(super) parameter: Parameter,
+    pub(super) schema: Value,
+    pub(super) required: bool,
+}
+
+/// What others decide about a request, never its arguments: the body and the credentials, and the connection itself.
+const NOT_GIVEN: [&str; 9] = [
+    "accept",
+    "authorization",
+    "connection",
+    "content-length",
+    "content-type",
+    "cookie",
+    "host",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// The parameters of an operation; those of its path stand below its own.
+pub(super) fn parameters(
+    item: &Node<'_>,
+    operation: &Node<'_>,
+    schemas: &Schemas,
+) -> Result<Vec<Described>, String> {
+    let mut found: BTreeMap<(Place, String), Described> = BTreeMap::new();
+    for list in [item, operation].into_iter().filter_map(|node| node.get("parameters")) {
+        for written in list.items() {
+            let written = written.resolved().map_err(|bad| format!("a parameter: {bad}"))?;
+            let described = described(&written, schemas)?;
+            found.insert((described.parameter.place, described.parameter.name.clone()), described);
+        }
+    }
+    let sent = |described: &Described| {
+        described.parameter.place != Place::Header
+            || !NOT_GIVEN.contains(&described.parameter.name.to_ascii_lowercase().as_str())
+    };
+    let mut all: Vec<Described> = found.into_values().filter(sent).collect();
+    name_arguments(&mut all);
+    Ok(all)
+}
+
+fn described(written: &Node<'_>, schemas: &Schemas) -> Result<Described, String> {
+    let name = written.text("name").ok_or("a parameter has no name")?;
+    let place = match written.text("in") {
+        Some("path") => Place::Path,
+        Some("query") => Place::Query,
+        Some("header") => Place::Header,
+        Some("cookie") => Place::Cookie,
+        other => {
+            return Err(format!(
+                "parameter `{name}` is in `{}`, which is no place",
+                other.unwrap_or_default()
+            ));
+        }
+    };
+    let content = written.get("content").and_then(|content| content.members().next().map(|(_, media)| media));
+    let style = if content.is_some() { Style::Json } else { style(written.text("style"), place) };
+    let explode = written.value.get("explode").and_then(Value::as_bool).unwrap_or(style == Style::Form);
+    let schema = content.as_ref().unwrap_or(written).get("schema");
+    let schema = schema.map_or_else(|| json!({}), |schema| schemas.whole(&schema, Direction::Request));
+    Ok(Described {
+        parameter: Parameter {
+            argument: name.to_owned(),
+            name: name.to_owned(),
+            place,
+            style,
+            explode: if explode { Explode::Yes } else { Explode::No },
+            reserved: if written.flag("allowReserved") { Reserved::Kept } else { Reserved::Encoded },
+        },
+        schema: with_description(schema, written.text("description")),
+        required: place == Place::Path || written.flag("required"),
+    })
+}
+
+fn style(written: Option<&str>, place: Place) -> Style {
+    match (written, place) {
+        (Some("label"), Place::Path) => Style::Label,
+        (Some("matrix"), Place::Path) => Style::Matrix,
+        (Some("spaceDelimited"), Place::Query) => Style::SpaceDelimited,
+        (Some("pipeDelimited"), Place::Query) => Style::PipeDelimited,
+        (Some("deepObject"), Place::Query) => Style::DeepObject,
+        (_, Place::Path | Place::Header) => Style::Simple,
+        (_, Place::Query | Place::Cookie) => Style::Form,
+    }
+}
+
+/// A parameter's own words stand above those of its schema.
+fn with_description(mut schema: Value, text: Option<&str>) -> Value {
+    let text = text.map(description::plain).filter(|text| !text.is_empty());
+    if let (Some(text), Value::Object(members)) = (text, &mut schema) {
+        let short = description::shortened(&text, description::PROPERTY_CHARS_MAX);
+        members.insert("description".into(), Value::from(short));
+    }
+    schema
+}
+
+/// Arguments of one name in two places: the first keeps it (a path before a query), the others say where they are.
+fn name_arguments(all: &mut [Described]) {
+    let mut taken: Vec<String> = Vec::new();
+    for described in all {
+        let plain = legal(&described.parameter.name);
+        let placed = format!("{}_{plain}", described.parameter.place.name());
+        let numbered = (2..).map(|number: usize| format!("{placed}_{number}"));
+        let mut candidates = [plain, placed.clone()].into_iter().chain(numbered);
+        described.parameter.argument = candidates.find(|name| !taken.contains(name)).unwrap_or_default();
+        taken.push(described.parameter.argument.clone());
+    }
+}
+
+/// How long the name of an argument may be, for every provider of models.
+const ARGUMENT_CHARS_MAX: usize = 64;
+
+/// Whether every provider of models takes this as the name of an argument.
+pub(super) fn is_legal(name: &str) -> bool {
+    (1..=ARGUMENT_CHARS_MAX).contains(&name.len()) && name.chars().all(is_legal_char)
+}
+
+fn is_legal_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
+}
+
+/// The nearest name that is: `filter[name]` becomes `filter_name`.
+fn legal(name: &str) -> String {
+    if is_legal(name) {
+        return name.to_owned();
+    }
+    let words: Vec<&str> = name.split(|c| !is_legal_char(c)).filter(|word| !word.is_empty()).collect();
+    let joined: String = words.join("_").chars().take(ARGUMENT_CHARS_MAX).collect();
+    if joined.is_empty() { "value".into() } else { joined }
+}
+
+/// The path in pieces. A name in braces that nobody described is a text.
+pub(super) fn path(written: &str, all: &mut Vec<Described>) -> Result<Vec<PathPiece>, String> {
+    if written.contains('?') {
+        return Err("its path holds a `?`".into());
+    }
+    let mut pieces = Vec::new();
+    // A fragment never reaches a server; some descriptions use it to tell operations of one path apart.
+    let mut rest = written.split('#').next().unwrap_or_default();
+    while let Some((before, after)) = rest.split_once('{') {
+        let unmatched = || "its path has a brace without its other half".to_owned();
+        let (name, behind) = after.split_once('}').ok_or_else(unmatched)?;
+        if before.contains('}') || name.contains('{') || name.is_empty() {
+            return Err(unmatched());
+        }
+        pieces.push(PathPiece::Text(before.to_owned()));
+        pieces.push(PathPiece::Parameter(position(name, all)));
+        rest = behind;
+    }
+    if rest.contains('}') {
+        return Err("its path has a brace without its other half".into());
+    }
+    pieces.push(PathPiece::Text(rest.to_owned()));
+    drop_strays(&mut pieces, all);
+    name_arguments(all);
+    Ok(pieces)
+}
+
+fn position(name: &str, all: &mut Vec<Described>) -> usize {
+    let is_it =
+        |described: &Described| described.parameter.place == Place::Path && described.parameter.name == name;
+    all.iter().position(is_it).unwrap_or_else(|| {
+        all.push(Described {
+            parameter: Parameter {
+                argument: legal(name),
+                name: name.to_owned(),
+                place: Place::Path,
+                style: Style::Simple,
+                explode: Explode::No,
+                reserved: Reserved::Encoded,
+            },
+            schema: json!({ "type": "string" }),
+            required: true,
+        });
+        all.len() - 1
+    })
+}
+
+/// A path parameter that has no place in the path is sent nowhere, so nobody is asked for it.
+fn drop_strays(pieces: &mut [PathPiece], all: &mut Vec<Described>) {
+    let used: Vec<usize> = pieces
+        .iter()
+        .filter_map(|piece| match piece {
+            PathPiece::Parameter(index) => Some(*index),
+            PathPiece::Text(_) => None,
+        })
+        .collect();
+    let kept: Vec<usize> = (0..all.len())
+        .filter(|index| all[*index].parameter.place != Place::Path || used.contains(index))
+        .collect();
+    for piece in pieces {
+        if let PathPiece::Parameter(index) = piece {
+            *index = kept.iter().position(|old| old == index).unwrap_or(*index);
+        }
+    }
+    let mut index = 0;
+    all.retain(|_| {
+        index += 1;
+        kept.contains(&(index - 1))
+    });
+}
+
+/// All arguments as properties of one object.
+pub(super) fn properties(all: &[Described]) -> Map<String, Value> {
+    all.iter().map(|described| (described.parameter.argument.clone(), described.schema.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::documents;
+    use super::*;
+
+    fn found(item: &Value, operation: &Value) -> Result<Vec<Described>, String> {
+        let documents = documents(&json!({ "item": item, "operation": operation }));
+        let root = documents.root();
+        let node = |key: &str| root.with(&root.value[key]);
+        parameters(&node("item"), &node("operation"), &Schemas::default())
+    }
+
+    #[test]
+    fn clashing_names_say_where_they_are() {
+        let parameter = |place: &str| json!({"name": "id", "in": place, "schema": {"type": "string"}});
+        let all = found(
+            &json!({"parameters": [parameter("query"), parameter("path")]}),
+            &json!({"parameters": [parameter("header"), parameter("cookie"), {"name": "filter[x]", "in": "query"}]}),
+        )
+        .unwrap();
+        let names: Vec<(&str, &str)> =
+            all.iter().map(|d| (d.parameter.argument.as_str(), d.parameter.place.name())).collect();
+        let expected = [
+            ("id", "path"),
+            ("filter_x", "query"),
+            ("query_id", "query"),
+            ("header_id", "header"),
+            ("cookie_id", "cookie"),
+        ];
+        assert_eq!(names, expected);
+    }
+
+    #[test]
+    fn an_operation_overrides_its_path_and_never_the_connection() {
+        let all = found(
+            &json!({"parameters": [{"name": "n", "in": "query", "description": "old"}]}),
+            &json!({"parameters": [
+                {"name": "n", "in": "query", "description": "new", "style": "pipeDelimited", "explode": false},
+                {"name": "Authorization", "in": "header"}, {"name": "Host", "in": "header"},
+            ]}),
+        )
+        .unwrap();
+        assert_eq!(all.len(), 1);
+        assert_eq!(all[0].schema["description"], "new");
+        assert_eq!((all[0].parameter.style, all[0].parameter.explode), (Style::PipeDelimited, Explode::No));
+        assert!(found(&json!({}), &json!({"parameters": [{"name": "x", "in": "moon"}]})).is_err());
+        assert!(found(&json!({}), &json!({"parameters": [{"$ref": "#/gone"}]})).is_err());
+    }
+
+    #[test]
+    fn paths_are_taken_apart() {
+        let check = |written: &str, expected: Option<usize>| {
+            let found = path(written, &mut Vec::new());
+            assert_eq!(found.as_ref().ok().map(Vec::len), expected, "{written} {found:?}");
+        };
+        check("/a", Some(1));
+        check("/a/{b}/c/{d}", Some(5));
+        check("/a/{b}{c}", Some(5));
+        check("/a#b", Some(1));
+        for bad in ["/a/{b", "/a/b}", "/a/{b{c}}", "/{}", "/a?b=1"] {
+            check(bad, None);
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Keywords without schemas inside them, brought into the form of JSON Schema 2020-12.
+
+use serde_json::{Map, Value, json};
+
+use super::super::description::{self, PROPERTY_CHARS_MAX};
+use super::super::documents::Node;
+
+const TYPES: [&str; 7] = ["object", "array", "string", "number", "integer", "boolean", "null"];
+
+/// A keyword whose value has no schema in it; nothing when it means nothing to us, or its value is not what it must be.
+pub(super) fn plain(key: &str, value: &Value) -> Option<Value> {
+    let kept = match key {
+        "type" => return types(value),
+        "description" => return value.as_str().map(description),
+        "pattern" => value.as_str().is_some_and(|pattern| regex::Regex::new(pattern).is_ok()),
+        "enum" => value.as_array().is_some_and(|words| !words.is_empty()),
+        "required" => return required(value),
+        "const" | "default" => true,
+        "format" | "contentEncoding" | "contentMediaType" => value.is_string(),
+        "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" => {
+            value.is_u64()
+        }
+        "minimum" | "maximum" => value.is_number(),
+        "exclusiveMinimum" | "exclusiveMaximum" => value.is_number() || value.is_boolean(),
+        "multipleOf" => value.as_f64().is_some_and(|step| step > 0.0),
+        "uniqueItems" => value.is_boolean(),
+        _ => false,
+    };
+    kept.then(|| value.clone())
+}
+
+pub(super) fn description(text: &str) -> Value {
+    Value::from(description::shortened(&description::plain(text), PROPERTY_CHARS_MAX))
+}
+
+/// Names that JSON Schema knows. The `file` of old descriptions is text here, as every body is.
+fn types(value: &Value) -> Option<Value> {
+    let known = |name: &str| match name {
+        "file" => Some("string"),
+        name => TYPES.into_iter().find(|known| *known == name),
+    };
+    match value {
+        Value::String(name) => known(name).map(Value::from),
+        Value::Array(names) => {
+            let names: Vec<&str> = names.iter().filter_map(Value::as_str).filter_map(known).collect();
+            (!names.is_empty()).then(|| json!(names))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => None,
+    }
+}
+
+/// Some descriptions write `required: true` at a property, as parameters do; it means nothing there.
+fn required(value: &Value) -> Option<Value> {
+    let names: Vec<&Value> = value.as_array()?.iter().filter(|name| name.is_string()).collect();
+    (!names.is_empty()).then(|| json!(names))
+}
+
+/// In old dialects the limits that exclude themselves are flags beside the limits.
+pub(super) fn settle(written: &mut Map<String, Value>) {
+    for (flag, limit) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
+        match written.get(flag).and_then(Value::as_bool) {
+            Some(true) => {
+                let value = written.remove(limit);
+                written.remove(flag);
+                written.extend(value.map(|value| (flag.to_owned(), value)));
+            }
+            Some(false) => {
+                written.remove(flag);
+            }
+            None => {}
+        }
+    }
+}
+
+/// A property that is not in this direction cannot be required in it.
+pub(super) fn drop_unknown_required(written: &mut Map<String, Value>, node: &Node<'_>) {
+    let declared = node.get("properties").map(|properties| properties.value);
+    let Some(Value::Array(required)) = written.get("required") else { return };
+    let kept = |name: &&Value| {
+        let name = name.as_str().unwrap_or_default();
+        let was = declared.is_some_and(|declared| declared.get(name).is_some());
+        let is = written.get("properties").is_some_and(|properties| properties.get(name).is_some());
+        is || !was
+    };
+    let required: Vec<Value> = required.iter().filter(kept).cloned().collect();
+    if required.is_empty() {
+        written.remove("required");
+    } else {
+        written.insert("required".into(), Value::Array(required));
+    }
+}
+
+/// Whether a schema has no other in it.
+pub(super) fn is_simple(schema: &Value) -> bool {
+    const NESTING: [&str; 9] = [
+        "properties",
+        "items",
+        "allOf",
+        "anyOf",
+        "oneOf",
+        "additionalProperties",
+        "not",
+        "prefixItems",
+        "$ref",
+    ];
+    !NESTING.iter().any(|key| schema.get(key).is_some())
+}

@@ -1,0 +1,181 @@
+//! How a description wants to be asked, and what the operator gave for it.
+
+use std::collections::BTreeMap;
+
+use secrecy::SecretString;
+use serde_json::Value;
+use url::Url;
+
+use super::super::credential::{Credential, KeyPlace};
+use super::super::guard::Reach;
+use super::super::oauth::ClientCredentials;
+use super::documents::Node;
+
+/// What the operator gave for one security scheme.
+#[derive(Debug, Clone, Default)]
+pub struct Login {
+    /// A key or a token.
+    pub token: Option<SecretString>,
+    pub username: Option<String>,
+    pub password: Option<SecretString>,
+    pub client_id: Option<String>,
+    pub client_secret: Option<SecretString>,
+    pub scopes: Vec<String>,
+    /// Beats the description's; may be on another host, since the operator names it.
+    pub token_url: Option<Url>,
+}
+
+/// Credentials by the name of their scheme, or what is wrong with them.
+pub(super) fn credentials(
+    root: &Node<'_>,
+    logins: &BTreeMap<String, Login>,
+    reach: &Reach,
+) -> Result<BTreeMap<String, Credential>, String> {
+    let schemes = root.get("components").and_then(|components| components.get("securitySchemes"));
+    logins
+        .iter()
+        .map(|(name, login)| {
+            let scheme = schemes
+                .as_ref()
+                .and_then(|schemes| schemes.get(name))
+                .ok_or_else(|| unknown(name, schemes))?;
+            let credential =
+                credential(&scheme, login, reach).map_err(|reason| format!("`auth.{name}`: {reason}"))?;
+            Ok((name.clone(), credential))
+        })
+        .collect()
+}
+
+fn unknown(name: &str, schemes: Option<Node<'_>>) -> String {
+    let known: Vec<&str> = schemes.iter().flat_map(Node::members).map(|(name, _)| name).collect();
+    let known = if known.is_empty() { "none; use `headers`".to_owned() } else { known.join(", ") };
+    format!("`auth.{name}`: the description has no security scheme of that name; it has {known}")
+}
+
+fn credential(scheme: &Node<'_>, login: &Login, reach: &Reach) -> Result<Credential, String> {
+    let kind = scheme.text("type").unwrap_or_default();
+    let http = scheme.text("scheme").unwrap_or_default().to_ascii_lowercase();
+    let token = || login.token.clone().ok_or_else(|| "`token` is missing".to_owned());
+    match (kind, http.as_str()) {
+        ("apiKey", _) => Ok(Credential::Key {
+            place: match scheme.text("in") {
+                Some("query") => KeyPlace::Query,
+                Some("cookie") => KeyPlace::Cookie,
+                Some(_) | None => KeyPlace::Header,
+            },
+            name: scheme.text("name").ok_or("the scheme names no key")?.to_owned(),
+            value: token()?,
+        }),
+        ("http", "basic") => Ok(Credential::Basic {
+            username: login.username.clone().ok_or("`username` is missing")?,
+            password: login.password.clone().unwrap_or_default(),
+        }),
+        ("oauth2", _) if login.client_id.is_some() => client_credentials(scheme, login, reach),
+        ("http" | "oauth2" | "openIdConnect", _) => token().map(Credential::Bearer),
+        (other, _) => Err(format!("the scheme is of type `{other}`, which is not known; use `headers`")),
+    }
+}
+
+/// A secret goes to no host that only the description names.
+fn client_credentials(scheme: &Node<'_>, login: &Login, reach: &Reach) -> Result<Credential, String> {
+    let described = || {
+        let url = scheme.value.pointer("/flows/clientCredentials/tokenUrl").and_then(Value::as_str);
+        let url = url.and_then(|url| Url::parse(url).ok());
+        url.ok_or("the description has no token URL for client credentials; set `tokenUrl`".to_owned())
+    };
+    let (url, reach) = match &login.token_url {
+        Some(url) => (url.clone(), Reach::named(url)),
+        None => (described()?, reach.clone()),
+    };
+    reach
+        .check_url(&url)
+        .map_err(|refusal| format!("the token URL: {refusal}; set `tokenUrl` to allow it"))?;
+    let secret = login.client_secret.clone().ok_or("`clientSecret` is missing")?;
+    let id = login.client_id.clone().unwrap_or_default();
+    Ok(ClientCredentials::new(url, reach, id, secret, login.scopes.clone()).into())
+}
+
+/// The schemes whose credentials a request of the operation carries: the first alternative that is configured in full.
+pub(super) fn needed(
+    root: &Node<'_>,
+    operation: &Node<'_>,
+    known: &BTreeMap<String, Credential>,
+) -> Vec<String> {
+    let Some(alternatives) = operation.get("security").or_else(|| root.get("security")) else {
+        // Nothing is said: whoever configured credentials wants them used.
+        return known.keys().cloned().collect();
+    };
+    let names = |alternative: Node<'_>| {
+        alternative.members().map(|(name, _)| name.to_owned()).collect::<Vec<String>>()
+    };
+    let configured = |names: &Vec<String>| names.iter().all(|name| known.contains_key(name));
+    // An empty alternative means that nothing is needed; what is configured is still better.
+    let mut found: Vec<Vec<String>> = alternatives.items().map(names).filter(configured).collect();
+    found.sort_by_key(Vec::is_empty);
+    found.into_iter().next().unwrap_or_default()
+}
+
+#[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "a test is its data")]
+mod tests {
+    use serde_json::json;
+
+    use super::super::fixture::documents;
+    use super::*;
+
+    fn logins(name: &str, login: Login) -> BTreeMap<String, Login> {
+        BTreeMap::from([(name.to_owned(), login)])
+    }
+
+    fn made(scheme: Value, login: Login) -> Result<Credential, String> {
+        let documents = documents(&json!({"components": {"securitySchemes": {"s": scheme}}}));
+        let reach = Reach::named(&Url::parse("https://api.example.com").unwrap());
+        credentials(&documents.root(), &logins("s", login), &reach).map(|mut all| all.remove("s").unwrap())
+    }
+
+    #[test]
+    fn every_scheme_takes_what_it_needs() {
+        let token = || Login { token: Some("t".into()), ..Login::default() };
+        let key = |place: &str| json!({"type": "apiKey", "in": place, "name": "k"});
+        assert!(matches!(made(key("query"), token()), Ok(Credential::Key { place: KeyPlace::Query, .. })));
+        assert!(matches!(made(key("cookie"), token()), Ok(Credential::Key { place: KeyPlace::Cookie, .. })));
+        assert!(matches!(
+            made(json!({"type": "http", "scheme": "Bearer"}), token()),
+            Ok(Credential::Bearer(_))
+        ));
+        let basic = Login { username: Some("u".into()), ..Login::default() };
+        assert!(matches!(
+            made(json!({"type": "http", "scheme": "basic"}), basic),
+            Ok(Credential::Basic { .. })
+        ));
+        let flow = |url: &str| json!({"type": "oauth2", "flows": {"clientCredentials": {"tokenUrl": url}}});
+        let client =
+            || Login { client_id: Some("c".into()), client_secret: Some("s".into()), ..Login::default() };
+        assert!(matches!(
+            made(flow("https://api.example.com/t"), client()),
+            Ok(Credential::ClientCredentials(_))
+        ));
+        let stolen = made(flow("https://evil.com/t"), client()).unwrap_err();
+        assert!(stolen.contains("`tokenUrl`"), "{stolen}");
+        assert!(made(key("header"), Login::default()).unwrap_err().contains("`token` is missing"));
+    }
+
+    #[test]
+    fn the_first_configured_alternative_is_used() {
+        let known = BTreeMap::from([
+            ("a".to_owned(), Credential::Bearer("x".into())),
+            ("b".to_owned(), Credential::Bearer("x".into())),
+        ]);
+        let check = |security: Option<Value>, expected: &[&str]| {
+            let operation = security.map_or_else(|| json!({}), |security| json!({ "security": security }));
+            let documents = documents(&json!({ "operation": operation }));
+            let root = documents.root();
+            assert_eq!(needed(&root, &root.with(&root.value["operation"]), &known), expected);
+        };
+        check(Some(json!([{"c": []}, {"a": [], "b": []}, {"a": []}])), &["a", "b"]);
+        check(Some(json!([{}, {"b": []}])), &["b"]);
+        check(Some(json!([])), &[]);
+        check(Some(json!([{"c": []}])), &[]);
+        check(None, &["a", "b"]);
+    }
+}

@@ -1,0 +1,75 @@
+//! Where a description says its operations are.
+
+use serde_json::Value;
+use url::Url;
+
+use super::documents::Node;
+
+/// The first server of a list, with its variables at their defaults, made absolute by where the description is.
+/// `None` when there is no such list.
+pub(super) fn first(node: &Node<'_>, at: Option<&Url>) -> Option<Result<Url, String>> {
+    let server = node.value.get("servers")?.as_array()?.first()?;
+    let written = server.get("url")?.as_str()?;
+    Some(absolute(&filled(written, server), at))
+}
+
+fn filled(written: &str, server: &Value) -> String {
+    let variables = server.get("variables").and_then(Value::as_object).into_iter().flatten();
+    variables.fold(written.to_owned(), |url, (name, variable)| {
+        let default = match &variable["default"] {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        url.replace(&format!("{{{name}}}"), &default)
+    })
+}
+
+/// A relative server is relative to the description; a file has no host.
+fn absolute(written: &str, at: Option<&Url>) -> Result<Url, String> {
+    if written.contains('{') {
+        return Err(format!("its server `{written}` has a variable without a default; set `baseUrl`"));
+    }
+    let of_web = at.filter(|at| matches!(at.scheme(), "http" | "https"));
+    let parsed = match (written.strip_prefix("//"), of_web) {
+        (Some(rest), None) => Url::parse(&format!("https://{rest}")),
+        (_, Some(at)) => at.join(written),
+        (None, None) => Url::parse(written),
+    };
+    let url = parsed.map_err(|_| format!("its server `{written}` is no complete URL; set `baseUrl`"))?;
+    if matches!(url.scheme(), "http" | "https") {
+        Ok(url)
+    } else {
+        Err(format!("its server `{written}` is neither http nor https; set `baseUrl`"))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "a test is its data")]
+mod tests {
+    use serde_json::json;
+
+    use super::super::fixture::documents;
+    use super::*;
+
+    #[test]
+    fn servers_have_variables_and_may_be_relative() {
+        let check = |server: Value, at: &str, expected: Option<&str>| {
+            let documents = documents(&json!({ "servers": [server] }));
+            let at = Url::parse(at).unwrap();
+            let found = first(&documents.root(), Some(&at)).unwrap();
+            assert_eq!(found.as_ref().ok().map(Url::as_str), expected, "{server} {found:?}");
+        };
+        let file = "file:///x/openapi.json";
+        check(json!({"url": "https://a.com/v1"}), file, Some("https://a.com/v1"));
+        check(
+            json!({"url": "https://{r}.a.com:{p}", "variables": {"r": {"default": "eu"}, "p": {"default": 8443}}}),
+            file,
+            Some("https://eu.a.com:8443/"),
+        );
+        check(json!({"url": "https://{r}.a.com"}), file, None);
+        check(json!({"url": "/v2"}), file, None);
+        check(json!({"url": "//a.com/v2"}), file, Some("https://a.com/v2"));
+        check(json!({"url": "/v2"}), "http://localhost:80/d/openapi.json", Some("http://localhost/v2"));
+        check(json!({"url": "ws://a.com"}), file, None);
+    }
+}

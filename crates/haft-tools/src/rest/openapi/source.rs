@@ -1,0 +1,165 @@
+//! Where a description is, and reading it from there.
+
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::HeaderName;
+use secrecy::{ExposeSecret, SecretString};
+use url::Url;
+
+use super::super::client::Client;
+use super::super::credential::add_header;
+use super::super::guard::Reach;
+use super::super::method::Method;
+use super::super::request::Request;
+use super::document::{self, DOCUMENT_BYTES_MAX};
+use super::documents::{Document, Documents, files_named};
+use super::swagger2;
+
+/// A file, or an address on the web.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    File(PathBuf),
+    Url(Url),
+}
+
+/// How many files one description may be spread over.
+const FILES_MAX: usize = 500;
+
+/// How long it may take to fetch a description.
+const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl Source {
+    /// What begins with http:// or https:// is an address, anything else a path.
+    pub fn parse(text: &str) -> Result<Self, SourceError> {
+        if !text.starts_with("http://") && !text.starts_with("https://") {
+            return Ok(Self::File(PathBuf::from(text)));
+        }
+        let url = Url::parse(text).map_err(|error| SourceError(format!("`{text}` is no URL: {error}")))?;
+        Reach::named(&url).check_url(&url).map_err(|refusal| SourceError(refusal.to_string()))?;
+        Ok(Self::Url(url))
+    }
+
+    /// Reads the description, with all files of it that lie below the directory of the first.
+    pub fn read_file(path: &Path) -> Result<Documents, SourceError> {
+        let path = path.canonicalize().map_err(|error| unreadable(path, &error.to_string()))?;
+        let directory = path.parent().map(Path::to_owned).unwrap_or_default();
+        let mut documents: Vec<Document> = Vec::new();
+        let mut waiting = vec![path];
+        let mut bytes_left = DOCUMENT_BYTES_MAX;
+        while let Some(path) = waiting.pop() {
+            let at = file_url(&path)?;
+            if documents.iter().any(|document| document.at == at) {
+                continue;
+            }
+            if documents.len() == FILES_MAX {
+                return Err(SourceError(format!(
+                    "the description is spread over more than {FILES_MAX} files"
+                )));
+            }
+            let bytes = file_bytes(&path, bytes_left)?;
+            bytes_left -= bytes.len();
+            let mut value = document::parse(&bytes).map_err(|error| unreadable(&path, &error.to_string()))?;
+            drop(bytes);
+            swagger2::upgrade(&mut value);
+            waiting.extend(neighbours(&value, &at, &directory));
+            documents.push(Document { at, value });
+        }
+        Ok(Documents::new(documents))
+    }
+
+    /// The text of a description on the web.
+    pub async fn fetch(
+        url: &Url,
+        reach: Reach,
+        headers: &[(HeaderName, SecretString)],
+    ) -> Result<Vec<u8>, SourceError> {
+        let client = Client::new(reach);
+        let mut request = Request { method: Method::Get, url: url.clone(), headers: Vec::new(), body: None };
+        for (name, value) in headers {
+            add_header(&mut request, name.clone(), value.expose_secret())
+                .map_err(|error| SourceError(error.message))?;
+        }
+        let fetched = async {
+            let response = client.send(&request).await?;
+            let status = response.status();
+            let (_, bytes) = client.whole(response, DOCUMENT_BYTES_MAX).await?;
+            Ok((status, bytes))
+        };
+        let shown = shown(url);
+        let fetched = tokio::time::timeout(FETCH_TIMEOUT, fetched).await;
+        let (status, bytes) = fetched
+            .map_err(|_| {
+                SourceError(format!("`{shown}` did not answer within {} s", FETCH_TIMEOUT.as_secs()))
+            })?
+            .map_err(|error: haft_core::result::ToolError| {
+                SourceError(format!("`{shown}`: {}", error.message))
+            })?;
+        if status.is_success() {
+            Ok(bytes)
+        } else {
+            Err(SourceError(format!("`{shown}`: HTTP {}", status.as_u16())))
+        }
+    }
+
+    /// A description that was fetched from `url`. It cannot refer to other documents.
+    pub fn read_bytes(url: &Url, bytes: &[u8]) -> Result<Documents, SourceError> {
+        let parsed = document::parse(bytes);
+        let mut value = parsed.map_err(|error| SourceError(format!("`{}`: {error}", shown(url))))?;
+        swagger2::upgrade(&mut value);
+        Ok(Documents::new(vec![Document { at: url.clone(), value }]))
+    }
+}
+
+/// Without its query, which may hold a key.
+fn shown(url: &Url) -> String {
+    let mut shown = url.clone();
+    shown.set_query(None);
+    shown.to_string()
+}
+
+/// Files that a document refers to and that may be read; a reference to any other leads nowhere.
+fn neighbours(value: &serde_json::Value, at: &Url, directory: &Path) -> Vec<PathBuf> {
+    let named = files_named(value).into_iter();
+    let urls = named.filter_map(|file| at.join(file).ok()).filter(|url| url.scheme() == "file");
+    let paths = urls.filter_map(|url| url.to_file_path().ok()?.canonicalize().ok());
+    paths.filter(|path| path.starts_with(directory)).collect()
+}
+
+fn file_url(path: &Path) -> Result<Url, SourceError> {
+    Url::from_file_path(path).map_err(|()| unreadable(path, "the path cannot be used"))
+}
+
+/// A regular file only: a pipe or a device may never end.
+fn file_bytes(path: &Path, bytes_max: usize) -> Result<Vec<u8>, SourceError> {
+    let failed = |error: std::io::Error| unreadable(path, &error.to_string());
+    if !path.metadata().map_err(failed)?.is_file() {
+        return Err(unreadable(path, "it is not a regular file"));
+    }
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(bytes_max).unwrap_or(u64::MAX).saturating_add(1);
+    file.take(limit).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() > bytes_max {
+        return Err(unreadable(path, &format!("the description is larger than {DOCUMENT_BYTES_MAX} bytes")));
+    }
+    Ok(bytes)
+}
+
+fn unreadable(path: &Path, reason: &str) -> SourceError {
+    SourceError(format!("`{}`: {reason}", path.display()))
+}
+
+/// Why a description cannot be read; written for the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceError(pub String);
+
+impl fmt::Display for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for SourceError {}

@@ -1,0 +1,216 @@
+//! Whole descriptions, imported.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use std::collections::BTreeMap;
+
+use haft_core::tool::Effects;
+use serde_json::{Value, json};
+use url::Url;
+
+use super::super::guard::Private;
+use super::super::request::{Request, build};
+use super::super::tool::RestTool;
+use super::fixture::documents;
+use super::*;
+
+fn settings() -> Settings<'static> {
+    Settings {
+        name: "pets",
+        base_url: None,
+        headers: Vec::new(),
+        logins: BTreeMap::new(),
+        filter: Filter::default(),
+        hosts: Vec::new(),
+        private: None,
+    }
+}
+
+fn imported(value: &Value) -> Imported {
+    import(&documents(value), settings()).unwrap()
+}
+
+fn described(paths: &Value) -> Value {
+    json!({ "openapi": "3.1.0", "info": { "title": "Pets" }, "paths": paths })
+}
+
+fn tool<'a>(imported: &'a Imported, name: &str) -> &'a RestTool {
+    let found = imported.tools.iter().find(|tool| tool.definition.name.as_str() == name);
+    found.unwrap_or_else(|| unreachable!("no {name}: {:?}", imported.skipped))
+}
+
+fn request(tool: &RestTool, arguments: &Value) -> Request {
+    build(tool, arguments.as_object().unwrap()).unwrap()
+}
+
+#[test]
+fn an_operation_becomes_a_tool() {
+    let all = imported(&described(&json!({"/pets/{petId}": {
+        "parameters": [{"name": "petId", "in": "path", "required": true, "schema": {"type": "integer"}}],
+        "get": {
+            "operationId": "getPetById", "summary": "Find a pet", "tags": ["pets"],
+            "parameters": [{"name": "fields", "in": "query", "schema": {"type": "array", "items": {"type": "string"}}}],
+            "responses": {"200": {"description": "A pet", "content": {"application/json": {"schema": {
+                "type": "object", "properties": {"id": {"type": "integer"}}}}}}},
+        },
+        "put": {"operationId": "putPet", "requestBody": {"required": true, "content": {"application/json": {"schema": {
+            "type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}}}}},
+    }})));
+    assert_eq!(all.title.as_deref(), Some("Pets"));
+    let get = tool(&all, "pets_getPetById");
+    assert_eq!(get.definition.description, "Find a pet. Returns: A pet");
+    assert_eq!(get.definition.effects, Effects::ReadOnly);
+    assert_eq!(get.definition.input_schema["required"], json!(["petId"]));
+    assert_eq!(get.definition.output_schema.as_ref().unwrap()["type"], "object");
+    let made = request(get, &json!({"petId": 7, "fields": ["a", "b"]}));
+    assert_eq!(made.url.as_str(), "https://api.example.com/pets/7?fields=a&fields=b");
+    let put = tool(&all, "pets_putPet");
+    assert_eq!(put.definition.effects, Effects::Idempotent);
+    assert_eq!(put.definition.input_schema["required"], json!(["petId", "name"]));
+    assert_eq!(request(put, &json!({"petId": 7, "name": "Rex"})).body.unwrap().bytes, br#"{"name":"Rex"}"#);
+}
+
+#[test]
+fn one_bad_operation_does_not_harm_the_others() {
+    let all = imported(&described(&json!({
+        "/good": {"get": {}},
+        "/bad/{x": {"get": {}},
+        "/bad2": {"get": {"parameters": [{"$ref": "#/gone"}]}},
+        "/bad3": {"get": {"requestBody": {"$ref": "#/gone"}}},
+        "/bad4": {"get": 5},
+        "/bad5": {"$ref": "other.yaml#/x"},
+        "/old": {"get": {"deprecated": true}},
+        "/elsewhere": {"get": {"servers": [{"url": "https://evil.com"}]}},
+    })));
+    assert_eq!(all.tools.len(), 1);
+    let reasons: Vec<String> =
+        all.skipped.iter().map(|skipped| format!("{}: {}", skipped.operation, skipped.reason)).collect();
+    assert_eq!(reasons.len(), 7, "{reasons:#?}");
+    for expected in [
+        "brace",
+        "a parameter: the reference",
+        "the body: the reference",
+        "no object",
+        "other.yaml",
+        "deprecated",
+        "evil.com",
+    ] {
+        assert!(reasons.iter().any(|reason| reason.contains(expected)), "{expected}: {reasons:#?}");
+    }
+}
+
+#[test]
+fn operations_without_ids_or_with_the_same_have_names_of_their_own() {
+    let all = imported(&described(&json!({
+        "/a": {"get": {"operationId": "same"}, "post": {"operationId": "same"}},
+        "/b/{id}": {"get": {}},
+    })));
+    let names: Vec<&str> = all.tools.iter().map(|tool| tool.definition.name.as_str()).collect();
+    assert_eq!(names, ["pets_same", "pets_same_2", "pets_get_b_id"]);
+}
+
+#[test]
+fn swagger_2_is_read_as_well() {
+    let old = json!({
+        "swagger": "2.0", "host": "api.example.com", "basePath": "/v2", "schemes": ["http", "https"],
+        "consumes": ["application/json"], "securityDefinitions": {"k": {"type": "basic"}},
+        "parameters": {"limit": {"name": "limit", "in": "query", "type": "integer", "maximum": 9}},
+        "definitions": {"Pet": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}},
+        "paths": {
+            "/pets": {
+                "parameters": [{"$ref": "#/parameters/limit"}],
+                "get": {
+                    "operationId": "list",
+                    "parameters": [{"name": "tags", "in": "query", "type": "array", "items": {"type": "string"}, "collectionFormat": "pipes"}],
+                    "responses": {"200": {"description": "Pets", "schema": {"type": "array", "items": {"$ref": "#/definitions/Pet"}}}},
+                },
+                "post": {"operationId": "add", "parameters": [{"name": "pet", "in": "body", "required": true, "schema": {"$ref": "#/definitions/Pet"}}]},
+            },
+            "/upload": {"post": {"operationId": "upload", "parameters": [
+                {"name": "file", "in": "formData", "type": "file", "required": true},
+                {"name": "note", "in": "formData", "type": "string"},
+            ]}},
+        },
+    });
+    let all = imported(&old);
+    let list = tool(&all, "pets_list");
+    assert_eq!(list.definition.input_schema["properties"]["limit"]["maximum"], 9);
+    assert_eq!(list.definition.output_schema.as_ref().unwrap()["items"]["type"], "object");
+    let made = request(list, &json!({"limit": 3, "tags": ["a", "b"]}));
+    assert_eq!(made.url.as_str(), "https://api.example.com/v2/pets?limit=3&tags=a%7Cb");
+    let made = request(tool(&all, "pets_add"), &json!({"name": "Rex"}));
+    assert_eq!(made.body.unwrap().bytes, br#"{"name":"Rex"}"#);
+    let made = request(tool(&all, "pets_upload"), &json!({"file": "aGk=", "note": "n"}));
+    let body = String::from_utf8(made.body.unwrap().bytes).unwrap();
+    assert!(body.contains("\r\n\r\nhi\r\n") && body.contains("name=\"note\""), "{body}");
+}
+
+#[test]
+fn a_private_server_counts_only_when_the_operator_named_it() {
+    let value = |server: &str| {
+        let mut value = described(&json!({"/a": {"get": {}}}));
+        value["servers"] = json!([{ "url": server }]);
+        value
+    };
+    let refused = |server: &str| import(&documents(&value(server)), settings()).unwrap_err().0;
+    assert!(refused("http://169.254.169.254/latest").contains("`baseUrl`"));
+    assert!(refused("http://127.0.0.1:9").contains("not a public address"));
+    let named = Settings { base_url: Some(Url::parse("http://127.0.0.1:9/x").unwrap()), ..settings() };
+    assert_eq!(import(&documents(&value("http://10.0.0.1")), named).unwrap().tools.len(), 1);
+    let allowed = Settings { private: Some(Private::Allowed), ..settings() };
+    assert_eq!(import(&documents(&value("http://10.0.0.1")), allowed).unwrap().tools.len(), 1);
+}
+
+#[test]
+fn operations_on_other_hosts_need_the_operators_word() {
+    let value = described(
+        &json!({"/a": {"servers": [{"url": "https://up.example.com/x"}], "get": {"operationId": "a"}}}),
+    );
+    assert!(imported(&value).tools.is_empty());
+    let allowed = Settings { hosts: vec!["UP.example.com".into()], ..settings() };
+    let all = import(&documents(&value), allowed).unwrap();
+    assert_eq!(request(tool(&all, "pets_a"), &json!({})).url.as_str(), "https://up.example.com/x/a");
+}
+
+#[test]
+fn what_is_no_description_is_refused() {
+    let check = |value: Value, expected: &str| {
+        let error = import(&documents(&value), settings()).unwrap_err();
+        assert!(error.0.contains(expected), "{value}: {error}");
+    };
+    check(json!({}), "no `openapi`");
+    check(json!({"openapi": "4.0", "paths": {}}), "version `4.0`");
+    check(json!({"openapi": "3.0.0"}), "no `paths`");
+    check(json!({"openapi": "3.0.0", "paths": []}), "no `paths`");
+}
+
+#[test]
+fn files_below_the_same_directory_are_read_and_no_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, value: Value| {
+        let path = directory.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, value.to_string()).unwrap();
+    };
+    write("secret.json", json!({"x": {"type": "string"}}));
+    write(
+        "api/paths/pets.json",
+        json!({"get": {"operationId": "pets", "parameters": [
+            {"name": "q", "in": "query", "schema": {"$ref": "../schemas.json#/Q"}},
+            {"name": "s", "in": "query", "schema": {"$ref": "../../secret.json#/x"}},
+        ]}}),
+    );
+    write("api/schemas.json", json!({"Q": {"$ref": "#/R"}, "R": {"type": "integer"}}));
+    write(
+        "api/openapi.json",
+        json!({
+            "openapi": "3.0.0", "servers": [{"url": "https://a.com"}],
+            "paths": {"/pets": {"$ref": "paths/pets.json"}, "/x": {"$ref": "../secret.json"}},
+        }),
+    );
+    let documents = Source::read_file(&directory.path().join("api/openapi.json")).unwrap();
+    let all = import(&documents, settings()).unwrap();
+    let properties = &tool(&all, "pets_pets").definition.input_schema["properties"];
+    assert_eq!(properties["q"], json!({"type": "integer"}));
+    assert_eq!(properties["s"], json!({}));
+    assert_eq!(all.skipped.len(), 1);
+}

@@ -1,0 +1,150 @@
+//! All tools over HTTP, as one provider.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use haft_core::event::Progress;
+use haft_core::name::{Namespace, ToolName};
+use haft_core::output::ToolOutput;
+use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
+use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::tool::ToolDefinition;
+use haft_core::validate::ValidArguments;
+use secrecy::ExposeSecret;
+use serde_json::json;
+
+use super::answer::{Answer, output};
+use super::client::{broken, media_type};
+use super::credential::add_header;
+use super::request::{self, Request};
+use super::stream::{StreamReader, Streaming};
+use super::tool::RestTool;
+
+/// The provider.
+pub struct RestTools {
+    namespace: Namespace,
+    definitions: Arc<[ToolDefinition]>,
+    tools: HashMap<ToolName, RestTool>,
+}
+
+/// Whose tools they are, in exposed names.
+const NAMESPACE: &str = "rest";
+
+/// The largest answer that is read, after decompression.
+const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+impl RestTools {
+    /// The names of the tools must differ; of equal ones the last would be called.
+    pub fn new(tools: Vec<RestTool>) -> Self {
+        let definitions = tools.iter().map(|tool| tool.definition.clone()).collect();
+        let tools = tools.into_iter().map(|tool| (tool.definition.name.clone(), tool)).collect();
+        Self { namespace: Namespace::sanitize(NAMESPACE), definitions, tools }
+    }
+
+    async fn perform(
+        &self,
+        tool: &ToolName,
+        arguments: &ValidArguments,
+        cx: &CallContext,
+    ) -> Result<ToolOutput, ToolError> {
+        let unknown = || ToolError::new(ToolErrorKind::UnknownTool, format!("there is no tool `{tool}`"));
+        let tool = self.tools.get(tool).ok_or_else(unknown)?;
+        let mut request = request::build(tool, arguments.value())?;
+        complete(tool, &mut request).await?;
+        let response = tool.service.client.send(&request).await?;
+        let status = response.status().as_u16();
+        cx.note("http_status", json!(status));
+        match &tool.streaming {
+            Some(streaming) if response.status().is_success() => stream(response, streaming, cx).await,
+            Some(_) | None => {
+                let (media_type, bytes) = tool.service.client.whole(response, ANSWER_BYTES_MAX).await?;
+                output(Answer { status, media_type, bytes }, tool.expected)
+            }
+        }
+    }
+}
+
+/// Adds what the service's requests carry.
+async fn complete(tool: &RestTool, request: &mut Request) -> Result<(), ToolError> {
+    for (name, value) in &tool.service.headers {
+        add_header(request, name.clone(), value.expose_secret())?;
+    }
+    for name in &tool.credentials {
+        if let Some(credential) = tool.service.credentials.get(name) {
+            credential.add_to(request).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn stream(
+    mut response: reqwest::Response,
+    streaming: &Streaming,
+    cx: &CallContext,
+) -> Result<ToolOutput, ToolError> {
+    let found = media_type(&response);
+    let mut reader = StreamReader::new(streaming);
+    let all = async {
+        while let Some(piece) = response.chunk().await.map_err(broken)? {
+            let added = reader.push(&piece).map_err(|_| too_much(streaming))?;
+            if !added.is_empty() {
+                cx.progress(Progress::Output(added));
+            }
+            if reader.is_done() {
+                break;
+            }
+        }
+        Ok(())
+    };
+    let ended = tokio::time::timeout(streaming.timeout, all).await;
+    ended.unwrap_or_else(|_| Err(too_long(streaming)))?;
+    let answer = reader.finish();
+    if answer.is_empty() {
+        let found = found.unwrap_or_else(|| "no media type".into());
+        let message =
+            format!("the stream ({found}) held no answer; check the `streaming` fields of the tool");
+        return Err(ToolError::new(ToolErrorKind::Failed, message));
+    }
+    Ok(ToolOutput::text(answer))
+}
+
+fn too_much(streaming: &Streaming) -> ToolError {
+    let message = format!("the stream is longer than {} bytes", streaming.bytes_max);
+    ToolError::new(ToolErrorKind::Failed, message)
+}
+
+fn too_long(streaming: &Streaming) -> ToolError {
+    let message = format!("the stream did not end within {} ms", streaming.timeout.as_millis());
+    ToolError::new(ToolErrorKind::Timeout, message)
+}
+
+impl ToolProvider for RestTools {
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Rest
+    }
+
+    fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    fn tools(&self) -> Arc<[ToolDefinition]> {
+        self.definitions.clone()
+    }
+
+    fn call<'a>(
+        &'a self,
+        tool: &'a ToolName,
+        arguments: &'a ValidArguments,
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        Box::pin(self.perform(tool, arguments, cx))
+    }
+}
+
+impl fmt::Debug for RestTools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RestTools").field("tools", &self.definitions.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,185 @@
+//! From a tool and its arguments to a request; without IO and without secrets.
+
+use haft_core::result::{ToolError, ToolErrorKind};
+use http::{HeaderName, HeaderValue};
+use serde_json::Value;
+use url::Url;
+
+use super::body::{Body, BodyPlan, body};
+use super::encode;
+use super::method::Method;
+use super::parameter::{Parameter, Place, Reserved, line, pairs, segment};
+use super::template::{Arguments, Missing};
+use super::tool::{Plan, RestTool};
+
+/// What is sent.
+#[derive(Debug, Clone)]
+pub struct Request {
+    pub method: Method,
+    pub url: Url,
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    pub body: Option<Body>,
+}
+
+/// How the request of a described operation is made.
+#[derive(Debug)]
+pub struct OperationPlan {
+    pub method: Method,
+    /// The server, with any path it has.
+    pub base: Url,
+    pub path: Vec<PathPiece>,
+    pub parameters: Vec<Parameter>,
+    pub body: Option<BodyPlan>,
+    /// What the answer should be, when the description says.
+    pub accept: Option<HeaderValue>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PathPiece {
+    Text(String),
+    /// The position of a parameter in [`OperationPlan::parameters`].
+    Parameter(usize),
+}
+
+/// The longest URL that is sent; servers refuse longer ones in ways that are hard to read.
+const URL_BYTES_MAX: usize = 16 * 1024;
+
+/// Makes the request of a call.
+pub fn build(tool: &RestTool, arguments: &Arguments) -> Result<Request, ToolError> {
+    let request = match &tool.plan {
+        Plan::Templated(templated) => templated.request(arguments),
+        Plan::Operation(operation) => operation.request(arguments),
+    }?;
+    if request.url.as_str().len() > URL_BYTES_MAX {
+        return Err(invalid(&format!("the URL becomes longer than {URL_BYTES_MAX} bytes; send less")));
+    }
+    Ok(request)
+}
+
+impl OperationPlan {
+    fn request(&self, arguments: &Arguments) -> Result<Request, ToolError> {
+        let mut headers = Vec::new();
+        headers.extend(self.accept.clone().map(|accept| (http::header::ACCEPT, accept)));
+        for (parameter, value) in self.given(arguments, Place::Header) {
+            let name = header_name(&parameter.name)?;
+            headers.push((
+                name,
+                header_value(&parameter.argument, &line(value, parameter.style, parameter.explode))?,
+            ));
+        }
+        headers.extend(self.cookies(arguments)?);
+        Ok(Request {
+            method: self.method,
+            url: self.url(arguments)?,
+            headers,
+            body: self.body.as_ref().map(|plan| body(plan, arguments)).transpose()?.flatten(),
+        })
+    }
+
+    fn url(&self, arguments: &Arguments) -> Result<Url, ToolError> {
+        let mut path = String::new();
+        for piece in &self.path {
+            match piece {
+                PathPiece::Text(text) => path.push_str(text),
+                PathPiece::Parameter(index) => path.push_str(&self.segment(*index, arguments)?),
+            }
+        }
+        let mut url = joined(&self.base, &path)?;
+        let query: Vec<String> = self
+            .given(arguments, Place::Query)
+            .flat_map(|(parameter, value)| query(parameter, value))
+            .collect();
+        if !query.is_empty() {
+            let own = url.query().map(|own| format!("{own}&")).unwrap_or_default();
+            url.set_query(Some(&format!("{own}{}", query.join("&"))));
+        }
+        Ok(url)
+    }
+
+    fn segment(&self, index: usize, arguments: &Arguments) -> Result<String, ToolError> {
+        // Positions were made together with the list.
+        let parameter = self.parameters.get(index).ok_or_else(|| invalid("the path names no parameter"))?;
+        let name = &parameter.argument;
+        let value = arguments.get(name).filter(|value| !value.is_null());
+        let value = value.ok_or_else(|| missing(&Missing(name.clone()), "the path"))?;
+        let segment = segment(&parameter.name, value, parameter.style, parameter.explode);
+        if segment.is_empty() {
+            return Err(invalid(&format!("`{name}` must not be empty: it is a part of the path")));
+        }
+        Ok(segment)
+    }
+
+    fn cookies(&self, arguments: &Arguments) -> Result<Option<(HeaderName, HeaderValue)>, ToolError> {
+        let pairs: Vec<String> = self
+            .given(arguments, Place::Cookie)
+            .map(|(parameter, value)| {
+                let text = line(value, parameter.style, parameter.explode);
+                format!("{}={}", parameter.name, encode::strict(&text))
+            })
+            .collect();
+        if pairs.is_empty() {
+            return Ok(None);
+        }
+        header_value("cookie", &pairs.join("; ")).map(|value| Some((http::header::COOKIE, value)))
+    }
+
+    /// Null stands for nothing where a value is text in the end.
+    fn given<'a>(
+        &'a self,
+        arguments: &'a Arguments,
+        place: Place,
+    ) -> impl Iterator<Item = (&'a Parameter, &'a Value)> {
+        let of_place = self.parameters.iter().filter(move |parameter| parameter.place == place);
+        of_place.filter_map(|parameter| {
+            let value = arguments.get(&parameter.argument).filter(|value| !value.is_null())?;
+            Some((parameter, value))
+        })
+    }
+}
+
+fn query(parameter: &Parameter, value: &Value) -> Vec<String> {
+    let encoded = match parameter.reserved {
+        Reserved::Encoded => encode::strict,
+        Reserved::Kept => encode::reserved_kept,
+    };
+    let pairs = pairs(&parameter.name, value, parameter.style, parameter.explode);
+    pairs.into_iter().map(|(name, value)| format!("{}={}", encode::strict(&name), encoded(&value))).collect()
+}
+
+/// Puts a path behind a server's own. A value must not climb out of its place: `..` would be another resource.
+pub(super) fn joined(base: &Url, path: &str) -> Result<Url, ToolError> {
+    if path.split('/').any(is_dots) {
+        return Err(invalid("`.` and `..` cannot be a part of the path"));
+    }
+    let mut url = base.clone();
+    let own = base.path().trim_end_matches('/').to_owned();
+    url.set_path(&format!("{own}{path}"));
+    Ok(url)
+}
+
+pub(super) fn is_dots(segment: &str) -> bool {
+    let plain = segment.to_ascii_lowercase().replace("%2e", ".");
+    plain == "." || plain == ".."
+}
+
+pub(super) fn header_name(name: &str) -> Result<HeaderName, ToolError> {
+    HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid(&format!("`{name}` is no name of a header")))
+}
+
+/// A value cannot end its line: CR and LF are refused.
+pub(super) fn header_value(argument: &str, text: &str) -> Result<HeaderValue, ToolError> {
+    HeaderValue::from_bytes(text.as_bytes())
+        .map_err(|_| invalid(&format!("`{argument}` goes into a header and must be one line of text")))
+}
+
+pub(super) fn missing(Missing(name): &Missing, wanted_by: &str) -> ToolError {
+    invalid(&format!("`{name}` is missing; {wanted_by} needs it"))
+}
+
+/// For the model: complaints about arguments begin alike everywhere.
+pub(super) fn invalid(message: &str) -> ToolError {
+    ToolError::new(ToolErrorKind::InvalidArguments, format!("Error: {message}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! Requests of described operations.
+#![allow(clippy::needless_pass_by_value, reason = "a test is its data")]
+
+use serde_json::{Value, json};
+
+use super::super::body::{BodyKind, BodyShape, Field};
+use super::super::parameter::{Explode, Style};
+use super::*;
+
+fn parameter(name: &str, place: Place, style: Style) -> Parameter {
+    Parameter {
+        argument: name.into(),
+        name: name.into(),
+        place,
+        style,
+        explode: Explode::Yes,
+        reserved: Reserved::Encoded,
+    }
+}
+
+fn plan() -> OperationPlan {
+    OperationPlan {
+        method: Method::Put,
+        base: Url::parse("https://api.example.com/v2/").unwrap(),
+        path: vec![PathPiece::Text("/pets/".into()), PathPiece::Parameter(0)],
+        parameters: vec![
+            parameter("id", Place::Path, Style::Simple),
+            parameter("tag", Place::Query, Style::Form),
+            parameter("X-Trace", Place::Header, Style::Simple),
+            parameter("sid", Place::Cookie, Style::Form),
+        ],
+        body: Some(BodyPlan {
+            media_type: "application/json".into(),
+            kind: BodyKind::Json,
+            shape: BodyShape::Flat {
+                fields: vec![Field {
+                    name: "name".into(),
+                    style: Style::Form,
+                    explode: Explode::Yes,
+                    binary: false,
+                }],
+            },
+        }),
+        accept: None,
+    }
+}
+
+fn made(arguments: Value) -> Result<Request, ToolError> {
+    plan().request(arguments.as_object().unwrap())
+}
+
+#[test]
+fn every_argument_goes_to_its_place() {
+    let given = json!({"id": "a/b", "tag": ["x", "y z"], "X-Trace": "t", "sid": "1; admin=1", "name": "Rex"});
+    let request = made(given).unwrap();
+    assert_eq!(request.url.as_str(), "https://api.example.com/v2/pets/a%2Fb?tag=x&tag=y%20z");
+    let headers: Vec<String> =
+        request.headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+    assert_eq!(headers, ["x-trace: t", "cookie: sid=1%3B%20admin%3D1"]);
+    assert_eq!(request.body.unwrap().bytes, br#"{"name":"Rex"}"#);
+}
+
+#[test]
+fn what_is_not_given_is_not_sent() {
+    let request = made(json!({"id": 7, "tag": null})).unwrap();
+    assert_eq!(request.url.as_str(), "https://api.example.com/v2/pets/7");
+    assert!(request.headers.is_empty());
+    assert_eq!(request.body, None);
+}
+
+#[test]
+fn a_value_cannot_leave_its_place() {
+    let check = |arguments: Value, expected: &str| {
+        let error = made(arguments.clone()).unwrap_err();
+        assert_eq!(error.kind, ToolErrorKind::InvalidArguments);
+        assert!(error.message.contains(expected), "{arguments}: {}", error.message);
+    };
+    check(json!({}), "`id` is missing");
+    check(json!({"id": null}), "`id` is missing");
+    check(json!({"id": ""}), "must not be empty");
+    check(json!({"id": ".."}), "`..`");
+    check(json!({"id": "."}), "`.`");
+    check(json!({"id": 1, "X-Trace": "a\r\nX-Evil: 1"}), "one line");
+    check(json!({"id": 1, "X-Trace": "a\nb"}), "one line");
+}

@@ -1,0 +1,82 @@
+//! Whether a request that went wrong is sent again, and when.
+
+use std::time::Duration;
+
+use super::method::Method;
+
+/// What came of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Came {
+    /// An answer with this status, and how long the server asks to wait.
+    Status(u16, Option<Duration>),
+    /// No connection: nothing was sent.
+    NotConnected,
+    /// The connection broke after the request was sent.
+    Broken,
+}
+
+/// How often a request is sent again.
+const AGAIN_MAX: u32 = 2;
+
+/// Before the first repetition; doubled before the next.
+const WAIT_FIRST: Duration = Duration::from_millis(250);
+
+/// A server that asks for more patience than this is told to the model instead.
+const WAIT_MAX: Duration = Duration::from_secs(20);
+
+/// How long to wait before the request is sent again; `None` when it is not. Only what may be repeated is.
+pub(super) fn wait(method: Method, sent_again: u32, came: Came) -> Option<Duration> {
+    if !method.is_repeatable() || sent_again >= AGAIN_MAX {
+        return None;
+    }
+    let asked = match came {
+        Came::Status(429 | 502 | 503 | 504, asked) => asked,
+        Came::Status(..) => return None,
+        Came::NotConnected | Came::Broken => None,
+    };
+    let wait = asked.unwrap_or(WAIT_FIRST * 2_u32.pow(sent_again));
+    (wait <= WAIT_MAX).then_some(wait)
+}
+
+/// `Retry-After` in either form: seconds, or a date.
+pub(super) fn retry_after(text: &str, now: jiff::Timestamp) -> Option<Duration> {
+    if let Ok(seconds) = text.trim().parse::<u64>() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let date = jiff::fmt::rfc2822::parse(text.trim()).ok()?.timestamp();
+    Some(Duration::try_from(date.duration_since(now)).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_may_be_repeated_is_sent_again() {
+        let check = |method: Method, sent: u32, came: Came, expected: Option<u64>| {
+            assert_eq!(wait(method, sent, came), expected.map(Duration::from_millis), "{method:?} {came:?}");
+        };
+        check(Method::Get, 0, Came::Status(503, None), Some(250));
+        check(Method::Get, 1, Came::Status(503, None), Some(500));
+        check(Method::Get, 2, Came::Status(503, None), None);
+        check(Method::Delete, 0, Came::Broken, Some(250));
+        check(Method::Get, 0, Came::Status(429, Some(Duration::from_secs(3))), Some(3000));
+        check(Method::Get, 0, Came::Status(429, Some(Duration::from_mins(5))), None);
+        check(Method::Get, 0, Came::Status(500, None), None);
+        check(Method::Get, 0, Came::Status(404, None), None);
+        check(Method::Post, 0, Came::Status(503, None), None);
+        check(Method::Patch, 0, Came::NotConnected, None);
+    }
+
+    #[test]
+    fn a_server_may_ask_for_patience_in_two_forms() {
+        let now: jiff::Timestamp = "2024-10-21T07:28:00Z".parse().unwrap();
+        let check = |text: &str, expected: Option<u64>| {
+            assert_eq!(retry_after(text, now), expected.map(Duration::from_secs), "{text}");
+        };
+        check("7", Some(7));
+        check("Mon, 21 Oct 2024 07:28:05 GMT", Some(5));
+        check("Mon, 21 Oct 2024 07:27:00 GMT", Some(0));
+        check("soon", None);
+    }
+}

@@ -1,0 +1,203 @@
+//! Answers that come in pieces: lines of JSON, or server-sent events.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// How a stream is read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Streaming {
+    pub mode: StreamMode,
+    /// Taken off every line of a JSON stream.
+    pub line_prefix: String,
+    /// The field that says what an event is.
+    pub discriminator_field: String,
+    pub done_value: String,
+    pub answer_field: String,
+    pub token_value: String,
+    pub token_field: String,
+    pub timeout: Duration,
+    pub bytes_max: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamMode {
+    JsonStream,
+    Sse,
+}
+
+impl Default for Streaming {
+    fn default() -> Self {
+        Self {
+            mode: StreamMode::JsonStream,
+            line_prefix: String::new(),
+            discriminator_field: "type".into(),
+            done_value: "done".into(),
+            answer_field: "answer".into(),
+            token_value: "token".into(),
+            token_field: "content".into(),
+            timeout: Duration::from_mins(2),
+            bytes_max: 4 * 1024 * 1024,
+        }
+    }
+}
+
+/// What some services send last, in place of an event.
+const END_MARK: &str = "[DONE]";
+
+/// Reads a stream piece by piece.
+#[derive(Debug)]
+pub(super) struct StreamReader<'a> {
+    streaming: &'a Streaming,
+    /// A line whose end is still to come.
+    line: Vec<u8>,
+    /// The data lines of an event that is still to end.
+    event: Option<String>,
+    bytes_total: usize,
+    tokens: String,
+    answer: Option<String>,
+}
+
+/// More came than may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TooMuch;
+
+impl<'a> StreamReader<'a> {
+    pub(super) fn new(streaming: &'a Streaming) -> Self {
+        Self { streaming, line: Vec::new(), event: None, bytes_total: 0, tokens: String::new(), answer: None }
+    }
+
+    /// Takes the next bytes and gives the text they added.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<String, TooMuch> {
+        self.bytes_total = self.bytes_total.saturating_add(bytes.len());
+        if self.bytes_total > self.streaming.bytes_max {
+            return Err(TooMuch);
+        }
+        let before = self.tokens.len();
+        for &byte in bytes {
+            if byte == b'\n' {
+                let line = std::mem::take(&mut self.line);
+                self.take_line(&String::from_utf8_lossy(&line));
+            } else {
+                self.line.push(byte);
+            }
+        }
+        Ok(self.tokens[before..].to_owned())
+    }
+
+    /// Whether the answer is complete, whatever else may come.
+    pub(super) fn is_done(&self) -> bool {
+        self.answer.is_some()
+    }
+
+    /// The answer: what the last event said, else all that was added.
+    pub(super) fn finish(mut self) -> String {
+        let line = std::mem::take(&mut self.line);
+        self.take_line(&String::from_utf8_lossy(&line));
+        self.end_event();
+        self.answer.unwrap_or(self.tokens)
+    }
+
+    fn take_line(&mut self, line: &str) {
+        let line = line.trim_end_matches('\r');
+        match self.streaming.mode {
+            StreamMode::JsonStream => {
+                let prefix = self.streaming.line_prefix.as_str();
+                let text = line.strip_prefix(prefix).unwrap_or(line).trim();
+                if let Ok(event) = serde_json::from_str(text) {
+                    self.take_event(&event);
+                }
+            }
+            StreamMode::Sse => self.take_field(line),
+        }
+    }
+
+    fn take_field(&mut self, line: &str) {
+        if line.is_empty() {
+            return self.end_event();
+        }
+        let Some(text) = line.strip_prefix("data:") else { return };
+        let text = text.strip_prefix(' ').unwrap_or(text);
+        match &mut self.event {
+            Some(event) => {
+                event.push('\n');
+                event.push_str(text);
+            }
+            None => self.event = Some(text.to_owned()),
+        }
+    }
+
+    /// An event that is not JSON is text.
+    fn end_event(&mut self) {
+        let Some(text) = self.event.take() else { return };
+        match serde_json::from_str::<Value>(&text) {
+            Ok(event @ Value::Object(_)) => self.take_event(&event),
+            Ok(_) | Err(_) if text == END_MARK => self.answer = Some(self.tokens.clone()),
+            Ok(_) | Err(_) => self.tokens.push_str(&text),
+        }
+    }
+
+    fn take_event(&mut self, event: &Value) {
+        let Streaming { discriminator_field, done_value, answer_field, token_value, token_field, .. } =
+            self.streaming;
+        match event[discriminator_field].as_str() {
+            Some(kind) if kind == done_value => {
+                self.answer = Some(text(&event[answer_field]).unwrap_or_else(|| self.tokens.clone()));
+            }
+            Some(kind) if kind == token_value => {
+                self.tokens.push_str(&text(&event[token_field]).unwrap_or_default());
+            }
+            Some(_) | None => {}
+        }
+    }
+}
+
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => Some(value.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whole, and split at every byte.
+    fn check(streaming: &Streaming, stream: &str, deltas: &str, expected: &str) {
+        for size in [1, 2, 7, stream.len()] {
+            let mut reader = StreamReader::new(streaming);
+            let mut seen = String::new();
+            for piece in stream.as_bytes().chunks(size) {
+                seen.push_str(&reader.push(piece).unwrap());
+            }
+            assert_eq!(reader.finish(), expected, "{size}");
+            assert_eq!(seen, deltas, "{size}");
+        }
+    }
+
+    #[test]
+    fn json_lines_give_tokens_and_an_answer() {
+        let streaming = Streaming { line_prefix: "data: ".into(), ..Streaming::default() };
+        let tokens = "data: {\"type\":\"token\",\"content\":\"hé\"}\r\n\nnoise\n[DONE]\ndata: {\"type\":\"token\",\"content\":\"llo\"}\n";
+        check(&streaming, tokens, "héllo", "héllo");
+        let done = format!("{tokens}data: {{\"type\":\"done\",\"answer\":\"Hello!\"}}");
+        check(&streaming, &done, "héllo", "Hello!");
+    }
+
+    #[test]
+    fn events_give_their_text() {
+        let streaming = Streaming { mode: StreamMode::Sse, ..Streaming::default() };
+        let events = ": hello\nevent: x\ndata: one\ndata: two\n\ndata: {\"type\":\"token\",\"content\":\"3\"}\n\ndata: [DONE]\n\n";
+        check(&streaming, events, "one\ntwo3", "one\ntwo3");
+    }
+
+    #[test]
+    fn more_than_may_come_is_told() {
+        let streaming = Streaming { bytes_max: 10, ..Streaming::default() };
+        let mut reader = StreamReader::new(&streaming);
+        assert!(reader.push(&[b'x'; 10]).is_ok());
+        assert_eq!(reader.push(b"x"), Err(TooMuch));
+    }
+}

@@ -1,0 +1,203 @@
+//! Text with places for arguments: `${parameters.x}`.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// The arguments of a call.
+pub(super) type Arguments = Map<String, Value>;
+
+/// A text with places in it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Template {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Piece {
+    Text(String),
+    Parameter(String),
+}
+
+const OPENS: &str = "${parameters.";
+
+impl Template {
+    pub fn parse(text: &str) -> Result<Self, TemplateError> {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once(OPENS) {
+            let (name, behind) = after.split_once('}').ok_or(TemplateError::Open)?;
+            if name.is_empty() {
+                return Err(TemplateError::Unnamed);
+            }
+            if !before.is_empty() {
+                pieces.push(Piece::Text(before.to_owned()));
+            }
+            pieces.push(Piece::Parameter(name.to_owned()));
+            rest = behind;
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Text(rest.to_owned()));
+        }
+        Ok(Self { pieces })
+    }
+
+    /// The parameters that have a place in it.
+    pub fn parameters(&self) -> impl Iterator<Item = &str> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Parameter(name) => Some(name.as_str()),
+            Piece::Text(_) => None,
+        })
+    }
+
+    /// Puts the arguments into their places, each made safe by `encode`; an argument that is not there is named.
+    pub(super) fn render(
+        &self,
+        arguments: &Arguments,
+        encode: fn(&str) -> String,
+    ) -> Result<String, Missing> {
+        let mut rendered = String::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => rendered.push_str(text),
+                Piece::Parameter(name) => rendered.push_str(&encode(&text_of(given(arguments, name)?))),
+            }
+        }
+        Ok(rendered)
+    }
+
+    /// The parameter when the template is nothing but its place.
+    fn whole(&self) -> Option<&str> {
+        match self.pieces.as_slice() {
+            [Piece::Parameter(name)] => Some(name),
+            _ => None,
+        }
+    }
+}
+
+/// What it holds may be secret: a header's template has the token in it.
+impl fmt::Debug for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Template").field("parameters", &self.parameters().collect::<Vec<_>>()).finish()
+    }
+}
+
+/// A JSON value with places in its strings. A string that is nothing but a place becomes the argument itself, with its
+/// type; where that argument is not given, the key or element is left out.
+pub(super) fn render_json(template: &Value, arguments: &Arguments) -> Result<Option<Value>, Missing> {
+    match template {
+        Value::String(text) => render_string(text, arguments),
+        Value::Array(items) => {
+            let mut rendered = Vec::with_capacity(items.len());
+            for item in items {
+                rendered.extend(render_json(item, arguments)?);
+            }
+            Ok(Some(Value::Array(rendered)))
+        }
+        Value::Object(members) => {
+            let mut rendered = Map::new();
+            for (key, member) in members {
+                if let Some(value) = render_json(member, arguments)? {
+                    rendered.insert(key.clone(), value);
+                }
+            }
+            Ok(Some(Value::Object(rendered)))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(Some(template.clone())),
+    }
+}
+
+fn render_string(text: &str, arguments: &Arguments) -> Result<Option<Value>, Missing> {
+    // Every template of a tool was parsed when the tool was made.
+    let Ok(template) = Template::parse(text) else { return Ok(Some(Value::from(text))) };
+    match template.whole() {
+        Some(name) => Ok(arguments.get(name).cloned()),
+        None => template.render(arguments, str::to_owned).map(|text| Some(Value::from(text))),
+    }
+}
+
+fn given<'a>(arguments: &'a Arguments, name: &str) -> Result<&'a Value, Missing> {
+    arguments.get(name).filter(|value| !value.is_null()).ok_or_else(|| Missing(name.to_owned()))
+}
+
+/// A value as text: a string without quotes, a list with commas, an object as JSON.
+pub(super) fn text_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(text_of).collect::<Vec<_>>().join(","),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+/// An argument that has a place and was not given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Missing(pub(super) String);
+
+/// Why a text is no template; written for the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TemplateError {
+    Open,
+    Unnamed,
+}
+
+impl fmt::Display for TemplateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open => write!(f, "`{OPENS}` is not closed by `}}`"),
+            Self::Unnamed => write!(f, "`{OPENS}}}` names no parameter"),
+        }
+    }
+}
+
+impl std::error::Error for TemplateError {}
+
+#[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "a test is its data")]
+mod tests {
+    use serde_json::json;
+
+    use super::super::encode;
+    use super::*;
+
+    fn arguments(value: Value) -> Arguments {
+        value.as_object().cloned().unwrap()
+    }
+
+    #[test]
+    fn arguments_are_put_into_their_places() {
+        let given =
+            arguments(json!({"city": "São Paulo/x", "n": 3, "on": true, "list": ["a", 1], "no": null}));
+        let check = |text: &str, expected: Result<&str, &str>| {
+            let found = Template::parse(text).unwrap().render(&given, encode::strict);
+            let expected = expected.map(str::to_owned).map_err(|name| Missing(name.to_owned()));
+            assert_eq!(found, expected, "{text}");
+        };
+        check("", Ok(""));
+        check("plain ${VAR} }{", Ok("plain ${VAR} }{"));
+        check("/w/${parameters.city}?n=${parameters.n}", Ok("/w/S%C3%A3o%20Paulo%2Fx?n=3"));
+        check("${parameters.on}${parameters.list}", Ok("truea%2C1"));
+        check("${parameters.gone}", Err("gone"));
+        check("${parameters.no}", Err("no"));
+    }
+
+    #[test]
+    fn a_whole_value_keeps_its_type_and_is_left_out_when_not_given() {
+        let given = arguments(json!({"n": 3, "tags": ["a"], "name": "x", "no": null}));
+        let template = json!({
+            "count": "${parameters.n}", "tags": "${parameters.tags}", "text": "n=${parameters.n}",
+            "gone": "${parameters.gone}", "list": ["${parameters.gone}", "${parameters.name}"], "k": [1, null],
+            "no": "${parameters.no}",
+        });
+        let expected =
+            json!({"count": 3, "tags": ["a"], "text": "n=3", "list": ["x"], "k": [1, null], "no": null});
+        assert_eq!(render_json(&template, &given), Ok(Some(expected)));
+        let partly = json!({"text": "n=${parameters.gone}"});
+        assert_eq!(render_json(&partly, &given), Err(Missing("gone".into())));
+    }
+
+    #[test]
+    fn what_is_not_closed_or_named_is_refused() {
+        assert_eq!(Template::parse("${parameters.x"), Err(TemplateError::Open));
+        assert_eq!(Template::parse("${parameters.}"), Err(TemplateError::Unnamed));
+    }
+}

@@ -1,0 +1,302 @@
+//! A tool as the operator wrote it: a URL, headers and a body with places for arguments.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use haft_core::result::ToolError;
+use http::{HeaderName, HeaderValue};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value, json};
+use url::Url;
+
+use super::body::Body;
+use super::encode;
+use super::method::Method;
+use super::parameter::{Explode, Style, pairs};
+use super::request::{Request, header_value, is_dots, missing};
+use super::template::{Arguments, Missing, Template, TemplateError, render_json};
+
+/// What the operator wrote, with variables already in their places.
+#[derive(Debug)]
+pub struct Written<'a> {
+    pub method: Method,
+    pub url: &'a str,
+    pub headers: &'a BTreeMap<String, SecretString>,
+    pub schema: Option<&'a Value>,
+    pub body: Option<&'a Value>,
+    pub query: Vec<String>,
+    pub query_form: QueryForm,
+}
+
+/// How parameters that are lists or objects stand in the query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueryForm {
+    /// A list repeats its key, an object is JSON text.
+    Plain,
+    /// `key[0][prop]=v`.
+    Brackets,
+}
+
+/// The tool's request, taken apart.
+#[derive(Debug)]
+pub struct Templated {
+    pub method: Method,
+    /// Scheme and host: no argument can change them.
+    pub origin: Url,
+    path: Template,
+    /// Pairs of the query; one whose argument is not given is left out.
+    query: Vec<Template>,
+    named: Vec<String>,
+    query_form: QueryForm,
+    headers: Vec<(HeaderName, Template)>,
+    body: Option<Value>,
+    defaults: Map<String, Value>,
+    pub schema: Value,
+}
+
+/// What is wrong with what was written, and in which key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WrittenError {
+    pub key: &'static str,
+    pub message: String,
+}
+
+impl Templated {
+    pub fn new(written: &Written<'_>) -> Result<Self, WrittenError> {
+        let (origin, path, query) = split_url(written.url)?;
+        let named = written.query.clone();
+        let headers = headers(written.headers)?;
+        let schema = schema(written)?;
+        let defaults =
+            schema["properties"].as_object().into_iter().flatten().filter_map(|(name, property)| {
+                property.get("default").map(|value| (name.clone(), value.clone()))
+            });
+        let defaults = defaults.collect();
+        Ok(Self {
+            method: written.method,
+            origin,
+            path,
+            query,
+            named,
+            query_form: written.query_form,
+            headers,
+            body: written.body.cloned(),
+            defaults,
+            schema,
+        })
+    }
+
+    pub(super) fn request(&self, arguments: &Arguments) -> Result<Request, ToolError> {
+        let mut all = self.defaults.clone();
+        all.extend(arguments.iter().map(|(name, value)| (name.clone(), value.clone())));
+        Ok(Request {
+            method: self.method,
+            url: self.url(&all)?,
+            headers: self.header_lines(&all)?,
+            body: self.made_body(&all)?,
+        })
+    }
+
+    fn url(&self, arguments: &Arguments) -> Result<Url, ToolError> {
+        let path = self.path.render(arguments, encode::strict).map_err(|gone| missing(&gone, "the URL"))?;
+        if path.split('/').any(is_dots) {
+            return Err(super::request::invalid("`.` and `..` cannot be a part of the path"));
+        }
+        let written = self.query.iter().filter_map(|pair| pair.render(arguments, encode::strict).ok());
+        let named = self.named.iter().filter_map(|name| {
+            arguments.get(name).filter(|value| !value.is_null()).map(|value| (name, value))
+        });
+        let named = named.flat_map(|(name, value)| self.pairs(name, value));
+        let query: Vec<String> = written.chain(named).filter(|pair| !pair.is_empty()).collect();
+        let mut url = self.origin.clone();
+        url.set_path(&path);
+        url.set_query((!query.is_empty()).then(|| query.join("&")).as_deref());
+        Ok(url)
+    }
+
+    fn pairs(&self, name: &str, value: &Value) -> Vec<String> {
+        let style = match (self.query_form, value) {
+            (QueryForm::Brackets, _) => Style::Brackets,
+            (QueryForm::Plain, Value::Object(_)) => Style::Json,
+            (QueryForm::Plain, _) => Style::Form,
+        };
+        let pairs = pairs(name, value, style, Explode::Yes);
+        let encoded =
+            |(name, value): (String, String)| format!("{}={}", encode::strict(&name), encode::strict(&value));
+        pairs.into_iter().map(encoded).collect()
+    }
+
+    /// A header whose argument is not given is left out. What comes from the operator may be secret.
+    fn header_lines(&self, arguments: &Arguments) -> Result<Vec<(HeaderName, HeaderValue)>, ToolError> {
+        let mut lines = Vec::with_capacity(self.headers.len());
+        for (name, template) in &self.headers {
+            let Ok(text) = template.render(arguments, str::to_owned) else { continue };
+            let mut value = header_value(name.as_str(), &text)?;
+            value.set_sensitive(true);
+            lines.push((name.clone(), value));
+        }
+        Ok(lines)
+    }
+
+    /// A string is sent as text, anything else as JSON, unless the headers say otherwise.
+    fn made_body(&self, arguments: &Arguments) -> Result<Option<Body>, ToolError> {
+        let Some(template) = &self.body else { return Ok(None) };
+        let rendered =
+            render_json(template, arguments).map_err(|gone: Missing| missing(&gone, "the body"))?;
+        Ok(rendered.map(|value| match (&value, template) {
+            (Value::String(text), Value::String(_)) => {
+                Body { media_type: "text/plain; charset=utf-8".into(), bytes: text.clone().into_bytes() }
+            }
+            _ => Body { media_type: "application/json".into(), bytes: value.to_string().into_bytes() },
+        }))
+    }
+}
+
+fn split_url(text: &str) -> Result<(Url, Template, Vec<Template>), WrittenError> {
+    let wrong = |message: String| WrittenError { key: "url", message };
+    let template = |text: &str| Template::parse(text).map_err(|error| wrong(error.to_string()));
+    // A fragment never reaches a server.
+    let text = text.split('#').next().unwrap_or_default();
+    let after_scheme = text.find("://").map(|at| at + 3);
+    let after_scheme = after_scheme.ok_or_else(|| wrong("a URL begins with https:// or http://".into()))?;
+    let end = text[after_scheme..].find(['/', '?']).map_or(text.len(), |at| after_scheme + at);
+    if text[..end].contains("${") {
+        return Err(wrong("an argument cannot choose the host: write the host itself".into()));
+    }
+    let origin = Url::parse(&text[..end]).map_err(|error| wrong(format!("this is no URL: {error}")))?;
+    super::guard::Reach::named(&origin).check_url(&origin).map_err(|refusal| wrong(refusal.to_string()))?;
+    let (path, query) = text[end..].split_once('?').unwrap_or((&text[end..], ""));
+    let path = if path.is_empty() { "/" } else { path };
+    let query = query.split('&').filter(|pair| !pair.is_empty()).map(template).collect::<Result<_, _>>()?;
+    Ok((origin, template(path)?, query))
+}
+
+fn headers(written: &BTreeMap<String, SecretString>) -> Result<Vec<(HeaderName, Template)>, WrittenError> {
+    let wrong = |message: String| WrittenError { key: "headers", message };
+    let parsed = written.iter().map(|(name, value)| {
+        let header = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| wrong(format!("`{name}` is no name of a header")))?;
+        let text = value.expose_secret();
+        HeaderValue::from_str(text)
+            .map_err(|_| wrong(format!("the value of `{name}` must be one line of text")))?;
+        let template = Template::parse(text).map_err(|error: TemplateError| wrong(error.to_string()))?;
+        Ok((header, template))
+    });
+    parsed.collect()
+}
+
+/// The operator's schema; without one, every parameter that has a place is a string, and required where a request cannot
+/// be made without it.
+fn schema(written: &Written<'_>) -> Result<Value, WrittenError> {
+    if let Some(schema) = written.schema {
+        let object = schema.get("type").and_then(Value::as_str) == Some("object");
+        let wrong = || WrittenError {
+            key: "parametersSchema",
+            message: "expected a schema whose `type` is `object`".into(),
+        };
+        return if object { Ok(schema.clone()) } else { Err(wrong()) };
+    }
+    let (_, path, query) = split_url(written.url)?;
+    let mut names: Vec<String> = path.parameters().map(str::to_owned).collect();
+    let required = names.clone();
+    names.extend(query.iter().flat_map(Template::parameters).map(str::to_owned));
+    names.extend(written.query.iter().cloned());
+    for header in written.headers.values() {
+        let template = Template::parse(header.expose_secret());
+        names.extend(template.iter().flat_map(Template::parameters).map(str::to_owned));
+    }
+    if let Some(body) = written.body {
+        places(body, &mut names);
+    }
+    let properties: Map<String, Value> =
+        names.into_iter().map(|name| (name, json!({ "type": "string" }))).collect();
+    Ok(
+        json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false }),
+    )
+}
+
+fn places(template: &Value, names: &mut Vec<String>) {
+    match template {
+        Value::String(text) => {
+            let template = Template::parse(text);
+            names.extend(template.iter().flat_map(Template::parameters).map(str::to_owned));
+        }
+        Value::Array(items) => items.iter().for_each(|item| places(item, names)),
+        Value::Object(members) => members.values().for_each(|member| places(member, names)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+impl fmt::Display for WrittenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: {}", self.key, self.message)
+    }
+}
+
+impl std::error::Error for WrittenError {}
+
+#[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "a test is its data")]
+mod tests {
+    use super::*;
+
+    fn templated(
+        url: &str,
+        headers: &[(&str, &str)],
+        body: Option<Value>,
+    ) -> Result<Templated, WrittenError> {
+        let headers =
+            headers.iter().map(|(name, value)| ((*name).to_owned(), SecretString::from(*value))).collect();
+        Templated::new(&Written {
+            method: Method::Post,
+            url,
+            headers: &headers,
+            schema: None,
+            body: body.as_ref(),
+            query: vec!["filter".into()],
+            query_form: QueryForm::Brackets,
+        })
+    }
+
+    fn request(tool: &Templated, arguments: &Value) -> Result<Request, ToolError> {
+        tool.request(arguments.as_object().unwrap())
+    }
+
+    #[test]
+    fn places_in_url_headers_and_body_are_filled() {
+        let tool = templated(
+            "https://api.example.com/w/${parameters.city}?lang=${parameters.lang}&v=1",
+            &[("Authorization", "Bearer s3cret"), ("X-Id", "${parameters.id}")],
+            Some(json!({"n": "${parameters.n}"})),
+        )
+        .unwrap();
+        let made = request(&tool, &json!({"city": "a/b", "n": 3, "filter": [{"p": "q"}]})).unwrap();
+        assert_eq!(made.url.as_str(), "https://api.example.com/w/a%2Fb?v=1&filter%5B0%5D%5Bp%5D=q");
+        assert_eq!(made.headers.len(), 1);
+        assert_eq!(made.body.as_ref().unwrap().bytes, br#"{"n":3}"#);
+        assert!(!format!("{made:?} {tool:?}").contains("s3cret"));
+        assert_eq!(tool.schema["required"], json!(["city"]));
+        assert!(request(&tool, &json!({})).unwrap_err().message.contains("`city` is missing"));
+        let evil = json!({"city": "x", "id": "a\r\nb"});
+        assert!(request(&tool, &evil).unwrap_err().message.contains("one line"));
+        assert!(request(&tool, &json!({"city": ".."})).is_err());
+    }
+
+    #[test]
+    fn an_argument_cannot_choose_the_host() {
+        for bad in [
+            "https://${parameters.host}/x",
+            "https://a.com${parameters.rest}",
+            "${parameters.url}",
+            "ftp://a.com/",
+            "https://u:p@a.com/",
+            "/relative",
+        ] {
+            assert_eq!(templated(bad, &[], None).unwrap_err().key, "url", "{bad}");
+        }
+        let tool = templated("https://a.com/${parameters.x}", &[], None).unwrap();
+        let made = request(&tool, &json!({"x": "@evil.com/..//\\"})).unwrap();
+        assert_eq!(made.url.host_str(), Some("a.com"));
+        assert_eq!(made.url.path(), "/%40evil.com%2F..%2F%2F%5C");
+    }
+}

@@ -1,0 +1,208 @@
+//! Six real descriptions, as `cargo xtask install` puts them beside the build products.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+use std::process::Command;
+
+use base64::Engine;
+use haft_core::arguments::{ArgumentLimits, Arguments};
+use haft_core::name::ToolName;
+use haft_core::validate::Schema;
+use haft_tools::rest::openapi::{Deprecated, Filter, Imported, Settings, Source, import};
+use haft_tools::rest::{BodyShape, Plan, Request, RestTool, Style, build};
+use serde_json::{Value, json};
+use url::Url;
+
+use super::made_up;
+
+/// How many operations of each description are tried.
+const SAMPLE: usize = 50;
+
+/// Where every description's server is for the judge.
+const BASE: &str = "https://api.example.com/base";
+
+/// What was installed, and where.
+fn installed(name: &str) -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let found = own.ancestors().map(|place| place.join("tools").join(name)).find(|path| path.exists());
+    found.unwrap_or_else(|| panic!("{name} is not installed: run `cargo xtask install`"))
+}
+
+fn description(file: &str) -> PathBuf {
+    installed("openapi").join(file)
+}
+
+fn imported(file: &str, filter: Filter) -> Imported {
+    let documents = Source::read_file(&description(file)).unwrap();
+    let settings = Settings {
+        name: "api",
+        base_url: Some(Url::parse(BASE).unwrap()),
+        headers: Vec::new(),
+        logins: BTreeMap::new(),
+        filter,
+        hosts: Vec::new(),
+        private: None,
+    };
+    import(&documents, settings).unwrap()
+}
+
+/// Every operation is a tool or has a reason; names are legal and unique; every input schema can be checked by.
+fn check_whole(file: &str, operations: usize, tools_min: usize) {
+    let all = imported(file, Filter { deprecated: Deprecated::Kept, ..Filter::default() });
+    assert_eq!(all.tools.len() + all.skipped.len(), operations, "{file}");
+    assert!(all.tools.len() >= tools_min, "{file}: {} {:#?}", all.tools.len(), all.skipped);
+    assert!(all.skipped.iter().all(|skipped| !skipped.reason.is_empty()));
+    let mut names = HashSet::new();
+    for tool in &all.tools {
+        let exposed = format!("rest__{}", tool.definition.name);
+        assert!(ToolName::new(&exposed).is_ok(), "{exposed}");
+        assert!(names.insert(exposed.to_ascii_lowercase()), "{exposed} twice");
+        assert!(!tool.definition.description.is_empty() && tool.definition.description.len() < 4_500);
+        if let Schema::Unchecked { reason } = Schema::compile(&tool.definition.input_schema) {
+            panic!("{file} {exposed}: {reason}");
+        }
+    }
+}
+
+#[test]
+fn github_is_imported_whole() {
+    check_whole("api.github.com.json", 1223, 1222);
+}
+
+#[test]
+fn stripe_is_imported_whole() {
+    check_whole("stripe.com.json", 452, 451);
+}
+
+#[test]
+fn digitalocean_is_imported_whole() {
+    check_whole("digitalocean.com.json", 290, 290);
+}
+
+#[test]
+fn kubernetes_is_imported_whole() {
+    check_whole("kubernetes.io.json", 845, 833);
+}
+
+#[test]
+fn zoom_is_imported_whole() {
+    check_whole("zoom.us.json", 373, 373);
+}
+
+#[test]
+fn box_is_imported_whole() {
+    check_whole("box.com.json", 260, 247);
+}
+
+/// Arguments are made up from a tool's schema; its request is judged by the description.
+fn check_requests(file: &str) {
+    let all = imported(file, Filter::default());
+    let step = (all.tools.len() / SAMPLE).max(1);
+    // Evenly over the whole description first, then whatever is left: arguments cannot be made up for every schema.
+    let order = (0..step).flat_map(|first| all.tools.iter().skip(first).step_by(step));
+    let order = order.filter(|tool| !is_one_of_several(tool, &all.tools));
+    let requests: Vec<Value> = order.filter_map(sampled).take(SAMPLE).collect();
+    assert_eq!(requests.len(), SAMPLE, "{file}: too few operations could be tried");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("requests.json");
+    std::fs::write(&path, Value::Array(requests).to_string()).unwrap();
+    let judge = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/validate.py");
+    let python = installed("python-api").join("bin/python");
+    let judged =
+        Command::new(python).arg(judge).arg(description(file)).arg(&path).arg(BASE).output().unwrap();
+    let said = String::from_utf8_lossy(&judged.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&judged.stderr).into_owned();
+    let mut lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.pop(), Some(format!("{{\"judged\": {SAMPLE}}}").as_str()), "{said}\n{errors}");
+    assert!(lines.is_empty(), "{file}:\n{}", lines.join("\n"));
+}
+
+/// Operations that differ only in a fragment cannot be told apart by their requests.
+fn is_one_of_several(tool: &RestTool, all: &[RestTool]) -> bool {
+    let line = |tool: &RestTool| match &tool.plan {
+        Plan::Operation(plan) => format!("{} {:?}", plan.method.name(), plan.path),
+        Plan::Templated(_) => String::new(),
+    };
+    all.iter().filter(|other| line(other) == line(tool)).count() > 1
+}
+
+fn sampled(tool: &RestTool) -> Option<Value> {
+    let schema = &tool.definition.input_schema;
+    let mut arguments = made_up::value(schema, 0)?;
+    // The judge reads deep objects only where the schema is nothing but an object; how they are written has tests of its own.
+    let required: Vec<&str> = schema["required"].as_array()?.iter().filter_map(Value::as_str).collect();
+    for name in deep(tool) {
+        if required.contains(&name) {
+            return None;
+        }
+        arguments.as_object_mut()?.remove(name);
+    }
+    let parsed = Arguments::from_value(&arguments).parse(&ArgumentLimits::default()).ok()?;
+    let valid = Schema::compile(schema).validate(parsed).ok()?;
+    let request = build(tool, valid.value()).ok()?;
+    Some(as_json(tool, &request))
+}
+
+/// The arguments that are written as deep objects.
+fn deep(tool: &RestTool) -> Vec<&str> {
+    let Plan::Operation(plan) = &tool.plan else { return Vec::new() };
+    let parameters = plan.parameters.iter().filter(|parameter| parameter.style == Style::DeepObject);
+    let fields = plan.body.iter().flat_map(|body| match &body.shape {
+        BodyShape::Flat { fields } | BodyShape::Whole { fields, .. } => fields,
+    });
+    let fields = fields.filter(|field| field.style == Style::DeepObject).map(|field| field.name.as_str());
+    parameters.map(|parameter| parameter.argument.as_str()).chain(fields).collect()
+}
+
+fn as_json(tool: &RestTool, request: &Request) -> Value {
+    let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let headers: BTreeMap<String, String> =
+        request.headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect();
+    let cookies: BTreeMap<String, String> = headers
+        .get("cookie")
+        .iter()
+        .flat_map(|line| line.split("; "))
+        .filter_map(|pair| pair.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())))
+        .collect();
+    let body = request.body.as_ref();
+    json!({
+        "tool": tool.definition.name.as_str(),
+        "method": request.method.name(),
+        "url": request.url.as_str(),
+        "headers": headers,
+        "cookies": cookies,
+        "content_type": body.map(|body| &body.media_type),
+        "body": body.map(|body| base64::engine::general_purpose::STANDARD.encode(&body.bytes)),
+    })
+}
+
+#[test]
+fn requests_to_github_fit_its_description() {
+    check_requests("api.github.com.json");
+}
+
+#[test]
+fn requests_to_stripe_fit_its_description() {
+    check_requests("stripe.com.json");
+}
+
+#[test]
+fn requests_to_digitalocean_fit_its_description() {
+    check_requests("digitalocean.com.json");
+}
+
+#[test]
+fn requests_to_kubernetes_fit_its_description() {
+    check_requests("kubernetes.io.json");
+}
+
+#[test]
+fn requests_to_zoom_fit_its_description() {
+    check_requests("zoom.us.json");
+}
+
+#[test]
+fn requests_to_box_fit_its_description() {
+    check_requests("box.com.json");
+}

@@ -1,0 +1,63 @@
+//! A server that says the same to everybody, byte for byte.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+/// Says `answer` to every request and closes; remembers the heads of the requests.
+pub(super) struct Canned {
+    pub(super) address: SocketAddr,
+    heads: Arc<Mutex<Vec<String>>>,
+}
+
+impl Canned {
+    pub(super) fn new(answer: impl Into<Vec<u8>>) -> Self {
+        let answer = answer.into();
+        Self::with(move |_, stream| drop(stream.write_all(&answer)))
+    }
+
+    /// `answer` gets the number of requests before this one.
+    pub(super) fn with(answer: impl Fn(usize, &mut TcpStream) + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let heads = Arc::new(Mutex::new(Vec::new()));
+        let (seen, answer) = (Arc::clone(&heads), Arc::new(answer));
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
+                std::thread::spawn(move || {
+                    let head = head(&mut stream);
+                    let before = {
+                        let mut seen = seen.lock().unwrap();
+                        seen.push(head);
+                        seen.len() - 1
+                    };
+                    answer(before, &mut stream);
+                });
+            }
+        });
+        Self { address, heads }
+    }
+
+    pub(super) fn heads(&self) -> Vec<String> {
+        self.heads.lock().unwrap().clone()
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+}
+
+fn head(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let mut byte = [0];
+    while !bytes.ends_with(b"\r\n\r\n") && matches!(stream.read(&mut byte), Ok(1)) {
+        bytes.push(byte[0]);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// A whole answer with its length.
+pub(super) fn answer(status: &str, headers: &str, body: &str) -> String {
+    format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+}
