@@ -65,6 +65,7 @@ impl ToolExecutor {
                 approver: None,
                 remembered: Memory::default(),
                 store: None,
+                servers: Vec::new(),
             }))
         });
         Self { workspace_path, data_dir, sandbox_mode, orchestrator }

@@ -1,14 +1,18 @@
 //! Puts providers, engine, policy and configuration together. The only place that knows every crate.
 
+mod mcp;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use haft_core::approval::Approver;
 use haft_core::event::EventSink;
 use haft_core::name::{GroupName, ToolName};
+use haft_core::naming::{NameTable, ToolIdentity};
 use haft_core::provider::ToolProvider;
 use haft_core::rules::{CommandPattern, Decision, Rule, Rules};
 use haft_core::store::OutputStore;
@@ -19,8 +23,11 @@ use haft_engine::{
 };
 use haft_sandbox::Policy;
 use haft_tools::builtin::{BASH_TIMEOUT_SECS, BuiltinTools};
+use haft_tools::mcp::{McpProvider, Server};
 use haft_tools::output::OutputTools;
 use haft_tools::shape::Described;
+
+pub use mcp::{McpServers, mcp_servers};
 
 use crate::config::Resolved;
 use crate::config::resolved::{CacheFor, Oversize};
@@ -38,6 +45,8 @@ pub struct Settings {
     pub remembered: Memory,
     /// Where outputs go that are too large; without it they are cut.
     pub store: Option<Arc<dyn OutputStore>>,
+    /// MCP servers; their tools are those that are known when the orchestrator is made.
+    pub servers: Vec<Arc<Server>>,
 }
 
 /// How long a call of a built-in tool may take unless the operator says otherwise.
@@ -46,7 +55,7 @@ pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(BASH_TIMEOUT_SECS);
 /// Built-in tools that cap their own output, each at its own limit.
 const CAPPED_BY_THEMSELVES: [&str; 4] = ["bash", "read", "introspect", "tool_output"];
 
-/// An orchestrator over the built-in tools, as configured.
+/// An orchestrator over the built-in tools and those of servers, as configured.
 pub fn orchestrator(settings: Settings) -> Orchestrator {
     let config = &settings.config;
     let workspace = settings.policy.workspace().to_string_lossy().into_owned();
@@ -56,10 +65,8 @@ pub fn orchestrator(settings: Settings) -> Orchestrator {
         providers.push(Arc::new(OutputTools::new(Arc::clone(store), settings.policy.clone())));
     }
     providers.push(Arc::new(BuiltinTools::new(settings.policy, store.clone())));
-    let shown = providers.into_iter().map(|provider| {
-        Arc::new(Described::new(provider, |tool| described(tool, config))) as Arc<dyn ToolProvider>
-    });
-    let catalog = Catalog::new(shown.collect(), config.naming);
+    providers.extend(settings.servers.into_iter().map(|server| provider_of(&server)));
+    let catalog = Catalog::new(shown(providers, config), config.naming);
     let policies = policies(&catalog, config, settings.timeout);
     let engine = OrchestratorConfig {
         policies,
@@ -85,14 +92,49 @@ pub fn orchestrator(settings: Settings) -> Orchestrator {
     Orchestrator::new(catalog, engine)
 }
 
-/// The built-in tools as the operator wants them seen.
-pub fn definitions(config: &Resolved) -> Vec<ToolDefinition> {
-    haft_tools::builtin::definitions().into_iter().filter_map(|tool| described(tool, config)).collect()
+/// The built-in tools and those of servers, as the operator wants them seen, under the names by which they are called.
+pub fn definitions(config: &Resolved, servers: &[Arc<Server>]) -> Vec<ToolDefinition> {
+    let builtin =
+        haft_tools::builtin::definitions().into_iter().filter_map(|tool| described(None, tool, config));
+    let catalog = Catalog::new(shown(servers.iter().map(provider_of).collect(), config), config.naming);
+    let exposed = |entry: &haft_engine::CatalogEntry| ToolDefinition {
+        name: entry.exposed().clone(),
+        ..entry.definition().clone()
+    };
+    builtin.chain(catalog.tools().map(exposed)).collect()
+}
+
+fn provider_of(server: &Arc<Server>) -> Arc<dyn ToolProvider> {
+    Arc::new(McpProvider::new(Arc::clone(server)))
+}
+
+fn shown(providers: Vec<Arc<dyn ToolProvider>>, config: &Resolved) -> Vec<Arc<dyn ToolProvider>> {
+    let show = |provider: Arc<dyn ToolProvider>| {
+        let giver = Arc::clone(&provider);
+        Arc::new(Described::new(provider, |tool| described(Some(giver.as_ref()), tool, config))) as _
+    };
+    providers.into_iter().map(show).collect()
+}
+
+/// The name that patterns are held against: that by which the tool is called.
+fn name_of(provider: Option<&dyn ToolProvider>, tool: &ToolName, config: &Resolved) -> ToolName {
+    let identity = provider.map(|provider| ToolIdentity {
+        kind: provider.kind(),
+        namespace: provider.namespace().clone(),
+        tool: tool.clone(),
+    });
+    let table = NameTable::build(config.naming, identity);
+    table.tools().first().map_or_else(|| tool.clone(), |named| named.exposed.clone())
 }
 
 /// The tool as the operator wants it seen; nothing when it is not to be there.
-fn described(tool: ToolDefinition, config: &Resolved) -> Option<ToolDefinition> {
-    let name = tool.name.as_str();
+fn described(
+    provider: Option<&dyn ToolProvider>,
+    tool: ToolDefinition,
+    config: &Resolved,
+) -> Option<ToolDefinition> {
+    let name = name_of(provider, &tool.name, config);
+    let name = name.as_str();
     let wanted = config.tool(name);
     let allowed = config.tools_allowed.iter().any(|glob| glob.matches(name));
     let denied = config.tools_denied.iter().any(|glob| glob.matches(name));
@@ -173,9 +215,7 @@ fn queues(config: &Resolved) -> Queues {
 
 /// Ends what providers keep running between calls.
 pub async fn shut_down(orchestrator: &Orchestrator) {
-    for provider in orchestrator.catalog().providers() {
-        provider.shutdown().await;
-    }
+    join_all(orchestrator.catalog().providers().iter().map(|provider| provider.shutdown())).await;
 }
 
 impl fmt::Debug for Settings {

@@ -20,6 +20,7 @@ use super::args::CallArgs;
 use super::cancel;
 use super::exit::Exit;
 use super::log::Log;
+use super::servers::servers;
 use super::settings::{self, Refused};
 use super::terminal::{self, StatusLine};
 use crate::accounting::Journal;
@@ -27,7 +28,10 @@ use crate::approvals;
 use crate::wiring::{self, Settings};
 
 pub(super) async fn run(args: &CallArgs) -> ExitCode {
-    let prepared = arguments(args).and_then(|arguments| Ok((arguments, orchestrator(args)?)));
+    let prepared = match arguments(args) {
+        Ok(arguments) => orchestrator(args).await.map(|orchestrator| (arguments, orchestrator)),
+        Err(refused) => Err(refused),
+    };
     let (arguments, orchestrator) = match prepared {
         Ok(prepared) => prepared,
         Err((exit, message)) => return terminal::failed(exit, &message),
@@ -47,10 +51,11 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
     if args.json { print_json(&result) } else { print_text(&result) }
 }
 
-pub(super) fn orchestrator(args: &CallArgs) -> Result<Orchestrator, Refused> {
+pub(super) async fn orchestrator(args: &CallArgs) -> Result<Orchestrator, Refused> {
     let config = settings::configuration(&args.policy.files)?;
     let policy = settings::policy(&args.policy, &config)?;
     let home = policy.home().clone();
+    let servers = servers(&config.resolved, &policy, args.tool.as_deref()).await;
     let approver = if args.stdin { None } else { TerminalApprover::when_somebody_is_there() };
     Ok(wiring::orchestrator(Settings {
         policy,
@@ -60,6 +65,7 @@ pub(super) fn orchestrator(args: &CallArgs) -> Result<Orchestrator, Refused> {
         approver,
         remembered: Memory::new(approvals::load(&home)),
         store: Some(Arc::new(store(&home)?)),
+        servers,
     }))
 }
 

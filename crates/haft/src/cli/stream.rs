@@ -24,7 +24,7 @@ use super::terminal;
 use crate::wiring;
 
 pub(super) async fn run(args: &CallArgs) -> ExitCode {
-    let orchestrator = match orchestrator(args) {
+    let orchestrator = match orchestrator(args).await {
         Ok(orchestrator) => orchestrator,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };

@@ -9,6 +9,7 @@ use haft_core::naming::Scheme;
 use haft_core::tool::{Approval, Effects};
 use haft_sandbox::{Access, GitMetadata, Limits, SandboxMode};
 
+pub use super::mcp::{Concealed, McpReach, McpServer};
 use haft_core::glob::ToolGlob;
 
 /// What holds. Made by [`load`](super::load) alone, so whoever has one need not check it again.
@@ -27,6 +28,9 @@ pub struct Resolved {
     pub groups: BTreeMap<GroupName, Vec<ToolGlob>>,
     /// `None`: models are shown all tools, whatever their groups.
     pub active_groups: Option<Vec<GroupName>>,
+    /// By the names the operator gave them.
+    pub mcp_servers: BTreeMap<String, McpServer>,
+    pub mcp_init_concurrency: usize,
     pub queues: BTreeMap<QueueName, Queue>,
     pub cache: Cache,
     pub policy: Policy,
