@@ -88,10 +88,10 @@ fn run_command(control: &Control) -> Result<Exit, Failure> {
     let mut signals = ChildSignals::take_over().stage("start", "taking over SIGCHLD")?;
     let mut words = env::args_os().skip(2);
     let program = words.next().ok_or_else(|| Failure::new("start", "no program was given"))?;
-    let child = Command::new(&program)
-        .args(words)
-        // A group of its own, so that all of it can be told to end.
-        .process_group(0)
+    let mut command = Command::new(&program);
+    // A group of its own, so that all of it can be told to end.
+    command.args(words).process_group(0);
+    let child = supervise::with_open_signals(&mut command)
         .spawn()
         .map_err(|error| Failure::new("start", start_reason(&error)))?;
     let child = i32::try_from(child.id()).ok().and_then(Pid::from_raw);

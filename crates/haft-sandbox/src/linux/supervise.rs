@@ -6,6 +6,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::mem::{self, MaybeUninit};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::ptr;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -19,6 +21,21 @@ pub(super) enum Ended {
     Exited(WaitStatus),
     /// Our own process is gone, or has let go of the call.
     LifelineClosed,
+}
+
+/// Lets the command hear every signal again: what we block is none of its business.
+pub(super) fn with_open_signals(command: &mut Command) -> &mut Command {
+    let open = || {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: `set` is initialised by `sigemptyset` before it is read.
+        let done = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), ptr::null_mut())
+        };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: both calls may be made between fork and exec, and nothing is allocated.
+    unsafe { command.pre_exec(open) }
 }
 
 /// What is done when the command is to be told to end.
@@ -37,8 +54,8 @@ pub(super) struct ChildSignals {
 }
 
 impl ChildSignals {
-    /// Blocks SIGCHLD and SIGTERM for this process and its forks and takes them through a descriptor instead. What is started
-    /// with `exec` gets an empty signal mask again from the standard library.
+    /// Blocks SIGCHLD and SIGTERM for this process and its forks and takes them through a descriptor instead. What is
+    /// started with `exec` would inherit that; see [`with_open_signals`].
     pub(super) fn take_over() -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: `set` is initialised by `sigemptyset` before it is read; no other thread exists.

@@ -77,7 +77,11 @@ impl Driver {
                     }
                     None => break,
                 },
-                Ok((generation, done)) = finished => self.finished(generation, done).await,
+                finished = finished => match finished {
+                    Ok((generation, done)) => self.finished(generation, done).await,
+                    // Taken back, or broken: either way there is nothing to hear from it.
+                    Err(_) => {}
+                },
             }
         }
         // Nobody waits for manners: what is dropped is killed.

@@ -54,7 +54,7 @@ fn a_server_from_the_configuration_is_listed_and_called() {
     let listed = place.haft(&["tools"]).output().expect_code(0);
     assert!(listed.stdout.contains("bad__echo") && listed.stdout.contains("bash"), "{}", listed.stdout);
     assert_eq!(echo(&place).expect_code(0).stdout, "echo: hi\n");
-    let failed = place.haft(&["call", "bad__fail"]).output().expect_code(1);
+    let failed = place.haft(&["call", "bad__fail"]).output().expect_code(3);
     assert_eq!(failed.stdout, "it went wrong\n");
 }
 
@@ -180,7 +180,7 @@ fn a_result_too_large_or_too_deep_fails_its_call_and_no_other() {
         [("huge-result", "larger than"), ("endless-line", "larger than"), ("deep", "cannot be read")]
     {
         configure(&place, mode, &[], "");
-        let ran = place.haft(&["call", "--json", "bad__echo", "{}"]).output().expect_code(1);
+        let ran = place.haft(&["call", "--json", "bad__echo", "{}"]).output().expect_code(3);
         assert!(ran.stdout.contains(expected), "{mode}: {}", ran.stdout);
         assert_eq!(place.haft(&["call", "current_date"]).output().code, Some(0));
     }
