@@ -77,10 +77,9 @@ impl Driver {
                     }
                     None => break,
                 },
-                finished = finished => match finished {
-                    Ok((generation, done)) => self.finished(generation, done).await,
-                    // Taken back, or broken: either way there is nothing to hear from it.
-                    Err(_) => {}
+                // One that was taken back, or broke, has nothing to say.
+                finished = finished => if let Ok((generation, done)) = finished {
+                    self.finished(generation, done).await;
                 },
             }
         }
@@ -102,7 +101,7 @@ impl Driver {
                 self.happened(None, Event::NotOpened { reason }).await;
             }
             Done::Event(event) => self.happened(Some(generation), event).await,
-            Done::Listed(Ok(tools)) => self.listed(tools),
+            Done::Listed(Ok(tools)) => self.listed(&tools),
             Done::Listed(Err(error)) => {
                 self.shared.log.note(&format!("the tools could not be listed again: {error}"));
                 self.await_changes();
@@ -235,12 +234,12 @@ impl Driver {
         });
     }
 
-    fn listed(&mut self, tools: Vec<Box<RawValue>>) {
+    fn listed(&mut self, tools: &[Box<RawValue>]) {
         if let Some(connection) = self.shared.connection() {
             let greeting = &connection.session.greeting;
-            remember(&self.shared, &connection.session.era, greeting.instructions.as_deref(), &tools);
+            remember(&self.shared, &connection.session.era, greeting.instructions.as_deref(), tools);
         }
-        self.shared.tools_are(listing::read(&tools, &self.shared.config.wanted));
+        self.shared.tools_are(listing::read(tools, &self.shared.config.wanted));
         self.await_changes();
     }
 

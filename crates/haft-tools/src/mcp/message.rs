@@ -170,7 +170,9 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","method":"notifications/progress"}"#, "* notifications/progress");
         check("[{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":1},7]", "Some(3) = 1");
         let noise = ["", "hello", "{", r#"{"level":"info","id":1}"#, "[1,2,3]", "\"text\"", "null", "42"];
-        noise.iter().for_each(|line| check(line, ""));
+        for line in noise {
+            check(line, "");
+        }
     }
 
     #[test]

@@ -235,13 +235,11 @@ impl Table {
     fn expect(&self, id: RequestId, waiting: Waiting) -> Result<(), Failure> {
         let mut table = self.lock();
         // Looked at under the lock: whoever closes takes all that wait after having said so.
-        match self.closed.borrow().as_ref() {
-            Some(failure) => Err(failure.clone()),
-            None => {
-                table.insert(id, waiting);
-                Ok(())
-            }
+        if let Some(failure) = self.closed.borrow().as_ref() {
+            return Err(failure.clone());
         }
+        table.insert(id, waiting);
+        Ok(())
     }
 
     /// Whether the request was still waiting.
@@ -309,13 +307,10 @@ impl Table {
         };
         let host = Arc::clone(&self.host);
         tokio::spawn(async move {
-            match host.answer(&method, params.as_deref()).await {
-                Some(result) => reply(transport.as_ref(), &id, "result", &result),
-                None => {
-                    let refusal = format!("{{\"code\":{METHOD_NOT_FOUND},\"message\":\"not supported\"}}");
-                    reply(transport.as_ref(), &id, "error", &refusal);
-                }
-            }
+            let refusal = format!("{{\"code\":{METHOD_NOT_FOUND},\"message\":\"not supported\"}}");
+            let answer = host.answer(&method, params.as_deref()).await;
+            let (kind, content) = answer.map_or(("error", refusal), |result| ("result", result));
+            reply(transport.as_ref(), &id, kind, &content);
             drop(permit);
         });
     }
@@ -332,7 +327,9 @@ impl Inbox for Table {
         if messages.is_empty() {
             self.noise(text);
         }
-        messages.into_iter().for_each(|message| self.take(message, answers));
+        for message in messages {
+            self.take(message, answers);
+        }
     }
 
     fn failed(&self, id: RequestId, failure: Failure) {

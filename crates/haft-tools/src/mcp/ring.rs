@@ -75,7 +75,7 @@ mod tests {
         ring.push(b"one\ntw");
         ring.push(b"o\n\nthree");
         assert_eq!(ring.last(2), ["two", "three"]);
-        ring.push(&[b'x'; 1 << 20]);
+        ring.push(&vec![b'x'; 1 << 20]);
         for number in 0..100_000 {
             ring.push(format!("\nline {number}").as_bytes());
         }

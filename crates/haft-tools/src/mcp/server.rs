@@ -98,8 +98,8 @@ impl Server {
             state: watch::Sender::new(State::Configured),
             lent: Mutex::new(lent),
         });
-        let (notes, noted) = mpsc::channel(NOTES_WAITING_MAX);
-        tokio::spawn(Driver::new(Arc::clone(&shared)).run(noted));
+        let (notes, inbox) = mpsc::channel(NOTES_WAITING_MAX);
+        tokio::spawn(Driver::new(Arc::clone(&shared)).run(inbox));
         Self { shared, notes }
     }
 

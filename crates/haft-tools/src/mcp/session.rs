@@ -86,19 +86,17 @@ type Opened = Result<(Era, Greeting), OpenError>;
 
 async fn probe(peer: &Peer, host: &Host, budget: Duration) -> Opened {
     let mut discovery = pin!(discover(peer, host, budget));
-    match timeout(SILENCE, &mut discovery).await {
-        Ok(found) => after(found, || greet(peer, host, budget)).await,
-        Err(_) => {
-            let mut greeted = pin!(greet(peer, host, budget));
-            tokio::select! {
-                found = &mut discovery => after(found, || greeted).await,
-                opened = &mut greeted => match opened {
-                    Ok(opened) => Ok(opened),
-                    // The answer to the first question may still come, and decides.
-                    Err(refused) => after(discovery.await, || std::future::ready(Err(refused))).await,
-                },
-            }
-        }
+    if let Ok(found) = timeout(SILENCE, &mut discovery).await {
+        return after(found, || greet(peer, host, budget)).await;
+    }
+    let mut greeted = pin!(greet(peer, host, budget));
+    tokio::select! {
+        found = &mut discovery => after(found, || greeted).await,
+        opened = &mut greeted => match opened {
+            Ok(opened) => Ok(opened),
+            // The answer to the first question may still come, and decides.
+            Err(refused) => after(discovery.await, || std::future::ready(Err(refused))).await,
+        },
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 const BACKOFF_SECONDS: [u64; 7] = [0, 1, 2, 5, 10, 30, 60];
 
 /// A server that was up for so long is forgiven what went before.
-const SUSTAINED_UPTIME: Duration = Duration::from_secs(60);
+const SUSTAINED_UPTIME: Duration = Duration::from_mins(1);
 
 /// Where a server is in its life.
 #[derive(Debug, Clone, PartialEq, Eq)]

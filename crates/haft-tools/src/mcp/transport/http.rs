@@ -29,7 +29,7 @@ const RESUMES_MAX: usize = 5;
 const RESUME_WAIT: Duration = Duration::from_secs(1);
 
 /// The longest a server may have us wait.
-const RESUME_WAIT_MAX: Duration = Duration::from_secs(60);
+const RESUME_WAIT_MAX: Duration = Duration::from_mins(1);
 
 /// How long a farewell may take.
 const FAREWELL_WAIT: Duration = Duration::from_secs(2);

@@ -108,15 +108,15 @@ async fn attend(mut socket: Socket, mut unsent: mpsc::Receiver<String>, inbox: A
                 }
                 Some(Err(error)) => break Failure::Closed(format!("the socket broke: {error}")),
             },
-            text = unsent.recv() => match text {
-                Some(text) => if let Err(error) = socket.send(Message::text(text)).await {
-                    break Failure::Closed(format!("the socket broke: {error}"));
-                },
-                None => {
+            text = unsent.recv() => {
+                let Some(text) = text else {
                     let _ = socket.close(None).await;
                     break Failure::Closed("the connection was closed".into());
+                };
+                if let Err(error) = socket.send(Message::text(text)).await {
+                    break Failure::Closed(format!("the socket broke: {error}"));
                 }
-            },
+            }
         }
     };
     inbox.closed(failure);
