@@ -90,11 +90,11 @@ impl Place {
     }
 
     /// An MCP server that behaves as badly as `mode` says; the `command` and `args` that start it, as in a configuration.
-    pub fn misbehaving_server(&self, mode: &str, more: &[&str]) -> String {
+    pub fn misbehaving_server(&self, mode: &str, rest: &[&str]) -> String {
         let script = self.file("outside/mcp_server.py", include_str!("mcp_server.py"));
         let words: Vec<String> = std::iter::once(script.to_str().unwrap())
             .chain([mode])
-            .chain(more.iter().copied())
+            .chain(rest.iter().copied())
             .map(|word| format!("{word:?}"))
             .collect();
         format!("\"command\": \"python3\", \"args\": [{}]", words.join(", "))

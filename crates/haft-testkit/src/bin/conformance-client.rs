@@ -69,9 +69,10 @@ async fn main() {
 
 async fn call(provider: &McpProvider, tool: &ToolDefinition, context: &Value) {
     for arguments in arguments_for(tool, context) {
+        // The suite also sends what a schema would refuse: it is the protocol that is looked at here.
+        let any = Schema::compile(&json!({ "type": "object" }));
         let parsed = Arguments::from_text(arguments.to_string()).parse(&ArgumentLimits::default());
-        let valid = parsed.ok().and_then(|parsed| Schema::compile(&tool.input_schema).validate(parsed).ok());
-        let Some(valid) = valid else { continue };
+        let Some(valid) = parsed.ok().and_then(|parsed| any.validate(parsed).ok()) else { continue };
         let cx = CallContext::new(CallId("1".into()), Principal::local(), None, Arc::new(NoEvents));
         match provider.call(&tool.name, &valid, &cx).await {
             Ok(output) => eprintln!("{}: {}", tool.name, output.as_text()),

@@ -122,6 +122,15 @@ struct Discovery {
 }
 
 async fn discover(peer: &Peer, host: &Host, budget: Duration) -> Discovery {
+    let first = discover_once(peer, host, budget).await;
+    match (&first.probed, after_probe(&first.probed)) {
+        // It refused, and then named the very version it was asked in: asked again it may say what it has.
+        (Probed::Refused { .. }, Next::SpeakModern) => discover_once(peer, host, budget).await,
+        (_, _) => first,
+    }
+}
+
+async fn discover_once(peer: &Peer, host: &Host, budget: Duration) -> Discovery {
     let mut ask = Ask::new("server/discover", "", budget);
     ask.manner = Some(manner(&Era::Modern, host));
     match peer.request(ask).await {

@@ -69,12 +69,12 @@ impl Resolver<'_> {
         servers
             .filter_map(|(name, server)| {
                 let path = child("mcpServers", &name);
-                self.mcp_server(&path, server).map(|server| (name, server))
+                self.mcp_server(&path, &server).map(|server| (name, server))
             })
             .collect()
     }
 
-    fn mcp_server(&mut self, path: &str, written: written::McpServer) -> Option<McpServer> {
+    fn mcp_server(&mut self, path: &str, written: &written::McpServer) -> Option<McpServer> {
         let all = [GlobText("*".into())];
         let allowed = written.tools_allowed.as_deref().unwrap_or(&all);
         let schemas = written.tool_schemas.clone().unwrap_or_default();
@@ -93,7 +93,7 @@ impl Resolver<'_> {
                 written::HealthProbe::Ping => HealthProbe::Ping,
                 written::HealthProbe::ListTools => HealthProbe::ListTools,
             },
-            reach: self.reach(path, &written)?,
+            reach: self.reach(path, written)?,
         })
     }
 
@@ -101,12 +101,11 @@ impl Resolver<'_> {
     fn reach(&mut self, path: &str, written: &written::McpServer) -> Option<Result<McpReach, String>> {
         let stdio = match (written.kind, &written.command, &written.url) {
             (None | Some(McpKind::Stdio), Some(_), None) => true,
-            (None, None, Some(_)) => false,
             (Some(McpKind::Stdio), _, _) => {
                 self.wrong(path, "a server of type `stdio` has a `command` and no `url`".into());
                 return None;
             }
-            (Some(_), None, Some(_)) => false,
+            (Some(_) | None, None, Some(_)) => false,
             (Some(_) | None, _, _) => {
                 self.wrong(path, "a server has either a `command` or a `url`".into());
                 return None;
@@ -181,14 +180,13 @@ impl Expander<'_> {
 fn protocol(kind: Option<McpKind>, url: &str) -> Protocol {
     let path = url.split(['?', '#']).next().unwrap_or_default();
     match kind {
-        Some(McpKind::Http | McpKind::StreamableHttp) => Protocol::Http,
         Some(McpKind::Sse) => Protocol::Sse,
         Some(McpKind::Websocket) => Protocol::WebSocket,
         Some(McpKind::Stdio) | None if path.starts_with("ws:") || path.starts_with("wss:") => {
             Protocol::WebSocket
         }
         Some(McpKind::Stdio) | None if path.trim_end_matches('/').ends_with("/sse") => Protocol::Sse,
-        Some(McpKind::Stdio) | None => Protocol::Http,
+        Some(McpKind::Http | McpKind::StreamableHttp | McpKind::Stdio) | None => Protocol::Http,
     }
 }
 

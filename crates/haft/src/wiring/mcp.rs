@@ -108,13 +108,19 @@ fn digest(reach: &McpReach) -> String {
     match reach {
         McpReach::Process { command, args, env, directory, .. } => {
             part(command);
-            args.iter().for_each(|word| part(&word.0));
-            env.iter().for_each(|(name, value)| part(&format!("{name}={}", value.0)));
+            for word in args {
+                part(&word.0);
+            }
+            for (name, value) in env {
+                part(&format!("{name}={}", value.0));
+            }
             part(&directory.as_ref().map(|path| path.display().to_string()).unwrap_or_default());
         }
         McpReach::Remote { url, headers, protocol } => {
             part(&url.0);
-            headers.iter().for_each(|(name, value)| part(&format!("{name}: {}", value.0)));
+            for (name, value) in headers {
+                part(&format!("{name}: {}", value.0));
+            }
             part(&format!("{protocol:?}"));
         }
     }
