@@ -13,9 +13,9 @@ fn place() -> Place {
 }
 
 /// Configures the server `bad`.
-fn configure(place: &Place, mode: &str, args: &[&str], more: &str) {
+fn configure(place: &Place, mode: &str, args: &[&str], keys: &str) {
     let server = place.misbehaving_server(mode, args);
-    place.file("home/haft.json", &format!("{{\"mcpServers\": {{\"bad\": {{{server}{more}}}}}}}"));
+    place.file("home/haft.json", &format!("{{\"mcpServers\": {{\"bad\": {{{server}{keys}}}}}}}"));
 }
 
 fn echo(place: &Place) -> haft_testkit::Ran {
