@@ -73,18 +73,26 @@ impl ChildSignals {
         Ok(Self { fd: File::from(unsafe { OwnedFd::from_raw_fd(raw) }) })
     }
 
-    /// Takes all signals that have come, and says whether one of them was SIGTERM.
+    /// Takes all signals that have come, and says whether our parent sent SIGTERM. From anybody else it means nothing:
+    /// the command itself could send it.
     fn take(&mut self) -> bool {
         const ONE: usize = mem::size_of::<libc::signalfd_siginfo>();
         let mut sink = [0_u8; ONE * 8];
         let mut terminate = false;
         while let Ok(read @ 1..) = self.fd.read(&mut sink) {
-            // The first field of each record is the number of the signal.
-            let mut records = sink[..read].chunks_exact(ONE);
-            terminate |= records.any(|record| record.starts_with(&libc::SIGTERM.to_ne_bytes()));
+            terminate |= sink[..read].chunks_exact(ONE).any(is_parents_term);
         }
         terminate
     }
+}
+
+/// A parent outside our pid namespace is 0 on both sides.
+fn is_parents_term(record: &[u8]) -> bool {
+    let field =
+        |at: usize| record.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
+    let parent = rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
+    let sender = mem::offset_of!(libc::signalfd_siginfo, ssi_pid);
+    field(0) == Some(libc::SIGTERM) && field(sender) == Some(parent)
 }
 
 /// Waits for `child`, reaping every orphan that is handed to us meanwhile.
