@@ -8,5 +8,6 @@ pub mod builtin;
 mod exchange;
 pub mod files;
 pub mod frame;
+pub mod mcp;
 pub mod output;
 pub mod registry;

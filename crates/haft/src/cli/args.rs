@@ -111,7 +111,7 @@ Examples:
   printf '%s\\n' '{\"id\":1,\"tool\":\"current_date\",\"args\":{}}' | haft call --stdin";
 
 /// The operator's decisions about the sandbox. Nothing a model sends can change them.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Sandbox")]
 pub(super) struct PolicyArgs {
     /// sandbox: write to the workspace and /tmp, no network; rx: with network; rwx: open but for the blocklist
@@ -151,8 +151,15 @@ pub(super) struct PolicyArgs {
     pub(super) limit: Vec<(String, u64)>,
 }
 
+impl PolicyArgs {
+    /// What the files say, and nothing else.
+    pub(super) fn of_files(files: &FileArgs) -> Self {
+        Self { files: files.clone(), ..Self::default() }
+    }
+}
+
 /// Where the configuration is read from.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(super) struct FileArgs {
     /// The directory tools work in [default: the current one]
     #[arg(long, value_name = "DIR")]

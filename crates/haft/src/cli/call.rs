@@ -17,6 +17,7 @@ use super::approver::TerminalApprover;
 use super::args::CallArgs;
 use super::cancel;
 use super::exit::Exit;
+use super::servers::providers;
 use super::settings::{self, Refused};
 use super::terminal;
 use super::watch::Watch;
@@ -75,13 +76,14 @@ pub(super) fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch), Ref
     let mut config = settings::configuration(&args.policy.files)?;
     let policy = settings::policy(&args.policy, &config)?;
     let home = policy.home().clone();
+    let servers = providers(&config.resolved, &policy, args.tool.as_deref());
     let approver = if args.stdin { None } else { TerminalApprover::when_somebody_is_there() };
     let store = store(&home)?;
     let watch = Watch::begin(args, &home);
     let telemetry = &mut config.resolved.telemetry;
     telemetry.capture_content =
         watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);
-    let orchestrator = wiring::orchestrator(Settings {
+    let settings = Settings {
         policy,
         timeout: args.timeout,
         events: watch.sink(),
@@ -89,8 +91,8 @@ pub(super) fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch), Ref
         approver,
         remembered: Memory::new(approvals::load(&home)),
         store: Some(Arc::new(store)),
-    });
-    Ok((orchestrator, watch))
+    };
+    Ok((wiring::orchestrator_with(settings, servers), watch))
 }
 
 fn store(home: &Home) -> Result<FileStore, Refused> {

@@ -12,6 +12,7 @@ mod log;
 mod output;
 mod policy;
 mod sandbox;
+mod servers;
 mod settings;
 mod stats;
 mod stream;
@@ -54,7 +55,7 @@ async fn dispatch(command: Command) -> ExitCode {
     match command {
         Command::Call(args) if args.stdin => stream::run(&args).await,
         Command::Call(args) => call::run(&args).await,
-        Command::Tools(args) => tools::run(&args),
+        Command::Tools(args) => tools::run(&args).await,
         Command::Sandbox(args) => sandbox::run(&args).await,
         Command::Doctor(args) => doctor::run(&args).await,
         Command::Config(args) => config::run(&args.command),

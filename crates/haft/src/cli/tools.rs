@@ -3,23 +3,38 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use haft_core::event::NoEvents;
 use haft_core::tokens::{Tokens, tokens_of};
 use haft_core::tool::ToolDefinition;
+use haft_engine::{Memory, Orchestrator, Selection, Shown};
 use serde_json::{Value, json};
 
-use super::args::ToolsArgs;
+use super::args::{PolicyArgs, ToolsArgs};
+use super::call::{begin, end};
+use super::cancel;
 use super::exit::Exit;
+use super::servers::providers;
+use super::settings::{Configuration, Refused};
 use super::{settings, terminal};
 use crate::tokens::Vocabulary;
-use crate::wiring;
+use crate::wiring::{self, Settings};
 
-pub(super) fn run(args: &ToolsArgs) -> ExitCode {
-    let config = match settings::configuration(&args.files) {
-        Ok(config) => config.resolved,
+pub(super) async fn run(args: &ToolsArgs) -> ExitCode {
+    let configuration = match settings::configuration(&args.files) {
+        Ok(configuration) => configuration,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
-    let mut tools = wiring::definitions(&config);
+    let listed = tokio::select! {
+        biased;
+        listed = listed(args, configuration) => listed,
+        exit = cancel::cancelled() => return exit.into(),
+    };
+    let mut tools = match listed {
+        Ok(tools) => tools,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
     if let Some(group) = &args.group {
         let groups = groups(&tools);
         tools.retain(|tool| tool.groups.iter().any(|found| found.as_str() == group));
@@ -79,6 +94,40 @@ fn groups(tools: &[ToolDefinition]) -> String {
     names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
+/// No sandbox is needed to show what is built in, so none is asked for where there are no servers.
+async fn listed(args: &ToolsArgs, configuration: Configuration) -> Result<Vec<ToolDefinition>, Refused> {
+    if configuration.resolved.mcp_servers.is_empty() {
+        return Ok(wiring::definitions(&configuration.resolved));
+    }
+    let policy = settings::policy(&PolicyArgs::of_files(&args.files), &configuration)?;
+    let config = configuration.resolved;
+    let servers = providers(&config, &policy, args.name.as_deref());
+    let settings = Settings {
+        policy,
+        timeout: None,
+        events: Arc::new(NoEvents),
+        config,
+        approver: None,
+        remembered: Memory::default(),
+        store: None,
+    };
+    let orchestrator = wiring::orchestrator_with(settings, servers);
+    begin(&orchestrator).await;
+    let tools = shown(&orchestrator);
+    end(&orchestrator).await;
+    Ok(tools)
+}
+
+fn shown(orchestrator: &Orchestrator) -> Vec<ToolDefinition> {
+    let definition = |Shown { entry, governed }: Shown| ToolDefinition {
+        name: entry.exposed().clone(),
+        effects: governed.effects,
+        groups: governed.groups,
+        ..entry.definition().clone()
+    };
+    orchestrator.tools(&Selection::default()).into_iter().map(definition).collect()
+}
+
 fn as_json(tool: &ToolDefinition) -> Value {
     json!({
         "name": tool.name.as_str(),
@@ -90,12 +139,13 @@ fn as_json(tool: &ToolDefinition) -> Value {
 }
 
 fn table(tools: &[ToolDefinition]) -> String {
-    let mut text = format!("{:<14} {:<9} {:<11} {}\n", "NAME", "GROUP", "EFFECTS", "DESCRIPTION");
+    let width = tools.iter().map(|tool| tool.name.as_str().len()).fold(14, usize::max);
+    let mut text = format!("{:<width$} {:<9} {:<11} {}\n", "NAME", "GROUP", "EFFECTS", "DESCRIPTION");
     for tool in tools {
         let group = tool.groups.first().map_or("", |group| group.as_str());
         let _ = writeln!(
             text,
-            "{:<14} {group:<9} {:<11} {}",
+            "{:<width$} {group:<9} {:<11} {}",
             tool.name.as_str(),
             tool.effects.name(),
             first_sentence(tool)

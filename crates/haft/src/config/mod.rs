@@ -8,6 +8,7 @@ mod default;
 #[cfg(test)]
 mod document;
 pub mod duration;
+pub mod edit;
 mod error;
 pub mod expand;
 mod expected;
@@ -16,6 +17,7 @@ mod format;
 mod glob;
 mod groups;
 mod layers;
+mod mcp;
 mod position;
 mod read;
 mod resolve;
@@ -210,7 +212,7 @@ impl Gathered<'_> {
         }
         let written = serde_json::from_value(Value::Object(self.layers.value.clone()));
         let resolved = match written {
-            Ok(written) => resolve::resolve(written, &self.layers),
+            Ok(written) => resolve::resolve(written, &self.layers, self.variables),
             // The schema let something through that the type does not take: a defect of ours, told as an error.
             Err(error) => Err(vec![self.layers.error("", error.to_string())]),
         };

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::error::ConfigError;
 use super::expand::Lookup;
 use super::expected::{expected, found};
-use super::format::{Format, Surroundings};
+use super::format::{ANY_JSON, Format, Surroundings};
 use super::position::{Positions, child, item};
 use super::{schema, shown};
 
@@ -91,6 +91,9 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn value(&mut self, node: &ast::Value<'_>, schema: &Value, path: &str) -> Value {
+        if schema.get(ANY_JSON).is_some() {
+            return self.any(node, path);
+        }
         match (node, schema["type"].as_str()) {
             (ast::Value::Object(object), Some("object")) => Value::Object(self.object(object, schema, path)),
             (ast::Value::Array(array), Some("array")) => self.list(array, schema, path),
@@ -162,6 +165,14 @@ impl Reader<'_> {
         Value::Array(values)
     }
 
+    /// A value that is taken as it is.
+    fn any(&mut self, node: &ast::Value<'_>, path: &str) -> Value {
+        any(node, ANY_DEPTH_MAX).unwrap_or_else(|| {
+            self.wrong(node.start(), path, &format!("expected JSON at most {ANY_DEPTH_MAX} levels deep"));
+            Value::Null
+        })
+    }
+
     /// A value without others inside.
     fn leaf(&mut self, node: &ast::Value<'_>, schema: &Value, path: &str) -> Value {
         let format = schema.as_object().and_then(Format::of);
@@ -188,6 +199,31 @@ impl Reader<'_> {
     fn push(&mut self, position: (usize, usize), path: &str, message: String, hint: Option<String>) {
         let (file, key) = (self.file.to_owned(), path.to_owned());
         self.errors.push(ConfigError { file, at: Some(position), key, message, hint });
+    }
+}
+
+/// How deep a value that is not ours to read may be.
+const ANY_DEPTH_MAX: usize = 64;
+
+fn any(node: &ast::Value<'_>, depth: usize) -> Option<Value> {
+    let depth = depth.checked_sub(1)?;
+    match node {
+        ast::Value::StringLit(text) => Some(Value::from(text.value.as_ref())),
+        ast::Value::NumberLit(number) => serde_json::from_str(number.value).ok(),
+        ast::Value::BooleanLit(flag) => Some(Value::from(flag.value)),
+        ast::Value::NullKeyword(_) => Some(Value::Null),
+        ast::Value::Array(array) => array
+            .elements
+            .iter()
+            .map(|element| any(element, depth))
+            .collect::<Option<Vec<_>>>()
+            .map(Value::Array),
+        ast::Value::Object(object) => {
+            let member = |property: &ast::ObjectProp<'_>| {
+                Some((property.name.as_str().to_owned(), any(&property.value, depth)?))
+            };
+            object.properties.iter().map(member).collect::<Option<Map<_, _>>>().map(Value::Object)
+        }
     }
 }
 

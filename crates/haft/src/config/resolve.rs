@@ -15,6 +15,7 @@ use haft_tools::output::Reading;
 use haft_core::glob::ToolGlob;
 
 use super::error::ConfigError;
+use super::expand::Lookup;
 use super::format::{GlobText, GroupText, MemberText, Millis, PathText, TtlForm};
 use super::glob::tool_glob;
 use super::layers::Layers;
@@ -27,14 +28,19 @@ use super::{default, groups};
 const SHELL: &str = "bash";
 
 /// Fills in defaults and checks what keys say about each other; every error is told.
-pub(super) fn resolve(written: Written, layers: &Layers) -> Result<Resolved, Vec<ConfigError>> {
-    let mut resolver = Resolver { layers, errors: Vec::new() };
+pub(super) fn resolve(
+    written: Written,
+    layers: &Layers,
+    variables: Lookup<'_>,
+) -> Result<Resolved, Vec<ConfigError>> {
+    let mut resolver = Resolver { layers, variables, errors: Vec::new() };
     let meant = resolver.all(written);
     if resolver.errors.is_empty() { Ok(meant) } else { Err(resolver.errors) }
 }
 
-struct Resolver<'a> {
+pub(super) struct Resolver<'a> {
     layers: &'a Layers,
+    pub(super) variables: Lookup<'a>,
     errors: Vec<ConfigError>,
 }
 
@@ -59,6 +65,10 @@ impl Resolver<'_> {
             groups: self.groups(written.groups.unwrap_or_default()),
             active_groups: written.active_groups.map(|names| self.active_groups(&names)),
             catalog: catalog(written.catalog.unwrap_or_default()),
+            mcp_servers: self.mcp_servers(written.mcp_servers.unwrap_or_default()),
+            mcp_init_concurrency: count(
+                written.mcp_init_concurrency.unwrap_or(default::MCP_INIT_CONCURRENCY),
+            ),
             queues,
             cache: cache(&written.cache.unwrap_or_default()),
             policy: self.policy(written.policy.unwrap_or_default()),
@@ -225,7 +235,7 @@ impl Resolver<'_> {
         Some(resolved::Rule { tool, command: written.command, decision: approval(written.decision) })
     }
 
-    fn globs(&mut self, path: &str, written: &[GlobText]) -> Vec<ToolGlob> {
+    pub(super) fn globs(&mut self, path: &str, written: &[GlobText]) -> Vec<ToolGlob> {
         let globs = written.iter().enumerate();
         globs.filter_map(|(index, glob)| self.checked(&item(path, index), tool_glob(&glob.0))).collect()
     }
@@ -234,11 +244,11 @@ impl Resolver<'_> {
         self.checked(path, checked.map_err(|error| error.to_string()))
     }
 
-    fn checked<T>(&mut self, path: &str, checked: Result<T, String>) -> Option<T> {
+    pub(super) fn checked<T>(&mut self, path: &str, checked: Result<T, String>) -> Option<T> {
         checked.map_err(|message| self.wrong(path, message)).ok()
     }
 
-    fn wrong(&mut self, path: &str, message: String) {
+    pub(super) fn wrong(&mut self, path: &str, message: String) {
         self.errors.push(self.layers.error(path, message));
     }
 }
@@ -247,7 +257,7 @@ fn paths(written: Option<Vec<PathText>>) -> Vec<PathBuf> {
     written.unwrap_or_default().into_iter().map(|path| path.0.into()).collect()
 }
 
-fn duration(Millis(millis): Millis) -> Duration {
+pub(super) fn duration(Millis(millis): Millis) -> Duration {
     Duration::from_millis(millis)
 }
 
@@ -265,7 +275,7 @@ fn scheme(naming: written::Naming) -> Scheme {
     }
 }
 
-fn access(grant: written::Grant) -> Access {
+pub(super) fn access(grant: written::Grant) -> Access {
     match grant {
         written::Grant::Allow => Access::Allow,
         written::Grant::Deny => Access::Deny,

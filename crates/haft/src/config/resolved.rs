@@ -12,6 +12,7 @@ use haft_core::validate::Draft;
 use haft_sandbox::{Access, GitMetadata, Limits, SandboxMode};
 use haft_tools::output::Reading;
 
+pub use super::mcp::{Concealed, McpReach, McpServer};
 use haft_core::glob::ToolGlob;
 
 /// What holds. Made by [`load`](super::load) alone, so whoever has one need not check it again.
@@ -31,6 +32,9 @@ pub struct Resolved {
     /// `None`: models are shown all tools, whatever their groups.
     pub active_groups: Option<Vec<GroupName>>,
     pub catalog: Catalog,
+    /// By the names the operator gave them.
+    pub mcp_servers: BTreeMap<String, McpServer>,
+    pub mcp_init_concurrency: usize,
     pub queues: BTreeMap<QueueName, Queue>,
     pub cache: Cache,
     pub policy: Policy,
