@@ -64,7 +64,7 @@ def call(request):
         return out.flush()
     if mode == "changes":
         send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
-    if name == "slow":
+    if name == "slow" and mode != "counts":
         for step in range(3):
             time.sleep(0.5)
             token = request["params"]["_meta"]["progressToken"]
@@ -72,6 +72,8 @@ def call(request):
             send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
     if name == "fail":
         return reply(request, text("it went wrong", isError=True))
+    if mode == "counts":
+        return reply(request, text(f"call {calls}"))
     words = {"args": request["params"]["arguments"], "environment": sorted(os.environ), "cwd": os.getcwd()}
     reply(request, text(json.dumps(words) if mode == "tells" else "echo: " + str(request["params"]["arguments"].get("text"))))
 

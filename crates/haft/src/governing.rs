@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::glob::ToolGlob;
-use haft_core::name::{GroupName, ToolName};
+use haft_core::name::{GroupName, Namespace, ToolName};
+use haft_core::provider::ProviderKind;
 use haft_core::tool::{OutputPolicy, ToolPolicy};
 use haft_engine::{Activity, CatalogEntry, Governed, Governor};
 use haft_tools::output::PAGE_BYTES_MAX;
 
 use crate::config::Resolved;
-use crate::config::resolved::{CacheFor, Oversize, Tool};
+use crate::config::resolved::{CacheFor, McpServer, Oversize, Tool};
 use crate::wiring::TIMEOUT_DEFAULT;
 
 /// Built-in tools that cap their own output, each at its own limit.
@@ -29,7 +30,11 @@ pub struct Configured {
 
 impl Governor for Configured {
     fn govern(&self, tool: &CatalogEntry, undecided: Governed) -> Governed {
-        self.decide(tool.exposed(), undecided)
+        let mut decided = self.decide(tool.exposed(), undecided);
+        if let Some(server) = self.server(tool) {
+            self.fill_in(&mut decided.policy, tool, server);
+        }
+        decided
     }
 }
 
@@ -47,18 +52,42 @@ impl Configured {
         }
     }
 
+    /// The MCP server that gives the tool.
+    fn server(&self, tool: &CatalogEntry) -> Option<&McpServer> {
+        if tool.identity().kind != ProviderKind::Mcp {
+            return None;
+        }
+        let given_by = &tool.identity().namespace;
+        let mut servers = self.config.mcp_servers.iter();
+        servers.find(|(name, _)| Namespace::sanitize(name) == *given_by).map(|(_, server)| server)
+    }
+
+    /// What is said of a server counts where nothing is said of the tool.
+    fn fill_in(&self, policy: &mut ToolPolicy, tool: &CatalogEntry, server: &McpServer) {
+        if policy.queue.is_none() {
+            policy.queue.clone_from(&server.queue);
+        }
+        if self.config.tool(tool.exposed().as_str()).cache.is_none() {
+            policy.cache_ttl = server.cache_of(tool.definition().name.as_str()).and_then(ttl);
+        }
+    }
+
     fn policy(&self, name: &str, wanted: Tool, undecided: &ToolPolicy) -> ToolPolicy {
         ToolPolicy {
             timeout: self.timeout.or(wanted.timeout).unwrap_or(TIMEOUT_DEFAULT),
             output: output(name, &wanted, self.config.tool_response_bytes_max),
             queue: wanted.queue,
             priority: wanted.priority,
-            cache_ttl: match wanted.cache {
-                Some(CacheFor::Time(ttl)) => Some(ttl),
-                Some(CacheFor::Off) | None => None,
-            },
+            cache_ttl: wanted.cache.and_then(ttl),
             ..undecided.clone()
         }
+    }
+}
+
+fn ttl(cache: CacheFor) -> Option<Duration> {
+    match cache {
+        CacheFor::Time(ttl) => Some(ttl),
+        CacheFor::Off => None,
     }
 }
 

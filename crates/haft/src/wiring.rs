@@ -23,7 +23,7 @@ use haft_sandbox::Policy;
 use haft_tools::builtin::{BASH_TIMEOUT_SECS, BuiltinTools};
 use haft_tools::output::OutputTools;
 
-pub use mcp::{McpServers, mcp_servers};
+pub use mcp::{McpFace, McpServers, mcp_servers};
 
 use crate::config::Resolved;
 use crate::governing::Configured;

@@ -14,7 +14,7 @@ use haft_core::tool::{CallId, ToolDefinition};
 use haft_core::validate::Schema;
 use haft_tools::mcp::{
     Connect, Elicited, Elicitor, HealthProbe, McpProvider, ParamHeaders, Protocol, Server, ServerConfig,
-    Wanted,
+    Surroundings, Wanted,
 };
 use serde_json::{Map, Value, json};
 
@@ -55,7 +55,8 @@ async fn main() {
         },
         digest: String::new(),
     };
-    let server = Arc::new(Server::new(config, None, Some(Arc::new(Defaults))));
+    let around = Surroundings { elicitor: Some(Arc::new(Defaults)), ..Surroundings::default() };
+    let server = Arc::new(Server::new(config, &around));
     if let Err(error) = server.start().await {
         eprintln!("{error}");
         std::process::exit(1);

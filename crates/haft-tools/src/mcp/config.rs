@@ -62,6 +62,16 @@ pub enum HealthProbe {
     ListTools,
 }
 
+impl Protocol {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Sse => "sse",
+            Self::WebSocket => "websocket",
+        }
+    }
+}
+
 impl fmt::Debug for Connect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

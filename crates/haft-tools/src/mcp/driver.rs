@@ -118,7 +118,7 @@ impl Driver {
         let before = state.name();
         let (state, action) = step(state, event, Instant::now());
         if before != state.name() {
-            self.shared.log.note(&format!("{before} ► {}", state.name()));
+            self.shared.lived(&format!("{before} ► {}", state.name()));
         }
         self.perform(action, state).await;
     }
@@ -189,16 +189,18 @@ impl Driver {
         self.generation += 1;
         let shared = Arc::clone(&self.shared);
         self.begin(async move {
+            // Closed is never: whoever waits then simply goes on.
+            let _start = shared.starts.acquire().await;
             Done::Opened(open::open(&shared.config, &shared.host, &shared.log, shared.era()).await)
         });
     }
 
     async fn opened(&mut self, opened: Opened) {
-        let Opened { session, tools } = opened;
+        let Opened { session, tools, transport } = opened;
         remember(&self.shared, &session.era, session.greeting.instructions.as_deref(), &tools);
         self.shared.tools_are(listing::read(&tools, &self.shared.config.wanted));
         let connection = Arc::new(Connection { session, generation: self.generation });
-        self.shared.lend(Arc::clone(&connection));
+        self.shared.lend(Arc::clone(&connection), transport);
         self.watch(&connection);
         self.happened(None, Event::Opened).await;
         self.await_changes();

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::ring::Ring;
+use super::trace::{Trace, Traced};
 
 /// How much of a notice or of noise is kept.
 const EXCERPT_CHARS_MAX: usize = 500;
@@ -35,6 +36,7 @@ pub(super) struct Host {
     /// Directories we tell the server of; some servers take them for all they may touch, so none unless configured.
     pub(super) roots: Vec<PathBuf>,
     pub(super) log: Arc<Ring>,
+    pub(super) trace: Option<Trace>,
     /// Rung when the server says that its tools have changed.
     pub(super) tools_changed: Arc<Notify>,
 }
@@ -72,6 +74,13 @@ impl Host {
             "notifications/message" => self.log.note(&excerpt(params.map_or("", RawValue::get))),
             // Other lists are not kept, and a question that was taken back is answered for nobody.
             _ => {}
+        }
+    }
+
+    /// Shows a message to an operator who asked to see them all.
+    pub(super) fn trace(&self, what: Traced, text: &str) {
+        if let Some(trace) = &self.trace {
+            trace.tell(what, text);
         }
     }
 

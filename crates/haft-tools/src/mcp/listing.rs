@@ -36,6 +36,8 @@ pub struct Wanted {
     /// Under which name the tools are grouped.
     pub group: Option<GroupName>,
     pub param_headers: ParamHeaders,
+    /// What the operator knows better than the server, by its own names; the first pattern that fits counts.
+    pub effects: Vec<(ToolGlob, Effects)>,
 }
 
 /// Whether arguments also travel as headers. Only HTTP has any, and there a schema that asks wrongly costs the tool.
@@ -53,6 +55,18 @@ pub struct Listing {
     /// How the server knows each, by our name.
     pub(super) known: HashMap<ToolName, Known>,
     pub skipped: Vec<Skipped>,
+}
+
+impl Wanted {
+    fn effects_of(&self, name: &str) -> Option<Effects> {
+        self.effects.iter().find(|(glob, _)| glob.matches(name)).map(|(_, effects)| *effects)
+    }
+}
+
+impl Listing {
+    pub fn tools(&self) -> &[ToolDefinition] {
+        &self.tools
+    }
 }
 
 /// How the server knows a tool.
@@ -149,7 +163,7 @@ impl Reading<'_> {
             description: sent.description.or(sent.title).unwrap_or_default(),
             input_schema: schema,
             output_schema: sent.output_schema.filter(Value::is_object),
-            effects: effects(&sent.annotations),
+            effects: self.wanted.effects_of(&sent.name).unwrap_or_else(|| effects(&sent.annotations)),
             groups: self.wanted.group.iter().cloned().collect(),
             raw: Some(raw.to_owned().into()),
         });

@@ -10,6 +10,20 @@ use serde_json::value::RawValue;
 /// The largest memory that is read again.
 const MEMORY_BYTES_MAX: u64 = 64 << 20;
 
+/// What is remembered of a server, whatever it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remembrance {
+    /// Of the protocol.
+    pub version: String,
+    pub tools: usize,
+}
+
+/// What is remembered in `directory` of the server of this namespace.
+pub fn remembrance(directory: &Path, namespace: &str) -> Option<Remembrance> {
+    let found = Memory::of(directory, namespace).read()?;
+    Some(Remembrance { version: found.version, tools: found.tools.len() })
+}
+
 /// A file for one server.
 #[derive(Debug, Clone)]
 pub(super) struct Memory {
@@ -35,10 +49,14 @@ impl Memory {
 
     /// What was known the last time, if it is about the same server. What cannot be read is as good as nothing.
     pub(super) fn load(&self, digest: &str) -> Option<Remembered> {
+        self.read().filter(|found| found.digest == digest)
+    }
+
+    fn read(&self) -> Option<Remembered> {
         let mut text = String::new();
         let file = std::fs::File::open(&self.path).ok()?;
         file.take(MEMORY_BYTES_MAX).read_to_string(&mut text).ok()?;
-        serde_json::from_str::<Remembered>(&text).ok().filter(|found| found.digest == digest)
+        serde_json::from_str(&text).ok()
     }
 
     /// In one step, so that nobody ever reads half of it.

@@ -21,41 +21,22 @@ mod provider;
 mod ring;
 mod server;
 mod session;
+mod shared;
 mod supervisor;
+mod trace;
 mod transport;
-
-use std::sync::Arc;
-
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
-use haft_core::result::ToolError;
-use tokio::sync::Semaphore;
 
 pub use config::{Connect, HealthProbe, Protocol, ServerConfig};
 pub use era::{Era, LEGACY, MODERN};
 pub use host::{Elicited, Elicitor};
 pub use listing::{Listing, ParamHeaders, Skipped, TOOLS_MAX, Wanted};
+pub use memory::{Remembrance, remembrance};
 pub use message::{Outgoing, RequestId};
 pub use process::{Confined, ProcessConfig, server_policy};
 pub use provider::McpProvider;
-pub use ring::Ring;
-pub use server::{Server, Status};
+pub use ring::{Ring, kept_log};
+pub use server::{Server, Status, Surroundings};
 pub use session::Greeting;
+pub use shared::SharedServers;
+pub use trace::{TraceSink, Traced};
 pub use transport::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Transport};
-
-/// Starts servers side by side, so many at once, and waits until each is ready or has failed. What failed is told; the
-/// others are not held up by it.
-pub async fn start_all(servers: &[Arc<Server>], at_once: usize) -> Vec<(String, ToolError)> {
-    let slots = Semaphore::new(at_once.max(1));
-    let start = async |server: &Arc<Server>| {
-        let _slot = slots.acquire().await;
-        server.start().await.err().map(|error| (server.status().name, error))
-    };
-    servers
-        .iter()
-        .map(start)
-        .collect::<FuturesUnordered<_>>()
-        .filter_map(|failed| async { failed })
-        .collect()
-        .await
-}

@@ -23,6 +23,7 @@ use super::transport::{Failure, Inbox, Transport};
 pub(super) struct Opened {
     pub(super) session: Session,
     pub(super) tools: Vec<Box<RawValue>>,
+    pub(super) transport: &'static str,
 }
 
 /// Opens a connection within the start-up budget. `known` is the era from another time.
@@ -46,6 +47,7 @@ async fn open_and_list(
     stderr: &Arc<Ring>,
     known: Option<Era>,
 ) -> Result<Opened, OpenError> {
+    let mut protocol = protocol_of(config);
     let session = match attempt(config, host, stderr, known.as_ref(), protocol_of(config)).await {
         // It may have died of being asked. Greeted the old way it is as well as it ever was.
         Err(OpenError::DiedOnProbe(_)) => {
@@ -53,7 +55,8 @@ async fn open_and_list(
             attempt(config, host, stderr, Some(&old), protocol_of(config)).await?
         }
         Err(OpenError::WrongTransport(reason)) if protocol_of(config) == Some(Protocol::Http) => {
-            let older = attempt(config, host, stderr, None, Some(Protocol::Sse)).await;
+            protocol = Some(Protocol::Sse);
+            let older = attempt(config, host, stderr, None, protocol).await;
             older.map_err(|_| OpenError::Failed(reason))?
         }
         opened => opened?,
@@ -64,7 +67,7 @@ async fn open_and_list(
     } else {
         Vec::new()
     };
-    Ok(Opened { session, tools })
+    Ok(Opened { session, tools, transport: protocol.map_or("stdio", Protocol::name) })
 }
 
 fn protocol_of(config: &ServerConfig) -> Option<Protocol> {

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::host::Host;
 use super::message::{self, METHOD_NOT_FOUND, Message, Outgoing, RequestId, RpcError};
+use super::trace::Traced;
 use super::transport::{Failure, Forgotten, Inbox, Transport};
 
 /// How many progress messages of one call may wait to be told; more are let go, for the next says more.
@@ -97,7 +98,7 @@ impl Peer {
         let (progress, told) = mpsc::channel(PROGRESS_WAITING_MAX);
         self.table.expect(id, Waiting { reply: tell, progress }).map_err(PeerError::Failed)?;
         let guard = Cancel { peer: self, id, method: ask.method };
-        self.transport.send(self.outgoing(id, &ask)).map_err(PeerError::Failed)?;
+        self.send(self.outgoing(id, &ask)).map_err(PeerError::Failed)?;
         let outcome = wait(&ask, reply, told).await;
         drop(guard);
         outcome
@@ -106,7 +107,7 @@ impl Peer {
     /// Says something that has no answer.
     pub(super) fn notify(&self, method: &'static str, fields: &str) {
         let params = if fields.is_empty() { String::new() } else { format!(",\"params\":{{{fields}}}") };
-        let _ = self.transport.send(Outgoing {
+        let _ = self.send(Outgoing {
             id: None,
             method: Cow::Borrowed(method),
             headers: self.manner.get().map(|manner| manner.headers.clone()).unwrap_or_default(),
@@ -128,6 +129,11 @@ impl Peer {
     /// How many lines came that were no message, and replies that nobody waited for.
     pub(super) fn noise(&self) -> u64 {
         self.table.noise.load(Ordering::Relaxed)
+    }
+
+    fn send(&self, message: Outgoing) -> Result<(), Failure> {
+        self.table.host.trace(Traced::Sent, &message.text);
+        self.transport.send(message)
     }
 
     fn outgoing(&self, id: RequestId, ask: &Ask<'_>) -> Outgoing {
@@ -310,6 +316,7 @@ impl Table {
             let refusal = format!("{{\"code\":{METHOD_NOT_FOUND},\"message\":\"not supported\"}}");
             let answer = host.answer(&method, params.as_deref()).await;
             let (kind, content) = answer.map_or(("error", refusal), |result| ("result", result));
+            host.trace(Traced::Sent, &content);
             reply(transport.as_ref(), &id, kind, &content);
             drop(permit);
         });
@@ -323,6 +330,7 @@ fn reply(transport: &dyn Transport, id: &RawValue, kind: &str, content: &str) {
 
 impl Inbox for Table {
     fn received(&self, text: &str, answers: Option<RequestId>) {
+        self.host.trace(Traced::Received, text);
         let messages = message::read(text);
         if messages.is_empty() {
             self.noise(text);

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::future::BoxFuture;
 use haft_core::changes::Changes;
@@ -18,11 +19,24 @@ use super::server::Server;
 /// Gives the tools of one server. Several may share it.
 pub struct McpProvider {
     server: Arc<Server>,
+    left: AtomicBool,
 }
 
 impl McpProvider {
+    /// Uses a server that nobody has left for good.
     pub fn new(server: Arc<Server>) -> Self {
-        Self { server }
+        let left = !server.users.join();
+        Self { server, left: AtomicBool::new(left) }
+    }
+
+    /// Uses a server together with others; nothing when all of them have left.
+    pub(super) fn join(server: Arc<Server>) -> Option<Self> {
+        server.users.join().then(|| Self { server, left: AtomicBool::new(false) })
+    }
+
+    /// Whether nobody uses the server any more.
+    fn leave(&self) -> bool {
+        !self.left.swap(true, Ordering::AcqRel) && self.server.users.leave()
     }
 
     pub fn server(&self) -> &Arc<Server> {
@@ -86,12 +100,22 @@ impl ToolProvider for McpProvider {
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.server.stop())
+        Box::pin(async {
+            if self.leave() {
+                self.server.stop().await;
+            }
+        })
+    }
+}
+
+impl Drop for McpProvider {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
 
 impl fmt::Debug for McpProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("McpProvider").field("server", &self.server).finish()
+        f.debug_struct("McpProvider").field("server", &self.server).finish_non_exhaustive()
     }
 }

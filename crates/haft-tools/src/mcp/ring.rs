@@ -1,6 +1,9 @@
 //! What a server said beside the protocol: the last of it, within bounds.
 
 use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 /// How much is kept of one server.
@@ -20,12 +23,15 @@ struct State {
     lines: VecDeque<String>,
     bytes: usize,
     open: Vec<u8>,
+    /// Whether there is something that was not kept in a file yet.
+    fresh: bool,
 }
 
 impl Ring {
     /// Takes bytes of a stream, cut wherever they happen to be.
     pub(super) fn push(&self, bytes: &[u8]) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.fresh = true;
         for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
             let room = LINE_BYTES_MAX.saturating_sub(state.open.len());
             let text = piece.strip_suffix(b"\n").unwrap_or(piece);
@@ -51,6 +57,43 @@ impl Ring {
             state.lines.iter().cloned().chain([open]).filter(|line| !line.trim().is_empty()).collect();
         lines.split_off(lines.len().saturating_sub(count))
     }
+
+    /// Puts what is there into a file that only its owner reads, in one step. Nothing new is nothing to do.
+    pub(super) fn keep(&self, path: &Path) -> io::Result<()> {
+        let fresh = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut state.fresh)
+        };
+        if !fresh {
+            return Ok(());
+        }
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        let beside = path.with_extension(format!("{}.new", uuid::Uuid::new_v4()));
+        let written = write(&beside, &self.last(usize::MAX)).and_then(|()| std::fs::rename(&beside, path));
+        if written.is_err() {
+            let _ = std::fs::remove_file(&beside);
+        }
+        written
+    }
+}
+
+fn write(path: &Path, lines: &[String]) -> io::Result<()> {
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all((lines.join("\n") + "\n").as_bytes())
+}
+
+/// What was kept of a server's log; `None` when nothing ever was.
+pub fn kept_log(path: &Path) -> io::Result<Option<String>> {
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    // What was written is no longer than this, and what else may be there is not wanted.
+    file.take(4 * KEPT_BYTES_MAX as u64).read_to_end(&mut bytes)?;
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 impl State {
@@ -82,5 +125,17 @@ mod tests {
         assert_eq!(ring.last(1), ["line 99999"]);
         let kept: usize = ring.last(usize::MAX).iter().map(String::len).sum();
         assert!(kept <= KEPT_BYTES_MAX, "{kept}");
+    }
+
+    #[test]
+    fn what_was_said_is_kept_in_a_file() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("mcp/a.log");
+        let ring = Ring::default();
+        ring.keep(&path).unwrap();
+        assert_eq!(kept_log(&path).unwrap(), None, "nothing was said");
+        ring.push(b"one\ntwo");
+        ring.keep(&path).unwrap();
+        assert_eq!(kept_log(&path).unwrap().unwrap(), "one\ntwo\n");
     }
 }

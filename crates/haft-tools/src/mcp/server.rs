@@ -1,6 +1,7 @@
 //! One server kept alive: carries out what the table of its life says, and lends its connection to calls.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use haft_core::provider::CallContext;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::tool::Effects;
 use serde_json::{Map, Value};
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 
 use super::call::{self, Call, CallError};
 use super::config::ServerConfig;
@@ -21,7 +22,9 @@ use super::listing::{self, Known, Listing};
 use super::memory::{Memory, Remembered};
 use super::ring::Ring;
 use super::session::{Greeting, Session};
+use super::shared::Users;
 use super::supervisor::{Cause, Event, State};
+use super::trace::{Trace, TraceSink, Traced};
 
 /// How many notes to the driver may wait; each call leaves at most two.
 const NOTES_WAITING_MAX: usize = 1024;
@@ -29,7 +32,30 @@ const NOTES_WAITING_MAX: usize = 1024;
 /// A server, whether it runs or not. Dropping it ends its process and all that it started.
 pub struct Server {
     pub(super) shared: Arc<Shared>,
+    pub(super) users: Users,
     notes: mpsc::Sender<Note>,
+}
+
+/// What servers share with each other.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// Where what is known of servers is kept from one time to the next.
+    pub directory: Option<PathBuf>,
+    /// Answers what a server asks a person.
+    pub elicitor: Option<Arc<dyn Elicitor>>,
+    /// Each start takes one for as long as it lasts.
+    pub starts: Arc<Semaphore>,
+    /// Sees every message.
+    pub trace: Option<Arc<dyn TraceSink>>,
+}
+
+/// How many servers are started at the same time when nobody says otherwise.
+const STARTS_MAX: usize = 16;
+
+impl Default for Surroundings {
+    fn default() -> Self {
+        Self { directory: None, elicitor: None, starts: Arc::new(Semaphore::new(STARTS_MAX)), trace: None }
+    }
 }
 
 /// What the driver and the calls both know.
@@ -40,6 +66,9 @@ pub(super) struct Shared {
     pub(super) memory: Option<Memory>,
     pub(super) state: watch::Sender<State>,
     pub(super) changes: Changes,
+    pub(super) starts: Arc<Semaphore>,
+    /// Where the log is kept.
+    log_file: Option<PathBuf>,
     lent: Mutex<Lent>,
 }
 
@@ -50,6 +79,7 @@ struct Lent {
     listing: Arc<Listing>,
     greeting: Greeting,
     era: Option<Era>,
+    transport: Option<&'static str>,
 }
 
 /// An opened connection, and which of all it is.
@@ -68,6 +98,8 @@ pub struct Status {
     /// Why it is not ready, where there is a reason.
     pub reason: Option<String>,
     pub era: Option<Era>,
+    /// By which it was reached last.
+    pub transport: Option<&'static str>,
     pub greeting: Greeting,
     pub listing: Arc<Listing>,
     /// Lines on its output that were no messages.
@@ -75,23 +107,23 @@ pub struct Status {
 }
 
 impl Server {
-    /// A server that is not started yet. What is remembered of it in `directory` is offered at once.
-    pub fn new(
-        config: ServerConfig,
-        directory: Option<&std::path::Path>,
-        elicitor: Option<Arc<dyn Elicitor>>,
-    ) -> Self {
+    /// A server that is not started yet. What is remembered of it is offered at once.
+    pub fn new(config: ServerConfig, around: &Surroundings) -> Self {
+        let Surroundings { directory, elicitor, starts, trace } = around;
         let log = Arc::new(Ring::default());
         let host = Host {
             server: config.name.clone(),
-            elicitor,
+            elicitor: elicitor.clone(),
+            trace: trace.as_ref().map(|sink| Trace::new(&config.name, Arc::clone(sink))),
             roots: Vec::new(),
             log: Arc::clone(&log),
             tools_changed: Arc::new(Notify::new()),
         };
-        let memory = directory.map(|directory| Memory::of(directory, config.namespace.as_str()));
+        let memory = directory.as_ref().map(|directory| Memory::of(directory, config.namespace.as_str()));
         let remembered = memory.as_ref().and_then(|memory| memory.load(&config.digest));
         let lent = remembered.map(|remembered| Lent::of(remembered, &config)).unwrap_or_default();
+        let log_file =
+            directory.as_ref().map(|directory| directory.join(format!("{}.log", config.namespace.as_str())));
         let shared = Arc::new(Shared {
             config,
             host: Arc::new(host),
@@ -99,11 +131,13 @@ impl Server {
             memory,
             state: watch::Sender::new(State::Configured),
             changes: Changes::default(),
+            starts: Arc::clone(starts),
+            log_file,
             lent: Mutex::new(lent),
         });
         let (notes, inbox) = mpsc::channel(NOTES_WAITING_MAX);
         tokio::spawn(Driver::new(Arc::clone(&shared)).run(inbox));
-        Self { shared, notes }
+        Self { shared, users: Users::default(), notes }
     }
 
     pub fn namespace(&self) -> &str {
@@ -136,6 +170,7 @@ impl Server {
             state: state.name(),
             reason,
             era: lent.era.clone(),
+            transport: lent.transport,
             greeting: lent.greeting.clone(),
             listing: Arc::clone(&lent.listing),
             noise: lent.connection.as_ref().map_or(0, |connection| connection.session.peer.noise()),
@@ -277,6 +312,7 @@ impl Lent {
                 ..Greeting::default()
             },
             era: Era::of_version(&remembered.version),
+            transport: None,
         }
     }
 }
@@ -302,8 +338,9 @@ impl Shared {
         self.lent().greeting.instructions.clone()
     }
 
-    pub(super) fn lend(&self, connection: Arc<Connection>) {
+    pub(super) fn lend(&self, connection: Arc<Connection>, transport: &'static str) {
         let mut lent = self.lent();
+        lent.transport = Some(transport);
         lent.era = Some(connection.session.era.clone());
         lent.greeting = connection.session.greeting.clone();
         lent.connection = Some(connection);
@@ -312,6 +349,20 @@ impl Shared {
     /// Takes the connection back; nobody is lent it any more.
     pub(super) fn take_back(&self) -> Option<Arc<Connection>> {
         self.lent().connection.take()
+    }
+
+    /// Something happened to the server itself.
+    pub(super) fn lived(&self, what: &str) {
+        self.log.note(what);
+        self.host.trace(Traced::Life, what);
+        self.keep_log();
+    }
+
+    /// A log that cannot be kept is still there while we run.
+    fn keep_log(&self) {
+        if let Some(path) = &self.log_file {
+            let _ = self.log.keep(path);
+        }
     }
 
     fn withdraw(&self, generation: u64) {
@@ -328,6 +379,18 @@ impl Shared {
         }
         self.lent().listing = Arc::new(listing);
         self.changes.announce();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.keep_log();
+    }
+}
+
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Surroundings").field("directory", &self.directory).finish_non_exhaustive()
     }
 }
 

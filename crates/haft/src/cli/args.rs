@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::mcp::args::McpArgs;
+
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
     .usage(AnsiColor::Green.on_default().bold())
@@ -42,6 +44,7 @@ pub(super) enum Command {
     Trust(TrustArgs),
     Policy(PolicyCommandArgs),
     Output(OutputArgs),
+    Mcp(McpArgs),
     Stats(StatsArgs),
     /// Print a completion script for a shell
     #[command(
@@ -89,6 +92,10 @@ pub(super) struct CallArgs {
     /// How log lines are written [default: text]
     #[arg(long, value_name = "FORMAT")]
     pub(super) log_format: Option<LogFormat>,
+
+    /// Show on standard error every message to and from MCP servers, without secrets and cut
+    #[arg(long)]
+    pub(super) trace_mcp: bool,
 
     /// Draw on standard error what was done for whom; with --json it is a part of the result
     #[arg(long)]

@@ -74,6 +74,7 @@ pub(super) async fn end(orchestrator: &Orchestrator) {
 /// What carries out the calls, and what watches them.
 pub(super) fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch), Refused> {
     let mut config = settings::configuration(&args.policy.files)?;
+    config.resolved.trace_mcp |= args.trace_mcp;
     let policy = settings::policy(&args.policy, &config)?;
     let home = policy.home().clone();
     let servers = providers(&config.resolved, &policy, args.tool.as_deref());

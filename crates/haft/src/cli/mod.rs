@@ -9,6 +9,7 @@ mod doctor;
 mod exit;
 mod lines;
 mod log;
+mod mcp;
 mod output;
 mod policy;
 mod sandbox;
@@ -20,6 +21,7 @@ mod terminal;
 mod tools;
 mod tree;
 mod trust;
+mod waiting;
 mod watch;
 
 use std::ffi::OsString;
@@ -64,6 +66,7 @@ async fn dispatch(command: Command) -> ExitCode {
             policy::explain(&args)
         }
         Command::Output(args) => output::run(&args),
+        Command::Mcp(args) => mcp::run(&args.command).await,
         Command::Stats(args) => stats::run(&args),
         Command::Completions { shell } => completions(shell),
     }

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use haft_core::provider::ToolProvider;
 use haft_sandbox::Policy;
-use haft_tools::mcp::Server;
+use haft_tools::mcp::{TraceSink, Traced};
 
 use super::terminal;
 use crate::config::Resolved;
-use crate::wiring;
+use crate::wiring::{self, McpFace};
 
 /// What gives the tools of the servers that may be meant. None of them runs yet.
 pub(super) fn providers(
@@ -19,21 +19,40 @@ pub(super) fn providers(
     if config.mcp_servers.is_empty() || tool.is_some_and(is_builtin) {
         return Vec::new();
     }
-    let mut found = wiring::mcp_servers(config, policy, None);
-    let others_meant =
-        tool.is_some_and(|tool| found.servers.iter().any(|one| begins_with(tool, one.namespace())));
-    for (name, reason) in found.unusable.iter().filter(|_| !others_meant) {
+    let found = wiring::mcp_servers(config, policy, &face(config));
+    let all = found.providers();
+    let is_meant = |provider: &&Arc<dyn ToolProvider>| {
+        tool.is_some_and(|tool| begins_with(tool, provider.namespace().as_str()))
+    };
+    let meant: Vec<Arc<dyn ToolProvider>> = all.iter().filter(is_meant).cloned().collect();
+    // A name that begins with that of a server means a tool of that server; any other may be a tool of all.
+    if !meant.is_empty() {
+        return meant;
+    }
+    for (name, reason) in &found.unusable {
         terminal::warn(&format!("MCP server `{name}` cannot be used: {reason}"));
     }
-    found.servers = meant(found.servers, tool);
-    found.providers()
+    all
 }
 
-/// A name that begins with that of a server means a tool of that server; any other may be a tool of all.
-fn meant(servers: Vec<Arc<Server>>, tool: Option<&str>) -> Vec<Arc<Server>> {
-    let named = |server: &&Arc<Server>| tool.is_some_and(|tool| begins_with(tool, server.namespace()));
-    let named: Vec<Arc<Server>> = servers.iter().filter(named).cloned().collect();
-    if named.is_empty() { servers } else { named }
+/// What the command line is to servers.
+pub(super) fn face(config: &Resolved) -> McpFace {
+    let trace = config.trace_mcp.then(|| Arc::new(OnStandardError) as _);
+    McpFace { trace, ..McpFace::default() }
+}
+
+/// Shows messages where the log goes.
+struct OnStandardError;
+
+impl TraceSink for OnStandardError {
+    fn line(&self, server: &str, what: Traced, text: &str) {
+        let mark = match what {
+            Traced::Sent => "►",
+            Traced::Received => "◄",
+            Traced::Life => "•",
+        };
+        terminal::note(&format!("mcp {server} {mark} {text}"));
+    }
 }
 
 fn begins_with(tool: &str, namespace: &str) -> bool {

@@ -28,8 +28,8 @@ pub(super) async fn run(args: &ToolsArgs) -> ExitCode {
     };
     let listed = tokio::select! {
         biased;
-        listed = listed(args, configuration) => listed,
         exit = cancel::cancelled() => return exit.into(),
+        listed = listed(args, configuration) => listed,
     };
     let mut tools = match listed {
         Ok(tools) => tools,

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use haft_core::glob::ToolGlob;
+use haft_core::name::QueueName;
+use haft_core::tool::Effects;
 use haft_sandbox::Access;
 use haft_tools::mcp::{Confined, HealthProbe, Protocol};
 use serde_json::Value;
@@ -14,7 +16,8 @@ use super::default;
 use super::expand;
 use super::format::{GlobText, TemplateText};
 use super::position::child;
-use super::resolve::{Resolver, access, duration};
+use super::resolve::{Resolver, access, cache_for, duration, effects};
+use super::resolved::{self, CacheFor};
 use super::written::{self, McpKind};
 
 /// One server, as it is meant.
@@ -29,6 +32,21 @@ pub struct McpServer {
     pub request_timeout: Duration,
     pub startup_timeout: Duration,
     pub health_probe: HealthProbe,
+    /// By patterns of its own names, the most specific first.
+    pub effects: Vec<(ToolGlob, Effects)>,
+    pub cache: Option<CacheFor>,
+    /// By patterns of its own names, the most specific first.
+    pub tools_cache: Vec<(ToolGlob, CacheFor)>,
+    pub queue: Option<QueueName>,
+    pub shared: bool,
+}
+
+impl McpServer {
+    /// How long answers of one of its tools count, if that is said.
+    pub fn cache_of(&self, tool: &str) -> Option<CacheFor> {
+        let own = self.tools_cache.iter().find(|(glob, _)| glob.matches(tool)).map(|(_, cache)| *cache);
+        own.or(self.cache)
+    }
 }
 
 /// Where it is.
@@ -64,17 +82,23 @@ impl Resolver<'_> {
     pub(super) fn mcp_servers(
         &mut self,
         written: BTreeMap<String, written::McpServer>,
+        queues: &BTreeMap<QueueName, resolved::Queue>,
     ) -> BTreeMap<String, McpServer> {
         let servers = written.into_iter();
         servers
             .filter_map(|(name, server)| {
                 let path = child("mcpServers", &name);
-                self.mcp_server(&path, &server).map(|server| (name, server))
+                self.mcp_server(&path, &server, queues).map(|server| (name, server))
             })
             .collect()
     }
 
-    fn mcp_server(&mut self, path: &str, written: &written::McpServer) -> Option<McpServer> {
+    fn mcp_server(
+        &mut self,
+        path: &str,
+        written: &written::McpServer,
+        queues: &BTreeMap<QueueName, resolved::Queue>,
+    ) -> Option<McpServer> {
         let all = [GlobText("*".into())];
         let allowed = written.tools_allowed.as_deref().unwrap_or(&all);
         let schemas = written.tool_schemas.clone().unwrap_or_default();
@@ -93,8 +117,31 @@ impl Resolver<'_> {
                 written::HealthProbe::Ping => HealthProbe::Ping,
                 written::HealthProbe::ListTools => HealthProbe::ListTools,
             },
+            effects: self
+                .by_pattern(&child(path, "effects"), written.effects.as_ref(), |found| effects(*found)),
+            cache: written.cache.as_ref().map(cache_for),
+            tools_cache: self.by_pattern(&child(path, "toolsCache"), written.tools_cache.as_ref(), cache_for),
+            queue: written.queue.as_ref().and_then(|name| self.queue(&child(path, "queue"), &name.0, queues)),
+            shared: written.shared.unwrap_or(true),
             reach: self.reach(path, written)?,
         })
+    }
+
+    /// The most specific pattern first, so that the first that fits is the one that counts.
+    fn by_pattern<W, T>(
+        &mut self,
+        path: &str,
+        written: Option<&BTreeMap<String, W>>,
+        meant: impl Fn(&W) -> T,
+    ) -> Vec<(ToolGlob, T)> {
+        let mut found = Vec::new();
+        for (pattern, value) in written.into_iter().flatten() {
+            if let Some(glob) = self.globs(&child(path, pattern), &[GlobText(pattern.clone())]).pop() {
+                found.push((glob, meant(value)));
+            }
+        }
+        found.sort_by_key(|(glob, _)| std::cmp::Reverse(glob.specificity()));
+        found
     }
 
     /// What is wrong with the keys is an error of the file; a variable that is not set is only a server that is not there.

@@ -48,6 +48,9 @@ use trust::{Digest, Record, Trust};
 /// The name of the file, in home and in a project.
 pub const FILE_NAME: &str = "haft.json";
 
+/// What other programs call the file with the MCP servers of a project.
+pub const MCP_FILE_NAME: &str = ".mcp.json";
+
 /// Where files may be, lowest first.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sources<'a> {
@@ -108,8 +111,8 @@ pub fn load(sources: Sources<'_>, variables: Lookup<'_>) -> Result<Loaded, Confi
     if let Some(path) = &of_home {
         gathered.trusted_file(path);
     }
-    let of_project = sources.project.and_then(|directory| trust::project_file(directory).ok());
-    if let Some(path) = of_project.filter(|path| Some(path) != of_home.as_ref()) {
+    let of_project = sources.project.and_then(|directory| trust::project_files(directory).ok());
+    for path in of_project.into_iter().flatten().filter(|path| Some(path) != of_home.as_ref()) {
         gathered.project_file(&path, sources.home);
     }
     if let Some(path) = sources.named {

@@ -16,7 +16,7 @@ use haft_core::glob::ToolGlob;
 
 use super::error::ConfigError;
 use super::expand::Lookup;
-use super::format::{GlobText, GroupText, MemberText, Millis, PathText, TtlForm};
+use super::format::{GlobText, GroupText, MemberText, Millis, PathText, Ttl, TtlForm};
 use super::glob::tool_glob;
 use super::layers::Layers;
 use super::position::{child, item};
@@ -65,7 +65,8 @@ impl Resolver<'_> {
             groups: self.groups(written.groups.unwrap_or_default()),
             active_groups: written.active_groups.map(|names| self.active_groups(&names)),
             catalog: catalog(written.catalog.unwrap_or_default()),
-            mcp_servers: self.mcp_servers(written.mcp_servers.unwrap_or_default()),
+            mcp_servers: self.mcp_servers(written.mcp_servers.unwrap_or_default(), &queues),
+            trace_mcp: written.trace_mcp.unwrap_or(false),
             mcp_init_concurrency: count(
                 written.mcp_init_concurrency.unwrap_or(default::MCP_INIT_CONCURRENCY),
             ),
@@ -151,17 +152,14 @@ impl Resolver<'_> {
             bytes_max: written.max_bytes.map(count),
             queue,
             priority: written.priority.map(priority),
-            cache: written.cache.map(|ttl| match ttl.0 {
-                TtlForm::Millis(millis) => CacheFor::Time(Duration::from_millis(millis)),
-                TtlForm::Off(_) => CacheFor::Off,
-            }),
+            cache: written.cache.as_ref().map(cache_for),
             effects: written.effects.map(effects),
             enabled: written.enabled,
         }
     }
 
     /// A queue that somebody defined.
-    fn queue(
+    pub(super) fn queue(
         &mut self,
         path: &str,
         name: &str,
@@ -282,7 +280,7 @@ pub(super) fn access(grant: written::Grant) -> Access {
     }
 }
 
-fn effects(effects: written::Effects) -> Effects {
+pub(super) fn effects(effects: written::Effects) -> Effects {
     match effects {
         written::Effects::ReadOnly => Effects::ReadOnly,
         written::Effects::Idempotent => Effects::Idempotent,
@@ -325,6 +323,13 @@ fn catalog(written: written::Catalog) -> resolved::Catalog {
         warmup_timeout: written
             .warmup_timeout
             .map_or(Duration::from_millis(default::WARMUP_TIMEOUT_MS), duration),
+    }
+}
+
+pub(super) fn cache_for(ttl: &Ttl) -> CacheFor {
+    match ttl.0 {
+        TtlForm::Millis(millis) => CacheFor::Time(Duration::from_millis(millis)),
+        TtlForm::Off(_) => CacheFor::Off,
     }
 }
 

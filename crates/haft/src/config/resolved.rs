@@ -35,6 +35,7 @@ pub struct Resolved {
     /// By the names the operator gave them.
     pub mcp_servers: BTreeMap<String, McpServer>,
     pub mcp_init_concurrency: usize,
+    pub trace_mcp: bool,
     pub queues: BTreeMap<QueueName, Queue>,
     pub cache: Cache,
     pub policy: Policy,

@@ -102,9 +102,10 @@ const EVERY_KEY: &str = r#"{
         "near": {"type": "stdio", "command": "npx", "args": ["-y", "x"], "env": {"KEY": "${NO_KEY:-k}"}, "cwd": "/srv",
             "enabled": false, "toolsAllowed": ["a*"], "toolsDenied": ["ab"], "toolSchemas": {"a": {"type": "object", "n": [1.5, null]}},
             "requestTimeoutMs": "5s", "startupTimeout": 7, "healthProbe": "listTools", "sandbox": false,
-            "writable": ["/srv/w"], "unixSockets": "allow"},
+            "writable": ["/srv/w"], "unixSockets": "allow", "effects": {"*": "mutating", "get*": "read-only"},
+            "cache": "1m", "toolsCache": {"get*": "off"}, "queue": "slow", "shared": false},
         "far": {"url": "https://example.com/sse", "headers": {"Authorization": "Bearer ${NO_TOKEN}"}}},
-    "mcpInitConcurrency": 3,
+    "mcpInitConcurrency": 3, "traceMCP": true,
     "queues": {"slow": {"maxConcurrency": 2, "maxWaiting": 5, "defaultTimeoutMs": "30s"}},
     "cache": {"entriesMax": 1, "bytesMax": 2},
     "policy": {"default": "ask", "rules": [{"tool": "bash", "command": "rm *", "decision": "deny"}]},
@@ -129,6 +130,14 @@ fn every_key_reaches_what_holds() {
     assert_eq!(near.tool_schemas["a"]["n"], json!([1.5, null]));
     assert_eq!((near.request_timeout.as_millis(), near.startup_timeout.as_millis()), (5000, 7));
     assert_eq!(near.health_probe, haft_tools::mcp::HealthProbe::ListTools);
+    assert_eq!(near.effects[0].1, haft_core::tool::Effects::ReadOnly);
+    assert_eq!(near.cache_of("get_x"), Some(CacheFor::Off));
+    assert_eq!(near.cache_of("put_x"), Some(CacheFor::Time(Duration::from_mins(1))));
+    assert_eq!(
+        (near.queue.as_ref().map(haft_core::name::QueueName::as_str), near.shared),
+        (Some("slow"), false)
+    );
+    assert!(resolved.trace_mcp);
     let reach = McpReach::Process {
         command: "npx".into(),
         args: vec![Concealed("-y".into()), Concealed("x".into())],

@@ -68,6 +68,11 @@ pub(super) struct Written {
     #[schemars(range(min = 1), extend("default" = default::MCP_INIT_CONCURRENCY))]
     pub(super) mcp_init_concurrency: Option<u64>,
 
+    /// Whether every message to and from MCP servers is shown on standard error, without secrets and cut
+    #[serde(rename = "traceMCP")]
+    #[schemars(extend("default" = false))]
+    pub(super) trace_mcp: Option<bool>,
+
     /// Queues in which calls wait for each other; one named `default` holds every tool that names no other
     #[schemars(extend("propertyNames" = queue_names()))]
     pub(super) queues: Option<BTreeMap<String, Queue>>,
@@ -333,6 +338,25 @@ pub(super) struct McpServer {
 
     /// Input schemas that stand in for those of the server, by its own names
     pub(super) tool_schemas: Option<BTreeMap<String, AnyJson>>,
+
+    /// What calls of its tools do to the world, by patterns of its own names, where it says nothing or the wrong thing
+    #[schemars(extend("propertyNames" = tool_globs()))]
+    pub(super) effects: Option<BTreeMap<String, Effects>>,
+
+    /// How long answers of its tools may be given again without a call, or `off`
+    #[schemars(extend("x-unit" = "milliseconds"))]
+    pub(super) cache: Option<Ttl>,
+
+    /// The same for some of its tools, by patterns of its own names
+    #[schemars(extend("propertyNames" = tool_globs()))]
+    pub(super) tools_cache: Option<BTreeMap<String, Ttl>>,
+
+    /// The queue that calls of its tools wait in
+    pub(super) queue: Option<QueueText>,
+
+    /// Whether all runs of one program use the same process or connection
+    #[schemars(extend("default" = true))]
+    pub(super) shared: Option<bool>,
 
     /// How long a request may go without a reply or progress
     #[schemars(extend("default" = default::MCP_REQUEST_TIMEOUT_MS, "x-unit" = "milliseconds"))]

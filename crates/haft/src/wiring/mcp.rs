@@ -1,26 +1,27 @@
 //! MCP servers, from the configuration to what gives their tools.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use haft_core::name::{GroupName, Namespace};
 use haft_core::provider::ToolProvider;
 use haft_sandbox::Policy;
 use haft_tools::mcp::{
-    Connect, Elicitor, McpProvider, ParamHeaders, ProcessConfig, Protocol, Server, ServerConfig, Wanted,
-    server_policy,
+    Connect, Elicitor, McpProvider, ParamHeaders, ProcessConfig, Protocol, Server, ServerConfig,
+    SharedServers, Surroundings, TraceSink, Wanted, server_policy,
 };
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
 use url::Url;
 
 use crate::config::Resolved;
 use crate::config::resolved::{Concealed, McpReach, McpServer};
 
-/// The servers of a configuration. None of them runs yet.
+/// The servers of a configuration. None of them runs because of this.
 #[derive(Debug, Default)]
 pub struct McpServers {
-    pub servers: Vec<Arc<Server>>,
+    pub providers: Vec<Arc<McpProvider>>,
     /// Those that cannot be used, and why: a sentence for the operator.
     pub unusable: Vec<(String, String)>,
 }
@@ -28,21 +29,44 @@ pub struct McpServers {
 impl McpServers {
     /// What gives their tools, for [`orchestrator_with`](super::orchestrator_with).
     pub fn providers(&self) -> Vec<Arc<dyn ToolProvider>> {
-        let provider = |server: &Arc<Server>| Arc::new(McpProvider::new(Arc::clone(server))) as _;
-        self.servers.iter().map(provider).collect()
+        self.providers.iter().map(|provider| Arc::clone(provider) as _).collect()
     }
+}
+
+/// What servers are made with beside the configuration.
+#[derive(Clone, Default)]
+pub struct McpFace {
+    /// Answers what a server asks a person; without one they are told that nobody can be asked.
+    pub elicitor: Option<Arc<dyn Elicitor>>,
+    /// Sees every message.
+    pub trace: Option<Arc<dyn TraceSink>>,
+    /// Those that other runs of this program use already.
+    pub shared: Arc<SharedServers>,
 }
 
 /// Makes the servers that are enabled. `policy` is the operator's own: what it protects stays protected.
 ///
 /// To be called inside a runtime: each server has a task that looks after it.
-pub fn mcp_servers(config: &Resolved, policy: &Policy, elicitor: Option<&Arc<dyn Elicitor>>) -> McpServers {
+pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpServers {
     let mut made = McpServers::default();
-    let memory = policy.home().data().join("mcp");
+    let around = Surroundings {
+        directory: Some(policy.home().data().join("mcp")),
+        elicitor: face.elicitor.clone(),
+        starts: Arc::new(Semaphore::new(config.mcp_init_concurrency)),
+        trace: face.trace.clone(),
+    };
     for (name, server) in config.mcp_servers.iter().filter(|(_, server)| server.enabled) {
         match server_config(name, server, policy) {
             Ok(config) => {
-                made.servers.push(Arc::new(Server::new(config, Some(&memory), elicitor.cloned())));
+                // Who is held otherwise, or wants other tools, is another server.
+                let digest = format!("{}\n{server:?}\n{policy:?}", config.digest);
+                let fresh = || Server::new(config, &around);
+                let provider = if server.shared {
+                    face.shared.join(&digest, fresh)
+                } else {
+                    McpProvider::new(Arc::new(fresh()))
+                };
+                made.providers.push(Arc::new(provider));
             }
             Err(reason) => made.unusable.push((name.clone(), reason)),
         }
@@ -58,6 +82,7 @@ fn server_config(name: &str, server: &McpServer, policy: &Policy) -> Result<Serv
         allowed: server.tools_allowed.clone(),
         denied: server.tools_denied.clone(),
         schemas: server.tool_schemas.clone(),
+        effects: server.effects.clone(),
         group: GroupName::new(namespace.as_str()).ok(),
         param_headers: match connect {
             Connect::Remote { protocol: Protocol::Http, .. } => ParamHeaders::Sent,
@@ -139,4 +164,10 @@ fn digest(reach: &McpReach) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+impl fmt::Debug for McpFace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpFace").finish_non_exhaustive()
+    }
 }

@@ -6,6 +6,7 @@ use std::process::Child;
 
 use haft_testkit::{Place, User, eventually, processes_with, send_signal, unique_marker};
 
+mod commands;
 mod http;
 
 fn place() -> Place {
@@ -38,6 +39,17 @@ impl Stream {
     fn ask(&mut self, tool: &str, args: &str) -> String {
         let line = format!("{{\"id\":1,\"tool\":\"{tool}\",\"args\":{args}}}\n");
         self.child.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
+        self.answers.next().unwrap().unwrap()
+    }
+
+    /// Asks the same twice before it waits.
+    fn ask_twice(&mut self, tool: &str, args: &str) -> String {
+        let line = format!("{{\"id\":0,\"tool\":\"{tool}\",\"args\":{args}}}\n");
+        self.child.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
+        self.ask(tool, args)
+    }
+
+    fn answer(&mut self) -> String {
         self.answers.next().unwrap().unwrap()
     }
 

@@ -31,6 +31,7 @@ impl Transport for Recorded {
 
 fn connected() -> (Peer, Arc<Table>, Arc<Recorded>) {
     let host = Host {
+        trace: None,
         server: "test".into(),
         elicitor: None,
         roots: Vec::new(),
