@@ -2,15 +2,16 @@
 
 use std::process::Command;
 
-use crate::python;
 use crate::step::{exists, run};
+use crate::{mcp_servers, python};
 
 /// A program that tests use, and the Debian package that brings it.
-const PROGRAMS: [(&str, &str); 10] = [
+const PROGRAMS: [(&str, &str); 11] = [
     ("bash", "bash"),
     ("cc", "gcc"),
     ("git", "git"),
     ("node", "nodejs"),
+    ("npm", "npm"),
     ("python3", "python3"),
     ("script", "bsdutils"),
     ("setfattr", "attr"),
@@ -22,7 +23,8 @@ const PROGRAMS: [(&str, &str); 10] = [
 /// Installs what is missing; as somebody who may not, says what to install.
 pub(crate) fn install() -> Result<(), String> {
     packages()?;
-    python::install()
+    python::install()?;
+    mcp_servers::install()
 }
 
 fn packages() -> Result<(), String> {

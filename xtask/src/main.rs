@@ -4,6 +4,7 @@
 mod check;
 mod deny;
 mod install;
+mod mcp_servers;
 mod python;
 mod step;
 mod tidy;

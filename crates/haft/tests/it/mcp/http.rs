@@ -10,7 +10,7 @@ use haft_testkit::{Place, Ran};
 
 /// What came over the wire.
 #[derive(Debug, Clone)]
-struct Request {
+pub(super) struct Request {
     method: String,
     headers: BTreeMap<String, String>,
     body: String,
@@ -28,7 +28,9 @@ impl Request {
 }
 
 /// A server whose every answer is up to the test. Gives its address, and tells what it was asked.
-fn serve(answer: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static) -> (String, mpsc::Receiver<Request>) {
+pub(super) fn serve(
+    answer: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static,
+) -> (String, mpsc::Receiver<Request>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}/mcp", listener.local_addr().unwrap());
     let (tell, told) = mpsc::channel();
