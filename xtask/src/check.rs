@@ -20,5 +20,5 @@ pub(crate) fn documents() -> Result<(), String> {
 }
 
 pub(crate) fn bench() -> Result<(), String> {
-    run("cargo", &["bench", "--locked", "-p", "haft", "--bench", "spawn"])
+    run("cargo", &["bench", "--locked", "-p", "haft", "--bench", "spawn", "--bench", "mcp"])
 }

@@ -8,6 +8,7 @@ use haft_testkit::{Place, User, eventually, processes_with, send_signal, unique_
 
 mod commands;
 mod http;
+mod leaks;
 mod real;
 
 fn place() -> Place {
