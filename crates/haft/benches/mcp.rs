@@ -82,8 +82,8 @@ async fn calls(dir: &Path) {
     for at_once in [1, 32] {
         let (mut ours, mut theirs) = (Cost::worst(), Cost::worst());
         for _ in 0..ROUNDS {
-            theirs.best(measure(at_once, || bare_call(&bare)).await);
-            ours.best(measure(at_once, || governed_call(&orchestrator)).await);
+            theirs.best(&measure(at_once, || bare_call(&bare)).await);
+            ours.best(&measure(at_once, || governed_call(&orchestrator)).await);
         }
         let name = if at_once == 1 { "one by one".to_owned() } else { format!("{at_once} at once") };
         println!(
@@ -192,7 +192,7 @@ impl Cost {
         Self { wall: f64::INFINITY, cpu: f64::INFINITY }
     }
 
-    fn best(&mut self, other: Self) {
+    fn best(&mut self, other: &Self) {
         self.wall = self.wall.min(other.wall);
         self.cpu = self.cpu.min(other.cpu);
     }
@@ -202,7 +202,7 @@ async fn measure<F: Future<Output = ()>>(at_once: usize, call: impl Fn() -> F) -
     let (began, cpu) = (Instant::now(), cpu_time());
     futures_util::stream::iter(0..CALLS).for_each_concurrent(at_once, |_| call()).await;
     let each = |time: Duration| time.as_secs_f64() * 1e6 / CALLS as f64;
-    Cost { wall: each(began.elapsed()), cpu: each(cpu_time() - cpu) }
+    Cost { wall: each(began.elapsed()), cpu: each(cpu_time().saturating_sub(cpu)) }
 }
 
 /// Of this process alone; the servers have their own. The first number of each thread is its time on a core.
