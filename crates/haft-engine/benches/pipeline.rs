@@ -275,9 +275,8 @@ fn thousand(criterion: &mut Criterion) {
     entered.lock().unwrap().clear();
 
     gate.forget_permits(CALLS);
-    let asked = calls();
     let region = Region::new(ALLOCATOR);
-    let mut all = Box::pin(all_of(asked));
+    let mut all = Box::pin(all_of(calls()));
     assert!(!runtime.block_on(poll_once(all.as_mut())), "the gate is shut");
     let held = region.change();
     let held = (held.bytes_allocated - held.bytes_deallocated) / CALLS;

@@ -30,7 +30,8 @@ pub struct Configured {
 
 impl Governor for Configured {
     fn govern(&self, tool: &CatalogEntry, undecided: Governed) -> Governed {
-        let mut decided = self.decide(tool.exposed(), undecided);
+        let kind = tool.identity().kind;
+        let mut decided = self.decide(tool.exposed(), with_own_timeout(undecided, kind));
         if let Some(server) = self.server(tool) {
             self.fill_in(&mut decided.policy, tool, server);
         }
@@ -74,7 +75,7 @@ impl Configured {
 
     fn policy(&self, name: &str, wanted: Tool, undecided: &ToolPolicy) -> ToolPolicy {
         ToolPolicy {
-            timeout: self.timeout.or(wanted.timeout).unwrap_or(TIMEOUT_DEFAULT),
+            timeout: self.timeout.or(wanted.timeout).unwrap_or(undecided.timeout),
             output: output(name, &wanted, self.config.tool_response_bytes_max),
             queue: wanted.queue,
             priority: wanted.priority,
@@ -89,6 +90,15 @@ fn ttl(cache: CacheFor) -> Option<Duration> {
         CacheFor::Time(ttl) => Some(ttl),
         CacheFor::Off => None,
     }
+}
+
+/// Tools that are not ours are held to `toolTimeout`, and to what their server says, but to no limit of their own.
+fn with_own_timeout(mut undecided: Governed, kind: ProviderKind) -> Governed {
+    undecided.policy.timeout = match kind {
+        ProviderKind::Builtin => TIMEOUT_DEFAULT,
+        ProviderKind::Mcp | ProviderKind::Rest | ProviderKind::Agent | ProviderKind::Client => Duration::MAX,
+    };
+    undecided
 }
 
 fn output(name: &str, wanted: &Tool, bytes_max_default: usize) -> OutputPolicy {

@@ -249,7 +249,7 @@ impl fmt::Debug for CatalogEntry {
     }
 }
 
-/// A tool that a written name led to. Only [`Snapshot::resolve`] makes one.
+/// A tool that a written name led to. Only a snapshot makes one.
 #[derive(Debug, Clone, Copy)]
 pub struct ResolvedTool<'a> {
     entry: &'a CatalogEntry,

@@ -79,7 +79,7 @@ pub(super) fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch), Ref
     let home = policy.home().clone();
     let servers = providers(&config.resolved, &policy, args.tool.as_deref());
     let approver = if args.stdin { None } else { TerminalApprover::when_somebody_is_there() };
-    let store = store(&home)?;
+    let store = store(&home, &config.resolved.tool_output.limits)?;
     let watch = Watch::begin(args, &home);
     let telemetry = &mut config.resolved.telemetry;
     telemetry.capture_content =
@@ -96,8 +96,8 @@ pub(super) fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch), Ref
     Ok((wiring::orchestrator_with(settings, servers), watch))
 }
 
-fn store(home: &Home) -> Result<FileStore, Refused> {
-    FileStore::open(&home.data().join("outputs"), StoreLimits::default()).map_err(|error| {
+fn store(home: &Home, limits: &StoreLimits) -> Result<FileStore, Refused> {
+    FileStore::open(&home.data().join("outputs"), limits.clone()).map_err(|error| {
         let hint = "hint: set HAFT_HOME to a directory that you may write";
         (Exit::Internal, format!("the output store cannot be opened: {error}\n{hint}"))
     })
