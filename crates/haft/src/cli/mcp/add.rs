@@ -56,7 +56,8 @@ fn value(args: &AddArgs) -> Result<Value, String> {
     if let Some(transport) = args.transport {
         server.insert("type".into(), transport.key().into());
     }
-    let [first, rest @ ..] = args.target.as_slice() else {
+    let target: Vec<&String> = args.url.iter().chain(&args.command).collect();
+    let [first, rest @ ..] = target.as_slice() else {
         return Err("a URL or a command is missing".into());
     };
     if is_url(first) {

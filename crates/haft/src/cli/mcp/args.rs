@@ -54,9 +54,13 @@ pub(in crate::cli) struct AddArgs {
     #[arg(long, help = "Print what was done as JSON")]
     pub(in crate::cli) json: bool,
 
-    /// A URL, or after -- a command with its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "URL | COMMAND")]
-    pub(in crate::cli) target: Vec<String>,
+    /// Where it is, when it is no command
+    #[arg(required_unless_present = "command")]
+    pub(in crate::cli) url: Option<String>,
+
+    /// The command that starts it, with its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(in crate::cli) command: Vec<String>,
 }
 
 const ADD_EXAMPLES: &str = "\
