@@ -20,6 +20,6 @@ pub(crate) fn documents() -> Result<(), String> {
 }
 
 pub(crate) fn bench() -> Result<(), String> {
-    run("cargo", &["bench", "--locked", "-p", "haft", "--bench", "spawn"])?;
+    run("cargo", &["bench", "--locked", "-p", "haft", "--bench", "spawn", "--bench", "mcp"])?;
     run("cargo", &["bench", "--locked", "-p", "haft-tools", "--bench", "openapi"])
 }

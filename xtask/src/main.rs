@@ -5,6 +5,7 @@ mod api;
 mod check;
 mod deny;
 mod install;
+mod mcp_servers;
 mod python;
 mod step;
 mod tidy;
@@ -16,7 +17,7 @@ cargo xtask test      install what the tests need, then run every check that CI 
 cargo xtask tidy      what no other tool checks: loose scripts, foreign paths, crate papers, sizes
 cargo xtask deny      licences, sources and bans of dependencies
 cargo xtask install   install what the tests need
-cargo xtask bench     what the sandbox and the import of a large API cost (release build)";
+cargo xtask bench     what the sandbox, calls of MCP tools and the import of a large API cost (release build)";
 
 fn main() -> ExitCode {
     let task = std::env::args().nth(1).unwrap_or_default();

@@ -135,6 +135,11 @@ impl SandboxedChild {
         self.lifeline.exited().await
     }
 
+    /// Asks the command and its process group to end, by SIGTERM. Whether they do is up to them.
+    pub fn terminate(&self) {
+        self.lifeline.terminate();
+    }
+
     /// Kills everything the command started and waits until it is gone.
     pub async fn kill(self) {
         self.lifeline.cut().await;

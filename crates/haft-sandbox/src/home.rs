@@ -35,6 +35,13 @@ impl Home {
         self.root.join("workspace")
     }
 
+    /// Where one server keeps what it downloads. The name is a single component, whatever it says.
+    pub fn cache(&self, name: &str) -> PathBuf {
+        let name: String = name.chars().map(|c| if c == '/' || c == '\0' { '_' } else { c }).collect();
+        let name = if name.chars().all(|c| c == '.') { "_".to_owned() } else { name };
+        self.root.join("cache").join(name)
+    }
+
     /// Sub-directories a tool may read.
     pub(crate) const READABLE: [&'static str; 3] = ["agents", "cache", "skills"];
 

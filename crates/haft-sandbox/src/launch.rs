@@ -35,6 +35,10 @@ impl Launch<'_> {
             built.retain(|(key, _)| key != "USER" && key != "HOME");
             built.extend([("USER".into(), name.into()), ("HOME".into(), home.into())]);
         }
+        for given in &self.policy.variables {
+            built.retain(|(key, _)| *key != given.name);
+            built.push((given.name.clone(), given.value.clone()));
+        }
         built
     }
 }

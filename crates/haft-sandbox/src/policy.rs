@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::home::Home;
@@ -30,7 +31,21 @@ pub struct Policy {
     pub(crate) network: Access,
     pub(crate) unix_sockets: Access,
     pub(crate) environment: Vec<OsString>,
+    pub(crate) variables: Vec<Variable>,
     pub(crate) limits: Limits,
+}
+
+/// A variable with the value the operator gave it. The value may be a secret, so it is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Variable {
+    pub(crate) name: OsString,
+    pub(crate) value: OsString,
+}
+
+impl fmt::Debug for Variable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Variable").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 /// Whether something is granted.
@@ -86,6 +101,7 @@ impl Policy {
             network: if mode == SandboxMode::Sandbox { Access::Deny } else { Access::Allow },
             unix_sockets: if mode == SandboxMode::Rwx { Access::Allow } else { Access::Deny },
             environment: Vec::new(),
+            variables: Vec::new(),
             limits: Limits::default(),
         };
         for path in readable {
@@ -95,11 +111,35 @@ impl Policy {
         Ok(policy)
     }
 
+    /// The same protection for another command, in a mode and a workspace of its own and with nothing else granted.
+    pub fn derive(&self, mode: SandboxMode, workspace: &Path) -> Result<Self, PolicyError> {
+        let mut policy = Self::new(mode, workspace, &self.home, None)?;
+        policy.secrets.extend(self.secrets.iter().cloned());
+        policy.protected.clone_from(&self.protected);
+        policy.frozen.clone_from(&self.frozen);
+        policy.limits = self.limits.clone();
+        policy.refuse_exposing(&policy.workspace)?;
+        Ok(policy)
+    }
+
     /// Grants one more directory for writing.
     pub fn writable(mut self, directory: &Path) -> Result<Self, PolicyError> {
         let directory = existing_directory(directory)?;
         self.refuse_exposing(&directory)?;
         self.writable.push(directory);
+        Ok(self)
+    }
+
+    /// Grants `cache/NAME` of home for writing, and makes it: what one server downloads no other can change.
+    pub fn cache(mut self, name: &str) -> Result<Self, PolicyError> {
+        let directory = self.home.cache(name);
+        let unusable =
+            |error: io::Error| PolicyError::Unreadable { path: directory.clone(), reason: error.to_string() };
+        std::fs::create_dir_all(&directory).map_err(unusable)?;
+        if let Some(owner) = identity(&self.workspace) {
+            std::os::unix::fs::chown(&directory, Some(owner.uid), Some(owner.gid)).map_err(unusable)?;
+        }
+        self.writable.push(existing_directory(&directory)?);
         Ok(self)
     }
 
@@ -143,6 +183,12 @@ impl Policy {
     /// Lets one more variable of our own environment through.
     pub fn environment(mut self, name: impl Into<OsString>) -> Self {
         self.environment.push(name.into());
+        self
+    }
+
+    /// Gives a variable a value of its own, whatever our own environment says.
+    pub fn variable(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.variables.push(Variable { name: name.into(), value: value.into() });
         self
     }
 

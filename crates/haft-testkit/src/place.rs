@@ -89,6 +89,17 @@ impl Place {
         Run::of_program(self, Path::new("bash"), &["-c", script]).output()
     }
 
+    /// An MCP server that behaves as badly as `mode` says; the `command` and `args` that start it, as in a configuration.
+    pub fn misbehaving_server(&self, mode: &str, rest: &[&str]) -> String {
+        let script = self.file("outside/mcp_server.py", include_str!("mcp_server.py"));
+        let words: Vec<String> = std::iter::once(script.to_str().unwrap())
+            .chain([mode])
+            .chain(rest.iter().copied())
+            .map(|word| format!("{word:?}"))
+            .collect();
+        format!("\"command\": \"python3\", \"args\": [{}]", words.join(", "))
+    }
+
     /// What must not change.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(&["home", "user", "outside"].map(|name| self.path(name)))

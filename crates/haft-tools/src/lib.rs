@@ -8,6 +8,7 @@ pub mod builtin;
 mod exchange;
 pub mod files;
 pub mod frame;
+pub mod mcp;
 pub mod output;
 pub mod registry;
 pub mod rest;

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::glob::ToolGlob;
-use haft_core::name::{GroupName, ToolName};
+use haft_core::name::{GroupName, Namespace, ToolName};
 use haft_core::provider::ProviderKind;
 use haft_core::tool::{OutputPolicy, ToolPolicy};
 use haft_engine::{Activity, CatalogEntry, Governed, Governor};
 use haft_tools::output::PAGE_BYTES_MAX;
 
 use crate::config::Resolved;
-use crate::config::resolved::{CacheFor, Oversize, Tool};
+use crate::config::resolved::{CacheFor, McpServer, Oversize, Tool};
 use crate::wiring::TIMEOUT_DEFAULT;
 
 /// Built-in tools that cap their own output, each at its own limit.
@@ -32,7 +32,11 @@ impl Governor for Configured {
     fn govern(&self, tool: &CatalogEntry, undecided: Governed) -> Governed {
         let undecided = with_own_timeout(undecided, tool.identity().kind);
         let policy = of_its_source(tool, undecided.policy, &self.config);
-        self.decide(tool.exposed(), Governed { policy, ..undecided })
+        let mut decided = self.decide(tool.exposed(), Governed { policy, ..undecided });
+        if let Some(server) = self.server(tool) {
+            self.fill_in(&mut decided.policy, tool, server);
+        }
+        decided
     }
 }
 
@@ -43,18 +47,14 @@ fn of_its_source(tool: &CatalogEntry, undecided: ToolPolicy, config: &Resolved) 
             let groups = tool.definition().groups.iter().map(GroupName::as_str);
             let (queue, cache) = config.rest.policy_of(tool.identity().tool.as_str(), groups);
             let queue = queue.or(undecided.queue);
-            ToolPolicy { queue, cache_ttl: ttl(cache, undecided.cache_ttl), ..undecided }
+            ToolPolicy { queue, cache_ttl: ttl_or(cache, undecided.cache_ttl), ..undecided }
         }
         ProviderKind::Builtin | ProviderKind::Mcp | ProviderKind::Agent | ProviderKind::Client => undecided,
     }
 }
 
-fn ttl(wanted: Option<CacheFor>, undecided: Option<Duration>) -> Option<Duration> {
-    match wanted {
-        Some(CacheFor::Time(ttl)) => Some(ttl),
-        Some(CacheFor::Off) => None,
-        None => undecided,
-    }
+fn ttl_or(wanted: Option<CacheFor>, undecided: Option<Duration>) -> Option<Duration> {
+    wanted.map_or(undecided, ttl)
 }
 
 impl Configured {
@@ -71,15 +71,42 @@ impl Configured {
         }
     }
 
+    /// The MCP server that gives the tool.
+    fn server(&self, tool: &CatalogEntry) -> Option<&McpServer> {
+        if tool.identity().kind != ProviderKind::Mcp {
+            return None;
+        }
+        let given_by = &tool.identity().namespace;
+        let mut servers = self.config.mcp_servers.iter();
+        servers.find(|(name, _)| Namespace::sanitize(name) == *given_by).map(|(_, server)| server)
+    }
+
+    /// What is said of a server counts where nothing is said of the tool.
+    fn fill_in(&self, policy: &mut ToolPolicy, tool: &CatalogEntry, server: &McpServer) {
+        if policy.queue.is_none() {
+            policy.queue.clone_from(&server.queue);
+        }
+        if self.config.tool(tool.exposed().as_str()).cache.is_none() {
+            policy.cache_ttl = server.cache_of(tool.definition().name.as_str()).and_then(ttl);
+        }
+    }
+
     fn policy(&self, name: &str, wanted: Tool, undecided: &ToolPolicy) -> ToolPolicy {
         ToolPolicy {
             timeout: self.timeout.or(wanted.timeout).unwrap_or(undecided.timeout),
             output: output(name, &wanted, self.config.tool_response_bytes_max),
             queue: wanted.queue.or_else(|| undecided.queue.clone()),
             priority: wanted.priority,
-            cache_ttl: ttl(wanted.cache, undecided.cache_ttl),
+            cache_ttl: ttl_or(wanted.cache, undecided.cache_ttl),
             ..undecided.clone()
         }
+    }
+}
+
+fn ttl(cache: CacheFor) -> Option<Duration> {
+    match cache {
+        CacheFor::Time(ttl) => Some(ttl),
+        CacheFor::Off => None,
     }
 }
 

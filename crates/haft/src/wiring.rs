@@ -1,5 +1,7 @@
 //! Puts providers, engine, policy and configuration together. The only place that knows every crate.
 
+mod mcp;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -21,6 +23,8 @@ use haft_sandbox::Policy;
 use haft_tools::builtin::{BASH_TIMEOUT_SECS, BuiltinTools};
 use haft_tools::output::OutputTools;
 use haft_tools::rest::{RestTool, RestTools};
+
+pub use mcp::{McpFace, McpServers, mcp_servers};
 
 use crate::config::Resolved;
 use crate::governing::Configured;
@@ -49,8 +53,8 @@ pub fn orchestrator(settings: Settings) -> Orchestrator {
     orchestrator_with(settings, Vec::new())
 }
 
-/// An orchestrator over the built-in tools and those of other providers, for example a
-/// [`Registry`](haft_tools::registry::Registry) of the program's own.
+/// An orchestrator over the built-in tools and those of other providers, for example [MCP servers](McpServers::providers) or
+/// a [`Registry`](haft_tools::registry::Registry) of the program's own.
 pub fn orchestrator_with(settings: Settings, others: Vec<Arc<dyn ToolProvider>>) -> Orchestrator {
     let config = Arc::new(settings.config);
     let workspace = settings.policy.workspace().to_string_lossy().into_owned();
@@ -98,9 +102,15 @@ fn catalog_config(config: &Resolved) -> CatalogConfig {
     CatalogConfig {
         scheme: config.naming,
         tools_per_provider_max: config.catalog.tools_per_provider_max,
-        warmup_timeout: config.catalog.warmup_timeout,
+        warmup_timeout: warmup_timeout(config),
         ..CatalogConfig::default()
     }
+}
+
+/// A server may have to be downloaded first; what it is given for that counts here too.
+fn warmup_timeout(config: &Resolved) -> Duration {
+    let servers = config.mcp_servers.values().filter(|server| server.enabled);
+    servers.map(|server| server.startup_timeout).fold(config.catalog.warmup_timeout, Duration::max)
 }
 
 /// Whether a name is that of a built-in tool, which no other tool can take.

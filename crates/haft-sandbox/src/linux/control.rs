@@ -14,6 +14,9 @@ use rustix::net::{
 
 use crate::message::{Order, Report};
 
+/// The one word that may follow the order: the command is to be told to end.
+pub(crate) const TERMINATE: u8 = b'T';
+
 /// The largest order a launcher takes.
 const ORDER_BYTES_MAX: u64 = 1 << 20;
 
@@ -52,6 +55,15 @@ impl Control {
         let order = serde_json::from_slice(&line)?;
         rustix::stdio::dup2_stdin(stdin.map_or_else(nothing, Ok)?)?;
         Ok((Self { socket }, order))
+    }
+
+    /// Whether we are asked to tell the command to end; takes what was said.
+    pub(super) fn is_asked_to_terminate(&self) -> bool {
+        let mut words = [0; 16];
+        match rustix::net::recv(&self.socket, &mut words, RecvFlags::DONTWAIT) {
+            Ok((_, read)) => words[..read].contains(&TERMINATE),
+            Err(_) => false,
+        }
     }
 
     /// Nobody is there to read a report that cannot be sent; the lifeline then says the same.

@@ -4,6 +4,7 @@ use std::env;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, exit};
 
 use rustix::process::{DumpableBehavior, Pid, WaitStatus, set_dumpable_behavior};
@@ -12,7 +13,7 @@ use super::control::Control;
 use super::namespaces::{self, Attempt};
 use super::rlimits::Memory;
 use super::stage::{Failure, InStage};
-use super::supervise::{self, ChildSignals, Ended};
+use super::supervise::{self, ChildSignals, Ended, OnTerminate};
 use super::{Workers, capabilities, identity, landlock, mounts, rlimits, seccomp};
 use crate::message::{Confinement, Exit, Layer, Order, Program, Report};
 use crate::plan::{Identity, Plan};
@@ -87,13 +88,15 @@ fn run_command(control: &Control) -> Result<Exit, Failure> {
     let mut signals = ChildSignals::take_over().stage("start", "taking over SIGCHLD")?;
     let mut words = env::args_os().skip(2);
     let program = words.next().ok_or_else(|| Failure::new("start", "no program was given"))?;
-    let child = Command::new(&program)
-        .args(words)
+    let mut command = Command::new(&program);
+    // A group of its own, so that all of it can be told to end.
+    command.args(words).process_group(0);
+    let child = supervise::with_open_signals(&mut command)
         .spawn()
         .map_err(|error| Failure::new("start", start_reason(&error)))?;
     let child = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let child = child.ok_or_else(|| Failure::new("start", "the kernel gave no valid pid"))?;
-    match supervise::supervise(child, control.as_fd(), &mut signals)
+    match supervise::supervise(child, control, &mut signals, OnTerminate::TellTheGroup)
         .stage("run", "waiting for the command")?
     {
         Ended::Exited(status) => Ok(exit_of(status)),

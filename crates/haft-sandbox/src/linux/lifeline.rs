@@ -10,7 +10,7 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
 use super::MAGIC;
-use super::control::send_order;
+use super::control::{TERMINATE, send_order};
 use crate::error::SandboxError;
 use crate::launch::Launch;
 use crate::message::{Confinement, Exit, Order, Report};
@@ -80,6 +80,11 @@ impl Lifeline {
         }
         self.launcher.wait().await.map_err(|error| SandboxError::launcher(&error))?;
         Ok(self.exit.unwrap_or(Exit::Signal(SIGKILL)))
+    }
+
+    /// Has the command told to end. A launcher that takes no more words is about to end by itself.
+    pub(crate) fn terminate(&self) {
+        let _ = self.control.get_ref().try_write(&[TERMINATE]);
     }
 
     /// Lets go, and waits until all is gone.

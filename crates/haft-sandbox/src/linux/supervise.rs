@@ -5,11 +5,15 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::mem::{self, MaybeUninit};
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::ptr;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, wait};
+
+use super::control::Control;
 
 /// How the wait ended.
 #[derive(Debug)]
@@ -19,21 +23,46 @@ pub(super) enum Ended {
     LifelineClosed,
 }
 
-/// Notices that a child changed state.
+/// Lets the command hear every signal again: what we block is none of its business.
+pub(super) fn with_open_signals(command: &mut Command) -> &mut Command {
+    let open = || {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: `set` is initialised by `sigemptyset` before it is read.
+        let done = unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            libc::sigprocmask(libc::SIG_SETMASK, set.as_ptr(), ptr::null_mut())
+        };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    // SAFETY: both calls may be made between fork and exec, and nothing is allocated.
+    unsafe { command.pre_exec(open) }
+}
+
+/// What is done when the command is to be told to end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnTerminate {
+    /// The watcher hears it from our process and passes it on to the keeper.
+    PassOn,
+    /// The keeper hears it from the watcher and tells the command's process group.
+    TellTheGroup,
+}
+
+/// Notices that a child changed state, or that we are to tell it to end.
 #[derive(Debug)]
 pub(super) struct ChildSignals {
     fd: File,
 }
 
 impl ChildSignals {
-    /// Blocks SIGCHLD for this process and its forks and takes it through a descriptor instead. What is started
-    /// with `exec` gets an empty signal mask again from the standard library.
+    /// Blocks SIGCHLD and SIGTERM for this process and its forks and takes them through a descriptor instead. What is
+    /// started with `exec` would inherit that; see [`with_open_signals`].
     pub(super) fn take_over() -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: `set` is initialised by `sigemptyset` before it is read; no other thread exists.
         let raw = unsafe {
             libc::sigemptyset(set.as_mut_ptr());
             libc::sigaddset(set.as_mut_ptr(), libc::SIGCHLD);
+            libc::sigaddset(set.as_mut_ptr(), libc::SIGTERM);
             libc::sigprocmask(libc::SIG_BLOCK, set.as_ptr(), ptr::null_mut());
             libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
         };
@@ -44,36 +73,67 @@ impl ChildSignals {
         Ok(Self { fd: File::from(unsafe { OwnedFd::from_raw_fd(raw) }) })
     }
 
-    fn clear(&mut self) {
-        let mut sink = [0; mem::size_of::<libc::signalfd_siginfo>() * 8];
-        while self.fd.read(&mut sink).is_ok_and(|read| read > 0) {}
+    /// Takes all signals that have come, and says whether our parent sent SIGTERM. From anybody else it means nothing:
+    /// the command itself could send it.
+    fn take(&mut self) -> bool {
+        const ONE: usize = mem::size_of::<libc::signalfd_siginfo>();
+        let mut sink = [0_u8; ONE * 8];
+        let mut terminate = false;
+        while let Ok(read @ 1..) = self.fd.read(&mut sink) {
+            terminate |= sink[..read].chunks_exact(ONE).any(is_parents_term);
+        }
+        terminate
     }
+}
+
+/// A parent outside our pid namespace is 0 on both sides.
+fn is_parents_term(record: &[u8]) -> bool {
+    let field =
+        |at: usize| record.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
+    let parent = rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
+    let sender = mem::offset_of!(libc::signalfd_siginfo, ssi_pid);
+    field(0) == Some(libc::SIGTERM) && field(sender) == Some(parent)
 }
 
 /// Waits for `child`, reaping every orphan that is handed to us meanwhile.
 pub(super) fn supervise(
     child: Pid,
-    lifeline: BorrowedFd<'_>,
+    control: &Control,
     signals: &mut ChildSignals,
+    on_terminate: OnTerminate,
 ) -> io::Result<Ended> {
+    let lifeline: BorrowedFd<'_> = control.as_fd();
+    // Both processes hold the socket; only the watcher takes words from it.
+    let words = match on_terminate {
+        OnTerminate::PassOn => PollFlags::IN,
+        OnTerminate::TellTheGroup => PollFlags::empty(),
+    };
     loop {
         if let Some(status) = reap(child)? {
             return Ok(Ended::Exited(status));
         }
-        let mut fds = [
-            PollFd::new(&lifeline, PollFlags::IN | PollFlags::RDHUP),
-            PollFd::new(&signals.fd, PollFlags::IN),
-        ];
+        let mut fds =
+            [PollFd::new(&lifeline, words | PollFlags::RDHUP), PollFd::new(&signals.fd, PollFlags::IN)];
         match poll(&mut fds, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        // We send nothing after the order: whatever can be read now is the end.
-        if !fds[0].revents().is_empty() {
+        if fds[0].revents().intersects(PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL) {
             return Ok(Ended::LifelineClosed);
         }
-        signals.clear();
+        let asked = fds[0].revents().contains(PollFlags::IN) && control.is_asked_to_terminate();
+        if signals.take() || asked {
+            terminate(child, on_terminate);
+        }
     }
+}
+
+/// A process that is gone needs no telling.
+fn terminate(child: Pid, on_terminate: OnTerminate) {
+    let _ = match on_terminate {
+        OnTerminate::PassOn => kill_process(child, Signal::TERM),
+        OnTerminate::TellTheGroup => kill_process_group(child, Signal::TERM),
+    };
 }
 
 fn reap(child: Pid) -> io::Result<Option<WaitStatus>> {

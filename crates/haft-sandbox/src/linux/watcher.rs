@@ -1,6 +1,5 @@
 //! The watcher: tries the levels from the strongest down, and takes the tree down when the lifeline closes.
 
-use std::os::fd::AsFd;
 use std::process::exit;
 
 use rustix::process::{Pid, WaitStatus};
@@ -11,7 +10,7 @@ use super::keeper::{self, LEVEL_UNAVAILABLE};
 use super::namespaces::{self, Attempt};
 use super::rlimits::Memory;
 use super::stage::{Failure, InStage};
-use super::supervise::{self, ChildSignals, Ended, Fork};
+use super::supervise::{self, ChildSignals, Ended, Fork, OnTerminate};
 use super::{Workers, descriptors, identity};
 use crate::message::{Order, Report};
 
@@ -91,8 +90,8 @@ enum Attended {
 
 /// Waits for the keeper; whatever happens, nothing of the call is left afterwards.
 fn attend(keeper: Pid, control: &Control, signals: &mut ChildSignals) -> Result<Attended, Failure> {
-    let ended =
-        supervise::supervise(keeper, control.as_fd(), signals).stage("watch", "waiting for the keeper")?;
+    let ended = supervise::supervise(keeper, control, signals, OnTerminate::PassOn)
+        .stage("watch", "waiting for the keeper")?;
     supervise::kill_descendants();
     match ended {
         Ended::Exited(status) if is_unavailable(status) => Ok(Attended::LevelUnavailable),

@@ -65,6 +65,12 @@ impl Lifeline {
         Ok(status.code().map_or_else(|| Exit::Signal(status.signal().unwrap_or_default()), Exit::Code))
     }
 
+    pub(crate) fn terminate(&self) {
+        if let Some(group) = self.group.0 {
+            let _ = kill_process_group(group, Signal::TERM);
+        }
+    }
+
     pub(crate) async fn cut(mut self) {
         self.group.kill();
         drop(self.child.wait().await);

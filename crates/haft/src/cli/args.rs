@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::mcp::args::McpArgs;
 pub(super) use models::{
     AskArgs, CheckArgs, DevArgs, DevCommand, GrammarName, ModelServerArgs, ModelsArgs, ToolsCommand,
 };
@@ -53,6 +54,7 @@ pub(super) enum Command {
     Trust(TrustArgs),
     Policy(PolicyCommandArgs),
     Output(OutputArgs),
+    Mcp(McpArgs),
     Stats(StatsArgs),
     /// Print a completion script for a shell
     #[command(
@@ -101,6 +103,10 @@ pub(super) struct CallArgs {
     #[arg(long, value_name = "FORMAT")]
     pub(super) log_format: Option<LogFormat>,
 
+    /// Show on standard error every message to and from MCP servers, without secrets and cut
+    #[arg(long)]
+    pub(super) trace_mcp: bool,
+
     /// Draw on standard error what was done for whom; with --json it is a part of the result
     #[arg(long)]
     pub(super) tree: bool,
@@ -122,7 +128,7 @@ Examples:
   printf '%s\\n' '{\"id\":1,\"tool\":\"current_date\",\"args\":{}}' | haft call --stdin";
 
 /// The operator's decisions about the sandbox. Nothing a model sends can change them.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Sandbox")]
 pub(super) struct PolicyArgs {
     /// sandbox: write to the workspace and /tmp, no network; rx: with network; rwx: open but for the blocklist
@@ -162,8 +168,15 @@ pub(super) struct PolicyArgs {
     pub(super) limit: Vec<(String, u64)>,
 }
 
+impl PolicyArgs {
+    /// What the files say, and nothing else.
+    pub(super) fn of_files(files: &FileArgs) -> Self {
+        Self { files: files.clone(), ..Self::default() }
+    }
+}
+
 /// Where the configuration is read from.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub(super) struct FileArgs {
     /// The directory tools work in [default: the current one]
     #[arg(long, value_name = "DIR")]

@@ -19,6 +19,7 @@ use super::approver::TerminalApprover;
 use super::args::CallArgs;
 use super::cancel;
 use super::exit::Exit;
+use super::servers::providers;
 use super::settings::{self, Refused};
 use super::terminal;
 use super::watch::Watch;
@@ -77,8 +78,10 @@ pub(super) async fn end(orchestrator: &Orchestrator) {
 /// What carries out the calls, and what watches them.
 pub(super) async fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch), Refused> {
     let mut config = settings::configuration(&args.policy.files)?;
+    config.resolved.trace_mcp |= args.trace_mcp;
     let policy = settings::policy(&args.policy, &config)?;
     let home = policy.home().clone();
+    let servers = providers(&config.resolved, &policy, args.tool.as_deref());
     let approver = if args.stdin { None } else { TerminalApprover::when_somebody_is_there() };
     let store = store(&home, &config.resolved.tool_output.limits)?;
     let others = others(args, &config.resolved, &home).await;
@@ -95,7 +98,7 @@ pub(super) async fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch
         remembered: Memory::new(approvals::load(&home)),
         store: Some(Arc::new(store)),
     };
-    Ok((wiring::orchestrator_with(settings, others), watch))
+    Ok((wiring::orchestrator_with(settings, [servers, others].concat()), watch))
 }
 
 /// Tools over HTTP. Reading descriptions takes a while, and a built-in tool needs none of them.

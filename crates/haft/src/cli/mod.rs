@@ -11,11 +11,13 @@ mod doctor;
 mod exit;
 mod lines;
 mod log;
+mod mcp;
 mod models;
 mod output;
 mod policy;
 mod rest;
 mod sandbox;
+mod servers;
 mod settings;
 mod stats;
 mod stream;
@@ -24,6 +26,7 @@ mod tools;
 mod tools_check;
 mod tree;
 mod trust;
+mod waiting;
 mod watch;
 
 use std::ffi::OsString;
@@ -75,6 +78,7 @@ async fn dispatch(command: Command) -> ExitCode {
             policy::explain(&args)
         }
         Command::Output(args) => output::run(&args),
+        Command::Mcp(args) => mcp::run(&args.command).await,
         Command::Stats(args) => stats::run(&args),
         Command::Completions { shell } => completions(shell),
     }

@@ -3,29 +3,40 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 
+use haft_core::event::NoEvents;
 use haft_core::tokens::{Tokens, tokens_of};
 use haft_core::tool::ToolDefinition;
+use haft_engine::{Memory, Orchestrator, Selection, Shown};
+use haft_tools::rest::RestTools;
 use serde_json::{Value, json};
 
-use super::args::ToolsArgs;
+use super::args::{FileArgs, PolicyArgs, ToolsArgs};
+use super::call::{begin, end};
+use super::cancel;
 use super::exit::Exit;
+use super::servers::providers;
+use super::settings::{Configuration, Refused};
 use super::{settings, terminal};
 use crate::rest::Freshness;
 use crate::tokens::Vocabulary;
-use crate::wiring;
+use crate::wiring::{self, Settings};
 
 pub(super) async fn run(args: &ToolsArgs) -> ExitCode {
-    let config = match settings::configuration(&args.files) {
-        Ok(config) => config.resolved,
+    let configuration = match settings::configuration(&args.files) {
+        Ok(configuration) => configuration,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
-    let home = match settings::home() {
-        Ok(home) => home,
+    let listed = tokio::select! {
+        biased;
+        exit = cancel::cancelled() => return exit.into(),
+        listed = listed(&args.files, args.name.as_deref(), configuration) => listed,
+    };
+    let mut tools = match listed {
+        Ok(tools) => tools,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
-    let rest = super::rest::tools(&config, &home, Freshness::Kept).await;
-    let mut tools = wiring::definitions(&config, rest);
     if let Some(group) = &args.group {
         let groups = groups(&tools);
         tools.retain(|tool| tool.groups.iter().any(|found| found.as_str() == group));
@@ -85,6 +96,46 @@ fn groups(tools: &[ToolDefinition]) -> String {
     names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
+/// No sandbox is needed to show what is built in, so none is asked for where there are no servers.
+pub(super) async fn listed(
+    files: &FileArgs,
+    name: Option<&str>,
+    configuration: Configuration,
+) -> Result<Vec<ToolDefinition>, Refused> {
+    let rest = super::rest::tools(&configuration.resolved, &settings::home()?, Freshness::Kept).await;
+    if configuration.resolved.mcp_servers.is_empty() {
+        return Ok(wiring::definitions(&configuration.resolved, rest));
+    }
+    let policy = settings::policy(&PolicyArgs::of_files(files), &configuration)?;
+    let config = configuration.resolved;
+    let mut others = providers(&config, &policy, name);
+    others.push(Arc::new(RestTools::new(rest)));
+    let settings = Settings {
+        policy,
+        timeout: None,
+        events: Arc::new(NoEvents),
+        config,
+        approver: None,
+        remembered: Memory::default(),
+        store: None,
+    };
+    let orchestrator = wiring::orchestrator_with(settings, others);
+    begin(&orchestrator).await;
+    let tools = shown(&orchestrator);
+    end(&orchestrator).await;
+    Ok(tools)
+}
+
+fn shown(orchestrator: &Orchestrator) -> Vec<ToolDefinition> {
+    let definition = |Shown { entry, governed }: Shown| ToolDefinition {
+        name: entry.exposed().clone(),
+        effects: governed.effects,
+        groups: governed.groups,
+        ..entry.definition().clone()
+    };
+    orchestrator.tools(&Selection::default()).into_iter().map(definition).collect()
+}
+
 fn as_json(tool: &ToolDefinition) -> Value {
     json!({
         "name": tool.name.as_str(),
@@ -96,7 +147,7 @@ fn as_json(tool: &ToolDefinition) -> Value {
 }
 
 fn table(tools: &[ToolDefinition]) -> String {
-    let width = tools.iter().map(|tool| tool.name.as_str().len()).max().unwrap_or(0).max(14);
+    let width = tools.iter().map(|tool| tool.name.as_str().len()).fold(14, usize::max);
     let mut text = format!("{:<width$} {:<9} {:<11} {}\n", "NAME", "GROUP", "EFFECTS", "DESCRIPTION");
     for tool in tools {
         let group = tool.groups.first().map_or("", |group| group.as_str());

@@ -7,22 +7,20 @@ use haft_models::schema::{Downgraded, Grammar, downgrade};
 use serde_json::{Value, json};
 
 use super::args::{CheckArgs, GrammarName};
+use super::tools::listed;
 use super::{settings, terminal};
-use crate::rest::Freshness;
-use crate::wiring;
 
 pub(super) async fn run(args: &CheckArgs) -> ExitCode {
-    let config = match settings::configuration(&args.files) {
-        Ok(config) => config.resolved,
+    let listed = match settings::configuration(&args.files) {
+        Ok(configuration) => listed(&args.files, None, configuration).await,
+        Err(refused) => Err(refused),
+    };
+    let tools = match listed {
+        Ok(tools) => tools,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
-    let home = match settings::home() {
-        Ok(home) => home,
-        Err((exit, message)) => return terminal::failed(exit, &message),
-    };
-    let rest = super::rest::tools(&config, &home, Freshness::Kept).await;
     let grammar = grammar(args.provider);
-    let said: Vec<(String, Downgraded)> = wiring::definitions(&config, rest)
+    let said: Vec<(String, Downgraded)> = tools
         .into_iter()
         .map(|tool| (tool.name.as_str().to_owned(), downgrade(&tool.input_schema, grammar)))
         .collect();

@@ -36,9 +36,22 @@ fn answer(args: &TrustArgs) -> Result<Answer, Refused> {
         return list(&home);
     }
     let directory = args.directory.clone().unwrap_or_else(|| PathBuf::from("."));
-    let path = trust::project_file(&directory)
+    let [servers, own] = trust::project_files(&directory)
         .map_err(|error| (Exit::Input, format!("directory `{}`: {error}", directory.display())))?;
-    if args.revoke { revoke(&home, &path) } else { grant(&home, &path) }
+    let change = |path: &Path| if args.revoke { revoke(&home, path) } else { grant(&home, path) };
+    match (own.exists() || args.revoke || !servers.exists(), servers.exists()) {
+        (true, false) => change(&own),
+        (false, _) => change(&servers),
+        (true, true) => Ok(change(&own)?.and(change(&servers)?)),
+    }
+}
+
+impl Answer {
+    /// A project may have two files; what is said of the second stands beside that of the first.
+    fn and(mut self, other: Self) -> Self {
+        self.json["also"] = Value::Array(vec![other.json]);
+        Self { text: format!("{}\n\n{}", self.text.trim_end(), other.text), json: self.json }
+    }
 }
 
 /// Shows what the file sets, and trusts exactly what was shown.

@@ -8,6 +8,12 @@ pub(super) const TOOL_RESPONSE_BYTES_MAX: u64 = 12_288;
 pub(super) const QUEUE_CONCURRENT: u64 = 1;
 pub(super) const QUEUE_WAITING_MAX: u64 = 1000;
 pub(super) const CACHE_ENTRIES_MAX: u64 = 5000;
+/// Starting a server is work for the machine; too many at once are slower than a few.
+pub(super) const MCP_INIT_CONCURRENCY: u64 = 8;
+/// How long a server may be silent about a request.
+pub(super) const MCP_REQUEST_TIMEOUT_MS: u64 = 60_000;
+/// A package may have to be downloaded before a server runs.
+pub(super) const MCP_STARTUP_TIMEOUT_MS: u64 = 120_000;
 pub(super) const CACHE_BYTES_MAX: u64 = 64 << 20;
 /// As many pieces of a stored output as `auto` gives before it gives only the beginning and the end.
 pub(super) const OUTPUT_CHUNKS_MAX: u64 = 1;

@@ -8,6 +8,7 @@ mod default;
 #[cfg(test)]
 mod document;
 pub mod duration;
+pub mod edit;
 mod error;
 pub mod expand;
 mod expected;
@@ -16,6 +17,7 @@ mod format;
 mod glob;
 mod groups;
 mod layers;
+mod mcp;
 mod models;
 mod position;
 mod read;
@@ -47,6 +49,9 @@ use trust::{Digest, Record, Trust};
 
 /// The name of the file, in home and in a project.
 pub const FILE_NAME: &str = "haft.json";
+
+/// What other programs call the file with the MCP servers of a project.
+pub const MCP_FILE_NAME: &str = ".mcp.json";
 
 /// Where files may be, lowest first.
 #[derive(Debug, Clone, Copy, Default)]
@@ -108,8 +113,8 @@ pub fn load(sources: Sources<'_>, variables: Lookup<'_>) -> Result<Loaded, Confi
     if let Some(path) = &of_home {
         gathered.trusted_file(path);
     }
-    let of_project = sources.project.and_then(|directory| trust::project_file(directory).ok());
-    if let Some(path) = of_project.filter(|path| Some(path) != of_home.as_ref()) {
+    let of_project = sources.project.and_then(|directory| trust::project_files(directory).ok());
+    for path in of_project.into_iter().flatten().filter(|path| Some(path) != of_home.as_ref()) {
         gathered.project_file(&path, sources.home);
     }
     if let Some(path) = sources.named {
@@ -217,7 +222,7 @@ impl Gathered<'_> {
         }
         let written = serde_json::from_value(Value::Object(self.layers.value.clone()));
         let resolved = match written {
-            Ok(written) => resolve::resolve(written, &self.layers),
+            Ok(written) => resolve::resolve(written, &self.layers, self.variables),
             // The schema let something through that the type does not take: a defect of ours, told as an error.
             Err(error) => Err(vec![self.layers.error("", error.to_string())]),
         };

@@ -15,6 +15,7 @@ use haft_tools::output::{Reading, StoreLimits};
 use haft_core::glob::ToolGlob;
 
 use super::error::ConfigError;
+use super::expand::Lookup;
 use super::format::{GlobText, GroupText, MemberText, Millis, PathText, Ttl, TtlForm};
 use super::glob::tool_glob;
 use super::layers::Layers;
@@ -27,14 +28,19 @@ use super::{default, groups};
 const SHELL: &str = "bash";
 
 /// Fills in defaults and checks what keys say about each other; every error is told.
-pub(super) fn resolve(written: Written, layers: &Layers) -> Result<Resolved, Vec<ConfigError>> {
-    let mut resolver = Resolver { layers, errors: Vec::new() };
+pub(super) fn resolve(
+    written: Written,
+    layers: &Layers,
+    variables: Lookup<'_>,
+) -> Result<Resolved, Vec<ConfigError>> {
+    let mut resolver = Resolver { layers, variables, errors: Vec::new() };
     let meant = resolver.all(written);
     if resolver.errors.is_empty() { Ok(meant) } else { Err(resolver.errors) }
 }
 
 pub(super) struct Resolver<'a> {
     layers: &'a Layers,
+    pub(super) variables: Lookup<'a>,
     errors: Vec<ConfigError>,
 }
 
@@ -61,6 +67,11 @@ impl Resolver<'_> {
             groups: self.groups(written.groups.unwrap_or_default()),
             active_groups: written.active_groups.map(|names| self.active_groups(&names)),
             catalog: catalog(written.catalog.unwrap_or_default()),
+            mcp_servers: self.mcp_servers(written.mcp_servers.unwrap_or_default(), &queues),
+            trace_mcp: written.trace_mcp.unwrap_or(false),
+            mcp_init_concurrency: count(
+                written.mcp_init_concurrency.unwrap_or(default::MCP_INIT_CONCURRENCY),
+            ),
             queues,
             cache: cache(&written.cache.unwrap_or_default()),
             policy: self.policy(written.policy.unwrap_or_default()),
@@ -274,14 +285,14 @@ pub(super) fn cache_for(ttl: &Ttl) -> CacheFor {
     }
 }
 
-fn access(grant: written::Grant) -> Access {
+pub(super) fn access(grant: written::Grant) -> Access {
     match grant {
         written::Grant::Allow => Access::Allow,
         written::Grant::Deny => Access::Deny,
     }
 }
 
-fn effects(effects: written::Effects) -> Effects {
+pub(super) fn effects(effects: written::Effects) -> Effects {
     match effects {
         written::Effects::ReadOnly => Effects::ReadOnly,
         written::Effects::Idempotent => Effects::Idempotent,

@@ -12,6 +12,7 @@ use haft_core::validate::Draft;
 use haft_sandbox::{Access, GitMetadata, Limits, SandboxMode};
 use haft_tools::output::{Reading, StoreLimits};
 
+pub use super::mcp::{Concealed, McpReach, McpServer};
 pub use super::models::{ModelName, ModelSettings, Models, Provider, Template};
 use haft_core::glob::ToolGlob;
 
@@ -34,6 +35,10 @@ pub struct Resolved {
     /// `None`: models are shown all tools, whatever their groups.
     pub active_groups: Option<Vec<GroupName>>,
     pub catalog: Catalog,
+    /// By the names the operator gave them.
+    pub mcp_servers: BTreeMap<String, McpServer>,
+    pub mcp_init_concurrency: usize,
+    pub trace_mcp: bool,
     pub queues: BTreeMap<QueueName, Queue>,
     pub cache: Cache,
     pub policy: Policy,

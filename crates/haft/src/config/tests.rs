@@ -9,7 +9,7 @@ use haft_sandbox::{Access, SandboxMode};
 use haft_tools::output::StoreLimits;
 use serde_json::json;
 
-use super::resolved::{CacheFor, Oversize};
+use super::resolved::{CacheFor, Concealed, McpReach, Oversize};
 use super::*;
 
 /// A home, a project and a file beside them.
@@ -99,6 +99,14 @@ const EVERY_KEY: &str = r#"{
     "toolsAllowed": ["git*"], "toolsDenied": ["bash"],
     "groups": {"web": ["fetch"], "all": ["@web", "x"]}, "activeGroups": ["all", "builtin"],
     "catalog": {"toolsPerProviderMax": 3, "warmupTimeout": "4s"},
+    "mcpServers": {
+        "near": {"type": "stdio", "command": "npx", "args": ["-y", "x"], "env": {"KEY": "${NO_KEY:-k}"}, "cwd": "/srv",
+            "enabled": false, "toolsAllowed": ["a*"], "toolsDenied": ["ab"], "toolSchemas": {"a": {"type": "object", "n": [1.5, null]}},
+            "requestTimeoutMs": "5s", "startupTimeout": 7, "healthProbe": "listTools", "sandbox": false,
+            "writable": ["/srv/w"], "unixSockets": "allow", "effects": {"*": "mutating", "get*": "read-only"},
+            "cache": "1m", "toolsCache": {"get*": "off"}, "queue": "slow", "shared": false},
+        "far": {"url": "https://example.com/sse", "headers": {"Authorization": "Bearer ${NO_TOKEN}"}}},
+    "mcpInitConcurrency": 3, "traceMCP": true,
     "queues": {"slow": {"maxConcurrency": 2, "maxWaiting": 5, "defaultTimeoutMs": "30s"}},
     "cache": {"entriesMax": 1, "bytesMax": 2},
     "policy": {"default": "ask", "rules": [{"tool": "bash", "command": "rm *", "decision": "deny"}]},
@@ -124,6 +132,32 @@ fn every_key_reaches_what_holds() {
         (&vec![PathBuf::from("/a")], &vec![PathBuf::from("/b")])
     );
     assert_eq!((sandbox.limits.processes_max, sandbox.limits.shm_bytes_max), (400, 5));
+    let near = &resolved.mcp_servers["near"];
+    assert!(!near.enabled && near.tools_allowed[0].matches("abc") && near.tools_denied[0].matches("ab"));
+    assert_eq!(near.tool_schemas["a"]["n"], json!([1.5, null]));
+    assert_eq!((near.request_timeout.as_millis(), near.startup_timeout.as_millis()), (5000, 7));
+    assert_eq!(near.health_probe, haft_tools::mcp::HealthProbe::ListTools);
+    assert_eq!(near.effects[0].1, haft_core::tool::Effects::ReadOnly);
+    assert_eq!(near.cache_of("get_x"), Some(CacheFor::Off));
+    assert_eq!(near.cache_of("put_x"), Some(CacheFor::Time(Duration::from_mins(1))));
+    assert_eq!(
+        (near.queue.as_ref().map(haft_core::name::QueueName::as_str), near.shared),
+        (Some("slow"), false)
+    );
+    assert!(resolved.trace_mcp);
+    let reach = McpReach::Process {
+        command: "npx".into(),
+        args: vec![Concealed("-y".into()), Concealed("x".into())],
+        env: [("KEY".to_owned(), Concealed("k".into()))].into(),
+        directory: Some("/srv".into()),
+        writable: vec!["/srv/w".into()],
+        unix_sockets: Some(Access::Allow),
+        confined: haft_tools::mcp::Confined::No,
+    };
+    assert_eq!(near.reach, Ok(reach));
+    let unset = resolved.mcp_servers["far"].reach.as_ref().unwrap_err();
+    assert!(unset.starts_with("mcpServers.far.headers.Authorization: variable `NO_TOKEN`"), "{unset}");
+    assert_eq!(resolved.mcp_init_concurrency, 3);
     let tool = resolved.tool("GitHub");
     assert_eq!(tool.timeout, Some(Duration::from_millis(1)));
     assert_eq!(

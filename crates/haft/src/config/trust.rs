@@ -90,6 +90,12 @@ pub fn path_in(home: &Home) -> PathBuf {
     home.data().join("trust.json")
 }
 
+/// The paths under which the configuration of a project is recorded, lowest first.
+pub fn project_files(directory: &Path) -> io::Result<[PathBuf; 2]> {
+    let directory = directory.canonicalize()?;
+    Ok([directory.join(super::MCP_FILE_NAME), directory.join(super::FILE_NAME)])
+}
+
 /// The path under which the configuration of a project is recorded.
 pub fn project_file(directory: &Path) -> io::Result<PathBuf> {
     Ok(directory.canonicalize()?.join(super::FILE_NAME))

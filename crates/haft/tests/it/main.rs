@@ -18,6 +18,8 @@ mod files;
 mod ask;
 // `haft call --stdin`.
 mod stream;
+// Tools of MCP servers, good ones and bad ones.
+mod mcp;
 // Configuration, trust, rules, stored outputs and accounting, as an operator meets them.
 mod governed;
 // What is seen of calls from outside: op tree, log lines, accounting.

@@ -263,3 +263,11 @@ fn session_of(pid: i32) -> String {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat[stat.rfind(')').unwrap()..].split_whitespace().nth(4).unwrap().to_owned()
 }
+
+#[test]
+fn a_command_hears_every_signal() {
+    let place = Place::new(User::Ourselves);
+    let ran =
+        place.confined(&[], "grep SigBlk /proc/self/status; timeout -k 9 0.1 sleep 50; echo $?").output();
+    assert!(ran.stdout.contains("0000000000000000") && ran.stdout.contains("124"), "{ran:?}");
+}

@@ -1,0 +1,116 @@
+"""An MCP server that behaves as badly as its first argument says. Speaks the handshake era over standard streams."""
+import json, os, signal, subprocess, sys, time
+
+mode = sys.argv[1] if len(sys.argv) > 1 else "good"
+out = sys.stdout.buffer
+calls = 0
+
+
+def send(message):
+    out.write(json.dumps(message).encode() + b"\n")
+    out.flush()
+
+
+def reply(request, result):
+    send({"jsonrpc": "2.0", "id": request["id"], "result": result})
+
+
+def text(words, **more):
+    return {"content": [{"type": "text", "text": words}], **more}
+
+
+def tools():
+    names = ["echo", "slow", "fail"]
+    if mode == "many-tools":
+        names = [f"tool_{number}" for number in range(20000)]
+    if mode == "changes" and calls > 0:
+        names.append("late")
+    listed = [{"name": name, "inputSchema": {"type": "object"}, "vendor": 1} for name in names]
+    listed[0]["annotations"] = {"readOnlyHint": True}
+    if mode == "bad-tools":
+        listed += [{"name": "broken", "inputSchema": 7}, {"inputSchema": {}}, 17]
+    return listed
+
+
+def call(request):
+    global calls
+    calls += 1
+    name = request["params"]["name"]
+    if mode == "never-answers":
+        return
+    if mode == "wrong-id":
+        return send({"jsonrpc": "2.0", "id": request["id"] + 1000, "result": text("stray")})
+    if mode == "exits-mid-call" or (mode == "exits-after-3" and calls > 3):
+        print("about to fall over", file=sys.stderr, flush=True)
+        os._exit(3)
+    if mode == "endless-line":
+        chunk = b"x" * (1 << 20)
+        for _ in range(1100):
+            out.write(chunk)
+    if mode == "huge-result":
+        out.write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"' % request["id"])
+        for _ in range(200):
+            out.write(b"y" * (1 << 20))
+        out.write(b'"}]}}\n')
+        return out.flush()
+    if mode == "noise":
+        out.write(b'starting up\n{"level":"info","id":%d}\n[1,2,3]\n"text"\n\xef\xbb\xbf\n' % request["id"])
+    if mode == "deep":
+        out.write(b'{"jsonrpc":"2.0","id":%d,"result":{"structuredContent":' % request["id"])
+        out.write(b"[" * 100000 + b"]" * 100000 + b"}}\n")
+        return out.flush()
+    if mode == "not-utf8":
+        out.write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"a\xff\xfeb"}]}}\n' % request["id"])
+        return out.flush()
+    if mode == "changes":
+        send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    if name == "slow" and mode != "counts":
+        for step in range(3):
+            time.sleep(0.5)
+            token = request["params"]["_meta"]["progressToken"]
+            params = {"progressToken": token, "progress": step + 1, "total": 3}
+            send({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
+    if name == "fail":
+        return reply(request, text("it went wrong", isError=True))
+    if mode == "counts":
+        return reply(request, text(f"call {calls}"))
+    words = {"args": request["params"]["arguments"], "environment": sorted(os.environ), "cwd": os.getcwd()}
+    reply(request, text(json.dumps(words) if mode == "tells" else "echo: " + str(request["params"]["arguments"].get("text"))))
+
+
+if mode == "exits-at-once":
+    print("no licence found", file=sys.stderr)
+    sys.exit(1)
+if mode in ("ignores-term", "hangs-in-shutdown"):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if mode == "obeys-term":
+    def obey(*_):
+        open(sys.argv[3], "w").write("ended in good order")
+        os._exit(0)
+    signal.signal(signal.SIGTERM, obey)
+if mode == "daemon":
+    subprocess.Popen(["setsid", "sleep", sys.argv[2]], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+for line in sys.stdin:
+    request = json.loads(line)
+    method = request.get("method")
+    if method == "server/discover":
+        if mode == "dies-on-probe":
+            sys.exit(1)
+        if mode == "silent-on-probe":
+            continue
+        send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "unknown method"}})
+    elif method == "initialize" and mode != "never-greets":
+        info = {"name": "misbehaving", "version": "1"}
+        capabilities = {"tools": {"listChanged": True}}
+        reply(request, {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info})
+    elif method == "tools/list":
+        reply(request, {"tools": tools()})
+    elif method == "tools/call":
+        call(request)
+    elif method == "ping" and mode != "never-answers":
+        reply(request, {})
+    elif method == "notifications/cancelled" and len(sys.argv) > 3:
+        open(sys.argv[3], "a").write("cancelled\n")
+while mode in ("hangs-in-shutdown", "ignores-term", "obeys-term"):
+    time.sleep(1)

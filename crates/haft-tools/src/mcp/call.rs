@@ -1,0 +1,108 @@
+//! One call of a tool, with as many rounds of questions as the server needs.
+
+use std::time::Duration;
+
+use haft_core::event::Progress;
+use haft_core::output::ToolOutput;
+use haft_core::result::{ToolError, ToolErrorKind};
+use serde_json::{Map, Value};
+
+use super::content::{self, Answer, InputRequired};
+use super::era::Era;
+use super::host::Host;
+use super::listing::Known;
+use super::message::SESSION_NOT_FOUND;
+use super::param_header::encoded;
+use super::peer::{Ask, PeerError};
+use super::session::Session;
+use super::transport::Failure;
+
+/// How often a server may ask for more before it goes on.
+const ROUNDS_MAX: usize = 8;
+
+/// What is called.
+pub(super) struct Call<'a> {
+    pub(super) tool: &'a Known,
+    pub(super) arguments: &'a Map<String, Value>,
+    pub(super) patience: Duration,
+    pub(super) progress: &'a (dyn Fn(Progress) + Send + Sync),
+}
+
+/// Why a call gave nothing.
+#[derive(Debug)]
+pub(super) enum CallError {
+    /// What the caller is told.
+    Told(ToolError),
+    /// Nothing was heard in time: the server may be stuck.
+    Silent(Duration),
+    /// The server does not know our session, so it did nothing; the call may be made again.
+    SessionExpired,
+    /// The connection ended while the server was at it: whether it did it is not known.
+    Lost(String),
+}
+
+/// Calls a tool and answers what the server asks on the way.
+pub(super) async fn call(session: &Session, host: &Host, call: &Call<'_>) -> Result<ToolOutput, CallError> {
+    let arguments = serde_json::to_string(call.arguments).unwrap_or_else(|_| "{}".into());
+    let fields = format!("\"name\":{},\"arguments\":{arguments}", quoted(&call.tool.name));
+    let mut more = String::new();
+    for _ in 0..ROUNDS_MAX {
+        let mut ask = Ask::new("tools/call", format!("{fields}{more}"), call.patience);
+        ask.headers = headers(session, call);
+        ask.progress = Some(call.progress);
+        let raw = session.peer.request(ask).await.map_err(failed)?;
+        match content::read(&raw).map_err(CallError::Told)? {
+            Answer::Output(output) => return Ok(output),
+            Answer::InputRequired(wanted) => more = inputs(&wanted, host).await,
+        }
+    }
+    let message = format!("the server asked for input more than {ROUNDS_MAX} times; the call was given up");
+    Err(CallError::Told(ToolError::new(ToolErrorKind::Failed, message)))
+}
+
+/// What only the era without sessions says in headers.
+fn headers(session: &Session, call: &Call<'_>) -> Vec<(String, String)> {
+    match session.era {
+        Era::Legacy { .. } => Vec::new(),
+        Era::Modern => {
+            let name = ("mcp-name".to_owned(), encoded(&call.tool.name));
+            let params = call.tool.headers.iter().filter_map(|header| header.of(call.arguments));
+            std::iter::once(name).chain(params).collect()
+        }
+    }
+}
+
+/// The answers to what the server wants to know, as members of `params`. What we do not answer is left out.
+async fn inputs(wanted: &InputRequired, host: &Host) -> String {
+    let mut answers = Vec::new();
+    for (key, request) in &wanted.input_requests {
+        let method = request["method"].as_str().unwrap_or_default();
+        let params = serde_json::value::to_raw_value(&request["params"]).ok();
+        if let Some(answer) = host.answer(method, params.as_deref()).await {
+            answers.push(format!("{}:{answer}", quoted(key)));
+        }
+    }
+    let state = wanted.request_state.as_ref().map(|state| format!(",\"requestState\":{}", state.get()));
+    format!(",\"inputResponses\":{{{}}}{}", answers.join(","), state.unwrap_or_default())
+}
+
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string()
+}
+
+fn failed(error: PeerError) -> CallError {
+    let told = |kind, message: String| CallError::Told(ToolError::new(kind, message));
+    match error {
+        PeerError::Rpc(error) if error.code == SESSION_NOT_FOUND => CallError::SessionExpired,
+        PeerError::Rpc(_) => told(ToolErrorKind::Failed, error.to_string()),
+        PeerError::Silent(patience) => CallError::Silent(patience),
+        PeerError::Failed(Failure::SessionExpired) => CallError::SessionExpired,
+        PeerError::Failed(Failure::Closed(reason)) => CallError::Lost(reason),
+        PeerError::Failed(failure @ (Failure::NeedsAuth(_) | Failure::WrongTransport(_))) => {
+            told(ToolErrorKind::Unavailable, failure.to_string())
+        }
+        PeerError::Failed(failure @ (Failure::TooLarge { .. } | Failure::Broken(_))) => {
+            told(ToolErrorKind::Failed, failure.to_string())
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! A server as the operator wants it. Every value is settled; variables and defaults are somebody else's work.
+
+use std::fmt;
+use std::time::Duration;
+
+use haft_core::name::Namespace;
+use haft_sandbox::Policy;
+use secrecy::SecretString;
+use url::Url;
+
+use super::listing::Wanted;
+
+/// One server.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// As the operator wrote it.
+    pub name: String,
+    /// What of it becomes a part of tool names.
+    pub namespace: Namespace,
+    pub connect: Connect,
+    /// How long a request may go without a reply or progress.
+    pub request_timeout: Duration,
+    /// How long it may take from the start to the list of tools; a package may have to be downloaded first.
+    pub startup_timeout: Duration,
+    pub health_probe: HealthProbe,
+    pub wanted: Wanted,
+    /// Changes whenever anything above does that could make it another server.
+    pub digest: String,
+}
+
+/// How the server is reached.
+#[derive(Clone)]
+pub enum Connect {
+    /// A process of ours, in this sandbox.
+    Process {
+        program: String,
+        args: Vec<String>,
+        policy: Box<Policy>,
+    },
+    Remote {
+        url: Url,
+        headers: Vec<(String, SecretString)>,
+        protocol: Protocol,
+    },
+}
+
+/// What is spoken to a server elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// Streamable HTTP, and the older HTTP with SSE where that is all there is.
+    Http,
+    Sse,
+    WebSocket,
+}
+
+/// How a server is asked whether it is still there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum HealthProbe {
+    /// `ping`, or `server/discover` where there is no ping.
+    #[default]
+    Ping,
+    ListTools,
+}
+
+impl Protocol {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Sse => "sse",
+            Self::WebSocket => "websocket",
+        }
+    }
+}
+
+impl fmt::Debug for Connect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // Arguments and queries may hold secrets.
+            Self::Process { program, .. } => {
+                f.debug_struct("Process").field("program", program).finish_non_exhaustive()
+            }
+            Self::Remote { url, protocol, .. } => f
+                .debug_struct("Remote")
+                .field("host", &url.host_str())
+                .field("protocol", protocol)
+                .finish_non_exhaustive(),
+        }
+    }
+}

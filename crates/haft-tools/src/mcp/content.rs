@@ -1,0 +1,204 @@
+//! What a server answered, as what a call gives.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use haft_core::output::{Content, ToolOutput};
+use haft_core::result::{ToolError, ToolErrorKind};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// What came of a request to call a tool.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Output(ToolOutput),
+    /// The server needs to be told something first.
+    InputRequired(InputRequired),
+}
+
+/// What a server wants to know before it goes on.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct InputRequired {
+    #[serde(default)]
+    pub(super) input_requests: serde_json::Map<String, Value>,
+    /// The server's own; goes back as it is.
+    pub(super) request_state: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Sent<'a> {
+    result_type: Option<String>,
+    #[serde(borrow, default)]
+    content: Vec<&'a RawValue>,
+    structured_content: Option<Value>,
+    #[serde(default)]
+    is_error: Option<Value>,
+}
+
+/// Reads the result of `tools/call`. A result that reports an error is one.
+pub(super) fn read(raw: &RawValue) -> Result<Answer, ToolError> {
+    let sent: Sent<'_> = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
+    if sent.result_type.as_deref() == Some("input_required") {
+        let wanted = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
+        return Ok(Answer::InputRequired(wanted));
+    }
+    let content: Vec<Content> = sent.content.iter().map(|part| piece(part)).collect();
+    let structured = sent.structured_content.filter(|value| !value.is_null());
+    let output = ToolOutput { content: told(content, structured.as_ref()), structured };
+    match sent.is_error {
+        Some(Value::Bool(true)) => Err(ToolError::new(ToolErrorKind::Failed, failure(&output))),
+        Some(_) | None => Ok(Answer::Output(output)),
+    }
+}
+
+fn unreadable(error: &serde_json::Error) -> ToolError {
+    ToolError::new(ToolErrorKind::Failed, format!("the server's answer cannot be read: {error}"))
+}
+
+/// Structured data without a word beside it is told as its text.
+fn told(content: Vec<Content>, structured: Option<&Value>) -> Vec<Content> {
+    match structured {
+        Some(value) if content.is_empty() => vec![Content::Text(value.to_string())],
+        Some(_) | None => content,
+    }
+}
+
+fn failure(output: &ToolOutput) -> String {
+    let text = output.as_text();
+    if text.trim().is_empty() { "the tool reported an error and did not say which".into() } else { text }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Part {
+    #[serde(rename = "type", default)]
+    kind: String,
+    text: Option<String>,
+    data: Option<String>,
+    mime_type: Option<String>,
+    uri: Option<String>,
+    name: Option<String>,
+    description: Option<String>,
+    resource: Option<Resource>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Resource {
+    #[serde(default)]
+    uri: String,
+    mime_type: Option<String>,
+    text: Option<String>,
+    blob: Option<String>,
+}
+
+/// One piece. What cannot be read, and kinds that are not known, are described, never dropped in silence.
+fn piece(raw: &RawValue) -> Content {
+    let Ok(part) = serde_json::from_str::<Part>(raw.get()) else {
+        return Content::Text("[content that cannot be read]".into());
+    };
+    match part.kind.as_str() {
+        "text" => Content::Text(part.text.unwrap_or_default()),
+        "image" => binary(part, |media_type, bytes| Content::Image { media_type, bytes }),
+        "audio" => binary(part, |media_type, bytes| Content::Audio { media_type, bytes }),
+        "resource_link" => linked(part),
+        "resource" => part.resource.map_or_else(|| unknown("resource"), embedded),
+        other => unknown(other),
+    }
+}
+
+fn unknown(kind: &str) -> Content {
+    let kind: String = kind.chars().filter(|c| !c.is_control()).take(40).collect();
+    Content::Text(format!("[content of type `{kind}`, which is not known here]"))
+}
+
+fn binary(part: Part, make: fn(String, std::sync::Arc<[u8]>) -> Content) -> Content {
+    match part.data.as_deref().map(|data| BASE64_STANDARD.decode(data)) {
+        Some(Ok(bytes)) => {
+            make(part.mime_type.unwrap_or_else(|| "application/octet-stream".into()), bytes.into())
+        }
+        Some(Err(_)) | None => Content::Text(format!("[{} that cannot be read]", part.kind)),
+    }
+}
+
+/// A link is told, never followed.
+fn linked(part: Part) -> Content {
+    let said = [part.name, part.description].into_iter().flatten().collect::<Vec<_>>().join(": ");
+    Content::Resource {
+        uri: part.uri.unwrap_or_default(),
+        media_type: part.mime_type,
+        text: (!said.is_empty()).then_some(said),
+    }
+}
+
+fn embedded(resource: Resource) -> Content {
+    let Resource { uri, mime_type, text, blob } = resource;
+    match blob.filter(|_| text.is_none()).map(|blob| BASE64_STANDARD.decode(blob)) {
+        Some(Ok(bytes)) => Content::Binary { uri: Some(uri), media_type: mime_type, bytes: bytes.into() },
+        Some(Err(_)) => Content::Text(format!("[resource {uri} that cannot be read]")),
+        None => Content::Resource { uri, media_type: mime_type, text },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn output(text: &str) -> ToolOutput {
+        match read(&RawValue::from_string(text.into()).unwrap()).unwrap() {
+            Answer::Output(output) => output,
+            Answer::InputRequired(_) => unreachable!("{text}"),
+        }
+    }
+
+    #[test]
+    fn every_kind_of_content_is_kept_or_told() {
+        let check = |part: &str, expected: &str| {
+            assert_eq!(output(&format!("{{\"content\":[{part}]}}")).as_text(), expected, "{part}");
+        };
+        check(r#"{"type":"text","text":"hi"}"#, "hi");
+        check(r#"{"type":"image","data":"AAAA","mimeType":"image/png"}"#, "[image: image/png, 3 bytes]");
+        check(r#"{"type":"image","data":"*"}"#, "[image that cannot be read]");
+        check(r#"{"type":"audio","data":"AAAA","mimeType":"audio/wav"}"#, "[audio: audio/wav, 3 bytes]");
+        check(
+            r#"{"type":"resource_link","uri":"file:///a","name":"A","description":"an a"}"#,
+            "[resource: file:///a]\nA: an a",
+        );
+        check(
+            r#"{"type":"resource","resource":{"uri":"a://b","text":"inside"}}"#,
+            "[resource: a://b]\ninside",
+        );
+        check(
+            r#"{"type":"resource","resource":{"uri":"a://b","mimeType":"font/ttf","blob":"AAAA"}}"#,
+            "[binary: font/ttf, 3 bytes from a://b]",
+        );
+        check(r#"{"type":"hologram"}"#, "[content of type `hologram`, which is not known here]");
+        check("7", "[content that cannot be read]");
+    }
+
+    #[test]
+    fn structured_data_is_kept_and_told_when_nothing_else_is() {
+        let alone = output(r#"{"structuredContent":{"a":1}}"#);
+        assert_eq!(alone.as_text(), r#"{"a":1}"#);
+        assert_eq!(alone.structured.unwrap()["a"], 1);
+        let beside = output(r#"{"content":[{"type":"text","text":"one"}],"structuredContent":[1]}"#);
+        assert_eq!((beside.as_text().as_str(), beside.structured.is_some()), ("one", true));
+    }
+
+    #[test]
+    fn an_error_result_is_an_error() {
+        let raw = RawValue::from_string(r#"{"isError":true,"content":[{"type":"text","text":"no"}]}"#.into())
+            .unwrap();
+        let error = read(&raw).unwrap_err();
+        assert_eq!((error.kind, error.message.as_str()), (ToolErrorKind::Failed, "no"));
+        assert!(read(&RawValue::from_string("[]".into()).unwrap()).is_err());
+    }
+
+    #[test]
+    fn nesting_without_end_is_an_error_and_no_more() {
+        let deep = format!("{{\"structuredContent\":{}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+        assert!(read(&RawValue::from_string(deep).unwrap()).is_err());
+    }
+}

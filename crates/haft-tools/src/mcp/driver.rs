@@ -1,0 +1,278 @@
+//! Does what the table of a server's life says: opens, waits, asks, closes. Decides nothing.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use super::config::{HealthProbe, ServerConfig};
+use super::era::Era;
+use super::listing;
+use super::memory::Remembered;
+use super::open::{self, Opened};
+use super::peer::{Ask, PeerError};
+use super::server::{Connection, Shared};
+use super::session::OpenError;
+use super::supervisor::{Action, Event, State, step};
+
+/// How long a server may take to say that it is there.
+const PROBE_PATIENCE: Duration = Duration::from_secs(3);
+
+/// A server that changes its tools one by one is asked once for all.
+const CHANGES_SETTLE: Duration = Duration::from_millis(50);
+
+/// A stream of changes is meant to stay open.
+const LISTEN_PATIENCE: Duration = Duration::from_hours(24);
+
+/// What the driver is told.
+pub(super) enum Note {
+    /// `generation` is the connection it is about; none means the server as such.
+    Event { generation: Option<u64>, event: Event },
+    /// Ends the server and then the driver.
+    Stop(oneshot::Sender<()>),
+}
+
+/// What came of something the driver had begun.
+enum Done {
+    Opened(Result<Opened, OpenError>),
+    Event(Event),
+    Listed(Result<Vec<Box<RawValue>>, PeerError>),
+    Nothing,
+}
+
+/// Owns the life of one server.
+pub(super) struct Driver {
+    shared: Arc<Shared>,
+    /// Counts connections; news of an older one is no news.
+    generation: u64,
+    tasks: JoinSet<(u64, Done)>,
+}
+
+impl Driver {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, generation: 0, tasks: JoinSet::new() }
+    }
+
+    /// Runs until it is told to stop, or until nobody can tell it anything any more.
+    pub(super) async fn run(mut self, mut notes: mpsc::Receiver<Note>) {
+        loop {
+            let tasks = &mut self.tasks;
+            let finished = async {
+                match tasks.join_next().await {
+                    Some(finished) => finished,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                note = notes.recv() => match note {
+                    Some(Note::Event { generation, event }) => self.happened(generation, event).await,
+                    Some(Note::Stop(done)) => {
+                        self.happened(None, Event::Stop).await;
+                        let _ = done.send(());
+                        return;
+                    }
+                    None => break,
+                },
+                // One that was taken back, or broke, has nothing to say.
+                finished = finished => if let Ok((generation, done)) = finished {
+                    self.finished(generation, done).await;
+                },
+            }
+        }
+        // Nobody waits for manners: what is dropped is killed.
+        drop(self.shared.take_back());
+    }
+
+    async fn finished(&mut self, generation: u64, done: Done) {
+        if generation != self.generation {
+            return;
+        }
+        match done {
+            Done::Opened(Ok(opened)) => self.opened(opened).await,
+            Done::Opened(Err(OpenError::NeedsAuth(reason))) => {
+                self.happened(None, Event::AuthNeeded { reason }).await;
+            }
+            Done::Opened(Err(error)) => {
+                let reason = error.reason().to_owned();
+                self.happened(None, Event::NotOpened { reason }).await;
+            }
+            Done::Event(event) => self.happened(Some(generation), event).await,
+            Done::Listed(Ok(tools)) => self.listed(&tools),
+            Done::Listed(Err(error)) => {
+                self.shared.log.note(&format!("the tools could not be listed again: {error}"));
+                self.await_changes();
+            }
+            Done::Nothing => {}
+        }
+    }
+
+    async fn happened(&mut self, generation: Option<u64>, event: Event) {
+        if generation.is_some_and(|generation| generation != self.generation) {
+            return;
+        }
+        let state = self.shared.state.borrow().clone();
+        let before = state.name();
+        let (state, action) = step(state, event, Instant::now());
+        if before != state.name() {
+            self.shared.lived(&format!("{before} ► {}", state.name()));
+        }
+        self.perform(action, state).await;
+    }
+
+    /// The new state is shown when what calls may not use any more is withdrawn.
+    async fn perform(&mut self, action: Action, state: State) {
+        match action {
+            Action::Nothing => self.show(state),
+            Action::Open => {
+                self.show(state);
+                self.open();
+            }
+            Action::OpenAfter(wait) => {
+                self.show(state);
+                self.begin(async move {
+                    sleep(wait).await;
+                    Done::Event(Event::Due)
+                });
+            }
+            Action::Probe => {
+                self.show(state);
+                self.probe();
+            }
+            Action::ReopenAfter(wait) => {
+                self.let_go();
+                self.show(state);
+                self.begin(async move {
+                    sleep(wait).await;
+                    Done::Event(Event::Due)
+                });
+            }
+            Action::Reopen => {
+                self.let_go();
+                self.show(state);
+                self.open();
+            }
+            Action::Close => {
+                let connection = self.shared.take_back();
+                self.show(state);
+                self.tasks.abort_all();
+                if let Some(connection) = connection {
+                    connection.session.peer.close().await;
+                }
+            }
+        }
+    }
+
+    fn show(&self, state: State) {
+        self.shared.state.send_replace(state);
+    }
+
+    /// Forgets the connection and everything that was begun for it.
+    fn let_go(&mut self) {
+        if let Some(connection) = self.shared.take_back() {
+            // Calls that still hold it are told that it is closed; its end is bounded, and nobody need wait for it.
+            tokio::spawn(async move { connection.session.peer.close().await });
+        }
+        self.tasks.abort_all();
+        self.generation += 1;
+    }
+
+    fn begin(&mut self, work: impl Future<Output = Done> + Send + 'static) {
+        let generation = self.generation;
+        self.tasks.spawn(async move { (generation, work.await) });
+    }
+
+    fn open(&mut self) {
+        self.generation += 1;
+        let shared = Arc::clone(&self.shared);
+        self.begin(async move {
+            // Closed is never: whoever waits then simply goes on.
+            let _start = shared.starts.acquire().await;
+            Done::Opened(open::open(&shared.config, &shared.host, &shared.log, shared.era()).await)
+        });
+    }
+
+    async fn opened(&mut self, opened: Opened) {
+        let Opened { session, tools, transport } = opened;
+        remember(&self.shared, &session.era, session.greeting.instructions.as_deref(), &tools);
+        self.shared.tools_are(listing::read(&tools, &self.shared.config.wanted));
+        let connection = Arc::new(Connection { session, generation: self.generation });
+        self.shared.lend(Arc::clone(&connection), transport);
+        self.watch(&connection);
+        self.happened(None, Event::Opened).await;
+        self.await_changes();
+    }
+
+    /// Notices its end, and in the era without sessions asks to be told of changes. A connection is not kept alive by
+    /// those who watch it.
+    fn watch(&mut self, connection: &Arc<Connection>) {
+        let watched = Arc::clone(connection);
+        self.begin(async move {
+            let reason = watched.session.peer.closed().await.to_string();
+            Done::Event(Event::Ended { reason })
+        });
+        if connection.session.era == Era::Modern && connection.session.greeting.tools_change {
+            let listener = Arc::clone(connection);
+            self.begin(async move {
+                let fields = "\"notifications\":{\"toolsListChanged\":true}";
+                let ask = Ask::new("subscriptions/listen", fields, LISTEN_PATIENCE);
+                // However it ends, calls go on; only changes are no longer heard of.
+                let _ = listener.session.peer.request(ask).await;
+                Done::Nothing
+            });
+        }
+    }
+
+    fn await_changes(&mut self) {
+        let shared = Arc::clone(&self.shared);
+        let Some(connection) = shared.connection() else { return };
+        self.begin(async move {
+            shared.host.tools_changed.notified().await;
+            sleep(CHANGES_SETTLE).await;
+            Done::Listed(listing::fetch(&connection.session.peer, shared.config.request_timeout).await)
+        });
+    }
+
+    fn listed(&mut self, tools: &[Box<RawValue>]) {
+        if let Some(connection) = self.shared.connection() {
+            let greeting = &connection.session.greeting;
+            remember(&self.shared, &connection.session.era, greeting.instructions.as_deref(), tools);
+        }
+        self.shared.tools_are(listing::read(tools, &self.shared.config.wanted));
+        self.await_changes();
+    }
+
+    fn probe(&mut self) {
+        let Some(connection) = self.shared.connection() else { return };
+        let probe = self.shared.config.health_probe;
+        self.begin(async move {
+            let method = match (probe, &connection.session.era) {
+                (HealthProbe::ListTools, _) => "tools/list",
+                (HealthProbe::Ping, Era::Legacy { .. }) => "ping",
+                (HealthProbe::Ping, Era::Modern) => "server/discover",
+            };
+            match connection.session.peer.request(Ask::new(method, "", PROBE_PATIENCE)).await {
+                // Whatever it answers, it is there.
+                Ok(_) | Err(PeerError::Rpc(_)) => Done::Event(Event::Alive),
+                Err(PeerError::Silent(_) | PeerError::Failed(_)) => Done::Event(Event::Dead),
+            }
+        });
+    }
+}
+
+fn remember(shared: &Shared, era: &Era, instructions: Option<&str>, tools: &[Box<RawValue>]) {
+    let Some(memory) = &shared.memory else { return };
+    let ServerConfig { digest, .. } = &shared.config;
+    let remembered = Remembered {
+        digest: digest.clone(),
+        version: era.version().to_owned(),
+        instructions: instructions.map(str::to_owned),
+        tools: tools.to_vec(),
+    };
+    if let Err(error) = memory.save(&remembered) {
+        shared.log.note(&format!("the tools could not be remembered: {error}"));
+    }
+}

@@ -1,0 +1,113 @@
+//! What we are to a server: how its questions are answered, and where its notices go.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::ring::Ring;
+use super::trace::{Trace, Traced};
+
+/// How much of a notice or of noise is kept.
+const EXCERPT_CHARS_MAX: usize = 500;
+
+/// Answers a server that wants to know something from a person. The face implements it: a terminal, a browser.
+pub trait Elicitor: Send + Sync {
+    /// `request` is the server's own: `message` for the person, `requestedSchema` for the answer, or a `url`.
+    fn elicit<'a>(&'a self, server: &'a str, request: Value) -> BoxFuture<'a, Elicited>;
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Elicited {
+    Accepted(Value),
+    Declined,
+    Cancelled,
+}
+
+/// What one server may ask of us.
+pub(super) struct Host {
+    pub(super) server: String,
+    /// Without one we do not say that we could be asked.
+    pub(super) elicitor: Option<Arc<dyn Elicitor>>,
+    /// Directories we tell the server of; some servers take them for all they may touch, so none unless configured.
+    pub(super) roots: Vec<PathBuf>,
+    pub(super) log: Arc<Ring>,
+    pub(super) trace: Option<Trace>,
+    /// Rung when the server says that its tools have changed.
+    pub(super) tools_changed: Arc<Notify>,
+}
+
+impl Host {
+    /// What we say we can do.
+    pub(super) fn capabilities(&self) -> Value {
+        let mut capabilities = serde_json::Map::new();
+        if self.elicitor.is_some() {
+            capabilities.insert("elicitation".into(), json!({ "form": { "applyDefaults": true } }));
+        }
+        if !self.roots.is_empty() {
+            capabilities.insert("roots".into(), json!({}));
+        }
+        Value::Object(capabilities)
+    }
+
+    /// The result of a question as JSON; nothing when it is not one we answer. Sampling never is.
+    pub(super) async fn answer(&self, method: &str, params: Option<&RawValue>) -> Option<String> {
+        match method {
+            "ping" => Some("{}".into()),
+            "roots/list" if !self.roots.is_empty() => Some(self.list_roots().to_string()),
+            "elicitation/create" => {
+                let elicitor = self.elicitor.as_ref()?;
+                let request = serde_json::from_str(params?.get()).ok()?;
+                Some(told(elicitor.elicit(&self.server, request).await).to_string())
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn notified(&self, method: &str, params: Option<&RawValue>) {
+        match method {
+            "notifications/tools/list_changed" => self.tools_changed.notify_one(),
+            "notifications/message" => self.log.note(&excerpt(params.map_or("", RawValue::get))),
+            // Other lists are not kept, and a question that was taken back is answered for nobody.
+            _ => {}
+        }
+    }
+
+    /// Shows a message to an operator who asked to see them all.
+    pub(super) fn trace(&self, what: Traced, text: &str) {
+        if let Some(trace) = &self.trace {
+            trace.tell(what, text);
+        }
+    }
+
+    pub(super) fn noise(&self, text: &str) {
+        self.log.note(&format!("ignored on standard output: {}", excerpt(text)));
+    }
+
+    fn list_roots(&self) -> Value {
+        let root = |path: &PathBuf| json!({ "uri": format!("file://{}", path.display()) });
+        json!({ "roots": self.roots.iter().map(root).collect::<Vec<_>>() })
+    }
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+fn told(elicited: Elicited) -> Value {
+    match elicited {
+        Elicited::Accepted(content) => json!({ "action": "accept", "content": content }),
+        Elicited::Declined => json!({ "action": "decline" }),
+        Elicited::Cancelled => json!({ "action": "cancel" }),
+    }
+}
+
+fn excerpt(text: &str) -> String {
+    text.chars().take(EXCERPT_CHARS_MAX).collect()
+}

@@ -1,0 +1,362 @@
+//! The tools of a server, read one by one: a bad one is left out with its reason, and the others stay.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use haft_core::glob::ToolGlob;
+use haft_core::name::{GroupName, NAME_CHARS_MAX, ToolName};
+use haft_core::tool::{Effects, ToolDefinition};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::param_header::{self, ParamHeader};
+use super::peer::{Ask, Peer, PeerError};
+use super::transport::Failure;
+
+/// How many tools of one server are taken.
+pub const TOOLS_MAX: usize = 10_000;
+
+/// How large one definition may be.
+const TOOL_BYTES_MAX: usize = 1 << 20;
+
+/// How many pages are asked for; a server that gives a new cursor for ever ends here.
+const PAGES_MAX: usize = 1000;
+
+/// What the operator wants of a server's tools.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// Patterns on the server's own names.
+    pub allowed: Vec<ToolGlob>,
+    /// Wins over `allowed`.
+    pub denied: Vec<ToolGlob>,
+    /// Input schemas that stand in for the server's, by its own names.
+    pub schemas: BTreeMap<String, Value>,
+    /// Under which name the tools are grouped.
+    pub group: Option<GroupName>,
+    pub param_headers: ParamHeaders,
+    /// What the operator knows better than the server, by its own names; the first pattern that fits counts.
+    pub effects: Vec<(ToolGlob, Effects)>,
+}
+
+/// Whether arguments also travel as headers. Only HTTP has any, and there a schema that asks wrongly costs the tool.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ParamHeaders {
+    Sent,
+    #[default]
+    Ignored,
+}
+
+/// What came of a list.
+#[derive(Debug, Clone, Default)]
+pub struct Listing {
+    pub(super) tools: Arc<[ToolDefinition]>,
+    /// How the server knows each, by our name.
+    pub(super) known: HashMap<ToolName, Known>,
+    pub skipped: Vec<Skipped>,
+}
+
+impl Wanted {
+    fn effects_of(&self, name: &str) -> Option<Effects> {
+        self.effects.iter().find(|(glob, _)| glob.matches(name)).map(|(_, effects)| *effects)
+    }
+}
+
+impl Listing {
+    pub fn tools(&self) -> &[ToolDefinition] {
+        &self.tools
+    }
+}
+
+/// How the server knows a tool.
+#[derive(Debug, Clone)]
+pub(super) struct Known {
+    pub(super) name: String,
+    pub(super) headers: Vec<ParamHeader>,
+}
+
+/// A tool that is left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skipped {
+    pub name: String,
+    pub reason: String,
+}
+
+/// Asks for all pages. The tools stay as they were sent.
+pub(super) async fn fetch(peer: &Peer, patience: Duration) -> Result<Vec<Box<RawValue>>, PeerError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Page {
+        #[serde(default)]
+        tools: Vec<Box<RawValue>>,
+        next_cursor: Option<String>,
+    }
+    let mut tools = Vec::new();
+    let mut fields = String::new();
+    for _ in 0..PAGES_MAX {
+        let raw = peer.request(Ask::new("tools/list", fields, patience)).await?;
+        let page: Page = serde_json::from_str(raw.get()).map_err(|error| {
+            PeerError::Failed(Failure::Broken(format!("the list of tools cannot be read: {error}")))
+        })?;
+        tools.extend(page.tools);
+        match page.next_cursor.filter(|_| tools.len() <= TOOLS_MAX) {
+            Some(cursor) => fields = format!("\"cursor\":{}", Value::String(cursor)),
+            None => break,
+        }
+    }
+    Ok(tools)
+}
+
+/// Reads what was sent.
+pub(super) fn read(raw: &[Box<RawValue>], wanted: &Wanted) -> Listing {
+    let mut reading = Reading { wanted, tools: Vec::new(), known: HashMap::new(), skipped: Vec::new() };
+    let mut seen = HashSet::new();
+    for tool in raw.iter().take(TOOLS_MAX) {
+        reading.tool(tool, &mut seen);
+    }
+    if raw.len() > TOOLS_MAX {
+        let reason = format!("a server may have {TOOLS_MAX} tools; {} more were sent", raw.len() - TOOLS_MAX);
+        reading.skipped.push(Skipped { name: "…".into(), reason });
+    }
+    Listing { tools: reading.tools.into(), known: reading.known, skipped: reading.skipped }
+}
+
+struct Reading<'a> {
+    wanted: &'a Wanted,
+    tools: Vec<ToolDefinition>,
+    known: HashMap<ToolName, Known>,
+    skipped: Vec<Skipped>,
+}
+
+impl Reading<'_> {
+    fn tool(&mut self, raw: &RawValue, seen: &mut HashSet<String>) {
+        let sent = match sent(raw) {
+            Ok(sent) => sent,
+            Err(skipped) => return self.skipped.push(skipped),
+        };
+        let name = sent.name.clone();
+        let allowed = self.wanted.allowed.iter().any(|glob| glob.matches(&name));
+        if !allowed || self.wanted.denied.iter().any(|glob| glob.matches(&name)) {
+            return;
+        }
+        if !seen.insert(name.clone()) {
+            return self.skip(name, "the server lists this name a second time");
+        }
+        if let Err(reason) = self.keep(sent, raw) {
+            self.skip(name, &reason);
+        }
+    }
+
+    fn keep(&mut self, sent: Sent, raw: &RawValue) -> Result<(), String> {
+        let schema = match self.wanted.schemas.get(&sent.name) {
+            Some(schema) => input_schema(Some(schema.clone()))?,
+            None => input_schema(sent.input_schema)?,
+        };
+        let headers = match self.wanted.param_headers {
+            ParamHeaders::Sent => param_header::of_schema(&schema)?,
+            ParamHeaders::Ignored => Vec::new(),
+        };
+        let name = self.free_name(&sent.name);
+        self.tools.push(ToolDefinition {
+            name: name.clone(),
+            description: sent.description.or(sent.title).unwrap_or_default(),
+            input_schema: schema,
+            output_schema: sent.output_schema.filter(Value::is_object),
+            effects: self.wanted.effects_of(&sent.name).unwrap_or_else(|| effects(&sent.annotations)),
+            groups: self.wanted.group.iter().cloned().collect(),
+            raw: Some(raw.to_owned().into()),
+        });
+        self.known.insert(name, Known { name: sent.name, headers });
+        Ok(())
+    }
+
+    /// The nearest legal name; two names that become the same are told apart by a number.
+    fn free_name(&self, sent: &str) -> ToolName {
+        let name = ToolName::sanitize(sent);
+        if !self.known.contains_key(&name) {
+            return name;
+        }
+        let numbered = (2_usize..).map(|number| {
+            let suffix = format!("_{number}");
+            let stem: String = name.as_str().chars().take(NAME_CHARS_MAX - suffix.len()).collect();
+            ToolName::sanitize(&format!("{stem}{suffix}"))
+        });
+        numbered.into_iter().find(|name| !self.known.contains_key(name)).unwrap_or(name)
+    }
+
+    fn skip(&mut self, name: String, reason: &str) {
+        self.skipped.push(Skipped { name, reason: reason.into() });
+    }
+}
+
+/// A tool as it was sent, read as leniently as can be: only what is missing a name is no tool.
+struct Sent {
+    name: String,
+    title: Option<String>,
+    description: Option<String>,
+    input_schema: Option<Value>,
+    output_schema: Option<Value>,
+    annotations: Value,
+}
+
+fn sent(raw: &RawValue) -> Result<Sent, Skipped> {
+    let skipped = |name: &str, reason: String| Skipped { name: name.into(), reason };
+    if raw.get().len() > TOOL_BYTES_MAX {
+        return Err(skipped("?", format!("its definition is larger than {TOOL_BYTES_MAX} bytes")));
+    }
+    let mut value: Value = serde_json::from_str(raw.get())
+        .map_err(|error| skipped("?", format!("its definition cannot be read: {error}")))?;
+    let Some(name) = value["name"].as_str().filter(|name| !name.is_empty()).map(str::to_owned) else {
+        return Err(skipped("?", "it has no name".into()));
+    };
+    let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    Ok(Sent {
+        name,
+        title: text(&value["title"]),
+        description: text(&value["description"]),
+        input_schema: value.get_mut("inputSchema").map(Value::take),
+        output_schema: value.get_mut("outputSchema").map(Value::take),
+        annotations: value.get_mut("annotations").map(Value::take).unwrap_or_default(),
+    })
+}
+
+/// Always a schema of an object, whatever was sent.
+fn input_schema(sent: Option<Value>) -> Result<Value, String> {
+    match sent {
+        None | Some(Value::Null | Value::Bool(true)) => Ok(json!({ "type": "object" })),
+        Some(Value::Object(mut schema)) => match schema.get("type") {
+            Some(kind) if *kind == "object" => Ok(Value::Object(schema)),
+            None => {
+                schema.insert("type".into(), "object".into());
+                Ok(Value::Object(schema))
+            }
+            Some(kind) => Err(format!("its inputSchema must be of type \"object\"; got {kind}")),
+        },
+        Some(Value::Bool(false)) => Err("its inputSchema is `false`, which nothing fits".into()),
+        Some(other) => Err(format!("its inputSchema must be an object; got `{}`", excerpt(&other))),
+    }
+}
+
+/// Hints that are not booleans say nothing.
+fn effects(annotations: &Value) -> Effects {
+    let hint = |name: &str| annotations[name].as_bool();
+    match (hint("readOnlyHint"), hint("idempotentHint"), hint("destructiveHint")) {
+        (Some(true), _, _) => Effects::ReadOnly,
+        (_, Some(true), _) => Effects::Idempotent,
+        (Some(false), _, _) | (_, _, Some(true)) => Effects::Mutating,
+        (None, _, _) => Effects::Unknown,
+    }
+}
+
+fn excerpt(value: &Value) -> String {
+    value.to_string().chars().take(60).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Wanted {
+        Wanted { allowed: vec![ToolGlob::new("*").unwrap()], ..Wanted::default() }
+    }
+
+    fn listing(tools: &[&str], wanted: &Wanted) -> Listing {
+        let raw: Vec<Box<RawValue>> =
+            tools.iter().map(|tool| RawValue::from_string((*tool).to_owned()).unwrap()).collect();
+        read(&raw, wanted)
+    }
+
+    fn names(listing: &Listing) -> Vec<&str> {
+        listing.tools.iter().map(|tool| tool.name.as_str()).collect()
+    }
+
+    #[test]
+    fn one_bad_tool_costs_only_itself() {
+        let found = listing(
+            &[
+                r#"{"name":"a","inputSchema":{"type":"object"}}"#,
+                r#"{"name":"b","inputSchema":"nonsense"}"#,
+                r#"{"inputSchema":{"type":"object"}}"#,
+                r#"{"name":"c","inputSchema":false}"#,
+                r#"{"name":"d","inputSchema":{"type":"array"}}"#,
+                r#"{"name":"a","inputSchema":{"type":"object"}}"#,
+                r#"{"name":"e"}"#,
+                "17",
+            ],
+            &all(),
+        );
+        assert_eq!(names(&found), ["a", "e"]);
+        let skipped: Vec<&str> = found.skipped.iter().map(|skipped| skipped.name.as_str()).collect();
+        assert_eq!(skipped, ["b", "?", "c", "d", "a", "?"]);
+        assert!(found.skipped.iter().all(|skipped| !skipped.reason.is_empty()));
+    }
+
+    #[test]
+    fn every_schema_becomes_one_of_an_object() {
+        let check = |sent: &str, expected: Value| {
+            let found = listing(&[&format!("{{\"name\":\"t\",\"inputSchema\":{sent}}}")], &all());
+            assert_eq!(found.tools[0].input_schema, expected, "{sent}");
+        };
+        check("true", json!({"type": "object"}));
+        check("null", json!({"type": "object"}));
+        check(r#"{"properties":{"a":{}}}"#, json!({"type": "object", "properties": {"a": {}}}));
+        let reference = r##"{"type":"object","properties":{"a":{"$ref":"#/$defs/x"}}}"##;
+        check(reference, serde_json::from_str(reference).unwrap());
+    }
+
+    #[test]
+    fn hints_become_effects_and_nonsense_says_nothing() {
+        let check =
+            |annotations: Value, expected| assert_eq!(effects(&annotations), expected, "{annotations}");
+        check(json!({"readOnlyHint": true, "destructiveHint": true}), Effects::ReadOnly);
+        check(json!({"idempotentHint": true}), Effects::Idempotent);
+        check(json!({"destructiveHint": true}), Effects::Mutating);
+        check(json!({"readOnlyHint": false}), Effects::Mutating);
+        check(json!({"readOnlyHint": "yes"}), Effects::Unknown);
+        check(json!(null), Effects::Unknown);
+        check(json!([1]), Effects::Unknown);
+    }
+
+    #[test]
+    fn names_are_made_legal_and_stay_different_and_lead_back() {
+        let long = "x".repeat(100);
+        let tools = ["a.b", "a/b", &long].map(|name| format!("{{\"name\":\"{name}\"}}"));
+        let found = listing(&tools.each_ref().map(String::as_str), &all());
+        assert_eq!(names(&found)[..2], ["a_b", "a_b_2"]);
+        let back: Vec<&str> = found.tools.iter().map(|tool| found.known[&tool.name].name.as_str()).collect();
+        assert_eq!(back, ["a.b", "a/b", &long]);
+    }
+
+    #[test]
+    fn the_operator_decides_which_tools_there_are_and_what_they_take() {
+        let mut wanted = Wanted {
+            allowed: vec![ToolGlob::new("git*").unwrap()],
+            denied: vec![ToolGlob::new("*push").unwrap()],
+            ..Wanted::default()
+        };
+        wanted.schemas.insert("git_log".into(), json!({"properties": {"n": {"type": "integer"}}}));
+        let tools =
+            [r#"{"name":"git_log","inputSchema":true}"#, r#"{"name":"git_push"}"#, r#"{"name":"other"}"#];
+        let found = listing(&tools, &wanted);
+        assert_eq!(names(&found), ["git_log"]);
+        assert_eq!(found.tools[0].input_schema["properties"]["n"]["type"], "integer");
+        assert!(found.skipped.is_empty());
+    }
+
+    #[test]
+    fn unknown_fields_are_kept_for_whoever_shows_the_tool_again() {
+        let found = listing(&[r#"{"name":"t","vendor":{"x":1},"execution":{"taskSupport":"x"}}"#], &all());
+        assert!(found.tools[0].raw.as_ref().unwrap().get().contains("taskSupport"));
+    }
+
+    #[test]
+    fn a_list_without_end_is_cut_and_says_so() {
+        let tools: Vec<String> =
+            (0..20_000).map(|number| format!("{{\"name\":\"tool_{number}\"}}")).collect();
+        let texts: Vec<&str> = tools.iter().map(String::as_str).collect();
+        let found = listing(&texts, &all());
+        assert_eq!(found.tools.len(), TOOLS_MAX);
+        assert!(found.skipped[0].reason.contains("10000 more"), "{:?}", found.skipped);
+    }
+}

@@ -1,0 +1,102 @@
+//! What is remembered of a server from one time to the next, so that its tools are known before it runs.
+
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// The largest memory that is read again.
+const MEMORY_BYTES_MAX: u64 = 64 << 20;
+
+/// What is remembered of a server, whatever it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Remembrance {
+    /// Of the protocol.
+    pub version: String,
+    pub tools: usize,
+}
+
+/// What is remembered in `directory` of the server of this namespace.
+pub fn remembrance(directory: &Path, namespace: &str) -> Option<Remembrance> {
+    let found = Memory::of(directory, namespace).read()?;
+    Some(Remembrance { version: found.version, tools: found.tools.len() })
+}
+
+/// A file for one server.
+#[derive(Debug, Clone)]
+pub(super) struct Memory {
+    path: PathBuf,
+}
+
+/// What is in it. Only of use while the server is configured as it was.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Remembered {
+    pub(super) digest: String,
+    /// The version of the protocol, which tells the era.
+    pub(super) version: String,
+    pub(super) instructions: Option<String>,
+    /// As the server sent them.
+    pub(super) tools: Vec<Box<RawValue>>,
+}
+
+impl Memory {
+    /// `namespace` is a legal name, so it is a legal file name too.
+    pub(super) fn of(directory: &Path, namespace: &str) -> Self {
+        Self { path: directory.join(format!("{namespace}.json")) }
+    }
+
+    /// What was known the last time, if it is about the same server. What cannot be read is as good as nothing.
+    pub(super) fn load(&self, digest: &str) -> Option<Remembered> {
+        self.read().filter(|found| found.digest == digest)
+    }
+
+    fn read(&self) -> Option<Remembered> {
+        let mut text = String::new();
+        let file = std::fs::File::open(&self.path).ok()?;
+        file.take(MEMORY_BYTES_MAX).read_to_string(&mut text).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
+    /// In one step, so that nobody ever reads half of it.
+    pub(super) fn save(&self, remembered: &Remembered) -> io::Result<()> {
+        let directory = self.path.parent().unwrap_or(Path::new("/"));
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        let fresh = self.path.with_extension(format!("{}.new", uuid::Uuid::new_v4()));
+        let written = write(&fresh, remembered).and_then(|()| std::fs::rename(&fresh, &self.path));
+        if written.is_err() {
+            let _ = std::fs::remove_file(&fresh);
+        }
+        written
+    }
+}
+
+fn write(path: &Path, remembered: &Remembered) -> io::Result<()> {
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(&serde_json::to_vec(remembered)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_known_is_known_again_only_for_the_same_server() {
+        let directory = tempfile::tempdir().unwrap();
+        let memory = Memory::of(&directory.path().join("mcp"), "time");
+        assert!(memory.load("d").is_none());
+        let tool = RawValue::from_string(r#"{"name":"now","x":1}"#.into()).unwrap();
+        let remembered = Remembered {
+            digest: "d".into(),
+            version: "2025-11-25".into(),
+            instructions: None,
+            tools: vec![tool],
+        };
+        memory.save(&remembered).unwrap();
+        assert_eq!(memory.load("d").unwrap().tools[0].get(), r#"{"name":"now","x":1}"#);
+        assert!(memory.load("other").is_none());
+        std::fs::write(&memory.path, "{").unwrap();
+        assert!(memory.load("d").is_none());
+    }
+}

@@ -1,0 +1,191 @@
+//! One JSON-RPC message: its id and method are read, everything else stays in the bytes it came in.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// What we number our requests with.
+pub type RequestId = u64;
+
+/// A message on its way to a server.
+#[derive(Debug, Clone)]
+pub struct Outgoing {
+    /// `None` for notifications, and for our answers to a server's requests.
+    pub id: Option<RequestId>,
+    /// Empty for answers.
+    pub method: Cow<'static, str>,
+    /// What HTTP says beside the message; other transports have no place for it.
+    pub headers: Vec<(String, String)>,
+    /// The message, on one line.
+    pub text: String,
+}
+
+/// A message from a server.
+#[derive(Debug)]
+pub(super) enum Message {
+    Reply {
+        /// `None` when the server could not tell what it answers.
+        id: Option<RequestId>,
+        outcome: Result<Box<RawValue>, RpcError>,
+    },
+    Request {
+        id: Box<RawValue>,
+        method: String,
+        params: Option<Box<RawValue>>,
+    },
+    Notification {
+        method: String,
+        params: Option<Box<RawValue>>,
+    },
+}
+
+/// What a server said went wrong.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(super) struct RpcError {
+    #[serde(default)]
+    pub(super) code: i64,
+    #[serde(default)]
+    pub(super) message: String,
+    #[serde(default)]
+    pub(super) data: Option<Value>,
+}
+
+pub(super) const METHOD_NOT_FOUND: i64 = -32_601;
+pub(super) const UNSUPPORTED_VERSION: i64 = -32_022;
+pub(super) const SESSION_NOT_FOUND: i64 = -32_001;
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    jsonrpc: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    method: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    error: Option<&'a RawValue>,
+}
+
+/// Reads a line, which may be a batch. Nothing comes of noise, however much it looks like JSON.
+pub(super) fn read(line: &str) -> Vec<Message> {
+    let line = line.trim_start_matches('\u{feff}').trim();
+    match line.as_bytes().first() {
+        Some(b'{') => read_one(line).into_iter().collect(),
+        Some(b'[') => {
+            let batch: Vec<&RawValue> = serde_json::from_str(line).unwrap_or_default();
+            batch.iter().filter_map(|one| read_one(one.get())).collect()
+        }
+        Some(_) | None => Vec::new(),
+    }
+}
+
+fn read_one(text: &str) -> Option<Message> {
+    let envelope: Envelope<'_> = serde_json::from_str(text).ok()?;
+    if envelope.jsonrpc.as_deref() != Some("2.0") {
+        return None;
+    }
+    let owned = |raw: Option<&RawValue>| raw.map(ToOwned::to_owned);
+    let Envelope { id, method, params, result, error, .. } = envelope;
+    match (method, id, error) {
+        (Some(method), Some(id), _) => {
+            let (id, method) = (id.to_owned(), method.into_owned());
+            Some(Message::Request { id, method, params: owned(params) })
+        }
+        (Some(method), None, _) => {
+            Some(Message::Notification { method: method.into_owned(), params: owned(params) })
+        }
+        (None, id, Some(error)) => {
+            Some(Message::Reply { id: id.and_then(number), outcome: Err(error_of(error)) })
+        }
+        (None, Some(id), None) => {
+            let result = owned(result).unwrap_or_else(|| RawValue::NULL.to_owned());
+            Some(Message::Reply { id: number(id), outcome: Ok(result) })
+        }
+        (None, None, None) => None,
+    }
+}
+
+/// Our ids are numbers; some servers send them back as text.
+fn number(id: &RawValue) -> Option<RequestId> {
+    id.get().trim_matches('"').parse().ok()
+}
+
+fn error_of(raw: &RawValue) -> RpcError {
+    serde_json::from_str(raw.get()).unwrap_or_else(|_| {
+        let message = raw.get().chars().take(200).collect();
+        RpcError { code: 0, message, data: None }
+    })
+}
+
+/// The id of a message too long to be read, from its beginning or its end: servers write it in either place.
+pub(super) fn id_in_fragment(head: &str, tail: &str) -> Option<RequestId> {
+    let before_result = head.split("\"result\"").next().filter(|before| before.len() < head.len());
+    before_result.and_then(first_id).or_else(|| last_id(tail))
+}
+
+fn first_id(text: &str) -> Option<RequestId> {
+    text.split_once("\"id\"").and_then(|(_, after)| leading_number(after))
+}
+
+fn last_id(text: &str) -> Option<RequestId> {
+    let (_, after) = text.trim_end().strip_suffix('}')?.rsplit_once("\"id\"")?;
+    let number: &str = after.trim_start().strip_prefix(':')?.trim().trim_matches('"');
+    number.parse().ok()
+}
+
+fn leading_number(after: &str) -> Option<RequestId> {
+    let value = after.trim_start().strip_prefix(':')?.trim_start().trim_start_matches('"');
+    let digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
+    value[..digits].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(line: &str) -> String {
+        let told = |message: Message| match message {
+            Message::Reply { id, outcome: Ok(result) } => format!("{id:?} = {}", result.get()),
+            Message::Reply { id, outcome: Err(error) } => format!("{id:?} ! {}", error.code),
+            Message::Request { id, method, .. } => format!("{} ? {method}", id.get()),
+            Message::Notification { method, .. } => format!("* {method}"),
+        };
+        read(line).into_iter().map(told).collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn messages_are_told_apart_and_noise_is_nothing() {
+        let check = |line: &str, expected: &str| assert_eq!(kind(line), expected, "{line}");
+        check(r#"{"jsonrpc":"2.0","id":1,"result":{"a": 1}}"#, r#"Some(1) = {"a": 1}"#);
+        check(r#"{"result":{},"jsonrpc":"2.0","id":"7"}"#, "Some(7) = {}");
+        check(r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32601,"message":"no"}}"#, "Some(2) ! -32601");
+        check(r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700}}"#, "None ! -32700");
+        check(r#"{"jsonrpc":"2.0","id":"x","method":"ping"}"#, "\"x\" ? ping");
+        check(r#"{"jsonrpc":"2.0","method":"notifications/progress"}"#, "* notifications/progress");
+        check("[{\"jsonrpc\":\"2.0\",\"id\":3,\"result\":1},7]", "Some(3) = 1");
+        let noise = ["", "hello", "{", r#"{"level":"info","id":1}"#, "[1,2,3]", "\"text\"", "null", "42"];
+        for line in noise {
+            check(line, "");
+        }
+    }
+
+    #[test]
+    fn a_deep_result_is_kept_without_being_followed() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(read(&format!(r#"{{"jsonrpc":"2.0","id":1,"result":{deep}}}"#)).len(), 1);
+    }
+
+    #[test]
+    fn the_id_of_a_long_line_is_found_at_either_end() {
+        let check = |head: &str, tail: &str, expected| assert_eq!(id_in_fragment(head, tail), expected);
+        check(r#"{"jsonrpc":"2.0","id": 12,"result":{"#, "aaa", Some(12));
+        check(r#"{"result":{"id":3,"#, r#"aaa"},"jsonrpc":"2.0","id":9}"#, Some(9));
+        check(r#"{"result":{"id":3,"#, "aaa", None);
+    }
+}

@@ -1,0 +1,42 @@
+//! Tools of MCP servers: any transport, both eras of the protocol, and never a process left behind.
+//!
+//! Start reading at [`Server`] (one server kept alive by `driver`, which does what `supervisor` decides), then `open` (from a
+//! configuration to a connection), `session` (how the era is found) and `peer` (requests by id). `transport` has one
+//! file for each way to reach a server. Nothing here decides whether a call may be made.
+
+mod call;
+mod config;
+mod content;
+mod driver;
+mod era;
+mod host;
+mod listing;
+mod memory;
+mod message;
+mod open;
+mod param_header;
+mod peer;
+mod process;
+mod provider;
+mod ring;
+mod server;
+mod session;
+mod shared;
+mod supervisor;
+mod trace;
+mod transport;
+
+pub use config::{Connect, HealthProbe, Protocol, ServerConfig};
+pub use era::{Era, LEGACY, MODERN};
+pub use host::{Elicited, Elicitor};
+pub use listing::{Listing, ParamHeaders, Skipped, TOOLS_MAX, Wanted};
+pub use memory::{Remembrance, remembrance};
+pub use message::{Outgoing, RequestId};
+pub use process::{Confined, ProcessConfig, server_policy};
+pub use provider::McpProvider;
+pub use ring::{Ring, kept_log};
+pub use server::{Server, Status, Surroundings};
+pub use session::Greeting;
+pub use shared::SharedServers;
+pub use trace::{TraceSink, Traced};
+pub use transport::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Transport};

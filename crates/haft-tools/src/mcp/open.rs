@@ -1,0 +1,126 @@
+//! From a configuration to a connection with its tools: which transport, which era, and a second try where one helps.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::config::{Connect, Protocol, ServerConfig};
+use super::era::Era;
+use super::host::Host;
+use super::listing;
+use super::peer::{Peer, Table};
+use super::process;
+use super::ring::Ring;
+use super::session::{self, OpenError, Session};
+use super::transport::http::Http;
+use super::transport::sse::Sse;
+use super::transport::stdio::Stdio;
+use super::transport::websocket::WebSocket;
+use super::transport::{Failure, Inbox, Transport};
+
+/// A server that answers, and what it has.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub(super) session: Session,
+    pub(super) tools: Vec<Box<RawValue>>,
+    pub(super) transport: &'static str,
+}
+
+/// Opens a connection within the start-up budget. `known` is the era from another time.
+pub(super) async fn open(
+    config: &ServerConfig,
+    host: &Arc<Host>,
+    stderr: &Arc<Ring>,
+    known: Option<Era>,
+) -> Result<Opened, OpenError> {
+    let budget = config.startup_timeout;
+    let all = open_and_list(config, host, stderr, known);
+    tokio::time::timeout(budget, all).await.unwrap_or_else(|_| {
+        let hint = "a larger `startupTimeout` gives it more time";
+        Err(OpenError::Failed(format!("the server was not ready within {} ms; {hint}", budget.as_millis())))
+    })
+}
+
+async fn open_and_list(
+    config: &ServerConfig,
+    host: &Arc<Host>,
+    stderr: &Arc<Ring>,
+    known: Option<Era>,
+) -> Result<Opened, OpenError> {
+    let mut protocol = protocol_of(config);
+    let session = match attempt(config, host, stderr, known.as_ref(), protocol_of(config)).await {
+        // It may have died of being asked. Greeted the old way it is as well as it ever was.
+        Err(OpenError::DiedOnProbe(_)) => {
+            let old = Era::Legacy { version: String::new() };
+            attempt(config, host, stderr, Some(&old), protocol_of(config)).await?
+        }
+        Err(OpenError::WrongTransport(reason)) if protocol_of(config) == Some(Protocol::Http) => {
+            protocol = Some(Protocol::Sse);
+            let older = attempt(config, host, stderr, None, protocol).await;
+            older.map_err(|_| OpenError::Failed(reason))?
+        }
+        opened => opened?,
+    };
+    let tools = if session.greeting.tools {
+        let listed = listing::fetch(&session.peer, config.startup_timeout).await;
+        listed.map_err(|error| OpenError::Failed(format!("the tools could not be listed: {error}")))?
+    } else {
+        Vec::new()
+    };
+    Ok(Opened { session, tools, transport: protocol.map_or("stdio", Protocol::name) })
+}
+
+fn protocol_of(config: &ServerConfig) -> Option<Protocol> {
+    match &config.connect {
+        Connect::Process { .. } => None,
+        Connect::Remote { protocol, .. } => Some(*protocol),
+    }
+}
+
+async fn attempt(
+    config: &ServerConfig,
+    host: &Arc<Host>,
+    stderr: &Arc<Ring>,
+    known: Option<&Era>,
+    protocol: Option<Protocol>,
+) -> Result<Session, OpenError> {
+    let table = Table::new(Arc::clone(host));
+    let transport = transport(config, protocol, Arc::clone(&table) as Arc<dyn Inbox>, stderr).await?;
+    session::open(Peer::new(table, transport), host, known, config.startup_timeout).await
+}
+
+async fn transport(
+    config: &ServerConfig,
+    protocol: Option<Protocol>,
+    inbox: Arc<dyn Inbox>,
+    stderr: &Arc<Ring>,
+) -> Result<Arc<dyn Transport>, OpenError> {
+    match (&config.connect, protocol) {
+        (Connect::Process { program, args, policy }, _) => {
+            let child = process::start(program, args, policy)
+                .await
+                .map_err(|error| OpenError::Failed(format!("the server cannot be started: {error}")))?;
+            Ok(Arc::new(Stdio::over(child, inbox, Arc::clone(stderr))))
+        }
+        (Connect::Remote { url, headers, .. }, Some(Protocol::Http) | None) => {
+            Ok(Arc::new(Http::new(url, headers, inbox).map_err(not_reached)?))
+        }
+        (Connect::Remote { url, headers, .. }, Some(Protocol::Sse)) => {
+            Ok(Arc::new(Sse::open(url, headers, inbox).await.map_err(not_reached)?))
+        }
+        (Connect::Remote { url, headers, .. }, Some(Protocol::WebSocket)) => {
+            Ok(Arc::new(WebSocket::open(url, headers, inbox).await.map_err(not_reached)?))
+        }
+    }
+}
+
+fn not_reached(failure: Failure) -> OpenError {
+    match failure {
+        Failure::NeedsAuth(reason) => OpenError::NeedsAuth(reason),
+        Failure::WrongTransport(_)
+        | Failure::Closed(_)
+        | Failure::TooLarge { .. }
+        | Failure::SessionExpired
+        | Failure::Broken(_) => OpenError::Failed(failure.to_string()),
+    }
+}

@@ -1,0 +1,164 @@
+//! Arguments that also travel as HTTP headers, as `x-mcp-header` in a schema asks, so that a proxy can route by them.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Map, Value};
+
+/// The key of a property's schema that names the header.
+const KEY: &str = "x-mcp-header";
+
+/// How deep a schema is followed.
+const DEPTH_MAX: usize = 64;
+
+/// An argument and the header it is repeated in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ParamHeader {
+    path: Vec<String>,
+    header: String,
+}
+
+impl ParamHeader {
+    /// The header for these arguments; none when the argument is not there.
+    pub(super) fn of(&self, arguments: &Map<String, Value>) -> Option<(String, String)> {
+        let (first, rest) = self.path.split_first()?;
+        let value = rest.iter().try_fold(arguments.get(first)?, |value, key| value.get(key))?;
+        let text = match value {
+            Value::String(text) => text.clone(),
+            Value::Bool(_) | Value::Number(_) => value.to_string(),
+            Value::Null | Value::Array(_) | Value::Object(_) => return None,
+        };
+        Some((format!("mcp-param-{}", self.header.to_ascii_lowercase()), encoded(&text)))
+    }
+}
+
+/// A value as a header can carry it: plain where that is safe, else as base64 between two marks.
+pub(super) fn encoded(text: &str) -> String {
+    let plain = text.bytes().all(|byte| (0x20..0x7f).contains(&byte))
+        && text.trim() == text
+        && !text.to_ascii_lowercase().starts_with("=?base64?");
+    if plain { text.to_owned() } else { format!("=?base64?{}?=", BASE64_STANDARD.encode(text)) }
+}
+
+/// All headers a schema asks for. One that may not be asked for makes the tool unusable over HTTP, so it is an error.
+pub(super) fn of_schema(schema: &Value) -> Result<Vec<ParamHeader>, String> {
+    let mut found = Vec::new();
+    walk(schema, Some(&mut Vec::new()), &mut found, DEPTH_MAX)?;
+    Ok(found)
+}
+
+/// `path` is that of the property, as long as it was reached by properties alone.
+fn walk(
+    schema: &Value,
+    path: Option<&mut Vec<String>>,
+    found: &mut Vec<ParamHeader>,
+    depth: usize,
+) -> Result<(), String> {
+    let Some(depth) = depth.checked_sub(1) else { return Ok(()) };
+    match schema {
+        Value::Array(items) => items.iter().try_for_each(|item| walk(item, None, found, depth)),
+        Value::Object(members) => object(members, path, found, depth),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
+    }
+}
+
+fn object(
+    members: &Map<String, Value>,
+    mut path: Option<&mut Vec<String>>,
+    found: &mut Vec<ParamHeader>,
+    depth: usize,
+) -> Result<(), String> {
+    for (key, value) in members {
+        match (key.as_str(), path.as_mut()) {
+            (KEY, Some(path)) => found.push(checked(members, value, path, found)?),
+            (KEY, None) => return Err(format!("`{KEY}` may only stand on a property")),
+            ("properties", Some(path)) => {
+                for (name, property) in value.as_object().into_iter().flatten() {
+                    path.push(name.clone());
+                    walk(property, Some(path), found, depth)?;
+                    path.pop();
+                }
+            }
+            // What stands here is data, not a schema.
+            ("default" | "const" | "enum" | "examples", _) => {}
+            (_, _) => walk(value, None, found, depth)?,
+        }
+    }
+    Ok(())
+}
+
+fn checked(
+    members: &Map<String, Value>,
+    header: &Value,
+    path: &[String],
+    found: &[ParamHeader],
+) -> Result<ParamHeader, String> {
+    let name = path.join(".");
+    let wrong = |what: &str| format!("`{KEY}` of property `{name}` {what}");
+    let header = header.as_str().filter(|header| !header.is_empty() && header.chars().all(is_token));
+    let header = header.ok_or_else(|| wrong("must be the name of a header"))?;
+    if path.is_empty() {
+        return Err(format!("`{KEY}` may not stand on the whole schema"));
+    }
+    if found.iter().any(|other| other.header.eq_ignore_ascii_case(header)) {
+        return Err(wrong("names a header a second time"));
+    }
+    match members.get("type").and_then(Value::as_str) {
+        Some("string" | "integer" | "boolean") => {
+            Ok(ParamHeader { path: path.to_vec(), header: header.to_owned() })
+        }
+        Some(_) | None => Err(wrong("needs a property of type string, integer or boolean")),
+    }
+}
+
+fn is_token(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_repeated_where_the_schema_asks() {
+        let schema = json!({"type": "object", "properties": {
+            "region": {"type": "string", "x-mcp-header": "Region"},
+            "deep": {"type": "object", "properties": {"n": {"type": "integer", "x-mcp-header": "N"}}},
+            "other": {"type": "string"},
+        }});
+        let headers = of_schema(&schema).unwrap();
+        let arguments = json!({"region": "zürich", "deep": {"n": 3}, "other": "x"});
+        let mut sent: Vec<_> =
+            headers.iter().filter_map(|header| header.of(arguments.as_object().unwrap())).collect();
+        sent.sort();
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(sent, [pair("mcp-param-n", "3"), pair("mcp-param-region", "=?base64?esO8cmljaA==?=")]);
+        assert_eq!(headers[0].of(&Map::new()), None);
+    }
+
+    #[test]
+    fn what_may_not_be_asked_for_is_refused() {
+        let bad = [
+            json!({"x-mcp-header": "Root"}),
+            json!({"properties": {"a": {"type": "string", "x-mcp-header": ""}}}),
+            json!({"properties": {"a": {"type": "string", "x-mcp-header": "a b"}}}),
+            json!({"properties": {"a": {"type": "number", "x-mcp-header": "A"}}}),
+            json!({"properties": {"a": {"type": "string", "x-mcp-header": 1}}}),
+            json!({"properties": {"a": {"type": "array", "items": {"type": "string", "x-mcp-header": "A"}}}}),
+            json!({"properties": {"a": {"type": "string", "x-mcp-header": "A"}, "b": {"type": "string", "x-mcp-header": "a"}}}),
+        ];
+        for schema in bad {
+            assert!(of_schema(&schema).is_err(), "{schema}");
+        }
+        assert_eq!(of_schema(&json!({"default": {"x-mcp-header": 1}})), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn values_that_a_header_cannot_carry_are_wrapped() {
+        assert_eq!(encoded("plain text"), "plain text");
+        assert_eq!(encoded(" edge"), "=?base64?IGVkZ2U=?=");
+        assert_eq!(encoded("a\nb"), "=?base64?YQpi?=");
+        assert_eq!(encoded("=?base64?x?="), "=?base64?PT9iYXNlNjQ/eD89?=");
+    }
+}

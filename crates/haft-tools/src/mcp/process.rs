@@ -1,0 +1,111 @@
+//! What a server that is a process of ours may touch: a sandbox and an environment built for it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use haft_sandbox::{
+    Access, OutputPipes, Policy, PolicyError, SandboxError, SandboxMode, SandboxedChild, StandardInput,
+    sandboxed_command,
+};
+
+/// What the operator says about the process beside its command line.
+#[derive(Debug, Clone, Default)]
+pub struct ProcessConfig {
+    /// Part of the name of its cache.
+    pub name: String,
+    pub env: BTreeMap<String, String>,
+    /// Where it runs and may write; without it the operator's own workspace.
+    pub directory: Option<PathBuf>,
+    pub writable: Vec<PathBuf>,
+    pub unix_sockets: Option<Access>,
+    pub confinement: Confined,
+}
+
+/// Whether a server is held by the sandbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Confined {
+    #[default]
+    Yes,
+    /// Open but for the blocklist, our own data, and the end of its tree with ours.
+    No,
+}
+
+/// Variables of our own environment that a server sees: how to reach the network, and whom to trust there.
+const PASSED: [&str; 13] = [
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "all_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "ALL_PROXY",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+];
+
+/// How package managers are told where packages come from.
+const PASSED_PREFIXES: [&str; 4] = ["npm_config_", "NPM_CONFIG_", "UV_", "PIP_"];
+
+/// Where package managers keep what they download, and the directory each gets in the server's cache.
+const CACHES: [(&str, &str); 5] = [
+    ("npm_config_cache", "npm"),
+    ("UV_CACHE_DIR", "uv"),
+    ("UV_TOOL_DIR", "uv-tools"),
+    ("PIP_CACHE_DIR", "pip"),
+    ("XDG_CACHE_HOME", "xdg"),
+];
+
+/// The sandbox of a server. `base` is the operator's own policy: what it protects stays protected.
+pub fn server_policy(base: &Policy, config: &ProcessConfig) -> Result<Policy, PolicyError> {
+    let mode = match config.confinement {
+        Confined::Yes => SandboxMode::Rx,
+        Confined::No => SandboxMode::Rwx,
+    };
+    let directory = config.directory.as_deref().unwrap_or_else(|| base.workspace());
+    let mut policy = base.derive(mode, directory)?.cache(&config.name)?;
+    for path in &config.writable {
+        policy = policy.writable(path)?;
+    }
+    if let Some(access) = config.unix_sockets {
+        policy = policy.unix_sockets(access);
+    }
+    let cache = base.home().cache(&config.name);
+    Ok(with_environment(policy, &cache, &config.env))
+}
+
+fn with_environment(mut policy: Policy, cache: &Path, declared: &BTreeMap<String, String>) -> Policy {
+    for name in PASSED {
+        policy = policy.environment(name);
+    }
+    let ours = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    for name in ours.filter(|name| PASSED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))) {
+        policy = policy.environment(name);
+    }
+    for (name, directory) in CACHES {
+        policy = policy.variable(name, cache.join(directory));
+    }
+    for (name, value) in declared {
+        policy = policy.variable(name, value);
+    }
+    policy
+}
+
+/// Starts the process with all three streams in our hands.
+pub(super) async fn start(
+    program: &str,
+    args: &[String],
+    policy: &Policy,
+) -> Result<SandboxedChild, Arc<SandboxError>> {
+    sandboxed_command(program, policy)
+        .args(args)
+        .stdin(StandardInput::Piped)
+        .output(OutputPipes::Separate)
+        .spawn()
+        .await
+        .map_err(Arc::new)
+}

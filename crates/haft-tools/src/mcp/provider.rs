@@ -1,0 +1,121 @@
+//! A server as a provider of tools.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::future::BoxFuture;
+use haft_core::changes::Changes;
+use haft_core::name::{Namespace, ToolName};
+use haft_core::output::ToolOutput;
+use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
+use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::tool::{Effects, ToolDefinition};
+use haft_core::validate::ValidArguments;
+use serde_json::json;
+
+use super::server::Server;
+
+/// Gives the tools of one server. Several may share it.
+pub struct McpProvider {
+    server: Arc<Server>,
+    left: AtomicBool,
+}
+
+impl McpProvider {
+    /// Uses a server that nobody has left for good.
+    pub fn new(server: Arc<Server>) -> Self {
+        let left = !server.users.join();
+        Self { server, left: AtomicBool::new(left) }
+    }
+
+    /// Uses a server together with others; nothing when all of them have left.
+    pub(super) fn join(server: Arc<Server>) -> Option<Self> {
+        server.users.join().then(|| Self { server, left: AtomicBool::new(false) })
+    }
+
+    /// Whether nobody uses the server any more.
+    fn leave(&self) -> bool {
+        !self.left.swap(true, Ordering::AcqRel) && self.server.users.leave()
+    }
+
+    pub fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    async fn dispatch(
+        &self,
+        tool: &ToolName,
+        arguments: &ValidArguments,
+        cx: &CallContext,
+    ) -> Result<ToolOutput, ToolError> {
+        let listing = self.server.shared.listing();
+        let Some(known) = listing.known.get(tool) else {
+            let message = format!("the server has no tool `{tool}` any more; list the tools again");
+            return Err(ToolError::new(ToolErrorKind::UnknownTool, message));
+        };
+        let definition = listing.tools.iter().find(|definition| definition.name == *tool);
+        let effects = definition.map_or(Effects::Unknown, |definition| definition.effects);
+        let outcome = self.server.call(known, effects, arguments.value(), cx).await;
+        if let Some(era) = self.server.shared.era() {
+            cx.note("mcp", json!({ "server": self.server.shared.config.name, "protocol": era.version() }));
+        }
+        outcome
+    }
+}
+
+impl ToolProvider for McpProvider {
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Mcp
+    }
+
+    fn namespace(&self) -> &Namespace {
+        &self.server.shared.config.namespace
+    }
+
+    fn tools(&self) -> Arc<[ToolDefinition]> {
+        Arc::clone(&self.server.shared.listing().tools)
+    }
+
+    fn changes(&self) -> Option<&Changes> {
+        Some(&self.server.shared.changes)
+    }
+
+    /// A server that is known from another time is not started before it is called.
+    fn warmup(&self) -> BoxFuture<'_, Result<(), ToolError>> {
+        Box::pin(async { if self.server.is_known() { Ok(()) } else { self.server.start().await } })
+    }
+
+    fn instructions(&self) -> Option<Arc<str>> {
+        self.server.shared.instructions()
+    }
+
+    fn call<'a>(
+        &'a self,
+        tool: &'a ToolName,
+        arguments: &'a ValidArguments,
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        Box::pin(self.dispatch(tool, arguments, cx))
+    }
+
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            if self.leave() {
+                self.server.stop().await;
+            }
+        })
+    }
+}
+
+impl Drop for McpProvider {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl fmt::Debug for McpProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpProvider").field("server", &self.server).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,141 @@
+//! What a server said beside the protocol: the last of it, within bounds.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// How much is kept of one server.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// How much of one line is kept.
+const LINE_BYTES_MAX: usize = 2 << 10;
+
+/// The last lines of a stream that may never end.
+#[derive(Debug, Default)]
+pub struct Ring {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lines: VecDeque<String>,
+    bytes: usize,
+    open: Vec<u8>,
+    /// Whether there is something that was not kept in a file yet.
+    fresh: bool,
+}
+
+impl Ring {
+    /// Takes bytes of a stream, cut wherever they happen to be.
+    pub(super) fn push(&self, bytes: &[u8]) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.fresh = true;
+        for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
+            let room = LINE_BYTES_MAX.saturating_sub(state.open.len());
+            let text = piece.strip_suffix(b"\n").unwrap_or(piece);
+            state.open.extend_from_slice(&text[..text.len().min(room)]);
+            if piece.ends_with(b"\n") {
+                state.finish_line();
+            }
+        }
+    }
+
+    /// Takes a line of our own.
+    pub(super) fn note(&self, line: &str) {
+        self.push(b"\n");
+        self.push(line.replace('\n', " ").as_bytes());
+        self.push(b"\n");
+    }
+
+    /// The last lines that are not empty, the oldest first.
+    pub fn last(&self, count: usize) -> Vec<String> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = String::from_utf8_lossy(&state.open).into_owned();
+        let mut lines: Vec<String> =
+            state.lines.iter().cloned().chain([open]).filter(|line| !line.trim().is_empty()).collect();
+        lines.split_off(lines.len().saturating_sub(count))
+    }
+
+    /// Puts what is there into a file that only its owner reads, in one step. Nothing new is nothing to do.
+    pub(super) fn keep(&self, path: &Path) -> io::Result<()> {
+        let fresh = {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut state.fresh)
+        };
+        if !fresh {
+            return Ok(());
+        }
+        let directory = path.parent().unwrap_or(Path::new("/"));
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        let beside = path.with_extension(format!("{}.new", uuid::Uuid::new_v4()));
+        let written = write(&beside, &self.last(usize::MAX)).and_then(|()| std::fs::rename(&beside, path));
+        if written.is_err() {
+            let _ = std::fs::remove_file(&beside);
+        }
+        written
+    }
+}
+
+fn write(path: &Path, lines: &[String]) -> io::Result<()> {
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all((lines.join("\n") + "\n").as_bytes())
+}
+
+/// What was kept of a server's log; `None` when nothing ever was.
+pub fn kept_log(path: &Path) -> io::Result<Option<String>> {
+    let file = match std::fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    // What was written is no longer than this, and what else may be there is not wanted.
+    file.take(4 * KEPT_BYTES_MAX as u64).read_to_end(&mut bytes)?;
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+impl State {
+    fn finish_line(&mut self) {
+        let line = String::from_utf8_lossy(&std::mem::take(&mut self.open)).into_owned();
+        self.bytes += line.len() + 1;
+        self.lines.push_back(line);
+        while self.bytes > KEPT_BYTES_MAX {
+            let Some(oldest) = self.lines.pop_front() else { break };
+            self.bytes -= oldest.len() + 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_kept_and_no_more() {
+        let ring = Ring::default();
+        ring.push(b"one\ntw");
+        ring.push(b"o\n\nthree");
+        assert_eq!(ring.last(2), ["two", "three"]);
+        ring.push(&vec![b'x'; 1 << 20]);
+        for number in 0..100_000 {
+            ring.push(format!("\nline {number}").as_bytes());
+        }
+        assert_eq!(ring.last(1), ["line 99999"]);
+        let kept: usize = ring.last(usize::MAX).iter().map(String::len).sum();
+        assert!(kept <= KEPT_BYTES_MAX, "{kept}");
+    }
+
+    #[test]
+    fn what_was_said_is_kept_in_a_file() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("mcp/a.log");
+        let ring = Ring::default();
+        ring.keep(&path).unwrap();
+        assert_eq!(kept_log(&path).unwrap(), None, "nothing was said");
+        ring.push(b"one\ntwo");
+        ring.keep(&path).unwrap();
+        assert_eq!(kept_log(&path).unwrap().unwrap(), "one\ntwo\n");
+    }
+}

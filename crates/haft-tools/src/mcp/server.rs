@@ -1,0 +1,401 @@
+//! One server kept alive: carries out what the table of its life says, and lends its connection to calls.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use haft_core::changes::Changes;
+use haft_core::output::ToolOutput;
+use haft_core::provider::CallContext;
+use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::tool::Effects;
+use serde_json::{Map, Value};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
+
+use super::call::{self, Call, CallError};
+use super::config::ServerConfig;
+use super::driver::{Driver, Note};
+use super::era::Era;
+use super::host::{Elicitor, Host};
+use super::listing::{self, Known, Listing};
+use super::memory::{Memory, Remembered};
+use super::ring::Ring;
+use super::session::{Greeting, Session};
+use super::shared::Users;
+use super::supervisor::{Cause, Event, State};
+use super::trace::{Trace, TraceSink, Traced};
+
+/// How many notes to the driver may wait; each call leaves at most two.
+const NOTES_WAITING_MAX: usize = 1024;
+
+/// A server, whether it runs or not. Dropping it ends its process and all that it started.
+pub struct Server {
+    pub(super) shared: Arc<Shared>,
+    pub(super) users: Users,
+    notes: mpsc::Sender<Note>,
+}
+
+/// What servers share with each other.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// Where what is known of servers is kept from one time to the next.
+    pub directory: Option<PathBuf>,
+    /// Answers what a server asks a person.
+    pub elicitor: Option<Arc<dyn Elicitor>>,
+    /// Each start takes one for as long as it lasts.
+    pub starts: Arc<Semaphore>,
+    /// Sees every message.
+    pub trace: Option<Arc<dyn TraceSink>>,
+}
+
+/// How many servers are started at the same time when nobody says otherwise.
+const STARTS_MAX: usize = 16;
+
+impl Default for Surroundings {
+    fn default() -> Self {
+        Self { directory: None, elicitor: None, starts: Arc::new(Semaphore::new(STARTS_MAX)), trace: None }
+    }
+}
+
+/// What the driver and the calls both know.
+pub(super) struct Shared {
+    pub(super) config: ServerConfig,
+    pub(super) host: Arc<Host>,
+    pub(super) log: Arc<Ring>,
+    pub(super) memory: Option<Memory>,
+    pub(super) state: watch::Sender<State>,
+    pub(super) changes: Changes,
+    pub(super) starts: Arc<Semaphore>,
+    /// Where the log is kept.
+    log_file: Option<PathBuf>,
+    lent: Mutex<Lent>,
+}
+
+/// What calls use.
+#[derive(Default)]
+struct Lent {
+    connection: Option<Arc<Connection>>,
+    listing: Arc<Listing>,
+    greeting: Greeting,
+    era: Option<Era>,
+    transport: Option<&'static str>,
+}
+
+/// An opened connection, and which of all it is.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) session: Session,
+    pub(super) generation: u64,
+}
+
+/// What can be told of a server.
+#[derive(Debug, Clone)]
+pub struct Status {
+    pub name: String,
+    /// `configured`, `starting`, `ready`, `degraded`, `restarting`, `needs_auth` or `stopped`.
+    pub state: &'static str,
+    /// Why it is not ready, where there is a reason.
+    pub reason: Option<String>,
+    pub era: Option<Era>,
+    /// By which it was reached last.
+    pub transport: Option<&'static str>,
+    pub greeting: Greeting,
+    pub listing: Arc<Listing>,
+    /// Lines on its output that were no messages.
+    pub noise: u64,
+}
+
+impl Server {
+    /// A server that is not started yet. What is remembered of it is offered at once.
+    pub fn new(config: ServerConfig, around: &Surroundings) -> Self {
+        let Surroundings { directory, elicitor, starts, trace } = around;
+        let log = Arc::new(Ring::default());
+        let host = Host {
+            server: config.name.clone(),
+            elicitor: elicitor.clone(),
+            trace: trace.as_ref().map(|sink| Trace::new(&config.name, Arc::clone(sink))),
+            roots: Vec::new(),
+            log: Arc::clone(&log),
+            tools_changed: Arc::new(Notify::new()),
+        };
+        let memory = directory.as_ref().map(|directory| Memory::of(directory, config.namespace.as_str()));
+        let remembered = memory.as_ref().and_then(|memory| memory.load(&config.digest));
+        let lent = remembered.map(|remembered| Lent::of(remembered, &config)).unwrap_or_default();
+        let log_file =
+            directory.as_ref().map(|directory| directory.join(format!("{}.log", config.namespace.as_str())));
+        let shared = Arc::new(Shared {
+            config,
+            host: Arc::new(host),
+            log,
+            memory,
+            state: watch::Sender::new(State::Configured),
+            changes: Changes::default(),
+            starts: Arc::clone(starts),
+            log_file,
+            lent: Mutex::new(lent),
+        });
+        let (notes, inbox) = mpsc::channel(NOTES_WAITING_MAX);
+        tokio::spawn(Driver::new(Arc::clone(&shared)).run(inbox));
+        Self { shared, users: Users::default(), notes }
+    }
+
+    pub fn namespace(&self) -> &str {
+        self.shared.config.namespace.as_str()
+    }
+
+    /// Whether its tools are known, from now or from another time.
+    pub fn is_known(&self) -> bool {
+        self.shared.lent().era.is_some()
+    }
+
+    /// Starts it if need be, and waits until it is ready or has failed.
+    pub async fn start(&self) -> Result<(), ToolError> {
+        self.ready().await.map(drop)
+    }
+
+    pub fn status(&self) -> Status {
+        let state = self.shared.state.borrow().clone();
+        let lent = self.shared.lent();
+        let reason = match &state {
+            State::Restarting { reason, .. } | State::NeedsAuth { reason } => Some(reason.clone()),
+            State::Configured
+            | State::Starting { .. }
+            | State::Ready { .. }
+            | State::Degraded { .. }
+            | State::Stopped => None,
+        };
+        Status {
+            name: self.shared.config.name.clone(),
+            state: state.name(),
+            reason,
+            era: lent.era.clone(),
+            transport: lent.transport,
+            greeting: lent.greeting.clone(),
+            listing: Arc::clone(&lent.listing),
+            noise: lent.connection.as_ref().map_or(0, |connection| connection.session.peer.noise()),
+        }
+    }
+
+    /// What it said on standard error, and what it logged: the last lines.
+    pub fn log(&self, lines: usize) -> Vec<String> {
+        self.shared.log.last(lines)
+    }
+
+    /// Ends it in good order.
+    pub async fn stop(&self) {
+        let (done, ended) = oneshot::channel();
+        if self.notes.send(Note::Stop(done)).await.is_ok() {
+            let _ = ended.await;
+        }
+    }
+
+    /// Calls a tool. A call is made a second time only when the server said that it knew nothing of the first.
+    pub(super) async fn call(
+        &self,
+        tool: &Known,
+        effects: Effects,
+        arguments: &Map<String, Value>,
+        cx: &CallContext,
+    ) -> Result<ToolOutput, ToolError> {
+        let progress = |progress| cx.progress(progress);
+        let config = &self.shared.config;
+        let call = Call { tool, arguments, patience: config.request_timeout, progress: &progress };
+        for _ in 0..2 {
+            let connection = self.ready().await?;
+            match call::call(&connection.session, &self.shared.host, &call).await {
+                Ok(output) => return Ok(output),
+                Err(CallError::Told(error)) => return Err(error),
+                Err(CallError::SessionExpired) => self.note(connection.generation, Event::Expired),
+                Err(CallError::Silent(patience)) => {
+                    self.note(connection.generation, Event::Silent);
+                    return Err(self.silent(tool, patience));
+                }
+                Err(CallError::Lost(reason)) => return Err(self.lost(tool, effects, &reason)),
+            }
+        }
+        Err(self.error(ToolErrorKind::Unavailable, "the server forgets every session it opens"))
+    }
+
+    /// The connection, as soon as there is one. While the server is being started again there is none, and that is said
+    /// at once: whoever calls can do something else meanwhile.
+    async fn ready(&self) -> Result<Arc<Connection>, ToolError> {
+        let mut state = self.shared.state.subscribe();
+        let mut asked = false;
+        loop {
+            if let Some(connection) = self.shared.lent().connection.clone() {
+                return Ok(connection);
+            }
+            let found = state.borrow_and_update().clone();
+            match found {
+                State::Configured | State::NeedsAuth { .. } if !asked => {
+                    asked = true;
+                    let _ = self.notes.try_send(Note::Event { generation: None, event: Event::Wanted });
+                }
+                State::Configured | State::Starting { .. } | State::Ready { .. } | State::Degraded { .. } => {
+                }
+                State::Restarting { cause, reason, at, failures } => {
+                    let word = match (cause, failures) {
+                        (Cause::Ended, _) => "mcp_restart_in_progress",
+                        (Cause::NotOpened, 0 | 1) => "mcp_start_failed",
+                        (Cause::NotOpened, _) => "mcp_restart_failed",
+                    };
+                    return Err(self.restarting(word, &reason, at));
+                }
+                State::NeedsAuth { reason } => {
+                    let message = format!("{reason}; set its `headers`");
+                    return Err(self.error(ToolErrorKind::Unavailable, &message));
+                }
+                State::Stopped => {
+                    return Err(self.error(ToolErrorKind::Unavailable, "the server was stopped"));
+                }
+            }
+            if state.changed().await.is_err() {
+                return Err(self.error(ToolErrorKind::Unavailable, "the server was stopped"));
+            }
+        }
+    }
+
+    /// Tells the driver about one connection, and lends it to nobody else when it is of no more use.
+    fn note(&self, generation: u64, event: Event) {
+        if event == Event::Expired {
+            self.shared.withdraw(generation);
+        }
+        let _ = self.notes.try_send(Note::Event { generation: Some(generation), event });
+    }
+
+    fn error(&self, kind: ToolErrorKind, message: &str) -> ToolError {
+        ToolError::new(kind, format!("MCP server `{}`: {message}", self.shared.config.name))
+    }
+
+    fn silent(&self, tool: &Known, patience: Duration) -> ToolError {
+        let message = format!(
+            "`{}` gave neither a result nor progress for {} ms and was cancelled; `requestTimeoutMs` allows more",
+            tool.name,
+            patience.as_millis()
+        );
+        self.error(ToolErrorKind::Timeout, &message)
+    }
+
+    fn lost(&self, tool: &Known, effects: Effects, reason: &str) -> ToolError {
+        match effects {
+            Effects::ReadOnly => {
+                let message = format!("`{}` was interrupted: {reason}", tool.name);
+                self.error(ToolErrorKind::Unavailable, &message)
+            }
+            Effects::Idempotent | Effects::Mutating | Effects::Unknown => {
+                let message = format!(
+                    "`{}` was interrupted, and it is not known whether it took effect: {reason}",
+                    tool.name
+                );
+                self.error(ToolErrorKind::UnknownOutcome, &message)
+            }
+        }
+    }
+
+    fn restarting(&self, word: &str, reason: &str, at: Instant) -> ToolError {
+        let name = &self.shared.config.name;
+        let wait = at.saturating_duration_since(Instant::now()).as_secs();
+        let next = if wait == 0 { "now".to_owned() } else { format!("in {wait} s") };
+        let message = format!("{word}:{name}: {reason}\nit is started again {next}; nothing was called");
+        ToolError::new(ToolErrorKind::Unavailable, message)
+    }
+}
+
+impl Lent {
+    fn of(remembered: Remembered, config: &ServerConfig) -> Self {
+        Self {
+            connection: None,
+            listing: Arc::new(listing::read(&remembered.tools, &config.wanted)),
+            greeting: Greeting {
+                instructions: remembered.instructions.map(Into::into),
+                ..Greeting::default()
+            },
+            era: Era::of_version(&remembered.version),
+            transport: None,
+        }
+    }
+}
+
+impl Shared {
+    fn lent(&self) -> std::sync::MutexGuard<'_, Lent> {
+        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn era(&self) -> Option<Era> {
+        self.lent().era.clone()
+    }
+
+    pub(super) fn connection(&self) -> Option<Arc<Connection>> {
+        self.lent().connection.clone()
+    }
+
+    pub(super) fn listing(&self) -> Arc<Listing> {
+        Arc::clone(&self.lent().listing)
+    }
+
+    pub(super) fn instructions(&self) -> Option<Arc<str>> {
+        self.lent().greeting.instructions.clone()
+    }
+
+    pub(super) fn lend(&self, connection: Arc<Connection>, transport: &'static str) {
+        let mut lent = self.lent();
+        lent.transport = Some(transport);
+        lent.era = Some(connection.session.era.clone());
+        lent.greeting = connection.session.greeting.clone();
+        lent.connection = Some(connection);
+    }
+
+    /// Takes the connection back; nobody is lent it any more.
+    pub(super) fn take_back(&self) -> Option<Arc<Connection>> {
+        self.lent().connection.take()
+    }
+
+    /// Something happened to the server itself.
+    pub(super) fn lived(&self, what: &str) {
+        self.log.note(what);
+        self.host.trace(Traced::Life, what);
+        self.keep_log();
+    }
+
+    /// A log that cannot be kept is still there while we run.
+    fn keep_log(&self) {
+        if let Some(path) = &self.log_file {
+            let _ = self.log.keep(path);
+        }
+    }
+
+    fn withdraw(&self, generation: u64) {
+        let mut lent = self.lent();
+        if lent.connection.as_ref().is_some_and(|connection| connection.generation == generation) {
+            lent.connection = None;
+        }
+    }
+
+    /// The one place where the tools of a running server change; whoever shows tools is told from here.
+    pub(super) fn tools_are(&self, listing: Listing) {
+        for skipped in &listing.skipped {
+            self.log.note(&format!("tool `{}` is left out: {}", skipped.name, skipped.reason));
+        }
+        self.lent().listing = Arc::new(listing);
+        self.changes.announce();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.keep_log();
+    }
+}
+
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Surroundings").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("config", &self.shared.config).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,265 @@
+//! A connection from its first word: finds the era, greets the server, and settles how requests are made.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::era::{Era, LEGACY, MODERN, Next, Probed, after_probe};
+use super::host::Host;
+use super::message::RpcError;
+use super::peer::{Ask, Manner, Peer, PeerError};
+use super::transport::Failure;
+
+/// After so much silence a server is greeted the old way too. It is not killed: it may still be downloading itself.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// An opened connection.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) peer: Peer,
+    pub(super) era: Era,
+    pub(super) greeting: Greeting,
+}
+
+/// What a server said about itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Greeting {
+    pub name: String,
+    pub version: String,
+    pub instructions: Option<Arc<str>>,
+    /// Whether it has tools at all.
+    pub(super) tools: bool,
+    /// Whether it says when its tools change.
+    pub(super) tools_change: bool,
+}
+
+/// Why a connection could not be opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum OpenError {
+    /// It ended when it was asked for its era; greeted the old way it may live.
+    DiedOnProbe(String),
+    /// What is at this address does not speak this transport.
+    WrongTransport(String),
+    NeedsAuth(String),
+    Failed(String),
+}
+
+impl OpenError {
+    pub(super) fn reason(&self) -> &str {
+        match self {
+            Self::DiedOnProbe(reason)
+            | Self::WrongTransport(reason)
+            | Self::NeedsAuth(reason)
+            | Self::Failed(reason) => reason,
+        }
+    }
+}
+
+/// Opens the connection within the budget. `known` is the era from another time.
+pub(super) async fn open(
+    peer: Peer,
+    host: &Host,
+    known: Option<&Era>,
+    budget: Duration,
+) -> Result<Session, OpenError> {
+    let opened = match known {
+        Some(Era::Legacy { .. }) => timeout(budget, greet(&peer, host, budget)).await,
+        Some(Era::Modern) | None => timeout(budget, probe(&peer, host, budget)).await,
+    };
+    let out_of_time =
+        || OpenError::Failed(format!("the server did not answer within {} ms", budget.as_millis()));
+    let (era, greeting) = opened.map_err(|_| out_of_time())??;
+    peer.settle(manner(&era, host));
+    if matches!(era, Era::Legacy { .. }) {
+        peer.notify("notifications/initialized", "");
+    }
+    Ok(Session { peer, era, greeting })
+}
+
+type Opened = Result<(Era, Greeting), OpenError>;
+
+async fn probe(peer: &Peer, host: &Host, budget: Duration) -> Opened {
+    let mut discovery = pin!(discover(peer, host, budget));
+    if let Ok(found) = timeout(SILENCE, &mut discovery).await {
+        return after(found, || greet(peer, host, budget)).await;
+    }
+    let mut greeted = pin!(greet(peer, host, budget));
+    tokio::select! {
+        found = &mut discovery => after(found, || greeted).await,
+        opened = &mut greeted => match opened {
+            Ok(opened) => Ok(opened),
+            // The answer to the first question may still come, and decides.
+            Err(refused) => after(discovery.await, || std::future::ready(Err(refused))).await,
+        },
+    }
+}
+
+/// What the answer to the probe leads to; `greet` is the old way.
+async fn after<F: Future<Output = Opened>>(found: Discovery, greet: impl FnOnce() -> F) -> Opened {
+    let Discovery { probed, greeting, reason } = found;
+    match after_probe(&probed) {
+        Next::SpeakModern => Ok((Era::Modern, greeting)),
+        Next::Greet | Next::GreetBeside => greet().await,
+        Next::Respawn => Err(OpenError::DiedOnProbe(reason)),
+        Next::Incompatible => Err(OpenError::Failed(format!(
+            "the server speaks no version of the protocol that we speak ({MODERN}, {})",
+            LEGACY.join(", ")
+        ))),
+        Next::GiveUp => Err(OpenError::NeedsAuth(reason)),
+    }
+}
+
+struct Discovery {
+    probed: Probed,
+    greeting: Greeting,
+    reason: String,
+}
+
+async fn discover(peer: &Peer, host: &Host, budget: Duration) -> Discovery {
+    let first = discover_once(peer, host, budget).await;
+    match (&first.probed, after_probe(&first.probed)) {
+        // It refused, and then named the very version it was asked in: asked again it may say what it has.
+        (Probed::Refused { .. }, Next::SpeakModern) => discover_once(peer, host, budget).await,
+        (_, _) => first,
+    }
+}
+
+async fn discover_once(peer: &Peer, host: &Host, budget: Duration) -> Discovery {
+    let mut ask = Ask::new("server/discover", "", budget);
+    ask.manner = Some(manner(&Era::Modern, host));
+    match peer.request(ask).await {
+        Ok(raw) => discovered(&raw),
+        Err(error) => {
+            let reason = error.to_string();
+            Discovery { probed: refused(error), greeting: Greeting::default(), reason }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Discovered {
+    #[serde(default)]
+    supported_versions: Vec<String>,
+    #[serde(default)]
+    capabilities: Value,
+    instructions: Option<String>,
+    #[serde(rename = "_meta", default)]
+    meta: Value,
+}
+
+fn discovered(raw: &RawValue) -> Discovery {
+    match serde_json::from_str::<Discovered>(raw.get()) {
+        Ok(found) => Discovery {
+            greeting: greeting(
+                &found.meta["io.modelcontextprotocol/serverInfo"],
+                found.instructions,
+                &found.capabilities,
+            ),
+            probed: Probed::Discovered { versions: found.supported_versions },
+            reason: String::new(),
+        },
+        Err(error) => Discovery {
+            probed: Probed::Refused { code: 0, versions: Vec::new() },
+            greeting: Greeting::default(),
+            reason: error.to_string(),
+        },
+    }
+}
+
+fn refused(error: PeerError) -> Probed {
+    match error {
+        PeerError::Rpc(error) => Probed::Refused { code: error.code, versions: versions_in(&error) },
+        PeerError::Silent(_) => Probed::Silent,
+        PeerError::Failed(Failure::Closed(_)) => Probed::Died,
+        PeerError::Failed(Failure::NeedsAuth(_)) => Probed::NeedsAuth,
+        PeerError::Failed(
+            Failure::TooLarge { .. }
+            | Failure::SessionExpired
+            | Failure::WrongTransport(_)
+            | Failure::Broken(_),
+        ) => Probed::Refused { code: 0, versions: Vec::new() },
+    }
+}
+
+fn versions_in(error: &RpcError) -> Vec<String> {
+    let supported = error.data.as_ref().and_then(|data| data["supported"].as_array());
+    supported.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+async fn greet(peer: &Peer, host: &Host, budget: Duration) -> Opened {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Initialized {
+        protocol_version: String,
+        #[serde(default)]
+        capabilities: Value,
+        #[serde(default)]
+        server_info: Value,
+        instructions: Option<String>,
+    }
+    let fields = format!(
+        "\"protocolVersion\":\"{}\",\"capabilities\":{},\"clientInfo\":{}",
+        LEGACY[0],
+        host.capabilities(),
+        ourselves()
+    );
+    let raw = peer.request(Ask::new("initialize", fields, budget)).await.map_err(not_opened)?;
+    let found: Initialized = serde_json::from_str(raw.get())
+        .map_err(|error| OpenError::Failed(format!("the server's greeting cannot be read: {error}")))?;
+    if !LEGACY.contains(&found.protocol_version.as_str()) {
+        let message =
+            format!("the server chose protocol `{}`, which we do not speak", found.protocol_version);
+        return Err(OpenError::Failed(message));
+    }
+    let greeting = greeting(&found.server_info, found.instructions, &found.capabilities);
+    Ok((Era::Legacy { version: found.protocol_version }, greeting))
+}
+
+fn not_opened(error: PeerError) -> OpenError {
+    match error {
+        PeerError::Failed(Failure::WrongTransport(reason)) => OpenError::WrongTransport(reason),
+        PeerError::Failed(Failure::NeedsAuth(reason)) => OpenError::NeedsAuth(reason),
+        PeerError::Rpc(_) | PeerError::Silent(_) | PeerError::Failed(_) => {
+            OpenError::Failed(error.to_string())
+        }
+    }
+}
+
+fn greeting(who: &Value, instructions: Option<String>, capabilities: &Value) -> Greeting {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    Greeting {
+        name: text(&who["name"]),
+        version: text(&who["version"]),
+        instructions: instructions.filter(|text| !text.trim().is_empty()).map(Into::into),
+        tools: capabilities["tools"].is_object(),
+        tools_change: capabilities["tools"]["listChanged"] == true,
+    }
+}
+
+fn ourselves() -> Value {
+    json!({ "name": "haft", "version": env!("CARGO_PKG_VERSION") })
+}
+
+/// What every request says in an era.
+fn manner(era: &Era, host: &Host) -> Manner {
+    let headers = vec![("mcp-protocol-version".to_owned(), era.version().to_owned())];
+    match era {
+        Era::Legacy { .. } => Manner { meta: String::new(), headers },
+        Era::Modern => {
+            let prefix = "io.modelcontextprotocol";
+            let meta = format!(
+                "\"{prefix}/protocolVersion\":\"{MODERN}\",\"{prefix}/clientInfo\":{},\"{prefix}/clientCapabilities\":{}",
+                ourselves(),
+                host.capabilities()
+            );
+            Manner { meta, headers }
+        }
+    }
+}

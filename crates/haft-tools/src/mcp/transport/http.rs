@@ -1,0 +1,307 @@
+//! Streamable HTTP, in both eras: a request each, answered by a message or by a stream of them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use secrecy::SecretString;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{sleep, timeout};
+use url::Url;
+
+use super::client::{self, client};
+use super::event_stream::EventStream;
+use super::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Transport};
+use crate::mcp::era::MODERN;
+use crate::mcp::message::{self, Message, Outgoing, RequestId};
+
+const SESSION: &str = "mcp-session-id";
+const EVENT_STREAM: &str = "text/event-stream";
+
+/// How often a stream that broke off is taken up again without anything new.
+const RESUMES_MAX: usize = 5;
+
+/// How long is waited before that, when the server does not say.
+const RESUME_WAIT: Duration = Duration::from_secs(1);
+
+/// The longest a server may have us wait.
+const RESUME_WAIT_MAX: Duration = Duration::from_mins(1);
+
+/// How long a farewell may take.
+const FAREWELL_WAIT: Duration = Duration::from_secs(2);
+
+/// A server at an address. Dropping it closes all its streams.
+#[derive(Debug)]
+pub(crate) struct Http {
+    line: Arc<Line>,
+    tasks: Mutex<JoinSet<()>>,
+}
+
+/// What every exchange needs.
+struct Line {
+    client: Client,
+    url: Url,
+    inbox: Arc<dyn Inbox>,
+    /// What the server calls our session, in the era that has any, with the version it speaks.
+    session: Mutex<Option<String>>,
+    /// Exchanges under way, by the request they carry.
+    running: Mutex<HashMap<RequestId, Running>>,
+    version: Mutex<Vec<(String, String)>>,
+}
+
+struct Running {
+    task: AbortHandle,
+    modern: bool,
+}
+
+impl Http {
+    pub(crate) fn new(
+        url: &Url,
+        headers: &[(String, SecretString)],
+        inbox: Arc<dyn Inbox>,
+    ) -> Result<Self, Failure> {
+        let line = Line {
+            client: client(headers)?,
+            url: url.clone(),
+            inbox,
+            session: Mutex::default(),
+            running: Mutex::default(),
+            version: Mutex::default(),
+        };
+        Ok(Self { line: Arc::new(line), tasks: Mutex::default() })
+    }
+
+    fn begin(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        while tasks.try_join_next().is_some() {}
+        tasks.spawn(work)
+    }
+}
+
+impl Transport for Http {
+    fn send(&self, message: Outgoing) -> Result<(), Failure> {
+        let line = Arc::clone(&self.line);
+        let (id, modern) = (message.id, is_modern(&message));
+        let initialized = message.method == "notifications/initialized";
+        if initialized {
+            line.version.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&message.headers);
+        }
+        // Held until the exchange is noted: it may be over before that otherwise.
+        let mut running = self.line.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let task = self.begin(async move {
+            let outcome = line.exchange(&message).await;
+            if let Some(id) = message.id {
+                line.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+                if let Err(failure) = outcome {
+                    line.inbox.failed(id, failure);
+                }
+            }
+            if initialized {
+                line.listen().await;
+            }
+        });
+        if let Some(id) = id {
+            running.insert(id, Running { task, modern });
+        }
+        Ok(())
+    }
+
+    fn forget(&self, id: RequestId) -> Forgotten {
+        let running = self.line.running.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        match running {
+            Some(Running { task, modern }) => {
+                task.abort();
+                if modern { Forgotten::Told } else { Forgotten::NotTold }
+            }
+            None => Forgotten::Told,
+        }
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+            self.line.inbox.closed(Failure::Closed("the connection was closed".into()));
+            if self.line.session().is_some() {
+                let farewell = self.line.dressed(self.line.client.delete(self.line.url.clone()));
+                let _ = timeout(FAREWELL_WAIT, farewell.send()).await;
+            }
+        })
+    }
+}
+
+impl Line {
+    /// One message there, and whatever comes back for it.
+    async fn exchange(&self, message: &Outgoing) -> Result<(), Failure> {
+        let response = self.post(message).send().await.map_err(|error| client::unreachable(&error))?;
+        if !response.status().is_success() {
+            return self.refused(response, message).await;
+        }
+        if message.method == "initialize"
+            && let Some(session) = response.headers().get(SESSION).and_then(|value| value.to_str().ok())
+        {
+            *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(session.to_owned());
+        }
+        match (client::media_type(&response).as_str(), message.id) {
+            (_, None) => Ok(()),
+            ("application/json", id) => {
+                let text = client::text(response).await?;
+                if message::read(&text).is_empty() {
+                    return Err(Failure::Broken(
+                        "the server answered with something that is no message".into(),
+                    ));
+                }
+                self.inbox.received(&text, id);
+                Ok(())
+            }
+            (EVENT_STREAM, Some(id)) => self.follow_reply(response, id, is_modern(message)).await,
+            (other, Some(_)) => {
+                Err(Failure::WrongTransport(format!("the server answered with `{other}`, which is no MCP")))
+            }
+        }
+    }
+
+    fn post(&self, message: &Outgoing) -> RequestBuilder {
+        let mut request = self.dressed(self.client.post(self.url.clone()));
+        request = request.header(ACCEPT, "application/json, text/event-stream");
+        request = request.header(CONTENT_TYPE, "application/json");
+        if is_modern(message) {
+            request = request.header("mcp-method", message.method.as_ref());
+        }
+        let headers: &[(String, String)] =
+            if message.headers.is_empty() { &self.version() } else { &message.headers };
+        client::with_headers(request, headers).body(message.text.clone())
+    }
+
+    fn dressed(&self, request: RequestBuilder) -> RequestBuilder {
+        match self.session() {
+            Some(session) => request.header(SESSION, session),
+            None => request,
+        }
+    }
+
+    fn session(&self) -> Option<String> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn version(&self) -> Vec<(String, String)> {
+        self.version.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// An error status may come with a message that says more, and with a session may mean that it is over.
+    async fn refused(&self, response: Response, message: &Outgoing) -> Result<(), Failure> {
+        let (status, failure) = (response.status(), client::refusal(&response));
+        let text = client::explanation(response).await;
+        if self.session().is_some() && is_expired(status, &text) {
+            return Err(Failure::SessionExpired);
+        }
+        let replies = message::read(&text);
+        match (&failure, message.id) {
+            (Failure::NeedsAuth(_), _) | (_, None) => Err(failure),
+            (_, id) if replies.iter().any(|reply| matches!(reply, Message::Reply { .. })) => {
+                self.inbox.received(&text, id);
+                Ok(())
+            }
+            (_, Some(_)) => Err(failure),
+        }
+    }
+
+    /// Reads the stream of one reply. Where the server numbers its events, a stream that broke off is taken up again.
+    async fn follow_reply(&self, response: Response, id: RequestId, modern: bool) -> Result<(), Failure> {
+        let mut events = EventStream::new(MESSAGE_BYTES_MAX);
+        let mut ended = self.follow(response, &mut events, Some(id)).await;
+        for _ in 0..RESUMES_MAX {
+            match ended {
+                Err(failure @ (Failure::TooLarge { .. } | Failure::Broken(_))) => return Err(failure),
+                Ok(()) | Err(_) if !self.inbox.waiting().contains(&id) => return Ok(()),
+                Ok(()) | Err(_) if modern || events.last_id.is_none() => break,
+                Ok(()) | Err(_) => {}
+            }
+            sleep(resume_wait(&events)).await;
+            ended = match self.resume(&events).await {
+                Ok(response) => self.follow(response, &mut events, Some(id)).await,
+                Err(failure) => Err(failure),
+            };
+        }
+        if !self.inbox.waiting().contains(&id) {
+            return Ok(());
+        }
+        Err(ended
+            .err()
+            .unwrap_or_else(|| Failure::Closed("the server ended the stream before its reply".into())))
+    }
+
+    async fn follow(
+        &self,
+        response: Response,
+        events: &mut EventStream,
+        answers: Option<RequestId>,
+    ) -> Result<(), Failure> {
+        let mut stream = response.bytes_stream();
+        while let Some(chunk) = stream.next().await {
+            let chunk = chunk.map_err(|error| client::dropped(&error))?;
+            let found =
+                events.push(&chunk).map_err(|_| Failure::TooLarge { bytes_max: MESSAGE_BYTES_MAX })?;
+            for event in found.iter().filter(|event| !event.data.is_empty()) {
+                self.inbox.received(&event.data, answers);
+            }
+        }
+        Ok(())
+    }
+
+    async fn resume(&self, events: &EventStream) -> Result<Response, Failure> {
+        let mut request = self.dressed(self.client.get(self.url.clone())).header(ACCEPT, EVENT_STREAM);
+        if let Some(last) = &events.last_id {
+            request = request.header("last-event-id", last);
+        }
+        let request = client::with_headers(request, &self.version());
+        let response = request.send().await.map_err(|error| client::unreachable(&error))?;
+        let is_stream = client::media_type(&response) == EVENT_STREAM;
+        if response.status().is_success() && is_stream {
+            Ok(response)
+        } else {
+            Err(client::refusal(&response))
+        }
+    }
+
+    /// What a server with sessions says unasked. One that offers no such stream says nothing.
+    async fn listen(&self) {
+        let mut events = EventStream::new(MESSAGE_BYTES_MAX);
+        let mut failures = 0;
+        while failures < RESUMES_MAX {
+            match self.resume(&events).await {
+                Ok(response) => {
+                    failures = 0;
+                    // However it ended, it is opened again.
+                    let _ = self.follow(response, &mut events, None).await;
+                }
+                Err(Failure::Broken(_)) => failures += 1,
+                Err(_) => return,
+            }
+            sleep(resume_wait(&events)).await;
+        }
+    }
+}
+
+impl std::fmt::Debug for Line {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Line").field("host", &self.url.host_str()).finish_non_exhaustive()
+    }
+}
+
+fn is_modern(message: &Outgoing) -> bool {
+    message.headers.iter().any(|(name, value)| name == "mcp-protocol-version" && value == MODERN)
+}
+
+/// 404 is what the protocol says; real servers also send 400 with a word about the session.
+fn is_expired(status: StatusCode, text: &str) -> bool {
+    status == StatusCode::NOT_FOUND
+        || (status == StatusCode::BAD_REQUEST && text.to_ascii_lowercase().contains("session"))
+}
+
+fn resume_wait(events: &EventStream) -> Duration {
+    events.retry_millis.map_or(RESUME_WAIT, Duration::from_millis).min(RESUME_WAIT_MAX)
+}

@@ -1,0 +1,226 @@
+//! Messages as lines over the standard streams of a process of ours.
+
+mod lines;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use haft_sandbox::{Exit, SandboxedChild};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::timeout;
+
+use self::lines::{Line, Lines};
+use super::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Transport};
+use crate::mcp::message::{Outgoing, RequestId, id_in_fragment};
+use crate::mcp::ring::Ring;
+
+/// How much may wait for a server that does not read.
+const UNREAD_BYTES_MAX: usize = 64 << 20;
+
+/// What a server may print without a newline before it is given up.
+const ENDLESS_LINE_BYTES_MAX: usize = 1 << 30;
+
+/// How long a server may take to end after its input was closed, and again after SIGTERM.
+const END_WAIT: Duration = Duration::from_secs(1);
+
+/// How much of what it printed last is told when it ends by itself.
+const LAST_WORDS_LINES: usize = 5;
+
+/// A server that is a process of ours. Dropping it kills the process and all it started.
+#[derive(Debug)]
+pub(crate) struct Stdio {
+    input: Arc<Input>,
+    closing: Mutex<Option<oneshot::Sender<oneshot::Sender<()>>>>,
+}
+
+/// The server's standard input, and what it has not taken yet.
+#[derive(Debug)]
+struct Input {
+    state: Mutex<InputState>,
+    more: Notify,
+}
+
+#[derive(Debug)]
+struct InputState {
+    pipe: Option<Arc<pipe::Sender>>,
+    unread: Vec<u8>,
+}
+
+impl Stdio {
+    /// Takes over a process that was started with all three streams piped.
+    /// What it says on standard error is kept in `log`.
+    pub(crate) fn over(mut child: SandboxedChild, inbox: Arc<dyn Inbox>, log: Arc<Ring>) -> Self {
+        let pipe = child.stdin.take().map(Arc::new);
+        // The words of this process alone, for the reason of its end.
+        let stderr = Arc::new(Ring::default());
+        let input = Arc::new(Input {
+            state: Mutex::new(InputState { pipe, unread: Vec::new() }),
+            more: Notify::new(),
+        });
+        let (closing, close_asked) = oneshot::channel();
+        if let Some(pipe) = child.stderr.take() {
+            tokio::spawn(keep_stderr(pipe, Arc::clone(&stderr), log));
+        }
+        tokio::spawn(attend(child, Arc::clone(&input), inbox, stderr, close_asked));
+        Self { input, closing: Mutex::new(Some(closing)) }
+    }
+}
+
+impl Transport for Stdio {
+    fn send(&self, message: Outgoing) -> Result<(), Failure> {
+        let mut line = message.text.into_bytes();
+        line.push(b'\n');
+        self.input.put(&line)
+    }
+
+    fn forget(&self, _: RequestId) -> Forgotten {
+        Forgotten::NotTold
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            let closing = self.closing.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let (done, ended) = oneshot::channel();
+            if closing.is_some_and(|closing| closing.send(done).is_ok()) {
+                let _ = ended.await;
+            }
+        })
+    }
+}
+
+impl Input {
+    /// Writes at once what the pipe takes, so that a call needs no other task; the rest is written in one piece later.
+    fn put(&self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let pipe = state.pipe.clone().ok_or_else(|| Failure::Closed("the server was stopped".into()))?;
+        if state.unread.len() + bytes.len() > UNREAD_BYTES_MAX {
+            return Err(Failure::Broken(format!(
+                "the server does not read its input; more than {UNREAD_BYTES_MAX} bytes wait"
+            )));
+        }
+        let written = if state.unread.is_empty() { pipe.try_write(bytes).unwrap_or(0) } else { 0 };
+        if written < bytes.len() {
+            state.unread.extend_from_slice(&bytes[written..]);
+            self.more.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Writes what was left over, whenever the pipe has room again.
+    async fn write_leftovers(&self) {
+        loop {
+            self.more.notified().await;
+            while let Some(pipe) = self.pipe_with_leftovers() {
+                if pipe.writable().await.is_err() {
+                    return;
+                }
+                let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                match pipe.try_write(&state.unread) {
+                    Ok(written) => drop(state.unread.drain(..written)),
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                    Err(_) => return,
+                }
+            }
+        }
+    }
+
+    fn pipe_with_leftovers(&self) -> Option<Arc<pipe::Sender>> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.pipe.clone().filter(|_| !state.unread.is_empty())
+    }
+
+    fn close(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.pipe = None;
+        state.unread = Vec::new();
+    }
+}
+
+/// Owns the process: reads what it says until it ends or is to end.
+async fn attend(
+    mut child: SandboxedChild,
+    input: Arc<Input>,
+    inbox: Arc<dyn Inbox>,
+    stderr: Arc<Ring>,
+    close_asked: oneshot::Receiver<oneshot::Sender<()>>,
+) {
+    let Some(stdout) = child.stdout.take() else { return };
+    let reason = tokio::select! {
+        reason = follow(stdout, inbox.as_ref()) => reason,
+        () = input.write_leftovers() => None,
+        asked = close_asked => {
+            input.close();
+            inbox.closed(Failure::Closed("the server was stopped".into()));
+            // Asked to by nobody means that the connection was dropped: then there is no time for manners.
+            if let Ok(done) = asked {
+                end(child).await;
+                let _ = done.send(());
+            }
+            return;
+        }
+    };
+    input.close();
+    let exit = timeout(END_WAIT, child.wait()).await;
+    let how = reason.unwrap_or_else(|| match exit {
+        Ok(Ok(Exit::Code(code))) => format!("the server ended with exit code {code}"),
+        Ok(Ok(Exit::Signal(signal))) => format!("the server was killed by signal {signal}"),
+        Ok(Err(error)) => format!("the server could not be run: {error}"),
+        Err(_) => "the server closed its output".into(),
+    });
+    let last = stderr.last(LAST_WORDS_LINES);
+    let words = if last.is_empty() { String::new() } else { format!("; it said last:\n{}", last.join("\n")) };
+    inbox.closed(Failure::Closed(format!("{how}{words}")));
+    child.kill().await;
+}
+
+/// The end in good order: its input is closed already; then SIGTERM for the group, then SIGKILL for all that is left.
+async fn end(mut child: SandboxedChild) {
+    if timeout(END_WAIT, child.wait()).await.is_err() {
+        child.terminate();
+        let _ = timeout(END_WAIT, child.wait()).await;
+    }
+    child.kill().await;
+}
+
+/// Reads to the end of the output. A reason is given when it is we who stop reading.
+async fn follow(mut stdout: pipe::Receiver, inbox: &dyn Inbox) -> Option<String> {
+    let mut lines = Lines::new(MESSAGE_BYTES_MAX);
+    let mut chunk = vec![0; 64 << 10];
+    while let Ok(read @ 1..) = stdout.read(&mut chunk).await {
+        lines.push(&chunk[..read], &mut |line| match line {
+            Line::Whole(text) => inbox.received(&text, None),
+            Line::TooLong { head, tail } => too_long(inbox, &head, &tail),
+        });
+        if lines.skipped_bytes() > ENDLESS_LINE_BYTES_MAX {
+            return Some(format!(
+                "the server was stopped: it printed more than {ENDLESS_LINE_BYTES_MAX} bytes without a newline"
+            ));
+        }
+    }
+    None
+}
+
+/// Fails the request whose reply this would have been; when that cannot be told, and only then, all that wait.
+fn too_long(inbox: &dyn Inbox, head: &str, tail: &str) {
+    let waiting = inbox.waiting();
+    let known = id_in_fragment(head, tail).filter(|id| waiting.contains(id));
+    let failed = match known {
+        Some(id) => vec![id],
+        None if tail.is_empty() && waiting.len() > 1 => Vec::new(),
+        None => waiting,
+    };
+    for id in failed {
+        inbox.failed(id, Failure::TooLarge { bytes_max: MESSAGE_BYTES_MAX });
+    }
+}
+
+async fn keep_stderr(mut pipe: pipe::Receiver, own: Arc<Ring>, log: Arc<Ring>) {
+    let mut chunk = vec![0; 8 << 10];
+    while let Ok(read @ 1..) = pipe.read(&mut chunk).await {
+        own.push(&chunk[..read]);
+        log.push(&chunk[..read]);
+    }
+}

@@ -1,0 +1,130 @@
+//! Bytes cut into lines, with a limit on each.
+
+/// How much of the end of a line that is too long is kept: enough for an id.
+const TAIL_BYTES: usize = 256;
+
+/// How much of its beginning is told.
+const HEAD_BYTES: usize = 1024;
+
+/// A line, or what can be said about one that is too long.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// Bytes that are not UTF-8 were replaced.
+    Whole(String),
+    /// Told twice: as soon as it is too long, with an empty tail, and again at its end.
+    TooLong { head: String, tail: String },
+}
+
+/// Takes bytes as they come. Holds at most one line.
+#[derive(Debug)]
+pub(super) struct Lines {
+    bytes_max: usize,
+    held: Vec<u8>,
+    /// The bytes of the current line that were let go; 0 while it is short enough.
+    skipped: usize,
+}
+
+impl Lines {
+    pub(super) fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, held: Vec::new(), skipped: 0 }
+    }
+
+    /// How much of a line without end was let go so far.
+    pub(super) fn skipped_bytes(&self) -> usize {
+        self.skipped
+    }
+
+    pub(super) fn push(&mut self, mut bytes: &[u8], tell: &mut dyn FnMut(Line)) {
+        while let Some(end) = bytes.iter().position(|&byte| byte == b'\n') {
+            self.extend(&bytes[..end], tell);
+            self.finish(tell);
+            bytes = &bytes[end + 1..];
+        }
+        self.extend(bytes, tell);
+    }
+
+    fn extend(&mut self, bytes: &[u8], tell: &mut dyn FnMut(Line)) {
+        self.held.extend_from_slice(bytes);
+        if self.skipped == 0 && self.held.len() > self.bytes_max {
+            let head = lossy(&self.held[..HEAD_BYTES.min(self.held.len())]);
+            tell(Line::TooLong { head, tail: String::new() });
+            self.skipped = 1;
+        }
+        if self.skipped > 0 && self.held.len() > TAIL_BYTES {
+            let surplus = self.held.len() - TAIL_BYTES;
+            self.held.drain(..surplus);
+            self.held.shrink_to(64 << 10);
+            self.skipped += surplus;
+        }
+    }
+
+    fn finish(&mut self, tell: &mut dyn FnMut(Line)) {
+        let line = std::mem::take(&mut self.held);
+        if std::mem::take(&mut self.skipped) > 0 {
+            tell(Line::TooLong { head: String::new(), tail: lossy(&line) });
+        } else if !line.is_empty() {
+            tell(Line::Whole(text_of(line)));
+        }
+    }
+}
+
+fn text_of(line: Vec<u8>) -> String {
+    String::from_utf8(line).unwrap_or_else(|error| lossy(error.as_bytes()))
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(bytes_max: usize, pieces: &[&[u8]]) -> Vec<Line> {
+        let mut found = Vec::new();
+        let mut lines = Lines::new(bytes_max);
+        for piece in pieces {
+            lines.push(piece, &mut |line| found.push(line));
+        }
+        found
+    }
+
+    fn whole(text: &str) -> Line {
+        Line::Whole(text.into())
+    }
+
+    #[test]
+    fn lines_are_found_wherever_the_bytes_are_split() {
+        let text = "a\n\nbc\nunfinished".as_bytes();
+        for split in 0..text.len() {
+            let (left, right) = text.split_at(split);
+            assert_eq!(lines(100, &[left, right]), [whole("a"), whole("bc")], "{split}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_utf8_is_replaced() {
+        assert_eq!(lines(100, &[b"a\xffb\n"]), [whole("a\u{fffd}b")]);
+    }
+
+    #[test]
+    fn a_line_too_long_is_told_at_once_and_at_its_end_and_the_next_is_whole() {
+        let long = [b"{\"id\":1".as_slice(), &[b'x'; 2000]].concat();
+        let found = lines(1000, &[&long, &[b'y'; 500], b"\"id\":1}\nnext\n"]);
+        assert!(
+            matches!(&found[0], Line::TooLong { head, tail } if head.starts_with("{\"id\":1") && tail.is_empty())
+        );
+        assert!(matches!(&found[1], Line::TooLong { tail, .. } if tail.ends_with("\"id\":1}")));
+        assert_eq!(found[2..], [whole("next")]);
+    }
+
+    #[test]
+    fn memory_stays_small_whatever_comes() {
+        let mut lines = Lines::new(1000);
+        for _ in 0..100 {
+            lines.push(&[b'x'; 10_000], &mut |_| {});
+        }
+        assert!(lines.held.capacity() <= 64 << 10, "{}", lines.held.capacity());
+        assert!(lines.skipped_bytes() > 900_000);
+    }
+}

@@ -1,0 +1,131 @@
+//! A WebSocket: a message in each frame, both ways.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use futures_util::{SinkExt, StreamExt};
+use secrecy::SecretString;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Error, Message};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
+use url::Url;
+
+use super::client::{header_map, provide_cryptography};
+use super::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Transport};
+use crate::mcp::message::{Outgoing, RequestId};
+
+/// How many messages may wait for a server that does not read.
+const UNSENT_MAX: usize = 1024;
+
+/// How long the server may take to agree to the end.
+const FAREWELL_WAIT: Duration = Duration::from_secs(1);
+
+type Socket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;
+
+/// A server at the other end of a socket. Dropping it closes the socket.
+pub(crate) struct WebSocket {
+    unsent: Mutex<Option<mpsc::Sender<String>>>,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl WebSocket {
+    pub(crate) async fn open(
+        url: &Url,
+        headers: &[(String, SecretString)],
+        inbox: Arc<dyn Inbox>,
+    ) -> Result<Self, Failure> {
+        provide_cryptography();
+        let mut request = url.as_str().into_client_request().map_err(|error| unreachable(&error))?;
+        request.headers_mut().extend(header_map(headers)?);
+        request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static("mcp"));
+        let config = WebSocketConfig::default()
+            .max_message_size(Some(MESSAGE_BYTES_MAX))
+            .max_frame_size(Some(MESSAGE_BYTES_MAX));
+        let connected = connect_async_with_config(request, Some(config), true).await;
+        let (socket, _) = connected.map_err(|error| unreachable(&error))?;
+        let (unsent, waiting) = mpsc::channel(UNSENT_MAX);
+        let task = tokio::spawn(attend(socket, waiting, inbox));
+        Ok(Self { unsent: Mutex::new(Some(unsent)), task: Mutex::new(Some(task)) })
+    }
+}
+
+impl Transport for WebSocket {
+    fn send(&self, message: Outgoing) -> Result<(), Failure> {
+        let unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
+        let unsent = unsent.as_ref().ok_or_else(|| Failure::Closed("the connection was closed".into()))?;
+        unsent.try_send(message.text).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => {
+                Failure::Broken(format!("the server does not read; {UNSENT_MAX} messages wait"))
+            }
+            mpsc::error::TrySendError::Closed(_) => Failure::Closed("the connection is closed".into()),
+        })
+    }
+
+    fn forget(&self, _: RequestId) -> Forgotten {
+        Forgotten::NotTold
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            self.unsent.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(mut task) = task
+                && timeout(FAREWELL_WAIT, &mut task).await.is_err()
+            {
+                task.abort();
+            }
+        })
+    }
+}
+
+impl Drop for WebSocket {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            task.abort();
+        }
+    }
+}
+
+/// Owns the socket until either side ends.
+async fn attend(mut socket: Socket, mut unsent: mpsc::Receiver<String>, inbox: Arc<dyn Inbox>) {
+    let failure = loop {
+        tokio::select! {
+            message = socket.next() => match message {
+                Some(Ok(Message::Text(text))) => inbox.received(&text, None),
+                Some(Ok(Message::Binary(bytes))) => inbox.received(&String::from_utf8_lossy(&bytes), None),
+                Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+                Some(Ok(Message::Close(_))) | None => {
+                    break Failure::Closed("the server closed the socket".into());
+                }
+                Some(Err(Error::Capacity(_))) => {
+                    break Failure::TooLarge { bytes_max: MESSAGE_BYTES_MAX };
+                }
+                Some(Err(error)) => break Failure::Closed(format!("the socket broke: {error}")),
+            },
+            text = unsent.recv() => {
+                let Some(text) = text else {
+                    let _ = socket.close(None).await;
+                    break Failure::Closed("the connection was closed".into());
+                };
+                if let Err(error) = socket.send(Message::text(text)).await {
+                    break Failure::Closed(format!("the socket broke: {error}"));
+                }
+            }
+        }
+    };
+    inbox.closed(failure);
+}
+
+fn unreachable(error: &Error) -> Failure {
+    match error {
+        Error::Http(response) if response.status() == 401 => Failure::NeedsAuth("HTTP 401".into()),
+        Error::Http(response) => Failure::Broken(format!("the server answered {}", response.status())),
+        other => Failure::Broken(format!("the server cannot be reached: {other}")),
+    }
+}

@@ -1,0 +1,152 @@
+//! `haft mcp add` and `haft mcp remove`: one entry of a file, and nothing else of it.
+
+use std::path::Path;
+
+use haft_sandbox::Home;
+use serde_json::{Map, Value, json};
+
+use super::super::exit::Exit;
+use super::super::settings::{self, Refused};
+use super::args::{AddArgs, RemoveArgs, Scope};
+use super::{Answer, SECTION, directory, file_of, namespace};
+use crate::config::edit::{self, EditError, Entry};
+use crate::config::trust::{self, Record, Trust};
+use crate::config::{self};
+
+/// `NAME=VALUE`.
+pub(in crate::cli) fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        Some(_) | None => Err("expected NAME=VALUE".into()),
+    }
+}
+
+/// `NAME: VALUE`.
+pub(in crate::cli) fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE")?;
+    let (name, value) = (name.trim(), value.trim());
+    match reqwest::header::HeaderName::from_bytes(name.as_bytes()) {
+        Ok(_) => Ok((name.to_owned(), value.to_owned())),
+        Err(_) => Err(format!("`{name}` is no name of a header")),
+    }
+}
+
+pub(super) fn add(args: &AddArgs) -> Result<Answer, Refused> {
+    let home = settings::home()?;
+    let value = value(args).map_err(|message| (Exit::Usage, message))?;
+    let name = &args.name;
+    let path = changed(&home, args.scope, |path| edit::add(path, Entry { section: SECTION, name }, &value))?;
+    let mut text = format!("added `{name}` to {}\n`haft mcp test {name}` tries it", path.file);
+    text.push_str(&path.hint);
+    Ok(Answer::new(text, json!({ "name": name, "file": path.file, "server": value })))
+}
+
+pub(super) fn remove(args: &RemoveArgs) -> Result<Answer, Refused> {
+    let home = settings::home()?;
+    let name = &args.name;
+    let path = changed(&home, args.scope, |path| edit::remove(path, Entry { section: SECTION, name }))?;
+    forget(&home, name);
+    let text = format!("removed `{name}` from {}{}", path.file, path.hint);
+    Ok(Answer::new(text, json!({ "name": name, "file": path.file })))
+}
+
+/// What is written for a server.
+fn value(args: &AddArgs) -> Result<Value, String> {
+    let mut server = Map::new();
+    if let Some(transport) = args.transport {
+        server.insert("type".into(), transport.key().into());
+    }
+    let target: Vec<&String> = args.url.iter().chain(&args.command).collect();
+    let [first, rest @ ..] = target.as_slice() else {
+        return Err("a URL or a command is missing".into());
+    };
+    if is_url(first) {
+        if let Some(word) = rest.first() {
+            return Err(format!(
+                "a URL stands alone; found `{word}` after it\nhint: a command comes after --"
+            ));
+        }
+        if !args.env.is_empty() {
+            return Err("--env is for a command; a URL takes --header".into());
+        }
+        server.insert("url".into(), first.as_str().into());
+        insert_pairs(&mut server, "headers", &args.header);
+    } else {
+        if !args.header.is_empty() {
+            return Err("--header is for a URL; a command takes --env".into());
+        }
+        server.insert("command".into(), first.as_str().into());
+        if !rest.is_empty() {
+            server.insert("args".into(), json!(rest));
+        }
+        insert_pairs(&mut server, "env", &args.env);
+    }
+    Ok(Value::Object(server))
+}
+
+fn is_url(word: &str) -> bool {
+    ["http://", "https://", "ws://", "wss://"].iter().any(|scheme| word.starts_with(scheme))
+}
+
+fn insert_pairs(server: &mut Map<String, Value>, key: &str, pairs: &[(String, String)]) {
+    if !pairs.is_empty() {
+        let pairs = pairs.iter().map(|(name, value)| (name.clone(), Value::String(value.clone())));
+        server.insert(key.into(), Value::Object(pairs.collect()));
+    }
+}
+
+/// A file that was changed.
+struct Changed {
+    file: String,
+    /// What is still to be done, on a line of its own.
+    hint: String,
+}
+
+/// Changes the file of a scope. A project's file that counted before still counts: the operator wrote this change.
+fn changed(
+    home: &Home,
+    scope: Scope,
+    change: impl FnOnce(&Path) -> Result<(), EditError>,
+) -> Result<Changed, Refused> {
+    let path = file_of(scope, home)?;
+    let trusted = match scope {
+        Scope::User => true,
+        Scope::Project => counts(home, &path),
+    };
+    change(&path).map_err(|error| (Exit::Input, error.to_string()))?;
+    let hint = match (scope, trusted) {
+        (Scope::User, _) => String::new(),
+        (Scope::Project, true) => trust_again(home, &path)?,
+        (Scope::Project, false) => {
+            "\n`haft trust` shows what else is in the file and lets it count".to_owned()
+        }
+    };
+    Ok(Changed { file: path.display().to_string(), hint })
+}
+
+fn counts(home: &Home, path: &Path) -> bool {
+    let Some(found) = config::digest_of(path) else { return !path.exists() };
+    Record::load(home).is_ok_and(|record| match trust::decide(record.files.get(path), &found) {
+        Trust::Trusted => true,
+        Trust::Changed | Trust::Never => false,
+    })
+}
+
+fn trust_again(home: &Home, path: &Path) -> Result<String, Refused> {
+    if let Some(digest) = config::digest_of(path) {
+        Record::change(home, |record| {
+            record.files.insert(path.to_owned(), digest);
+        })
+        .map_err(|error| (Exit::Internal, format!("the file was changed but is not trusted: {error}")))?;
+    }
+    Ok(String::new())
+}
+
+/// What was remembered of it is of no use any more; what cannot be removed harms nobody.
+fn forget(home: &Home, name: &str) {
+    let namespace = namespace(name);
+    for kind in ["json", "log"] {
+        let _ = std::fs::remove_file(directory(home).join(format!("{namespace}.{kind}")));
+    }
+    let _ = std::fs::remove_dir_all(home.cache(&namespace));
+}

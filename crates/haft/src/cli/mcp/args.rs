@@ -1,0 +1,151 @@
+//! What can be typed after `haft mcp`.
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::super::args::FileArgs;
+
+/// Give models the tools of MCP servers: add, list, try and remove them
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(in crate::cli) struct McpArgs {
+    #[command(subcommand)]
+    pub(in crate::cli) command: McpCommand,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  haft mcp add time -- uvx mcp-server-time
+  haft mcp add docs https://example.com/mcp --header 'Authorization: Bearer ${TOKEN}'
+  haft mcp test time
+  haft mcp logs time";
+
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum McpCommand {
+    Add(AddArgs),
+    List(ListArgs),
+    Test(TestArgs),
+    Logs(LogsArgs),
+    Remove(RemoveArgs),
+}
+
+/// Put a server into haft.json; everything else in the file stays as it is
+#[derive(Debug, Args)]
+#[command(after_help = ADD_EXAMPLES)]
+pub(in crate::cli) struct AddArgs {
+    /// What it is called; the names of its tools begin with it
+    pub(in crate::cli) name: String,
+
+    /// A variable it sees; `${VAR}` in the value is read when it is started
+    #[arg(long, value_name = "NAME=VALUE", value_parser = super::add::variable)]
+    pub(in crate::cli) env: Vec<(String, String)>,
+
+    /// Sent with every request to a URL; `${VAR}` in the value is read when it is reached
+    #[arg(long, value_name = "NAME: VALUE", value_parser = super::add::header)]
+    pub(in crate::cli) header: Vec<(String, String)>,
+
+    /// How it is reached [default: a command is stdio; a URL says it]
+    #[arg(long, value_name = "TRANSPORT")]
+    pub(in crate::cli) transport: Option<Transport>,
+
+    /// Which haft.json: the one in haft's home, or the one here
+    #[arg(long, value_name = "SCOPE", default_value = "user")]
+    pub(in crate::cli) scope: Scope,
+
+    #[arg(long, help = "Print what was done as JSON")]
+    pub(in crate::cli) json: bool,
+
+    /// Where it is, when it is no command
+    #[arg(required_unless_present = "command")]
+    pub(in crate::cli) url: Option<String>,
+
+    /// The command that starts it, with its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(in crate::cli) command: Vec<String>,
+}
+
+const ADD_EXAMPLES: &str = "\
+Examples:
+  haft mcp add time -- uvx mcp-server-time
+  haft mcp add github --env 'GITHUB_TOKEN=${GITHUB_TOKEN}' -- npx -y @modelcontextprotocol/server-github
+  haft mcp add docs https://example.com/mcp --header 'Authorization: Bearer ${TOKEN}'
+  haft mcp add old --transport sse https://example.com/events --scope project";
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(in crate::cli) enum Transport {
+    Stdio,
+    Http,
+    Sse,
+    Websocket,
+}
+
+impl Transport {
+    pub(in crate::cli) fn key(self) -> &'static str {
+        match self {
+            Self::Stdio => "stdio",
+            Self::Http => "http",
+            Self::Sse => "sse",
+            Self::Websocket => "websocket",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(in crate::cli) enum Scope {
+    User,
+    Project,
+}
+
+/// Which servers there are, how each is reached, and what is known of it; nothing is started
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haft mcp list --json")]
+pub(in crate::cli) struct ListArgs {
+    #[arg(long, help = "Print it as JSON")]
+    pub(in crate::cli) json: bool,
+
+    #[command(flatten)]
+    pub(in crate::cli) files: FileArgs,
+}
+
+/// Connect to a server and say what it is, what it has, and what was left out and why
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  haft mcp test time\n  haft mcp test time --json")]
+pub(in crate::cli) struct TestArgs {
+    /// The server
+    pub(in crate::cli) name: String,
+
+    #[arg(long, help = "Print it as JSON")]
+    pub(in crate::cli) json: bool,
+
+    #[command(flatten)]
+    pub(in crate::cli) files: FileArgs,
+}
+
+/// What a server said beside the protocol when it last ran: standard error, log messages, noise
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haft mcp logs time --lines 20")]
+pub(in crate::cli) struct LogsArgs {
+    /// The server
+    pub(in crate::cli) name: String,
+
+    /// How many lines, the last ones
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 100)]
+    pub(in crate::cli) lines: usize,
+
+    #[arg(long, help = "Print it as JSON")]
+    pub(in crate::cli) json: bool,
+}
+
+/// Take a server out of haft.json, and forget what is known of it
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haft mcp remove time")]
+pub(in crate::cli) struct RemoveArgs {
+    /// The server
+    pub(in crate::cli) name: String,
+
+    /// Which haft.json: the one in haft's home, or the one here
+    #[arg(long, value_name = "SCOPE", default_value = "user")]
+    pub(in crate::cli) scope: Scope,
+
+    #[arg(long, help = "Print what was done as JSON")]
+    pub(in crate::cli) json: bool,
+}

@@ -1,0 +1,79 @@
+//! `haft mcp list`: what is configured, and what is known of it without starting anything.
+
+use std::fmt::Write;
+
+use haft_core::name::Namespace;
+use haft_tools::mcp::{Protocol, Remembrance, remembrance};
+use serde_json::{Value, json};
+
+use super::super::settings::{self, Refused};
+use super::args::ListArgs;
+use super::{Answer, directory};
+use crate::config::resolved::{McpReach, McpServer};
+use crate::config::{Resolved, printable};
+
+pub(super) fn list(args: &ListArgs) -> Result<Answer, Refused> {
+    let home = settings::home()?;
+    let config = settings::configuration(&args.files)?.resolved;
+    let directory = directory(&home);
+    let rows: Vec<Row> = rows(&config, |name| remembrance(&directory, Namespace::sanitize(name).as_str()));
+    if rows.is_empty() {
+        let text = "no MCP server is configured; `haft mcp add NAME -- COMMAND` adds one";
+        return Ok(Answer::new(text.into(), json!([])));
+    }
+    Ok(Answer::new(table(&rows), rows.iter().map(Row::as_json).collect()))
+}
+
+struct Row {
+    name: String,
+    transport: &'static str,
+    state: &'static str,
+    detail: String,
+    known: Option<Remembrance>,
+}
+
+fn rows(config: &Resolved, known: impl Fn(&str) -> Option<Remembrance>) -> Vec<Row> {
+    config.mcp_servers.iter().map(|(name, server)| row(name, server, known(name))).collect()
+}
+
+fn row(name: &str, server: &McpServer, known: Option<Remembrance>) -> Row {
+    let (state, detail) = match (&server.reach, server.enabled, &known) {
+        (_, false, _) => ("disabled", "`enabled` is false".to_owned()),
+        (Err(reason), true, _) => ("unusable", reason.clone()),
+        (Ok(_), true, Some(known)) => ("known", format!("{} tools, protocol {}", known.tools, known.version)),
+        (Ok(_), true, None) => ("new", format!("`haft mcp test {name}` tries it")),
+    };
+    Row { name: name.to_owned(), transport: transport(server), state, detail, known }
+}
+
+pub(super) fn transport(server: &McpServer) -> &'static str {
+    match &server.reach {
+        Ok(McpReach::Process { .. }) => "stdio",
+        Ok(McpReach::Remote { protocol: Protocol::Http, .. }) => "http",
+        Ok(McpReach::Remote { protocol: Protocol::Sse, .. }) => "sse",
+        Ok(McpReach::Remote { protocol: Protocol::WebSocket, .. }) => "websocket",
+        Err(_) => "-",
+    }
+}
+
+impl Row {
+    fn as_json(&self) -> Value {
+        json!({
+            "name": self.name,
+            "transport": self.transport,
+            "state": self.state,
+            "detail": self.detail,
+            "tools": self.known.as_ref().map(|known| known.tools),
+            "protocol": self.known.as_ref().map(|known| known.version.as_str()),
+        })
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let width = rows.iter().map(|row| row.name.chars().count()).fold(4, usize::max);
+    let mut text = format!("{:<width$}  TRANSPORT  STATE     DETAIL\n", "NAME");
+    for Row { name, transport, state, detail, .. } in rows {
+        let _ = writeln!(text, "{name:<width$}  {transport:<9}  {state:<8}  {}", printable(detail));
+    }
+    text
+}

@@ -1,0 +1,66 @@
+//! MCP servers for one command: those that it may mean.
+
+use std::sync::Arc;
+
+use haft_core::provider::ToolProvider;
+use haft_sandbox::Policy;
+use haft_tools::mcp::{TraceSink, Traced};
+
+use super::terminal;
+use crate::config::Resolved;
+use crate::wiring::{self, McpFace};
+
+/// What gives the tools of the servers that may be meant. None of them runs yet.
+pub(super) fn providers(
+    config: &Resolved,
+    policy: &Policy,
+    tool: Option<&str>,
+) -> Vec<Arc<dyn ToolProvider>> {
+    if config.mcp_servers.is_empty() || tool.is_some_and(is_builtin) {
+        return Vec::new();
+    }
+    let found = wiring::mcp_servers(config, policy, &face(config));
+    let all = found.providers();
+    let is_meant = |provider: &&Arc<dyn ToolProvider>| {
+        tool.is_some_and(|tool| begins_with(tool, provider.namespace().as_str()))
+    };
+    let meant: Vec<Arc<dyn ToolProvider>> = all.iter().filter(is_meant).cloned().collect();
+    // A name that begins with that of a server means a tool of that server; any other may be a tool of all.
+    if !meant.is_empty() {
+        return meant;
+    }
+    for (name, reason) in &found.unusable {
+        terminal::warn(&format!("MCP server `{name}` cannot be used: {reason}"));
+    }
+    all
+}
+
+/// What the command line is to servers.
+pub(super) fn face(config: &Resolved) -> McpFace {
+    let trace = config.trace_mcp.then(|| Arc::new(OnStandardError) as _);
+    McpFace { trace, ..McpFace::default() }
+}
+
+/// Shows messages where the log goes.
+struct OnStandardError;
+
+impl TraceSink for OnStandardError {
+    fn line(&self, server: &str, what: Traced, text: &str) {
+        let mark = match what {
+            Traced::Sent => "►",
+            Traced::Received => "◄",
+            Traced::Life => "•",
+        };
+        terminal::note(&format!("mcp {server} {mark} {text}"));
+    }
+}
+
+fn begins_with(tool: &str, namespace: &str) -> bool {
+    let tool = tool.strip_prefix("mcp__").unwrap_or(tool);
+    tool.strip_prefix(namespace).is_some_and(|rest| rest.starts_with('_'))
+}
+
+fn is_builtin(tool: &str) -> bool {
+    let own = haft_tools::builtin::definitions();
+    tool == "tool_output" || own.iter().any(|definition| definition.name.as_str().eq_ignore_ascii_case(tool))
+}

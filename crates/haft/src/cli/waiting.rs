@@ -1,0 +1,58 @@
+//! What a person sees while something takes longer than a moment.
+
+use std::future::Future;
+use std::io::{self, IsTerminal, Write};
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+/// Nothing is shown for so long.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// How often the line changes.
+const REFRESH: Duration = Duration::from_millis(200);
+
+/// The most of a line that is shown.
+const LINE_CHARS_MAX: usize = 70;
+
+/// Waits, and after a second says on a terminal for what and how long already. A log wants no such line.
+pub(super) async fn waiting<T>(what: &str, said: impl Fn() -> String, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    if !io::stderr().is_terminal() {
+        return work.await;
+    }
+    let began = Instant::now();
+    let mut shown = false;
+    loop {
+        let pause = if shown { REFRESH } else { QUIET };
+        if let Ok(done) = tokio::time::timeout(pause, &mut work).await {
+            if shown {
+                let _ = write!(anstream::stderr(), "\r\x1b[2K");
+            }
+            return done;
+        }
+        shown = true;
+        let line = line(what, began.elapsed(), &said());
+        let _ = write!(anstream::stderr(), "\r\x1b[2K\x1b[2m{line}\x1b[0m");
+    }
+}
+
+/// Bytes of others must not reach the terminal as control sequences.
+fn line(what: &str, elapsed: Duration, said: &str) -> String {
+    let text = format!("{}s {what} {said}", elapsed.as_secs());
+    text.chars().filter(|c| !c.is_control()).take(LINE_CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_is_short_and_steers_nothing() {
+        let said = format!("\x1b[31m{}", "x".repeat(100));
+        let line = line("starting `a`", Duration::from_secs(3), &said);
+        assert!(
+            line.starts_with("3s starting `a` [31mxxx") && line.chars().count() == LINE_CHARS_MAX,
+            "{line}"
+        );
+    }
+}

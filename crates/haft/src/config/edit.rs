@@ -1,0 +1,146 @@
+//! Puts one entry into a configuration file or takes one out, and leaves everything else in the file as it is.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use jsonc_parser::ParseOptions;
+use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
+use serde_json::Value;
+
+use super::error::ConfigErrors;
+use super::{environment, file, read};
+use crate::private_file;
+
+/// An entry of a section, for example the server `time` of `mcpServers`.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry<'a> {
+    pub section: &'a str,
+    pub name: &'a str,
+}
+
+/// Why nothing was changed.
+#[derive(Debug)]
+pub enum EditError {
+    Exists { section: String, name: String },
+    Absent { section: String, name: String },
+    Unreadable(PathBuf, String),
+    Invalid(ConfigErrors),
+    Unwritable(PathBuf, std::io::Error),
+}
+
+impl fmt::Display for EditError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exists { section, name } => {
+                write!(f, "`{section}` has `{name}` already\nhint: choose another name, or remove it first")
+            }
+            Self::Absent { section, name } => write!(f, "`{section}` has no `{name}`"),
+            Self::Unreadable(path, reason) => write!(f, "`{}` cannot be changed: {reason}", path.display()),
+            Self::Invalid(errors) => write!(f, "the configuration would not be valid: {errors}"),
+            Self::Unwritable(path, error) => write!(f, "`{}` cannot be written: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for EditError {}
+
+/// Adds an entry; the file is made when there is none, and replaced in one step.
+pub fn add(path: &Path, entry: Entry<'_>, value: &Value) -> Result<(), EditError> {
+    let text = text(path)?.unwrap_or_else(|| "{}\n".to_owned());
+    let changed = added(path, &text, entry, value)?;
+    read::read(path, &changed, &environment).map_err(|errors| EditError::Invalid(ConfigErrors(errors)))?;
+    replace(path, &changed)
+}
+
+/// Takes an entry out.
+pub fn remove(path: &Path, entry: Entry<'_>) -> Result<(), EditError> {
+    let text = text(path)?.ok_or_else(|| absent(entry))?;
+    replace(path, &removed(path, &text, entry)?)
+}
+
+fn text(path: &Path) -> Result<Option<String>, EditError> {
+    let unreadable = |error: super::ConfigError| EditError::Unreadable(path.to_owned(), error.message);
+    let Some(bytes) = file::bytes(path).map_err(unreadable)? else { return Ok(None) };
+    file::text(path, bytes).map(Some).map_err(unreadable)
+}
+
+fn replace(path: &Path, text: &str) -> Result<(), EditError> {
+    private_file::replace(path, text.as_bytes())
+        .map_err(|error| EditError::Unwritable(path.to_owned(), error))
+}
+
+fn absent(Entry { section, name }: Entry<'_>) -> EditError {
+    EditError::Absent { section: section.to_owned(), name: name.to_owned() }
+}
+
+fn top(path: &Path, text: &str) -> Result<(CstRootNode, CstObject), EditError> {
+    let unreadable = |reason: String| EditError::Unreadable(path.to_owned(), reason);
+    let root =
+        CstRootNode::parse(text, &ParseOptions::default()).map_err(|error| unreadable(error.to_string()))?;
+    let top = root.object_value_or_create().ok_or_else(|| unreadable("it holds no object".into()))?;
+    Ok((root, top))
+}
+
+fn added(path: &Path, text: &str, entry: Entry<'_>, value: &Value) -> Result<String, EditError> {
+    let Entry { section, name } = entry;
+    let (root, top) = top(path, text)?;
+    let object = top
+        .object_value_or_create(section)
+        .ok_or_else(|| EditError::Unreadable(path.to_owned(), format!("`{section}` is no object")))?;
+    if object.get(name).is_some() {
+        return Err(EditError::Exists { section: section.to_owned(), name: name.to_owned() });
+    }
+    object.append(name, written(value));
+    Ok(root.to_string())
+}
+
+fn removed(path: &Path, text: &str, entry: Entry<'_>) -> Result<String, EditError> {
+    let (root, top) = top(path, text)?;
+    let found = top.object_value(entry.section).and_then(|section| section.get(entry.name));
+    found.ok_or_else(|| absent(entry))?.remove();
+    Ok(root.to_string())
+}
+
+fn written(value: &Value) -> CstInputValue {
+    match value {
+        Value::Null => CstInputValue::Null,
+        Value::Bool(value) => CstInputValue::Bool(*value),
+        Value::Number(number) => CstInputValue::Number(number.to_string()),
+        Value::String(text) => CstInputValue::String(text.clone()),
+        Value::Array(items) => CstInputValue::Array(items.iter().map(written).collect()),
+        Value::Object(members) => {
+            CstInputValue::Object(members.iter().map(|(key, value)| (key.clone(), written(value))).collect())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn entry(name: &str) -> Entry<'_> {
+        Entry { section: "mcpServers", name }
+    }
+
+    #[test]
+    fn comments_and_order_stay_when_entries_come_and_go() {
+        let path = Path::new("/x");
+        let text = "{\n  // why\n  \"toolTimeout\": 5, /* ms */\n}\n";
+        let one = added(path, text, entry("time"), &json!({ "command": "uvx", "args": ["a"] })).unwrap();
+        assert!(one.starts_with("{\n  // why\n  \"toolTimeout\": 5, /* ms */\n"), "{one}");
+        let two = added(path, &one, entry("git"), &json!({ "command": "uvx" })).unwrap();
+        assert!(matches!(added(path, &two, entry("git"), &json!({})), Err(EditError::Exists { .. })));
+        let back = removed(path, &two, entry("git")).unwrap();
+        assert!(back.contains("// why") && back.contains("\"time\"") && !back.contains("\"git\""), "{back}");
+        assert!(matches!(removed(path, &back, entry("git")), Err(EditError::Absent { .. })));
+    }
+
+    #[test]
+    fn what_is_no_object_is_left_alone() {
+        for text in ["[1]", "{\"mcpServers\": 1}", "{"] {
+            assert!(added(Path::new("/x"), text, entry("a"), &json!({})).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! MCP servers, from the configuration to what gives their tools.
+
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
+
+use haft_core::name::{GroupName, Namespace};
+use haft_core::provider::ToolProvider;
+use haft_sandbox::Policy;
+use haft_tools::mcp::{
+    Connect, Elicitor, McpProvider, ParamHeaders, ProcessConfig, Protocol, Server, ServerConfig,
+    SharedServers, Surroundings, TraceSink, Wanted, server_policy,
+};
+use secrecy::SecretString;
+use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+use url::Url;
+
+use crate::config::Resolved;
+use crate::config::resolved::{Concealed, McpReach, McpServer};
+
+/// The servers of a configuration. None of them runs because of this.
+#[derive(Debug, Default)]
+pub struct McpServers {
+    pub providers: Vec<Arc<McpProvider>>,
+    /// Those that cannot be used, and why: a sentence for the operator.
+    pub unusable: Vec<(String, String)>,
+}
+
+impl McpServers {
+    /// What gives their tools, for [`orchestrator_with`](super::orchestrator_with).
+    pub fn providers(&self) -> Vec<Arc<dyn ToolProvider>> {
+        self.providers.iter().map(|provider| Arc::clone(provider) as _).collect()
+    }
+}
+
+/// What servers are made with beside the configuration.
+#[derive(Clone, Default)]
+pub struct McpFace {
+    /// Answers what a server asks a person; without one they are told that nobody can be asked.
+    pub elicitor: Option<Arc<dyn Elicitor>>,
+    /// Sees every message.
+    pub trace: Option<Arc<dyn TraceSink>>,
+    /// Those that other runs of this program use already.
+    pub shared: Arc<SharedServers>,
+}
+
+/// Makes the servers that are enabled. `policy` is the operator's own: what it protects stays protected.
+///
+/// To be called inside a runtime: each server has a task that looks after it.
+pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpServers {
+    let mut made = McpServers::default();
+    let around = Surroundings {
+        directory: Some(policy.home().data().join("mcp")),
+        elicitor: face.elicitor.clone(),
+        starts: Arc::new(Semaphore::new(config.mcp_init_concurrency)),
+        trace: face.trace.clone(),
+    };
+    for (name, server) in config.mcp_servers.iter().filter(|(_, server)| server.enabled) {
+        match server_config(name, server, policy) {
+            Ok(config) => {
+                // Who is held otherwise, or wants other tools, is another server.
+                let digest = format!("{}\n{server:?}\n{policy:?}", config.digest);
+                let fresh = || Server::new(config, &around);
+                let provider = if server.shared {
+                    face.shared.join(&digest, fresh)
+                } else {
+                    McpProvider::new(Arc::new(fresh()))
+                };
+                made.providers.push(Arc::new(provider));
+            }
+            Err(reason) => made.unusable.push((name.clone(), reason)),
+        }
+    }
+    made
+}
+
+fn server_config(name: &str, server: &McpServer, policy: &Policy) -> Result<ServerConfig, String> {
+    let namespace = Namespace::sanitize(name);
+    let reach = server.reach.as_ref().map_err(Clone::clone)?;
+    let connect = connect(namespace.as_str(), reach, policy)?;
+    let wanted = Wanted {
+        allowed: server.tools_allowed.clone(),
+        denied: server.tools_denied.clone(),
+        schemas: server.tool_schemas.clone(),
+        effects: server.effects.clone(),
+        group: GroupName::new(namespace.as_str()).ok(),
+        param_headers: match connect {
+            Connect::Remote { protocol: Protocol::Http, .. } => ParamHeaders::Sent,
+            Connect::Remote { .. } | Connect::Process { .. } => ParamHeaders::Ignored,
+        },
+    };
+    Ok(ServerConfig {
+        name: name.to_owned(),
+        namespace,
+        connect,
+        request_timeout: server.request_timeout,
+        startup_timeout: server.startup_timeout,
+        health_probe: server.health_probe,
+        wanted,
+        digest: digest(reach),
+    })
+}
+
+fn connect(namespace: &str, reach: &McpReach, policy: &Policy) -> Result<Connect, String> {
+    match reach {
+        McpReach::Process { command, args, env, directory, writable, unix_sockets, confined } => {
+            let process = ProcessConfig {
+                name: namespace.to_owned(),
+                env: env.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect(),
+                directory: directory.clone(),
+                writable: writable.clone(),
+                unix_sockets: *unix_sockets,
+                confinement: *confined,
+            };
+            let policy = server_policy(policy, &process).map_err(|error| error.to_string())?;
+            let args = args.iter().map(|word| word.0.clone()).collect();
+            Ok(Connect::Process { program: command.clone(), args, policy: Box::new(policy) })
+        }
+        McpReach::Remote { url, headers, protocol } => {
+            let url = Url::parse(&url.0).map_err(|error| format!("its `url` cannot be read: {error}"))?;
+            let schemes: &[&str] = match protocol {
+                Protocol::Http | Protocol::Sse => &["http", "https"],
+                Protocol::WebSocket => &["ws", "wss"],
+            };
+            if !schemes.contains(&url.scheme()) {
+                let schemes = schemes.join(":// or ");
+                return Err(format!("its `url` must begin with {schemes}://; got `{}://`", url.scheme()));
+            }
+            let secret =
+                |(name, value): (&String, &Concealed)| (name.clone(), SecretString::from(value.0.clone()));
+            Ok(Connect::Remote { url, headers: headers.iter().map(secret).collect(), protocol: *protocol })
+        }
+    }
+}
+
+/// Another server has another digest. It can be kept: what it is made of cannot be read from it.
+fn digest(reach: &McpReach) -> String {
+    let mut hasher = Sha256::new();
+    let mut part = |text: &str| {
+        hasher.update(text.len().to_le_bytes());
+        hasher.update(text);
+    };
+    match reach {
+        McpReach::Process { command, args, env, directory, .. } => {
+            part(command);
+            for word in args {
+                part(&word.0);
+            }
+            for (name, value) in env {
+                part(&format!("{name}={}", value.0));
+            }
+            part(&directory.as_ref().map(|path| path.display().to_string()).unwrap_or_default());
+        }
+        McpReach::Remote { url, headers, protocol } => {
+            part(&url.0);
+            for (name, value) in headers {
+                part(&format!("{name}: {}", value.0));
+            }
+            part(&format!("{protocol:?}"));
+        }
+    }
+    hasher.finalize().iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+impl fmt::Debug for McpFace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpFace").finish_non_exhaustive()
+    }
+}

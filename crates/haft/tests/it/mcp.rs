@@ -1,0 +1,256 @@
+//! MCP servers as a user meets them: through the real binary, in the real sandbox, however badly they behave.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Child;
+
+use haft_testkit::{Place, User, eventually, processes_with, send_signal, unique_marker};
+
+mod commands;
+mod http;
+mod leaks;
+mod real;
+
+fn place() -> Place {
+    Place::new(User::Ourselves)
+}
+
+/// Configures the server `bad`.
+fn configure(place: &Place, mode: &str, args: &[&str], keys: &str) {
+    let server = place.misbehaving_server(mode, args);
+    place.file("home/haft.json", &format!("{{\"mcpServers\": {{\"bad\": {{{server}{keys}}}}}}}"));
+}
+
+fn echo(place: &Place) -> haft_testkit::Ran {
+    place.haft(&["call", "bad__echo", r#"{"text": "hi"}"#]).output()
+}
+
+/// A stream of calls to one running haft.
+struct Stream {
+    child: Child,
+    answers: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl Stream {
+    fn open(place: &Place, flags: &[&str]) -> Self {
+        let mut child = place.haft(&[&["call", "--stdin"], flags].concat()).start();
+        let answers = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, answers }
+    }
+
+    fn ask(&mut self, tool: &str, args: &str) -> String {
+        let line = format!("{{\"id\":1,\"tool\":\"{tool}\",\"args\":{args}}}\n");
+        self.child.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
+        self.answers.next().unwrap().unwrap()
+    }
+
+    /// Asks the same twice before it waits.
+    fn ask_twice(&mut self, tool: &str, args: &str) -> String {
+        let line = format!("{{\"id\":0,\"tool\":\"{tool}\",\"args\":{args}}}\n");
+        self.child.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
+        self.ask(tool, args)
+    }
+
+    fn answer(&mut self) -> String {
+        self.answers.next().unwrap().unwrap()
+    }
+
+    fn end(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn a_server_from_the_configuration_is_listed_and_called() {
+    let place = place();
+    configure(&place, "good", &[], "");
+    let listed = place.haft(&["tools"]).output().expect_code(0);
+    assert!(listed.stdout.contains("bad__echo") && listed.stdout.contains("bash"), "{}", listed.stdout);
+    assert_eq!(echo(&place).expect_code(0).stdout, "echo: hi\n");
+    let failed = place.haft(&["call", "bad__fail"]).output().expect_code(3);
+    assert_eq!(failed.stdout, "it went wrong\n");
+}
+
+#[test]
+fn a_server_that_was_seen_once_is_started_only_when_it_is_called() {
+    let place = place();
+    let marker = unique_marker();
+    configure(&place, "good", &[&marker], "");
+    place.haft(&["tools"]).output().expect_code(0);
+    let mut stream = Stream::open(&place, &[]);
+    assert!(stream.ask("current_date", "{}").contains("content"));
+    assert!(processes_with(&marker).is_empty(), "nobody has called it yet");
+    assert!(stream.ask("bad__echo", r#"{"text":"x"}"#).contains("echo: x"));
+    assert!(!processes_with(&marker).is_empty());
+    stream.end();
+    assert!(processes_with(&marker).is_empty());
+}
+
+#[test]
+fn a_server_is_confined_and_sees_only_what_it_should() {
+    let place = place();
+    configure(&place, "tells", &[], r#", "env": {"DECLARED": "${SECRET_TOKEN}"}"#);
+    let run = place
+        .haft(&["call", "bad__echo"])
+        .env("SECRET_TOKEN", "s3cret")
+        .env("npm_config_registry", "http://r");
+    let told = run.output().expect_code(0).stdout;
+    assert!(told.contains("DECLARED") && told.contains("npm_config_registry"), "{told}");
+    assert!(!told.contains("SECRET_TOKEN") && !told.contains("HAFT_HOME"), "{told}");
+    let cache = place.path("home/cache/bad");
+    assert!(cache.is_dir(), "its cache was made");
+    assert!(!place.text("home/data/mcp/bad.json").contains("s3cret"));
+    assert!(
+        !place.haft(&["config", "show"]).env("SECRET_TOKEN", "s3cret").output().stdout.contains("s3cret")
+    );
+}
+
+#[test]
+fn only_the_servers_own_cache_is_writable() {
+    let place = place();
+    let script = "import json,os,sys\nfor line in sys.stdin:\n r=json.loads(line)\n def w(p):\n  try: open(p,'w').write('x'); return 'written'\n  except OSError as e: return str(e)\n h=os.environ['UV_CACHE_DIR'].rsplit('/',2)[0]\n m=r.get('method')\n res={'protocolVersion':'2025-11-25','capabilities':{'tools':{}},'serverInfo':{}} if m=='initialize' else {'tools':[{'name':'t'}]} if m=='tools/list' else {'content':[{'type':'text','text':' / '.join([w(h+'/mine/f'),w(h+'/other'),w(h+'/../data/f'),w('/var/tmp/outside')])}]}\n if 'id' in r and m!='server/discover': print(json.dumps({'jsonrpc':'2.0','id':r['id'],'result':res}),flush=True)\n elif 'id' in r: print(json.dumps({'jsonrpc':'2.0','id':r['id'],'error':{'code':-1,'message':'?'}}),flush=True)\n";
+    let file = place.file("outside/tries.py", script);
+    let config =
+        format!("{{\"mcpServers\": {{\"mine\": {{\"command\": \"python3\", \"args\": [{file:?}]}}}}}}");
+    place.file("home/haft.json", &config);
+    let ran = place.haft(&["call", "mine__t"]).output().expect_code(0);
+    let tried: Vec<&str> = ran.stdout.trim().split(" / ").collect();
+    assert_eq!(tried[0], "written", "{tried:?}");
+    assert!(tried[1..].iter().all(|result| *result != "written"), "{tried:?}");
+}
+
+#[test]
+fn a_server_that_is_asked_for_its_era_and_dies_or_says_nothing_is_greeted_the_old_way() {
+    for mode in ["dies-on-probe", "silent-on-probe"] {
+        let place = place();
+        configure(&place, mode, &[], "");
+        assert_eq!(echo(&place).expect_code(0).stdout, "echo: hi\n", "{mode}");
+        assert!(place.text("home/data/mcp/bad.json").contains("2025-11-25"));
+    }
+}
+
+#[test]
+fn a_call_that_is_never_answered_ends_and_is_cancelled() {
+    let place = place();
+    let noted = place.path("ws/noted");
+    configure(&place, "never-answers", &["x", noted.to_str().unwrap()], r#", "requestTimeoutMs": 300"#);
+    let ran = echo(&place).expect_code(124);
+    assert!(ran.stderr.contains("neither a result nor progress for 300 ms"), "{}", ran.stderr);
+    // On a slow machine the question whether it is still there may have been taken back too.
+    assert!(place.text("ws/noted").starts_with("cancelled\n"));
+}
+
+#[test]
+fn an_answer_to_another_question_is_no_answer() {
+    let place = place();
+    configure(&place, "wrong-id", &[], r#", "requestTimeoutMs": 300"#);
+    echo(&place).expect_code(124);
+}
+
+#[test]
+fn progress_keeps_a_call_alive_beyond_its_timeout() {
+    let place = place();
+    configure(&place, "good", &[], r#", "requestTimeoutMs": 1200"#);
+    let ran = place.haft(&["call", "bad__slow", r#"{"text": "done"}"#]).output().expect_code(0);
+    assert_eq!(ran.stdout, "echo: done\n");
+}
+
+#[test]
+fn a_server_that_ends_at_once_says_why_and_harms_nobody() {
+    let place = place();
+    configure(&place, "exits-at-once", &[], "");
+    let ran = place.haft(&["tools"]).output().expect_code(0);
+    assert!(ran.stdout.contains("bash"));
+    assert!(ran.stderr.contains("exit code 1") && ran.stderr.contains("no licence found"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_server_that_falls_over_is_started_again_and_no_call_is_made_twice() {
+    let place = place();
+    configure(&place, "exits-after-3", &[], "");
+    let mut stream = Stream::open(&place, &["--jobs", "1"]);
+    for _ in 0..3 {
+        assert!(stream.ask("bad__slow", r#"{"text":"x"}"#).contains("echo: x"));
+    }
+    let lost = stream.ask("bad__slow", "{}");
+    assert!(lost.contains("unknown_outcome") && lost.contains("about to fall over"), "{lost}");
+    eventually("it is up again", || stream.ask("bad__echo", r#"{"text":"again"}"#).contains("echo: again"));
+    stream.end();
+}
+
+#[test]
+fn noise_is_ignored_and_bytes_that_are_no_text_are_replaced() {
+    let place = place();
+    configure(&place, "noise", &[], "");
+    assert_eq!(echo(&place).expect_code(0).stdout, "echo: hi\n");
+    configure(&place, "not-utf8", &[], "");
+    assert_eq!(echo(&place).expect_code(0).stdout, "a\u{fffd}\u{fffd}b\n");
+}
+
+#[test]
+fn a_result_too_large_or_too_deep_fails_its_call_and_no_other() {
+    let place = place();
+    for (mode, expected) in
+        [("huge-result", "larger than"), ("endless-line", "larger than"), ("deep", "cannot be read")]
+    {
+        configure(&place, mode, &[], "");
+        let ran = place.haft(&["call", "--json", "bad__echo", "{}"]).output().expect_code(3);
+        assert!(ran.stdout.contains(expected), "{mode}: {}", ran.stdout);
+        assert_eq!(place.haft(&["call", "current_date"]).output().code, Some(0));
+    }
+}
+
+#[test]
+fn a_list_without_end_is_cut_and_a_bad_tool_costs_only_itself() {
+    let place = place();
+    configure(&place, "bad-tools", &[], "");
+    assert_eq!(echo(&place).expect_code(0).stdout, "echo: hi\n");
+    let place = Place::new(User::Ourselves);
+    configure(&place, "many-tools", &[], "");
+    let ran = place.haft(&["tools"]).output().expect_code(0);
+    assert_eq!(ran.stdout.matches("bad__tool_").count(), 10_000);
+}
+
+#[test]
+fn nothing_of_a_server_is_left_however_it_takes_its_end() {
+    for mode in ["daemon", "ignores-term", "hangs-in-shutdown"] {
+        let place = place();
+        let marker = unique_marker();
+        let sleep = format!("{}", 100_000 + std::process::id());
+        configure(&place, mode, &[&sleep, &marker], "");
+        assert_eq!(echo(&place).expect_code(0).stdout, "echo: hi\n", "{mode}");
+        assert!(processes_with(&marker).is_empty(), "{mode}");
+        assert!(processes_with(&format!("sleep\0{sleep}")).is_empty(), "{mode}");
+    }
+}
+
+#[test]
+fn a_server_that_listens_is_told_to_end_before_it_is_killed() {
+    let place = place();
+    let noted = place.path("ws/noted");
+    configure(&place, "obeys-term", &["x", noted.to_str().unwrap()], "");
+    echo(&place).expect_code(0);
+    assert_eq!(place.text("ws/noted"), "ended in good order");
+}
+
+#[test]
+fn a_server_dies_with_haft_even_when_haft_is_killed() {
+    let place = place();
+    let marker = unique_marker();
+    configure(&place, "ignores-term", &[&marker], "");
+    let mut stream = Stream::open(&place, &[]);
+    assert!(stream.ask("bad__echo", r#"{"text":"x"}"#).contains("echo: x"));
+    assert!(!processes_with(&marker).is_empty());
+    send_signal(stream.child.id(), 9);
+    stream.child.wait().unwrap();
+    eventually("the server is gone", || processes_with(&marker).is_empty());
+}
+
+#[test]
+fn a_server_with_an_unset_variable_is_left_out_by_name() {
+    let place = place();
+    configure(&place, "good", &[], r#", "env": {"KEY": "${NOT_SET_ANYWHERE}"}"#);
+    let ran = place.haft(&["tools"]).output().expect_code(0);
+    assert!(ran.stderr.contains("mcpServers.bad.env.KEY"), "{}", ran.stderr);
+}

@@ -1,0 +1,191 @@
+//! `haft mcp`: a server is added, tried, read and removed as a person would.
+
+use serde_json::Value;
+
+use super::{Stream, configure, place};
+use haft_testkit::{Place, processes_with, unique_marker};
+
+fn json(place: &Place, args: &[&str], code: i32) -> Value {
+    serde_json::from_str(&place.haft(args).output().expect_code(code).stdout).unwrap()
+}
+
+/// The command line of the test server, as it is typed.
+fn typed(place: &Place, mode: &str) -> Vec<String> {
+    let entry: Value = serde_json::from_str(&format!("{{{}}}", place.misbehaving_server(mode, &[]))).unwrap();
+    let args = entry["args"].as_array().unwrap().iter();
+    let words = std::iter::once(&entry["command"]).chain(args);
+    words.map(|word| word.as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_server_is_added_tried_and_removed_and_the_rest_of_the_file_stays() {
+    let place = place();
+    place.file("home/haft.json", "{\n  // mine\n  \"toolTimeout\": \"9s\",\n}\n");
+    let words = typed(&place, "good");
+    let mut args = vec!["mcp", "add", "time", "--env", "A=b", "--"];
+    args.extend(words.iter().map(String::as_str));
+    let added = place.haft(&args).output().expect_code(0);
+    assert!(
+        added.stdout.contains("added `time`") && added.stdout.contains("haft mcp test time"),
+        "{added:?}"
+    );
+    assert!(place.text("home/haft.json").contains("// mine"));
+    let again = place.haft(&args).output().expect_code(42);
+    assert!(again.stderr.contains("has `time` already"), "{}", again.stderr);
+
+    assert_eq!(json(&place, &["mcp", "list", "--json"], 0)[0]["state"], "new");
+    let tried = json(&place, &["mcp", "test", "time", "--json"], 0);
+    assert_eq!((&tried["ready"], &tried["transport"]), (&Value::Bool(true), &Value::from("stdio")));
+    assert_eq!((&tried["protocol"], &tried["era"]), (&"2025-11-25".into(), &"handshake".into()));
+    assert_eq!(tried["tools"].as_array().unwrap().len(), 3);
+    let listed = &json(&place, &["mcp", "list", "--json"], 0)[0];
+    assert_eq!((&listed["state"], &listed["tools"]), (&"known".into(), &3.into()));
+    let shown = place.haft(&["mcp", "list"]).output().expect_code(0);
+    assert!(shown.stdout.contains("3 tools, protocol 2025-11-25"), "{}", shown.stdout);
+
+    place.haft(&["mcp", "remove", "time"]).output().expect_code(0);
+    let text = place.text("home/haft.json");
+    assert!(text.contains("// mine") && !text.contains("\"time\""), "{text}");
+    assert!(!place.path("home/data/mcp/time.json").exists() && !place.path("home/cache/time").exists());
+    let gone = place.haft(&["mcp", "test", "time"]).output().expect_code(42);
+    assert!(gone.stderr.contains("no MCP server `time`"), "{}", gone.stderr);
+    place.haft(&["mcp", "remove", "time"]).output().expect_code(42);
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_before_anything_is_written() {
+    let place = place();
+    for args in [
+        &["mcp", "add", "a", "--env", "K=v", "https://example.com/mcp"][..],
+        &["mcp", "add", "a", "--header", "K: v", "--", "uvx", "x"],
+        &["mcp", "add", "a", "https://example.com/mcp", "more"],
+        &["mcp", "add", "a", "--env", "nothing", "--", "x"],
+    ] {
+        place.haft(args).output().expect_code(2);
+    }
+    place.haft(&["mcp", "add", "a", "--transport", "stdio", "https://e.com"]).output();
+    assert!(!place.path("home/haft.json").exists() || place.text("home/haft.json").contains("stdio"));
+}
+
+#[test]
+fn a_server_of_a_project_counts_when_the_person_added_it_and_a_foreign_one_when_it_is_trusted() {
+    let place = place();
+    let words = typed(&place, "good");
+    let mut args = vec!["mcp", "add", "near", "--scope", "project", "--"];
+    args.extend(words.iter().map(String::as_str));
+    place.haft(&args).output().expect_code(0);
+    assert!(place.text("ws/haft.json").contains("\"near\""));
+    let entry = place.misbehaving_server("good", &[]);
+    place.file("ws/.mcp.json", &format!("{{\"mcpServers\": {{\"foreign\": {{{entry}}}}}}}"));
+    let names = |place: &Place| {
+        let listed = json(place, &["mcp", "list", "--json"], 0);
+        listed
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|row| row["name"].as_str().unwrap().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&place), ["near"]);
+    let trusted = json(&place, &["trust", "--json"], 0);
+    assert!(trusted["also"][0]["path"].as_str().unwrap().ends_with(".mcp.json"), "{trusted}");
+    assert_eq!(names(&place), ["foreign", "near"]);
+}
+
+#[test]
+fn what_a_server_left_out_and_what_it_said_can_be_read_later() {
+    let place = place();
+    configure(&place, "bad-tools", &[], "");
+    let tried = json(&place, &["mcp", "test", "bad", "--json"], 0);
+    assert_eq!(tried["skipped"].as_array().unwrap().len(), 3, "{tried}");
+    configure(&place, "exits-at-once", &[], "");
+    let failed = json(&place, &["mcp", "test", "bad", "--json"], 5);
+    assert!(failed["reason"].as_str().unwrap().contains("exit code 1"), "{failed}");
+    let said = place.haft(&["mcp", "logs", "bad"]).output().expect_code(0);
+    assert!(said.stdout.contains("no licence found"), "{}", said.stdout);
+    let last = json(&place, &["mcp", "logs", "bad", "-n", "1", "--json"], 0);
+    assert_eq!(last["lines"].as_array().unwrap().len(), 1);
+    place.haft(&["mcp", "logs", "nobody"]).output().expect_code(42);
+}
+
+#[test]
+fn a_right_that_was_lacking_is_named_with_the_line_that_grants_it() {
+    let place = place();
+    let target = place.path("outside/notes/file");
+    std::fs::create_dir_all(target.parent().unwrap()).unwrap();
+    let script = format!("open({target:?}, 'w')\n");
+    let file = place.file("outside/starts.py", &script);
+    let entry = format!("\"command\": \"python3\", \"args\": [{file:?}]");
+    place.file("home/haft.json", &format!("{{\"mcpServers\": {{\"bad\": {{{entry}}}}}}}"));
+    let failed = json(&place, &["mcp", "test", "bad", "--json"], 5);
+    let granting = failed["grant"].as_str().unwrap_or_else(|| panic!("{failed}")).to_owned();
+    assert!(granting.contains("writable") && granting.contains("outside/notes"), "{granting}");
+    place.file("home/haft.json", &format!("{{\"mcpServers\": {{\"bad\": {{{entry}, {granting}}}}}}}"));
+    place.haft(&["mcp", "test", "bad"]).output();
+    assert!(target.exists(), "what was named was enough");
+}
+
+#[test]
+fn effects_cache_and_queue_of_a_server_hold_for_its_tools() {
+    let place = place();
+    configure(
+        &place,
+        "counts",
+        &[],
+        r#", "cache": "1m", "toolsCache": {"slow": "off"}, "effects": {"fail": "read-only"}"#,
+    );
+    let tools = json(&place, &["tools", "--json"], 0);
+    let fail = tools.as_array().unwrap().iter().find(|tool| tool["name"] == "bad__fail").unwrap();
+    assert_eq!(fail["effects"], "read-only");
+    let mut stream = Stream::open(&place, &["--jobs", "1"]);
+    let first = stream.ask("bad__echo", "{}");
+    assert!(first.contains("call 1"), "{first}");
+    assert!(stream.ask("bad__echo", "{}").contains("call 1"), "answered from the cache");
+    assert!(stream.ask("bad__slow", "{}").contains("call 2"));
+    assert!(stream.ask("bad__slow", "{}").contains("call 3"), "never from the cache");
+    stream.end();
+    let queue = r#", "queue": "one"}}, "queues": {"one": {"maxConcurrency": 1, "maxWaiting": 0"#;
+    configure(&place, "good", &[], queue);
+    let mut stream = Stream::open(&place, &["--jobs", "2"]);
+    let answers = [stream.ask_twice("bad__slow", "{}"), stream.answer()];
+    assert!(answers.iter().any(|answer| answer.contains("queue_full")), "{answers:?}");
+    stream.end();
+}
+
+#[test]
+fn messages_are_shown_on_request_and_secrets_are_not() {
+    let place = place();
+    configure(&place, "good", &[], "");
+    let call = ["call", "--trace-mcp", "bad__echo", r#"{"text": "hi", "api_key": "hunter2"}"#];
+    let ran = place.haft(&call).output().expect_code(0);
+    assert_eq!(ran.stdout, "echo: hi\n");
+    for expected in ["mcp bad ► ", "mcp bad ◄ ", "tools/call", "starting ► ready", "(hidden)"] {
+        assert!(ran.stderr.contains(expected), "{expected}: {}", ran.stderr);
+    }
+    assert!(!ran.stderr.contains("hunter2"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_list_that_changes_during_a_run_is_seen_by_the_next_call() {
+    let place = place();
+    configure(&place, "changes", &[], "");
+    let mut stream = Stream::open(&place, &["--jobs", "1"]);
+    assert!(stream.ask("bad__late", "{}").contains("error"));
+    assert!(stream.ask("bad__echo", r#"{"text":"x"}"#).contains("echo: x"));
+    haft_testkit::eventually("the new tool is there", || {
+        stream.ask("bad__late", r#"{"text":"new"}"#).contains("echo: new")
+    });
+    stream.end();
+}
+
+#[test]
+fn ctrl_c_while_a_server_starts_leaves_nothing_behind() {
+    let place = place();
+    let marker = unique_marker();
+    configure(&place, "never-greets", &[&marker], "");
+    let mut child = place.haft(&["mcp", "test", "bad"]).start();
+    haft_testkit::eventually("it is being started", || !processes_with(&marker).is_empty());
+    haft_testkit::send_signal(child.id(), 2);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    haft_testkit::eventually("nothing is left", || processes_with(&marker).is_empty());
+}

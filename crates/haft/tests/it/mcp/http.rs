@@ -1,0 +1,220 @@
+//! Servers elsewhere: streamable HTTP in both eras, and everything that can go wrong on the way.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
+
+use super::place;
+use haft_testkit::{Place, Ran};
+
+/// What came over the wire.
+#[derive(Debug, Clone)]
+pub(super) struct Request {
+    method: String,
+    headers: BTreeMap<String, String>,
+    body: String,
+}
+
+impl Request {
+    fn calls(&self, method: &str) -> bool {
+        self.body.contains(&format!("\"method\":\"{method}\""))
+    }
+
+    fn id(&self) -> String {
+        let after = self.body.split("\"id\":").nth(1).unwrap_or("0");
+        after.chars().take_while(char::is_ascii_digit).collect()
+    }
+}
+
+/// A server whose every answer is up to the test. Gives its address, and tells what it was asked.
+pub(super) fn serve(
+    answer: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static,
+) -> (String, mpsc::Receiver<Request>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let (tell, told) = mpsc::channel();
+    let answer = std::sync::Arc::new(answer);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let (tell, answer) = (tell.clone(), std::sync::Arc::clone(&answer));
+            std::thread::spawn(move || {
+                let Some(request) = read(&stream) else { return };
+                let _ = tell.send(request.clone());
+                let _ = (&stream).write_all(&answer(&request));
+            });
+        }
+    });
+    (address, told)
+}
+
+fn read(stream: &TcpStream) -> Option<Request> {
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    reader.read_line(&mut line).ok()?;
+    let method = line.split(' ').next()?.to_owned();
+    let mut headers = BTreeMap::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        match line.trim().split_once(": ") {
+            Some((name, value)) => headers.insert(name.to_ascii_lowercase(), value.to_owned()),
+            None => break,
+        };
+    }
+    let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    Some(Request { method, headers, body: String::from_utf8_lossy(&body).into_owned() })
+}
+
+fn response(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+    let head =
+        format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n", body.len());
+    [head.as_bytes(), body].concat()
+}
+
+fn json(request: &Request, result: &str) -> Vec<u8> {
+    let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", request.id());
+    response("200 OK", "content-type: application/json\r\n", body.as_bytes())
+}
+
+const TOOLS: &str = r#"{"tools":[{"name":"echo","annotations":{"readOnlyHint":true}},{"name":"change"}]}"#;
+const TEXT: &str = r#"{"content":[{"type":"text","text":"from afar"}]}"#;
+
+/// A well-behaved server of the handshake era, but for its answer to calls.
+fn legacy(call: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static) -> (String, mpsc::Receiver<Request>) {
+    serve(move |request| {
+        if request.method == "GET" {
+            response("405 Method Not Allowed", "", b"")
+        } else if request.calls("server/discover") {
+            response("400 Bad Request", "", b"Bad Request")
+        } else if request.calls("initialize") {
+            let greeting = r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{}}"#;
+            let answer = String::from_utf8(json(request, greeting)).unwrap();
+            answer.replacen("\r\n", "\r\nmcp-session-id: s1\r\n", 1).into_bytes()
+        } else if request.calls("tools/list") {
+            json(request, TOOLS)
+        } else if request.calls("tools/call") {
+            call(request)
+        } else {
+            response("202 Accepted", "", b"")
+        }
+    })
+}
+
+fn configure(place: &Place, url: &str, more: &str) {
+    let config = format!("{{\"mcpServers\": {{\"far\": {{\"url\": \"{url}\"{more}}}}}}}");
+    place.file("home/haft.json", &config);
+}
+
+fn call(place: &Place, tool: &str) -> Ran {
+    place.haft(&["call", "--json", tool, "{}"]).output()
+}
+
+#[test]
+fn a_server_of_the_handshake_era_is_called_with_its_session_and_version() {
+    let place = place();
+    let (url, asked) = legacy(|request| json(request, TEXT));
+    configure(&place, &url, r#", "headers": {"Authorization": "Bearer ${TOKEN}"}"#);
+    let run = place.haft(&["call", "far__echo", "{}"]).env("TOKEN", "t0k");
+    assert_eq!(run.output().expect_code(0).stdout, "from afar\n");
+    let asked: Vec<Request> = asked.try_iter().collect();
+    let called = asked.iter().find(|request| request.calls("tools/call")).unwrap();
+    assert_eq!(called.headers["mcp-session-id"], "s1");
+    assert_eq!(called.headers["mcp-protocol-version"], "2025-06-18");
+    assert_eq!(called.headers["authorization"], "Bearer t0k");
+    let farewell = asked.iter().find(|request| request.method == "DELETE").unwrap();
+    assert_eq!(farewell.headers["mcp-session-id"], "s1");
+}
+
+#[test]
+fn a_server_without_sessions_is_told_everything_with_every_request() {
+    let place = place();
+    let (url, asked) = serve(|request| {
+        if request.calls("server/discover") {
+            let found = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private"}"#;
+            json(request, found)
+        } else if request.calls("tools/list") {
+            json(request, TOOLS)
+        } else {
+            let body = format!("data: {{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{TEXT}}}\n\n", request.id());
+            response("200 OK", "content-type: text/event-stream\r\n", body.as_bytes())
+        }
+    });
+    configure(&place, &url, "");
+    let ran = call(&place, "far__echo").expect_code(0);
+    assert!(ran.stdout.contains("from afar") && ran.stdout.contains("2026-07-28"), "{}", ran.stdout);
+    let asked: Vec<Request> = asked.try_iter().collect();
+    assert!(asked.iter().all(|request| !request.calls("initialize") && request.method == "POST"));
+    let called = asked.iter().find(|request| request.calls("tools/call")).unwrap();
+    assert_eq!(called.headers["mcp-protocol-version"], "2026-07-28");
+    assert_eq!(
+        (called.headers["mcp-method"].as_str(), called.headers["mcp-name"].as_str()),
+        ("tools/call", "echo")
+    );
+    assert!(called.body.contains("io.modelcontextprotocol/clientCapabilities"), "{}", called.body);
+}
+
+#[test]
+fn every_way_to_refuse_is_told_as_what_it_is() {
+    let gzip_bomb = bomb();
+    let cases: Vec<(&str, &str, Vec<u8>, &str)> = vec![
+        ("401 Unauthorized", "", b"no".to_vec(), "asks for authorization"),
+        ("429 Too Many Requests", "retry-after: 7\r\n", Vec::new(), "asked again after 7"),
+        ("500 Internal Server Error", "", b"oops".to_vec(), "500"),
+        ("200 OK", "content-type: text/html\r\n", b"<html>".to_vec(), "text/html"),
+        ("200 OK", "content-type: application/json\r\n", b"<html>".to_vec(), "no message"),
+        ("200 OK", "content-type: application/json\r\ncontent-encoding: gzip\r\n", gzip_bomb, "larger than"),
+        ("302 Found", "location: http://elsewhere.invalid/mcp\r\n", Vec::new(), "elsewhere.invalid"),
+        (
+            "307 Temporary Redirect",
+            "location: http://elsewhere.invalid/mcp\r\n",
+            Vec::new(),
+            "elsewhere.invalid",
+        ),
+        ("200 OK", "content-type: text/event-stream\r\n", b"data: {\"jsonrpc\"".to_vec(), "before its reply"),
+    ];
+    for (status, headers, body, expected) in cases {
+        let place = place();
+        let (url, _asked) = legacy(move |_| response(status, headers, &body));
+        configure(&place, &url, "");
+        let ran = call(&place, "far__change");
+        assert_ne!(ran.code, Some(0), "{status}");
+        assert!(ran.stdout.contains(expected), "{status} {headers}: {}{}", ran.stdout, ran.stderr);
+    }
+}
+
+/// 64 MiB of zeros, compressed twice as small as they must be to be worth sending.
+fn bomb() -> Vec<u8> {
+    let script = "import gzip,sys; sys.stdout.buffer.write(gzip.compress(b'0'*(64<<20)))";
+    std::process::Command::new("python3").args(["-c", script]).output().unwrap().stdout
+}
+
+#[test]
+fn a_session_that_is_forgotten_is_opened_again_and_the_call_made_once_more() {
+    for status in ["404 Not Found", "400 Bad Request"] {
+        let place = place();
+        let forgotten = std::sync::atomic::AtomicBool::new(false);
+        let (url, asked) = legacy(move |request| {
+            if forgotten.swap(true, std::sync::atomic::Ordering::SeqCst) {
+                return json(request, TEXT);
+            }
+            response(status, "", b"{\"jsonrpc\":\"2.0\",\"error\":{\"code\":-32000,\"message\":\"No valid session ID\"},\"id\":null}")
+        });
+        configure(&place, &url, "");
+        let ran = call(&place, "far__change").expect_code(0);
+        assert!(ran.stdout.contains("from afar"), "{status}: {}", ran.stdout);
+        assert_eq!(asked.try_iter().filter(|request| request.calls("initialize")).count(), 2);
+    }
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_is_a_warning_and_nothing_else_stops() {
+    let place = place();
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    configure(&place, &format!("http://{free}/mcp?key=s3cret"), "");
+    let ran = place.haft(&["tools"]).output().expect_code(0);
+    assert!(ran.stderr.contains("cannot be reached"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("s3cret") && ran.stdout.contains("bash"), "{}", ran.stderr);
+}

@@ -1,0 +1,68 @@
+//! However often servers are killed, fall over, or calls are taken back: nothing of ours is left.
+
+use std::io::Write;
+
+use super::{Stream, place};
+use haft_testkit::{eventually, processes_with, send_signal, unique_marker};
+
+const SERVERS: usize = 5;
+const ROUNDS: usize = 200;
+
+/// The same on every run: what fails once fails again.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % sides
+    }
+}
+
+fn descriptors(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+#[test]
+fn two_hundred_kills_restarts_and_cancels_leave_no_process_and_no_descriptor() {
+    let place = place();
+    let marker = unique_marker();
+    let modes = ["good", "exits-after-3", "ignores-term", "daemon", "noise"];
+    let servers: Vec<String> = (0..SERVERS)
+        .map(|number| {
+            let own = format!("{marker}-{number}");
+            format!("\"s{number}\": {{{}}}", place.misbehaving_server(modes[number], &["300000", &own]))
+        })
+        .collect();
+    place.file("home/haft.json", &format!("{{\"mcpServers\": {{{}}}}}", servers.join(", ")));
+    let mut stream = Stream::open(&place, &["--jobs", "8", "--timeout", "400ms"]);
+    for number in 0..SERVERS {
+        let up = || stream.ask(&format!("s{number}__echo"), r#"{"text":"up"}"#).contains("echo: up");
+        eventually("every server is up", up);
+    }
+    let before = descriptors(stream.child.id());
+    let mut dice = Dice(7);
+    let mut answers = 0;
+    for _ in 0..ROUNDS {
+        let number = dice.roll(SERVERS);
+        let victims = processes_with(&format!("{marker}-{number}"));
+        if dice.roll(3) == 0 && !victims.is_empty() {
+            // It may have ended between the look and the blow.
+            let victim = victims[dice.roll(victims.len())];
+            let _ = std::panic::catch_unwind(|| send_signal(u32::try_from(victim).unwrap(), 9));
+        }
+        // `slow` takes longer than calls may, and so is taken back.
+        let tool = ["echo", "slow", "fail"][dice.roll(3)];
+        let line = format!("{{\"id\":1,\"tool\":\"s{number}__{tool}\",\"args\":{{}}}}\n");
+        stream.child.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
+        answers += 1;
+        if dice.roll(4) == 0 {
+            (0..std::mem::take(&mut answers)).for_each(|_| drop(stream.answer()));
+        }
+    }
+    (0..answers).for_each(|_| drop(stream.answer()));
+    // A server that is being started again holds a little more for a moment.
+    let pid = stream.child.id();
+    eventually("no more descriptors than before", || descriptors(pid) <= before);
+    stream.end();
+    assert!(processes_with(&marker).is_empty());
+}
