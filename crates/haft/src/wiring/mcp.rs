@@ -128,7 +128,12 @@ fn connect(namespace: &str, reach: &McpReach, policy: &Policy) -> Result<Connect
             }
             let secret =
                 |(name, value): (&String, &Concealed)| (name.clone(), SecretString::from(value.0.clone()));
-            Ok(Connect::Remote { url, headers: headers.iter().map(secret).collect(), protocol: *protocol })
+            Ok(Connect::Remote {
+                url,
+                headers: headers.iter().map(secret).collect(),
+                protocol: *protocol,
+                auth: None,
+            })
         }
     }
 }
