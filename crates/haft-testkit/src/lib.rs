@@ -10,6 +10,7 @@
 )]
 
 mod collector;
+mod guarded_server;
 pub mod model_server;
 mod place;
 mod process;
@@ -18,6 +19,7 @@ mod snapshot;
 mod user;
 
 pub use collector::{CollectedSpan, Collector};
+pub use guarded_server::{CANARY, GuardedServer};
 pub use libc;
 pub use place::Place;
 pub use process::{processes_with, send_signal, unique_marker};

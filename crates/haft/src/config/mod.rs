@@ -18,6 +18,7 @@ mod glob;
 mod groups;
 mod layers;
 mod mcp;
+mod oauth;
 mod position;
 mod read;
 mod resolve;

@@ -13,6 +13,7 @@ use haft_sandbox::{Access, GitMetadata, Limits, SandboxMode};
 use haft_tools::output::{Reading, StoreLimits};
 
 pub use super::mcp::{Concealed, McpReach, McpServer};
+pub use super::oauth::McpOauth;
 use haft_core::glob::ToolGlob;
 
 /// What holds. Made by [`load`](super::load) alone, so whoever has one need not check it again.

@@ -4,6 +4,8 @@
 //! and the document. A doc comment is what a reader of the document sees, and so is a default: `resolve` fills it in,
 //! and a test holds the two equal.
 
+mod oauth;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
@@ -14,6 +16,7 @@ use super::format::{
     AnyJson, Environment, GlobText, GroupText, MemberText, Millis, PathText, QueueText, TemplateText, Ttl,
     group_names, queue_names, tool_globs,
 };
+pub(super) use oauth::{McpGrant, McpOauth};
 
 /// What `haft.json` may hold.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -335,6 +338,9 @@ pub(super) struct McpServer {
 
     /// What is sent with every request to that address
     pub(super) headers: Option<BTreeMap<String, TemplateText>>,
+
+    /// How it learns who we are when it asks for a token and `headers` have no `Authorization`
+    pub(super) oauth: Option<McpOauth>,
 
     /// Whether it is there at all
     #[schemars(extend("default" = true))]

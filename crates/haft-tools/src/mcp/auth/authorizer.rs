@@ -133,6 +133,11 @@ impl Authorizer {
         Ok(())
     }
 
+    /// Forgets the token here. Whether there was one is told.
+    pub fn forget(&self) -> std::io::Result<bool> {
+        self.file.forget()
+    }
+
     /// What the server says to somebody without a token.
     async fn provoke(&self) -> Result<Challenge, AuthError> {
         let body = r#"{"jsonrpc":"2.0","id":0,"method":"tools/list","params":{}}"#;

@@ -77,8 +77,8 @@ async fn authorization_server(
         .map_err(|_| AuthError::refused("the server names an authorization server that is no address"))?;
     let found: Option<AuthorizationServer> = first(http, server, issuer_places(&address)).await?;
     let found = found.ok_or_else(|| {
-        let host = address.host_str().unwrap_or_default();
-        AuthError::refused(format!("its authorization server `{host}` does not say where tokens are given"))
+        let hint = "set an `Authorization` in its `headers`";
+        AuthError::refused(format!("the server asks who you are, but says nowhere how to log in; {hint}"))
     })?;
     // Some frameworks write a slash behind a bare host. Anything else is somebody who claims to be somebody else.
     if found.issuer.trim_end_matches('/') != issuer.trim_end_matches('/') {
