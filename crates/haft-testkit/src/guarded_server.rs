@@ -39,6 +39,10 @@ struct Guard {
     /// What the verifier of the code under way must amount to.
     challenge: String,
     shown: Vec<String>,
+    /// What calls need.
+    demanded: Option<String>,
+    /// What was asked for last.
+    scope: String,
 }
 
 impl GuardedServer {
@@ -73,6 +77,16 @@ impl GuardedServer {
     /// The refresh token that was given last is good no more.
     pub fn revoke(&self) {
         self.guard().revoked = true;
+    }
+
+    /// From now on calls need this right.
+    pub fn demand(&self, scope: &str) {
+        self.guard().demanded = Some(scope.to_owned());
+    }
+
+    /// The rights that the last login asked for.
+    pub fn asked_for(&self) -> String {
+        self.guard().scope.clone()
     }
 
     /// Nobody gets a token for now.
@@ -150,6 +164,11 @@ impl Guard {
             return (StatusCode::UNAUTHORIZED, [("www-authenticate", challenge)]).into_response();
         }
         let request: Value = serde_json::from_str(body).unwrap_or_default();
+        let lacked = self.demanded.as_ref().filter(|scope| !self.scope.split(' ').any(|held| held == *scope));
+        if let (Some(scope), "tools/call") = (lacked, request["method"].as_str().unwrap_or_default()) {
+            let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scope}\"");
+            return (StatusCode::FORBIDDEN, [("www-authenticate", challenge)]).into_response();
+        }
         let result = match request["method"].as_str().unwrap_or_default() {
             "initialize" => json!({
                 "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
@@ -174,6 +193,7 @@ impl Guard {
     fn authorize(&mut self, asked: &BTreeMap<String, String>) -> Response {
         self.challenge = asked.get("code_challenge").cloned().unwrap_or_default();
         let field = |name: &str| asked.get(name).cloned().unwrap_or_default();
+        self.scope = field("scope");
         let back = format!(
             "{}?code=code-{CANARY}&state={}&iss={}",
             field("redirect_uri"),

@@ -231,7 +231,10 @@ impl Authorizer {
         before: Option<&Token>,
         challenge: &Challenge,
     ) -> Result<Token, AuthError> {
-        let consent = self.consent.as_ref().ok_or_else(|| self.person_needed(challenge))?;
+        let Some(consent) = &self.consent else {
+            self.remember_wish(found, before, challenge).await?;
+            return Err(self.person_needed(challenge));
+        };
         let redirect = consent.redirect_uri();
         let client = self.introduced(found, before, &redirect).await?;
         let scopes = self.scopes(found, before, challenge);
@@ -295,6 +298,24 @@ impl Authorizer {
             refresh: None,
             expires_at: None,
             scopes,
+        }
+    }
+
+    /// What was wanted in vain is asked for at the next login, beside what there was.
+    async fn remember_wish(
+        &self,
+        found: &Found,
+        before: Option<&Token>,
+        challenge: &Challenge,
+    ) -> Result<(), AuthError> {
+        let Some(before) = before.filter(|_| challenge.wants_more()) else { return Ok(()) };
+        let locked = self.file.lock().await?;
+        match locked.load() {
+            // Somebody may have logged in meanwhile; theirs is the better one.
+            Some(kept) if !is_another(Some(&kept), Some(&before.access)) => {
+                locked.save(&Token { scopes: self.scopes(found, Some(before), challenge), ..kept })
+            }
+            Some(_) | None => Ok(()),
         }
     }
 

@@ -74,7 +74,7 @@ fn a_person_logs_in_with_a_browser_and_is_let_in_until_they_log_out() {
     let again = place.haft(&["mcp", "logout", "far"]).output().expect_code(0);
     assert!(again.stdout.contains("no token"), "{}", again.stdout);
     let refused = echo(&place).expect_code(5);
-    assert!(refused.stdout.contains("haft mcp login far"), "{refused:?}");
+    assert!(refused.stderr.contains("haft mcp login far"), "{refused:?}");
 }
 
 #[test]
@@ -134,6 +134,19 @@ fn an_outage_costs_no_login_and_a_revoked_one_is_told() {
     server.revoke();
     let revoked = echo(&place).expect_code(5);
     assert!(revoked.stderr.contains("haft mcp login far"), "{}", revoked.stderr);
+}
+
+#[test]
+fn a_call_that_needs_more_rights_says_so_and_the_next_login_asks_for_both() {
+    let server = GuardedServer::start();
+    let place = configured(&server);
+    log_in(&place);
+    server.demand("write");
+    let refused = echo(&place).expect_code(5);
+    assert!(refused.stderr.contains("more rights"), "{refused:?}");
+    log_in(&place);
+    assert_eq!(server.asked_for(), "read write");
+    echo(&place).expect_code(0);
 }
 
 #[test]
