@@ -1,4 +1,4 @@
-//! The real MCP servers that tests call, from npm and PyPI, beside the build products.
+//! The real MCP servers that tests call, from npm and `PyPI`, beside the build products.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -219,7 +219,7 @@ impl Authorizer {
             form.push(("scope", scopes.join(" ")));
         }
         let given = exchange::token(&self.http, &found.issuer.token_endpoint, &client, &form).await;
-        let token = fresh(self.blank(found, client, scopes), given.map_err(not_given)?, now());
+        let token = fresh(blank(found, client, scopes), given.map_err(not_given)?, now());
         locked.save(&token)?;
         Ok(token)
     }
@@ -250,7 +250,7 @@ impl Authorizer {
             ("resource", found.resource.clone()),
         ];
         let given = exchange::token(&self.http, &found.issuer.token_endpoint, &client, &form).await;
-        let token = fresh(self.blank(found, client, scopes), given.map_err(not_given)?, now());
+        let token = fresh(blank(found, client, scopes), given.map_err(not_given)?, now());
         self.file.lock().await?.save(&token)?;
         Ok(token)
     }
@@ -288,19 +288,6 @@ impl Authorizer {
         asked.scopes()
     }
 
-    fn blank(&self, found: &Found, client: Client, scopes: Vec<String>) -> Token {
-        Token {
-            issuer: found.issuer.issuer.clone(),
-            endpoint: found.issuer.token_endpoint.clone(),
-            resource: found.resource.clone(),
-            client,
-            access: SecretString::default(),
-            refresh: None,
-            expires_at: None,
-            scopes,
-        }
-    }
-
     /// What was wanted in vain is asked for at the next login, beside what there was.
     async fn remember_wish(
         &self,
@@ -332,6 +319,20 @@ impl Authorizer {
 impl std::fmt::Debug for Authorizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Authorizer").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A token of this issuer that is still to be given.
+fn blank(found: &Found, client: Client, scopes: Vec<String>) -> Token {
+    Token {
+        issuer: found.issuer.issuer.clone(),
+        endpoint: found.issuer.token_endpoint.clone(),
+        resource: found.resource.clone(),
+        client,
+        access: SecretString::default(),
+        refresh: None,
+        expires_at: None,
+        scopes,
     }
 }
 

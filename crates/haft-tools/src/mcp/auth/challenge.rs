@@ -58,25 +58,21 @@ fn after_scheme(text: &str) -> Option<&str> {
 
 fn value(text: &str) -> (String, &str) {
     let text = text.trim_start();
-    match text.strip_prefix('"') {
-        Some(quoted) => {
-            let mut value = String::new();
-            let mut characters = quoted.char_indices();
-            while let Some((at, character)) = characters.next() {
-                match character {
-                    '"' => return (value, quoted.get(at + 1..).unwrap_or_default()),
-                    '\\' => value.extend(characters.next().map(|(_, escaped)| escaped)),
-                    other => value.push(other),
-                }
-            }
-            (value, "")
-        }
-        None => {
-            let end = text.find([',', ' ']).unwrap_or(text.len());
-            let (value, rest) = text.split_at(end);
-            (value.to_owned(), rest)
+    let Some(quoted) = text.strip_prefix('"') else {
+        let end = text.find([',', ' ']).unwrap_or(text.len());
+        let (value, rest) = text.split_at(end);
+        return (value.to_owned(), rest);
+    };
+    let mut value = String::new();
+    let mut characters = quoted.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return (value, quoted.get(at + 1..).unwrap_or_default()),
+            '\\' => value.extend(characters.next().map(|(_, escaped)| escaped)),
+            other => value.push(other),
         }
     }
+    (value, "")
 }
 
 #[cfg(test)]

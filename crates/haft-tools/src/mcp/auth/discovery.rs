@@ -27,7 +27,7 @@ struct ResourceMetadata {
     scopes_supported: Vec<String>,
 }
 
-/// What an authorization server says about itself (RFC 8414, or OpenID Connect).
+/// What an authorization server says about itself (RFC 8414, or `OpenID` Connect).
 #[derive(Deserialize)]
 pub(super) struct AuthorizationServer {
     pub(super) issuer: String,

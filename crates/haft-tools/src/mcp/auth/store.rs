@@ -15,7 +15,7 @@ use super::client::{Client, Proof};
 use super::error::AuthError;
 
 /// How long another process may hold the file: it waits for two answers at most.
-const LOCK_WAIT: Duration = Duration::from_secs(60);
+const LOCK_WAIT: Duration = Duration::from_mins(1);
 
 /// How often is looked whether it is free.
 const LOCK_POLL: Duration = Duration::from_millis(20);
@@ -104,7 +104,7 @@ impl TokenFile {
             loop {
                 match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                     Err(error) if error == rustix::io::Errno::WOULDBLOCK => {
-                        tokio::time::sleep(LOCK_POLL).await
+                        tokio::time::sleep(LOCK_POLL).await;
                     }
                     done => return done,
                 }
