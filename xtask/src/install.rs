@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::step::{exists, run};
-use crate::{mcp_servers, python};
+use crate::{conformance, mcp_servers, python};
 
 /// A program that tests use, and the Debian package that brings it.
 const PROGRAMS: [(&str, &str); 11] = [
@@ -25,7 +25,8 @@ pub(crate) fn install() -> Result<(), String> {
     packages()?;
     python::install()?;
     crate::api::install()?;
-    mcp_servers::install()
+    mcp_servers::install()?;
+    conformance::install()
 }
 
 fn packages() -> Result<(), String> {

@@ -3,6 +3,7 @@
 
 mod api;
 mod check;
+mod conformance;
 mod deny;
 mod install;
 mod mcp_servers;
@@ -13,11 +14,12 @@ mod tidy;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-cargo xtask test      install what the tests need, then run every check that CI runs
-cargo xtask tidy      what no other tool checks: loose scripts, foreign paths, crate papers, sizes
-cargo xtask deny      licences, sources and bans of dependencies
-cargo xtask install   install what the tests need
-cargo xtask bench     what the sandbox, calls of MCP tools and the import of a large API cost (release build)";
+cargo xtask test          install what the tests need, then run every check that CI runs
+cargo xtask tidy          what no other tool checks: loose scripts, foreign paths, crate papers, sizes
+cargo xtask deny          licences, sources and bans of dependencies
+cargo xtask install       install what the tests need
+cargo xtask conformance   the official conformance suite of MCP against our client
+cargo xtask bench         what the sandbox, calls of MCP tools and the import of a large API cost (release build)";
 
 fn main() -> ExitCode {
     let task = std::env::args().nth(1).unwrap_or_default();
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
         "tidy" => tidy::tidy(),
         "deny" => deny::deny(),
         "install" => install::install(),
+        "conformance" => conformance::install().and_then(|()| conformance::conformance()),
         "bench" => check::bench(),
         _ => Err(USAGE.to_owned()),
     };
@@ -45,6 +48,7 @@ fn test() -> Result<(), String> {
     check::format()?;
     check::lint()?;
     check::tests()?;
+    conformance::conformance()?;
     check::documents()?;
     deny::deny()
 }

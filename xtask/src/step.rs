@@ -1,6 +1,6 @@
 //! Running a program as a step, with its time.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
@@ -10,10 +10,22 @@ pub(crate) fn run(program: &str, words: &[&str]) -> Result<(), String> {
 }
 
 pub(crate) fn run_with(program: &str, words: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
-    let line = format!("{program} {}", words.join(" "));
+    let mut command = Command::new(program);
+    command.args(words).envs(variables.iter().copied());
+    finish(command, &format!("{program} {}", words.join(" ")))
+}
+
+/// Runs a program in a directory of its own.
+pub(crate) fn run_in(directory: &Path, program: &str, words: &[&str]) -> Result<(), String> {
+    let mut command = Command::new(program);
+    command.args(words).current_dir(directory);
+    finish(command, &format!("{program} {}", words.join(" ")))
+}
+
+fn finish(mut command: Command, line: &str) -> Result<(), String> {
     println!("==> {line}");
     let began = Instant::now();
-    let status = Command::new(program).args(words).envs(variables.iter().copied()).status();
+    let status = command.status();
     println!("    {:.1} s", began.elapsed().as_secs_f32());
     match status {
         Ok(status) if status.success() => Ok(()),
@@ -30,6 +42,10 @@ pub(crate) fn exists(program: &str) -> bool {
 
 /// Where tools are installed that no package manager of the machine brings: beside the build products.
 pub(crate) fn tools_directory() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    target.join("tools")
+    target_directory().join("tools")
+}
+
+/// Where cargo puts what it builds.
+pub(crate) fn target_directory() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
 }

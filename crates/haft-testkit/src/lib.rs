@@ -9,6 +9,7 @@
 )]
 
 mod collector;
+mod guarded_server;
 mod place;
 mod process;
 mod run;
@@ -16,6 +17,7 @@ mod snapshot;
 mod user;
 
 pub use collector::{CollectedSpan, Collector};
+pub use guarded_server::{CANARY, GuardedServer};
 pub use libc;
 pub use place::Place;
 pub use process::{processes_with, send_signal, unique_marker};

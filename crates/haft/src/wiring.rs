@@ -1,5 +1,6 @@
 //! Puts providers, engine, policy and configuration together. The only place that knows every crate.
 
+mod authorization;
 mod mcp;
 
 use std::collections::HashMap;
@@ -24,6 +25,7 @@ use haft_tools::builtin::{BASH_TIMEOUT_SECS, BuiltinTools};
 use haft_tools::output::OutputTools;
 use haft_tools::rest::{RestTool, RestTools};
 
+pub use authorization::authorizer;
 pub use mcp::{McpFace, McpServers, mcp_servers};
 
 use crate::config::Resolved;

@@ -1,6 +1,7 @@
 //! The client that the official conformance suite drives: lists the tools of the server at its last argument and calls each.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a driver for tests: what fails is to be seen")]
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +14,11 @@ use haft_core::provider::{CallContext, Principal, ToolProvider};
 use haft_core::tool::{CallId, ToolDefinition};
 use haft_core::validate::Schema;
 use haft_tools::mcp::{
-    Connect, Elicited, Elicitor, HealthProbe, McpProvider, ParamHeaders, Protocol, Server, ServerConfig,
-    Surroundings, Wanted,
+    Authorizer, Connect, Consent, Elicited, Elicitor, Grant, HealthProbe, KnownClient, McpProvider,
+    OauthConfig, ParamHeaders, Protocol, Server, ServerConfig, Surroundings, TokenFile, Wanted,
 };
 use serde_json::{Map, Value, json};
+use url::Url;
 
 /// A person who accepts every default.
 struct Defaults;
@@ -30,13 +32,49 @@ impl Elicitor for Defaults {
     }
 }
 
+/// Where the suite publishes the description of a client.
+const CLIENT_METADATA: &str = "https://conformance-test.local/client-metadata.json";
+
+/// A person who consents at once: the suite sends them straight back.
+struct Consenting;
+
+impl Consent for Consenting {
+    fn redirect_uri(&self) -> String {
+        "http://localhost:3000/callback".into()
+    }
+
+    fn ask<'a>(&'a self, url: &'a Url) -> BoxFuture<'a, Result<Url, String>> {
+        Box::pin(async move {
+            let straight = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+            let straight = straight.build().map_err(|error| error.to_string())?;
+            let answer = straight.get(url.clone()).send().await.map_err(|error| error.to_string())?;
+            let back = answer.headers().get("location").and_then(|value| value.to_str().ok());
+            back.and_then(|back| url.join(back).ok()).ok_or_else(|| "nobody was sent back".into())
+        })
+    }
+}
+
+fn authorizer(url: &Url, context: &Value, directory: &Path) -> Authorizer {
+    let text = |name: &str| context[name].as_str().map(str::to_owned);
+    let scenario = std::env::var("MCP_CONFORMANCE_SCENARIO").unwrap_or_default();
+    let oauth = OauthConfig {
+        client: text("client_id").map(|id| KnownClient { id, secret: text("client_secret").map(Into::into) }),
+        client_metadata_url: CLIENT_METADATA.parse().ok(),
+        scopes: Vec::new(),
+        grant: if scenario.contains("client-credentials") { Grant::ClientCredentials } else { Grant::Person },
+    };
+    let file = TokenFile::new(directory, "conformance", url);
+    Authorizer::new("conformance", url, oauth, file, Some(Arc::new(Consenting))).unwrap()
+}
+
 fn chosen(schema: &Value) -> Option<Value> {
     schema.get("default").cloned()
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
-    let url = std::env::args().next_back().unwrap();
+    let url: Url = std::env::args().next_back().unwrap().parse().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let context: Value = std::env::var("MCP_CONFORMANCE_CONTEXT")
         .ok()
         .and_then(|text| serde_json::from_str(&text).ok())
@@ -44,7 +82,12 @@ async fn main() {
     let config = ServerConfig {
         name: "conformance".into(),
         namespace: Namespace::new("conformance").unwrap(),
-        connect: Connect::Remote { url: url.parse().unwrap(), headers: Vec::new(), protocol: Protocol::Http },
+        connect: Connect::Remote {
+            auth: Some(Arc::new(authorizer(&url, &context, directory.path()))),
+            url,
+            headers: Vec::new(),
+            protocol: Protocol::Http,
+        },
         request_timeout: Duration::from_secs(20),
         startup_timeout: Duration::from_secs(20),
         health_probe: HealthProbe::Ping,

@@ -1,6 +1,7 @@
 //! A server as the operator wants it. Every value is settled; variables and defaults are somebody else's work.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::name::Namespace;
@@ -8,6 +9,7 @@ use haft_sandbox::Policy;
 use secrecy::SecretString;
 use url::Url;
 
+use super::auth::Authorizer;
 use super::listing::Wanted;
 
 /// One server.
@@ -32,15 +34,13 @@ pub struct ServerConfig {
 #[derive(Clone)]
 pub enum Connect {
     /// A process of ours, in this sandbox.
-    Process {
-        program: String,
-        args: Vec<String>,
-        policy: Box<Policy>,
-    },
+    Process { program: String, args: Vec<String>, policy: Box<Policy> },
     Remote {
         url: Url,
         headers: Vec<(String, SecretString)>,
         protocol: Protocol,
+        /// Gets and renews tokens; none where the operator gives the server its `Authorization` outright.
+        auth: Option<Arc<Authorizer>>,
     },
 }
 

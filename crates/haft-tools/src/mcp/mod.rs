@@ -4,6 +4,7 @@
 //! configuration to a connection), `session` (how the era is found) and `peer` (requests by id). `transport` has one
 //! file for each way to reach a server. Nothing here decides whether a call may be made.
 
+mod auth;
 mod call;
 mod config;
 mod content;
@@ -26,6 +27,7 @@ mod supervisor;
 mod trace;
 mod transport;
 
+pub use auth::{AuthError, Authorizer, Consent, Grant, KnownClient, OauthConfig, TokenFile};
 pub use config::{Connect, HealthProbe, Protocol, ServerConfig};
 pub use era::{Era, LEGACY, MODERN};
 pub use host::{Elicited, Elicitor};

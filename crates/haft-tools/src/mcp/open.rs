@@ -8,7 +8,7 @@ use super::config::{Connect, Protocol, ServerConfig};
 use super::era::Era;
 use super::host::Host;
 use super::listing;
-use super::peer::{Peer, Table};
+use super::peer::{Peer, PeerError, Table};
 use super::process;
 use super::ring::Ring;
 use super::session::{self, OpenError, Session};
@@ -63,7 +63,7 @@ async fn open_and_list(
     };
     let tools = if session.greeting.tools {
         let listed = listing::fetch(&session.peer, config.startup_timeout).await;
-        listed.map_err(|error| OpenError::Failed(format!("the tools could not be listed: {error}")))?
+        listed.map_err(not_listed)?
     } else {
         Vec::new()
     };
@@ -102,14 +102,23 @@ async fn transport(
                 .map_err(|error| OpenError::Failed(format!("the server cannot be started: {error}")))?;
             Ok(Arc::new(Stdio::over(child, inbox, Arc::clone(stderr))))
         }
-        (Connect::Remote { url, headers, .. }, Some(Protocol::Http) | None) => {
-            Ok(Arc::new(Http::new(url, headers, inbox).map_err(not_reached)?))
+        (Connect::Remote { url, headers, auth, .. }, Some(Protocol::Http) | None) => {
+            Ok(Arc::new(Http::new(url, headers, auth.clone(), inbox).map_err(not_reached)?))
         }
-        (Connect::Remote { url, headers, .. }, Some(Protocol::Sse)) => {
-            Ok(Arc::new(Sse::open(url, headers, inbox).await.map_err(not_reached)?))
+        (Connect::Remote { url, headers, auth, .. }, Some(Protocol::Sse)) => {
+            Ok(Arc::new(Sse::open(url, headers, auth.clone(), inbox).await.map_err(not_reached)?))
         }
         (Connect::Remote { url, headers, .. }, Some(Protocol::WebSocket)) => {
             Ok(Arc::new(WebSocket::open(url, headers, inbox).await.map_err(not_reached)?))
+        }
+    }
+}
+
+fn not_listed(error: PeerError) -> OpenError {
+    match error {
+        PeerError::Failed(Failure::NeedsAuth(reason)) => OpenError::NeedsAuth(reason),
+        PeerError::Rpc(_) | PeerError::Silent(_) | PeerError::Failed(_) => {
+            OpenError::Failed(format!("the tools could not be listed: {error}"))
         }
     }
 }

@@ -243,8 +243,7 @@ impl Server {
                     return Err(self.restarting(word, &reason, at));
                 }
                 State::NeedsAuth { reason } => {
-                    let message = format!("{reason}; set its `headers`");
-                    return Err(self.error(ToolErrorKind::Unavailable, &message));
+                    return Err(self.error(ToolErrorKind::Unavailable, &reason));
                 }
                 State::Stopped => {
                     return Err(self.error(ToolErrorKind::Unavailable, "the server was stopped"));

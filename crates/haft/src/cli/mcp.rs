@@ -2,7 +2,9 @@
 
 mod add;
 pub(super) mod args;
+mod callback;
 mod list;
+mod login;
 mod logs;
 mod rights;
 mod test;
@@ -43,6 +45,15 @@ pub(super) async fn run(command: &McpCommand) -> ExitCode {
         McpCommand::Add(args) => (add::add(args), args.json),
         McpCommand::Remove(args) => (add::remove(args), args.json),
         McpCommand::List(args) => (list::list(args), args.json),
+        McpCommand::Logout(args) => (login::logout(args), args.json),
+        McpCommand::Login(args) => {
+            let answer = tokio::select! {
+                biased;
+                exit = cancel::cancelled() => return exit.into(),
+                answer = login::login(args) => answer,
+            };
+            (answer, args.json)
+        }
         McpCommand::Logs(args) => (logs::logs(args), args.json),
         McpCommand::Test(args) => {
             let answer = tokio::select! {

@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::default;
 use super::expand;
 use super::format::{GlobText, TemplateText};
+use super::oauth::McpOauth;
 use super::position::child;
 use super::resolve::{Resolver, access, cache_for, duration, effects};
 use super::resolved::{self, CacheFor};
@@ -65,6 +66,7 @@ pub enum McpReach {
         url: Concealed,
         headers: BTreeMap<String, Concealed>,
         protocol: Protocol,
+        oauth: McpOauth,
     },
 }
 
@@ -158,13 +160,16 @@ impl Resolver<'_> {
                 return None;
             }
         };
+        if let (true, Some(_)) = (stdio, &written.oauth) {
+            self.wrong(&child(path, "oauth"), "a server with a `command` gets what it needs in `env`".into());
+        }
         let expander = Expander { path, variables: self.variables };
         Some(if stdio { expander.process(written) } else { expander.remote(written) })
     }
 }
 
 /// Puts variables in their places, naming the key where one is not set.
-struct Expander<'a> {
+pub(super) struct Expander<'a> {
     path: &'a str,
     variables: expand::Lookup<'a>,
 }
@@ -190,6 +195,7 @@ impl Expander<'_> {
         let url = written.url.as_ref().map_or(Ok(String::new()), |text| self.text("url", text))?;
         Ok(McpReach::Remote {
             protocol: protocol(written.kind, &url),
+            oauth: self.oauth(written.oauth.as_ref())?,
             headers: self.map("headers", written.headers.as_ref())?,
             url: Concealed(url),
         })
@@ -208,7 +214,7 @@ impl Expander<'_> {
             .collect()
     }
 
-    fn text(&self, key: &str, text: &TemplateText) -> Result<String, String> {
+    pub(super) fn text(&self, key: &str, text: &TemplateText) -> Result<String, String> {
         self.text_at(&child(self.path, key), text)
     }
 

@@ -19,6 +19,7 @@ mod groups;
 mod layers;
 mod mcp;
 mod models;
+mod oauth;
 mod position;
 mod read;
 mod resolve;

@@ -14,6 +14,7 @@ use haft_tools::output::{Reading, StoreLimits};
 
 pub use super::mcp::{Concealed, McpReach, McpServer};
 pub use super::models::{ModelName, ModelSettings, Models, Provider, Template};
+pub use super::oauth::McpOauth;
 use haft_core::glob::ToolGlob;
 
 pub use super::rest::{Login, Rest, RestTool, Secret, Spec};

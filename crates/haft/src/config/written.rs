@@ -5,6 +5,7 @@
 //! and a test holds the two equal.
 
 pub(super) mod models;
+mod oauth;
 mod rest;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use super::format::{
     AnyJson, Environment, GlobText, GroupText, MemberText, Millis, PathText, QueueText, TemplateText, Ttl,
     group_names, queue_names, rest_names, tool_globs,
 };
+pub(super) use oauth::{McpGrant, McpOauth};
 
 pub(super) use rest::{HttpMethod, Login, LowerMethod, OpenapiSpec, RestTool, StreamMode, Streaming};
 
@@ -353,6 +355,9 @@ pub(super) struct McpServer {
 
     /// What is sent with every request to that address
     pub(super) headers: Option<BTreeMap<String, TemplateText>>,
+
+    /// How it learns who we are when it asks for a token and `headers` have no `Authorization`
+    pub(super) oauth: Option<McpOauth>,
 
     /// Whether it is there at all
     #[schemars(extend("default" = true))]

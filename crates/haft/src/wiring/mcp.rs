@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use url::Url;
 
+use super::authorization;
 use crate::config::Resolved;
 use crate::config::resolved::{Concealed, McpReach, McpServer};
 
@@ -77,7 +78,7 @@ pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpSer
 fn server_config(name: &str, server: &McpServer, policy: &Policy) -> Result<ServerConfig, String> {
     let namespace = Namespace::sanitize(name);
     let reach = server.reach.as_ref().map_err(Clone::clone)?;
-    let connect = connect(namespace.as_str(), reach, policy)?;
+    let connect = connect(name, reach, policy)?;
     let wanted = Wanted {
         allowed: server.tools_allowed.clone(),
         denied: server.tools_denied.clone(),
@@ -101,11 +102,11 @@ fn server_config(name: &str, server: &McpServer, policy: &Policy) -> Result<Serv
     })
 }
 
-fn connect(namespace: &str, reach: &McpReach, policy: &Policy) -> Result<Connect, String> {
+fn connect(name: &str, reach: &McpReach, policy: &Policy) -> Result<Connect, String> {
     match reach {
         McpReach::Process { command, args, env, directory, writable, unix_sockets, confined } => {
             let process = ProcessConfig {
-                name: namespace.to_owned(),
+                name: Namespace::sanitize(name).as_str().to_owned(),
                 env: env.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect(),
                 directory: directory.clone(),
                 writable: writable.clone(),
@@ -116,7 +117,7 @@ fn connect(namespace: &str, reach: &McpReach, policy: &Policy) -> Result<Connect
             let args = args.iter().map(|word| word.0.clone()).collect();
             Ok(Connect::Process { program: command.clone(), args, policy: Box::new(policy) })
         }
-        McpReach::Remote { url, headers, protocol } => {
+        McpReach::Remote { url, headers, protocol, .. } => {
             let url = Url::parse(&url.0).map_err(|error| format!("its `url` cannot be read: {error}"))?;
             let schemes: &[&str] = match protocol {
                 Protocol::Http | Protocol::Sse => &["http", "https"],
@@ -126,9 +127,15 @@ fn connect(namespace: &str, reach: &McpReach, policy: &Policy) -> Result<Connect
                 let schemes = schemes.join(":// or ");
                 return Err(format!("its `url` must begin with {schemes}://; got `{}://`", url.scheme()));
             }
+            let auth = authorization::authorizer(name, reach, policy.home(), None)?;
             let secret =
                 |(name, value): (&String, &Concealed)| (name.clone(), SecretString::from(value.0.clone()));
-            Ok(Connect::Remote { url, headers: headers.iter().map(secret).collect(), protocol: *protocol })
+            Ok(Connect::Remote {
+                url,
+                headers: headers.iter().map(secret).collect(),
+                protocol: *protocol,
+                auth: auth.map(Arc::new),
+            })
         }
     }
 }
@@ -151,7 +158,8 @@ fn digest(reach: &McpReach) -> String {
             }
             part(&directory.as_ref().map(|path| path.display().to_string()).unwrap_or_default());
         }
-        McpReach::Remote { url, headers, protocol } => {
+        McpReach::Remote { url, headers, protocol, oauth } => {
+            part(oauth.client_id.as_deref().unwrap_or_default());
             part(&url.0);
             for (name, value) in headers {
                 part(&format!("{name}: {}", value.0));

@@ -5,11 +5,12 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::redirect::Policy;
-use reqwest::{Client, Response, StatusCode};
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use super::{Failure, MESSAGE_BYTES_MAX};
+use crate::mcp::auth::{AuthError, Authorizer, Challenge};
 
 /// How long it may take to reach the host.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
@@ -17,11 +18,14 @@ const CONNECT_WAIT: Duration = Duration::from_secs(10);
 /// How often an address may send us to another on the same host.
 const REDIRECTS_MAX: usize = 5;
 
+/// How often another token is got for one request.
+const AUTHORIZATIONS_MAX: usize = 2;
+
 /// How much of an answer that reports an error is read.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
 /// Makes cryptography known to rustls. Somebody else may have done it, with theirs.
-pub(super) fn provide_cryptography() {
+pub(in crate::mcp) fn provide_cryptography() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
@@ -55,16 +59,43 @@ pub(super) fn header_map(headers: &[(String, SecretString)]) -> Result<HeaderMap
 }
 
 /// What is said in headers beside a message. Ours are legal; what is not would be left out.
-pub(super) fn with_headers(
-    mut request: reqwest::RequestBuilder,
-    headers: &[(String, String)],
-) -> reqwest::RequestBuilder {
+pub(super) fn with_headers(mut request: RequestBuilder, headers: &[(String, String)]) -> RequestBuilder {
     for (name, value) in headers {
         if let Ok(value) = HeaderValue::from_str(value) {
             request = request.header(name, value);
         }
     }
     request
+}
+
+/// Sends a request with the token of the server. When it is refused for want of one, or of a better one, it is sent again with
+/// another, but not for ever. A request that was refused has done nothing.
+pub(super) async fn send(auth: Option<&Authorizer>, request: RequestBuilder) -> Result<Response, Failure> {
+    let Some(auth) = auth else { return request.send().await.map_err(|error| unreachable(&error)) };
+    for _ in 0..AUTHORIZATIONS_MAX {
+        let token = auth.bearer().await.map_err(unauthorized)?;
+        // Our bodies are texts, which can always be sent twice.
+        let Some(again) = request.try_clone() else { break };
+        let response = bearing(again, token.as_ref()).send().await.map_err(|error| unreachable(&error))?;
+        let Some(challenge) = Challenge::of(&response) else { return Ok(response) };
+        auth.renew(token.as_ref(), &challenge).await.map_err(unauthorized)?;
+    }
+    let token = auth.bearer().await.map_err(unauthorized)?;
+    bearing(request, token.as_ref()).send().await.map_err(|error| unreachable(&error))
+}
+
+fn bearing(request: RequestBuilder, token: Option<&SecretString>) -> RequestBuilder {
+    match token {
+        Some(token) => request.bearer_auth(token.expose_secret()),
+        None => request,
+    }
+}
+
+fn unauthorized(error: AuthError) -> Failure {
+    match error {
+        AuthError::PersonNeeded(reason) | AuthError::Refused(reason) => Failure::NeedsAuth(reason),
+        AuthError::Unreachable(reason) => Failure::Broken(reason),
+    }
 }
 
 /// The whole body as text, within the limit. A body that was compressed counts as what it becomes.
@@ -100,7 +131,12 @@ pub(super) fn refusal(response: &Response) -> Failure {
     let status = response.status();
     let header = |name| response.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     match status {
-        StatusCode::UNAUTHORIZED => Failure::NeedsAuth("HTTP 401".into()),
+        StatusCode::UNAUTHORIZED => {
+            Failure::NeedsAuth("the server refuses what it was shown (HTTP 401)".into())
+        }
+        StatusCode::FORBIDDEN if Challenge::of(response).is_some() => {
+            Failure::NeedsAuth("the server wants more rights than it can be given (HTTP 403)".into())
+        }
         StatusCode::TOO_MANY_REQUESTS => {
             let after = header(reqwest::header::RETRY_AFTER);
             let after =

@@ -16,6 +16,7 @@ use url::Url;
 use super::client::{self, client};
 use super::event_stream::EventStream;
 use super::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Transport};
+use crate::mcp::auth::Authorizer;
 use crate::mcp::era::MODERN;
 use crate::mcp::message::{self, Message, Outgoing, RequestId};
 
@@ -44,6 +45,7 @@ pub(crate) struct Http {
 /// What every exchange needs.
 struct Line {
     client: Client,
+    auth: Option<Arc<Authorizer>>,
     url: Url,
     inbox: Arc<dyn Inbox>,
     /// What the server calls our session, in the era that has any, with the version it speaks.
@@ -62,10 +64,12 @@ impl Http {
     pub(crate) fn new(
         url: &Url,
         headers: &[(String, SecretString)],
+        auth: Option<Arc<Authorizer>>,
         inbox: Arc<dyn Inbox>,
     ) -> Result<Self, Failure> {
         let line = Line {
             client: client(headers)?,
+            auth,
             url: url.clone(),
             inbox,
             session: Mutex::default(),
@@ -127,7 +131,7 @@ impl Transport for Http {
             self.line.inbox.closed(Failure::Closed("the connection was closed".into()));
             if self.line.session().is_some() {
                 let farewell = self.line.dressed(self.line.client.delete(self.line.url.clone()));
-                let _ = timeout(FAREWELL_WAIT, farewell.send()).await;
+                let _ = timeout(FAREWELL_WAIT, self.line.send(farewell)).await;
             }
         })
     }
@@ -136,7 +140,7 @@ impl Transport for Http {
 impl Line {
     /// One message there, and whatever comes back for it.
     async fn exchange(&self, message: &Outgoing) -> Result<(), Failure> {
-        let response = self.post(message).send().await.map_err(|error| client::unreachable(&error))?;
+        let response = self.send(self.post(message)).await?;
         if !response.status().is_success() {
             return self.refused(response, message).await;
         }
@@ -162,6 +166,10 @@ impl Line {
                 Err(Failure::WrongTransport(format!("the server answered with `{other}`, which is no MCP")))
             }
         }
+    }
+
+    async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
+        client::send(self.auth.as_deref(), request).await
     }
 
     fn post(&self, message: &Outgoing) -> RequestBuilder {
@@ -258,7 +266,7 @@ impl Line {
             request = request.header("last-event-id", last);
         }
         let request = client::with_headers(request, &self.version());
-        let response = request.send().await.map_err(|error| client::unreachable(&error))?;
+        let response = self.send(request).await?;
         let is_stream = client::media_type(&response) == EVENT_STREAM;
         if response.status().is_success() && is_stream {
             Ok(response)

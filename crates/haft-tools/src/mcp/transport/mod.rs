@@ -11,6 +11,8 @@ use std::fmt;
 
 use futures_util::future::BoxFuture;
 
+pub(super) use client::provide_cryptography;
+
 use super::message::{Outgoing, RequestId};
 
 /// The longest message that is taken from a server.
@@ -76,12 +78,14 @@ pub enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Closed(reason) | Self::WrongTransport(reason) | Self::Broken(reason) => f.write_str(reason),
+            Self::Closed(reason)
+            | Self::NeedsAuth(reason)
+            | Self::WrongTransport(reason)
+            | Self::Broken(reason) => f.write_str(reason),
             Self::TooLarge { bytes_max } => {
                 write!(f, "the reply is larger than {bytes_max} bytes and was not read; ask for less")
             }
             Self::SessionExpired => f.write_str("the server has forgotten the session"),
-            Self::NeedsAuth(challenge) => write!(f, "the server asks for authorization ({challenge})"),
         }
     }
 }

@@ -13,11 +13,13 @@ use url::Url;
 use super::client::{self, client};
 use super::event_stream::{Event, EventStream};
 use super::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Transport};
+use crate::mcp::auth::Authorizer;
 use crate::mcp::message::{Outgoing, RequestId};
 
 /// A server that is written to at one address and heard from another. Dropping it closes the stream.
 pub(crate) struct Sse {
     client: Client,
+    auth: Option<Arc<Authorizer>>,
     endpoint: Url,
     inbox: Arc<dyn Inbox>,
     tasks: Mutex<JoinSet<()>>,
@@ -28,11 +30,12 @@ impl Sse {
     pub(crate) async fn open(
         url: &Url,
         headers: &[(String, SecretString)],
+        auth: Option<Arc<Authorizer>>,
         inbox: Arc<dyn Inbox>,
     ) -> Result<Self, Failure> {
         let client = client(headers)?;
         let request = client.get(url.clone()).header(ACCEPT, "text/event-stream");
-        let response = request.send().await.map_err(|error| client::unreachable(&error))?;
+        let response = client::send(auth.as_deref(), request).await?;
         if !response.status().is_success() {
             return Err(client::refusal(&response));
         }
@@ -41,7 +44,7 @@ impl Sse {
         }
         let mut stream = Stream::new(response);
         let endpoint = stream.endpoint(url).await?;
-        let sse = Self { client, endpoint, inbox: Arc::clone(&inbox), tasks: Mutex::default() };
+        let sse = Self { client, auth, endpoint, inbox: Arc::clone(&inbox), tasks: Mutex::default() };
         sse.begin(async move {
             let failure = stream.follow(inbox.as_ref()).await;
             inbox.closed(failure);
@@ -60,12 +63,12 @@ impl Transport for Sse {
     fn send(&self, message: Outgoing) -> Result<(), Failure> {
         let request = self.client.post(self.endpoint.clone()).header(CONTENT_TYPE, "application/json");
         let request = client::with_headers(request, &message.headers).body(message.text);
-        let inbox = Arc::clone(&self.inbox);
+        let (inbox, auth) = (Arc::clone(&self.inbox), self.auth.clone());
         self.begin(async move {
-            let failure = match request.send().await {
+            let failure = match client::send(auth.as_deref(), request).await {
                 Ok(response) if response.status().is_success() => return,
                 Ok(response) => client::refusal(&response),
-                Err(error) => client::unreachable(&error),
+                Err(failure) => failure,
             };
             if let Some(id) = message.id {
                 inbox.failed(id, failure);

@@ -148,5 +148,8 @@ fn forget(home: &Home, name: &str) {
     for kind in ["json", "log"] {
         let _ = std::fs::remove_file(directory(home).join(format!("{namespace}.{kind}")));
     }
+    for kind in ["json", "lock"] {
+        let _ = std::fs::remove_file(home.data().join("tokens").join(format!("{namespace}.{kind}")));
+    }
     let _ = std::fs::remove_dir_all(home.cache(&namespace));
 }

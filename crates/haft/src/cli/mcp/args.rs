@@ -25,6 +25,8 @@ pub(in crate::cli) enum McpCommand {
     List(ListArgs),
     Test(TestArgs),
     Logs(LogsArgs),
+    Login(LoginArgs),
+    Logout(LogoutArgs),
     Remove(RemoveArgs),
 }
 
@@ -133,6 +135,34 @@ pub(in crate::cli) struct LogsArgs {
 
     #[arg(long, help = "Print it as JSON")]
     pub(in crate::cli) json: bool,
+}
+
+/// Log in at a server elsewhere that asks who you are; the token is kept in haft's own data and renewed by itself
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haft mcp login docs")]
+pub(in crate::cli) struct LoginArgs {
+    /// The server
+    pub(in crate::cli) name: String,
+
+    #[arg(long, help = "Print what was done as JSON")]
+    pub(in crate::cli) json: bool,
+
+    #[command(flatten)]
+    pub(in crate::cli) files: FileArgs,
+}
+
+/// Forget the token of a server
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haft mcp logout docs")]
+pub(in crate::cli) struct LogoutArgs {
+    /// The server
+    pub(in crate::cli) name: String,
+
+    #[arg(long, help = "Print what was done as JSON")]
+    pub(in crate::cli) json: bool,
+
+    #[command(flatten)]
+    pub(in crate::cli) files: FileArgs,
 }
 
 /// Take a server out of haft.json, and forget what is known of it

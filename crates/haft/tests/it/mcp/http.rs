@@ -160,7 +160,7 @@ fn a_server_without_sessions_is_told_everything_with_every_request() {
 fn every_way_to_refuse_is_told_as_what_it_is() {
     let gzip_bomb = bomb();
     let cases: Vec<(&str, &str, Vec<u8>, &str)> = vec![
-        ("401 Unauthorized", "", b"no".to_vec(), "asks for authorization"),
+        ("401 Unauthorized", "", b"no".to_vec(), "set an `Authorization`"),
         ("429 Too Many Requests", "retry-after: 7\r\n", Vec::new(), "asked again after 7"),
         ("500 Internal Server Error", "", b"oops".to_vec(), "500"),
         ("200 OK", "content-type: text/html\r\n", b"<html>".to_vec(), "text/html"),

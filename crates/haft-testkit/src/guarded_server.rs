@@ -1,0 +1,238 @@
+//! An MCP server that lets nobody in without a token, and the authorization server that gives them, strict in both.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+/// In every secret that it gives, so that a test can look for them.
+pub const CANARY: &str = "c4n4ry";
+
+/// Listens on a port of its own for as long as it lives.
+#[derive(Debug)]
+pub struct GuardedServer {
+    address: SocketAddr,
+    guard: Arc<Mutex<Guard>>,
+    /// Dropping it ends the server.
+    _end: tokio::sync::oneshot::Sender<()>,
+}
+
+/// Which token is good, and what was asked.
+#[derive(Debug, Default)]
+struct Guard {
+    address: String,
+    /// The number of the token that was given last; only that one is good.
+    given: u32,
+    expired: bool,
+    revoked: bool,
+    down: bool,
+    refreshes: u32,
+    /// What the verifier of the code under way must amount to.
+    challenge: String,
+    shown: Vec<String>,
+    /// What calls need.
+    demanded: Option<String>,
+    /// What was asked for last.
+    scope: String,
+}
+
+impl GuardedServer {
+    pub fn start() -> Self {
+        let guard = Arc::<Mutex<Guard>>::default();
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let service = Router::new().fallback(answer).with_state(Arc::clone(&guard));
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+                tell.send(listener.local_addr().unwrap()).unwrap();
+                let until = async { drop(ended.await) };
+                axum::serve(listener, service).with_graceful_shutdown(until).await.unwrap();
+            });
+        });
+        let address = told.recv().unwrap();
+        guard.lock().unwrap().address = format!("http://{address}");
+        Self { address, guard, _end: end }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
+    /// The access token that was given last is good no more.
+    pub fn expire(&self) {
+        self.guard().expired = true;
+    }
+
+    /// The refresh token that was given last is good no more.
+    pub fn revoke(&self) {
+        self.guard().revoked = true;
+    }
+
+    /// From now on calls need this right.
+    pub fn demand(&self, scope: &str) {
+        self.guard().demanded = Some(scope.to_owned());
+    }
+
+    /// The rights that the last login asked for.
+    pub fn asked_for(&self) -> String {
+        self.guard().scope.clone()
+    }
+
+    /// Nobody gets a token for now.
+    pub fn go_down(&self) {
+        self.guard().down = true;
+    }
+
+    pub fn come_up(&self) {
+        self.guard().down = false;
+    }
+
+    /// How often a refresh token was taken. Each is good once.
+    pub fn refreshes(&self) -> u32 {
+        self.guard().refreshes
+    }
+
+    /// Every `Authorization` that the MCP server was shown.
+    pub fn shown(&self) -> Vec<String> {
+        self.guard().shown.clone()
+    }
+
+    fn guard(&self) -> MutexGuard<'_, Guard> {
+        self.guard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn answer(
+    State(guard): State<Arc<Mutex<Guard>>>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let mut guard = guard.lock().unwrap_or_else(PoisonError::into_inner);
+    let body = String::from_utf8_lossy(&body).into_owned();
+    match uri.path() {
+        "/mcp" => guard.mcp(&headers, &body),
+        "/.well-known/oauth-protected-resource/mcp" => axum::Json(guard.about_the_server()).into_response(),
+        "/.well-known/oauth-authorization-server" => axum::Json(guard.about_tokens()).into_response(),
+        "/register" => axum::Json(json!({
+            "client_id": "me", "client_secret": format!("client-{CANARY}"),
+            "token_endpoint_auth_method": "client_secret_basic",
+        }))
+        .into_response(),
+        "/authorize" => guard.authorize(&fields(uri.query().unwrap_or_default())),
+        "/token" => guard.token(&headers, &fields(&body)),
+        _ => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+impl Guard {
+    fn about_the_server(&self) -> Value {
+        json!({
+            "resource": format!("{}/mcp", self.address), "authorization_servers": [self.address],
+            "scopes_supported": ["read"],
+        })
+    }
+
+    fn about_tokens(&self) -> Value {
+        let at = |path: &str| format!("{}{path}", self.address);
+        json!({
+            "issuer": self.address, "authorization_endpoint": at("/authorize"), "token_endpoint": at("/token"),
+            "registration_endpoint": at("/register"), "code_challenge_methods_supported": ["S256"],
+            "token_endpoint_auth_methods_supported": ["client_secret_basic"],
+            "authorization_response_iss_parameter_supported": true,
+        })
+    }
+
+    fn mcp(&mut self, headers: &HeaderMap, body: &str) -> Response {
+        let shown = headers.get("authorization").and_then(|value| value.to_str().ok());
+        self.shown.extend(shown.map(str::to_owned));
+        let good = format!("Bearer access-{CANARY}-{}", self.given);
+        if self.given == 0 || self.expired || shown != Some(good.as_str()) {
+            let metadata = format!("{}/.well-known/oauth-protected-resource/mcp", self.address);
+            let challenge = format!("Bearer resource_metadata=\"{metadata}\", error=\"invalid_token\"");
+            return (StatusCode::UNAUTHORIZED, [("www-authenticate", challenge)]).into_response();
+        }
+        let request: Value = serde_json::from_str(body).unwrap_or_default();
+        let lacked = self.demanded.as_ref().filter(|scope| !self.scope.split(' ').any(|held| held == *scope));
+        if let (Some(scope), "tools/call") = (lacked, request["method"].as_str().unwrap_or_default()) {
+            let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scope}\"");
+            return (StatusCode::FORBIDDEN, [("www-authenticate", challenge)]).into_response();
+        }
+        let result = match request["method"].as_str().unwrap_or_default() {
+            "initialize" => json!({
+                "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
+                "serverInfo": { "name": "guarded", "version": "1" },
+            }),
+            "tools/list" => json!({ "tools": [
+                { "name": "echo", "inputSchema": { "type": "object" }, "annotations": { "readOnlyHint": true } },
+            ] }),
+            "tools/call" => json!({ "content": [{ "type": "text", "text": "let in" }] }),
+            "" => return StatusCode::METHOD_NOT_ALLOWED.into_response(),
+            _ if request["id"].is_null() => return StatusCode::ACCEPTED.into_response(),
+            _ => {
+                let error = json!({ "code": -32601, "message": "no such method" });
+                return axum::Json(json!({ "jsonrpc": "2.0", "id": request["id"], "error": error }))
+                    .into_response();
+            }
+        };
+        axum::Json(json!({ "jsonrpc": "2.0", "id": request["id"], "result": result })).into_response()
+    }
+
+    /// Everybody consents at once.
+    fn authorize(&mut self, asked: &BTreeMap<String, String>) -> Response {
+        self.challenge = asked.get("code_challenge").cloned().unwrap_or_default();
+        let field = |name: &str| asked.get(name).cloned().unwrap_or_default();
+        self.scope = field("scope");
+        let back = format!(
+            "{}?code=code-{CANARY}&state={}&iss={}",
+            field("redirect_uri"),
+            field("state"),
+            self.address
+        );
+        (StatusCode::FOUND, [("location", back)]).into_response()
+    }
+
+    fn token(&mut self, headers: &HeaderMap, asked: &BTreeMap<String, String>) -> Response {
+        if self.down {
+            return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        }
+        let refused = |code: &str| {
+            (StatusCode::BAD_REQUEST, axum::Json(json!({ "error": code, "error_description": CANARY })))
+                .into_response()
+        };
+        let field = |name: &str| asked.get(name).map(String::as_str).unwrap_or_default();
+        if !headers.contains_key("authorization") || !field("resource").ends_with("/mcp") {
+            return refused("invalid_client");
+        }
+        let refresh = format!("refresh-{CANARY}-{}", self.given);
+        match field("grant_type") {
+            "authorization_code"
+                if URL_SAFE_NO_PAD.encode(Sha256::digest(field("code_verifier"))) == self.challenge => {}
+            "refresh_token" if field("refresh_token") == refresh && !self.revoked => self.refreshes += 1,
+            _ => return refused("invalid_grant"),
+        }
+        self.given += 1;
+        (self.expired, self.revoked) = (false, false);
+        let given = self.given;
+        axum::Json(json!({
+            "access_token": format!("access-{CANARY}-{given}"), "token_type": "Bearer", "expires_in": 3600,
+            "refresh_token": format!("refresh-{CANARY}-{given}"),
+        }))
+        .into_response()
+    }
+}
+
+fn fields(text: &str) -> BTreeMap<String, String> {
+    url::form_urlencoded::parse(text.as_bytes()).into_owned().collect()
+}

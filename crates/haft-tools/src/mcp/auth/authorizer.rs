@@ -1,0 +1,379 @@
+//! Gives the requests to one server their token, and gets another when one is refused: once for all who wait.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::future::BoxFuture;
+use reqwest::Client as Http;
+use secrecy::{ExposeSecret, SecretString};
+use tokio::sync::Mutex;
+use url::Url;
+
+use super::challenge::Challenge;
+use super::client::{self, Client, Introduction, KnownClient};
+use super::discovery::{self, Found};
+use super::error::AuthError;
+use super::exchange::{self, Given, NotGiven};
+use super::grant::{Question, Subject};
+use super::scope::Asked;
+use super::store::{Locked, Token, TokenFile};
+
+/// A token is renewed so long before its end, so that it does not end on its way.
+const EARLY: Duration = Duration::from_secs(30);
+
+/// What the operator says about a server that asks who we are.
+#[derive(Debug, Clone, Default)]
+pub struct OauthConfig {
+    pub client: Option<KnownClient>,
+    /// Where a description of this client is published, for authorization servers that read one.
+    pub client_metadata_url: Option<Url>,
+    pub scopes: Vec<String>,
+    pub grant: Grant,
+}
+
+/// On whose behalf tokens are got.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Grant {
+    /// A person logs in.
+    #[default]
+    Person,
+    /// The client itself, with its secret.
+    ClientCredentials,
+}
+
+/// A person who can be asked. The face implements it: a browser, or a line to copy.
+pub trait Consent: Send + Sync {
+    /// Where the person comes back to.
+    fn redirect_uri(&self) -> String;
+
+    /// Sends the person there, and gives the address they came back with.
+    fn ask<'a>(&'a self, url: &'a Url) -> BoxFuture<'a, Result<Url, String>>;
+}
+
+/// The authorization of one server.
+pub struct Authorizer {
+    /// As the operator wrote it.
+    name: String,
+    server: Url,
+    oauth: OauthConfig,
+    file: TokenFile,
+    /// Without one, a person is told to log in.
+    consent: Option<Arc<dyn Consent>>,
+    http: Http,
+    /// Held while a token is renewed: whoever else wants one waits for that.
+    held: Mutex<Option<Token>>,
+}
+
+impl Authorizer {
+    pub fn new(
+        name: &str,
+        server: &Url,
+        oauth: OauthConfig,
+        file: TokenFile,
+        consent: Option<Arc<dyn Consent>>,
+    ) -> Result<Self, AuthError> {
+        Ok(Self {
+            name: name.to_owned(),
+            server: server.clone(),
+            oauth,
+            file,
+            consent,
+            http: exchange::http()?,
+            held: Mutex::new(None),
+        })
+    }
+
+    /// The token to send, if there is one. One that is about to end is renewed first.
+    pub(in crate::mcp) async fn bearer(&self) -> Result<Option<SecretString>, AuthError> {
+        let token = {
+            let mut held = self.held.lock().await;
+            if held.is_none() {
+                *held = self.file.load();
+            }
+            held.clone()
+        };
+        let Some(token) = token else { return Ok(None) };
+        if ends_soon(&token, now()) && token.refresh.is_some() {
+            self.renew(Some(&token.access), &Challenge::default()).await?;
+            return Ok(self.held.lock().await.as_ref().map(|token| token.access.clone()));
+        }
+        Ok(Some(token.access))
+    }
+
+    /// Gets another token than the one that was refused. Somebody else may have done so in the meantime.
+    pub(in crate::mcp) async fn renew(
+        &self,
+        refused: Option<&SecretString>,
+        challenge: &Challenge,
+    ) -> Result<(), AuthError> {
+        let mut held = self.held.lock().await;
+        if is_another(held.as_ref(), refused) {
+            return Ok(());
+        }
+        let locked = self.file.lock().await?;
+        let kept = locked.load();
+        if is_another(kept.as_ref(), refused) {
+            *held = kept;
+            return Ok(());
+        }
+        *held = Some(self.obtain(locked, kept, challenge).await?);
+        Ok(())
+    }
+
+    /// Logs a person in, whether or not there is a token already.
+    pub async fn login(&self) -> Result<(), AuthError> {
+        let mut held = self.held.lock().await;
+        let challenge = self.provoke().await?;
+        let found = discovery::discover(&self.http, &self.server, &challenge).await?;
+        let before = self.file.load();
+        *held = Some(match self.oauth.grant {
+            Grant::ClientCredentials => self.by_itself(&self.file.lock().await?, &found, &challenge).await?,
+            Grant::Person => self.ask(&found, before.as_ref(), &challenge).await?,
+        });
+        Ok(())
+    }
+
+    /// Forgets the token here. Whether there was one is told.
+    pub fn forget(&self) -> std::io::Result<bool> {
+        self.file.forget()
+    }
+
+    /// What the server says to somebody without a token.
+    async fn provoke(&self) -> Result<Challenge, AuthError> {
+        let body = r#"{"jsonrpc":"2.0","id":0,"method":"tools/list","params":{}}"#;
+        let request = self
+            .http
+            .post(self.server.clone())
+            .header("accept", "application/json, text/event-stream")
+            .header("content-type", "application/json")
+            .body(body);
+        let response = request
+            .send()
+            .await
+            .map_err(|_| AuthError::Unreachable("the server cannot be reached; try again later".into()))?;
+        Ok(Challenge::of(&response).unwrap_or_default())
+    }
+
+    async fn obtain(
+        &self,
+        locked: Locked<'_>,
+        kept: Option<Token>,
+        challenge: &Challenge,
+    ) -> Result<Token, AuthError> {
+        let found = discovery::discover(&self.http, &self.server, challenge).await?;
+        // A token of another issuer is nobody's business here, and neither is the client it was given to.
+        let kept = kept.filter(|token| token.issuer == found.issuer.issuer);
+        if let Some(token) = kept.as_ref().filter(|_| !challenge.wants_more())
+            && let Some(renewed) = self.refresh(&locked, token).await?
+        {
+            return Ok(renewed);
+        }
+        match self.oauth.grant {
+            Grant::ClientCredentials => self.by_itself(&locked, &found, challenge).await,
+            Grant::Person => {
+                // A person takes minutes; others may do without them meanwhile.
+                drop(locked);
+                self.ask(&found, kept.as_ref(), challenge).await
+            }
+        }
+    }
+
+    /// A fresh token for a refresh token; nothing when there is none, or when it is worth nothing any more.
+    async fn refresh(&self, locked: &Locked<'_>, token: &Token) -> Result<Option<Token>, AuthError> {
+        let Some(refresh) = &token.refresh else { return Ok(None) };
+        let form = [
+            ("grant_type", "refresh_token".to_owned()),
+            ("refresh_token", refresh.expose_secret().to_owned()),
+            ("resource", token.resource.clone()),
+        ];
+        match exchange::token(&self.http, &token.endpoint, &token.client, &form).await {
+            Ok(given) => {
+                let mut renewed = fresh(token.clone(), given, now());
+                renewed.refresh = renewed.refresh.or_else(|| token.refresh.clone());
+                locked.save(&renewed)?;
+                Ok(Some(renewed))
+            }
+            Err(NotGiven::InvalidGrant) => {
+                locked.save(&Token { refresh: None, ..token.clone() })?;
+                Ok(None)
+            }
+            Err(NotGiven::Other(error)) => Err(error),
+        }
+    }
+
+    async fn by_itself(
+        &self,
+        locked: &Locked<'_>,
+        found: &Found,
+        challenge: &Challenge,
+    ) -> Result<Token, AuthError> {
+        let Introduction::Known(client) = client::introduction(&self.oauth, &found.issuer)? else {
+            return Err(AuthError::refused(
+                "client credentials need `oauth.clientId` and `oauth.clientSecret`",
+            ));
+        };
+        let scopes = self.scopes(found, None, challenge);
+        let mut form =
+            vec![("grant_type", "client_credentials".to_owned()), ("resource", found.resource.clone())];
+        if !scopes.is_empty() {
+            form.push(("scope", scopes.join(" ")));
+        }
+        let given = exchange::token(&self.http, &found.issuer.token_endpoint, &client, &form).await;
+        let token = fresh(blank(found, client, scopes), given.map_err(not_given)?, now());
+        locked.save(&token)?;
+        Ok(token)
+    }
+
+    /// Asks the person, or says that one is needed.
+    async fn ask(
+        &self,
+        found: &Found,
+        before: Option<&Token>,
+        challenge: &Challenge,
+    ) -> Result<Token, AuthError> {
+        let Some(consent) = &self.consent else {
+            self.remember_wish(found, before, challenge).await?;
+            return Err(self.person_needed(challenge));
+        };
+        let redirect = consent.redirect_uri();
+        let client = self.introduced(found, before, &redirect).await?;
+        let scopes = self.scopes(found, before, challenge);
+        let subject =
+            Subject { client: &client, redirect: &redirect, resource: &found.resource, scopes: &scopes };
+        let question = Question::new(&found.issuer, &subject)?;
+        let answer = consent.ask(&question.url).await.map_err(AuthError::Refused)?;
+        let form = [
+            ("grant_type", "authorization_code".to_owned()),
+            ("code", question.code(&found.issuer, &answer)?),
+            ("redirect_uri", question.redirect),
+            ("code_verifier", question.verifier),
+            ("resource", found.resource.clone()),
+        ];
+        let given = exchange::token(&self.http, &found.issuer.token_endpoint, &client, &form).await;
+        let token = fresh(blank(found, client, scopes), given.map_err(not_given)?, now());
+        self.file.lock().await?.save(&token)?;
+        Ok(token)
+    }
+
+    /// Who we are to this issuer: as before where that still fits, else as it is done there.
+    async fn introduced(
+        &self,
+        found: &Found,
+        before: Option<&Token>,
+        redirect: &str,
+    ) -> Result<Client, AuthError> {
+        let endpoint = match client::introduction(&self.oauth, &found.issuer)? {
+            Introduction::Known(client) => return Ok(client),
+            Introduction::Register(endpoint) => endpoint,
+        };
+        let same = |token: &&Token| {
+            token.issuer == found.issuer.issuer && token.client.redirect.as_deref() == Some(redirect)
+        };
+        if let Some(token) = before.filter(same) {
+            return Ok(token.client.clone());
+        }
+        let body = client::registration(redirect, &found.issuer);
+        let answer = exchange::register(&self.http, endpoint, &body).await?;
+        client::registered(&answer, redirect, &found.issuer)
+    }
+
+    fn scopes(&self, found: &Found, before: Option<&Token>, challenge: &Challenge) -> Vec<String> {
+        let asked = Asked {
+            challenge: Some(challenge),
+            before: before.map(|token| token.scopes.as_slice()).unwrap_or_default(),
+            operator: &self.oauth.scopes,
+            resource: &found.scopes,
+            issuer: &found.issuer.scopes_supported,
+        };
+        asked.scopes()
+    }
+
+    /// What was wanted in vain is asked for at the next login, beside what there was.
+    async fn remember_wish(
+        &self,
+        found: &Found,
+        before: Option<&Token>,
+        challenge: &Challenge,
+    ) -> Result<(), AuthError> {
+        let Some(before) = before.filter(|_| challenge.wants_more()) else { return Ok(()) };
+        let locked = self.file.lock().await?;
+        match locked.load() {
+            // Somebody may have logged in meanwhile; theirs is the better one.
+            Some(kept) if !is_another(Some(&kept), Some(&before.access)) => {
+                locked.save(&Token { scopes: self.scopes(found, Some(before), challenge), ..kept })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn person_needed(&self, challenge: &Challenge) -> AuthError {
+        let why = if challenge.wants_more() {
+            "the server wants more rights than were granted"
+        } else {
+            "the server wants to know who you are"
+        };
+        AuthError::PersonNeeded(format!("{why}; log in with `haft mcp login {}`", self.name))
+    }
+}
+
+impl std::fmt::Debug for Authorizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authorizer").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A token of this issuer that is still to be given.
+fn blank(found: &Found, client: Client, scopes: Vec<String>) -> Token {
+    Token {
+        issuer: found.issuer.issuer.clone(),
+        endpoint: found.issuer.token_endpoint.clone(),
+        resource: found.resource.clone(),
+        client,
+        access: SecretString::default(),
+        refresh: None,
+        expires_at: None,
+        scopes,
+    }
+}
+
+fn not_given(why: NotGiven) -> AuthError {
+    match why {
+        NotGiven::InvalidGrant => {
+            AuthError::refused("its authorization server does not take the code; begin again")
+        }
+        NotGiven::Other(error) => error,
+    }
+}
+
+fn fresh(token: Token, given: Given, now: u64) -> Token {
+    let Given { access_token, expires_in, refresh_token, .. } = given;
+    Token {
+        access: access_token,
+        refresh: refresh_token,
+        expires_at: expires_in.map(|seconds| now.saturating_add(whole_seconds(seconds))),
+        ..token
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a cast of a float stays within bounds"
+)]
+fn whole_seconds(seconds: f64) -> u64 {
+    seconds as u64
+}
+
+fn ends_soon(token: &Token, now: u64) -> bool {
+    token.expires_at.is_some_and(|end| end <= now.saturating_add(EARLY.as_secs()))
+}
+
+/// Whether there is a token, and not the one that was refused.
+fn is_another(token: Option<&Token>, refused: Option<&SecretString>) -> bool {
+    let secret = |secret: &SecretString| secret.expose_secret().to_owned();
+    token.is_some_and(|token| Some(secret(&token.access)) != refused.map(secret))
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,103 @@
+//! What a server says when it refuses a request for want of a token, or of a better one.
+
+use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
+use reqwest::{Response, StatusCode};
+
+/// The parts of a `Bearer` challenge that matter.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in crate::mcp) struct Challenge {
+    pub(super) resource_metadata: Option<String>,
+    pub(super) scope: Option<String>,
+    pub(super) error: Option<String>,
+}
+
+impl Challenge {
+    /// The challenge of an answer, if it is one: 401, or 403 because the token may too little.
+    pub(in crate::mcp) fn of(response: &Response) -> Option<Self> {
+        let challenge = Self::in_headers(response.headers());
+        match response.status() {
+            StatusCode::UNAUTHORIZED => Some(challenge),
+            StatusCode::FORBIDDEN if challenge.wants_more() => Some(challenge),
+            _ => None,
+        }
+    }
+
+    /// Whether a token was understood and may too little.
+    pub(super) fn wants_more(&self) -> bool {
+        self.error.as_deref() == Some("insufficient_scope")
+    }
+
+    fn in_headers(headers: &HeaderMap) -> Self {
+        let values = headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
+        values.map(Self::read).find(|found| *found != Self::default()).unwrap_or_default()
+    }
+
+    /// Reads `Bearer name="value", name=value`. What cannot be read is left out.
+    fn read(text: &str) -> Self {
+        let mut challenge = Self::default();
+        let Some(mut rest) = after_scheme(text) else { return challenge };
+        while let Some((name, after)) = rest.split_once('=') {
+            let name = name.trim_matches([' ', ',']).to_ascii_lowercase();
+            let (value, after) = value(after);
+            match name.as_str() {
+                "resource_metadata" => challenge.resource_metadata = Some(value),
+                "scope" => challenge.scope = Some(value),
+                "error" => challenge.error = Some(value),
+                _ => {}
+            }
+            rest = after;
+        }
+        challenge
+    }
+}
+
+fn after_scheme(text: &str) -> Option<&str> {
+    let at = text.to_ascii_lowercase().find("bearer")?;
+    text.get(at + "bearer".len()..)
+}
+
+fn value(text: &str) -> (String, &str) {
+    let text = text.trim_start();
+    let Some(quoted) = text.strip_prefix('"') else {
+        let end = text.find([',', ' ']).unwrap_or(text.len());
+        let (value, rest) = text.split_at(end);
+        return (value.to_owned(), rest);
+    };
+    let mut value = String::new();
+    let mut characters = quoted.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return (value, quoted.get(at + 1..).unwrap_or_default()),
+            '\\' => value.extend(characters.next().map(|(_, escaped)| escaped)),
+            other => value.push(other),
+        }
+    }
+    (value, "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn challenges_are_read_as_servers_write_them() {
+        let check = |text: &str, metadata: Option<&str>, scope: Option<&str>, error: Option<&str>| {
+            let found = Challenge::read(text);
+            assert_eq!(found.resource_metadata.as_deref(), metadata, "{text}");
+            assert_eq!(found.scope.as_deref(), scope, "{text}");
+            assert_eq!(found.error.as_deref(), error, "{text}");
+        };
+        check("Bearer", None, None, None);
+        check("Basic realm=\"x\"", None, None, None);
+        check("bearer realm=\"a, b\", scope=\"r w\"", None, Some("r w"), None);
+        check(
+            "Bearer error=insufficient_scope, resource_metadata=\"https://h/x?a=1\"",
+            Some("https://h/x?a=1"),
+            None,
+            Some("insufficient_scope"),
+        );
+        check("Bearer error=\"say \\\"no\\\"\"", None, None, Some("say \"no\""));
+        check("Bearer scope=\"never closed", None, Some("never closed"), None);
+        check("Bearer =,=\"", None, None, None);
+    }
+}

@@ -1,0 +1,262 @@
+//! Who gives tokens for a server, and where: the server says who, and that one says where.
+
+use reqwest::Client;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use url::{Host, Url};
+
+use super::challenge::Challenge;
+use super::error::AuthError;
+use super::exchange;
+
+/// What was found out.
+pub(super) struct Found {
+    /// What tokens are to be good for, in the server's own words.
+    pub(super) resource: String,
+    pub(super) scopes: Vec<String>,
+    pub(super) issuer: AuthorizationServer,
+}
+
+/// What a protected server says about itself (RFC 9728).
+#[derive(Deserialize)]
+struct ResourceMetadata {
+    resource: Option<String>,
+    #[serde(default)]
+    authorization_servers: Vec<String>,
+    #[serde(default)]
+    scopes_supported: Vec<String>,
+}
+
+/// What an authorization server says about itself (RFC 8414, or `OpenID` Connect).
+#[derive(Deserialize)]
+pub(super) struct AuthorizationServer {
+    pub(super) issuer: String,
+    pub(super) authorization_endpoint: Option<Url>,
+    pub(super) token_endpoint: Url,
+    pub(super) registration_endpoint: Option<Url>,
+    #[serde(default)]
+    pub(super) scopes_supported: Vec<String>,
+    #[serde(default)]
+    pub(super) code_challenge_methods_supported: Vec<String>,
+    #[serde(default)]
+    pub(super) token_endpoint_auth_methods_supported: Vec<String>,
+    #[serde(default)]
+    pub(super) client_id_metadata_document_supported: bool,
+    #[serde(default)]
+    pub(super) authorization_response_iss_parameter_supported: bool,
+}
+
+/// Asks the server, then the first authorization server it names. One that names none is taken for its own.
+pub(super) async fn discover(http: &Client, server: &Url, challenge: &Challenge) -> Result<Found, AuthError> {
+    let named = challenge.resource_metadata.as_deref().and_then(|text| Url::parse(text).ok());
+    let places = named.into_iter().chain(resource_places(server));
+    let about: Option<ResourceMetadata> = first(http, server, places).await?;
+    let (resource, scopes, issuer) = match about {
+        Some(about) => {
+            let resource = about.resource.unwrap_or_else(|| server.to_string());
+            if !covers(&resource, server) {
+                return Err(AuthError::refused(
+                    "the server says that its tokens are for another address, which is refused",
+                ));
+            }
+            (resource, about.scopes_supported, about.authorization_servers.into_iter().next())
+        }
+        None => (server.to_string(), Vec::new(), None),
+    };
+    let issuer = issuer.unwrap_or_else(|| server.origin().ascii_serialization());
+    let issuer = authorization_server(http, server, &issuer).await?;
+    Ok(Found { resource, scopes, issuer })
+}
+
+async fn authorization_server(
+    http: &Client,
+    server: &Url,
+    issuer: &str,
+) -> Result<AuthorizationServer, AuthError> {
+    let address = Url::parse(issuer)
+        .map_err(|_| AuthError::refused("the server names an authorization server that is no address"))?;
+    let found: Option<AuthorizationServer> = first(http, server, issuer_places(&address)).await?;
+    let found = found.ok_or_else(|| {
+        let hint = "set an `Authorization` in its `headers`";
+        AuthError::refused(format!("the server asks who you are, but says nowhere how to log in; {hint}"))
+    })?;
+    // Some frameworks write a slash behind a bare host. Anything else is somebody who claims to be somebody else.
+    if found.issuer.trim_end_matches('/') != issuer.trim_end_matches('/') {
+        return Err(AuthError::refused(
+            "its authorization server gives another issuer than the server named",
+        ));
+    }
+    if found.endpoints().all(|endpoint| is_safe(endpoint, server)) {
+        Ok(found)
+    } else {
+        Err(AuthError::refused("its authorization server has an address without TLS, which is refused"))
+    }
+}
+
+impl AuthorizationServer {
+    fn endpoints(&self) -> impl Iterator<Item = &Url> {
+        [
+            Some(&self.token_endpoint),
+            self.authorization_endpoint.as_ref(),
+            self.registration_endpoint.as_ref(),
+        ]
+        .into_iter()
+        .flatten()
+    }
+}
+
+/// What the first of these places says that has anything to say.
+async fn first<T: DeserializeOwned>(
+    http: &Client,
+    server: &Url,
+    places: impl IntoIterator<Item = Url>,
+) -> Result<Option<T>, AuthError> {
+    for place in places {
+        if !is_safe(&place, server) {
+            return Err(AuthError::refused("the server points to an address without TLS, which is refused"));
+        }
+        if let Some(text) = exchange::get(http, place).await? {
+            return serde_json::from_str(&text)
+                .map(Some)
+                .map_err(|_| AuthError::refused("what was said about authorization cannot be read"));
+        }
+    }
+    Ok(None)
+}
+
+/// Below the well-known name stands the server's own path; else the root.
+fn resource_places(server: &Url) -> Vec<Url> {
+    places(
+        server,
+        &[
+            ("/.well-known/oauth-protected-resource", Place::Before),
+            ("/.well-known/oauth-protected-resource", Place::Root),
+        ],
+    )
+}
+
+fn issuer_places(issuer: &Url) -> Vec<Url> {
+    places(
+        issuer,
+        &[
+            ("/.well-known/oauth-authorization-server", Place::Before),
+            ("/.well-known/openid-configuration", Place::Before),
+            ("/.well-known/openid-configuration", Place::After),
+        ],
+    )
+}
+
+/// Where a well-known name stands to the path.
+#[derive(Clone, Copy)]
+enum Place {
+    Before,
+    After,
+    Root,
+}
+
+fn places(address: &Url, names: &[(&str, Place)]) -> Vec<Url> {
+    let path = address.path().trim_end_matches('/');
+    let mut found: Vec<Url> = Vec::new();
+    for (name, place) in names {
+        let mut url = address.clone();
+        url.set_query(None);
+        url.set_fragment(None);
+        url.set_path(&match place {
+            Place::Before => format!("{name}{path}"),
+            Place::After => format!("{path}{name}"),
+            Place::Root => (*name).to_owned(),
+        });
+        if !found.contains(&url) {
+            found.push(url);
+        }
+    }
+    found
+}
+
+/// Whether a token for `resource` is one for the server: the same host, and the same path or one above it.
+fn covers(resource: &str, server: &Url) -> bool {
+    let Ok(resource) = Url::parse(resource) else { return false };
+    let above = resource.path().trim_end_matches('/');
+    let below = server.path().strip_prefix(above);
+    resource.origin() == server.origin() && below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Tokens travel over TLS, but for a server on this very machine.
+fn is_safe(url: &Url, server: &Url) -> bool {
+    url.scheme() == "https" || (url.scheme() == "http" && is_loopback(url) && is_loopback(server))
+}
+
+fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost",
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn url(text: &str) -> Url {
+        Url::parse(text).unwrap()
+    }
+
+    #[test]
+    fn well_known_places_stand_before_and_after_the_path() {
+        let check = |found: Vec<Url>, expected: &[&str]| {
+            assert_eq!(found.iter().map(Url::as_str).collect::<Vec<_>>(), expected);
+        };
+        check(
+            resource_places(&url("https://h/a/mcp?x=1")),
+            &[
+                "https://h/.well-known/oauth-protected-resource/a/mcp",
+                "https://h/.well-known/oauth-protected-resource",
+            ],
+        );
+        check(
+            issuer_places(&url("https://as/t")),
+            &[
+                "https://as/.well-known/oauth-authorization-server/t",
+                "https://as/.well-known/openid-configuration/t",
+                "https://as/t/.well-known/openid-configuration",
+            ],
+        );
+        check(
+            issuer_places(&url("https://as")),
+            &[
+                "https://as/.well-known/oauth-authorization-server",
+                "https://as/.well-known/openid-configuration",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_token_is_for_this_server_or_what_is_above_it() {
+        let check = |resource, expected| {
+            assert_eq!(covers(resource, &url("https://h/a/mcp")), expected, "{resource}");
+        };
+        check("https://h/a/mcp", true);
+        check("https://h/a", true);
+        check("https://h/", true);
+        check("https://h", true);
+        check("https://h/a/m", false);
+        check("https://h/b", false);
+        check("https://other/a/mcp", false);
+        check("http://h/a/mcp", false);
+        check("nonsense", false);
+    }
+
+    #[test]
+    fn only_a_server_on_this_machine_may_go_without_tls() {
+        let check = |address, server, expected| {
+            assert_eq!(is_safe(&url(address), &url(server)), expected, "{address} for {server}");
+        };
+        check("https://as/token", "https://h/", true);
+        check("http://as/token", "https://h/", false);
+        check("http://127.0.0.1:1/token", "http://localhost:2/", true);
+        check("http://127.0.0.1:1/token", "https://h/", false);
+        check("file:///etc/passwd", "http://localhost/", false);
+    }
+}

@@ -1,0 +1,154 @@
+//! Questions to an authorization server: bounded, never redirected, and nothing it says is repeated but its error code.
+
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::redirect::Policy;
+use reqwest::{Client as Http, RequestBuilder, Response};
+use secrecy::SecretString;
+use serde::Deserialize;
+use serde_json::Value;
+use url::{Url, form_urlencoded};
+
+use super::client::Client;
+use super::error::AuthError;
+
+/// How long one answer may take.
+const ANSWER_WAIT: Duration = Duration::from_secs(20);
+
+/// The longest answer that is read.
+const ANSWER_BYTES_MAX: usize = 256 << 10;
+
+/// A client that goes exactly where it is told: a redirect would carry secrets elsewhere.
+pub(super) fn http() -> Result<Http, AuthError> {
+    crate::mcp::transport::provide_cryptography();
+    Http::builder()
+        .redirect(Policy::none())
+        .timeout(ANSWER_WAIT)
+        .user_agent(concat!("haft/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .map_err(|_| AuthError::refused("no HTTP client can be made"))
+}
+
+/// A document, or nothing where there is none.
+pub(super) async fn get(http: &Http, url: Url) -> Result<Option<String>, AuthError> {
+    let response = send(http.get(url).header(ACCEPT, "application/json")).await?;
+    if response.status().is_server_error() {
+        return Err(unreachable(&format!("answered {}", response.status())));
+    }
+    if response.status().is_success() { text(response).await.map(Some) } else { Ok(None) }
+}
+
+/// Registers a client.
+pub(super) async fn register(http: &Http, url: Url, body: &Value) -> Result<Value, AuthError> {
+    let request = http.post(url).header(CONTENT_TYPE, "application/json").body(body.to_string());
+    let response = send(request).await?;
+    let status = response.status();
+    if status.is_server_error() {
+        return Err(unreachable(&format!("answered {status}")));
+    }
+    if !status.is_success() {
+        return Err(AuthError::refused(format!(
+            "its authorization server does not register us ({status}); get a client id there and set `oauth.clientId`"
+        )));
+    }
+    serde_json::from_str(&text(response).await?)
+        .map_err(|_| AuthError::refused("the answer to our registration cannot be read"))
+}
+
+/// A token, as it was given.
+#[derive(Deserialize)]
+pub(super) struct Given {
+    pub(super) access_token: SecretString,
+    #[serde(default)]
+    token_type: String,
+    /// Seconds.
+    pub(super) expires_in: Option<f64>,
+    pub(super) refresh_token: Option<SecretString>,
+}
+
+/// Why no token was given.
+pub(super) enum NotGiven {
+    /// The grant is worth nothing any more; all other errors leave it as it was.
+    InvalidGrant,
+    Other(AuthError),
+}
+
+/// Asks for a token.
+pub(super) async fn token(
+    http: &Http,
+    endpoint: &Url,
+    client: &Client,
+    grant: &[(&str, String)],
+) -> Result<Given, NotGiven> {
+    let mut request = http
+        .post(endpoint.clone())
+        .header(ACCEPT, "application/json")
+        .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
+        .body(form(grant, &client.form()));
+    if let Some((id, secret)) = client.basic() {
+        request = request.basic_auth(id, Some(secret));
+    }
+    let response = send(request).await.map_err(NotGiven::Other)?;
+    let status = response.status();
+    if status.is_server_error() {
+        return Err(NotGiven::Other(unreachable(&format!("answered {status}"))));
+    }
+    let text = text(response).await.map_err(NotGiven::Other)?;
+    if !status.is_success() {
+        return Err(not_given(&text));
+    }
+    let given: Option<Given> = serde_json::from_str(&text).ok();
+    let bearer =
+        |given: &Given| given.token_type.is_empty() || given.token_type.eq_ignore_ascii_case("bearer");
+    given.filter(bearer).ok_or_else(|| {
+        NotGiven::Other(AuthError::refused("its authorization server gave something that is no bearer token"))
+    })
+}
+
+fn form(grant: &[(&str, String)], client: &[(&str, String)]) -> String {
+    let mut form = form_urlencoded::Serializer::new(String::new());
+    form.extend_pairs(grant.iter().chain(client));
+    form.finish()
+}
+
+fn not_given(text: &str) -> NotGiven {
+    let answer: Value = serde_json::from_str(text).unwrap_or_default();
+    match answer["error"].as_str() {
+        Some("invalid_grant") => NotGiven::InvalidGrant,
+        code => NotGiven::Other(AuthError::refused(format!(
+            "its authorization server gives no token ({})",
+            code.map_or("no reason", known_code)
+        ))),
+    }
+}
+
+/// An error code is one of a few words; anything else may be anything.
+pub(super) fn known_code(code: &str) -> &str {
+    let is_word = code.len() <= 40 && code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    if is_word { code } else { "an unknown reason" }
+}
+
+async fn send(request: RequestBuilder) -> Result<Response, AuthError> {
+    request.send().await.map_err(|error| {
+        unreachable(if error.is_timeout() { "did not answer in time" } else { "cannot be reached" })
+    })
+}
+
+fn unreachable(how: &str) -> AuthError {
+    AuthError::Unreachable(format!("its authorization server {how}; nothing was lost, try again later"))
+}
+
+async fn text(response: Response) -> Result<String, AuthError> {
+    let mut read = Vec::new();
+    let mut stream = response.bytes_stream();
+    while let Some(chunk) = stream.next().await {
+        read.extend_from_slice(&chunk.map_err(|_| unreachable("dropped the connection"))?);
+        if read.len() > ANSWER_BYTES_MAX {
+            let message = format!("its authorization server answers with more than {ANSWER_BYTES_MAX} bytes");
+            return Err(AuthError::Refused(message));
+        }
+    }
+    Ok(String::from_utf8_lossy(&read).into_owned())
+}

@@ -1,0 +1,162 @@
+//! A person's consent: the question as an address, and whether what comes back is an answer to it.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use sha2::{Digest, Sha256};
+use url::Url;
+use uuid::Uuid;
+
+use super::client::Client;
+use super::discovery::AuthorizationServer;
+use super::error::AuthError;
+use super::exchange::known_code;
+
+/// One question. Its two secrets never leave this process but for the verifier, at the very end.
+pub(super) struct Question {
+    pub(super) url: Url,
+    pub(super) redirect: String,
+    state: String,
+    pub(super) verifier: String,
+}
+
+/// What the question is about.
+pub(super) struct Subject<'a> {
+    pub(super) client: &'a Client,
+    pub(super) redirect: &'a str,
+    pub(super) resource: &'a str,
+    pub(super) scopes: &'a [String],
+}
+
+impl Question {
+    /// A fresh question. One that could be answered by somebody else is not asked.
+    pub(super) fn new(issuer: &AuthorizationServer, subject: &Subject<'_>) -> Result<Self, AuthError> {
+        if !issuer.code_challenge_methods_supported.iter().any(|method| method == "S256") {
+            return Err(AuthError::refused(
+                "its authorization server does not say that it checks PKCE with S256, and without it a login is not safe",
+            ));
+        }
+        let endpoint = issuer.authorization_endpoint.as_ref();
+        let mut url = endpoint
+            .ok_or_else(|| {
+                AuthError::refused("its authorization server has no place where a person can log in")
+            })?
+            .clone();
+        let (state, verifier) = (random(), random());
+        let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.as_bytes()));
+        url.query_pairs_mut()
+            .append_pair("response_type", "code")
+            .append_pair("client_id", &subject.client.id)
+            .append_pair("redirect_uri", subject.redirect)
+            .append_pair("state", &state)
+            .append_pair("code_challenge", &challenge)
+            .append_pair("code_challenge_method", "S256")
+            .append_pair("resource", subject.resource);
+        if !subject.scopes.is_empty() {
+            url.query_pairs_mut().append_pair("scope", &subject.scopes.join(" "));
+        }
+        Ok(Self { url, redirect: subject.redirect.to_owned(), state, verifier })
+    }
+
+    /// The code in an answer, when it is one to this question and from whom it was asked.
+    pub(super) fn code(&self, issuer: &AuthorizationServer, answer: &Url) -> Result<String, AuthError> {
+        let field = |name: &str| {
+            answer.query_pairs().find(|(found, _)| found == name).map(|(_, value)| value.into_owned())
+        };
+        if field("state").as_deref() != Some(self.state.as_str()) {
+            return Err(AuthError::refused("the answer is to another login than this one; begin again"));
+        }
+        // Letter by letter: an address that only means the same is not the same.
+        match field("iss") {
+            Some(iss) if iss != issuer.issuer => {
+                return Err(AuthError::refused(
+                    "the answer comes from another authorization server, and is refused",
+                ));
+            }
+            None if issuer.authorization_response_iss_parameter_supported => {
+                return Err(AuthError::refused(
+                    "the answer does not say which authorization server it comes from",
+                ));
+            }
+            Some(_) | None => {}
+        }
+        if let Some(error) = field("error") {
+            return Err(AuthError::Refused(format!("the login was refused ({})", known_code(&error))));
+        }
+        field("code").ok_or_else(|| AuthError::refused("the answer has no code; begin again"))
+    }
+}
+
+/// 244 bits, in letters that need no escape.
+fn random() -> String {
+    format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::client::Proof;
+    use super::*;
+
+    fn issuer(extra: &str) -> AuthorizationServer {
+        let text = format!(
+            r#"{{"issuer":"https://as","token_endpoint":"https://as/t","authorization_endpoint":"https://as/a?x=1"{extra}}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn question(issuer: &AuthorizationServer) -> Result<Question, AuthError> {
+        let client = Client { id: "me".into(), secret: None, proof: Proof::None, redirect: None };
+        let scopes = ["r".to_owned(), "w".to_owned()];
+        let redirect = "http://127.0.0.1:1/callback";
+        Question::new(
+            issuer,
+            &Subject { client: &client, redirect, resource: "https://h/mcp", scopes: &scopes },
+        )
+    }
+
+    const S256: &str = r#","code_challenge_methods_supported":["S256"]"#;
+
+    #[test]
+    fn a_question_says_what_it_is_about_and_keeps_its_verifier() {
+        let asked = question(&issuer(S256)).unwrap();
+        let url = asked.url.as_str();
+        for part in [
+            "x=1",
+            "client_id=me",
+            "scope=r+w",
+            "resource=https%3A%2F%2Fh%2Fmcp",
+            "code_challenge_method=S256",
+        ] {
+            assert!(url.contains(part), "{url}");
+        }
+        assert!(!url.contains(&asked.verifier));
+        assert!((43..=128).contains(&asked.verifier.len()));
+    }
+
+    #[test]
+    fn without_pkce_nobody_is_asked() {
+        assert!(question(&issuer("")).is_err());
+        assert!(question(&issuer(r#","code_challenge_methods_supported":["plain"]"#)).is_err());
+    }
+
+    #[test]
+    fn only_the_answer_to_this_question_counts() {
+        let says = r#","code_challenge_methods_supported":["S256"],"authorization_response_iss_parameter_supported":true"#;
+        let check = |extra: &str, answer: &str, expected: bool| {
+            let issuer = issuer(extra);
+            let asked = question(&issuer).unwrap();
+            let answer = answer.replace("STATE", &asked.state);
+            let answer = Url::parse(&format!("http://127.0.0.1:1/callback?{answer}")).unwrap();
+            assert_eq!(asked.code(&issuer, &answer).is_ok(), expected, "{answer}");
+        };
+        check(S256, "code=c&state=STATE", true);
+        check(S256, "code=c&state=STATE&iss=https://as", true);
+        check(S256, "code=c&state=STATE&iss=https://as/", false);
+        check(S256, "code=c&state=STATE&iss=https://evil", false);
+        check(says, "code=c&state=STATE", false);
+        check(says, "code=c&state=STATE&iss=https://as", true);
+        check(S256, "code=c&state=other", false);
+        check(S256, "code=c", false);
+        check(S256, "state=STATE", false);
+        check(S256, "error=access_denied&state=STATE&code=c", false);
+    }
+}

@@ -1,0 +1,135 @@
+//! Where a login in a browser comes back to: a port on this machine, or a line that the person pastes.
+
+use std::io::{self, BufRead, Read};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use haft_tools::mcp::Consent;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use url::Url;
+
+use super::super::terminal;
+
+/// How long a person may take.
+const LOGIN_WAIT: Duration = Duration::from_mins(10);
+
+/// How long a browser may take to say what it wants.
+const REQUEST_WAIT: Duration = Duration::from_secs(5);
+
+/// The longest request, and the longest line, that is read.
+const ANSWER_BYTES_MAX: usize = 16 << 10;
+
+const PATH: &str = "/callback";
+
+/// Open until the login is over. It listens to this machine alone.
+#[derive(Debug)]
+pub(super) struct Callback {
+    listener: TcpListener,
+    port: u16,
+}
+
+impl Callback {
+    pub(super) async fn open(port: u16) -> io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await?;
+        let port = listener.local_addr()?.port();
+        Ok(Self { listener, port })
+    }
+
+    /// Serves until a browser comes with an answer; whoever else knocks is sent away.
+    async fn visited(&self) -> Url {
+        loop {
+            let Ok((stream, _)) = self.listener.accept().await else { continue };
+            let visit = tokio::time::timeout(REQUEST_WAIT, self.visit(stream));
+            if let Ok(Some(answer)) = visit.await {
+                return answer;
+            }
+        }
+    }
+
+    async fn visit(&self, mut stream: TcpStream) -> Option<Url> {
+        let head = head(&mut stream).await?;
+        let answer = self.answer_in(&head);
+        let (status, text) = match answer {
+            Some(_) => ("200 OK", "Done. You can close this page and go back to the terminal."),
+            None => ("404 Not Found", "There is nothing here."),
+        };
+        let reply = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}",
+            text.len()
+        );
+        // The answer counts, whether or not the browser reads ours.
+        let _ = stream.write_all(reply.as_bytes()).await;
+        answer
+    }
+
+    fn answer_in(&self, head: &str) -> Option<Url> {
+        let target = head.lines().next()?.strip_prefix("GET ")?.split(' ').next()?;
+        let url = Url::parse(&self.redirect_uri()).ok()?.join(target).ok()?;
+        (url.path() == PATH && is_answer(&url)).then_some(url)
+    }
+}
+
+impl Consent for Callback {
+    fn redirect_uri(&self) -> String {
+        format!("http://127.0.0.1:{}{PATH}", self.port)
+    }
+
+    fn ask<'a>(&'a self, url: &'a Url) -> BoxFuture<'a, Result<Url, String>> {
+        terminal::note(&format!(
+            "open this address in a browser and log in there:\n\n  {url}\n\nthe browser comes back here by itself; when it cannot (it runs on another machine), paste the address that it ends at:"
+        ));
+        Box::pin(async move {
+            let answer = async {
+                tokio::select! {
+                    answer = self.visited() => answer,
+                    answer = pasted() => answer,
+                }
+            };
+            tokio::time::timeout(LOGIN_WAIT, answer)
+                .await
+                .map_err(|_| format!("nobody logged in within {} minutes", LOGIN_WAIT.as_secs() / 60))
+        })
+    }
+}
+
+/// The first line of standard input that is an answer. Where nobody can paste anything, this waits for ever.
+async fn pasted() -> Url {
+    let (found, answer) = oneshot::channel();
+    // A thread of its own, which nobody waits for: reading a terminal cannot be taken back.
+    std::thread::spawn(move || {
+        let mut input = io::stdin().lock().take(ANSWER_BYTES_MAX as u64);
+        let mut line = String::new();
+        while input.read_line(&mut line).is_ok_and(|read| read > 0) {
+            if let Some(url) = Url::parse(line.trim()).ok().filter(is_answer) {
+                let _ = found.send(url);
+                return;
+            }
+            terminal::note("that is no address of a finished login: it has `code=` and `state=` in it");
+            line.clear();
+        }
+    });
+    match answer.await {
+        Ok(url) => url,
+        Err(_) => std::future::pending().await,
+    }
+}
+
+async fn head(stream: &mut TcpStream) -> Option<String> {
+    let mut read = Vec::new();
+    let mut chunk = [0; 2048];
+    while !read.windows(4).any(|end| end == b"\r\n\r\n") {
+        let count = stream.read(&mut chunk).await.ok().filter(|count| *count > 0)?;
+        read.extend_from_slice(chunk.get(..count)?);
+        if read.len() > ANSWER_BYTES_MAX {
+            return None;
+        }
+    }
+    String::from_utf8(read).ok()
+}
+
+fn is_answer(url: &Url) -> bool {
+    let has = |wanted: &str| url.query_pairs().any(|(name, _)| name == wanted);
+    has("state") && (has("code") || has("error"))
+}

@@ -1,0 +1,189 @@
+//! Servers that ask who we are: logging in, tokens that are renewed once for all, and secrets that are seen nowhere.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Child;
+
+use super::place;
+use haft_testkit::{CANARY, GuardedServer, Place, Ran};
+
+fn configured(server: &GuardedServer) -> Place {
+    let place = place();
+    write(&place, &server.url());
+    place
+}
+
+fn write(place: &Place, url: &str) {
+    place.file("home/haft.json", &format!("{{\"mcpServers\": {{\"far\": {{\"url\": \"{url}\"}}}}}}"));
+}
+
+fn echo(place: &Place) -> Ran {
+    place.haft(&["call", "far__echo", "{}"]).output()
+}
+
+/// Begins a login and gives the address that a person is asked to open.
+fn begin(place: &Place) -> (Child, String) {
+    let mut child = place.haft(&["mcp", "login", "far"]).start();
+    let lines = BufReader::new(child.stderr.as_mut().unwrap()).lines().map_while(Result::ok);
+    let address = lines.map(|line| line.trim().to_owned()).find(|line| line.starts_with("http"));
+    (child, address.unwrap())
+}
+
+/// What a browser gets for an address: the whole answer.
+fn visit(address: &str) -> String {
+    let (host, path) = address.strip_prefix("http://").unwrap().split_once('/').unwrap();
+    let mut stream = TcpStream::connect(host).unwrap();
+    write!(stream, "GET /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// Where the authorization server sends the browser.
+fn sent_back(address: &str) -> String {
+    let answer = visit(address);
+    let line = answer.lines().find_map(|line| line.strip_prefix("location: "));
+    line.unwrap_or_else(|| panic!("{answer}")).trim().to_owned()
+}
+
+fn log_in(place: &Place) {
+    let (mut child, address) = begin(place);
+    let page = visit(&sent_back(&address));
+    assert!(page.contains("200 OK") && page.contains("close this page"), "{page}");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_person_logs_in_with_a_browser_and_is_let_in_until_they_log_out() {
+    let server = GuardedServer::start();
+    let place = configured(&server);
+    // Nothing is known of its tools before somebody was let in.
+    let refused = echo(&place).expect_code(42);
+    assert!(refused.stderr.contains("haft mcp login far"), "{}", refused.stderr);
+
+    log_in(&place);
+    let called = echo(&place).expect_code(0);
+    assert!(called.stdout.contains("let in"), "{called:?}");
+    let mode = place.path("home/data/tokens/far.json").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+
+    place.haft(&["mcp", "logout", "far"]).output().expect_code(0);
+    assert!(!place.path("home/data/tokens/far.json").exists());
+    let again = place.haft(&["mcp", "logout", "far"]).output().expect_code(0);
+    assert!(again.stdout.contains("no token"), "{}", again.stdout);
+    let refused = echo(&place).expect_code(5);
+    assert!(refused.stderr.contains("haft mcp login far"), "{refused:?}");
+}
+
+#[test]
+fn where_the_browser_cannot_come_back_the_address_is_pasted() {
+    let server = GuardedServer::start();
+    let place = configured(&server);
+    let (mut child, address) = begin(&place);
+    let back = sent_back(&address);
+    let stdin = child.stdin.as_mut().unwrap();
+    writeln!(stdin, "what now\n{back}").unwrap();
+    assert!(child.wait().unwrap().success());
+    echo(&place).expect_code(0);
+}
+
+#[test]
+fn an_answer_to_another_login_is_refused() {
+    let server = GuardedServer::start();
+    let place = configured(&server);
+    let (mut child, address) = begin(&place);
+    let forged = sent_back(&address).replace("state=", "state=x");
+    visit(&forged);
+    assert_eq!(child.wait().unwrap().code(), Some(5));
+    assert!(!place.path("home/data/tokens/far.json").exists());
+}
+
+#[test]
+fn a_token_is_renewed_once_for_all_processes_that_wait() {
+    let server = GuardedServer::start();
+    let place = configured(&server);
+    log_in(&place);
+    echo(&place).expect_code(0);
+    server.expire();
+    std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..4).map(|_| scope.spawn(|| echo(&place))).collect();
+        for call in calls {
+            call.join().unwrap().expect_code(0);
+        }
+    });
+    assert_eq!(server.refreshes(), 1, "each refresh token is good once");
+}
+
+#[test]
+fn an_outage_costs_no_login_and_a_revoked_one_is_told() {
+    let server = GuardedServer::start();
+    let place = configured(&server);
+    log_in(&place);
+    let kept = place.text("home/data/tokens/far.json");
+    server.expire();
+    server.go_down();
+    let down = echo(&place);
+    assert!(down.code != Some(0) && down.stderr.contains("nothing was lost"), "{down:?}");
+    assert_eq!(place.text("home/data/tokens/far.json"), kept);
+    server.come_up();
+    echo(&place).expect_code(0);
+
+    server.expire();
+    server.revoke();
+    let revoked = echo(&place).expect_code(5);
+    assert!(revoked.stderr.contains("haft mcp login far"), "{}", revoked.stderr);
+}
+
+#[test]
+fn a_call_that_needs_more_rights_says_so_and_the_next_login_asks_for_both() {
+    let server = GuardedServer::start();
+    let place = configured(&server);
+    log_in(&place);
+    server.demand("write");
+    let refused = echo(&place).expect_code(5);
+    assert!(refused.stderr.contains("more rights"), "{refused:?}");
+    log_in(&place);
+    assert_eq!(server.asked_for(), "read write");
+    echo(&place).expect_code(0);
+}
+
+#[test]
+fn a_token_is_shown_to_no_other_address() {
+    let (server, other) = (GuardedServer::start(), GuardedServer::start());
+    let place = configured(&server);
+    log_in(&place);
+    write(&place, &other.url());
+    echo(&place).expect_code(42);
+    assert_eq!(other.shown(), Vec::<String>::new());
+}
+
+#[test]
+fn no_secret_is_seen_anywhere_but_in_its_own_file() {
+    let server = GuardedServer::start();
+    let place = configured(&server);
+    log_in(&place);
+    let traced = place.haft(&["call", "far__echo", "{}", "--trace-mcp", "-vv"]).output();
+    let mut seen = vec![format!("{traced:?}"), format!("{:?}", echo(&place))];
+    server.expire();
+    server.revoke();
+    seen.push(format!("{:?}", echo(&place)));
+    seen.push(format!("{:?}", place.haft(&["mcp", "test", "far"]).output()));
+    files(&place.path("home"), &mut seen);
+    assert!(place.text("home/data/tokens/far.json").contains(CANARY), "there is a secret to be found");
+    for text in &seen {
+        assert!(!text.contains(CANARY), "{text}");
+    }
+}
+
+/// Everything that was written but for the tokens.
+fn files(directory: &Path, seen: &mut Vec<String>) {
+    for path in std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path()) {
+        if path.is_dir() && !path.ends_with("data/tokens") {
+            files(&path, seen);
+        } else if path.is_file() {
+            seen.push(String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned());
+        }
+    }
+}
