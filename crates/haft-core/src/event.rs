@@ -1,13 +1,15 @@
 //! The one stream of what happens. Terminal, logs, accounting and servers are folds over it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::digest::Digest;
+use crate::model_provider::{Attempt, ModelAccount};
 use crate::provider::Principal;
 use crate::result::ToolErrorKind;
 use crate::tool::CallId;
 
-/// Something that happened to a call.
+/// Something that happened to a call or to a request to a model.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// The call reached its provider.
@@ -27,6 +29,18 @@ pub enum Event {
         latency: Duration,
         account: Account,
     },
+    /// A request went out to a model.
+    ModelStarted {
+        id: Arc<str>,
+        attempt: Attempt,
+    },
+    /// One attempt at a model is over; each that started sends exactly one.
+    ModelFinished {
+        id: Arc<str>,
+        attempt: Attempt,
+        principal: Principal,
+        account: ModelAccount,
+    },
 }
 
 impl Event {
@@ -36,6 +50,8 @@ impl Event {
             Event::ToolStarted { .. } => "tool_started",
             Event::ToolProgress { .. } => "tool_progress",
             Event::ToolFinished { .. } => "tool_finished",
+            Event::ModelStarted { .. } => "model_started",
+            Event::ModelFinished { .. } => "model_finished",
         }
     }
 }

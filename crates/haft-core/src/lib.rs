@@ -2,7 +2,8 @@
 //!
 //! Start reading at [`tool`], then [`result`] and [`provider`]; the decisions are in [`naming`] (which tool a name means),
 //! [`arguments`] (what a text says), [`validate`] (whether a tool may see it) and [`text`] (how much is shown).
-//! What models are asked and answer is in [`conversation`], [`model_request`], [`model_event`] and [`model_reply`].
+//! What models are asked and answer is in [`conversation`], [`model_request`], [`model_event`] and [`model_reply`]; [`model_provider`]
+//! is the seam at which they are asked.
 //! This crate does no IO, starts no task and reads no clock; nothing in it is `async` but trait signatures.
 
 pub mod approval;
@@ -13,11 +14,13 @@ pub mod event;
 pub mod glob;
 pub mod model_error;
 pub mod model_event;
+pub mod model_provider;
 pub mod model_reply;
 pub mod model_request;
 pub mod name;
 pub mod naming;
 pub mod output;
+pub mod price;
 pub mod provider;
 pub mod result;
 pub mod rules;

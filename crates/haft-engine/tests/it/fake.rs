@@ -42,6 +42,7 @@ impl EventSink for Log {
             Event::ToolFinished { id, tool, failure, .. } => {
                 format!("{} {tool} finished {}", id.0, failure.map_or("ok", ToolErrorKind::name))
             }
+            Event::ModelStarted { id, .. } | Event::ModelFinished { id, .. } => format!("{id} asks a model"),
         });
     }
 }

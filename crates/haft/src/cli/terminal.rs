@@ -106,6 +106,7 @@ impl EventSink for StatusLine {
                 self.show(&text);
             }
             Event::ToolFinished { .. } => self.clear(),
+            Event::ModelStarted { .. } | Event::ModelFinished { .. } => {}
         }
     }
 }

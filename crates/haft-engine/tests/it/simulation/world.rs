@@ -204,7 +204,7 @@ impl EventSink for World {
                     *book.started.entry(queue).or_default() += 1;
                 }
             }
-            Event::ToolProgress { .. } => {}
+            Event::ToolProgress { .. } | Event::ModelStarted { .. } | Event::ModelFinished { .. } => {}
             Event::ToolFinished { id, failure, latency, .. } => {
                 let call = &mut book.calls[number(&id)];
                 call.ends += 1;
