@@ -26,6 +26,21 @@ impl ModelReply {
         Message::assistant(self.parts)
     }
 
+    /// The events that give this reply again, for a reply that came whole.
+    pub fn into_events(self) -> Vec<ModelEvent> {
+        let mut events = vec![ModelEvent::Started { id: self.id, model: self.model }];
+        for (index, Part { body, mark }) in self.parts.into_iter().enumerate() {
+            let Some((part, deltas)) = unfold(body) else { continue };
+            events.push(ModelEvent::PartStarted { index, part, mark: mark.clone() });
+            events.extend(deltas.into_iter().map(|delta| ModelEvent::PartDelta { index, delta }));
+            events.push(ModelEvent::PartFinished { index, mark });
+        }
+        events.extend(self.notes.into_iter().map(ModelEvent::Noted));
+        events.extend(self.usage.map(ModelEvent::Usage));
+        events.push(ModelEvent::Finished { stop: self.stop });
+        events
+    }
+
     /// All its text, without reasoning.
     pub fn text(&self) -> String {
         let texts = self.parts.iter().filter_map(|part| match &part.body {
@@ -190,6 +205,27 @@ fn started(part: &PartStart) -> Body {
         PartStart::File { name, media } => Body::File { name: name.clone(), media: media.clone() },
         PartStart::Opaque => Body::Opaque,
     }
+}
+
+/// How a part begins and what is then added to it. Nothing for what no model says.
+fn unfold(body: Body) -> Option<(PartStart, Vec<Delta>)> {
+    Some(match body {
+        Body::Text { text, annotations } => {
+            let annotations = annotations.into_iter().map(Delta::Annotation);
+            (PartStart::Text, std::iter::once(Delta::Text(text)).chain(annotations).collect())
+        }
+        Body::Refusal(text) => (PartStart::Refusal, vec![Delta::Text(text)]),
+        Body::Reasoning(text) => (PartStart::Reasoning, vec![Delta::Text(text)]),
+        Body::Call(call) => {
+            let arguments = call.arguments.as_text().to_owned();
+            (PartStart::Call { id: call.id, name: call.name }, vec![Delta::Text(arguments)])
+        }
+        Body::Image(media) => (PartStart::Image(media), Vec::new()),
+        Body::Audio(media) => (PartStart::Audio(media), Vec::new()),
+        Body::File { name, media } => (PartStart::File { name, media }, Vec::new()),
+        Body::Opaque => (PartStart::Opaque, Vec::new()),
+        Body::Reply(_) => return None,
+    })
 }
 
 fn extend(body: &mut Body, delta: &Delta) {

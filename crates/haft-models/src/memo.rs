@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use haft_core::conversation::{Body, Message, Part};
+use haft_core::conversation::{Body, Conversation, Message, Part};
 use haft_core::model_request::{ModelRequest, ModelTool};
 use haft_core::output::Content;
 
@@ -123,6 +123,21 @@ impl Memo {
     fn fits(&self, messages: &[Arc<Message>]) -> bool {
         self.seen.len() <= messages.len()
             && self.seen.iter().zip(messages).all(|(kept, new)| Arc::ptr_eq(kept, new))
+    }
+}
+
+impl Memo {
+    /// How many messages of a conversation need not be encoded again; nothing when it is another one's memo.
+    pub(crate) fn knows(&self, conversation: &Conversation) -> Option<usize> {
+        let known = self.seen.len();
+        (known > 0 && self.fits(conversation.messages())).then_some(known)
+    }
+
+    /// The size of what is kept.
+    pub(crate) fn bytes(&self) -> usize {
+        let tools = self.tools.as_ref().map_or(0, |(_, bytes)| bytes.len());
+        let system = self.system.as_ref().map_or(0, |(_, bytes)| bytes.len());
+        self.said.tail.bytes.len() + tools + system
     }
 }
 
