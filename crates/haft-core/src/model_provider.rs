@@ -24,7 +24,7 @@ pub trait ModelProvider: Send + Sync {
     fn name(&self) -> &str;
 
     /// Events that were given are never taken back: after the first, nothing is tried again.
-    fn ask<'a>(&'a self, request: &'a ModelRequest, cx: &'a ModelContext) -> ReplyStream<'a>;
+    fn ask<'a>(&'a self, request: ModelRequest, cx: &'a ModelContext) -> ReplyStream<'a>;
 }
 
 /// What a provider is told about a request beside what is asked, and how it says what it does.

@@ -8,7 +8,6 @@ mod client;
 mod endpoint;
 mod extra_body;
 mod list;
-mod memos;
 mod provider;
 pub mod retry;
 

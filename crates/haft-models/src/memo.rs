@@ -6,6 +6,7 @@ use haft_core::conversation::{Body, Conversation, Message, Part};
 use haft_core::model_request::{ModelRequest, ModelTool};
 use haft_core::output::Content;
 
+use crate::kept::Remembers;
 use crate::unsaid::{Feature, Features, Unsaid};
 use crate::wire::Asked;
 
@@ -126,15 +127,13 @@ impl Memo {
     }
 }
 
-impl Memo {
-    /// How many messages of a conversation need not be encoded again; nothing when it is another one's memo.
-    pub(crate) fn knows(&self, conversation: &Conversation) -> Option<usize> {
+impl Remembers for Memo {
+    fn knows(&self, conversation: &Conversation) -> Option<usize> {
         let known = self.seen.len();
         (known > 0 && self.fits(conversation.messages())).then_some(known)
     }
 
-    /// The size of what is kept.
-    pub(crate) fn bytes(&self) -> usize {
+    fn bytes(&self) -> usize {
         let tools = self.tools.as_ref().map_or(0, |(_, bytes)| bytes.len());
         let system = self.system.as_ref().map_or(0, |(_, bytes)| bytes.len());
         self.said.tail.bytes.len() + tools + system

@@ -41,9 +41,33 @@ impl Prompted {
         Ok(rewritten)
     }
 
+    /// How many messages of a conversation are rewritten already; nothing when this stands for another.
+    pub(crate) fn known_messages(&self, conversation: &Conversation) -> Option<usize> {
+        let known = self.seen.len();
+        (known > 0 && self.fits(conversation.messages())).then_some(known)
+    }
+
     fn fits(&self, messages: &[Arc<Message>]) -> bool {
         self.seen.len() <= messages.len()
             && self.seen.iter().zip(messages).all(|(kept, new)| Arc::ptr_eq(kept, new))
+    }
+
+    /// The size of all that was rewritten.
+    pub(crate) fn text_bytes(&self) -> usize {
+        let parts = self.plain.messages().iter().flat_map(|message| &message.parts);
+        parts
+            .map(|part| match &part.body {
+                Body::Text { text, .. } => text.len(),
+                Body::Refusal(_)
+                | Body::Image(_)
+                | Body::Audio(_)
+                | Body::File { .. }
+                | Body::Reasoning(_)
+                | Body::Call(_)
+                | Body::Reply(_)
+                | Body::Opaque => 0,
+            })
+            .sum()
     }
 
     /// The system text with the tools. What must be called changes from turn to turn and is said at its end.

@@ -16,8 +16,9 @@ use super::arriving::{self, Arriving};
 use super::client::{Client, Timeouts};
 use super::endpoint::{Endpoint, Outgoing};
 use super::list::{self, Listed};
-use super::memos::Memos;
 use super::retry::{self, Decision, RetryPolicy};
+use crate::kept::Kept;
+use crate::memo::Memo;
 use crate::prices::Prices;
 use crate::reading::REPLY_BYTES_MAX;
 use crate::wire::{Asked, Delivery};
@@ -38,13 +39,13 @@ pub struct HttpSettings {
 pub struct HttpProvider {
     settings: HttpSettings,
     client: Client,
-    memos: Memos,
+    memos: Kept<Memo>,
 }
 
 impl HttpProvider {
     pub fn new(settings: HttpSettings) -> Result<Self, ModelError> {
         let client = Client::new(settings.timeouts)?;
-        Ok(Self { settings, client, memos: Memos::default() })
+        Ok(Self { settings, client, memos: Kept::default() })
     }
 
     /// The models that the provider itself lists, in its order.
@@ -80,11 +81,11 @@ impl HttpProvider {
     /// Asks until a reply has begun, or until asking again is of no use.
     async fn begin<'a>(
         &'a self,
-        request: &'a ModelRequest,
+        request: ModelRequest,
         cx: &'a ModelContext,
     ) -> Result<Reply<'a>, ModelError> {
         let deadline = Instant::now() + self.client.timeouts().total;
-        let (outgoing, asked) = self.encode(request)?;
+        let (outgoing, asked) = self.encode(&request)?;
         let mut attempt = Attempt {
             provider: Arc::clone(&self.settings.name),
             model: request.model.as_str().into(),
@@ -124,7 +125,7 @@ impl ModelProvider for HttpProvider {
         &self.settings.name
     }
 
-    fn ask<'a>(&'a self, request: &'a ModelRequest, cx: &'a ModelContext) -> ReplyStream<'a> {
+    fn ask<'a>(&'a self, request: ModelRequest, cx: &'a ModelContext) -> ReplyStream<'a> {
         let begun = stream::once(self.begin(request, cx));
         begun
             .flat_map(|begun| match begun {

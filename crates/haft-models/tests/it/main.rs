@@ -9,6 +9,9 @@ mod fixture;
 mod garbage;
 /// Requests as they are sent, byte for byte, one file per case and format.
 mod golden;
+/// The HTTP client and all that stands on it, against the scripted model server.
+mod http;
+
 /// Conversations begun on one format and continued on another.
 mod handover;
 /// What was sent once is never encoded again.
