@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::step::{run, tools_directory};
 
 /// Every package with its version.
-const PACKAGES: &str = "crates/haft-testkit/tests/sdk/requirements.txt";
+const PACKAGES: &str = "crates/haft-model-server/tests/sdk/requirements.txt";
 
 /// The Debian package that makes environments, where Python comes without it.
 pub(crate) const DEBIAN_PACKAGE: &str = "python3-venv";

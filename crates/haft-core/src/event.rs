@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::approval::Answer;
 use crate::digest::Digest;
+use crate::model_provider::{Attempt, ModelAccount};
 use crate::name::ToolName;
 use crate::naming::ToolIdentity;
 use crate::place::Operation;
@@ -18,7 +19,7 @@ pub const PROGRESS_MESSAGE_BYTES_MAX: usize = 1 << 10;
 /// The largest piece of output that a progress event carries; of a larger one the end is kept, which is the newest.
 pub const PROGRESS_OUTPUT_BYTES_MAX: usize = 64 << 10;
 
-/// Something that happened to a call.
+/// Something that happened to a call or to a request to a model.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// The call reached its provider, so long after it was asked.
@@ -42,6 +43,18 @@ pub enum Event {
         /// What was said, where the operator wants that told; `None` everywhere else.
         said: Option<Arc<Said>>,
     },
+    /// A request went out to a model.
+    ModelStarted {
+        id: Arc<str>,
+        attempt: Attempt,
+    },
+    /// One attempt at a model is over; each that started sends exactly one.
+    ModelFinished {
+        id: Arc<str>,
+        attempt: Attempt,
+        principal: Principal,
+        account: ModelAccount,
+    },
 }
 
 impl Event {
@@ -51,14 +64,18 @@ impl Event {
             Event::ToolStarted { .. } => "tool_started",
             Event::ToolProgress { .. } => "tool_progress",
             Event::ToolFinished { .. } => "tool_finished",
+            Event::ModelStarted { .. } => "model_started",
+            Event::ModelFinished { .. } => "model_finished",
         }
     }
 
-    pub fn operation(&self) -> &Arc<Operation> {
+    /// The call it is about; none for what happens to a request to a model.
+    pub fn operation(&self) -> Option<&Arc<Operation>> {
         match self {
             Event::ToolStarted { operation, .. }
             | Event::ToolProgress { operation, .. }
-            | Event::ToolFinished { operation, .. } => operation,
+            | Event::ToolFinished { operation, .. } => Some(operation),
+            Event::ModelStarted { .. } | Event::ModelFinished { .. } => None,
         }
     }
 }

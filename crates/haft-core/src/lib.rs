@@ -3,6 +3,8 @@
 //! Start reading at [`tool`], then [`result`] and [`provider`]; the decisions are in [`naming`] (which tool a name means),
 //! [`arguments`] (what a text says), [`validate`] (whether a tool may see it), [`text`] and [`shorten`] (how much is shown)
 //! and [`budget`] (whether it fits). What happens is told as [`event`]s, which [`op_tree`] folds into one picture.
+//! What models are asked and answer is in [`conversation`], [`model_request`], [`model_event`] and [`model_reply`]; [`model_provider`]
+//! is the seam at which they are asked.
 //! This crate does no IO, starts no task and reads no clock; nothing in it is `async` but trait signatures.
 
 pub mod approval;
@@ -10,15 +12,22 @@ pub mod arguments;
 pub mod budget;
 pub mod changes;
 pub mod chunk;
+pub mod conversation;
 pub mod digest;
 pub mod event;
 pub mod glob;
 pub mod media;
+pub mod model_error;
+pub mod model_event;
+pub mod model_provider;
+pub mod model_reply;
+pub mod model_request;
 pub mod name;
 pub mod naming;
 pub mod op_tree;
 pub mod output;
 pub mod place;
+pub mod price;
 pub mod priority;
 pub mod provider;
 pub mod result;

@@ -1,7 +1,6 @@
-//! What haft's own tests share: a place to work in, users to work as, a way to run the real binary there, and a model
-//! server that follows a script.
+//! What haft's own tests share: a place to work in, users to work as, and a way to run the real binary there.
 //!
-//! Start reading at [`Place`], or at [`model_server::Script`]. This crate is for tests alone: no product crate may depend on it.
+//! Start reading at [`Place`]. This crate is for tests alone: no product crate may depend on it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -10,7 +9,6 @@
 )]
 
 mod collector;
-pub mod model_server;
 mod place;
 mod process;
 mod run;

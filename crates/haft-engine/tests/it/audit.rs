@@ -126,12 +126,12 @@ async fn all_events_of_a_call_name_one_operation_and_its_place() {
     orchestrator.execute_with(long.clone(), options.clone()).await;
     orchestrator.execute_with(long, options).await;
     let events = kept.events();
-    let operations: Vec<_> = events.iter().map(|event| event.operation().id).collect();
+    let operations: Vec<_> = events.iter().map(|event| event.operation().unwrap().id).collect();
     assert_eq!(operations[0], operations[1]);
     assert_eq!(operations[2], operations[3]);
     assert_ne!(operations[0], operations[2], "equal ids of an asker are different calls");
-    assert!(events.iter().all(|event| event.operation().place == place));
-    assert!(events.iter().all(|event| event.operation().call.0.len() == 64), "an id is told in part");
+    assert!(events.iter().all(|event| event.operation().unwrap().place == place));
+    assert!(events.iter().all(|event| event.operation().unwrap().call.0.len() == 64), "an id is told in part");
     let Event::ToolFinished { tool: ToolSeen::Known(tool), .. } = &events[1] else { panic!("{events:?}") };
     assert_eq!((tool.identity.namespace.as_str(), tool.exposed.as_str()), ("fake", "fail"));
 }

@@ -52,6 +52,7 @@ impl EventSink for Log {
                 let end = failure.map_or("ok", ToolErrorKind::name);
                 format!("{} {} finished {end}", operation.call.0, tool.name())
             }
+            Event::ModelStarted { id, .. } | Event::ModelFinished { id, .. } => format!("{id} asks a model"),
         });
     }
 }

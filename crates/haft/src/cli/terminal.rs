@@ -113,6 +113,7 @@ impl EventSink for StatusLine {
             Event::ToolStarted { .. } => {}
             Event::ToolProgress { progress, .. } => self.show(&in_words(progress)),
             Event::ToolFinished { .. } => self.clear(),
+            Event::ModelStarted { .. } | Event::ModelFinished { .. } => {}
         }
     }
 }

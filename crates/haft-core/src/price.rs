@@ -1,0 +1,84 @@
+//! What tokens cost.
+
+use std::fmt;
+
+use crate::model_reply::Usage;
+
+/// The price of a model's tokens, in US dollars per million of them.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Price {
+    pub input: f64,
+    pub output: f64,
+    /// Input that the provider had in its cache.
+    pub cache_read: f64,
+    /// Input that it put there.
+    pub cache_write: f64,
+}
+
+/// An amount of money, exact enough to add up: billionths of a US dollar.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cost {
+    pub nano_usd: u64,
+}
+
+impl Price {
+    /// A price without a cache: what is read from it or written to it costs as any input.
+    pub fn flat(input: f64, output: f64) -> Self {
+        Self { input, output, cache_read: input, cache_write: input }
+    }
+
+    pub fn cost(&self, usage: &Usage) -> Cost {
+        let cached = usage.cache_read.saturating_add(usage.cache_write);
+        let dollars_per_million = amount(self.input, usage.input.saturating_sub(cached))
+            + amount(self.cache_read, usage.cache_read)
+            + amount(self.cache_write, usage.cache_write)
+            + amount(self.output, usage.output);
+        Cost::from_nano(dollars_per_million * 1000.0)
+    }
+}
+
+impl Cost {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the cast saturates, and nothing negative or astronomic is a cost"
+    )]
+    fn from_nano(nano: f64) -> Self {
+        Self { nano_usd: nano.round() as u64 }
+    }
+}
+
+impl fmt::Display for Cost {
+    /// Millionths of a dollar, as cents are too coarse for one request.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micro = self.nano_usd.div_ceil(1000);
+        write!(f, "${}.{:06}", micro / 1_000_000, micro % 1_000_000)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "nobody has bought 2^53 tokens in one request")]
+fn amount(per_million: f64, tokens: u64) -> f64 {
+    per_million * tokens as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cached_tokens_are_paid_once_and_at_their_own_price() {
+        let price = Price { input: 3.0, output: 15.0, cache_read: 0.3, cache_write: 3.75 };
+        let check = |usage: Usage, nano_usd: u64| assert_eq!(price.cost(&usage), Cost { nano_usd });
+        check(Usage { input: 1000, output: 100, ..Usage::default() }, 4_500_000);
+        check(Usage { input: 1000, output: 0, cache_read: 800, ..Usage::default() }, 840_000);
+        check(Usage { input: 1000, output: 0, cache_write: 1000, ..Usage::default() }, 3_750_000);
+        check(Usage { input: 0, output: 10, cache_read: 5, reasoning: 10, ..Usage::default() }, 151_500);
+        check(Usage::default(), 0);
+    }
+
+    #[test]
+    fn a_cost_is_shown_in_dollars() {
+        assert_eq!(Cost { nano_usd: 4_500_000 }.to_string(), "$0.004500");
+        assert_eq!(Cost { nano_usd: 12_000_000_001 }.to_string(), "$12.000001");
+    }
+}

@@ -1,0 +1,37 @@
+//! The key and the headers that a provider wants before it reads a request.
+
+use axum::http::{HeaderMap, Uri};
+
+use crate::fault::Failure;
+use crate::wire::Format;
+
+/// Refuses a request as its provider would.
+pub(crate) fn admit(
+    format: Format,
+    key: Option<&str>,
+    headers: &HeaderMap,
+    uri: &Uri,
+) -> Result<(), Failure> {
+    if format == Format::Anthropic && !headers.contains_key("anthropic-version") {
+        return Err(Failure::new(400, "anthropic-version: header is required"));
+    }
+    let Some(key) = key else { return Ok(()) };
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let bearer = header("authorization").and_then(|value| value.strip_prefix("Bearer "));
+    let carried = match format {
+        Format::OpenAiChat | Format::OpenAiResponses => bearer,
+        Format::Anthropic => header("x-api-key").or(bearer),
+        Format::Gemini => header("x-goog-api-key").or_else(|| query_key(uri)),
+        // A server of one's own wants none.
+        Format::Ollama => Some(key),
+    };
+    match carried {
+        Some(carried) if carried == key => Ok(()),
+        Some(_) => Err(Failure::new(401, "the API key is not valid")),
+        None => Err(Failure::new(401, "there is no API key where it is expected")),
+    }
+}
+
+fn query_key(uri: &Uri) -> Option<&str> {
+    uri.query()?.split('&').find_map(|pair| pair.strip_prefix("key="))
+}

@@ -1,0 +1,304 @@
+//! Anthropic's `/v1/messages`.
+
+use serde_json::{Value, json};
+
+use crate::asked::{Asked, Talk, ToolChoice, delivery, entries, string, text_of};
+use crate::fault::Failure;
+use crate::pairing::Pairing;
+use crate::script::{Part, Stop, Usage};
+use crate::wire::{Reply, Request, Wire, event, merge};
+
+/// How many places of a request may be marked for the cache.
+const CACHE_MARKS_MAX: usize = 4;
+
+#[derive(Debug)]
+pub(crate) struct Anthropic;
+
+impl Wire for Anthropic {
+    fn read(&self, request: &Request) -> Result<Asked, String> {
+        let body = &request.body;
+        check(body)?;
+        let mut asked = Asked {
+            model: string(body, "model"),
+            delivery: delivery(body),
+            tools: entries(body, "tools").iter().map(tool_name).collect::<Result<_, _>>()?,
+            tool_choice: Some(tool_choice(body)?),
+            ..Asked::default()
+        };
+        asked.talk.system_said(&text_of(&body["system"]));
+        let mut pairing = Pairing::default();
+        for (at, message) in entries(body, "messages").iter().enumerate() {
+            read_message(message, &mut asked.talk, &mut pairing)
+                .map_err(|error| format!("messages.{at}: {error}"))?;
+        }
+        pairing.all_answered()?;
+        Ok(asked)
+    }
+
+    fn whole(&self, reply: &Reply) -> Value {
+        let stop = reply.step.stop();
+        merge(
+            envelope(reply),
+            json!({
+                "content": blocks(reply), "stop_reason": stop_reason(&stop), "stop_details": stop_details(&stop),
+                "usage": merge(input_usage(reply.step.usage), output_usage(reply.step.usage)),
+            }),
+        )
+    }
+
+    fn stream(&self, reply: &Reply) -> Vec<String> {
+        let mut events = vec![start(reply), json!({ "type": "ping" })];
+        for (index, (part, block)) in reply.step.say.iter().zip(blocks(reply)).enumerate() {
+            events.push(
+                json!({ "type": "content_block_start", "index": index, "content_block": empty(&block) }),
+            );
+            events.extend(
+                deltas(reply, part)
+                    .into_iter()
+                    .map(|delta| json!({ "type": "content_block_delta", "index": index, "delta": delta })),
+            );
+            events.push(json!({ "type": "content_block_stop", "index": index }));
+        }
+        let stop = reply.step.stop();
+        let delta = json!({
+            "stop_reason": stop_reason(&stop), "stop_sequence": null, "stop_details": stop_details(&stop),
+        });
+        let usage = merge(input_usage(reply.step.usage), output_usage(reply.step.usage));
+        events.push(json!({ "type": "message_delta", "delta": delta, "usage": usage }));
+        events.push(json!({ "type": "message_stop" }));
+        events.iter().map(event).collect()
+    }
+
+    fn error(&self, failure: &Failure) -> Value {
+        let kind = failure.kind_or(|status| match status {
+            401 => "authentication_error",
+            403 => "permission_error",
+            404 => "not_found_error",
+            413 => "request_too_large",
+            429 => "rate_limit_error",
+            529 => "overloaded_error",
+            500.. => "api_error",
+            _ => "invalid_request_error",
+        });
+        json!({ "type": "error", "error": { "type": kind, "message": failure.message }, "request_id": "req_scripted" })
+    }
+
+    fn error_event(&self, _: &Reply, failure: &Failure) -> Vec<String> {
+        vec![event(&self.error(failure))]
+    }
+}
+
+fn check(body: &Value) -> Result<(), String> {
+    if body["max_tokens"].as_u64().unwrap_or(0) == 0 {
+        return Err("max_tokens: field required, at least 1".to_owned());
+    }
+    if string(body, "model").is_empty() {
+        return Err("model: field required".to_owned());
+    }
+    let marks = cache_marks(body);
+    if marks > CACHE_MARKS_MAX {
+        return Err(format!(
+            "a maximum of {CACHE_MARKS_MAX} blocks with cache_control may be provided; found {marks}"
+        ));
+    }
+    let first = entries(body, "messages").first().map(|message| string(message, "role"));
+    match first.as_deref() {
+        Some("user") => Ok(()),
+        Some(_) => Err("messages: the first message must use the user role".to_owned()),
+        None => Err("messages: at least one message is required".to_owned()),
+    }
+}
+
+fn cache_marks(body: &Value) -> usize {
+    let in_messages = entries(body, "messages").iter().flat_map(|message| entries(message, "content"));
+    let blocks = entries(body, "tools").iter().chain(entries(body, "system")).chain(in_messages);
+    blocks.filter(|block| block["cache_control"].is_object()).count()
+}
+
+fn read_message(message: &Value, talk: &mut Talk, pairing: &mut Pairing) -> Result<(), String> {
+    let text = Value::from(vec![json!({ "type": "text", "text": message["content"] })]);
+    let blocks = if message["content"].is_string() { &text } else { &message["content"] };
+    let blocks = blocks.as_array().ok_or("content: a string or a list of blocks")?;
+    match message["role"].as_str() {
+        Some("user") => read_user(blocks, talk, pairing),
+        Some("assistant") => read_assistant(blocks, talk, pairing),
+        other => Err(format!("role: should be `user` or `assistant`; found {other:?}")),
+    }
+}
+
+/// The results come first in the message after the calls, and all of them do.
+fn read_user(blocks: &[Value], talk: &mut Talk, pairing: &mut Pairing) -> Result<(), String> {
+    let mut said = Vec::new();
+    for block in blocks {
+        match block["type"].as_str() {
+            Some("tool_result") => {
+                pairing.answered(&string(block, "tool_use_id"))?;
+                talk.tool_answered(text_of(&block["content"]));
+            }
+            Some("text") => {
+                pairing.all_answered().map_err(|error| format!("tool_result blocks come first: {error}"))?;
+                said.push(non_empty(block)?);
+            }
+            Some("image" | "document" | "search_result") => pairing.all_answered()?,
+            other => return Err(format!("content: a block of type {other:?} in a user message")),
+        }
+    }
+    if !said.is_empty() {
+        talk.user_spoke(said.concat());
+    }
+    Ok(())
+}
+
+fn read_assistant(blocks: &[Value], talk: &mut Talk, pairing: &mut Pairing) -> Result<(), String> {
+    pairing.all_answered()?;
+    for block in blocks {
+        match block["type"].as_str() {
+            Some("tool_use") if !block["input"].is_object() => {
+                return Err("tool_use.input: should be an object".to_owned());
+            }
+            Some("tool_use") => pairing.called(&string(block, "id"))?,
+            Some("text") => drop(non_empty(block)?),
+            Some("thinking") if string(block, "signature").is_empty() => {
+                return Err("thinking.signature: field required".to_owned());
+            }
+            Some("thinking" | "redacted_thinking") => {}
+            other => return Err(format!("content: a block of type {other:?} in an assistant message")),
+        }
+    }
+    talk.model_spoke();
+    Ok(())
+}
+
+fn non_empty(block: &Value) -> Result<String, String> {
+    let text = string(block, "text");
+    if text.is_empty() { Err("text content blocks must be non-empty".to_owned()) } else { Ok(text) }
+}
+
+fn tool_name(tool: &Value) -> Result<String, String> {
+    let name = string(tool, "name");
+    let legal = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    if !legal || !(1..=128).contains(&name.len()) {
+        return Err(format!("tools: name `{name}` must match ^[a-zA-Z0-9_-]{{1,128}}$"));
+    }
+    match (tool["type"].as_str(), tool["input_schema"]["type"].as_str()) {
+        (None | Some("custom"), Some("object")) => Ok(name),
+        // A tool that the provider knows brings no schema.
+        (Some(kind), None) if kind != "custom" => Ok(name),
+        _ => Err(format!("tools: input_schema.type of `{name}` must be `object`")),
+    }
+}
+
+fn tool_choice(body: &Value) -> Result<ToolChoice, String> {
+    let choice = &body["tool_choice"];
+    if choice.is_null() {
+        return Ok(ToolChoice::Auto);
+    }
+    if entries(body, "tools").is_empty() {
+        return Err("tool_choice may only be specified while providing tools".to_owned());
+    }
+    let choice = match choice["type"].as_str() {
+        Some("auto") => ToolChoice::Auto,
+        Some("none") => ToolChoice::None,
+        Some("any") => ToolChoice::Required,
+        Some("tool") => ToolChoice::Tool(string(choice, "name")),
+        _ => return Err(format!("tool_choice: {choice} is none of auto, any, tool, none")),
+    };
+    let forces = !matches!(choice, ToolChoice::Auto | ToolChoice::None);
+    if forces && body["thinking"]["type"] == "enabled" {
+        return Err("thinking may not be enabled when tool_choice forces tool use".to_owned());
+    }
+    Ok(choice)
+}
+
+fn envelope(reply: &Reply) -> Value {
+    json!({
+        "id": format!("msg_{}", reply.serial), "type": "message", "role": "assistant", "model": reply.asked.model,
+        "content": [], "stop_reason": null, "stop_sequence": null, "stop_details": null,
+    })
+}
+
+fn blocks(reply: &Reply) -> Vec<Value> {
+    reply.step.say.iter().enumerate().map(|(at, part)| block(reply, at, part)).collect()
+}
+
+fn block(reply: &Reply, at: usize, part: &Part) -> Value {
+    match part {
+        Part::Text(text) | Part::Refusal(text) => json!({ "type": "text", "text": text, "citations": null }),
+        Part::Json(value) => json!({ "type": "text", "text": value.to_string(), "citations": null }),
+        Part::Reasoning(reasoning) => json!({
+            "type": "thinking", "thinking": reasoning.text, "signature": reasoning.state.clone().unwrap_or_default(),
+        }),
+        Part::Redacted(state) => json!({ "type": "redacted_thinking", "data": state }),
+        Part::Call(call) => {
+            let id = call.id.clone().unwrap_or_else(|| reply.call_id("toolu_", reply.calls_before(at)));
+            json!({ "type": "tool_use", "id": id, "name": call.name, "input": call.value() })
+        }
+    }
+}
+
+/// A block as it is announced. What is redacted comes whole, as it has no deltas.
+fn empty(block: &Value) -> Value {
+    let nothing = match block["type"].as_str() {
+        Some("text") => json!({ "text": "" }),
+        Some("thinking") => json!({ "thinking": "", "signature": "" }),
+        Some("tool_use") => json!({ "input": {} }),
+        _ => json!({}),
+    };
+    merge(block.clone(), nothing)
+}
+
+fn deltas(reply: &Reply, part: &Part) -> Vec<Value> {
+    let pieces = |kind: &str, field: &str, text: &str| -> Vec<Value> {
+        reply.deltas(text).into_iter().map(|piece| json!({ "type": kind, field: piece })).collect()
+    };
+    match part {
+        Part::Text(text) | Part::Refusal(text) => pieces("text_delta", "text", text),
+        Part::Json(value) => pieces("text_delta", "text", &value.to_string()),
+        Part::Reasoning(reasoning) => {
+            let signature = json!({ "type": "signature_delta", "signature": reasoning.state.clone().unwrap_or_default() });
+            pieces("thinking_delta", "thinking", &reasoning.text).into_iter().chain([signature]).collect()
+        }
+        Part::Redacted(_) => Vec::new(),
+        // The provider begins with an empty piece.
+        Part::Call(call) => {
+            let first = json!({ "type": "input_json_delta", "partial_json": "" });
+            std::iter::once(first).chain(pieces("input_json_delta", "partial_json", &call.text())).collect()
+        }
+    }
+}
+
+fn start(reply: &Reply) -> Value {
+    let usage = merge(input_usage(reply.step.usage), json!({ "output_tokens": 1 }));
+    json!({ "type": "message_start", "message": merge(envelope(reply), json!({ "usage": usage })) })
+}
+
+fn stop_reason(stop: &Stop) -> Value {
+    match stop {
+        Stop::End => "end_turn".into(),
+        Stop::Calls => "tool_use".into(),
+        Stop::Length => "max_tokens".into(),
+        Stop::Refusal => "refusal".into(),
+        Stop::Other(word) => word.as_str().into(),
+    }
+}
+
+fn stop_details(stop: &Stop) -> Value {
+    match stop {
+        Stop::Refusal => json!({ "type": "refusal", "category": null, "explanation": null }),
+        Stop::End | Stop::Calls | Stop::Length | Stop::Other(_) => Value::Null,
+    }
+}
+
+/// `input_tokens` counts what was neither read from the cache nor written to it.
+fn input_usage(usage: Usage) -> Value {
+    json!({
+        "input_tokens": usage.input.saturating_sub(usage.cache_read + usage.cache_write),
+        "cache_read_input_tokens": usage.cache_read, "cache_creation_input_tokens": usage.cache_write,
+    })
+}
+
+fn output_usage(usage: Usage) -> Value {
+    json!({
+        "output_tokens": usage.output, "output_tokens_details": { "thinking_tokens": usage.reasoning },
+    })
+}

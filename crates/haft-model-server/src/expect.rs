@@ -1,0 +1,85 @@
+//! What a step wants to see in the request that it answers.
+
+use serde::Deserialize;
+
+use crate::asked::{Asked, Delivery, ToolChoice};
+
+/// Wishes about a request; what is not given is not looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Expect {
+    /// A text in what the last tool answered.
+    pub last_tool_result: Option<String>,
+    /// Texts in what the tools answered since the model spoke, one for each answer, in order.
+    pub tool_results: Option<Vec<String>>,
+    /// The names of all tools that are offered, in any order.
+    pub tools: Option<Vec<String>>,
+    /// Not looked at where the format has no word for it.
+    pub tool_choice: Option<ToolChoice>,
+    pub system: Option<String>,
+    pub user: Option<String>,
+    pub model: Option<String>,
+    pub delivery: Option<Delivery>,
+    /// Texts in the request as it was sent.
+    pub body_contains: Vec<String>,
+    pub body_lacks: Vec<String>,
+}
+
+impl Expect {
+    /// Everything that is not as wished, as sentences.
+    pub(crate) fn complaints(&self, asked: &Asked, body: &str) -> Vec<String> {
+        [
+            contains("the last tool result", self.last_tool_result.as_ref(), asked.talk.tool_results.last()),
+            self.tool_results.as_ref().and_then(|wanted| results(wanted, &asked.talk.tool_results)),
+            self.tools
+                .as_ref()
+                .and_then(|wanted| equals("the tools offered", &sorted(wanted), &sorted(&asked.tools))),
+            self.tool_choice
+                .as_ref()
+                .zip(asked.tool_choice.as_ref())
+                .and_then(|(wanted, found)| equals("the tool choice", wanted, found)),
+            contains("the system text", self.system.as_ref(), Some(&asked.talk.system)),
+            contains("the last user message", self.user.as_ref(), Some(&asked.talk.last_user)),
+            self.model.as_ref().and_then(|wanted| equals("the model", wanted, &asked.model)),
+            self.delivery.and_then(|wanted| equals("the delivery", &wanted, &asked.delivery)),
+        ]
+        .into_iter()
+        .flatten()
+        .chain(self.in_body(body))
+        .collect()
+    }
+
+    fn in_body(&self, body: &str) -> Vec<String> {
+        let missing = self.body_contains.iter().filter(|text| !body.contains(text.as_str()));
+        let present = self.body_lacks.iter().filter(|text| body.contains(text.as_str()));
+        missing
+            .map(|text| format!("the body should contain `{text}`"))
+            .chain(present.map(|text| format!("the body should not contain `{text}`")))
+            .collect()
+    }
+}
+
+fn contains(what: &str, wanted: Option<&String>, found: Option<&String>) -> Option<String> {
+    let wanted = wanted?;
+    match found {
+        Some(found) if found.contains(wanted.as_str()) => None,
+        Some(found) => Some(format!("{what} should contain `{wanted}`; it is `{found}`")),
+        None => Some(format!("{what} should contain `{wanted}`; there is none")),
+    }
+}
+
+fn results(wanted: &[String], found: &[String]) -> Option<String> {
+    let fits = wanted.len() == found.len()
+        && wanted.iter().zip(found).all(|(wanted, found)| found.contains(wanted.as_str()));
+    (!fits).then(|| format!("the tool results should contain {wanted:?}; they are {found:?}"))
+}
+
+fn equals<T: PartialEq + std::fmt::Debug>(what: &str, wanted: &T, found: &T) -> Option<String> {
+    (wanted != found).then(|| format!("{what} should be {wanted:?}; found {found:?}"))
+}
+
+fn sorted(names: &[String]) -> Vec<&String> {
+    let mut names: Vec<&String> = names.iter().collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,151 @@
+//! Ways in which an answer does not come, or not whole.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// An error of the provider: a status and a body in the provider's own shape.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Failure {
+    pub status: u16,
+    #[serde(default)]
+    pub message: String,
+    /// The provider's word for it (`type`, `code` or `status`); the usual one of the status when it is not given.
+    #[serde(default)]
+    pub kind: Option<String>,
+    #[serde(default)]
+    pub retry_after_seconds: Option<u64>,
+    /// Sent as it is, instead of the provider's shape: an HTML page of a proxy, say.
+    #[serde(default)]
+    pub raw: Option<String>,
+}
+
+impl Failure {
+    pub fn new(status: u16, message: &str) -> Self {
+        Self { status, message: message.to_owned(), ..Self::default() }
+    }
+
+    pub fn retry_after(self, seconds: u64) -> Self {
+        Self { retry_after_seconds: Some(seconds), ..self }
+    }
+
+    pub(crate) fn kind_or(&self, usual: impl FnOnce(u16) -> &'static str) -> String {
+        self.kind.clone().unwrap_or_else(|| usual(self.status).to_owned())
+    }
+}
+
+/// What goes wrong in the middle of an answer that began well. A whole answer counts as one frame.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
+pub enum Fault {
+    /// The connection breaks after so many frames and so many bytes of the next.
+    Cut {
+        after_frames: usize,
+        #[serde(default)]
+        and_bytes: usize,
+    },
+    /// The answer ends in good order, but too early.
+    EndEarly { after_frames: usize },
+    /// A frame that is none stands between the others.
+    Malformed { after_frames: usize, frame: String },
+    /// Bytes that need not even be text stand between the others.
+    Bytes { after_frames: usize, bytes: Vec<u8> },
+    /// The provider says in a 200 that it failed.
+    ErrorEvent { after_frames: usize, error: Failure },
+    /// Nothing more comes, and the connection stays open.
+    Hang { after_frames: usize },
+}
+
+/// One thing that is done to the connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Send(Vec<u8>),
+    Cut,
+    Hang,
+}
+
+/// What is sent when an answer made of these frames meets a fault. `error_event` makes a provider's error in a 200.
+pub(crate) fn befall(
+    frames: Vec<String>,
+    fault: Option<&Fault>,
+    error_event: impl FnOnce(&Failure) -> Vec<String>,
+) -> Vec<Action> {
+    let Some(fault) = fault else { return frames.into_iter().map(send).collect() };
+    let after = fault.after_frames().min(frames.len());
+    let mut actions: Vec<Action> = frames[..after].iter().map(send).collect();
+    let rest = &frames[after..];
+    match fault {
+        Fault::Cut { and_bytes, .. } => {
+            let next = rest.first().map_or("", String::as_str);
+            actions.push(send(&next[..next.floor_char_boundary(*and_bytes)]));
+            actions.push(Action::Cut);
+        }
+        Fault::EndEarly { .. } => {}
+        Fault::Malformed { frame, .. } => {
+            actions.push(send(frame));
+            actions.extend(rest.iter().map(send));
+        }
+        Fault::Bytes { bytes, .. } => {
+            actions.push(Action::Send(bytes.clone()));
+            actions.extend(rest.iter().map(send));
+        }
+        Fault::ErrorEvent { error, .. } => actions.extend(error_event(error).into_iter().map(send)),
+        Fault::Hang { .. } => actions.push(Action::Hang),
+    }
+    actions
+}
+
+fn send(text: impl AsRef<str>) -> Action {
+    Action::Send(text.as_ref().as_bytes().to_vec())
+}
+
+impl Fault {
+    fn after_frames(&self) -> usize {
+        match self {
+            Self::Cut { after_frames, .. }
+            | Self::EndEarly { after_frames }
+            | Self::Malformed { after_frames, .. }
+            | Self::Bytes { after_frames, .. }
+            | Self::ErrorEvent { after_frames, .. }
+            | Self::Hang { after_frames } => *after_frames,
+        }
+    }
+}
+
+/// The body that a failure has: its own text, or the provider's shape.
+pub(crate) fn body_of(failure: &Failure, shape: impl FnOnce(&Failure) -> Value) -> String {
+    failure.raw.clone().unwrap_or_else(|| shape(failure).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(fault: &Fault, expected: &[&str]) {
+        let frames = ["one", "two", "three"].map(str::to_owned).to_vec();
+        let actions = befall(frames, Some(fault), |failure| vec![format!("error {}", failure.message)]);
+        let said: Vec<String> = actions
+            .into_iter()
+            .map(|action| match action {
+                Action::Send(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+                Action::Cut => "<cut>".to_owned(),
+                Action::Hang => "<hang>".to_owned(),
+            })
+            .collect();
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn each_fault_befalls_the_answer_where_it_says() {
+        check(&Fault::Cut { after_frames: 1, and_bytes: 2 }, &["one", "tw", "<cut>"]);
+        check(&Fault::Cut { after_frames: 9, and_bytes: 9 }, &["one", "two", "three", "", "<cut>"]);
+        check(&Fault::Bytes { after_frames: 2, bytes: vec![0xff] }, &["one", "two", "\u{fffd}", "three"]);
+        check(&Fault::EndEarly { after_frames: 2 }, &["one", "two"]);
+        check(&Fault::Malformed { after_frames: 0, frame: "{".to_owned() }, &["{", "one", "two", "three"]);
+        check(
+            &Fault::ErrorEvent { after_frames: 1, error: Failure::new(529, "full") },
+            &["one", "error full"],
+        );
+        check(&Fault::Hang { after_frames: 1 }, &["one", "<hang>"]);
+    }
+}

@@ -1,0 +1,322 @@
+//! Chat completions (`/v1/chat/completions`), and the reasoning that its imitators add.
+
+use serde_json::{Value, json};
+
+use crate::asked::{Asked, Talk, ToolChoice, UsageWish, delivery, entries, string, text_of};
+use crate::fault::Failure;
+use crate::pairing::Pairing;
+use crate::script::{Call, ChatReasoning, Part, Reasoning, Stop, Usage};
+use crate::strict_schema;
+use crate::wire::{CREATED, Reply, Request, Wire, data, merge, openai_error};
+
+#[derive(Debug)]
+pub(crate) struct OpenAiChat;
+
+impl Wire for OpenAiChat {
+    fn read(&self, request: &Request) -> Result<Asked, String> {
+        let body = &request.body;
+        let mut asked = Asked {
+            model: string(body, "model"),
+            delivery: delivery(body),
+            tools: entries(body, "tools").iter().map(read_tool).collect::<Result<_, _>>()?,
+            tool_choice: Some(tool_choice(body)?),
+            usage: usage_wish(body),
+            ..Asked::default()
+        };
+        if asked.model.is_empty() {
+            return Err("you must provide a model parameter".to_owned());
+        }
+        let format = &body["response_format"]["json_schema"];
+        strict_schema::check(format, &format["schema"])?;
+        let mut pairing = Pairing::default();
+        for (at, message) in entries(body, "messages").iter().enumerate() {
+            read_message(message, &mut asked.talk, &mut pairing)
+                .map_err(|error| format!("messages.[{at}]: {error}"))?;
+        }
+        pairing.all_answered()?;
+        Ok(asked)
+    }
+
+    fn whole(&self, reply: &Reply) -> Value {
+        let step = reply.step;
+        merge(
+            envelope(reply, "chat.completion"),
+            json!({
+                "choices": [{
+                    "index": 0, "logprobs": null,
+                    "message": message(reply), "finish_reason": finish_reason(&step.stop()),
+                }],
+                "usage": usage(step.usage),
+            }),
+        )
+    }
+
+    fn stream(&self, reply: &Reply) -> Vec<String> {
+        let mut deltas = vec![json!({ "role": "assistant", "content": "", "refusal": null })];
+        let mut calls = 0;
+        for part in &reply.step.say {
+            match part {
+                Part::Text(text) => deltas.extend(pieces(reply, "content", text)),
+                Part::Json(value) => deltas.extend(pieces(reply, "content", &value.to_string())),
+                Part::Refusal(text) => deltas.extend(pieces(reply, "refusal", text)),
+                Part::Reasoning(reasoning) => deltas.extend(reasoning_deltas(reply, reasoning)),
+                Part::Redacted(state) => deltas.extend(redacted(reply.chat_reasoning, state)),
+                Part::Call(call) => {
+                    deltas.extend(call_deltas(reply, call, calls));
+                    calls += 1;
+                }
+            }
+        }
+        let last = chunk(reply, &json!({}), &finish_reason(&reply.step.stop()));
+        let mut frames: Vec<String> =
+            deltas.iter().map(|delta| data(&chunk(reply, delta, &Value::Null))).collect();
+        frames.push(data(&last));
+        frames.extend(usage_frame(reply));
+        frames.push("data: [DONE]\n\n".to_owned());
+        frames
+    }
+
+    fn error(&self, failure: &Failure) -> Value {
+        openai_error(failure)
+    }
+
+    fn error_event(&self, _: &Reply, failure: &Failure) -> Vec<String> {
+        vec![data(&openai_error(failure))]
+    }
+}
+
+fn read_message(message: &Value, talk: &mut Talk, pairing: &mut Pairing) -> Result<(), String> {
+    let text = text_of(&message["content"]);
+    match message["role"].as_str() {
+        Some("system" | "developer") => talk.system_said(&text),
+        Some("user") => {
+            pairing.all_answered()?;
+            talk.user_spoke(text);
+        }
+        Some("assistant") => {
+            pairing.all_answered()?;
+            read_calls(message, pairing)?;
+            talk.model_spoke();
+        }
+        Some("tool") => {
+            pairing.answered(&string(message, "tool_call_id"))?;
+            talk.tool_answered(text);
+        }
+        other => return Err(format!("invalid role {other:?}")),
+    }
+    Ok(())
+}
+
+fn read_calls(message: &Value, pairing: &mut Pairing) -> Result<(), String> {
+    let calls = entries(message, "tool_calls");
+    if calls.is_empty() && message["content"].is_null() && message["refusal"].is_null() {
+        return Err("an assistant message needs `content` or `tool_calls`".to_owned());
+    }
+    for call in calls {
+        if !call["function"]["arguments"].is_string() {
+            return Err("`tool_calls[].function.arguments` must be a string".to_owned());
+        }
+        pairing.called(&string(call, "id"))?;
+    }
+    Ok(())
+}
+
+fn read_tool(tool: &Value) -> Result<String, String> {
+    strict_schema::check(&tool["function"], &tool["function"]["parameters"])?;
+    tool_name(tool)
+}
+
+fn tool_name(tool: &Value) -> Result<String, String> {
+    let kind = tool["type"].as_str().unwrap_or_default();
+    checked_name(&tool[kind]["name"])
+}
+
+/// A name as chat completions and responses want it.
+pub(crate) fn checked_name(name: &Value) -> Result<String, String> {
+    let name = name.as_str().unwrap_or_default();
+    let legal = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    if legal && (1..=64).contains(&name.len()) {
+        Ok(name.to_owned())
+    } else {
+        Err(format!("tool name `{name}` must match ^[a-zA-Z0-9_-]{{1,64}}$"))
+    }
+}
+
+fn tool_choice(body: &Value) -> Result<ToolChoice, String> {
+    let choice = &body["tool_choice"];
+    let has_tools = !entries(body, "tools").is_empty();
+    if body.get("tools").is_some_and(Value::is_array) && !has_tools {
+        return Err("[] is too short - 'tools'".to_owned());
+    }
+    if !choice.is_null() && !has_tools {
+        return Err("'tool_choice' is only allowed when 'tools' are specified".to_owned());
+    }
+    match (choice.as_str(), choice["type"].as_str()) {
+        (Some("auto"), _) => Ok(ToolChoice::Auto),
+        (Some("none"), _) => Ok(ToolChoice::None),
+        (Some("required"), _) => Ok(ToolChoice::Required),
+        (None, None) if choice.is_null() => Ok(ToolChoice::Auto),
+        (None, Some("function")) => Ok(ToolChoice::Tool(string(&choice["function"], "name"))),
+        (None, Some("allowed_tools")) => {
+            let allowed = &choice["allowed_tools"];
+            let names = entries(allowed, "tools").iter().map(tool_name).collect::<Result<_, _>>()?;
+            Ok(allowed_tools(allowed, names))
+        }
+        _ => Err(format!("invalid value for 'tool_choice': {choice}")),
+    }
+}
+
+pub(crate) fn allowed_tools(allowed: &Value, names: Vec<String>) -> ToolChoice {
+    match allowed["mode"].as_str() {
+        Some("required") => ToolChoice::RequiredOf(names),
+        _ => ToolChoice::AutoOf(names),
+    }
+}
+
+fn usage_wish(body: &Value) -> UsageWish {
+    match body["stream_options"]["include_usage"].as_bool() {
+        Some(true) => UsageWish::Told,
+        Some(false) | None => UsageWish::Silent,
+    }
+}
+
+fn envelope(reply: &Reply, object: &str) -> Value {
+    json!({
+        "id": format!("chatcmpl-{}", reply.serial), "object": object, "created": CREATED,
+        "model": reply.asked.model, "system_fingerprint": "fp_scripted", "service_tier": "default",
+    })
+}
+
+fn message(reply: &Reply) -> Value {
+    let (mut text, mut refusal, mut thought) = (String::new(), String::new(), String::new());
+    let (mut details, mut calls) = (Vec::new(), Vec::new());
+    for part in &reply.step.say {
+        match part {
+            Part::Text(more) => text.push_str(more),
+            Part::Json(value) => text.push_str(&value.to_string()),
+            Part::Refusal(more) => refusal.push_str(more),
+            Part::Reasoning(reasoning) => {
+                thought.push_str(&reasoning.text);
+                details.push(detail(reasoning));
+            }
+            Part::Redacted(state) => details.push(encrypted(state)),
+            Part::Call(call) => calls.push(call_object(reply, call, calls.len())),
+        }
+    }
+    let mut message = json!({
+        "role": "assistant", "content": or_null(text), "refusal": or_null(refusal), "annotations": [],
+    });
+    if !calls.is_empty() {
+        message["tool_calls"] = Value::Array(calls);
+    }
+    match reply.chat_reasoning {
+        ChatReasoning::Hidden => {}
+        ChatReasoning::ReasoningContent if thought.is_empty() => {}
+        ChatReasoning::ReasoningContent => message["reasoning_content"] = thought.into(),
+        ChatReasoning::OpenRouter if details.is_empty() => {}
+        ChatReasoning::OpenRouter => {
+            message["reasoning"] = or_null(thought);
+            message["reasoning_details"] = Value::Array(details);
+        }
+    }
+    message
+}
+
+fn or_null(text: String) -> Value {
+    if text.is_empty() { Value::Null } else { Value::String(text) }
+}
+
+fn call_object(reply: &Reply, call: &Call, index: usize) -> Value {
+    let id = call.id.clone().unwrap_or_else(|| reply.call_id("call_", index));
+    json!({ "id": id, "type": "function", "function": { "name": call.name, "arguments": call.text() } })
+}
+
+fn chunk(reply: &Reply, delta: &Value, finish: &Value) -> Value {
+    let mut chunk = merge(
+        envelope(reply, "chat.completion.chunk"),
+        json!({ "choices": [{ "index": 0, "delta": delta, "logprobs": null, "finish_reason": finish }] }),
+    );
+    if reply.asked.usage == UsageWish::Told {
+        chunk["usage"] = Value::Null;
+    }
+    chunk
+}
+
+fn pieces(reply: &Reply, field: &str, text: &str) -> Vec<Value> {
+    reply.deltas(text).into_iter().map(|piece| json!({ field: piece })).collect()
+}
+
+/// The first delta of a call has its id and name, the others only go on with the arguments.
+fn call_deltas(reply: &Reply, call: &Call, index: usize) -> Vec<Value> {
+    let mut first = merge(call_object(reply, call, index), json!({ "index": index }));
+    first["function"]["arguments"] = "".into();
+    let rest = reply
+        .deltas(&call.text())
+        .into_iter()
+        .map(|piece| json!({ "tool_calls": [{ "index": index, "function": { "arguments": piece } }] }));
+    std::iter::once(json!({ "tool_calls": [first] })).chain(rest).collect()
+}
+
+fn reasoning_deltas(reply: &Reply, reasoning: &Reasoning) -> Vec<Value> {
+    match reply.chat_reasoning {
+        ChatReasoning::Hidden => Vec::new(),
+        ChatReasoning::ReasoningContent => pieces(reply, "reasoning_content", &reasoning.text),
+        ChatReasoning::OpenRouter => {
+            let texts = reply.deltas(&reasoning.text).into_iter().map(|piece| {
+                let part = Reasoning { text: piece.clone(), state: None };
+                json!({ "reasoning": piece, "reasoning_details": [detail(&part)] })
+            });
+            let end = Reasoning { text: String::new(), state: reasoning.state.clone() };
+            texts.chain([json!({ "reasoning_details": [detail(&end)] })]).collect()
+        }
+    }
+}
+
+fn redacted(dialect: ChatReasoning, state: &str) -> Option<Value> {
+    match dialect {
+        ChatReasoning::Hidden | ChatReasoning::ReasoningContent => None,
+        ChatReasoning::OpenRouter => Some(json!({ "reasoning_details": [encrypted(state)] })),
+    }
+}
+
+fn detail(reasoning: &Reasoning) -> Value {
+    json!({
+        "type": "reasoning.text", "text": reasoning.text, "signature": reasoning.state,
+        "format": "anthropic-claude-v1", "index": 0,
+    })
+}
+
+fn encrypted(state: &str) -> Value {
+    json!({ "type": "reasoning.encrypted", "data": state, "format": "anthropic-claude-v1", "index": 0 })
+}
+
+fn finish_reason(stop: &Stop) -> Value {
+    match stop {
+        Stop::End | Stop::Refusal => "stop".into(),
+        Stop::Calls => "tool_calls".into(),
+        Stop::Length => "length".into(),
+        Stop::Other(word) => word.as_str().into(),
+    }
+}
+
+fn usage(usage: Usage) -> Value {
+    json!({
+        "prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": usage.input + usage.output,
+        "prompt_tokens_details": {
+            "cached_tokens": usage.cache_read, "cache_write_tokens": usage.cache_write, "audio_tokens": 0,
+        },
+        "completion_tokens_details": {
+            "reasoning_tokens": usage.reasoning, "audio_tokens": 0,
+            "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0,
+        },
+    })
+}
+
+/// Only who asks for it gets the cost of a stream, in a chunk of its own without choices.
+fn usage_frame(reply: &Reply) -> Option<String> {
+    let told = json!({ "choices": [], "usage": usage(reply.step.usage) });
+    match reply.asked.usage {
+        UsageWish::Told => Some(data(&merge(envelope(reply, "chat.completion.chunk"), told))),
+        UsageWish::Silent => None,
+    }
+}

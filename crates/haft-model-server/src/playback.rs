@@ -1,0 +1,67 @@
+//! Sending an answer piece by piece, and noting how that ended.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use futures_util::Stream;
+
+use crate::decision::Decision;
+use crate::pace::Piece;
+use crate::recorded::Outcome;
+use crate::server::Shared;
+
+/// The longest that a connection hangs when the script says so.
+const HANG_SECONDS_MAX: u64 = 600;
+
+/// Notes that the client went away, unless something else was noted first.
+#[derive(Debug)]
+pub(crate) struct Noting {
+    shared: Arc<Shared>,
+    serial: usize,
+}
+
+impl Noting {
+    pub(crate) fn new(shared: Arc<Shared>, serial: usize) -> Self {
+        Self { shared, serial }
+    }
+
+    fn note(&self, outcome: Outcome) {
+        self.shared.note(self.serial, outcome);
+    }
+}
+
+impl Drop for Noting {
+    fn drop(&mut self) {
+        self.note(Outcome::Abandoned);
+    }
+}
+
+/// The pieces at their pace. The outcome is noted before the last of them goes out, so that whoever has it can rely on it.
+pub(crate) fn play(decision: Decision, noting: Noting) -> impl Stream<Item = io::Result<Bytes>> {
+    let Decision { pace, pieces, outcome, .. } = decision;
+    let state = (pieces.into_iter().peekable(), Duration::ZERO);
+    futures_util::stream::unfold((state, noting), move |((mut pieces, wait), noting)| {
+        let outcome = outcome.clone();
+        async move {
+            tokio::time::sleep(wait).await;
+            let piece = pieces.next();
+            if pieces.peek().is_none() && !matches!(piece, Some(Piece::Cut | Piece::Hang)) {
+                noting.note(outcome);
+            }
+            let sent = match piece? {
+                Piece::Bytes(bytes) => Ok(Bytes::from(bytes)),
+                Piece::Cut => {
+                    noting.note(Outcome::Cut);
+                    Err(io::Error::new(io::ErrorKind::ConnectionReset, "the script cuts here"))
+                }
+                Piece::Hang => {
+                    tokio::time::sleep(Duration::from_secs(HANG_SECONDS_MAX)).await;
+                    Err(io::Error::new(io::ErrorKind::TimedOut, "the script hangs here"))
+                }
+            };
+            Some((sent, ((pieces, pace.between()), noting)))
+        }
+    })
+}

@@ -1,0 +1,189 @@
+//! Which step answers a request.
+
+use std::collections::HashMap;
+
+use crate::asked::Asked;
+use crate::script::{Order, Script, Step};
+use crate::wire::Format;
+
+/// How many conversations, attempts and answers are remembered before all are forgotten.
+const REMEMBERED_MAX: usize = 100_000;
+
+/// What was given so far.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// How often each turn of each conversation was asked for.
+    attempts: HashMap<(Format, String, String, usize), usize>,
+    /// How many steps of each list were given, when the order is strict.
+    given: HashMap<usize, usize>,
+    /// Where the conversations stand that go on from an answer of ours.
+    answers: HashMap<String, Stand>,
+}
+
+/// Where a conversation stands after an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Stand {
+    first_user: String,
+    turns: usize,
+}
+
+impl Progress {
+    /// Finds the step, and counts the attempt.
+    pub(crate) fn next<'a>(
+        &mut self,
+        script: &'a Script,
+        format: Format,
+        asked: &Asked,
+    ) -> Result<&'a Step, String> {
+        let (list, steps) = steps_for(script, asked);
+        let position = match script.order {
+            Order::ByTurn => {
+                let first_user = asked.talk.first_user.clone().unwrap_or_default();
+                count(&mut self.attempts, (format, asked.model.clone(), first_user, asked.talk.turns))
+            }
+            Order::Strict => count(&mut self.given, list),
+        };
+        match script.order {
+            Order::ByTurn => attempt(steps, asked.talk.turns, position),
+            Order::Strict => steps.get(position).ok_or_else(|| {
+                format!(
+                    "the script is at its end: it has {} steps, this is request {}",
+                    steps.len(),
+                    position + 1
+                )
+            }),
+        }
+    }
+
+    pub(crate) fn remember(&mut self, answer: String, asked: &Asked) {
+        let first_user = asked.talk.first_user.clone().unwrap_or_default();
+        make_room(&mut self.answers);
+        self.answers.insert(answer, Stand { first_user, turns: asked.talk.turns + 1 });
+    }
+
+    /// Adds what the server knows of the conversation to what the request says of it.
+    pub(crate) fn go_on(&self, asked: &mut Asked) -> Result<(), String> {
+        let Some(previous) = &asked.previous else { return Ok(()) };
+        let Some(stand) = self.answers.get(previous) else {
+            return Err(format!("previous response with id '{previous}' not found"));
+        };
+        asked.talk.first_user = Some(stand.first_user.clone());
+        asked.talk.turns += stand.turns;
+        Ok(())
+    }
+}
+
+fn steps_for<'a>(script: &'a Script, asked: &Asked) -> (usize, &'a [Step]) {
+    let first_user = asked.talk.first_user.as_deref().unwrap_or_default();
+    let found = script.conversations.iter().enumerate().find(|(_, it)| first_user.contains(&it.about));
+    match found {
+        Some((at, conversation)) => (at + 1, &conversation.steps),
+        None => (0, &script.steps),
+    }
+}
+
+/// The step for an attempt at a turn. The last one that there is for a turn is for all further attempts.
+fn attempt(steps: &[Step], turn: usize, attempt: usize) -> Result<&Step, String> {
+    let of_turn: Vec<&Step> =
+        steps.iter().zip(turns(steps)).filter(|(_, of)| *of == turn).map(|(step, _)| step).collect();
+    match of_turn.get(attempt).or(of_turn.last()) {
+        Some(step) => Ok(step),
+        None => Err(format!(
+            "the script has no step for this request, in which the model has spoken {turn} times; its steps are for {:?}",
+            turns(steps)
+        )),
+    }
+}
+
+/// The turn of each step.
+fn turns(steps: &[Step]) -> Vec<usize> {
+    let mut next = 0;
+    let of_step = |step: &Step| {
+        let turn = step.turn.unwrap_or(next);
+        next = if step.completes_the_turn() { turn + 1 } else { turn };
+        turn
+    };
+    steps.iter().map(of_step).collect()
+}
+
+fn count<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: K) -> usize {
+    make_room(counts);
+    let count = counts.entry(key).or_default();
+    *count += 1;
+    *count - 1
+}
+
+fn make_room<K, V>(map: &mut HashMap<K, V>) {
+    if map.len() >= REMEMBERED_MAX {
+        map.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::asked::Talk;
+    use crate::fault::{Failure, Fault};
+
+    fn asked(first_user: &str, turns: usize) -> Asked {
+        let talk = Talk { first_user: Some(first_user.to_owned()), turns, ..Talk::default() };
+        Asked { talk, ..Asked::default() }
+    }
+
+    /// What the steps say, for requests `(first user message, turns so far)` in this order.
+    #[track_caller]
+    fn check(script: &Script, requests: &[(&str, usize)], expected: &[&str]) {
+        let mut progress = Progress::default();
+        let told: Vec<String> = requests
+            .iter()
+            .map(|(user, turns)| match progress.next(script, Format::Ollama, &asked(user, *turns)) {
+                Ok(Step { fail: Some(failure), .. }) => failure.message.clone(),
+                Ok(step) => format!("{:?}", step.say.first()).replace("Some(Text(\"", "").replace("\"))", ""),
+                Err(error) => error,
+            })
+            .collect();
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn conversations_at_the_same_time_do_not_take_each_others_steps() {
+        let script = Script::of([Step::text("one"), Step::text("two")]);
+        check(&script, &[("a", 0), ("b", 0), ("b", 1), ("a", 1)], &["one", "one", "two", "two"]);
+    }
+
+    #[test]
+    fn a_failed_attempt_is_followed_by_the_next_step_of_the_turn() {
+        let cut = Step::text("cut").with_fault(Fault::EndEarly { after_frames: 0 });
+        let script =
+            Script::of([Step::fail(Failure::new(503, "busy")), cut, Step::text("one"), Step::text("two")]);
+        check(
+            &script,
+            &[("a", 0), ("b", 0), ("a", 0), ("a", 0), ("a", 1)],
+            &["busy", "busy", "cut", "one", "two"],
+        );
+    }
+
+    #[test]
+    fn the_last_step_of_a_turn_is_for_all_further_attempts() {
+        check(&Script::of([Step::fail(Failure::new(503, "busy"))]), &[("a", 0), ("a", 0)], &["busy", "busy"]);
+    }
+
+    #[test]
+    fn conversations_are_told_apart_by_their_first_message() {
+        let script = Script::of([Step::text("other")]).about("rain", [Step::text("wet")]);
+        check(&script, &[("Will it rain?", 0), ("Hello", 0)], &["wet", "other"]);
+    }
+
+    #[test]
+    fn strict_order_looks_at_nothing_and_ends() {
+        let script = Script::of([Step::text("one"), Step::text("two")]).in_order(Order::Strict);
+        let end = "the script is at its end: it has 2 steps, this is request 3";
+        check(&script, &[("a", 0), ("a", 0), ("a", 0)], &["one", "two", end]);
+    }
+
+    #[test]
+    fn a_turn_beyond_the_script_is_an_error_that_says_so() {
+        let end = "the script has no step for this request, in which the model has spoken 1 times; its steps are for [0]";
+        check(&Script::of([Step::text("one")]), &[("a", 1)], &[end]);
+    }
+}

@@ -1,0 +1,37 @@
+//! Google's JSON takes the name of a field in either spelling, and its own SDK uses both.
+
+use serde_json::Value;
+
+/// A field by its name in camel case, in whichever spelling it is there.
+pub(crate) fn field<'a>(object: &'a Value, name: &str) -> &'a Value {
+    match object.get(name) {
+        Some(value) => value,
+        None => &object[snake(name)],
+    }
+}
+
+/// The entries of a list that may be absent.
+pub(crate) fn list<'a>(object: &'a Value, name: &str) -> &'a [Value] {
+    field(object, name).as_array().map_or(&[], Vec::as_slice)
+}
+
+/// The name in camel case.
+pub(crate) fn camel(name: &str) -> String {
+    let mut words = name.split('_');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |name, word| {
+        let mut letters = word.chars();
+        let head = letters.next().map(|letter| letter.to_ascii_uppercase());
+        name.chars().chain(head).chain(letters).collect()
+    })
+}
+
+fn snake(name: &str) -> String {
+    name.chars().fold(String::new(), |mut name, letter| {
+        if letter.is_ascii_uppercase() {
+            name.push('_');
+        }
+        name.push(letter.to_ascii_lowercase());
+        name
+    })
+}

@@ -1,0 +1,106 @@
+//! What was asked of the server, kept for tests to look at.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use axum::http::{HeaderMap, Uri};
+use serde_json::Value;
+
+use crate::wire::Format;
+
+/// How many requests are kept; the oldest are forgotten.
+const REQUESTS_KEPT_MAX: usize = 10_000;
+
+/// What stands in the place of a secret.
+const SECRET: &str = "(secret)";
+
+const SECRET_HEADERS: [&str; 6] =
+    ["api-key", "authorization", "cookie", "proxy-authorization", "x-api-key", "x-goog-api-key"];
+
+/// A request, and what became of it.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    pub format: Format,
+    /// With its query; a key in it is left out.
+    pub path: String,
+    /// Secrets are left out; that they were there is seen.
+    pub headers: BTreeMap<String, String>,
+    pub body: Value,
+    /// The body to the byte.
+    pub raw: String,
+    pub outcome: Outcome,
+    pub(crate) serial: usize,
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The answer is still on its way.
+    Answering,
+    /// The answer was sent to its end, with this status.
+    Answered(u16),
+    /// The script, or the provider's own rules, had this against the request.
+    Refused(String),
+    /// The script broke the connection.
+    Cut,
+    /// The client went away before the end.
+    Abandoned,
+}
+
+/// All requests so far.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    kept: VecDeque<Recorded>,
+    serials: usize,
+}
+
+impl Log {
+    /// Keeps a request and gives it its number.
+    pub(crate) fn keep(&mut self, mut request: Recorded) -> usize {
+        self.serials += 1;
+        request.serial = self.serials;
+        self.kept.push_back(request);
+        if self.kept.len() > REQUESTS_KEPT_MAX {
+            self.kept.pop_front();
+        }
+        self.serials
+    }
+
+    /// Notes what became of a request; what came first stays.
+    pub(crate) fn ended(&mut self, serial: usize, outcome: Outcome) {
+        let found = self.kept.iter_mut().rev().find(|request| request.serial == serial);
+        if let Some(request) = found.filter(|request| request.outcome == Outcome::Answering) {
+            request.outcome = outcome;
+        }
+    }
+
+    pub(crate) fn all(&self) -> Vec<Recorded> {
+        self.kept.iter().cloned().collect()
+    }
+}
+
+pub(crate) fn record(format: Format, uri: &Uri, headers: &HeaderMap, raw: &str) -> Recorded {
+    Recorded {
+        format,
+        path: path_without_key(uri),
+        headers: headers
+            .iter()
+            .map(|(name, value)| (name.to_string(), shown(name.as_str(), value.to_str())))
+            .collect(),
+        body: serde_json::from_str(raw).unwrap_or(Value::Null),
+        raw: raw.to_owned(),
+        outcome: Outcome::Answering,
+        serial: 0,
+    }
+}
+
+fn shown<E>(name: &str, value: Result<&str, E>) -> String {
+    let secret = SECRET_HEADERS.contains(&name);
+    value.ok().filter(|_| !secret).unwrap_or(SECRET).to_owned()
+}
+
+fn path_without_key(uri: &Uri) -> String {
+    let Some(query) = uri.query() else { return uri.path().to_owned() };
+    let shown = |pair: &str| if pair.starts_with("key=") { format!("key={SECRET}") } else { pair.to_owned() };
+    let query: Vec<String> = query.split('&').map(shown).collect();
+    format!("{}?{}", uri.path(), query.join("&"))
+}

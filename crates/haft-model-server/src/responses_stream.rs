@@ -1,0 +1,102 @@
+//! The events of `/v1/responses`, in the order that its SDKs insist on.
+
+use serde_json::{Value, json};
+
+use crate::openai_responses::{begun, finished, items};
+use crate::script::{Part, Stop};
+use crate::wire::{Reply, merge};
+
+/// Every event of an answer, numbered.
+pub(crate) fn events(reply: &Reply) -> Vec<Value> {
+    let mut events = vec![
+        json!({ "type": "response.created", "response": begun(reply) }),
+        json!({ "type": "response.in_progress", "response": begun(reply) }),
+    ];
+    for (at, (part, item)) in reply.step.say.iter().zip(items(reply)).enumerate() {
+        events.extend(
+            item_events(reply, part, &item)
+                .into_iter()
+                .map(|event| merge(event, json!({ "output_index": at }))),
+        );
+    }
+    events.push(json!({ "type": last_event(&reply.step.stop()), "response": finished(reply) }));
+    for (number, event) in events.iter_mut().enumerate() {
+        event["sequence_number"] = number.into();
+    }
+    events
+}
+
+fn last_event(stop: &Stop) -> &'static str {
+    match stop {
+        Stop::End | Stop::Calls | Stop::Refusal => "response.completed",
+        Stop::Length | Stop::Other(_) => "response.incomplete",
+    }
+}
+
+fn item_events(reply: &Reply, part: &Part, item: &Value) -> Vec<Value> {
+    let mut events = vec![json!({ "type": "response.output_item.added", "item": empty(item) })];
+    let inner = match part {
+        Part::Text(text) => content_events(reply, item, "output_text", text),
+        Part::Json(value) => content_events(reply, item, "output_text", &value.to_string()),
+        Part::Refusal(text) => content_events(reply, item, "refusal", text),
+        Part::Reasoning(reasoning) => summary_events(reply, &reasoning.text),
+        Part::Redacted(_) => Vec::new(),
+        Part::Call(call) => argument_events(reply, &call.name, &call.text()),
+    };
+    events.extend(inner.into_iter().map(|event| merge(event, json!({ "item_id": item["id"] }))));
+    events.push(json!({ "type": "response.output_item.done", "item": item }));
+    events
+}
+
+/// An item as it is announced: all its fields, nothing in them.
+fn empty(item: &Value) -> Value {
+    let nothing = match item["type"].as_str() {
+        Some("message") => json!({ "status": "in_progress", "content": [] }),
+        Some("function_call") => json!({ "status": "in_progress", "arguments": "" }),
+        _ => json!({ "summary": [] }),
+    };
+    merge(item.clone(), nothing)
+}
+
+fn content_events(reply: &Reply, item: &Value, kind: &str, text: &str) -> Vec<Value> {
+    let field = if kind == "refusal" { "refusal" } else { "text" };
+    let part = &item["content"][0];
+    let mut no_text = part.clone();
+    no_text[field] = "".into();
+    let mut events = vec![json!({ "type": "response.content_part.added", "part": no_text })];
+    let deltas = reply.deltas(text);
+    events.extend(
+        deltas.iter().map(|piece| json!({ "type": format!("response.{kind}.delta"), "delta": piece })),
+    );
+    events.push(json!({ "type": format!("response.{kind}.done"), field: text }));
+    events.push(json!({ "type": "response.content_part.done", "part": part }));
+    for event in &mut events {
+        event["content_index"] = 0.into();
+        if kind == "output_text" && event.get("part").is_none() {
+            event["logprobs"] = json!([]);
+        }
+    }
+    events
+}
+
+fn summary_events(reply: &Reply, text: &str) -> Vec<Value> {
+    let part = |text: &str| json!({ "type": "summary_text", "text": text });
+    let mut events = vec![json!({ "type": "response.reasoning_summary_part.added", "part": part("") })];
+    let deltas = reply.deltas(text);
+    events.extend(
+        deltas.iter().map(|piece| json!({ "type": "response.reasoning_summary_text.delta", "delta": piece })),
+    );
+    events.push(json!({ "type": "response.reasoning_summary_text.done", "text": text }));
+    events.push(json!({ "type": "response.reasoning_summary_part.done", "part": part(text) }));
+    events.into_iter().map(|event| merge(event, json!({ "summary_index": 0 }))).collect()
+}
+
+fn argument_events(reply: &Reply, name: &str, text: &str) -> Vec<Value> {
+    let deltas = reply.deltas(text);
+    let done = json!({ "type": "response.function_call_arguments.done", "arguments": text, "name": name });
+    deltas
+        .iter()
+        .map(|piece| json!({ "type": "response.function_call_arguments.delta", "delta": piece }))
+        .chain([done])
+        .collect()
+}

@@ -1,0 +1,104 @@
+//! The server itself, and a handle for tests.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+
+use crate::decision::{Decision, Incoming, decide};
+use crate::progress::Progress;
+use crate::recorded::{Log, Outcome, Recorded, record};
+use crate::router::{Parts, router};
+use crate::script::Script;
+
+/// A scripted model server on a port of its own, until it is dropped.
+#[derive(Debug)]
+pub struct ModelServer {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What all connections share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    script: Script,
+    /// One lock for both: a step is chosen and noted in one go.
+    state: Mutex<(Progress, Log)>,
+}
+
+impl ModelServer {
+    /// Starts on a thread of its own, so that it serves tests with and without a runtime.
+    pub fn start(script: Script) -> io::Result<Self> {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let shared = Shared::new(script);
+        let (stop, stopped) = oneshot::channel();
+        let router = router(Arc::clone(&shared));
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async {
+                let Ok(listener) = TcpListener::from_std(listener) else { return };
+                tokio::select! {
+                    _ = axum::serve(listener, router) => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        Ok(Self { address, shared, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// `http://127.0.0.1:PORT`, to which each SDK adds its own path.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Every request so far, in the order in which they came.
+    pub fn requests(&self) -> Vec<Recorded> {
+        self.shared.state().1.all()
+    }
+}
+
+impl Drop for ModelServer {
+    /// Ends the connections that are still open: the runtime goes with its thread.
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Serves a script until the listener fails.
+pub async fn serve(script: Script, listener: TcpListener) -> io::Result<()> {
+    axum::serve(listener, router(Shared::new(script))).await
+}
+
+impl Shared {
+    fn new(script: Script) -> Arc<Self> {
+        Arc::new(Self { script, state: Mutex::default() })
+    }
+
+    /// A test that panicked while it held the lock has failed already.
+    fn state(&self) -> MutexGuard<'_, (Progress, Log)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn note(&self, serial: usize, outcome: Outcome) {
+        self.state().1.ended(serial, outcome);
+    }
+
+    /// Keeps the request, and decides what comes of it.
+    pub(crate) fn decide(&self, parts: &Parts) -> (usize, Decision) {
+        let mut state = self.state();
+        let (progress, log) = &mut *state;
+        let body = String::from_utf8_lossy(&parts.body);
+        let serial = log.keep(record(parts.format, &parts.uri, &parts.headers, &body));
+        (serial, decide(&self.script, progress, &Incoming { parts, body: &body, serial }))
+    }
+}

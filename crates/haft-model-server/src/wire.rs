@@ -1,0 +1,148 @@
+//! What every format can do: read a request, and write an answer, a stream or an error.
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::anthropic::Anthropic;
+use crate::asked::Asked;
+use crate::fault::Failure;
+use crate::gemini::Gemini;
+use crate::ollama::Ollama;
+use crate::openai_chat::OpenAiChat;
+use crate::openai_responses::OpenAiResponses;
+use crate::script::{ChatReasoning, Part, Step};
+
+/// The formats that the server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Format {
+    OpenAiChat,
+    OpenAiResponses,
+    Anthropic,
+    Gemini,
+    Ollama,
+}
+
+/// A format as its provider documents it. The order of frames is the provider's; an error is a sentence that the
+/// provider would answer with status 400.
+pub(crate) trait Wire: Sync {
+    fn read(&self, request: &Request) -> Result<Asked, String>;
+    fn whole(&self, reply: &Reply) -> Value;
+    fn stream(&self, reply: &Reply) -> Vec<String>;
+    fn error(&self, failure: &Failure) -> Value;
+    fn error_event(&self, reply: &Reply, failure: &Failure) -> Vec<String>;
+}
+
+/// A request as it came.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) address: Address,
+    pub(crate) body: Value,
+}
+
+/// What a path asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Turn(Address),
+    Models,
+}
+
+/// What one provider has in the path and the others in the body: the model, and how to deliver.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Address {
+    pub(crate) model: String,
+    pub(crate) verb: String,
+    pub(crate) alt: Option<String>,
+}
+
+/// An answer to be written.
+#[derive(Debug)]
+pub(crate) struct Reply<'a> {
+    pub(crate) step: &'a Step,
+    pub(crate) asked: &'a Asked,
+    pub(crate) request: &'a Value,
+    pub(crate) turn: usize,
+    /// Tells the answers of this server apart.
+    pub(crate) serial: usize,
+    pub(crate) chat_reasoning: ChatReasoning,
+}
+
+/// All answers were made at the same moment, so that they can be compared.
+pub(crate) const CREATED: u64 = 1_700_000_000;
+
+impl Format {
+    pub(crate) fn wire(self) -> &'static dyn Wire {
+        match self {
+            Self::OpenAiChat => &OpenAiChat,
+            Self::OpenAiResponses => &OpenAiResponses,
+            Self::Anthropic => &Anthropic,
+            Self::Gemini => &Gemini,
+            Self::Ollama => &Ollama,
+        }
+    }
+
+    pub(crate) fn stream_type(self) -> &'static str {
+        match self {
+            Self::OpenAiChat | Self::OpenAiResponses | Self::Anthropic | Self::Gemini => "text/event-stream",
+            Self::Ollama => "application/x-ndjson",
+        }
+    }
+
+    /// The keep-alive comments that may come before the first frame.
+    pub(crate) fn comments(self, count: usize) -> Vec<String> {
+        match self {
+            Self::OpenAiChat | Self::OpenAiResponses | Self::Anthropic => {
+                vec![": still working\n\n".to_owned(); count]
+            }
+            // Gemini's own SDK takes a comment for the beginning of JSON; Ollama has no comments.
+            Self::Gemini | Self::Ollama => Vec::new(),
+        }
+    }
+}
+
+impl Reply<'_> {
+    /// The id of a call, where the script gives none: the same for each attempt at the same turn.
+    pub(crate) fn call_id(&self, prefix: &str, index: usize) -> String {
+        format!("{prefix}{}_{index}", self.turn)
+    }
+
+    /// The number of a call among the calls of the answer, from its place among all parts.
+    pub(crate) fn calls_before(&self, at: usize) -> usize {
+        self.step.say.iter().take(at).filter(|part| matches!(part, Part::Call(_))).count()
+    }
+
+    pub(crate) fn deltas(&self, text: &str) -> Vec<String> {
+        self.step.pace.deltas(text)
+    }
+}
+
+/// A frame of an event stream that has only data.
+pub(crate) fn data(value: &Value) -> String {
+    format!("data: {value}\n\n")
+}
+
+/// A frame whose event is named after the `type` of its data.
+pub(crate) fn event(value: &Value) -> String {
+    let name = value.get("type").and_then(Value::as_str).unwrap_or("message");
+    format!("event: {name}\ndata: {value}\n\n")
+}
+
+/// Adds the fields of one object to another.
+pub(crate) fn merge(mut object: Value, more: Value) -> Value {
+    if let (Value::Object(object), Value::Object(more)) = (&mut object, more) {
+        object.extend(more);
+    }
+    object
+}
+
+/// The error of chat completions and of responses.
+pub(crate) fn openai_error(failure: &Failure) -> Value {
+    let kind = failure.kind_or(|status| match status {
+        429 => "rate_limit_exceeded",
+        500.. => "server_error",
+        401 => "invalid_api_key",
+        404 => "model_not_found",
+        _ => "invalid_request_error",
+    });
+    json!({ "error": { "message": failure.message, "type": kind, "param": null, "code": kind } })
+}

@@ -1,0 +1,242 @@
+//! Each SDK calls tools, streaming and not, and reads structure, refusals, limits, costs and errors.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use haft_model_server::{
+    Expect, Failure, Fault, Format, ModelServer, Outcome, Part, Recorded, Script, Step, Stop, ToolChoice,
+    Usage,
+};
+use serde_json::{Value, json};
+
+const CALLS: [&str; 2] = ["Paris", "Rome"];
+
+/// A program that hangs fails its test instead of stopping all others.
+const PROGRAM_SECONDS_MAX: &str = "180";
+
+const MODELS: [&str; 2] = ["scripted", "scripted-large"];
+
+/// `state-1` in base64, as one SDK decodes it.
+const STATE: &str = "c3RhdGUtMQ==";
+
+#[test]
+fn openai_chat_completions() {
+    let (told, requests) = run("openai_chat.py");
+    for way in ["whole", "streamed"] {
+        assert_eq!(told[way]["calls"], with_ids("call_0_"));
+        assert_eq!(told[way]["reasoning"], "Two cities, two calls.");
+        check_round(&told[way], "tool_calls", &json!([120, 80, 12, 4]));
+    }
+    assert_eq!(told["refusal"], json!(["stop", "I will not."]));
+    assert_eq!(told["length"], json!(["length", "Once upon a"]));
+    assert_eq!(told["limited"], error("RateLimitError", &json!("rate_limit_exceeded"), "slow down"));
+    assert_eq!(told["overloaded"], error("InternalServerError", &json!("server_error"), "too many of you"));
+    assert_eq!(told["event"], error("APIError", &json!("server_error"), "it broke"));
+    assert_eq!(told["key"][0], "AuthenticationError");
+    assert_eq!(told["retried"], "at last");
+    assert_eq!(told["cut"], "APIConnectionError");
+    assert_eq!(told["models"], json!(MODELS));
+    check_choices(&told, &["Among", "Force", "Must", "Never"]);
+    check_common(&told, &requests, Format::OpenAiChat, "BadRequestError");
+}
+
+#[test]
+fn openai_responses() {
+    let (told, requests) = run("openai_responses.py");
+    for way in ["whole", "streamed", "remembered"] {
+        assert_eq!(told[way]["calls"], with_ids("call_0_"));
+        assert_eq!(told[way]["reasoning"], json!(["Two cities, two calls.", STATE]));
+        check_round(&told[way], "completed", &json!([120, 80, 12, 4]));
+    }
+    assert_eq!(told["refusal"], "I will not.");
+    assert_eq!(told["length"], json!(["incomplete", "max_output_tokens", "Once upon a"]));
+    assert_eq!(told["length_events"], "response.incomplete");
+    assert_eq!(told["limited"], error("RateLimitError", &json!("rate_limit_exceeded"), "slow down"));
+    assert_eq!(told["overloaded"], error("InternalServerError", &json!("server_error"), "too many of you"));
+    assert_eq!(told["event"], error("APIError", &json!("server_error"), "it broke"));
+    assert_eq!(told["stranger"][0], "BadRequestError");
+    assert_eq!(told["cut"], "APIConnectionError");
+    check_choices(&told, &["Among", "Force", "Must", "Never"]);
+    check_common(&told, &requests, Format::OpenAiResponses, "BadRequestError");
+    assert!(requests.iter().any(|request| request.raw.contains(STATE)), "the state came back");
+}
+
+#[test]
+fn anthropic_messages() {
+    let (told, requests) = run("anthropic_messages.py");
+    for way in ["whole", "streamed"] {
+        assert_eq!(told[way]["calls"], with_ids("toolu_0_"));
+        assert_eq!(told[way]["reasoning"], json!(["Two cities, two calls.", STATE]));
+        check_round(&told[way], "tool_use", &json!([30, 80, 10, 12]));
+    }
+    assert_eq!(told["refusal"], json!(["refusal", "I will not."]));
+    assert_eq!(told["length"], json!(["max_tokens", "Once upon a"]));
+    assert_eq!(told["limited"], error("RateLimitError", &json!("rate_limit_error"), "slow down"));
+    assert_eq!(told["retry_after"], "7");
+    assert_eq!(told["overloaded"], error("OverloadedError", &json!("overloaded_error"), "too many of you"));
+    // An error in a 200 has that status, so the SDK has no class of its own for it.
+    assert_eq!(told["event"], error("APIStatusError", &json!("api_error"), "it broke"));
+    assert_eq!(told["cut"], "RemoteProtocolError");
+    assert_eq!(told["models"], json!(MODELS));
+    check_choices(&told, &["Force", "Must", "Never"]);
+    check_common(&told, &requests, Format::Anthropic, "BadRequestError");
+    assert!(requests.iter().any(|request| request.raw.contains(STATE)), "the signature came back");
+}
+
+#[test]
+fn google_genai() {
+    let (told, requests) = run("gemini_generate.py");
+    for way in ["whole", "streamed"] {
+        let calls = CALLS.map(|city| json!(["weather", { "city": city }]));
+        assert_eq!(told[way]["calls"], json!(calls));
+        assert_eq!(told[way]["reasoning"], "Two cities, two calls.");
+        assert_eq!(told[way]["state"], json!(["73746174652d31"]));
+        check_round(&told[way], "STOP", &json!([120, 80, 8, 4]));
+    }
+    // The SDK keeps the sentence from its users on this API; the body has it.
+    assert_eq!(told["refusal"], json!(["SAFETY", null]));
+    assert_eq!(told["length"], json!(["MAX_TOKENS", "Once upon a"]));
+    assert_eq!(told["limited"], error("ClientError", &json!("RESOURCE_EXHAUSTED"), "slow down"));
+    assert_eq!(told["overloaded"], error("ServerError", &json!("INTERNAL"), "too many of you"));
+    assert_eq!(told["event"], error("ServerError", &json!("INTERNAL"), "it broke"));
+    assert_eq!(told["cut"], "RemoteProtocolError");
+    let models = MODELS.map(|name| format!("models/{name}"));
+    assert_eq!(told["models"], json!([models, models]));
+    check_choices(&told, &["Force", "Must", "Never"]);
+    check_common(&told, &requests, Format::Gemini, "ClientError");
+    assert!(requests.iter().any(|request| request.raw.contains(STATE)), "the thought signature came back");
+}
+
+#[test]
+fn ollama() {
+    let (told, requests) = run("ollama_chat.py");
+    for way in ["whole", "streamed"] {
+        let calls = CALLS.map(|city| json!(["weather", { "city": city }]));
+        assert_eq!(told[way]["calls"], json!(calls));
+        assert_eq!(told[way]["reasoning"], "Two cities, two calls.");
+        check_round(&told[way], "stop", &json!([120, 12]));
+    }
+    assert_eq!(told["refusal"], "I will not.");
+    assert_eq!(told["length"], json!(["length", "Once upon a"]));
+    assert_eq!(told["limited"], error("ResponseError", &json!(429), "slow down"));
+    assert_eq!(told["overloaded"], error("ResponseError", &json!(529), "too many of you"));
+    assert_eq!(told["event"], error("ResponseError", &json!(-1), "it broke"));
+    assert_eq!(told["cut"], "RemoteProtocolError");
+    assert_eq!(told["models"], json!(MODELS));
+    check_common(&told, &requests, Format::Ollama, "ResponseError");
+}
+
+/// What every SDK is taken through; a conversation is known by its first words.
+fn script() -> Script {
+    let usage = Usage { input: 120, output: 12, cache_read: 80, cache_write: 10, reasoning: 4 };
+    let calls = CALLS.map(|city| Part::call("weather", json!({ "city": city })));
+    let mut parts =
+        vec![Part::reasoning("Two cities, two calls.", STATE), Part::Text("Let me look.".to_owned())];
+    parts.extend(calls);
+    let offered = Expect { tools: Some(vec!["weather".to_owned()]), ..Expect::default() };
+    let answered = Expect {
+        tool_results: Some(vec!["21 degrees".to_owned(), "25 degrees".to_owned()]),
+        ..Expect::default()
+    };
+    let broken = Fault::ErrorEvent { after_frames: 2, error: Failure::new(500, "it broke") };
+    Script { models: MODELS.map(str::to_owned).to_vec(), ..Script::default() }
+        .with_key("sk-scripted")
+        .about(
+            "Weather",
+            [
+                Step::say(parts).expecting(offered),
+                Step::text("Paris has 21 degrees, Rome 25.").using(usage).expecting(answered),
+            ],
+        )
+        .about("Report", [Step::say([Part::Json(json!({ "city": "Paris", "degrees": 21 }))])])
+        .about("Refuse", [Step::say([Part::Refusal("I will not.".to_owned())])])
+        .about("Be long", [Step::text("Once upon a").stopping(Stop::Length)])
+        .about("Too fast", [Step::fail(Failure::new(429, "slow down").retry_after(7))])
+        .about("Too many", [Step::fail(Failure::new(529, "too many of you"))])
+        .about("Break inside", [Step::text("It begins well").with_fault(broken)])
+        .about(
+            "Cut off",
+            [Step::text("It begins well").with_fault(Fault::Cut { after_frames: 2, and_bytes: 9 })],
+        )
+        .about("Busy", [Step::fail(Failure::new(503, "busy")), Step::text("at last")])
+        .about("Force", [chosen(ToolChoice::Tool("weather".to_owned()))])
+        .about("Must", [chosen(ToolChoice::Required)])
+        .about("Never", [chosen(ToolChoice::None)])
+        .about("Among", [chosen(ToolChoice::RequiredOf(vec!["weather".to_owned()]))])
+        .about(
+            "Unexpected",
+            [Step::text("no").expecting(Expect { user: Some("the rain".to_owned()), ..Expect::default() })],
+        )
+}
+
+fn chosen(choice: ToolChoice) -> Step {
+    let (system, tool_choice) = (Some("Be brief".to_owned()), Some(choice));
+    Step::text("as you wish").expecting(Expect { system, tool_choice, ..Expect::default() })
+}
+
+/// Runs a program of `tests/sdk` against a server with the script, and gives what it printed and what was asked.
+fn run(program: &str) -> (Value, Vec<Recorded>) {
+    let server = ModelServer::start(script()).unwrap();
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sdk").join(program);
+    let ran = Command::new("timeout")
+        .arg(PROGRAM_SECONDS_MAX)
+        .arg(python())
+        .arg(program)
+        .env_clear()
+        .env("SERVER", server.url())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&ran.stderr);
+    assert!(ran.status.success(), "{errors}");
+    let told = serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {errors}"));
+    (told, server.requests())
+}
+
+/// The Python that has the SDKs: `xtask` puts it beside the build products, of which this test is one.
+fn python() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    own.ancestors()
+        .map(|place| place.join("tools/python"))
+        .find(|place| place.join("installed.txt").is_file())
+        .map(|place| place.join("bin/python3"))
+        .expect("the SDKs are not installed; run `cargo xtask install`")
+}
+
+#[track_caller]
+fn check_round(round: &Value, finish: &str, usage: &Value) {
+    assert_eq!(round["finish"], finish);
+    assert_eq!(round["text"], "Paris has 21 degrees, Rome 25.");
+    assert_eq!(&round["usage"], usage);
+}
+
+#[track_caller]
+fn check_choices(told: &Value, abouts: &[&str]) {
+    let expected: Value = abouts.iter().map(|about| ((*about).to_owned(), json!("as you wish"))).collect();
+    assert_eq!(told["chosen"], expected);
+}
+
+/// What holds for all of them: the structure, the complaint of the script, and what was noted.
+#[track_caller]
+fn check_common(told: &Value, requests: &[Recorded], format: Format, mismatch: &str) {
+    assert_eq!(told["structured"], json!({ "city": "Paris", "degrees": 21 }));
+    let complaint = "the script expected another request: the last user message should contain `the rain`; \
+                     it is `Unexpected`";
+    assert_eq!(told["mismatch"][0], mismatch);
+    assert!(told["mismatch"].to_string().contains(complaint), "{}", told["mismatch"]);
+    assert!(requests.iter().all(|request| request.format == format), "{requests:?}");
+    assert!(requests.iter().any(|request| request.outcome == Outcome::Refused(complaint.to_owned())));
+    assert!(!format!("{requests:?}").contains("sk-scripted"), "a key was noted");
+    assert!(requests.iter().all(|request| request.outcome != Outcome::Answering));
+}
+
+fn with_ids(prefix: &str) -> Value {
+    CALLS
+        .iter()
+        .enumerate()
+        .map(|(at, city)| json!([format!("{prefix}{}", at), "weather", { "city": city }]))
+        .collect()
+}
+
+fn error(class: &str, kind: &Value, message: &str) -> Value {
+    json!([class, kind, message])
+}

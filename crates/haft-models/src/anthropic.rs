@@ -1,0 +1,59 @@
+//! Anthropic's Messages API.
+
+mod request;
+mod response;
+mod stream;
+
+use haft_core::conversation::Format;
+use haft_core::model_error::ModelError;
+use haft_core::model_reply::ModelReply;
+use haft_core::model_request::ModelRequest;
+
+use crate::framing::SseDecoder;
+use crate::memo::Memo;
+use crate::stream::Framed;
+use crate::unsaid::{Feature, Unsaid};
+use crate::wire::{Asked, Delivery, EncodedRequest, StreamDecoder, WireFormat};
+
+/// The Messages API. Cache markers are put where they pay: after the tools, the system text and the last two turns.
+#[derive(Debug, Clone, Copy)]
+pub struct Anthropic;
+
+const UNSAID: &[Unsaid] = &[
+    Unsaid { feature: Feature::SystemInside, instead: "said by the user, between `<system>` tags" },
+    Unsaid { feature: Feature::AudioBytes, instead: "described in the text" },
+    Unsaid { feature: Feature::AudioUrl, instead: "the address is said as text" },
+    Unsaid { feature: Feature::ReplyAudio, instead: "described in the text" },
+    Unsaid { feature: Feature::AssistantMedia, instead: "described in the text" },
+    Unsaid {
+        feature: Feature::ChoiceAllowed,
+        instead: "`auto` or `any`; other calls are for the loop to refuse",
+    },
+    Unsaid { feature: Feature::OutputJson, instead: "left to the prompt" },
+    Unsaid { feature: Feature::Seed, instead: "left out" },
+    Unsaid { feature: Feature::PresencePenalty, instead: "left out" },
+    Unsaid { feature: Feature::FrequencyPenalty, instead: "left out" },
+    Unsaid { feature: Feature::ContextTokens, instead: "the server decides" },
+];
+
+impl WireFormat for Anthropic {
+    fn format(&self) -> Format {
+        Format::Anthropic
+    }
+
+    fn unsaid(&self) -> &'static [Unsaid] {
+        UNSAID
+    }
+
+    fn encode(&self, request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
+        request::encode(request, delivery, memo)
+    }
+
+    fn decode(&self, body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError> {
+        response::decode(body, asked)
+    }
+
+    fn stream_decoder(&self, asked: &Asked) -> Box<dyn StreamDecoder> {
+        Box::new(Framed::<SseDecoder, _>::new(stream::Reader::new(asked)))
+    }
+}

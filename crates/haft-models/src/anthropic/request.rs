@@ -1,0 +1,351 @@
+//! A request to the Messages API.
+
+use haft_core::conversation::{Annotation, Body, Format, Media, Message, Part, Role, Source, ToolReply};
+use haft_core::model_request::{
+    Effort, ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, ToolChoice,
+};
+use haft_core::output::{Content, ToolOutput};
+use haft_core::tool::ToolCall;
+
+use super::UNSAID;
+use crate::call_id::IdRule;
+use crate::json_text::{self, Array, Object};
+use crate::media;
+use crate::memo::{Encoder, Memo, Tail};
+use crate::object_arguments::object_json;
+use crate::schema::{self, Grammar};
+use crate::wire::{Delivery, EncodedRequest};
+
+const FORMAT: Format = Format::Anthropic;
+
+/// This wire wants a limit; it is what is sent when nobody set one.
+const OUTPUT_TOKENS_DEFAULT: u32 = 8192;
+
+const CACHE_MARKER: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
+
+/// Four markers are accepted in all; two of them go to the tools and the system text.
+const MARKED_TURNS_MAX: usize = 2;
+
+pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
+    let recalled = memo.recall(&Blocks, request);
+    let tail = &recalled.said.tail;
+    let mut body = Vec::with_capacity(tail.bytes.len() + recalled.tools.len() + recalled.system.len() + 1024);
+    json_text::object(&mut body, |body| {
+        body.put("model", &request.model);
+        body.put("max_tokens", &request.output_tokens_max.unwrap_or(OUTPUT_TOKENS_DEFAULT));
+        if !request.tools.is_empty() {
+            body.raw("tools", recalled.tools);
+            say_choice(body, request);
+        }
+        if !recalled.system.is_empty() {
+            body.raw("system", recalled.system);
+        }
+        body.raw_pieces("messages", &marked(tail));
+        say_thinking(body, request);
+        say_output_config(body, request);
+        body.put_some("temperature", request.sampling.temperature.as_ref());
+        body.put_some("top_p", request.sampling.top_p.as_ref());
+        body.put_some("top_k", request.sampling.top_k.as_ref());
+        body.put_some("stop_sequences", Some(&request.sampling.stop).filter(|stop| !stop.is_empty()));
+        match delivery {
+            Delivery::Whole => {}
+            Delivery::Streamed => body.put("stream", &true),
+        }
+    });
+    EncodedRequest {
+        path: "messages".into(),
+        headers: &[("anthropic-version", "2023-06-01")],
+        body,
+        asked: recalled.asked(request),
+        unsaid: recalled.unsaid(request, UNSAID),
+    }
+}
+
+/// The message list, with cache markers put into the kept bytes at the ends of the last turns.
+fn marked(tail: &Tail) -> Vec<&[u8]> {
+    let mut pieces: Vec<&[u8]> = vec![b"["];
+    let mut from = 0;
+    for mark in &tail.marks {
+        pieces.extend([&tail.bytes[from..*mark], CACHE_MARKER]);
+        from = *mark;
+    }
+    pieces.extend([&tail.bytes[from..], tail.closing(b"]}"), b"]"]);
+    pieces
+}
+
+/// Writes messages of content blocks.
+struct Blocks;
+
+impl Encoder for Blocks {
+    fn name(&self) -> &'static str {
+        FORMAT.name()
+    }
+
+    fn message(&self, tail: &mut Tail, message: &Message) {
+        let mut blocks = Vec::new();
+        match message.role {
+            Role::System => message.parts.iter().for_each(|part| say_system_inside(&mut blocks, part)),
+            Role::User => message.parts.iter().for_each(|part| say_input(&mut blocks, &part.body)),
+            Role::Tool => message.parts.iter().for_each(|part| say_reply(&mut blocks, part)),
+            Role::Assistant => {
+                message.parts.iter().for_each(|part| say_output(&mut blocks, part));
+                tail.push_blocks("assistant", &blocks, (br#"{"role":"assistant","content":["#, b"]}"));
+                return;
+            }
+        }
+        // Replies and what the user says after them are one message, replies first: the order they were said in.
+        let goes_on = tail.open == Some("user");
+        tail.push_blocks("user", &blocks, (br#"{"role":"user","content":["#, b"]}"));
+        if !blocks.is_empty() {
+            mark_end(tail, goes_on.then_some(()));
+        }
+    }
+
+    fn system(&self, system: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        if !system.is_empty() {
+            json_text::array(&mut out, |blocks| {
+                blocks.object(|block| {
+                    block.put("type", "text");
+                    block.put("text", system);
+                    block.object("cache_control", |control| control.put("type", "ephemeral"));
+                });
+            });
+        }
+        out
+    }
+
+    fn tools(&self, tools: &[ModelTool]) -> Vec<u8> {
+        let mut out = Vec::new();
+        json_text::array(&mut out, |list| {
+            for (number, tool) in tools.iter().enumerate() {
+                list.object(|entry| {
+                    entry.put("name", &tool.name);
+                    entry.put("description", &tool.description);
+                    entry.put(
+                        "input_schema",
+                        &schema::downgrade(&tool.input_schema, Grammar::Anthropic).schema,
+                    );
+                    if number + 1 == tools.len() {
+                        entry.object("cache_control", |control| control.put("type", "ephemeral"));
+                    }
+                });
+            }
+        });
+        out
+    }
+}
+
+/// Notes where a cache marker may go: inside of the last block. A message that goes on has one at its new end only.
+fn mark_end(tail: &mut Tail, goes_on: Option<()>) {
+    if goes_on.is_some() {
+        tail.marks.pop();
+    }
+    tail.marks.push(tail.bytes.len() - 1);
+    let too_many = tail.marks.len().saturating_sub(MARKED_TURNS_MAX);
+    tail.marks.drain(..too_many);
+}
+
+fn block(blocks: &mut Vec<u8>, write: impl FnOnce(&mut Object<'_>)) {
+    raw_block(blocks, |out| json_text::object(out, write));
+}
+
+fn raw_block(blocks: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    if !blocks.is_empty() {
+        blocks.push(b',');
+    }
+    write(blocks);
+}
+
+/// Empty texts are refused by this wire.
+fn say_text(blocks: &mut Vec<u8>, text: &str, annotations: &[Annotation]) {
+    if text.is_empty() {
+        return;
+    }
+    let own: Vec<_> = annotations.iter().filter(|annotation| annotation.format == FORMAT).collect();
+    block(blocks, |block| {
+        block.put("type", "text");
+        block.put("text", text);
+        if !own.is_empty() {
+            block.array("citations", |list| {
+                for citation in &own {
+                    list.raw(citation.json.as_bytes());
+                }
+            });
+        }
+    });
+}
+
+fn say_system_inside(blocks: &mut Vec<u8>, part: &Part) {
+    if let Body::Text { text, .. } = &part.body {
+        say_text(blocks, &format!("<system>\n{text}\n</system>"), &[]);
+    }
+}
+
+fn say_input(blocks: &mut Vec<u8>, body: &Body) {
+    match body {
+        Body::Text { text, .. } => say_text(blocks, text, &[]),
+        Body::Image(media) => block(blocks, |block| say_media(block, "image", media)),
+        Body::File { name, media } => block(blocks, |block| {
+            say_media(block, "document", media);
+            block.put_some("title", name.as_deref());
+        }),
+        Body::Audio(media) => say_text(blocks, &media::described("audio", media), &[]),
+        // Only the user's parts come here.
+        Body::Refusal(_) | Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
+    }
+}
+
+fn say_media(block: &mut Object<'_>, kind: &str, media: &Media) {
+    block.put("type", kind);
+    block.object("source", |source| match &media.source {
+        Source::Url(url) => {
+            source.put("type", "url");
+            source.put("url", url);
+        }
+        Source::Bytes(bytes) if media.media_type.starts_with("text/") => {
+            source.put("type", "text");
+            source.put("media_type", "text/plain");
+            source.put("data", &String::from_utf8_lossy(bytes));
+        }
+        Source::Bytes(bytes) => say_base64(source, &media.media_type, bytes),
+    });
+}
+
+fn say_base64(source: &mut Object<'_>, media_type: &str, bytes: &[u8]) {
+    source.put("type", "base64");
+    source.put("media_type", media_type);
+    source.put("data", &media::base64(bytes));
+}
+
+fn say_output(blocks: &mut Vec<u8>, part: &Part) {
+    match &part.body {
+        Body::Text { text, annotations } => say_text(blocks, text, annotations),
+        Body::Refusal(text) => say_text(blocks, text, &[]),
+        Body::Image(media) => say_text(blocks, &media::described("image", media), &[]),
+        Body::Audio(media) => say_text(blocks, &media::described("audio", media), &[]),
+        Body::File { media, .. } => say_text(blocks, &media::described("file", media), &[]),
+        Body::Reasoning(text) => {
+            if let Some(signature) = part.state_for(FORMAT) {
+                block(blocks, |block| {
+                    block.put("type", "thinking");
+                    block.put("thinking", text);
+                    block.put("signature", signature);
+                });
+            }
+        }
+        Body::Call(call) => block(blocks, |block| say_call(block, call)),
+        Body::Opaque => {
+            if let Some(json) = part.state_for(FORMAT) {
+                raw_block(blocks, |out| out.extend_from_slice(json.as_bytes()));
+            }
+        }
+        Body::Reply(_) => {}
+    }
+}
+
+fn say_call(block: &mut Object<'_>, call: &ToolCall) {
+    block.put("type", "tool_use");
+    block.put("id", &IdRule::USUAL.fit(&call.id.0));
+    block.put("name", &call.name);
+    block.raw("input", object_json(&call.arguments).as_bytes());
+}
+
+fn say_reply(blocks: &mut Vec<u8>, part: &Part) {
+    let Body::Reply(reply) = &part.body else { return };
+    block(blocks, |block| {
+        block.put("type", "tool_result");
+        block.put("tool_use_id", &IdRule::USUAL.fit(&reply.call.0));
+        if media::images(reply).next().is_some() {
+            block.array("content", |content| say_reply_pieces(content, reply));
+        } else {
+            block.put("content", &media::reply_text(reply));
+        }
+        if reply.is_error {
+            block.put("is_error", &true);
+        }
+    });
+}
+
+fn say_reply_pieces(content: &mut Array<'_>, reply: &ToolReply) {
+    for piece in &reply.content {
+        content.object(|block| match piece {
+            Content::Image { media_type, bytes } => {
+                block.put("type", "image");
+                block.object("source", |source| say_base64(source, media_type, bytes));
+            }
+            Content::Text(_) | Content::Audio { .. } | Content::Resource { .. } | Content::Stored { .. } => {
+                let alone = ToolOutput { content: vec![piece.clone()], structured: None };
+                block.put("type", "text");
+                block.put("text", &alone.as_text());
+            }
+        });
+    }
+}
+
+fn say_choice(body: &mut Object<'_>, request: &ModelRequest) {
+    let one = request.parallel_calls == ParallelCalls::OneAtATime;
+    let (kind, name) = match &request.tool_choice {
+        ToolChoice::Auto | ToolChoice::Allowed { must_call: MustCall::No, .. } => ("auto", None),
+        ToolChoice::None => ("none", None),
+        ToolChoice::Required | ToolChoice::Allowed { must_call: MustCall::Yes, .. } => ("any", None),
+        ToolChoice::Named(name) => ("tool", Some(name)),
+    };
+    if kind == "auto" && !one {
+        return;
+    }
+    body.object("tool_choice", |choice| {
+        choice.put("type", kind);
+        choice.put_some("name", name);
+        if one && kind != "none" {
+            choice.put("disable_parallel_tool_use", &true);
+        }
+    });
+}
+
+/// A forced call and thinking exclude each other on this wire; the call is what was asked for.
+fn say_thinking(body: &mut Object<'_>, request: &ModelRequest) {
+    let forced = match &request.tool_choice {
+        ToolChoice::Required
+        | ToolChoice::Named(_)
+        | ToolChoice::Allowed { must_call: MustCall::Yes, .. } => true,
+        ToolChoice::Auto | ToolChoice::None | ToolChoice::Allowed { must_call: MustCall::No, .. } => false,
+    };
+    let kind = match request.reasoning {
+        None => return,
+        Some(Effort::Off) => "disabled",
+        Some(Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::Highest) if forced => {
+            return;
+        }
+        Some(Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::Highest) => "adaptive",
+    };
+    body.object("thinking", |thinking| thinking.put("type", kind));
+}
+
+fn say_output_config(body: &mut Object<'_>, request: &ModelRequest) {
+    let effort = request.reasoning.and_then(|effort| match effort {
+        Effort::Off => None,
+        Effort::Minimal | Effort::Low => Some("low"),
+        Effort::Medium => Some("medium"),
+        Effort::High => Some("high"),
+        Effort::Highest => Some("max"),
+    });
+    let schema = match &request.output {
+        OutputShape::Text | OutputShape::Json => None,
+        OutputShape::Schema { schema, .. } => {
+            Some(schema::downgrade(schema, Grammar::AnthropicOutput).schema)
+        }
+    };
+    if effort.is_none() && schema.is_none() {
+        return;
+    }
+    body.object("output_config", |config| {
+        config.put_some("effort", effort);
+        if let Some(schema) = schema {
+            config.object("format", |format| {
+                format.put("type", "json_schema");
+                format.put("schema", &schema);
+            });
+        }
+    });
+}

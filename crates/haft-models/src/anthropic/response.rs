@@ -1,0 +1,156 @@
+//! A message of the Messages API as a reply.
+
+use std::borrow::Cow;
+
+use haft_core::conversation::Format;
+use haft_core::model_error::ModelError;
+use haft_core::model_event::PartStart;
+use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, Usage};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::draft::Draft;
+use crate::wire::Asked;
+use crate::{failure, reading};
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireMessage<'a> {
+    #[serde(borrow)]
+    pub(super) id: Option<Cow<'a, str>>,
+    pub(super) model: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    content: Option<Vec<&'a RawValue>>,
+    stop_reason: Option<Cow<'a, str>>,
+    pub(super) usage: Option<WireUsage>,
+    error: Option<Value>,
+}
+
+/// Any content block; which fields are there depends on its type.
+#[derive(Debug, Deserialize)]
+pub(super) struct Block<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(super) kind: Option<Cow<'a, str>>,
+    pub(super) id: Option<Cow<'a, str>>,
+    pub(super) name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) input: Option<&'a RawValue>,
+    pub(super) text: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    citations: Option<Vec<&'a RawValue>>,
+    pub(super) thinking: Option<Cow<'a, str>>,
+    pub(super) signature: Option<Cow<'a, str>>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WireUsage {
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    cache_read_input_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
+    output_tokens_details: Option<OutputDetails>,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(default)]
+struct OutputDetails {
+    thinking_tokens: Option<u64>,
+}
+
+pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError> {
+    let message: WireMessage<'_> = reading::read(body)?;
+    if let Some(error) = &message.error {
+        return Err(failure::inside(error));
+    }
+    let Some(content) = &message.content else {
+        return Err(reading::malformed("there is no `content` in it"));
+    };
+    let mut draft = Draft::new(Format::Anthropic, asked);
+    draft.start(message.id.as_deref(), message.model.as_deref());
+    for raw in content {
+        say_block(&mut draft, raw)?;
+    }
+    if let Some(usage) = &message.usage {
+        draft.usage(usage.read());
+    }
+    draft.stop(message.stop_reason.as_deref().map_or(StopReason::EndOfTurn, stop_reason));
+    Ok(draft.into_reply())
+}
+
+fn say_block(draft: &mut Draft, raw: &RawValue) -> Result<(), ModelError> {
+    let block: Block<'_> = reading::read_raw(raw)?;
+    let index = open(draft, &block, raw.get());
+    draft.add(index, block.text.as_deref().or(block.thinking.as_deref()).unwrap_or_default());
+    for citation in block.citations.iter().flatten() {
+        annotate(draft, index, citation);
+    }
+    if let (Some("tool_use"), Some(input)) = (block.kind.as_deref(), block.input) {
+        draft.add(index, input.get());
+    }
+    let mark = draft.mark(None, block.signature.as_deref());
+    draft.close(index, mark);
+    Ok(())
+}
+
+/// Opens the part that a block begins. Blocks of other kinds are kept whole: `json` is the block.
+pub(super) fn open(draft: &mut Draft, block: &Block<'_>, json: &str) -> usize {
+    match block.kind.as_deref() {
+        Some("text") => draft.open(PartStart::Text, None),
+        Some("thinking") => draft.open(PartStart::Reasoning, None),
+        Some("tool_use") => {
+            draft.open_call(block.id.as_deref(), block.name.as_deref().unwrap_or_default(), None)
+        }
+        kind => {
+            let mark = draft.mark(block.id.as_deref(), Some(json));
+            let index = draft.open(PartStart::Opaque, mark);
+            if kind != Some("redacted_thinking") {
+                draft.note(ReplyNote::UnknownPart { kind: kind.unwrap_or("nothing").to_owned() });
+            }
+            index
+        }
+    }
+}
+
+pub(super) fn annotate(draft: &mut Draft, index: usize, raw: &RawValue) {
+    let citation: Value = serde_json::from_str(raw.get()).unwrap_or_default();
+    let annotation = draft.annotation(raw.get(), citation.get("url").and_then(Value::as_str));
+    draft.annotate(index, annotation);
+}
+
+pub(super) fn stop_reason(reason: &str) -> StopReason {
+    match reason {
+        "end_turn" => StopReason::EndOfTurn,
+        "tool_use" => StopReason::ToolCalls,
+        "max_tokens" | "model_context_window_exceeded" => StopReason::Length,
+        "stop_sequence" => StopReason::StopSequence,
+        "refusal" => StopReason::Refusal,
+        "pause_turn" => StopReason::Paused,
+        other => StopReason::Other(other.to_owned()),
+    }
+}
+
+impl WireUsage {
+    /// This wire counts what it read from and wrote to the cache beside the input; here they are parts of it.
+    pub(super) fn read(&self) -> Usage {
+        let cache_read = self.cache_read_input_tokens.unwrap_or(0);
+        let cache_write = self.cache_creation_input_tokens.unwrap_or(0);
+        Usage {
+            input: self.input_tokens.unwrap_or(0).saturating_add(cache_read).saturating_add(cache_write),
+            output: self.output_tokens.unwrap_or(0),
+            cache_read,
+            cache_write,
+            reasoning: self.output_tokens_details.and_then(|details| details.thinking_tokens).unwrap_or(0),
+        }
+    }
+
+    /// A later count replaces an earlier one, where it says something.
+    pub(super) fn update(&mut self, later: &WireUsage) {
+        self.input_tokens = later.input_tokens.or(self.input_tokens);
+        self.output_tokens = later.output_tokens.or(self.output_tokens);
+        self.cache_read_input_tokens = later.cache_read_input_tokens.or(self.cache_read_input_tokens);
+        self.cache_creation_input_tokens =
+            later.cache_creation_input_tokens.or(self.cache_creation_input_tokens);
+        self.output_tokens_details = later.output_tokens_details.or(self.output_tokens_details);
+    }
+}

@@ -1,0 +1,205 @@
+//! A streamed message: blocks are started, filled and stopped.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use haft_core::conversation::Format;
+use haft_core::model_error::ModelError;
+use haft_core::model_reply::ReplyNote;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::response::{self, Block, WireMessage, WireUsage};
+use crate::draft::Draft;
+use crate::stream::FrameReader;
+use crate::wire::Asked;
+use crate::{failure, reading};
+
+/// Reads events.
+pub(super) struct Reader {
+    draft: Draft,
+    open: HashMap<u64, Open>,
+    usage: WireUsage,
+}
+
+/// A block that is being filled.
+struct Open {
+    part: usize,
+    signature: String,
+    /// What a call began with, said when nothing else comes.
+    input: Option<String>,
+    kept: Option<Kept>,
+}
+
+/// A block that is kept whole, and its input in pieces.
+struct Kept {
+    id: Option<String>,
+    json: String,
+    input: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Event<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Option<Cow<'a, str>>,
+    #[serde(default)]
+    index: u64,
+    #[serde(borrow)]
+    message: Option<WireMessage<'a>>,
+    #[serde(borrow)]
+    content_block: Option<&'a RawValue>,
+    #[serde(borrow)]
+    delta: Option<WireDelta<'a>>,
+    usage: Option<WireUsage>,
+    error: Option<Value>,
+}
+
+/// What is added to a block, or to the message itself.
+#[derive(Debug, Deserialize)]
+struct WireDelta<'a> {
+    #[serde(borrow)]
+    text: Option<Cow<'a, str>>,
+    thinking: Option<Cow<'a, str>>,
+    partial_json: Option<Cow<'a, str>>,
+    signature: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    citation: Option<&'a RawValue>,
+    stop_reason: Option<Cow<'a, str>>,
+}
+
+impl Reader {
+    pub(super) fn new(asked: &Asked) -> Self {
+        Self {
+            draft: Draft::new(Format::Anthropic, asked),
+            open: HashMap::new(),
+            usage: WireUsage::default(),
+        }
+    }
+
+    fn event(&mut self, data: &str) -> Result<(), ModelError> {
+        let event: Event<'_> = reading::read(data.as_bytes())?;
+        match event.kind.as_deref().unwrap_or_default() {
+            "message_start" => self.start(&event),
+            "content_block_start" => self.block_start(&event)?,
+            "content_block_delta" => self.block_delta(&event),
+            "content_block_stop" => self.block_stop(event.index),
+            "message_delta" => self.message_delta(&event),
+            "message_stop" => self.end(),
+            "error" => return Err(failure::inside(&event.error.unwrap_or_default())),
+            // A ping, or something of later days.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, event: &Event<'_>) {
+        let Some(message) = &event.message else { return };
+        self.draft.start(message.id.as_deref(), message.model.as_deref());
+        if let Some(usage) = &message.usage {
+            self.count(usage);
+        }
+    }
+
+    fn count(&mut self, usage: &WireUsage) {
+        self.usage.update(usage);
+        self.draft.usage(self.usage.read());
+    }
+
+    fn block_start(&mut self, event: &Event<'_>) -> Result<(), ModelError> {
+        let Some(raw) = event.content_block else { return Ok(()) };
+        // A second block in the same place ends the first.
+        self.block_stop(event.index);
+        let block: Block<'_> = reading::read_raw(raw)?;
+        let part = response::open(&mut self.draft, &block, raw.get());
+        self.draft.add(part, block.text.as_deref().or(block.thinking.as_deref()).unwrap_or_default());
+        let kind = block.kind.as_deref().unwrap_or_default();
+        let kept = match kind {
+            "text" | "thinking" | "tool_use" => None,
+            _ => {
+                let id = block.id.as_deref().map(str::to_owned);
+                Some(Kept { id, json: raw.get().to_owned(), input: String::new() })
+            }
+        };
+        let input = block.input.filter(|_| kind == "tool_use").map(|input| input.get().to_owned());
+        let signature = block.signature.as_deref().unwrap_or_default().to_owned();
+        self.open.insert(event.index, Open { part, signature, input, kept });
+        Ok(())
+    }
+
+    fn block_delta(&mut self, event: &Event<'_>) {
+        let Some(delta) = &event.delta else { return };
+        let Some(open) = self.open.get_mut(&event.index) else {
+            let reason = format!("it adds to block {}, which was not started", event.index);
+            return self.draft.note(ReplyNote::EventSkipped { reason });
+        };
+        if let Some(text) = delta.text.as_deref().or(delta.thinking.as_deref()) {
+            self.draft.add(open.part, text);
+        }
+        if let Some(signature) = delta.signature.as_deref() {
+            open.signature.push_str(signature);
+        }
+        if let Some(citation) = delta.citation {
+            response::annotate(&mut self.draft, open.part, citation);
+        }
+        if let Some(json) = delta.partial_json.as_deref().filter(|json| !json.is_empty()) {
+            open.input = None;
+            match &mut open.kept {
+                Some(kept) => kept.input.push_str(json),
+                None => self.draft.add(open.part, json),
+            }
+        }
+    }
+
+    fn block_stop(&mut self, index: u64) {
+        let Some(open) = self.open.remove(&index) else { return };
+        if let Some(input) = &open.input {
+            self.draft.add(open.part, input);
+        }
+        let mark = match open.kept {
+            Some(kept) => self.draft.mark(kept.id.as_deref(), Some(&kept.whole())),
+            None => self.draft.mark(None, Some(open.signature.as_str()).filter(|text| !text.is_empty())),
+        };
+        self.draft.close(open.part, mark);
+    }
+
+    fn message_delta(&mut self, event: &Event<'_>) {
+        if let Some(reason) = event.delta.as_ref().and_then(|delta| delta.stop_reason.as_deref()) {
+            self.draft.stop(response::stop_reason(reason));
+        }
+        if let Some(usage) = &event.usage {
+            self.count(usage);
+        }
+    }
+}
+
+impl Kept {
+    /// The block as it began, with the input that came after.
+    fn whole(&self) -> String {
+        let Ok(input) = serde_json::from_str::<Value>(&self.input) else { return self.json.clone() };
+        let mut block: Value = serde_json::from_str(&self.json).unwrap_or_default();
+        if let Some(object) = block.as_object_mut() {
+            object.insert("input".into(), input);
+        }
+        block.to_string()
+    }
+}
+
+impl FrameReader for Reader {
+    fn frame(&mut self, frame: &str) -> Result<(), ModelError> {
+        self.event(frame)
+    }
+
+    fn end(&mut self) {
+        let mut left: Vec<_> = self.open.keys().copied().collect();
+        left.sort_unstable();
+        for index in left {
+            self.block_stop(index);
+        }
+        self.draft.end();
+    }
+
+    fn draft(&mut self) -> &mut Draft {
+        &mut self.draft
+    }
+}

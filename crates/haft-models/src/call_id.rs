@@ -1,0 +1,71 @@
+//! Ids of calls: made up where a wire has none, and made fit where a wire has rules about them.
+
+use haft_core::digest::Digest;
+
+/// How made-up ids begin; wires without ids are not told them.
+const MADE_UP: &str = "call_haft_";
+
+/// The id of the call number `number` of the reply after `turn` messages. Unique, because a conversation only grows.
+pub(crate) fn made_up(turn: usize, number: usize) -> String {
+    format!("{MADE_UP}{turn}_{number}")
+}
+
+pub(crate) fn is_made_up(id: &str) -> bool {
+    id.starts_with(MADE_UP)
+}
+
+/// What a wire accepts as an id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IdRule {
+    pub(crate) chars_min: usize,
+    pub(crate) chars_max: usize,
+    /// Whether `_` and `-` are accepted beside letters and digits.
+    pub(crate) punctuation: Punctuation,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Punctuation {
+    Accepted,
+    Refused,
+}
+
+impl IdRule {
+    /// Letters, digits, `_` and `-`, at most 64.
+    pub(crate) const USUAL: Self = Self { chars_min: 1, chars_max: 64, punctuation: Punctuation::Accepted };
+    /// Nine letters or digits, as Mistral has it.
+    pub(crate) const NINE: Self = Self { chars_min: 9, chars_max: 9, punctuation: Punctuation::Refused };
+
+    /// The id itself when it is accepted, else one that is made from it and from nothing else, so that a call and its
+    /// reply still have the same.
+    pub(crate) fn fit(self, id: &str) -> String {
+        if self.accepts(id) {
+            return id.to_owned();
+        }
+        let hex = Digest::of_text(id).to_string();
+        hex.chars().take(self.chars_max.min(24)).collect()
+    }
+
+    fn accepts(self, id: &str) -> bool {
+        let legal = |byte: u8| match self.punctuation {
+            Punctuation::Accepted => byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-',
+            Punctuation::Refused => byte.is_ascii_alphanumeric(),
+        };
+        (self.chars_min..=self.chars_max).contains(&id.len()) && id.bytes().all(legal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_that_fits_is_kept_and_another_becomes_one_that_does() {
+        assert_eq!(IdRule::USUAL.fit("toolu_01-A"), "toolu_01-A");
+        for (rule, id) in [(IdRule::USUAL, "a.b:c"), (IdRule::NINE, "call_abc"), (IdRule::USUAL, "")] {
+            let fitted = rule.fit(id);
+            assert!(rule.accepts(&fitted), "{fitted}");
+            assert_eq!(fitted, rule.fit(id));
+        }
+        assert_ne!(IdRule::NINE.fit("call_1"), IdRule::NINE.fit("call_2"));
+    }
+}

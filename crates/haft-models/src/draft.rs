@@ -1,0 +1,220 @@
+//! A reply while a decoder reads it: keeps count of parts, gives missing ids, and says it all as events.
+
+use std::collections::HashSet;
+
+use haft_core::conversation::{Annotation, Format, Mark};
+use haft_core::model_event::{Delta, ModelEvent, PartStart};
+use haft_core::model_reply::{ModelReply, ReplyFold, ReplyNote, StopReason, Usage};
+use haft_core::tool::CallId;
+
+use crate::call_id;
+use crate::wire::Asked;
+
+/// Text that flows on until something else comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    Text,
+    Reasoning,
+    Refusal,
+}
+
+/// What has been read so far.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    format: Format,
+    asked: Asked,
+    events: Vec<ModelEvent>,
+    parts: usize,
+    calls: usize,
+    call_ids: HashSet<String>,
+    flowing: Option<(Flow, usize)>,
+    last_text: Option<usize>,
+    stop: Option<StopReason>,
+    started: bool,
+    ended: bool,
+}
+
+impl Draft {
+    pub(crate) fn new(format: Format, asked: &Asked) -> Self {
+        Self {
+            format,
+            asked: *asked,
+            events: Vec::new(),
+            parts: 0,
+            calls: 0,
+            call_ids: HashSet::new(),
+            flowing: None,
+            last_text: None,
+            stop: None,
+            started: false,
+            ended: false,
+        }
+    }
+
+    pub(crate) fn asked(&self) -> &Asked {
+        &self.asked
+    }
+
+    /// Only the first word about it counts: chat servers repeat themselves with every chunk.
+    pub(crate) fn start(&mut self, id: Option<&str>, model: Option<&str>) {
+        if !std::mem::replace(&mut self.started, true) {
+            let named = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
+            self.events.push(ModelEvent::Started { id: named(id), model: named(model) });
+        }
+    }
+
+    pub(crate) fn open(&mut self, part: PartStart, mark: Option<Mark>) -> usize {
+        self.stop_flow();
+        self.start(None, None);
+        let index = self.parts;
+        self.parts += 1;
+        if part == PartStart::Text {
+            self.last_text = Some(index);
+        }
+        self.events.push(ModelEvent::PartStarted { index, part, mark });
+        index
+    }
+
+    /// Opens a call. One without an id, or with the id of another, is given one.
+    pub(crate) fn open_call(&mut self, id: Option<&str>, name: &str, mark: Option<Mark>) -> usize {
+        let given = id.filter(|id| !id.is_empty() && !self.call_ids.contains(*id)).map(str::to_owned);
+        let is_given = given.is_some();
+        let id = given.unwrap_or_else(|| call_id::made_up(self.asked.turn, self.calls));
+        self.calls += 1;
+        self.call_ids.insert(id.clone());
+        let index = self.open(PartStart::Call { id: CallId(id.clone()), name: name.to_owned() }, mark);
+        // Two formats know no ids, and there is nothing to say about that.
+        if !is_given && !matches!(self.format, Format::Gemini | Format::Ollama) {
+            self.note(ReplyNote::CallIdGiven { id });
+        }
+        index
+    }
+
+    pub(crate) fn add(&mut self, index: usize, text: &str) {
+        if !text.is_empty() {
+            self.events.push(ModelEvent::PartDelta { index, delta: Delta::Text(text.to_owned()) });
+        }
+    }
+
+    pub(crate) fn annotate(&mut self, index: usize, annotation: Annotation) {
+        self.events.push(ModelEvent::PartDelta { index, delta: Delta::Annotation(annotation) });
+    }
+
+    /// Annotates the text that came last; opens one when there is none.
+    pub(crate) fn annotate_text(&mut self, annotation: Annotation) {
+        let index = self.last_text.unwrap_or_else(|| self.open(PartStart::Text, None));
+        self.annotate(index, annotation);
+    }
+
+    pub(crate) fn close(&mut self, index: usize, mark: Option<Mark>) {
+        self.events.push(ModelEvent::PartFinished { index, mark });
+    }
+
+    /// More of a text that has no index of its own.
+    pub(crate) fn flow(&mut self, flow: Flow, text: &str) {
+        self.flow_with_state(flow, text, None);
+    }
+
+    /// The same, for text that its own format will want to see again.
+    pub(crate) fn flow_with_state(&mut self, flow: Flow, text: &str, state: Option<&str>) {
+        if !text.is_empty() {
+            let index = self.flow_part(flow, state);
+            self.add(index, text);
+        }
+    }
+
+    /// The part into which such text flows, opened when something else came before.
+    pub(crate) fn flow_part(&mut self, flow: Flow, state: Option<&str>) -> usize {
+        match self.flowing {
+            Some((current, index)) if current == flow => index,
+            _ => {
+                let part = match flow {
+                    Flow::Text => PartStart::Text,
+                    Flow::Reasoning => PartStart::Reasoning,
+                    Flow::Refusal => PartStart::Refusal,
+                };
+                let index = self.open(part, self.mark(None, state));
+                self.flowing = Some((flow, index));
+                index
+            }
+        }
+    }
+
+    pub(crate) fn stop_flow(&mut self) {
+        self.stop_flow_with(None);
+    }
+
+    /// Ends the flowing part with a mark that came at its end.
+    pub(crate) fn stop_flow_with(&mut self, mark: Option<Mark>) {
+        if let Some((_, index)) = self.flowing.take() {
+            self.close(index, mark);
+        }
+    }
+
+    pub(crate) fn usage(&mut self, usage: Usage) {
+        self.events.push(ModelEvent::Usage(usage));
+    }
+
+    pub(crate) fn note(&mut self, note: ReplyNote) {
+        self.events.push(ModelEvent::Noted(note));
+    }
+
+    pub(crate) fn stop(&mut self, stop: StopReason) {
+        if let StopReason::Other(reason) = &stop {
+            self.note(ReplyNote::UnknownStopReason { reason: reason.clone() });
+        }
+        self.stop = Some(stop);
+    }
+
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.stop.is_some()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The reply is over. Some servers say "stop" when they mean calls, and some say nothing at all.
+    pub(crate) fn end(&mut self) {
+        if std::mem::replace(&mut self.ended, true) {
+            return;
+        }
+        self.start(None, None);
+        self.stop_flow();
+        let stop = match self.stop.take() {
+            Some(StopReason::EndOfTurn) if self.calls > 0 => StopReason::ToolCalls,
+            Some(stop) => stop,
+            None => {
+                self.note(ReplyNote::NoEnd);
+                StopReason::CutOff
+            }
+        };
+        if self.parts == 0 && matches!(stop, StopReason::EndOfTurn | StopReason::CutOff) {
+            self.note(ReplyNote::Empty);
+        }
+        self.events.push(ModelEvent::Finished { stop });
+    }
+
+    /// What happened since it was last asked.
+    pub(crate) fn take(&mut self) -> Vec<ModelEvent> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// The reply, when all of it has been read.
+    pub(crate) fn into_reply(mut self) -> ModelReply {
+        self.end();
+        ReplyFold::of(self.events)
+    }
+
+    pub(crate) fn mark(&self, id: Option<&str>, state: Option<&str>) -> Option<Mark> {
+        (id.is_some() || state.is_some()).then(|| Mark {
+            format: self.format,
+            id: id.map(str::to_owned),
+            state: state.map(Into::into),
+        })
+    }
+
+    pub(crate) fn annotation(&self, json: &str, url: Option<&str>) -> Annotation {
+        Annotation { format: self.format, json: json.into(), url: url.map(str::to_owned) }
+    }
+}

@@ -1,0 +1,93 @@
+//! Models to ask when the first one fails.
+
+use std::fmt;
+
+use futures_util::{StreamExt, stream};
+use haft_core::model_error::{ModelError, ModelErrorKind};
+use haft_core::model_event::ModelEvent;
+use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
+use haft_core::model_request::ModelRequest;
+
+/// A provider, and others with a model each that are asked in order while nothing was passed on.
+pub struct Fallback {
+    first: Box<dyn ModelProvider>,
+    then: Vec<(Box<dyn ModelProvider>, String)>,
+}
+
+impl Fallback {
+    pub fn new(first: Box<dyn ModelProvider>, then: Vec<(Box<dyn ModelProvider>, String)>) -> Self {
+        Self { first, then }
+    }
+
+    /// The first reply that begins, with what has come of it; else the last error.
+    async fn begin<'a>(&'a self, request: ModelRequest, cx: &'a ModelContext) -> Begun<'a> {
+        let mut begun = Begun::of(self.first.ask(request.clone(), cx)).await;
+        for (provider, model) in &self.then {
+            match &begun.first {
+                Err(error) if helps(error.kind) => {}
+                Ok(_) | Err(_) => break,
+            }
+            let request = ModelRequest { model: model.clone(), ..request.clone() };
+            begun = Begun::of(provider.ask(request, cx)).await;
+        }
+        begun
+    }
+}
+
+impl ModelProvider for Fallback {
+    fn name(&self) -> &str {
+        self.first.name()
+    }
+
+    fn ask<'a>(&'a self, request: ModelRequest, cx: &'a ModelContext) -> ReplyStream<'a> {
+        stream::once(self.begin(request, cx)).flat_map(Begun::into_stream).boxed()
+    }
+}
+
+/// A stream whose first item is known.
+pub(crate) struct Begun<'a> {
+    pub(crate) first: Result<ModelEvent, ModelError>,
+    rest: ReplyStream<'a>,
+}
+
+impl<'a> Begun<'a> {
+    pub(crate) async fn of(mut replies: ReplyStream<'a>) -> Self {
+        let nothing = || Err(ModelError::new(ModelErrorKind::Malformed, "the provider said nothing at all"));
+        let first = replies.next().await.unwrap_or_else(nothing);
+        Self { first, rest: replies }
+    }
+
+    pub(crate) fn into_stream(self) -> ReplyStream<'a> {
+        stream::iter([self.first]).chain(self.rest).boxed()
+    }
+}
+
+/// Whether another model may do what this one could not. A request that is wrong is wrong everywhere, and what was
+/// cancelled is not wanted any more.
+fn helps(kind: ModelErrorKind) -> bool {
+    match kind {
+        ModelErrorKind::Unauthorized
+        | ModelErrorKind::Forbidden
+        | ModelErrorKind::UnknownModel
+        | ModelErrorKind::ContextTooLong
+        | ModelErrorKind::ToolsUnsupported
+        | ModelErrorKind::RequestTooLarge
+        | ModelErrorKind::RateLimited
+        | ModelErrorKind::QuotaExhausted
+        | ModelErrorKind::Overloaded
+        | ModelErrorKind::ServerFailed
+        | ModelErrorKind::Unreachable
+        | ModelErrorKind::Timeout
+        | ModelErrorKind::Blocked
+        | ModelErrorKind::Malformed
+        | ModelErrorKind::ReplyTooLarge => true,
+        ModelErrorKind::InvalidRequest | ModelErrorKind::Cancelled => false,
+    }
+}
+
+impl fmt::Debug for Fallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let then: Vec<_> = self.then.iter().map(|(provider, model)| (provider.name(), model)).collect();
+        f.debug_struct("Fallback").field("first", &self.first.name()).field("then", &then).finish()
+    }
+}

@@ -1,0 +1,91 @@
+//! Lines, and JSON documents one per line.
+
+use haft_core::model_error::ModelError;
+
+use super::EVENT_BYTES_MAX;
+use crate::reading::{self, REPLY_BYTES_MAX};
+
+/// Cuts a stream into its lines that are not blank.
+#[derive(Debug, Default)]
+pub struct NdjsonDecoder {
+    lines: Lines,
+}
+
+impl NdjsonDecoder {
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, ModelError> {
+        let mut lines = self.lines.push(bytes)?;
+        lines.retain(|line| !line.trim().is_empty());
+        Ok(lines)
+    }
+
+    /// What stands after the last line end.
+    pub fn finish(&mut self) -> Result<Option<String>, ModelError> {
+        Ok(self.lines.finish()?.filter(|line| !line.trim().is_empty()))
+    }
+}
+
+/// Cuts bytes into lines that end with LF, CR LF or CR. A byte order mark at the beginning is not text.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    unfinished: Vec<u8>,
+    /// The last line ended with a CR: an LF right after it belongs to it.
+    after_cr: bool,
+    past_first_line: bool,
+    bytes: usize,
+}
+
+impl Lines {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, ModelError> {
+        self.bytes += bytes.len();
+        if self.bytes > REPLY_BYTES_MAX {
+            return Err(reading::too_large());
+        }
+        let mut lines = Vec::new();
+        let mut rest = bytes;
+        while let Some(at) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+            let ends_cr_lf = at == 0 && self.after_cr && rest[at] == b'\n' && self.unfinished.is_empty();
+            self.unfinished.extend_from_slice(&rest[..at]);
+            self.after_cr = rest[at] == b'\r';
+            rest = &rest[at + 1..];
+            if !ends_cr_lf {
+                lines.push(self.take()?);
+            }
+        }
+        if !rest.is_empty() {
+            self.after_cr = false;
+            self.unfinished.extend_from_slice(rest);
+        }
+        if self.unfinished.len() > EVENT_BYTES_MAX { Err(reading::too_large()) } else { Ok(lines) }
+    }
+
+    pub(super) fn finish(&mut self) -> Result<Option<String>, ModelError> {
+        if self.unfinished.is_empty() { Ok(None) } else { self.take().map(Some) }
+    }
+
+    fn take(&mut self) -> Result<String, ModelError> {
+        if self.unfinished.len() > EVENT_BYTES_MAX {
+            return Err(reading::too_large());
+        }
+        let line = std::mem::take(&mut self.unfinished);
+        let first = !std::mem::replace(&mut self.past_first_line, true);
+        let text = if first { line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&line) } else { &line };
+        Ok(String::from_utf8_lossy(text).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_split_gives_the_same_lines() {
+        let stream = "\u{FEFF}{\"a\":1}\r\n\r\n{\"b\":\"\u{e4}\"}\n  \n{\"c\":3}".as_bytes();
+        for at in 0..=stream.len() {
+            let mut decoder = NdjsonDecoder::default();
+            let mut lines = decoder.push(&stream[..at]).unwrap();
+            lines.extend(decoder.push(&stream[at..]).unwrap());
+            lines.extend(decoder.finish().unwrap());
+            assert_eq!(lines, ["{\"a\":1}", "{\"b\":\"\u{e4}\"}", "{\"c\":3}"], "split at {at}");
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! A request to `generateContent`.
+
+use std::fmt::Write as _;
+
+use haft_core::conversation::{Body, Format, Media, Message, Part, Role, Source, ToolReply};
+use haft_core::model_request::{Effort, ModelRequest, ModelTool, MustCall, OutputShape, ToolChoice};
+use haft_core::tool::ToolCall;
+
+use super::UNSAID;
+use crate::json_text::{self, Object};
+use crate::memo::{Encoder, Memo, Tail};
+use crate::object_arguments::object_json;
+use crate::schema::{self, Grammar};
+use crate::wire::{Delivery, EncodedRequest};
+use crate::{call_id, media};
+
+const FORMAT: Format = Format::Gemini;
+
+/// What this wire wants instead of a signature for calls that another model made.
+const FOREIGN_SIGNATURE: &str = "skip_thought_signature_validator";
+
+pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
+    let recalled = memo.recall(&Contents, request);
+    let tail = &recalled.said.tail;
+    let mut body = Vec::with_capacity(tail.bytes.len() + recalled.tools.len() + recalled.system.len() + 1024);
+    json_text::object(&mut body, |body| {
+        if !recalled.system.is_empty() {
+            body.raw("systemInstruction", recalled.system);
+        }
+        // An empty list of declarations is refused.
+        if !request.tools.is_empty() {
+            body.raw("tools", recalled.tools);
+            say_choice(body, &request.tool_choice);
+        }
+        body.raw_pieces("contents", &[b"[", &tail.bytes, tail.closing(b"]}"), b"]"]);
+        body.object("generationConfig", |config| say_config(config, request));
+    });
+    EncodedRequest {
+        path: path(&request.model, delivery),
+        headers: &[],
+        body,
+        asked: recalled.asked(request),
+        unsaid: recalled.unsaid(request, UNSAID),
+    }
+}
+
+fn path(model: &str, delivery: Delivery) -> String {
+    let mut path = String::from(if model.contains('/') { "" } else { "models/" });
+    for byte in model.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._/@".contains(&byte) {
+            path.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(path, "%{byte:02X}");
+        }
+    }
+    path.push_str(match delivery {
+        Delivery::Whole => ":generateContent",
+        Delivery::Streamed => ":streamGenerateContent?alt=sse",
+    });
+    path
+}
+
+/// Writes contents of parts; neighbours of one role are one content.
+struct Contents;
+
+impl Encoder for Contents {
+    fn name(&self) -> &'static str {
+        FORMAT.name()
+    }
+
+    fn message(&self, tail: &mut Tail, message: &Message) {
+        let mut parts = Parts::default();
+        match message.role {
+            Role::System => message.parts.iter().for_each(|part| say_system_inside(&mut parts, part)),
+            Role::User => message.parts.iter().for_each(|part| say_input(&mut parts, &part.body)),
+            Role::Tool => say_replies(&mut parts, &message.parts),
+            Role::Assistant => {
+                message.parts.iter().for_each(|part| say_output(&mut parts, part));
+                tail.push_blocks("model", &parts.bytes, (br#"{"role":"model","parts":["#, b"]}"));
+                return;
+            }
+        }
+        tail.push_blocks("user", &parts.bytes, (br#"{"role":"user","parts":["#, b"]}"));
+    }
+
+    fn system(&self, system: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        if !system.is_empty() {
+            json_text::object(&mut out, |content| {
+                content.array("parts", |parts| parts.object(|part| part.put("text", system)));
+            });
+        }
+        out
+    }
+
+    fn tools(&self, tools: &[ModelTool]) -> Vec<u8> {
+        let mut out = Vec::new();
+        json_text::array(&mut out, |list| {
+            list.object(|entry| {
+                entry.array("functionDeclarations", |declarations| {
+                    for tool in tools {
+                        declarations.object(|out| say_tool(out, tool));
+                    }
+                });
+            });
+        });
+        out
+    }
+}
+
+/// A tool without parameters has none: an object without properties is refused.
+fn say_tool(out: &mut Object<'_>, tool: &ModelTool) {
+    out.put("name", &tool.name);
+    out.put("description", &tool.description);
+    let parameters = schema::downgrade(&tool.input_schema, Grammar::Gemini).schema;
+    if parameters
+        .get("properties")
+        .and_then(|properties| properties.as_object())
+        .is_some_and(|all| !all.is_empty())
+    {
+        out.put("parameters", &parameters);
+    }
+}
+
+/// Parts that are being written, separated by commas.
+#[derive(Default)]
+struct Parts {
+    bytes: Vec<u8>,
+    has_call: bool,
+}
+
+impl Parts {
+    fn add(&mut self, write: impl FnOnce(&mut Object<'_>)) {
+        if !self.bytes.is_empty() {
+            self.bytes.push(b',');
+        }
+        json_text::object(&mut self.bytes, write);
+    }
+
+    fn text(&mut self, text: &str, signature: Option<&str>) {
+        if !text.is_empty() || signature.is_some() {
+            self.add(|part| {
+                part.put("text", text);
+                part.put_some("thoughtSignature", signature);
+            });
+        }
+    }
+
+    fn raw(&mut self, json: &str) {
+        if !self.bytes.is_empty() {
+            self.bytes.push(b',');
+        }
+        self.bytes.extend_from_slice(json.as_bytes());
+    }
+}
+
+fn say_system_inside(parts: &mut Parts, part: &Part) {
+    if let Body::Text { text, .. } = &part.body {
+        parts.text(&format!("<system>\n{text}\n</system>"), None);
+    }
+}
+
+fn say_input(parts: &mut Parts, body: &Body) {
+    match body {
+        Body::Text { text, .. } => parts.text(text, None),
+        Body::Image(media) | Body::Audio(media) | Body::File { media, .. } => say_media(parts, media),
+        // Only the user's parts come here.
+        Body::Refusal(_) | Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
+    }
+}
+
+fn say_media(parts: &mut Parts, media: &Media) {
+    parts.add(|part| match &media.source {
+        Source::Bytes(bytes) => say_bytes(part, &media.media_type, bytes),
+        Source::Url(url) => part.object("fileData", |data| {
+            data.put("mimeType", &media.media_type);
+            data.put("fileUri", url);
+        }),
+    });
+}
+
+fn say_bytes(part: &mut Object<'_>, media_type: &str, bytes: &[u8]) {
+    part.object("inlineData", |data| {
+        data.put("mimeType", media_type);
+        data.put("data", &media::base64(bytes));
+    });
+}
+
+fn say_output(parts: &mut Parts, part: &Part) {
+    let signature = part.state_for(FORMAT);
+    match &part.body {
+        Body::Text { text, .. } => parts.text(text, signature),
+        Body::Refusal(text) => parts.text(text, None),
+        Body::Image(media) => parts.text(&media::described("image", media), None),
+        Body::Audio(media) => parts.text(&media::described("audio", media), None),
+        Body::File { media, .. } => parts.text(&media::described("file", media), None),
+        Body::Reasoning(text) => {
+            if let Some(signature) = signature {
+                parts.add(|part| {
+                    part.put("text", text);
+                    part.put("thought", &true);
+                    part.put("thoughtSignature", signature);
+                });
+            }
+        }
+        Body::Call(call) => say_call(parts, call, signature),
+        Body::Opaque => signature.into_iter().for_each(|json| parts.raw(json)),
+        Body::Reply(_) => {}
+    }
+}
+
+/// Only the first call of a turn is signed.
+fn say_call(parts: &mut Parts, call: &ToolCall, signature: Option<&str>) {
+    let is_first = !std::mem::replace(&mut parts.has_call, true);
+    let signature = signature.or(is_first.then_some(FOREIGN_SIGNATURE));
+    parts.add(|part| {
+        part.object("functionCall", |function| {
+            function.put_some("id", known_id(&call.id.0));
+            function.put("name", &call.name);
+            function.raw("args", object_json(&call.arguments).as_bytes());
+        });
+        part.put_some("thoughtSignature", signature);
+    });
+}
+
+/// Ids that were made up mean nothing here; order and names are the link then.
+fn known_id(id: &str) -> Option<&str> {
+    Some(id).filter(|id| !call_id::is_made_up(id))
+}
+
+/// All replies first, then their images.
+fn say_replies(parts: &mut Parts, said: &[Part]) {
+    let replies = || said.iter().filter_map(as_reply);
+    for reply in replies() {
+        parts.add(|part| {
+            part.object("functionResponse", |function| {
+                function.put_some("id", known_id(&reply.call.0));
+                function.put("name", &reply.name);
+                function.object("response", |response| {
+                    let key = if reply.is_error { "error" } else { "output" };
+                    response.put(key, &media::text_beside_images(reply));
+                });
+            });
+        });
+    }
+    for (media_type, bytes) in replies().flat_map(media::images) {
+        parts.add(|part| say_bytes(part, media_type, bytes));
+    }
+}
+
+fn as_reply(part: &Part) -> Option<&ToolReply> {
+    if let Body::Reply(reply) = &part.body { Some(reply) } else { None }
+}
+
+fn say_choice(body: &mut Object<'_>, choice: &ToolChoice) {
+    let one;
+    let (mode, names): (_, &[String]) = match choice {
+        ToolChoice::Auto => return,
+        ToolChoice::None => ("NONE", &[]),
+        ToolChoice::Required => ("ANY", &[]),
+        ToolChoice::Named(name) => {
+            one = [name.clone()];
+            ("ANY", &one)
+        }
+        ToolChoice::Allowed { names, must_call: MustCall::Yes } => ("ANY", names),
+        ToolChoice::Allowed { names, must_call: MustCall::No } => ("VALIDATED", names),
+    };
+    body.object("toolConfig", |config| {
+        config.object("functionCallingConfig", |calling| {
+            calling.put("mode", mode);
+            if !names.is_empty() {
+                calling.put("allowedFunctionNames", names);
+            }
+        });
+    });
+}
+
+fn say_config(config: &mut Object<'_>, request: &ModelRequest) {
+    let sampling = &request.sampling;
+    config.put_some("temperature", sampling.temperature.as_ref());
+    config.put_some("topP", sampling.top_p.as_ref());
+    config.put_some("topK", sampling.top_k.as_ref());
+    config.put_some("seed", sampling.seed.as_ref());
+    config.put_some("presencePenalty", sampling.presence_penalty.as_ref());
+    config.put_some("frequencyPenalty", sampling.frequency_penalty.as_ref());
+    config.put_some("stopSequences", Some(&sampling.stop).filter(|stop| !stop.is_empty()));
+    config.put_some("maxOutputTokens", request.output_tokens_max.as_ref());
+    match &request.output {
+        OutputShape::Text => {}
+        OutputShape::Json => config.put("responseMimeType", "application/json"),
+        OutputShape::Schema { schema, .. } => {
+            config.put("responseMimeType", "application/json");
+            config.put("responseSchema", &schema::downgrade(schema, Grammar::Gemini).schema);
+        }
+    }
+    if let Some(effort) = request.reasoning {
+        config.object("thinkingConfig", |thinking| say_thinking(thinking, effort));
+    }
+}
+
+fn say_thinking(thinking: &mut Object<'_>, effort: Effort) {
+    let level = match effort {
+        Effort::Off => return thinking.put("thinkingBudget", &0),
+        Effort::Minimal => "MINIMAL",
+        Effort::Low => "LOW",
+        Effort::Medium => "MEDIUM",
+        Effort::High | Effort::Highest => "HIGH",
+    };
+    thinking.put("thinkingLevel", level);
+    thinking.put("includeThoughts", &true);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_name_cannot_leave_the_path() {
+        assert_eq!(path("gemini-2.5-flash", Delivery::Whole), "models/gemini-2.5-flash:generateContent");
+        assert_eq!(path("tunedModels/x", Delivery::Whole), "tunedModels/x:generateContent");
+        assert_eq!(path("a?b#c", Delivery::Streamed), "models/a%3Fb%23c:streamGenerateContent?alt=sse");
+    }
+}

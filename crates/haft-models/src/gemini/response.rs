@@ -1,0 +1,234 @@
+//! A response of `generateContent` as a reply. Every piece of a stream has the same shape as a whole response.
+
+use std::borrow::Cow;
+
+use haft_core::conversation::{Format, Media};
+use haft_core::model_error::ModelError;
+use haft_core::model_event::PartStart;
+use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, Usage};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::draft::{Draft, Flow};
+use crate::wire::Asked;
+use crate::{failure, media, reading};
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Response<'a> {
+    #[serde(borrow)]
+    candidates: Option<Vec<Candidate<'a>>>,
+    prompt_feedback: Option<PromptFeedback<'a>>,
+    usage_metadata: Option<WireUsage>,
+    model_version: Option<Cow<'a, str>>,
+    #[serde(rename = "responseId")]
+    id: Option<Cow<'a, str>>,
+    error: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Candidate<'a> {
+    #[serde(borrow)]
+    content: Option<Content<'a>>,
+    finish_reason: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    grounding_metadata: Option<&'a RawValue>,
+    #[serde(borrow)]
+    citation_metadata: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Content<'a> {
+    #[serde(borrow)]
+    parts: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WirePart<'a> {
+    #[serde(borrow)]
+    text: Option<Cow<'a, str>>,
+    thought: Option<bool>,
+    thought_signature: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    function_call: Option<WireCall<'a>>,
+    #[serde(borrow)]
+    inline_data: Option<Blob<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WireCall<'a> {
+    #[serde(borrow)]
+    id: Option<Cow<'a, str>>,
+    name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    args: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Blob<'a> {
+    #[serde(borrow)]
+    mime_type: Option<Cow<'a, str>>,
+    data: Option<Cow<'a, str>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PromptFeedback<'a> {
+    #[serde(borrow)]
+    block_reason: Option<Cow<'a, str>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WireUsage {
+    #[serde(rename = "promptTokenCount")]
+    prompt: Option<u64>,
+    #[serde(rename = "candidatesTokenCount")]
+    candidates: Option<u64>,
+    #[serde(rename = "cachedContentTokenCount")]
+    cached: Option<u64>,
+    #[serde(rename = "thoughtsTokenCount")]
+    thoughts: Option<u64>,
+    #[serde(rename = "toolUsePromptTokenCount")]
+    tool_use: Option<u64>,
+}
+
+pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError> {
+    let response: Response<'_> = reading::read(body)?;
+    if response.candidates.is_none() && response.prompt_feedback.is_none() && response.error.is_none() {
+        return Err(reading::malformed("there are no `candidates` in it"));
+    }
+    let mut draft = Draft::new(Format::Gemini, asked);
+    apply(&mut draft, &response)?;
+    if !draft.has_stopped() {
+        draft.stop(StopReason::EndOfTurn);
+    }
+    Ok(draft.into_reply())
+}
+
+/// Takes what one response, or one piece of it, says.
+pub(super) fn apply(draft: &mut Draft, response: &Response<'_>) -> Result<(), ModelError> {
+    if let Some(error) = &response.error {
+        return Err(failure::inside(error));
+    }
+    draft.start(response.id.as_deref(), response.model_version.as_deref());
+    let blocked = response.prompt_feedback.as_ref().and_then(|feedback| feedback.block_reason.as_deref());
+    if blocked.is_some() {
+        draft.stop(StopReason::Filtered);
+    }
+    if let Some(candidate) = response.candidates.iter().flatten().next() {
+        say_candidate(draft, candidate)?;
+    }
+    if let Some(usage) = &response.usage_metadata {
+        draft.usage(usage.read());
+    }
+    Ok(())
+}
+
+fn say_candidate(draft: &mut Draft, candidate: &Candidate<'_>) -> Result<(), ModelError> {
+    let parts = candidate.content.as_ref().and_then(|content| content.parts.as_ref());
+    for raw in parts.into_iter().flatten() {
+        say_part(draft, raw)?;
+    }
+    for metadata in [candidate.grounding_metadata, candidate.citation_metadata].into_iter().flatten() {
+        if !["null", "{}"].contains(&metadata.get()) {
+            let annotation = draft.annotation(metadata.get(), None);
+            draft.annotate_text(annotation);
+        }
+    }
+    if let Some(reason) = candidate.finish_reason.as_deref() {
+        draft.stop(stop_reason(reason));
+    }
+    Ok(())
+}
+
+fn say_part(draft: &mut Draft, raw: &RawValue) -> Result<(), ModelError> {
+    let part: WirePart<'_> = reading::read_raw(raw)?;
+    let signature = part.thought_signature.as_deref();
+    if let Some(call) = &part.function_call {
+        let mark = draft.mark(call.id.as_deref(), signature);
+        let index = draft.open_call(call.id.as_deref(), call.name.as_deref().unwrap_or_default(), mark);
+        draft.add(index, call.args.map_or("{}", RawValue::get));
+        draft.close(index, None);
+    } else if let Some(text) = part.text.as_deref() {
+        let flow = if part.thought == Some(true) { Flow::Reasoning } else { Flow::Text };
+        say_text(draft, flow, text, signature);
+    } else if let Some(media) = part.inline_data.as_ref().and_then(Blob::read) {
+        let mark = draft.mark(None, signature);
+        let index = draft.open(media_part(media), mark);
+        draft.close(index, None);
+    } else {
+        say_opaque(draft, raw);
+    }
+    Ok(())
+}
+
+/// A signature ends the text it came with, so that it goes back with just that text.
+fn say_text(draft: &mut Draft, flow: Flow, text: &str, signature: Option<&str>) {
+    draft.flow(flow, text);
+    if signature.is_some() {
+        draft.flow_part(flow, None);
+        let mark = draft.mark(None, signature);
+        draft.stop_flow_with(mark);
+    }
+}
+
+fn say_opaque(draft: &mut Draft, raw: &RawValue) {
+    let kind = serde_json::from_str::<Value>(raw.get()).ok();
+    let kind = kind.and_then(|part| part.as_object()?.keys().next().cloned());
+    let mark = draft.mark(None, Some(raw.get()));
+    let index = draft.open(PartStart::Opaque, mark);
+    draft.close(index, None);
+    draft.note(ReplyNote::UnknownPart { kind: kind.unwrap_or_else(|| "nothing".into()) });
+}
+
+fn media_part(media: Media) -> PartStart {
+    match media.media_type.split('/').next() {
+        Some("image") => PartStart::Image(media),
+        Some("audio") => PartStart::Audio(media),
+        _ => PartStart::File { name: None, media },
+    }
+}
+
+fn stop_reason(reason: &str) -> StopReason {
+    match reason {
+        "STOP" => StopReason::EndOfTurn,
+        "MAX_TOKENS" => StopReason::Length,
+        "SAFETY"
+        | "RECITATION"
+        | "LANGUAGE"
+        | "BLOCKLIST"
+        | "PROHIBITED_CONTENT"
+        | "SPII"
+        | "IMAGE_SAFETY"
+        | "IMAGE_PROHIBITED_CONTENT"
+        | "IMAGE_RECITATION" => StopReason::Filtered,
+        "CONTINUATION" => StopReason::Paused,
+        other => StopReason::Other(other.to_owned()),
+    }
+}
+
+impl Blob<'_> {
+    fn read(&self) -> Option<Media> {
+        media::from_base64(self.mime_type.as_deref()?, self.data.as_deref()?)
+    }
+}
+
+impl WireUsage {
+    /// Thoughts are counted beside the answer here; both were written.
+    fn read(&self) -> Usage {
+        let reasoning = self.thoughts.unwrap_or(0);
+        let tool_use = self.tool_use.unwrap_or(0);
+        Usage {
+            input: self.prompt.unwrap_or(0).saturating_add(tool_use),
+            output: self.candidates.unwrap_or(0).saturating_add(reasoning),
+            cache_read: self.cached.unwrap_or(0),
+            cache_write: 0,
+            reasoning,
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! The one client for every provider that is asked over HTTP.
+//!
+//! [`HttpProvider`] drives; what it does next is decided in [`retry`] and in the codecs, neither of which waits for anything.
+
+mod account;
+mod arriving;
+mod client;
+mod endpoint;
+mod extra_body;
+mod list;
+mod provider;
+pub mod retry;
+
+pub use client::Timeouts;
+pub use endpoint::{Auth, Endpoint, EndpointError};
+pub use list::Listed;
+pub use provider::{HttpProvider, HttpSettings};
+pub use retry::RetryPolicy;

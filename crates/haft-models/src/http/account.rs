@@ -1,0 +1,61 @@
+//! What an attempt cost, told when it is over, however it ends.
+
+use std::time::Duration;
+
+use haft_core::model_error::ModelErrorKind;
+use haft_core::model_event::ModelEvent;
+use haft_core::model_provider::{Attempt, ModelAccount, ModelContext, Next};
+use haft_core::model_reply::Usage;
+use haft_core::price::Price;
+use tokio::time::Instant;
+
+/// An attempt that is under way. Dropped before its end, it was cancelled.
+#[derive(Debug)]
+pub(crate) struct Running<'a> {
+    cx: &'a ModelContext,
+    attempt: Attempt,
+    price: Option<Price>,
+    began: Instant,
+    first_event: Option<Duration>,
+    usage: Option<Usage>,
+    told: bool,
+}
+
+impl<'a> Running<'a> {
+    pub(crate) fn start(cx: &'a ModelContext, attempt: Attempt, price: Option<Price>) -> Self {
+        cx.attempt_started(&attempt);
+        Self { cx, attempt, price, began: Instant::now(), first_event: None, usage: None, told: false }
+    }
+
+    pub(crate) fn see(&mut self, event: &ModelEvent) {
+        self.first_event.get_or_insert_with(|| self.began.elapsed());
+        if let ModelEvent::Usage(usage) = event {
+            self.usage = Some(*usage);
+        }
+    }
+
+    pub(crate) fn succeeded(&mut self) {
+        self.tell(None, Next::Nothing);
+    }
+
+    pub(crate) fn failed(&mut self, kind: ModelErrorKind, next: Next) {
+        self.tell(Some(kind), next);
+    }
+
+    fn tell(&mut self, failure: Option<ModelErrorKind>, next: Next) {
+        if std::mem::replace(&mut self.told, true) {
+            return;
+        }
+        let cost = self.price.zip(self.usage).map(|(price, usage)| price.cost(&usage));
+        let (first_event, usage) = (self.first_event, self.usage);
+        let latency = self.began.elapsed();
+        let account = ModelAccount { failure, latency, first_event, usage, cost, next };
+        self.cx.attempt_finished(&self.attempt, account);
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.tell(Some(ModelErrorKind::Cancelled), Next::Nothing);
+    }
+}

@@ -1,0 +1,188 @@
+//! A reply on its way: bytes in, events out, until its end.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use haft_core::model_error::{ModelError, ModelErrorKind};
+use haft_core::model_event::ModelEvent;
+use haft_core::model_reply::StopReason;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+use tokio::time::Instant;
+
+use super::client::Answer;
+use crate::reading::{self, REPLY_BYTES_MAX};
+use crate::wire::{Asked, ErrorHead, StreamDecoder, WireFormat};
+
+/// How long the rest of a body is waited for after the reply is complete. A connection that was read to its end can be
+/// used again; one that is not is closed.
+const REST_WITHIN: Duration = Duration::from_millis(100);
+
+/// An answer that is being read.
+pub(crate) struct Arriving {
+    body: Body,
+    ready: VecDeque<ModelEvent>,
+}
+
+enum Body {
+    Streamed {
+        answer: Answer,
+        decoder: Box<dyn StreamDecoder>,
+    },
+    /// The reply is complete, though not every byte was read.
+    Complete(Answer),
+    /// What was read before the failure is said first.
+    Failed(ModelError),
+    Over,
+}
+
+impl Arriving {
+    /// Reads the head and, of what follows, as much as tells that a reply has begun. Until then it may fail and be asked
+    /// for again: nobody has seen anything of it.
+    pub(crate) async fn begin(
+        wire: &dyn WireFormat,
+        mut answer: Answer,
+        asked: &Asked,
+    ) -> Result<Self, ModelError> {
+        match (answer.status(), Kind::of(&answer)) {
+            (200..=299, Kind::Page) => Err(reading::malformed("it is a web page")),
+            (200..=299, Kind::Whole) => Self::whole(wire, answer, asked).await,
+            (200..=299, Kind::Stream) => Self::streamed(wire, answer, asked).await,
+            (300..=399, _) => Err(redirected(&answer)),
+            (_, _) => Err(refused(wire, &mut answer).await),
+        }
+    }
+
+    /// Some servers answer in one piece, asked for a stream or not.
+    async fn whole(wire: &dyn WireFormat, mut answer: Answer, asked: &Asked) -> Result<Self, ModelError> {
+        let body = answer.body(REPLY_BYTES_MAX).await?;
+        let reply = wire.decode(&body, asked)?;
+        Ok(Self { body: Body::Over, ready: reply.into_events().into() })
+    }
+
+    async fn streamed(wire: &dyn WireFormat, answer: Answer, asked: &Asked) -> Result<Self, ModelError> {
+        let body = Body::Streamed { answer, decoder: wire.stream_decoder(asked) };
+        let mut arriving = Self { body, ready: VecDeque::new() };
+        loop {
+            arriving.read().await;
+            match (arriving.ready.iter().find(|event| is_content(event)), &arriving.body) {
+                (Some(ModelEvent::Finished { stop: StopReason::CutOff }), _) => return Err(ended_early()),
+                (Some(_), _) => return Ok(arriving),
+                (None, Body::Failed(error)) => return Err(error.clone()),
+                (None, Body::Over | Body::Complete(_)) => return Err(ended_early()),
+                (None, Body::Streamed { .. }) => {}
+            }
+        }
+    }
+
+    /// The next event; nothing after the last.
+    pub(crate) async fn next(&mut self, deadline: Instant) -> Option<Result<ModelEvent, ModelError>> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(Ok(event));
+            }
+            match std::mem::replace(&mut self.body, Body::Over) {
+                Body::Over => return None,
+                Body::Failed(error) => return Some(Err(error)),
+                Body::Complete(answer) => read_rest(answer).await,
+                streamed @ Body::Streamed { .. } => {
+                    self.body = streamed;
+                    if tokio::time::timeout_at(deadline, self.read()).await.is_err() {
+                        self.body = Body::Failed(out_of_time());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads one more piece of a stream.
+    async fn read(&mut self) {
+        let Body::Streamed { answer, decoder } = &mut self.body else { return };
+        let mut events = Vec::new();
+        let read = match answer.chunk().await {
+            Ok(Some(bytes)) => decoder.push(&bytes, &mut events).map(|()| false),
+            Ok(None) => decoder.finish(&mut events).map(|()| true),
+            Err(error) => Err(error),
+        };
+        let complete = events.iter().any(|event| matches!(event, ModelEvent::Finished { .. }));
+        self.ready.extend(events);
+        self.body = match (read, std::mem::replace(&mut self.body, Body::Over)) {
+            (Err(error), _) if !complete => Body::Failed(error),
+            (Ok(false), Body::Streamed { answer, .. }) if complete => Body::Complete(answer),
+            (Ok(false), streaming) => streaming,
+            (Ok(true) | Err(_), _) => Body::Over,
+        };
+    }
+}
+
+/// What a body is, by its head.
+enum Kind {
+    Stream,
+    Whole,
+    Page,
+}
+
+impl Kind {
+    /// Servers that say nothing about their body are taken at the word of the request.
+    fn of(answer: &Answer) -> Self {
+        let said = answer.header("content-type").unwrap_or_default();
+        let media_type = said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        match media_type.as_str() {
+            "application/json" => Kind::Whole,
+            "text/html" | "application/xhtml+xml" => Kind::Page,
+            _ => Kind::Stream,
+        }
+    }
+}
+
+/// Whether an asker would see something of the reply. Names and figures may come and be withdrawn by a failure after them.
+fn is_content(event: &ModelEvent) -> bool {
+    match event {
+        ModelEvent::PartStarted { .. }
+        | ModelEvent::PartDelta { .. }
+        | ModelEvent::PartFinished { .. }
+        | ModelEvent::Finished { .. } => true,
+        ModelEvent::Started { .. } | ModelEvent::Usage(_) | ModelEvent::Noted(_) => false,
+    }
+}
+
+async fn read_rest(mut answer: Answer) {
+    let rest = async { while let Ok(Some(_)) = answer.chunk().await {} };
+    let _ = tokio::time::timeout(REST_WITHIN, rest).await;
+}
+
+pub(crate) async fn refused(wire: &dyn WireFormat, answer: &mut Answer) -> ModelError {
+    let body = answer.explanation().await;
+    let in_seconds = answer.header("retry-after").and_then(seconds_until);
+    let head = ErrorHead {
+        status: answer.status(),
+        retry_after: in_seconds.as_deref().or(answer.header("retry-after")),
+        retry_after_ms: answer.header("retry-after-ms"),
+    };
+    if let Kind::Page = Kind::of(answer) {
+        // A page is for people with a browser; its markup explains nothing here.
+        return wire.decode_error(&head, b"");
+    }
+    wire.decode_error(&head, &body)
+}
+
+/// The seconds until a date, where a header gives one.
+fn seconds_until(header: &str) -> Option<String> {
+    let date = rfc2822::parse(header).ok()?.timestamp();
+    Some(date.duration_since(Timestamp::now()).as_secs().max(0).to_string())
+}
+
+fn redirected(answer: &Answer) -> ModelError {
+    let to = answer.header("location").and_then(|to| to.split(['?', '#']).next()).unwrap_or("elsewhere");
+    let to: String = to.chars().take(200).collect();
+    let message = format!("the server sends requests on to `{to}`; set `baseUrl` to where they should go");
+    ModelError::new(ModelErrorKind::InvalidRequest, message)
+}
+
+fn ended_early() -> ModelError {
+    ModelError::new(ModelErrorKind::Unreachable, "the reply ended before it began")
+}
+
+pub(crate) fn out_of_time() -> ModelError {
+    ModelError::new(ModelErrorKind::Timeout, "the request took longer than all its time")
+}

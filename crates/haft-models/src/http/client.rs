@@ -1,0 +1,146 @@
+//! Connections: their timeouts, what breaks on them, and how much of an answer is read.
+
+use std::error::Error;
+use std::time::Duration;
+
+use bytes::Bytes;
+use haft_core::model_error::{ModelError, ModelErrorKind};
+use reqwest::header::HeaderMap;
+use reqwest::redirect;
+
+use crate::redact::redact;
+
+/// How much of a body that only explains an error is read.
+const ERROR_BODY_BYTES_MAX: usize = 256 * 1024;
+
+/// How long each part of a request may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    pub connect: Duration,
+    /// From the request to the head of the answer. A local server may load the model first.
+    pub first_byte: Duration,
+    pub between_chunks: Duration,
+    /// Everything, with all attempts and the waits between them.
+    pub total: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            first_byte: Duration::from_secs(300),
+            between_chunks: Duration::from_secs(120),
+            total: Duration::from_secs(3600),
+        }
+    }
+}
+
+/// Connections that are kept and used again. Proxies are those of the environment; redirects are not followed, because
+/// they would carry the key to somebody else.
+#[derive(Debug, Clone)]
+pub(crate) struct Client {
+    client: reqwest::Client,
+    timeouts: Timeouts,
+}
+
+impl Client {
+    pub(crate) fn new(timeouts: Timeouts) -> Result<Self, ModelError> {
+        // Whoever comes second finds one installed, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder()
+            .connect_timeout(timeouts.connect)
+            .redirect(redirect::Policy::none())
+            .user_agent(concat!("haft/", env!("CARGO_PKG_VERSION")))
+            .build()
+            .map_err(|error| unreachable("no connection can be made here", &error))?;
+        Ok(Self { client, timeouts })
+    }
+
+    pub(crate) fn timeouts(&self) -> &Timeouts {
+        &self.timeouts
+    }
+
+    /// Sends, and waits for the head of the answer.
+    pub(crate) async fn send(&self, request: reqwest::Request) -> Result<Answer, ModelError> {
+        let host = request.url().host_str().unwrap_or_default().to_owned();
+        let head = tokio::time::timeout(self.timeouts.first_byte, self.client.execute(request)).await;
+        match head {
+            Ok(Ok(response)) => Ok(Answer { response, between_chunks: self.timeouts.between_chunks }),
+            Ok(Err(error)) => Err(unreachable(&format!("`{host}` cannot be reached"), &error)),
+            Err(_) => Err(slow(&format!("`{host}` did not begin to answer"), self.timeouts.first_byte)),
+        }
+    }
+}
+
+/// An answer whose head has come.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    response: reqwest::Response,
+    between_chunks: Duration,
+}
+
+impl Answer {
+    pub(crate) fn status(&self) -> u16 {
+        self.response.status().as_u16()
+    }
+
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        self.response.headers()
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers().get(name)?.to_str().ok()
+    }
+
+    /// The next piece of the body, in a bounded time.
+    pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, ModelError> {
+        match tokio::time::timeout(self.between_chunks, self.response.chunk()).await {
+            Ok(Ok(chunk)) => Ok(chunk),
+            Ok(Err(error)) => Err(unreachable("the connection broke", &error)),
+            Err(_) => Err(slow("nothing more came", self.between_chunks)),
+        }
+    }
+
+    /// The whole body; one that is larger is refused as soon as that is known.
+    pub(crate) async fn body(&mut self, bytes_max: usize) -> Result<Vec<u8>, ModelError> {
+        let mut body = Vec::new();
+        while let Some(chunk) = self.chunk().await? {
+            if body.len() + chunk.len() > bytes_max {
+                let message = format!("the reply is larger than {bytes_max} bytes");
+                return Err(ModelError::new(ModelErrorKind::ReplyTooLarge, message));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
+    }
+
+    /// As much of a body as explains an error. That it breaks off is no news then.
+    pub(crate) async fn explanation(&mut self) -> Vec<u8> {
+        let mut body = Vec::new();
+        while let Ok(Some(chunk)) = self.chunk().await {
+            body.extend_from_slice(&chunk);
+            if body.len() > ERROR_BODY_BYTES_MAX {
+                body.truncate(ERROR_BODY_BYTES_MAX);
+                break;
+            }
+        }
+        body
+    }
+}
+
+fn slow(what: &str, limit: Duration) -> ModelError {
+    ModelError::new(ModelErrorKind::Timeout, format!("{what} within {limit:?}"))
+}
+
+/// The address may hold a key, so it is left out; the causes say what happened.
+fn unreachable(what: &str, error: &reqwest::Error) -> ModelError {
+    let mut causes = Vec::new();
+    let mut cause = error.source();
+    while let Some(error) = cause.filter(|_| causes.len() < 8) {
+        causes.push(error.to_string());
+        cause = error.source();
+    }
+    // The innermost says it in the system's own words.
+    let reason = causes.pop().unwrap_or_else(|| "no reason is known".to_owned());
+    ModelError::new(ModelErrorKind::Unreachable, redact(&format!("{what}: {reason}")))
+}

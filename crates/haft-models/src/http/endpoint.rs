@@ -1,0 +1,211 @@
+//! Where requests go, and what is said beside them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use haft_core::model_error::{ModelError, ModelErrorKind};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method, Request, Url};
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value};
+
+use super::extra_body;
+use crate::wire::{EncodedRequest, WireFormat};
+
+/// The largest request that is sent; no provider takes more.
+pub(crate) const REQUEST_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// One address that speaks one format.
+pub struct Endpoint {
+    wire: Arc<dyn WireFormat>,
+    base: Url,
+    headers: HeaderMap,
+    extra_body: Map<String, Value>,
+}
+
+/// How a key is shown.
+#[derive(Debug)]
+pub enum Auth {
+    /// To a server that wants none.
+    Nothing,
+    Bearer(SecretString),
+    Header(&'static str, SecretString),
+}
+
+/// What is wrong with how a provider is set up; read by the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EndpointError {
+    /// The address is none, or none of the web.
+    Address { written: String },
+    /// A header that cannot be sent.
+    Header { name: String },
+    /// A key that cannot be sent.
+    Key,
+    /// A field of the body that is not the operator's to set.
+    Reserved { field: String },
+}
+
+impl Endpoint {
+    pub fn new(wire: Arc<dyn WireFormat>, base: &str, auth: Auth) -> Result<Self, EndpointError> {
+        let address = || EndpointError::Address { written: base.chars().take(200).collect() };
+        let base = Url::parse(base).map_err(|_| address())?;
+        if !matches!(base.scheme(), "http" | "https") || base.host_str().is_none() {
+            return Err(address());
+        }
+        let mut endpoint = Self { wire, base, headers: HeaderMap::new(), extra_body: Map::new() };
+        match auth {
+            Auth::Nothing => {}
+            Auth::Bearer(key) => {
+                let value = SecretString::from(format!("Bearer {}", key.expose_secret()));
+                endpoint.set_header(AUTHORIZATION, &value).map_err(|_| EndpointError::Key)?;
+            }
+            Auth::Header(name, key) => {
+                let name = HeaderName::from_static(name);
+                endpoint.set_header(name, &key).map_err(|_| EndpointError::Key)?;
+            }
+        }
+        Ok(endpoint)
+    }
+
+    /// One more header; it wins over one of the same name. Values may be secrets and are never shown.
+    pub fn header(mut self, name: &str, value: &SecretString) -> Result<Self, EndpointError> {
+        let wrong = || EndpointError::Header { name: name.chars().take(100).collect() };
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
+        self.set_header(name, value).map_err(|_| wrong())?;
+        Ok(self)
+    }
+
+    /// More fields for every body; objects are merged, and these win.
+    pub fn extra_body(mut self, fields: Map<String, Value>) -> Result<Self, EndpointError> {
+        if let Some(field) = fields.keys().find(|field| extra_body::RESERVED.contains(&field.as_str())) {
+            return Err(EndpointError::Reserved { field: field.clone() });
+        }
+        self.extra_body.extend(fields);
+        Ok(self)
+    }
+
+    fn set_header(&mut self, name: HeaderName, value: &SecretString) -> Result<(), ()> {
+        let mut value = HeaderValue::from_str(value.expose_secret()).map_err(drop)?;
+        value.set_sensitive(true);
+        self.headers.insert(name, value);
+        Ok(())
+    }
+
+    pub(crate) fn wire(&self) -> &dyn WireFormat {
+        &*self.wire
+    }
+
+    /// The request as it is sent. The body is shared, so that a second attempt costs no second copy.
+    pub(crate) fn request(&self, encoded: &Outgoing) -> Request {
+        let mut request = self.get(&encoded.path);
+        *request.method_mut() = Method::POST;
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        for (name, value) in encoded.headers {
+            let name = HeaderName::from_static(name);
+            // What the operator says about a header wins, such as another version of the API.
+            request.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
+        }
+        *request.body_mut() = Some(encoded.body.clone().into());
+        request
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Request {
+        let mut request = Request::new(Method::GET, join(&self.base, path));
+        *request.headers_mut() = self.headers.clone();
+        request
+    }
+
+    /// The body in its final form, if it may be sent at all.
+    pub(crate) fn outgoing(&self, encoded: EncodedRequest) -> Result<Outgoing, ModelError> {
+        let EncodedRequest { path, headers, body, .. } = encoded;
+        let body = if self.extra_body.is_empty() { body } else { extra_body::merge(&body, &self.extra_body) };
+        if body.len() > REQUEST_BYTES_MAX {
+            let message =
+                format!("the request has {} bytes; at most {REQUEST_BYTES_MAX} are sent", body.len());
+            return Err(ModelError::new(ModelErrorKind::RequestTooLarge, message));
+        }
+        Ok(Outgoing { path, headers, body: body.into() })
+    }
+}
+
+/// A request that can be sent as often as need be.
+#[derive(Debug)]
+pub(crate) struct Outgoing {
+    path: String,
+    headers: &'static [(&'static str, &'static str)],
+    body: bytes::Bytes,
+}
+
+/// The path below the base. What the base has in its query, as some gateways want, stays.
+fn join(base: &Url, path: &str) -> Url {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let mut url = base.clone();
+    let below = format!("{}/{path}", base.path().trim_end_matches('/'));
+    url.set_path(&below);
+    let queries: Vec<&str> =
+        [base.query().unwrap_or(""), query].into_iter().filter(|q| !q.is_empty()).collect();
+    url.set_query(Some(queries.join("&").as_str()).filter(|query| !query.is_empty()));
+    url
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint").field("format", &self.wire.format()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Display for EndpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address { written } => {
+                write!(f, "expected an address such as https://example.com/v1; got `{written}`")
+            }
+            Self::Header { name } => write!(
+                f,
+                "the header `{name}` cannot be sent; its name or value has characters that headers cannot have"
+            ),
+            Self::Key => write!(f, "the key has characters that no key can have; look for line ends in it"),
+            Self::Reserved { field } => {
+                write!(f, "`{field}` is written by haft; leave it out of `extraBody`")
+            }
+        }
+    }
+}
+
+impl std::error::Error for EndpointError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_goes_below_its_base_and_queries_stay() {
+        let check = |base: &str, path: &str, expected: &str| {
+            assert_eq!(join(&Url::parse(base).unwrap(), path).as_str(), expected);
+        };
+        check("http://h", "api/chat", "http://h/api/chat");
+        check("https://h/v1/", "messages", "https://h/v1/messages");
+        check(
+            "https://h/v1?api-version=2",
+            "chat/completions",
+            "https://h/v1/chat/completions?api-version=2",
+        );
+        check("https://h/v1beta?a=1", "models/m:s?alt=sse", "https://h/v1beta/models/m:s?a=1&alt=sse");
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_refused_at_once_and_not_repeated() {
+        let wire: Arc<dyn WireFormat> = Arc::new(crate::ollama::Ollama);
+        let new = |base: &str, auth| Endpoint::new(Arc::clone(&wire), base, auth);
+        assert!(matches!(new("nowhere", Auth::Nothing), Err(EndpointError::Address { .. })));
+        assert!(matches!(new("file:///etc/passwd", Auth::Nothing), Err(EndpointError::Address { .. })));
+        assert_eq!(new("http://h", Auth::Bearer("a\nb".into())).unwrap_err(), EndpointError::Key);
+        let endpoint = new("http://h", Auth::Bearer("sk-hidden".into())).unwrap();
+        assert!(!format!("{endpoint:?}").contains("hidden"));
+        let refused = endpoint.header("x y", &"v".into()).unwrap_err();
+        assert!(refused.to_string().contains("`x y`"));
+        let fields = serde_json::json!({ "messages": [] }).as_object().unwrap().clone();
+        let refused = new("http://h", Auth::Nothing).unwrap().extra_body(fields).unwrap_err();
+        assert_eq!(refused, EndpointError::Reserved { field: "messages".into() });
+    }
+}

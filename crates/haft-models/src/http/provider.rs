@@ -1,0 +1,175 @@
+//! Drives one provider: encode, send, try again while nothing was passed on, and hand the reply through.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use haft_core::model_error::ModelError;
+use haft_core::model_event::ModelEvent;
+use haft_core::model_provider::{Attempt, ModelContext, ModelProvider, Next, ReplyStream};
+use haft_core::model_request::ModelRequest;
+use tokio::time::Instant;
+
+use super::account::Running;
+use super::arriving::{self, Arriving};
+use super::client::{Client, Timeouts};
+use super::endpoint::{Endpoint, Outgoing};
+use super::list::{self, Listed};
+use super::retry::{self, Decision, RetryPolicy};
+use crate::kept::Kept;
+use crate::memo::Memo;
+use crate::prices::Prices;
+use crate::reading::REPLY_BYTES_MAX;
+use crate::wire::{Asked, Delivery};
+
+/// What a provider over HTTP is made from.
+#[derive(Debug)]
+pub struct HttpSettings {
+    /// Who it is in messages and accounts.
+    pub name: Arc<str>,
+    pub endpoint: Endpoint,
+    pub delivery: Delivery,
+    pub timeouts: Timeouts,
+    pub retry: RetryPolicy,
+    pub prices: Prices,
+}
+
+/// A provider that is asked over HTTP. Connections are kept between requests.
+pub struct HttpProvider {
+    settings: HttpSettings,
+    client: Client,
+    memos: Kept<Memo>,
+}
+
+impl HttpProvider {
+    pub fn new(settings: HttpSettings) -> Result<Self, ModelError> {
+        let client = Client::new(settings.timeouts)?;
+        Ok(Self { settings, client, memos: Kept::default() })
+    }
+
+    /// The models that the provider itself lists, in its order.
+    pub async fn models(&self) -> Result<Vec<Listed>, ModelError> {
+        let endpoint = &self.settings.endpoint;
+        let format = endpoint.wire().format();
+        let mut models = Vec::new();
+        let mut path = Some(list::first_page(format));
+        for _ in 0..list::PAGES_MAX {
+            let Some(page) = path.take() else { break };
+            let mut request = endpoint.get(&page);
+            list::add_headers(format, request.headers_mut());
+            let mut answer = self.client.send(request).await?;
+            if !(200..=299).contains(&answer.status()) {
+                return Err(arriving::refused(endpoint.wire(), &mut answer).await);
+            }
+            let (listed, next) = list::read(format, &answer.body(REPLY_BYTES_MAX).await?)?;
+            models.extend(listed);
+            path = next;
+        }
+        Ok(models)
+    }
+
+    fn encode(&self, request: &ModelRequest) -> Result<(Outgoing, Asked), ModelError> {
+        let endpoint = &self.settings.endpoint;
+        let mut memo = self.memos.take(&request.conversation);
+        let encoded = endpoint.wire().encode(request, self.settings.delivery, &mut memo);
+        self.memos.put(memo);
+        let asked = encoded.asked;
+        Ok((endpoint.outgoing(encoded)?, asked))
+    }
+
+    /// Asks until a reply has begun, or until asking again is of no use.
+    async fn begin<'a>(
+        &'a self,
+        request: ModelRequest,
+        cx: &'a ModelContext,
+    ) -> Result<Reply<'a>, ModelError> {
+        let deadline = Instant::now() + self.client.timeouts().total;
+        let (outgoing, asked) = self.encode(&request)?;
+        let mut attempt = Attempt {
+            provider: Arc::clone(&self.settings.name),
+            model: request.model.as_str().into(),
+            number: 1,
+        };
+        loop {
+            let price = self.settings.prices.of(&request.model);
+            let mut running = Running::start(cx, attempt.clone(), price);
+            let begun = tokio::time::timeout_at(deadline, self.send(&outgoing, &asked)).await;
+            let error = match begun.unwrap_or_else(|_| Err(arriving::out_of_time())) {
+                Ok(arriving) => return Ok(Reply { arriving, running, deadline }),
+                Err(error) => error,
+            };
+            match retry::decide(&self.settings.retry, &error, attempt.number, chance()) {
+                Decision::Again { after } if Instant::now() + after < deadline => {
+                    running.failed(error.kind, Next::Retry { after });
+                    tokio::time::sleep(after).await;
+                    attempt.number += 1;
+                }
+                Decision::Again { .. } | Decision::GiveUp => {
+                    running.failed(error.kind, Next::Nothing);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    async fn send(&self, outgoing: &Outgoing, asked: &Asked) -> Result<Arriving, ModelError> {
+        let endpoint = &self.settings.endpoint;
+        let answer = self.client.send(endpoint.request(outgoing)).await?;
+        Arriving::begin(endpoint.wire(), answer, asked).await
+    }
+}
+
+impl ModelProvider for HttpProvider {
+    fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    fn ask<'a>(&'a self, request: ModelRequest, cx: &'a ModelContext) -> ReplyStream<'a> {
+        let begun = stream::once(self.begin(request, cx));
+        begun
+            .flat_map(|begun| match begun {
+                Ok(reply) => {
+                    stream::unfold(reply, async |mut reply| Some((reply.next().await?, reply))).left_stream()
+                }
+                Err(error) => stream::iter([Err(error)]).right_stream(),
+            })
+            .boxed()
+    }
+}
+
+/// A reply that has begun, and its account.
+struct Reply<'a> {
+    arriving: Arriving,
+    running: Running<'a>,
+    deadline: Instant,
+}
+
+impl Reply<'_> {
+    async fn next(&mut self) -> Option<Result<ModelEvent, ModelError>> {
+        let next = self.arriving.next(self.deadline).await;
+        match &next {
+            Some(Ok(event)) => {
+                self.running.see(event);
+                if let ModelEvent::Finished { .. } = event {
+                    self.running.succeeded();
+                }
+            }
+            Some(Err(error)) => self.running.failed(error.kind, Next::Nothing),
+            None => {}
+        }
+        next
+    }
+}
+
+/// A number between 0 and 1 that is another each time; the keys of a hasher are drawn anew for each.
+fn chance() -> f64 {
+    let drawn = RandomState::new().hash_one(0_u8);
+    f64::from(u32::try_from(drawn >> 32).unwrap_or(u32::MAX)) / f64::from(u32::MAX)
+}
+
+impl fmt::Debug for HttpProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpProvider").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,113 @@
+//! Whether a request that failed is sent again, and when: a pure decision.
+
+use std::time::Duration;
+
+use haft_core::model_error::{ModelError, ModelErrorKind};
+
+/// How often and how patiently a request is repeated. Only what failed before its first token ever is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// The first attempt counts too.
+    pub attempts_max: u32,
+    /// The wait after the first failure; it doubles with each further one.
+    pub delay_first: Duration,
+    pub delay_max: Duration,
+    /// A provider that wants to be left alone for longer than this is not waited for.
+    pub retry_after_max: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            attempts_max: 4,
+            delay_first: Duration::from_millis(500),
+            delay_max: Duration::from_secs(30),
+            retry_after_max: Duration::from_secs(120),
+        }
+    }
+}
+
+impl RetryPolicy {
+    pub const NEVER: RetryPolicy = RetryPolicy {
+        attempts_max: 1,
+        delay_first: Duration::ZERO,
+        delay_max: Duration::ZERO,
+        retry_after_max: Duration::ZERO,
+    };
+}
+
+/// What to do about a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Decision {
+    GiveUp,
+    Again { after: Duration },
+}
+
+/// Decides after attempt `number`, counted from 1. `jitter` lies between 0 and 1 and spreads those who failed together.
+pub fn decide(policy: &RetryPolicy, error: &ModelError, number: u32, jitter: f64) -> Decision {
+    let wanted = error.retry_after.unwrap_or_default();
+    if !is_worth_it(error.kind) || number >= policy.attempts_max || wanted > policy.retry_after_max {
+        return Decision::GiveUp;
+    }
+    let backoff = policy.delay_first.saturating_mul(1 << (number - 1).min(16)).min(policy.delay_max);
+    let spread = backoff.mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0));
+    // The provider's word is a lower bound: everybody who heard it comes back after it, and not all at once.
+    Decision::Again { after: if wanted.is_zero() { spread } else { wanted + spread / 4 } }
+}
+
+/// What can be different a moment later. A spent quota, a wrong key or a request that is refused cannot.
+fn is_worth_it(kind: ModelErrorKind) -> bool {
+    kind.row().retryable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY: RetryPolicy = RetryPolicy {
+        attempts_max: 4,
+        delay_first: Duration::from_secs(1),
+        delay_max: Duration::from_secs(3),
+        retry_after_max: Duration::from_secs(60),
+    };
+
+    fn check(kind: ModelErrorKind, retry_after: Option<u64>, number: u32, expected: Option<u64>) {
+        let retry_after = retry_after.map(Duration::from_secs);
+        let error = ModelError { retry_after, ..ModelError::new(kind, "x") };
+        let expected = match expected {
+            Some(millis) => Decision::Again { after: Duration::from_millis(millis) },
+            None => Decision::GiveUp,
+        };
+        assert_eq!(decide(&POLICY, &error, number, 1.0), expected, "{kind:?} {retry_after:?} {number}");
+    }
+
+    #[test]
+    fn the_wait_doubles_up_to_its_limit_and_attempts_end() {
+        check(ModelErrorKind::Overloaded, None, 1, Some(1000));
+        check(ModelErrorKind::ServerFailed, None, 2, Some(2000));
+        check(ModelErrorKind::Unreachable, None, 3, Some(3000));
+        check(ModelErrorKind::Unreachable, None, 4, None);
+    }
+
+    #[test]
+    fn what_the_provider_asks_for_is_the_least_and_too_long_is_not_waited_for() {
+        check(ModelErrorKind::RateLimited, Some(10), 1, Some(10_250));
+        check(ModelErrorKind::RateLimited, Some(60), 1, Some(60_250));
+        check(ModelErrorKind::RateLimited, Some(61), 1, None);
+    }
+
+    #[test]
+    fn what_stays_wrong_is_not_repeated() {
+        for kind in ModelErrorKind::ALL.into_iter().filter(|kind| !kind.row().retryable) {
+            check(kind, None, 1, None);
+        }
+        check(ModelErrorKind::QuotaExhausted, Some(1), 1, None);
+    }
+
+    #[test]
+    fn chance_at_most_halves_the_wait() {
+        let error = ModelError::new(ModelErrorKind::Overloaded, "x");
+        let least = decide(&POLICY, &error, 1, 0.0);
+        assert_eq!(least, Decision::Again { after: Duration::from_millis(500) });
+    }
+}

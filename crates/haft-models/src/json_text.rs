@@ -1,0 +1,124 @@
+//! Writes JSON in the order it is said, with pieces of others' JSON spliced in byte for byte.
+
+use serde::Serialize;
+
+/// Writes one object.
+pub(crate) fn object(out: &mut Vec<u8>, write: impl FnOnce(&mut Object<'_>)) {
+    out.push(b'{');
+    write(&mut Object { out, empty: true });
+    out.push(b'}');
+}
+
+/// Writes one array.
+pub(crate) fn array(out: &mut Vec<u8>, write: impl FnOnce(&mut Array<'_>)) {
+    out.push(b'[');
+    write(&mut Array { out, empty: true });
+    out.push(b']');
+}
+
+/// Writes what serde makes of a value. It cannot fail: keys are strings and the target is memory.
+pub(crate) fn value(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    let before = out.len();
+    if serde_json::to_writer(&mut *out, value).is_err() {
+        out.truncate(before);
+        out.extend_from_slice(b"null");
+    }
+}
+
+/// A piece of JSON as a text of its own.
+pub(crate) fn text_of(write: impl FnOnce(&mut Object<'_>)) -> String {
+    let mut out = Vec::new();
+    object(&mut out, write);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// An object that is being written.
+pub(crate) struct Object<'a> {
+    out: &'a mut Vec<u8>,
+    empty: bool,
+}
+
+impl Object<'_> {
+    fn key(&mut self, key: &str) -> &mut Vec<u8> {
+        if !std::mem::take(&mut self.empty) {
+            self.out.push(b',');
+        }
+        value(self.out, key);
+        self.out.push(b':');
+        self.out
+    }
+
+    pub(crate) fn put(&mut self, key: &str, field: &(impl Serialize + ?Sized)) {
+        value(self.key(key), field);
+    }
+
+    pub(crate) fn put_some(&mut self, key: &str, field: Option<&(impl Serialize + ?Sized)>) {
+        if let Some(field) = field {
+            self.put(key, field);
+        }
+    }
+
+    /// `json` is known to be JSON.
+    pub(crate) fn raw(&mut self, key: &str, json: &[u8]) {
+        self.raw_pieces(key, &[json]);
+    }
+
+    /// The pieces together are known to be JSON.
+    pub(crate) fn raw_pieces(&mut self, key: &str, pieces: &[&[u8]]) {
+        let out = self.key(key);
+        for piece in pieces {
+            out.extend_from_slice(piece);
+        }
+    }
+
+    pub(crate) fn object(&mut self, key: &str, write: impl FnOnce(&mut Object<'_>)) {
+        object(self.key(key), write);
+    }
+
+    pub(crate) fn array(&mut self, key: &str, write: impl FnOnce(&mut Array<'_>)) {
+        array(self.key(key), write);
+    }
+}
+
+/// An array that is being written.
+pub(crate) struct Array<'a> {
+    out: &'a mut Vec<u8>,
+    empty: bool,
+}
+
+impl Array<'_> {
+    fn next(&mut self) -> &mut Vec<u8> {
+        if !std::mem::take(&mut self.empty) {
+            self.out.push(b',');
+        }
+        self.out
+    }
+
+    pub(crate) fn object(&mut self, write: impl FnOnce(&mut Object<'_>)) {
+        object(self.next(), write);
+    }
+
+    /// `json` is known to be JSON.
+    pub(crate) fn raw(&mut self, json: &[u8]) {
+        self.next().extend_from_slice(json);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_json_in_the_order_it_was_said() {
+        let text = text_of(|object| {
+            object.put("b", "say \"hi\"\n");
+            object.raw("a", br#"{"x": 1.0}"#);
+            object.array("list", |list| {
+                list.raw(b"1");
+                list.object(|_| {});
+            });
+            object.put_some("none", None::<&str>);
+        });
+        assert_eq!(text, r#"{"b":"say \"hi\"\n","a":{"x": 1.0},"list":[1,{}]}"#);
+    }
+}

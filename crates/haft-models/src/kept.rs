@@ -1,0 +1,88 @@
+//! What was worked out for conversations that may go on.
+
+use std::sync::{Mutex, PoisonError};
+
+use haft_core::conversation::Conversation;
+
+/// How many conversations are remembered; the one that was quiet longest is forgotten first.
+const CONVERSATIONS_MAX: usize = 32;
+
+/// How much all of them together may hold.
+const BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// Something that belongs to one conversation and grows with it.
+pub(crate) trait Remembers: Default {
+    /// How many messages of a conversation it knows; nothing when it is another one's.
+    fn knows(&self, conversation: &Conversation) -> Option<usize>;
+
+    /// The size of what it holds.
+    fn bytes(&self) -> usize;
+}
+
+/// The latest last.
+#[derive(Debug, Default)]
+pub(crate) struct Kept<T>(Mutex<Vec<T>>);
+
+impl<T: Remembers> Kept<T> {
+    /// What knows most of a conversation, or an empty one. It is taken out, so nobody waits while it is used.
+    pub(crate) fn take(&self, conversation: &Conversation) -> T {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = kept.iter().enumerate().filter_map(|(at, one)| Some((one.knows(conversation)?, at)));
+        known.max().map(|(_, at)| kept.remove(at)).unwrap_or_default()
+    }
+
+    pub(crate) fn put(&self, one: T) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push(one);
+        while kept.len() > CONVERSATIONS_MAX || kept.iter().map(T::bytes).sum::<usize>() > BYTES_MAX {
+            kept.remove(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_core::conversation::Message;
+
+    use super::*;
+
+    /// Knows conversations by their length alone.
+    #[derive(Debug, Default, PartialEq)]
+    struct Length(usize);
+
+    impl Remembers for Length {
+        fn knows(&self, conversation: &Conversation) -> Option<usize> {
+            (self.0 > 0 && self.0 <= conversation.messages().len()).then_some(self.0)
+        }
+
+        fn bytes(&self) -> usize {
+            self.0 * 1024 * 1024
+        }
+    }
+
+    fn conversation(messages: usize) -> Conversation {
+        let mut conversation = Conversation::default();
+        for _ in 0..messages {
+            conversation.push(Message::user("x")).unwrap();
+        }
+        conversation
+    }
+
+    #[test]
+    fn the_one_that_knows_most_is_taken_and_taken_once() {
+        let kept = Kept::default();
+        [1, 3, 2, 9].map(Length).map(|one| kept.put(one));
+        assert_eq!(kept.take(&conversation(4)), Length(3));
+        assert_eq!(kept.take(&conversation(4)), Length(2));
+        assert_eq!(kept.take(&conversation(0)), Length(0));
+    }
+
+    #[test]
+    fn what_was_quiet_longest_goes_when_there_is_too_much() {
+        let kept = Kept::default();
+        [60, 50, 40].map(Length).map(|one| kept.put(one));
+        assert_eq!(kept.take(&conversation(100)), Length(50));
+        assert_eq!(kept.take(&conversation(100)), Length(40));
+        assert_eq!(kept.take(&conversation(100)), Length(0));
+    }
+}

@@ -1,0 +1,36 @@
+//! Asks models: five wire formats as pure functions, and the one HTTP client that carries them.
+//!
+//! Start reading at [`wire`], then at any format's `request.rs`, `response.rs` and `stream.rs`; [`unsaid`] is how a
+//! format declares what it cannot say, [`memo`] how nothing is encoded twice, [`schema`] what becomes of a tool's schema,
+//! [`prompted`] what is done for models that cannot call tools.
+//! This crate knows no tool provider and no engine, and its formats no clock, no network and no randomness.
+
+pub mod anthropic;
+mod call_id;
+mod draft;
+mod failure;
+pub mod fallback;
+pub mod framing;
+pub mod gemini;
+pub mod http;
+mod json_text;
+mod kept;
+mod media;
+pub mod memo;
+mod object_arguments;
+pub mod ollama;
+pub mod openai_chat;
+pub mod openai_responses;
+pub mod prices;
+pub mod prompted;
+pub mod providers;
+mod reading;
+mod redact;
+pub mod schema;
+mod stream;
+pub mod tool_calling;
+pub mod unsaid;
+pub mod wire;
+
+pub use memo::Memo;
+pub use wire::{Asked, Delivery, EncodedRequest, ErrorHead, StreamDecoder, WireFormat};

@@ -1,0 +1,179 @@
+//! What was encoded for the turns before: a conversation grows at its end only, so only its end is encoded.
+
+use std::sync::Arc;
+
+use haft_core::conversation::{Body, Conversation, Message, Part};
+use haft_core::model_request::{ModelRequest, ModelTool};
+use haft_core::output::Content;
+
+use crate::kept::Remembers;
+use crate::unsaid::{Feature, Features, Unsaid};
+use crate::wire::Asked;
+
+/// Belongs to one conversation on one format. A memo that does not fit is noticed and begins anew; it is never wrong.
+#[derive(Debug, Default)]
+pub struct Memo {
+    /// Which encoder wrote it.
+    writer: &'static str,
+    tools: Option<(Arc<[ModelTool]>, Vec<u8>)>,
+    system: Option<(Arc<str>, Vec<u8>)>,
+    seen: Vec<Arc<Message>>,
+    said: Said,
+}
+
+/// The messages that were encoded so far.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    pub(crate) tail: Tail,
+    pub(crate) features: Features,
+    /// The size of all text, which is what a tokenizer would be given.
+    pub(crate) text_bytes: usize,
+}
+
+/// Encoded messages, the last of which may still be open.
+#[derive(Debug, Default)]
+pub(crate) struct Tail {
+    pub(crate) bytes: Vec<u8>,
+    /// The role of the message that is open: the next one of that role goes on in it.
+    pub(crate) open: Option<&'static str>,
+    /// Where, in the last turns of the user and the tools, a cache marker may be put; the later last.
+    pub(crate) marks: Vec<usize>,
+}
+
+impl Tail {
+    /// What closes an open message.
+    pub(crate) fn closing(&self, brackets: &'static [u8]) -> &'static [u8] {
+        if self.open.is_some() { brackets } else { b"" }
+    }
+
+    /// Adds one whole message or item.
+    pub(crate) fn push(&mut self, encoded: &[u8]) {
+        if !self.bytes.is_empty() {
+            self.bytes.push(b',');
+        }
+        self.bytes.extend_from_slice(encoded);
+    }
+
+    /// Adds blocks, separated by commas, to the open message of `role`, or opens one: `start` is written before the first
+    /// block and `end` closes the one that was open.
+    pub(crate) fn push_blocks(&mut self, role: &'static str, blocks: &[u8], brackets: (&[u8], &[u8])) {
+        if blocks.is_empty() {
+            return;
+        }
+        if self.open == Some(role) {
+            self.bytes.push(b',');
+        } else {
+            if self.open.is_some() {
+                self.bytes.extend_from_slice(brackets.1);
+                self.bytes.push(b',');
+            }
+            self.bytes.extend_from_slice(brackets.0);
+            self.open = Some(role);
+        }
+        self.bytes.extend_from_slice(blocks);
+    }
+}
+
+/// What one format writes, piece by piece; [`Memo::recall`] asks for each piece once.
+pub(crate) trait Encoder {
+    /// Names the encoder and all that its bytes depend on.
+    fn name(&self) -> &'static str;
+
+    fn message(&self, tail: &mut Tail, message: &Message);
+
+    fn system(&self, system: &str) -> Vec<u8>;
+
+    fn tools(&self, tools: &[ModelTool]) -> Vec<u8>;
+}
+
+/// A request's long parts, encoded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Recalled<'a> {
+    pub(crate) said: &'a Said,
+    pub(crate) system: &'a [u8],
+    pub(crate) tools: &'a [u8],
+}
+
+impl Memo {
+    /// Encodes what is new and gives everything.
+    pub(crate) fn recall(&mut self, encoder: &impl Encoder, request: &ModelRequest) -> Recalled<'_> {
+        let messages = request.conversation.messages();
+        if self.writer != encoder.name() || !self.fits(messages) {
+            *self = Self { writer: encoder.name(), ..Self::default() };
+        }
+        for message in &messages[self.seen.len()..] {
+            encoder.message(&mut self.said.tail, message);
+            self.said.features.add_message(message);
+            self.said.text_bytes += text_bytes(message);
+            self.seen.push(message.clone());
+        }
+        if self.tools.as_ref().is_some_and(|(kept, _)| !Arc::ptr_eq(kept, &request.tools)) {
+            self.tools = None;
+        }
+        if self.system.as_ref().is_some_and(|(kept, _)| *kept != request.system) {
+            self.system = None;
+        }
+        let tools = self.tools.get_or_insert_with(|| (request.tools.clone(), encoder.tools(&request.tools)));
+        let system =
+            self.system.get_or_insert_with(|| (request.system.clone(), encoder.system(&request.system)));
+        Recalled { said: &self.said, system: &system.1, tools: &tools.1 }
+    }
+
+    /// Whether what was seen is how this conversation begins. Messages never change, so looking at their addresses is
+    /// enough; the memo holds them, so no address is used again.
+    fn fits(&self, messages: &[Arc<Message>]) -> bool {
+        self.seen.len() <= messages.len()
+            && self.seen.iter().zip(messages).all(|(kept, new)| Arc::ptr_eq(kept, new))
+    }
+}
+
+impl Remembers for Memo {
+    fn knows(&self, conversation: &Conversation) -> Option<usize> {
+        let known = self.seen.len();
+        (known > 0 && self.fits(conversation.messages())).then_some(known)
+    }
+
+    fn bytes(&self) -> usize {
+        let tools = self.tools.as_ref().map_or(0, |(_, bytes)| bytes.len());
+        let system = self.system.as_ref().map_or(0, |(_, bytes)| bytes.len());
+        self.said.tail.bytes.len() + tools + system
+    }
+}
+
+impl Recalled<'_> {
+    /// What decoding the reply to this needs to know.
+    pub(crate) fn asked(&self, request: &ModelRequest) -> Asked {
+        let text_bytes = self.said.text_bytes + self.system.len() + self.tools.len();
+        Asked { turn: request.conversation.messages().len(), text_bytes }
+    }
+
+    /// What the request holds and `list` has.
+    pub(crate) fn unsaid(&self, request: &ModelRequest, list: &[Unsaid]) -> Vec<Feature> {
+        let mut features = self.said.features;
+        features.add_request(request);
+        features.unsaid(list)
+    }
+}
+
+fn text_bytes(message: &Message) -> usize {
+    message.parts.iter().map(part_bytes).sum()
+}
+
+fn part_bytes(part: &Part) -> usize {
+    match &part.body {
+        Body::Text { text, .. } | Body::Refusal(text) => text.len(),
+        Body::Call(call) => call.name.len() + call.arguments.as_text().len(),
+        Body::Reply(reply) => reply
+            .content
+            .iter()
+            .map(|piece| match piece {
+                Content::Text(text) => text.len(),
+                Content::Image { .. }
+                | Content::Audio { .. }
+                | Content::Resource { .. }
+                | Content::Stored { .. } => 0,
+            })
+            .sum(),
+        Body::Image(_) | Body::Audio(_) | Body::File { .. } | Body::Reasoning(_) | Body::Opaque => 0,
+    }
+}

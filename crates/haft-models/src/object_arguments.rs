@@ -1,0 +1,37 @@
+//! Call arguments on wires where they are an object and not a text.
+
+use std::borrow::Cow;
+
+use haft_core::arguments::Arguments;
+use serde_json::value::RawValue;
+
+use crate::json_text;
+
+/// The model's own bytes when they are an object. What is none is wrapped, so that the model sees what it wrote.
+pub(crate) fn object_json(arguments: &Arguments) -> Cow<'_, str> {
+    let text = arguments.as_text().trim();
+    if text.is_empty() {
+        return "{}".into();
+    }
+    if text.starts_with('{') && serde_json::from_str::<&RawValue>(text).is_ok() {
+        return text.into();
+    }
+    json_text::text_of(|object| object.put("arguments", text)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_keep_their_bytes_and_nothing_else_is_lost() {
+        for (written, sent) in [
+            (r#"{ "b":1.0, "a" : 2 }"#, r#"{ "b":1.0, "a" : 2 }"#),
+            ("", "{}"),
+            (r#"{"a":"#, r#"{"arguments":"{\"a\":"}"#),
+            ("[1]", r#"{"arguments":"[1]"}"#),
+        ] {
+            assert_eq!(object_json(&Arguments::from_text(written)), sent);
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Ollama's own chat, which knows more of local models than its compatible address does.
+
+mod context;
+mod request;
+mod response;
+mod stream;
+
+use haft_core::conversation::Format;
+use haft_core::model_error::ModelError;
+use haft_core::model_reply::ModelReply;
+use haft_core::model_request::ModelRequest;
+
+use crate::framing::NdjsonDecoder;
+use crate::memo::Memo;
+use crate::stream::Framed;
+use crate::unsaid::{Feature, Unsaid};
+use crate::wire::{Asked, Delivery, EncodedRequest, StreamDecoder, WireFormat};
+
+/// `/api/chat`. The size of the context is always said, because the server cuts what is longer without a word.
+#[derive(Debug, Clone, Copy)]
+pub struct Ollama;
+
+const UNSAID: &[Unsaid] = &[
+    Unsaid { feature: Feature::ImageUrl, instead: "the address is said as text" },
+    Unsaid { feature: Feature::AudioBytes, instead: "described in the text" },
+    Unsaid { feature: Feature::AudioUrl, instead: "the address is said as text" },
+    Unsaid { feature: Feature::FileBytes, instead: "described in the text" },
+    Unsaid { feature: Feature::FileUrl, instead: "the address is said as text" },
+    Unsaid { feature: Feature::AssistantMedia, instead: "described in the text" },
+    Unsaid { feature: Feature::ReplyError, instead: "the text of the reply begins with `Error: `" },
+    Unsaid { feature: Feature::ReplyImage, instead: "sent in a message of the user after the replies" },
+    Unsaid { feature: Feature::ReplyAudio, instead: "described in the text" },
+    Unsaid { feature: Feature::ChoiceRequired, instead: "for the loop to insist on" },
+    Unsaid { feature: Feature::ChoiceNamed, instead: "for the loop to insist on" },
+    Unsaid { feature: Feature::ChoiceAllowed, instead: "other calls are for the loop to refuse" },
+    Unsaid { feature: Feature::OneCallAtATime, instead: "for the loop to do one after the other" },
+];
+
+impl WireFormat for Ollama {
+    fn format(&self) -> Format {
+        Format::Ollama
+    }
+
+    fn unsaid(&self) -> &'static [Unsaid] {
+        UNSAID
+    }
+
+    fn encode(&self, request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
+        request::encode(request, delivery, memo)
+    }
+
+    fn decode(&self, body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError> {
+        response::decode(body, asked)
+    }
+
+    fn stream_decoder(&self, asked: &Asked) -> Box<dyn StreamDecoder> {
+        Box::new(Framed::<NdjsonDecoder, _>::new(stream::Reader::new(asked)))
+    }
+}

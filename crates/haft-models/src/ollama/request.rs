@@ -1,0 +1,241 @@
+//! A request to `/api/chat`.
+
+use haft_core::conversation::{Body, Format, Message, Part, Role, Source, ToolReply};
+use haft_core::model_request::{Effort, ModelRequest, ModelTool, OutputShape, Sampling, ToolChoice};
+use haft_core::tool::ToolCall;
+
+use super::{UNSAID, context};
+use crate::json_text::{self, Object};
+use crate::memo::{Encoder, Memo, Tail};
+use crate::object_arguments::object_json;
+use crate::schema::{self, Grammar};
+use crate::wire::{Delivery, EncodedRequest};
+use crate::{call_id, media};
+
+const FORMAT: Format = Format::Ollama;
+
+pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
+    let recalled = memo.recall(&Messages, request);
+    let asked = recalled.asked(request);
+    let messages = &recalled.said.tail.bytes;
+    let comma: &[u8] = if recalled.system.is_empty() || messages.is_empty() { b"" } else { b"," };
+    let mut body = Vec::with_capacity(messages.len() + recalled.tools.len() + recalled.system.len() + 1024);
+    json_text::object(&mut body, |body| {
+        body.put("model", &request.model);
+        body.raw_pieces("messages", &[b"[", recalled.system, comma, messages, b"]"]);
+        // A model that may not call is not shown what it could call.
+        if !request.tools.is_empty() && request.tool_choice != ToolChoice::None {
+            body.raw("tools", recalled.tools);
+        }
+        match &request.output {
+            OutputShape::Text => {}
+            OutputShape::Json => body.put("format", "json"),
+            OutputShape::Schema { schema, .. } => {
+                body.put("format", &schema::downgrade(schema, Grammar::Ollama).schema);
+            }
+        }
+        say_effort(body, request.reasoning);
+        body.object("options", |options| {
+            let tokens = request.context_tokens.map(|tokens| tokens as usize);
+            let tokens =
+                tokens.unwrap_or_else(|| context::tokens_for(asked.text_bytes, request.output_tokens_max));
+            options.put("num_ctx", &tokens);
+            options.put_some("num_predict", request.output_tokens_max.as_ref());
+            say_sampling(options, &request.sampling);
+        });
+        body.put("stream", &(delivery == Delivery::Streamed));
+    });
+    EncodedRequest {
+        path: "api/chat".into(),
+        headers: &[],
+        body,
+        asked,
+        unsaid: recalled.unsaid(request, UNSAID),
+    }
+}
+
+/// Writes messages.
+struct Messages;
+
+impl Encoder for Messages {
+    fn name(&self) -> &'static str {
+        FORMAT.name()
+    }
+
+    fn message(&self, tail: &mut Tail, message: &Message) {
+        match message.role {
+            Role::System => say_input(tail, "system", &message.parts),
+            Role::User => say_input(tail, "user", &message.parts),
+            Role::Assistant => say_assistant(tail, &message.parts),
+            Role::Tool => say_replies(tail, &message.parts),
+        }
+    }
+
+    fn system(&self, system: &str) -> Vec<u8> {
+        if system.is_empty() { Vec::new() } else { say(|message| say_plain(message, "system", system)) }
+    }
+
+    fn tools(&self, tools: &[ModelTool]) -> Vec<u8> {
+        let mut out = Vec::new();
+        json_text::array(&mut out, |list| {
+            for tool in tools {
+                list.object(|entry| {
+                    entry.put("type", "function");
+                    entry.object("function", |function| {
+                        function.put("name", &tool.name);
+                        function.put("description", &tool.description);
+                        function.put(
+                            "parameters",
+                            &schema::downgrade(&tool.input_schema, Grammar::Ollama).schema,
+                        );
+                    });
+                });
+            }
+        });
+        out
+    }
+}
+
+fn say(write: impl FnOnce(&mut Object<'_>)) -> Vec<u8> {
+    let mut out = Vec::new();
+    json_text::object(&mut out, write);
+    out
+}
+
+fn say_plain(message: &mut Object<'_>, role: &str, text: &str) {
+    message.put("role", role);
+    message.put("content", text);
+}
+
+fn say_images(message: &mut Object<'_>, images: &[String]) {
+    if !images.is_empty() {
+        message.put("images", images);
+    }
+}
+
+fn say_input(tail: &mut Tail, role: &str, parts: &[Part]) {
+    let (mut texts, mut images) = (Vec::new(), Vec::new());
+    for part in parts {
+        match &part.body {
+            Body::Text { text, .. } => texts.push(text.clone()),
+            Body::Image(media) => match &media.source {
+                Source::Bytes(bytes) => images.push(media::base64(bytes)),
+                Source::Url(_) => texts.push(media::described("image", media)),
+            },
+            Body::Audio(media) => texts.push(media::described("audio", media)),
+            Body::File { media, .. } => texts.push(media::described("file", media)),
+            // Only the user's parts come here.
+            Body::Refusal(_) | Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
+        }
+    }
+    tail.push(&say(|message| {
+        say_plain(message, role, &texts.join("\n"));
+        say_images(message, &images);
+    }));
+}
+
+/// What a model said, sorted into the fields of a message.
+#[derive(Default)]
+struct Answer<'a> {
+    text: String,
+    thinking: String,
+    calls: Vec<&'a ToolCall>,
+}
+
+impl<'a> Answer<'a> {
+    fn of(parts: &'a [Part]) -> Self {
+        let mut answer = Self::default();
+        for part in parts {
+            match &part.body {
+                Body::Text { text, .. } | Body::Refusal(text) => answer.text.push_str(text),
+                Body::Image(media) => answer.text.push_str(&media::described("image", media)),
+                Body::Audio(media) => answer.text.push_str(&media::described("audio", media)),
+                Body::File { media, .. } => answer.text.push_str(&media::described("file", media)),
+                Body::Reasoning(text) => {
+                    answer.thinking.push_str(part.state_for(FORMAT).map_or("", |_| text));
+                }
+                Body::Call(call) => answer.calls.push(call),
+                Body::Reply(_) | Body::Opaque => {}
+            }
+        }
+        answer
+    }
+}
+
+fn say_assistant(tail: &mut Tail, parts: &[Part]) {
+    let answer = Answer::of(parts);
+    if answer.text.is_empty() && answer.calls.is_empty() {
+        return;
+    }
+    tail.push(&say(|message| {
+        say_plain(message, "assistant", &answer.text);
+        if !answer.thinking.is_empty() {
+            message.put("thinking", &answer.thinking);
+        }
+        if !answer.calls.is_empty() {
+            message.array("tool_calls", |calls| {
+                answer.calls.iter().for_each(|call| calls.object(|out| say_call(out, call)));
+            });
+        }
+    }));
+}
+
+fn say_call(out: &mut Object<'_>, call: &ToolCall) {
+    out.put_some("id", known_id(&call.id.0));
+    out.object("function", |function| {
+        function.put("name", &call.name);
+        function.raw("arguments", object_json(&call.arguments).as_bytes());
+    });
+}
+
+/// Ids that were made up mean nothing here; the order is the link then.
+fn known_id(id: &str) -> Option<&str> {
+    Some(id).filter(|id| !call_id::is_made_up(id))
+}
+
+fn say_replies(tail: &mut Tail, parts: &[Part]) {
+    let replies: Vec<&ToolReply> = parts.iter().filter_map(as_reply).collect();
+    for reply in &replies {
+        tail.push(&say(|message| {
+            say_plain(message, "tool", &media::flagged_text(reply, media::text_beside_images(reply)));
+            message.put("tool_name", &reply.name);
+            message.put_some("tool_call_id", known_id(&reply.call.0));
+        }));
+    }
+    let images: Vec<_> = replies
+        .iter()
+        .flat_map(|reply| media::images(reply))
+        .map(|(_, bytes)| media::base64(bytes))
+        .collect();
+    if !images.is_empty() {
+        tail.push(&say(|message| {
+            say_plain(message, "user", "Images from the tool replies above:");
+            say_images(message, &images);
+        }));
+    }
+}
+
+fn as_reply(part: &Part) -> Option<&ToolReply> {
+    if let Body::Reply(reply) = &part.body { Some(reply) } else { None }
+}
+
+fn say_effort(body: &mut Object<'_>, effort: Option<Effort>) {
+    match effort {
+        None => {}
+        Some(Effort::Off) => body.put("think", &false),
+        Some(Effort::Minimal | Effort::Low) => body.put("think", "low"),
+        Some(Effort::Medium) => body.put("think", "medium"),
+        Some(Effort::High | Effort::Highest) => body.put("think", "high"),
+    }
+}
+
+fn say_sampling(options: &mut Object<'_>, sampling: &Sampling) {
+    let Sampling { temperature, top_p, top_k, seed, presence_penalty, frequency_penalty, stop } = sampling;
+    options.put_some("temperature", temperature.as_ref());
+    options.put_some("top_p", top_p.as_ref());
+    options.put_some("top_k", top_k.as_ref());
+    options.put_some("seed", seed.as_ref());
+    options.put_some("presence_penalty", presence_penalty.as_ref());
+    options.put_some("frequency_penalty", frequency_penalty.as_ref());
+    options.put_some("stop", Some(stop).filter(|stop| !stop.is_empty()));
+}

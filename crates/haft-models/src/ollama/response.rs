@@ -1,0 +1,110 @@
+//! A chat response as a reply. Every line of a stream has the same shape as a whole response.
+
+use std::borrow::Cow;
+
+use haft_core::conversation::Format;
+use haft_core::model_error::ModelError;
+use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, Usage};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::context;
+use crate::draft::{Draft, Flow};
+use crate::wire::Asked;
+use crate::{failure, reading};
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Response<'a> {
+    #[serde(borrow)]
+    model: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    message: Option<WireMessage<'a>>,
+    #[serde(default)]
+    done: bool,
+    done_reason: Option<Cow<'a, str>>,
+    prompt_eval_count: Option<u64>,
+    eval_count: Option<u64>,
+    error: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WireMessage<'a> {
+    #[serde(borrow)]
+    content: Option<Cow<'a, str>>,
+    thinking: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    tool_calls: Option<Vec<WireCall<'a>>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WireCall<'a> {
+    #[serde(borrow)]
+    id: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    function: Option<WireFunction<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WireFunction<'a> {
+    #[serde(borrow)]
+    name: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    arguments: Option<&'a RawValue>,
+}
+
+pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError> {
+    let response: Response<'_> = reading::read(body)?;
+    if response.message.is_none() && response.error.is_none() {
+        return Err(reading::malformed("there is no `message` in it"));
+    }
+    let mut draft = Draft::new(Format::Ollama, asked);
+    apply(&mut draft, &response)?;
+    Ok(draft.into_reply())
+}
+
+/// Takes what one response, or one line of it, says.
+pub(super) fn apply(draft: &mut Draft, response: &Response<'_>) -> Result<(), ModelError> {
+    if let Some(error) = &response.error {
+        return Err(failure::inside(error));
+    }
+    draft.start(None, response.model.as_deref());
+    if let Some(message) = &response.message {
+        say_message(draft, message);
+    }
+    if response.done {
+        end(draft, response);
+    }
+    Ok(())
+}
+
+fn say_message(draft: &mut Draft, message: &WireMessage<'_>) {
+    draft.flow_with_state(Flow::Reasoning, message.thinking.as_deref().unwrap_or_default(), Some("thinking"));
+    draft.flow(Flow::Text, message.content.as_deref().unwrap_or_default());
+    for call in message.tool_calls.iter().flatten() {
+        let function = call.function.as_ref();
+        let name = function.and_then(|function| function.name.as_deref()).unwrap_or_default();
+        let index = draft.open_call(call.id.as_deref(), name, None);
+        draft.add(index, function.and_then(|function| function.arguments).map_or("{}", RawValue::get));
+        draft.close(index, None);
+    }
+}
+
+fn end(draft: &mut Draft, response: &Response<'_>) {
+    let read_tokens = response.prompt_eval_count;
+    draft.usage(Usage {
+        input: read_tokens.unwrap_or(0),
+        output: response.eval_count.unwrap_or(0),
+        ..Usage::default()
+    });
+    let sent_tokens_min = context::tokens_min(draft.asked().text_bytes);
+    if let Some(read_tokens) = read_tokens.filter(|read| *read > 0 && *read < sent_tokens_min) {
+        draft.note(ReplyNote::PromptCut { read_tokens, sent_tokens_min });
+    }
+    draft.stop(match response.done_reason.as_deref() {
+        None | Some("stop" | "") => StopReason::EndOfTurn,
+        Some("length") => StopReason::Length,
+        Some(other) => StopReason::Other(other.to_owned()),
+    });
+    draft.end();
+}

@@ -1,0 +1,155 @@
+//! How servers differ in their chat completions: one row each, and nothing but data.
+
+use crate::call_id::IdRule;
+use crate::unsaid::{Feature, Unsaid};
+
+/// One server's ways.
+#[derive(Debug)]
+pub struct Dialect {
+    pub name: &'static str,
+    /// The role of system text.
+    pub(crate) system_role: &'static str,
+    /// The key of the limit of output tokens.
+    pub(crate) output_tokens_key: &'static str,
+    pub(crate) call_ids: IdRule,
+    pub(crate) effort: EffortKey,
+    pub(crate) replay: Replay,
+    pub(crate) stream_usage: StreamUsage,
+    pub(crate) unsaid: &'static [Unsaid],
+}
+
+/// Where the reasoning effort is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EffortKey {
+    /// `reasoning_effort: "high"`
+    Flat,
+    /// `reasoning: {effort: "high"}`
+    Nested,
+    Nowhere,
+}
+
+/// What of a model's reasoning the server wants back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replay {
+    Nothing,
+    /// The array `reasoning_details`, as it came.
+    Details,
+    /// The text, in the field it came in.
+    Field(&'static str),
+    /// The `extra_content` of each call, as it came.
+    CallExtras,
+}
+
+/// Whether the usage of a stream must be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamUsage {
+    Asked,
+    Unasked,
+}
+
+impl Dialect {
+    /// The row of that name.
+    pub fn named(name: &str) -> Option<&'static Dialect> {
+        DIALECTS.iter().copied().find(|dialect| dialect.name == name)
+    }
+}
+
+/// Every dialect there is; [`COMPATIBLE`] is for servers that are not among them.
+pub const DIALECTS: &[&Dialect] =
+    &[&OPENAI, &AZURE, &OPENROUTER, &GROQ, &MISTRAL, &DEEPSEEK, &XAI, &TOGETHER, &GEMINI, &VLLM, &COMPATIBLE];
+
+pub const OPENAI: Dialect = Dialect {
+    name: "openai",
+    system_role: "developer",
+    output_tokens_key: "max_completion_tokens",
+    call_ids: IdRule::USUAL,
+    effort: EffortKey::Flat,
+    replay: Replay::Nothing,
+    stream_usage: StreamUsage::Asked,
+    unsaid: OPENAI_UNSAID,
+};
+
+/// Any server that says it is compatible: the plainest words.
+pub const COMPATIBLE: Dialect = Dialect {
+    name: "compatible",
+    system_role: "system",
+    output_tokens_key: "max_tokens",
+    unsaid: COMPATIBLE_UNSAID,
+    ..OPENAI
+};
+
+pub const AZURE: Dialect = Dialect { name: "azure", ..OPENAI };
+pub const OPENROUTER: Dialect = Dialect {
+    name: "openrouter",
+    effort: EffortKey::Nested,
+    replay: Replay::Details,
+    stream_usage: StreamUsage::Unasked,
+    unsaid: OPENROUTER_UNSAID,
+    ..COMPATIBLE
+};
+pub const GROQ: Dialect = Dialect { name: "groq", output_tokens_key: "max_completion_tokens", ..COMPATIBLE };
+pub const MISTRAL: Dialect = Dialect {
+    name: "mistral",
+    call_ids: IdRule::NINE,
+    effort: EffortKey::Nowhere,
+    stream_usage: StreamUsage::Unasked,
+    unsaid: NO_EFFORT_UNSAID,
+    ..COMPATIBLE
+};
+pub const DEEPSEEK: Dialect = Dialect {
+    name: "deepseek",
+    effort: EffortKey::Nowhere,
+    replay: Replay::Field("reasoning_content"),
+    unsaid: NO_EFFORT_UNSAID,
+    ..COMPATIBLE
+};
+pub const XAI: Dialect = Dialect { name: "xai", output_tokens_key: "max_completion_tokens", ..COMPATIBLE };
+pub const TOGETHER: Dialect = Dialect { name: "together", ..COMPATIBLE };
+/// Gemini behind its compatible address; its thought signatures travel with the calls.
+pub const GEMINI: Dialect = Dialect { name: "gemini-compatible", replay: Replay::CallExtras, ..COMPATIBLE };
+/// vLLM, and what is built on it or behaves like it: llama.cpp, LM Studio.
+pub const VLLM: Dialect = Dialect { name: "vllm", unsaid: VLLM_UNSAID, ..COMPATIBLE };
+
+const ERROR_PREFIX: Unsaid =
+    Unsaid { feature: Feature::ReplyError, instead: "the text of the reply begins with `Error: `" };
+const REPLY_IMAGE: Unsaid =
+    Unsaid { feature: Feature::ReplyImage, instead: "sent in a message of the user after the replies" };
+const REPLY_AUDIO: Unsaid = Unsaid { feature: Feature::ReplyAudio, instead: "described in the text" };
+const AUDIO_URL: Unsaid = Unsaid { feature: Feature::AudioUrl, instead: "the address is said as text" };
+const FILE_URL: Unsaid = Unsaid { feature: Feature::FileUrl, instead: "the address is said as text" };
+const ASSISTANT_MEDIA: Unsaid = Unsaid { feature: Feature::AssistantMedia, instead: "described in the text" };
+const TOP_K: Unsaid = Unsaid { feature: Feature::TopK, instead: "left out" };
+const CONTEXT: Unsaid = Unsaid { feature: Feature::ContextTokens, instead: "the server decides" };
+const ALLOWED: Unsaid = Unsaid {
+    feature: Feature::ChoiceAllowed,
+    instead: "`auto` or `required`; other calls are for the loop to refuse",
+};
+const EFFORT: Unsaid = Unsaid { feature: Feature::Effort, instead: "left to the model" };
+const EFFORT_OFF: Unsaid = Unsaid { feature: Feature::EffortOff, instead: "left to the model" };
+
+const OPENAI_UNSAID: &[Unsaid] =
+    &[ERROR_PREFIX, REPLY_IMAGE, REPLY_AUDIO, AUDIO_URL, FILE_URL, ASSISTANT_MEDIA, TOP_K, CONTEXT];
+const COMPATIBLE_UNSAID: &[Unsaid] =
+    &[ERROR_PREFIX, REPLY_IMAGE, REPLY_AUDIO, AUDIO_URL, FILE_URL, ASSISTANT_MEDIA, TOP_K, CONTEXT, ALLOWED];
+const OPENROUTER_UNSAID: &[Unsaid] =
+    &[ERROR_PREFIX, REPLY_IMAGE, REPLY_AUDIO, AUDIO_URL, FILE_URL, ASSISTANT_MEDIA, CONTEXT, ALLOWED];
+const VLLM_UNSAID: &[Unsaid] = OPENROUTER_UNSAID;
+const NO_EFFORT_UNSAID: &[Unsaid] = &[
+    ERROR_PREFIX,
+    REPLY_IMAGE,
+    REPLY_AUDIO,
+    AUDIO_URL,
+    FILE_URL,
+    ASSISTANT_MEDIA,
+    TOP_K,
+    CONTEXT,
+    ALLOWED,
+    EFFORT,
+    EFFORT_OFF,
+];
+
+impl Dialect {
+    pub(crate) fn says(&self, feature: Feature) -> bool {
+        self.unsaid.iter().all(|row| row.feature != feature)
+    }
+}

@@ -1,0 +1,402 @@
+//! A request as a chat completion.
+
+use haft_core::conversation::{Body, Format, Media, Message, Part, Role, Source, ToolReply};
+use haft_core::model_request::{
+    Effort, ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, Sampling, ToolChoice,
+};
+use haft_core::tool::ToolCall;
+
+use super::dialect::{Dialect, EffortKey, Replay, StreamUsage};
+use crate::json_text::{self, Array, Object};
+use crate::media;
+use crate::memo::{Encoder, Memo, Tail};
+use crate::schema::{self, Grammar};
+use crate::unsaid::Feature;
+use crate::wire::{Delivery, EncodedRequest};
+
+const FORMAT: Format = Format::OpenaiChat;
+
+pub(super) fn encode(
+    dialect: &'static Dialect,
+    request: &ModelRequest,
+    delivery: Delivery,
+    memo: &mut Memo,
+) -> EncodedRequest {
+    let recalled = memo.recall(dialect, request);
+    let messages = &recalled.said.tail.bytes;
+    let comma: &[u8] = if recalled.system.is_empty() || messages.is_empty() { b"" } else { b"," };
+    let mut body = Vec::with_capacity(messages.len() + recalled.tools.len() + recalled.system.len() + 1024);
+    json_text::object(&mut body, |body| {
+        body.put("model", &request.model);
+        body.raw_pieces("messages", &[b"[", recalled.system, comma, messages, b"]"]);
+        if !request.tools.is_empty() {
+            body.raw("tools", recalled.tools);
+            say_choice(dialect, body, request);
+        }
+        say_output(body, &request.output);
+        say_sampling(dialect, body, &request.sampling);
+        say_effort(dialect, body, request.reasoning);
+        body.put_some(dialect.output_tokens_key, request.output_tokens_max.as_ref());
+        say_delivery(dialect, body, delivery);
+    });
+    EncodedRequest {
+        path: "chat/completions".into(),
+        headers: &[],
+        body,
+        asked: recalled.asked(request),
+        unsaid: recalled.unsaid(request, dialect.unsaid),
+    }
+}
+
+impl Encoder for Dialect {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn message(&self, tail: &mut Tail, message: &Message) {
+        say(self, tail, message);
+    }
+
+    fn system(&self, system: &str) -> Vec<u8> {
+        say_system(self, system)
+    }
+
+    fn tools(&self, tools: &[ModelTool]) -> Vec<u8> {
+        say_tools(tools)
+    }
+}
+
+fn say_system(dialect: &Dialect, system: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    if !system.is_empty() {
+        json_text::object(&mut out, |message| {
+            message.put("role", dialect.system_role);
+            message.put("content", system);
+        });
+    }
+    out
+}
+
+fn say(dialect: &Dialect, tail: &mut Tail, message: &Message) {
+    match message.role {
+        Role::System => {
+            let text: Vec<_> = message.parts.iter().filter_map(plain_text).collect();
+            tail.push(&say_system(dialect, &text.join("\n")));
+        }
+        Role::User => say_user(tail, &message.parts),
+        Role::Assistant => say_assistant(dialect, tail, &message.parts),
+        Role::Tool => say_replies(dialect, tail, &message.parts),
+    }
+}
+
+fn plain_text(part: &Part) -> Option<&str> {
+    match &part.body {
+        Body::Text { text, .. } => Some(text),
+        Body::Refusal(_)
+        | Body::Image(_)
+        | Body::Audio(_)
+        | Body::File { .. }
+        | Body::Reasoning(_)
+        | Body::Call(_)
+        | Body::Reply(_)
+        | Body::Opaque => None,
+    }
+}
+
+/// A single text is said as a string, which every server understands.
+fn say_user(tail: &mut Tail, parts: &[Part]) {
+    let mut out = Vec::new();
+    json_text::object(&mut out, |message| {
+        message.put("role", "user");
+        match parts {
+            [part] if plain_text(part).is_some() => message.put_some("content", plain_text(part)),
+            _ => message
+                .array("content", |content| parts.iter().for_each(|part| say_input(content, &part.body))),
+        }
+    });
+    tail.push(&out);
+}
+
+fn say_input(content: &mut Array<'_>, body: &Body) {
+    match body {
+        Body::Text { text, .. } => say_text(content, text),
+        Body::Image(media) => say_image(content, &media::url(media)),
+        Body::Audio(media) => say_audio(content, media),
+        Body::File { name, media } => say_file(content, name.as_deref(), media),
+        // Only the user's parts come here.
+        Body::Refusal(_) | Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
+    }
+}
+
+fn say_text(content: &mut Array<'_>, text: &str) {
+    content.object(|part| {
+        part.put("type", "text");
+        part.put("text", text);
+    });
+}
+
+fn say_image(content: &mut Array<'_>, url: &str) {
+    content.object(|part| {
+        part.put("type", "image_url");
+        part.object("image_url", |image| image.put("url", url));
+    });
+}
+
+fn say_audio(content: &mut Array<'_>, media: &Media) {
+    match &media.source {
+        Source::Url(_) => say_text(content, &media::described("audio", media)),
+        Source::Bytes(bytes) => content.object(|part| {
+            part.put("type", "input_audio");
+            part.object("input_audio", |audio| {
+                audio.put("data", &media::base64(bytes));
+                audio.put("format", if media.media_type.ends_with("wav") { "wav" } else { "mp3" });
+            });
+        }),
+    }
+}
+
+fn say_file(content: &mut Array<'_>, name: Option<&str>, media: &Media) {
+    match &media.source {
+        Source::Url(_) => say_text(content, &media::described("file", media)),
+        Source::Bytes(_) => content.object(|part| {
+            part.put("type", "file");
+            part.object("file", |file| {
+                file.put("filename", name.unwrap_or("file"));
+                file.put("file_data", &media::url(media));
+            });
+        }),
+    }
+}
+
+/// What a model said, sorted into the fields of a chat message.
+#[derive(Default)]
+struct Answer<'a> {
+    text: String,
+    refusal: String,
+    reasoning: String,
+    details: Option<&'a str>,
+    calls: Vec<(&'a ToolCall, Option<&'a str>)>,
+}
+
+impl<'a> Answer<'a> {
+    fn of(parts: &'a [Part], replay: Replay) -> Self {
+        let mut answer = Self::default();
+        for part in parts {
+            match &part.body {
+                Body::Text { text, .. } => answer.text.push_str(text),
+                Body::Refusal(text) => answer.refusal.push_str(text),
+                Body::Image(media) => answer.text.push_str(&media::described("image", media)),
+                Body::Audio(media) => answer.text.push_str(&media::described("audio", media)),
+                Body::File { media, .. } => answer.text.push_str(&media::described("file", media)),
+                Body::Reasoning(text) => {
+                    if part.state_for(FORMAT).is_some_and(|field| replay == Replay::Field(field_name(field)))
+                    {
+                        answer.reasoning.push_str(text);
+                    }
+                }
+                Body::Call(call) => answer.calls.push((call, part.state_for(FORMAT))),
+                Body::Opaque => answer.details = answer.details.or(part.state_for(FORMAT)),
+                Body::Reply(_) => {}
+            }
+        }
+        answer
+    }
+
+    fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.refusal.is_empty() && self.calls.is_empty()
+    }
+}
+
+/// The field in which a server sends its reasoning; there are two in use.
+fn field_name(state: &str) -> &'static str {
+    if state == "reasoning_content" { "reasoning_content" } else { "reasoning" }
+}
+
+fn say_assistant(dialect: &Dialect, tail: &mut Tail, parts: &[Part]) {
+    let answer = Answer::of(parts, dialect.replay);
+    if answer.is_empty() {
+        return;
+    }
+    let mut out = Vec::new();
+    json_text::object(&mut out, |message| {
+        message.put("role", "assistant");
+        message.put("content", &(!answer.text.is_empty()).then_some(&answer.text));
+        if !answer.refusal.is_empty() {
+            message.put("refusal", &answer.refusal);
+        }
+        match (dialect.replay, answer.details) {
+            (Replay::Details, Some(details)) => message.raw("reasoning_details", details.as_bytes()),
+            (Replay::Field(field), _) if !answer.reasoning.is_empty() => {
+                message.put(field, &answer.reasoning);
+            }
+            (Replay::Details | Replay::Field(_) | Replay::CallExtras | Replay::Nothing, _) => {}
+        }
+        if !answer.calls.is_empty() {
+            message.array("tool_calls", |calls| {
+                for (call, extras) in &answer.calls {
+                    let extras = extras.filter(|_| dialect.replay == Replay::CallExtras);
+                    calls.object(|out| say_call(dialect, out, call, extras));
+                }
+            });
+        }
+    });
+    tail.push(&out);
+}
+
+fn say_call(dialect: &Dialect, out: &mut Object<'_>, call: &ToolCall, extras: Option<&str>) {
+    out.put("id", &dialect.call_ids.fit(&call.id.0));
+    out.put("type", "function");
+    out.object("function", |function| {
+        function.put("name", &call.name);
+        function.put("arguments", call.arguments.as_text());
+    });
+    if let Some(extras) = extras {
+        out.raw("extra_content", extras.as_bytes());
+    }
+}
+
+/// One message for each reply; images follow in the name of the user, because a reply here is text.
+fn say_replies(dialect: &Dialect, tail: &mut Tail, parts: &[Part]) {
+    let replies: Vec<&ToolReply> = parts.iter().filter_map(as_reply).collect();
+    for reply in &replies {
+        let mut out = Vec::new();
+        json_text::object(&mut out, |message| {
+            message.put("role", "tool");
+            message.put("tool_call_id", &dialect.call_ids.fit(&reply.call.0));
+            message.put("content", &media::flagged_text(reply, media::text_beside_images(reply)));
+        });
+        tail.push(&out);
+    }
+    let images: Vec<_> = replies.iter().flat_map(|reply| media::images(reply)).collect();
+    if !images.is_empty() {
+        let mut out = Vec::new();
+        json_text::object(&mut out, |message| {
+            message.put("role", "user");
+            message.array("content", |content| {
+                say_text(content, "Images from the tool replies above:");
+                for (media_type, bytes) in &images {
+                    say_image(content, &media::data_url(media_type, bytes));
+                }
+            });
+        });
+        tail.push(&out);
+    }
+}
+
+fn as_reply(part: &Part) -> Option<&ToolReply> {
+    if let Body::Reply(reply) = &part.body { Some(reply) } else { None }
+}
+
+fn say_tools(tools: &[ModelTool]) -> Vec<u8> {
+    let mut out = Vec::new();
+    json_text::array(&mut out, |list| {
+        for tool in tools {
+            list.object(|entry| {
+                entry.put("type", "function");
+                entry.object("function", |function| {
+                    function.put("name", &tool.name);
+                    function.put("description", &tool.description);
+                    function.put("parameters", &schema::downgrade(&tool.input_schema, Grammar::Json).schema);
+                });
+            });
+        }
+    });
+    out
+}
+
+fn say_choice(dialect: &Dialect, body: &mut Object<'_>, request: &ModelRequest) {
+    let function = |choice: &mut Object<'_>, name: &str| {
+        choice.put("type", "function");
+        choice.object("function", |function| function.put("name", name));
+    };
+    let mode = |must_call: MustCall| match must_call {
+        MustCall::No => "auto",
+        MustCall::Yes => "required",
+    };
+    match &request.tool_choice {
+        ToolChoice::Auto => {}
+        ToolChoice::None => body.put("tool_choice", "none"),
+        ToolChoice::Required => body.put("tool_choice", "required"),
+        ToolChoice::Named(name) => body.object("tool_choice", |choice| function(choice, name)),
+        ToolChoice::Allowed { names, must_call } if dialect.says(Feature::ChoiceAllowed) => {
+            body.object("tool_choice", |choice| {
+                choice.put("type", "allowed_tools");
+                choice.object("allowed_tools", |allowed| {
+                    allowed.put("mode", mode(*must_call));
+                    allowed.array("tools", |tools| {
+                        for name in names {
+                            tools.object(|tool| function(tool, name));
+                        }
+                    });
+                });
+            });
+        }
+        ToolChoice::Allowed { must_call, .. } => body.put("tool_choice", mode(*must_call)),
+    }
+    match request.parallel_calls {
+        ParallelCalls::Allowed => {}
+        ParallelCalls::OneAtATime => body.put("parallel_tool_calls", &false),
+    }
+}
+
+fn say_output(body: &mut Object<'_>, output: &OutputShape) {
+    match output {
+        OutputShape::Text => {}
+        OutputShape::Json => body.object("response_format", |format| format.put("type", "json_object")),
+        OutputShape::Schema { name, schema } => body.object("response_format", |format| {
+            format.put("type", "json_schema");
+            format.object("json_schema", |json_schema| {
+                json_schema.put("name", name);
+                json_schema.put("strict", &true);
+                json_schema.put("schema", &schema::downgrade(schema, Grammar::OpenaiStrict).schema);
+            });
+        }),
+    }
+}
+
+fn say_sampling(dialect: &Dialect, body: &mut Object<'_>, sampling: &Sampling) {
+    let Sampling { temperature, top_p, top_k, seed, presence_penalty, frequency_penalty, stop } = sampling;
+    body.put_some("temperature", temperature.as_ref());
+    body.put_some("top_p", top_p.as_ref());
+    body.put_some("top_k", top_k.as_ref().filter(|_| dialect.says(Feature::TopK)));
+    body.put_some("seed", seed.as_ref());
+    body.put_some("presence_penalty", presence_penalty.as_ref());
+    body.put_some("frequency_penalty", frequency_penalty.as_ref());
+    body.put_some("stop", Some(stop).filter(|stop| !stop.is_empty()));
+}
+
+fn say_effort(dialect: &Dialect, body: &mut Object<'_>, effort: Option<Effort>) {
+    let Some(effort) = effort.map(effort_name) else { return };
+    match dialect.effort {
+        EffortKey::Flat => body.put("reasoning_effort", effort),
+        EffortKey::Nested => body.object("reasoning", |reasoning| reasoning.put("effort", effort)),
+        EffortKey::Nowhere => {}
+    }
+}
+
+/// OpenAI's words, which the Responses format shares.
+pub(crate) fn effort_name(effort: Effort) -> &'static str {
+    match effort {
+        Effort::Off => "none",
+        Effort::Minimal => "minimal",
+        Effort::Low => "low",
+        Effort::Medium => "medium",
+        Effort::High => "high",
+        Effort::Highest => "xhigh",
+    }
+}
+
+fn say_delivery(dialect: &Dialect, body: &mut Object<'_>, delivery: Delivery) {
+    match delivery {
+        Delivery::Whole => {}
+        Delivery::Streamed => {
+            body.put("stream", &true);
+            match dialect.stream_usage {
+                StreamUsage::Asked => {
+                    body.object("stream_options", |options| options.put("include_usage", &true));
+                }
+                StreamUsage::Unasked => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! A chat completion as a reply. A whole message and the pieces of a streamed one have the same fields.
+
+use std::borrow::Cow;
+
+use haft_core::conversation::Format;
+use haft_core::model_error::ModelError;
+use haft_core::model_event::PartStart;
+use haft_core::model_reply::{ModelReply, StopReason, Usage};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::stream::Calls;
+use crate::draft::{Draft, Flow};
+use crate::wire::Asked;
+use crate::{failure, media, reading};
+
+/// A completion, or one chunk of it.
+#[derive(Debug, Deserialize)]
+pub(super) struct Completion<'a> {
+    #[serde(borrow)]
+    pub(super) id: Option<Cow<'a, str>>,
+    pub(super) model: Option<Cow<'a, str>>,
+    pub(super) choices: Option<Vec<Choice<'a>>>,
+    pub(super) usage: Option<WireUsage>,
+    pub(super) error: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Choice<'a> {
+    #[serde(default)]
+    pub(super) index: u64,
+    #[serde(borrow, alias = "delta")]
+    pub(super) message: Option<WireMessage<'a>>,
+    pub(super) finish_reason: Option<Cow<'a, str>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireMessage<'a> {
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    refusal: Option<Cow<'a, str>>,
+    reasoning_content: Option<Cow<'a, str>>,
+    reasoning: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) reasoning_details: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub(super) tool_calls: Option<Vec<WireCall<'a>>>,
+    #[serde(borrow)]
+    annotations: Option<Vec<&'a RawValue>>,
+    #[serde(borrow)]
+    audio: Option<WireAudio<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireCall<'a> {
+    pub(super) index: Option<u64>,
+    #[serde(borrow)]
+    pub(super) id: Option<Cow<'a, str>>,
+    pub(super) function: Option<WireFunction<'a>>,
+    #[serde(borrow)]
+    pub(super) extra_content: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct WireFunction<'a> {
+    #[serde(borrow)]
+    pub(super) name: Option<Cow<'a, str>>,
+    /// A string; some servers send the object itself.
+    #[serde(borrow)]
+    pub(super) arguments: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WireAudio<'a> {
+    #[serde(borrow)]
+    id: Option<Cow<'a, str>>,
+    data: Option<Cow<'a, str>>,
+    transcript: Option<Cow<'a, str>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct WireUsage {
+    prompt_tokens: Option<u64>,
+    completion_tokens: Option<u64>,
+    prompt_cache_hit_tokens: Option<u64>,
+    prompt_tokens_details: Option<PromptDetails>,
+    completion_tokens_details: Option<CompletionDetails>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PromptDetails {
+    cached_tokens: Option<u64>,
+    cache_write_tokens: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CompletionDetails {
+    reasoning_tokens: Option<u64>,
+}
+
+pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError> {
+    let completion: Completion<'_> = reading::read(body)?;
+    if completion.choices.as_ref().is_none_or(Vec::is_empty) && completion.error.is_none() {
+        return Err(reading::malformed("there are no `choices` in it"));
+    }
+    let mut draft = Draft::new(Format::OpenaiChat, asked);
+    let mut calls = Calls::default();
+    apply(&mut draft, &mut calls, &completion)?;
+    calls.finish(&mut draft);
+    // A whole reply that forgets to say why it stopped has still stopped.
+    if !draft.has_stopped() {
+        draft.stop(StopReason::EndOfTurn);
+    }
+    Ok(draft.into_reply())
+}
+
+/// Takes what one completion or one chunk says.
+pub(super) fn apply(
+    draft: &mut Draft,
+    calls: &mut Calls,
+    completion: &Completion<'_>,
+) -> Result<(), ModelError> {
+    if let Some(error) = &completion.error {
+        return Err(failure::inside(error));
+    }
+    if completion.id.is_some() || completion.model.is_some() {
+        draft.start(completion.id.as_deref(), completion.model.as_deref());
+    }
+    for choice in completion.choices.iter().flatten().filter(|choice| choice.index == 0) {
+        if let Some(message) = &choice.message {
+            say_message(draft, calls, message)?;
+        }
+        if let Some(reason) = choice.finish_reason.as_deref().filter(|reason| !reason.is_empty()) {
+            let refused = choice.message.as_ref().is_some_and(WireMessage::refuses) || calls.refused;
+            draft.stop(stop_reason(reason, refused.then_some(StopReason::Refusal)));
+        }
+    }
+    if let Some(usage) = &completion.usage {
+        draft.usage(usage.read());
+    }
+    Ok(())
+}
+
+fn say_message(draft: &mut Draft, calls: &mut Calls, message: &WireMessage<'_>) -> Result<(), ModelError> {
+    let fields = [("reasoning_content", &message.reasoning_content), ("reasoning", &message.reasoning)];
+    // Some servers send the same text in both fields.
+    if let Some((field, Some(text))) = fields.into_iter().find(|(_, text)| text.is_some()) {
+        draft.flow_with_state(Flow::Reasoning, text, Some(field));
+    }
+    if let Some(details) = message.reasoning_details {
+        calls.add_details(details)?;
+    }
+    say_content(draft, message.content)?;
+    if let Some(refusal) = message.refusal.as_deref() {
+        draft.flow(Flow::Refusal, refusal);
+    }
+    calls.refused |= message.refuses();
+    for annotation in message.annotations.iter().flatten() {
+        let url = annotation_url(annotation.get());
+        let annotation = draft.annotation(annotation.get(), url.as_deref());
+        draft.annotate_text(annotation);
+    }
+    if let Some(audio) = &message.audio {
+        say_audio(draft, audio);
+    }
+    for call in message.tool_calls.iter().flatten() {
+        calls.add(draft, call)?;
+    }
+    Ok(())
+}
+
+/// Content is a string, or a list of parts with a text each.
+fn say_content(draft: &mut Draft, content: Option<&RawValue>) -> Result<(), ModelError> {
+    #[derive(Deserialize)]
+    struct Piece<'a> {
+        #[serde(borrow)]
+        text: Option<Cow<'a, str>>,
+        #[serde(borrow)]
+        refusal: Option<Cow<'a, str>>,
+    }
+    let Some(content) = content.filter(|content| content.get() != "null") else { return Ok(()) };
+    if !content.get().starts_with('[') {
+        draft.flow(Flow::Text, &reading::read_raw::<Cow<'_, str>>(content)?);
+        return Ok(());
+    }
+    for piece in reading::read_raw::<Vec<Piece<'_>>>(content)? {
+        draft.flow(Flow::Text, piece.text.as_deref().unwrap_or_default());
+        draft.flow(Flow::Refusal, piece.refusal.as_deref().unwrap_or_default());
+    }
+    Ok(())
+}
+
+fn say_audio(draft: &mut Draft, audio: &WireAudio<'_>) {
+    let data = audio.data.as_deref().and_then(|data| media::from_base64("audio/mpeg", data));
+    if let Some(data) = data {
+        let mark = draft.mark(audio.id.as_deref(), None);
+        let index = draft.open(PartStart::Audio(data), mark);
+        draft.close(index, None);
+    }
+    draft.flow(Flow::Text, audio.transcript.as_deref().unwrap_or_default());
+}
+
+fn annotation_url(json: &str) -> Option<String> {
+    let annotation: Value = serde_json::from_str(json).ok()?;
+    let citation = annotation.get("url_citation").unwrap_or(&annotation);
+    citation.get("url")?.as_str().map(str::to_owned)
+}
+
+fn stop_reason(reason: &str, refusal: Option<StopReason>) -> StopReason {
+    match reason {
+        "stop" | "end_turn" | "eos" => refusal.unwrap_or(StopReason::EndOfTurn),
+        "tool_calls" | "function_call" => StopReason::ToolCalls,
+        "length" | "model_length" | "max_tokens" => StopReason::Length,
+        "content_filter" => StopReason::Filtered,
+        other => StopReason::Other(other.to_owned()),
+    }
+}
+
+impl WireMessage<'_> {
+    fn refuses(&self) -> bool {
+        self.refusal.as_deref().is_some_and(|refusal| !refusal.is_empty())
+    }
+}
+
+impl WireUsage {
+    fn read(&self) -> Usage {
+        let prompt = self.prompt_tokens_details.as_ref();
+        let cached = prompt.and_then(|details| details.cached_tokens).or(self.prompt_cache_hit_tokens);
+        let reasoning = self.completion_tokens_details.as_ref().and_then(|details| details.reasoning_tokens);
+        Usage {
+            input: self.prompt_tokens.unwrap_or(0),
+            output: self.completion_tokens.unwrap_or(0),
+            cache_read: cached.unwrap_or(0),
+            cache_write: prompt.and_then(|details| details.cache_write_tokens).unwrap_or(0),
+            reasoning: reasoning.unwrap_or(0),
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! A streamed chat completion: chunks with the same fields as a whole one, whose calls come in pieces.
+
+use std::borrow::Cow;
+
+use haft_core::conversation::Format;
+use haft_core::model_error::ModelError;
+use haft_core::model_event::PartStart;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::response::{self, Completion, WireCall};
+use crate::draft::Draft;
+use crate::reading;
+use crate::stream::FrameReader;
+use crate::wire::Asked;
+
+/// Reads chunks.
+pub(super) struct Reader {
+    draft: Draft,
+    calls: Calls,
+}
+
+impl Reader {
+    pub(super) fn new(asked: &Asked) -> Self {
+        Self { draft: Draft::new(Format::OpenaiChat, asked), calls: Calls::default() }
+    }
+}
+
+impl FrameReader for Reader {
+    fn frame(&mut self, frame: &str) -> Result<(), ModelError> {
+        let completion: Completion<'_> = reading::read(frame.as_bytes())?;
+        response::apply(&mut self.draft, &mut self.calls, &completion)
+    }
+
+    fn end(&mut self) {
+        self.calls.finish(&mut self.draft);
+        self.draft.end();
+    }
+
+    fn draft(&mut self) -> &mut Draft {
+        &mut self.draft
+    }
+}
+
+/// The calls of a reply while they arrive, and what else is only whole at the end.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    open: Vec<OpenCall>,
+    details: Vec<Value>,
+    /// The details of a reply that came whole, byte for byte.
+    whole_details: Option<String>,
+    pub(super) refused: bool,
+}
+
+#[derive(Debug)]
+struct OpenCall {
+    /// The number by which the wire knows it.
+    number: u64,
+    id: Option<String>,
+    part: usize,
+    extras: Option<String>,
+}
+
+impl Calls {
+    /// Begins a call or adds to one. Servers that give every call the number 0 still give each an id and a name.
+    pub(super) fn add(&mut self, draft: &mut Draft, call: &WireCall<'_>) -> Result<(), ModelError> {
+        let place = self.place(call);
+        let function = call.function.as_ref();
+        let place = if let Some(place) = place {
+            place
+        } else {
+            let name = function.and_then(|function| function.name.as_deref()).unwrap_or_default();
+            let part = draft.open_call(call.id.as_deref(), name, None);
+            let number = call.index.unwrap_or(self.open.len() as u64);
+            self.open.push(OpenCall {
+                number,
+                id: call.id.as_deref().map(str::to_owned),
+                part,
+                extras: None,
+            });
+            self.open.len() - 1
+        };
+        let open = &mut self.open[place];
+        if let Some(extras) = call.extra_content.filter(|extras| extras.get() != "null") {
+            open.extras = Some(extras.get().to_owned());
+        }
+        if let Some(arguments) = function.and_then(|function| function.arguments) {
+            draft.add(open.part, &arguments_text(arguments)?);
+        }
+        Ok(())
+    }
+
+    fn place(&self, call: &WireCall<'_>) -> Option<usize> {
+        let names_one = call
+            .function
+            .as_ref()
+            .is_some_and(|function| function.name.as_deref().is_some_and(|name| !name.is_empty()));
+        let number = match call.index {
+            Some(number) => number,
+            None if names_one => return None,
+            None => self.open.last()?.number,
+        };
+        let place = self.open.iter().rposition(|open| open.number == number)?;
+        let id = call.id.as_deref().filter(|id| !id.is_empty());
+        let is_another = names_one && id.is_some() && id != self.open[place].id.as_deref();
+        (!is_another).then_some(place)
+    }
+
+    /// Pieces of reasoning state with the same index belong together.
+    pub(super) fn add_details(&mut self, details: &RawValue) -> Result<(), ModelError> {
+        let pieces: Option<Vec<Value>> = reading::read_raw(details)?;
+        let is_first = self.details.is_empty();
+        for piece in pieces.into_iter().flatten() {
+            match self.details.iter_mut().find(|known| continues(known, &piece)) {
+                Some(known) => merge(known, piece),
+                None => self.details.push(piece),
+            }
+        }
+        self.whole_details = is_first.then(|| details.get().to_owned());
+        Ok(())
+    }
+
+    pub(super) fn finish(&mut self, draft: &mut Draft) {
+        draft.stop_flow();
+        for open in self.open.drain(..) {
+            let mark = draft.mark(None, open.extras.as_deref());
+            draft.close(open.part, mark);
+        }
+        let details = std::mem::take(&mut self.details);
+        if !details.is_empty() {
+            let whole = self.whole_details.take();
+            let json = whole.unwrap_or_else(|| Value::Array(details).to_string());
+            let mark = draft.mark(None, Some(&json));
+            let part = draft.open(PartStart::Opaque, mark);
+            draft.close(part, None);
+        }
+    }
+}
+
+fn arguments_text(arguments: &RawValue) -> Result<Cow<'_, str>, ModelError> {
+    match arguments.get() {
+        "null" => Ok("".into()),
+        text if text.starts_with('"') => reading::read_raw(arguments),
+        object => Ok(object.into()),
+    }
+}
+
+fn continues(known: &Value, piece: &Value) -> bool {
+    piece.get("index").is_some()
+        && known.get("index") == piece.get("index")
+        && known.get("type") == piece.get("type")
+}
+
+fn merge(known: &mut Value, piece: Value) {
+    let (Some(known), Value::Object(piece)) = (known.as_object_mut(), piece) else { return };
+    for (key, value) in piece {
+        match (known.get_mut(&key), value) {
+            (Some(Value::String(text)), Value::String(more))
+                if ["text", "summary", "data"].contains(&key.as_str()) =>
+            {
+                text.push_str(&more);
+            }
+            (_, Value::Null) => {}
+            (_, value) => {
+                known.insert(key, value);
+            }
+        }
+    }
+}

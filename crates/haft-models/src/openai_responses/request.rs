@@ -1,0 +1,331 @@
+//! A request to the Responses API.
+
+use haft_core::conversation::{Annotation, Body, Format, Media, Message, Part, Role, Source, ToolReply};
+use haft_core::model_request::{
+    Effort, ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, ToolChoice,
+};
+use haft_core::output::{Content, ToolOutput};
+use haft_core::tool::ToolCall;
+
+use super::UNSAID;
+use crate::call_id::IdRule;
+use crate::json_text::{self, Array, Object};
+use crate::media;
+use crate::memo::{Encoder, Memo, Tail};
+use crate::openai_chat::effort_name;
+use crate::schema::{self, Grammar};
+use crate::wire::{Delivery, EncodedRequest};
+
+const FORMAT: Format = Format::OpenaiResponses;
+
+pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
+    let recalled = memo.recall(&Items, request);
+    let items = &recalled.said.tail.bytes;
+    let mut body = Vec::with_capacity(items.len() + recalled.tools.len() + recalled.system.len() + 1024);
+    json_text::object(&mut body, |body| {
+        body.put("model", &request.model);
+        if !recalled.system.is_empty() {
+            body.raw("instructions", recalled.system);
+        }
+        body.raw_pieces("input", &[b"[", items, b"]"]);
+        if !request.tools.is_empty() {
+            body.raw("tools", recalled.tools);
+            say_choice(body, request);
+        }
+        say_output(body, &request.output);
+        say_reasoning(body, request.reasoning);
+        body.put_some("temperature", request.sampling.temperature.as_ref());
+        body.put_some("top_p", request.sampling.top_p.as_ref());
+        body.put_some("max_output_tokens", request.output_tokens_max.as_ref());
+        // Nothing stays on the server, so what it thought has to come along.
+        body.put("store", &false);
+        body.put("include", &["reasoning.encrypted_content"]);
+        match delivery {
+            Delivery::Whole => {}
+            Delivery::Streamed => body.put("stream", &true),
+        }
+    });
+    EncodedRequest {
+        path: "responses".into(),
+        headers: &[],
+        body,
+        asked: recalled.asked(request),
+        unsaid: recalled.unsaid(request, UNSAID),
+    }
+}
+
+/// Writes items.
+struct Items;
+
+impl Encoder for Items {
+    fn name(&self) -> &'static str {
+        FORMAT.name()
+    }
+
+    fn message(&self, tail: &mut Tail, message: &Message) {
+        match message.role {
+            Role::System => say_input(tail, "developer", &message.parts),
+            Role::User => say_input(tail, "user", &message.parts),
+            Role::Assistant => say_assistant(tail, &message.parts),
+            Role::Tool => message.parts.iter().for_each(|part| say_reply(tail, part)),
+        }
+    }
+
+    fn system(&self, system: &str) -> Vec<u8> {
+        let mut out = Vec::new();
+        if !system.is_empty() {
+            json_text::value(&mut out, system);
+        }
+        out
+    }
+
+    fn tools(&self, tools: &[ModelTool]) -> Vec<u8> {
+        let mut out = Vec::new();
+        json_text::array(&mut out, |list| {
+            for tool in tools {
+                list.object(|entry| {
+                    entry.put("type", "function");
+                    entry.put("name", &tool.name);
+                    entry.put("description", &tool.description);
+                    entry.put("parameters", &schema::downgrade(&tool.input_schema, Grammar::Json).schema);
+                    // Strict is this wire's default, and rewrites what a tool may be given.
+                    entry.put("strict", &false);
+                });
+            }
+        });
+        out
+    }
+}
+
+fn say_input(tail: &mut Tail, role: &str, parts: &[Part]) {
+    let mut out = Vec::new();
+    json_text::object(&mut out, |item| {
+        item.put("type", "message");
+        item.put("role", role);
+        item.array("content", |content| parts.iter().for_each(|part| say_piece(content, &part.body)));
+    });
+    tail.push(&out);
+}
+
+fn say_piece(content: &mut Array<'_>, body: &Body) {
+    match body {
+        Body::Text { text, .. } => say_text(content, text),
+        Body::Image(media) => say_image(content, &media::url(media)),
+        Body::Audio(media) => say_text(content, &media::described("audio", media)),
+        Body::File { name, media } => say_file(content, name.as_deref(), media),
+        // Only the user's parts come here.
+        Body::Refusal(_) | Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
+    }
+}
+
+fn say_text(content: &mut Array<'_>, text: &str) {
+    content.object(|part| {
+        part.put("type", "input_text");
+        part.put("text", text);
+    });
+}
+
+fn say_image(content: &mut Array<'_>, url: &str) {
+    content.object(|part| {
+        part.put("type", "input_image");
+        part.put("image_url", url);
+        part.put("detail", "auto");
+    });
+}
+
+fn say_file(content: &mut Array<'_>, name: Option<&str>, media: &Media) {
+    content.object(|part| {
+        part.put("type", "input_file");
+        match &media.source {
+            Source::Url(url) => part.put("file_url", url),
+            Source::Bytes(_) => {
+                part.put("filename", name.unwrap_or("file"));
+                part.put("file_data", &media::url(media));
+            }
+        }
+    });
+}
+
+/// Texts of one message item stand together in it; everything else is an item of its own.
+fn say_assistant(tail: &mut Tail, parts: &[Part]) {
+    let mut at = 0;
+    while at < parts.len() {
+        let id = parts[at].id_for(FORMAT);
+        let same = parts[at..].iter().take_while(|part| is_spoken(part) && part.id_for(FORMAT) == id).count();
+        if same > 0 {
+            say_spoken(tail, id, &parts[at..at + same]);
+        } else {
+            say_item(tail, &parts[at]);
+        }
+        at += same.max(1);
+    }
+}
+
+fn is_spoken(part: &Part) -> bool {
+    match &part.body {
+        Body::Text { .. } | Body::Refusal(_) | Body::Image(_) | Body::Audio(_) | Body::File { .. } => true,
+        Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => false,
+    }
+}
+
+fn say_spoken(tail: &mut Tail, id: Option<&str>, parts: &[Part]) {
+    let mut out = Vec::new();
+    json_text::object(&mut out, |item| {
+        item.put("type", "message");
+        item.put_some("id", id);
+        item.put("role", "assistant");
+        if id.is_some() {
+            item.put("status", "completed");
+        }
+        item.array("content", |content| parts.iter().for_each(|part| say_output_piece(content, &part.body)));
+    });
+    tail.push(&out);
+}
+
+fn say_output_piece(content: &mut Array<'_>, body: &Body) {
+    match body {
+        Body::Text { text, annotations } => say_output_text(content, text, annotations),
+        Body::Image(media) => say_output_text(content, &media::described("image", media), &[]),
+        Body::Audio(media) => say_output_text(content, &media::described("audio", media), &[]),
+        Body::File { media, .. } => say_output_text(content, &media::described("file", media), &[]),
+        Body::Refusal(text) => content.object(|part| {
+            part.put("type", "refusal");
+            part.put("refusal", text);
+        }),
+        // Items of their own.
+        Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
+    }
+}
+
+fn say_output_text(content: &mut Array<'_>, text: &str, annotations: &[Annotation]) {
+    content.object(|part| {
+        part.put("type", "output_text");
+        part.put("text", text);
+        part.array("annotations", |list| {
+            let own = annotations.iter().filter(|annotation| annotation.format == FORMAT);
+            own.for_each(|annotation| list.raw(annotation.json.as_bytes()));
+        });
+    });
+}
+
+/// Reasoning and items of kinds we do not know go back as they came, and only to where they came from.
+fn say_item(tail: &mut Tail, part: &Part) {
+    match &part.body {
+        Body::Call(call) => say_call(tail, call, part.id_for(FORMAT)),
+        Body::Reasoning(_) | Body::Opaque => {
+            if let Some(item) = part.state_for(FORMAT) {
+                tail.push(item.as_bytes());
+            }
+        }
+        Body::Text { .. }
+        | Body::Refusal(_)
+        | Body::Image(_)
+        | Body::Audio(_)
+        | Body::File { .. }
+        | Body::Reply(_) => {}
+    }
+}
+
+fn say_call(tail: &mut Tail, call: &ToolCall, id: Option<&str>) {
+    let mut out = Vec::new();
+    json_text::object(&mut out, |item| {
+        item.put("type", "function_call");
+        item.put_some("id", id);
+        item.put("call_id", &IdRule::USUAL.fit(&call.id.0));
+        item.put("name", &call.name);
+        item.put("arguments", call.arguments.as_text());
+        if id.is_some() {
+            item.put("status", "completed");
+        }
+    });
+    tail.push(&out);
+}
+
+fn say_reply(tail: &mut Tail, part: &Part) {
+    let Body::Reply(reply) = &part.body else { return };
+    let mut out = Vec::new();
+    json_text::object(&mut out, |item| {
+        item.put("type", "function_call_output");
+        item.put("call_id", &IdRule::USUAL.fit(&reply.call.0));
+        if media::images(reply).next().is_some() {
+            item.array("output", |output| say_reply_pieces(output, reply));
+        } else {
+            item.put("output", &media::flagged_text(reply, media::reply_text(reply)));
+        }
+    });
+    tail.push(&out);
+}
+
+fn say_reply_pieces(output: &mut Array<'_>, reply: &ToolReply) {
+    if reply.is_error {
+        say_text(output, "Error:");
+    }
+    for piece in &reply.content {
+        match piece {
+            Content::Image { media_type, bytes } => say_image(output, &media::data_url(media_type, bytes)),
+            Content::Text(_) | Content::Audio { .. } | Content::Resource { .. } | Content::Stored { .. } => {
+                let alone = ToolOutput { content: vec![piece.clone()], structured: None };
+                say_text(output, &alone.as_text());
+            }
+        }
+    }
+}
+
+fn say_choice(body: &mut Object<'_>, request: &ModelRequest) {
+    let function = |choice: &mut Object<'_>, name: &str| {
+        choice.put("type", "function");
+        choice.put("name", name);
+    };
+    match &request.tool_choice {
+        ToolChoice::Auto => {}
+        ToolChoice::None => body.put("tool_choice", "none"),
+        ToolChoice::Required => body.put("tool_choice", "required"),
+        ToolChoice::Named(name) => body.object("tool_choice", |choice| function(choice, name)),
+        ToolChoice::Allowed { names, must_call } => body.object("tool_choice", |choice| {
+            choice.put("type", "allowed_tools");
+            choice.put(
+                "mode",
+                match must_call {
+                    MustCall::No => "auto",
+                    MustCall::Yes => "required",
+                },
+            );
+            choice.array("tools", |tools| {
+                for name in names {
+                    tools.object(|tool| function(tool, name));
+                }
+            });
+        }),
+    }
+    match request.parallel_calls {
+        ParallelCalls::Allowed => {}
+        ParallelCalls::OneAtATime => body.put("parallel_tool_calls", &false),
+    }
+}
+
+fn say_output(body: &mut Object<'_>, output: &OutputShape) {
+    match output {
+        OutputShape::Text => {}
+        OutputShape::Json => {
+            body.object("text", |text| text.object("format", |format| format.put("type", "json_object")));
+        }
+        OutputShape::Schema { name, schema } => body.object("text", |text| {
+            text.object("format", |format| {
+                format.put("type", "json_schema");
+                format.put("name", name);
+                format.put("strict", &true);
+                format.put("schema", &schema::downgrade(schema, Grammar::OpenaiStrict).schema);
+            });
+        }),
+    }
+}
+
+fn say_reasoning(body: &mut Object<'_>, effort: Option<Effort>) {
+    let Some(effort) = effort else { return };
+    body.object("reasoning", |reasoning| {
+        reasoning.put("effort", effort_name(effort));
+        if effort != Effort::Off {
+            reasoning.put("summary", "auto");
+        }
+    });
+}

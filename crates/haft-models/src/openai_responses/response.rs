@@ -1,0 +1,201 @@
+//! A response object as a reply.
+
+use std::borrow::Cow;
+
+use haft_core::conversation::Format;
+use haft_core::model_error::ModelError;
+use haft_core::model_event::PartStart;
+use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, Usage};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::draft::Draft;
+use crate::wire::Asked;
+use crate::{failure, reading};
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Response<'a> {
+    #[serde(borrow)]
+    pub(super) id: Option<Cow<'a, str>>,
+    pub(super) model: Option<Cow<'a, str>>,
+    status: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    output: Option<Vec<&'a RawValue>>,
+    incomplete_details: Option<IncompleteDetails<'a>>,
+    usage: Option<WireUsage>,
+    error: Option<Value>,
+}
+
+#[derive(Debug, Deserialize)]
+struct IncompleteDetails<'a> {
+    #[serde(borrow)]
+    reason: Option<Cow<'a, str>>,
+}
+
+/// Any item; which fields are there depends on its type.
+#[derive(Debug, Deserialize)]
+pub(super) struct Item<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(super) kind: Option<Cow<'a, str>>,
+    pub(super) id: Option<Cow<'a, str>>,
+    pub(super) call_id: Option<Cow<'a, str>>,
+    pub(super) name: Option<Cow<'a, str>>,
+    pub(super) arguments: Option<Cow<'a, str>>,
+    pub(super) content: Option<Vec<Piece<'a>>>,
+    pub(super) summary: Option<Vec<Piece<'a>>>,
+}
+
+/// A piece of an item's content.
+#[derive(Debug, Deserialize)]
+pub(super) struct Piece<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(super) kind: Option<Cow<'a, str>>,
+    pub(super) text: Option<Cow<'a, str>>,
+    pub(super) refusal: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    pub(super) annotations: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WireUsage {
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    input_tokens_details: Option<InputDetails>,
+    output_tokens_details: Option<OutputDetails>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct InputDetails {
+    cached_tokens: Option<u64>,
+    cache_write_tokens: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct OutputDetails {
+    reasoning_tokens: Option<u64>,
+}
+
+pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError> {
+    let response: Response<'_> = reading::read(body)?;
+    if response.output.is_none() && response.error.is_none() {
+        return Err(reading::malformed("there is no `output` in it"));
+    }
+    let mut draft = Draft::new(Format::OpenaiResponses, asked);
+    draft.start(response.id.as_deref(), response.model.as_deref());
+    let mut refused = false;
+    for raw in response.output.iter().flatten() {
+        refused |= say_item(&mut draft, raw)?;
+    }
+    end(&mut draft, &response, refused.then_some(StopReason::Refusal))?;
+    Ok(draft.into_reply())
+}
+
+/// How the response ended. The same object closes a stream.
+pub(super) fn end(
+    draft: &mut Draft,
+    response: &Response<'_>,
+    refusal: Option<StopReason>,
+) -> Result<(), ModelError> {
+    if let Some(error) = response.error.as_ref().filter(|error| !error.is_null()) {
+        return Err(failure::inside(error));
+    }
+    if let Some(usage) = &response.usage {
+        draft.usage(usage.read());
+    }
+    let reason = response.incomplete_details.as_ref().and_then(|details| details.reason.as_deref());
+    match response.status.as_deref() {
+        Some("completed") | None => draft.stop(refusal.unwrap_or(StopReason::EndOfTurn)),
+        Some("incomplete") => draft.stop(match reason {
+            Some("max_output_tokens") | None => StopReason::Length,
+            Some("content_filter") => StopReason::Filtered,
+            Some(other) => StopReason::Other(other.to_owned()),
+        }),
+        Some("failed") => return Err(failure::inside(&Value::String("the response failed".into()))),
+        Some(other) => draft.stop(StopReason::Other(other.to_owned())),
+    }
+    Ok(())
+}
+
+/// Says one whole item, and whether it refuses.
+fn say_item(draft: &mut Draft, raw: &RawValue) -> Result<bool, ModelError> {
+    let item: Item<'_> = reading::read_raw(raw)?;
+    match item.kind.as_deref() {
+        Some("message") => return Ok(say_message(draft, &item)),
+        Some("function_call") => {
+            let mark = draft.mark(item.id.as_deref(), None);
+            let name = item.name.as_deref().unwrap_or_default();
+            let index = draft.open_call(item.call_id.as_deref(), name, mark);
+            draft.add(index, item.arguments.as_deref().unwrap_or_default());
+            draft.close(index, None);
+        }
+        Some("reasoning") => {
+            let mark = draft.mark(item.id.as_deref(), Some(raw.get()));
+            let index = draft.open(PartStart::Reasoning, mark);
+            draft.add(index, &item.reasoning_text());
+            draft.close(index, None);
+        }
+        kind => say_opaque(draft, kind, &item, raw),
+    }
+    Ok(false)
+}
+
+fn say_opaque(draft: &mut Draft, kind: Option<&str>, item: &Item<'_>, raw: &RawValue) {
+    let mark = draft.mark(item.id.as_deref(), Some(raw.get()));
+    let index = draft.open(PartStart::Opaque, mark);
+    draft.close(index, None);
+    draft.note(ReplyNote::UnknownPart { kind: kind.unwrap_or("nothing").to_owned() });
+}
+
+fn say_message(draft: &mut Draft, item: &Item<'_>) -> bool {
+    let mut refused = false;
+    for piece in item.content.iter().flatten() {
+        let mark = draft.mark(item.id.as_deref(), None);
+        if let Some(refusal) = piece.refusal.as_deref() {
+            let index = draft.open(PartStart::Refusal, mark);
+            draft.add(index, refusal);
+            draft.close(index, None);
+            refused = true;
+        } else {
+            let index = draft.open(PartStart::Text, mark);
+            draft.add(index, piece.text.as_deref().unwrap_or_default());
+            for annotation in piece.annotations.iter().flatten() {
+                annotate(draft, index, annotation);
+            }
+            draft.close(index, None);
+        }
+    }
+    refused
+}
+
+pub(super) fn annotate(draft: &mut Draft, index: usize, raw: &RawValue) {
+    let annotation: Value = serde_json::from_str(raw.get()).unwrap_or_default();
+    let annotation = draft.annotation(raw.get(), annotation.get("url").and_then(Value::as_str));
+    draft.annotate(index, annotation);
+}
+
+impl Item<'_> {
+    /// The reasoning itself where the server shows it, else its summary.
+    pub(super) fn reasoning_text(&self) -> String {
+        let pieces = self.content.as_deref().filter(|pieces| !pieces.is_empty()).or(self.summary.as_deref());
+        let texts = pieces.into_iter().flatten().filter_map(|piece| piece.text.as_deref());
+        texts.collect::<Vec<_>>().join("\n\n")
+    }
+}
+
+impl WireUsage {
+    fn read(&self) -> Usage {
+        let details = self.input_tokens_details.as_ref();
+        let reasoning = self.output_tokens_details.as_ref().and_then(|details| details.reasoning_tokens);
+        Usage {
+            input: self.input_tokens.unwrap_or(0),
+            output: self.output_tokens.unwrap_or(0),
+            cache_read: details.and_then(|details| details.cached_tokens).unwrap_or(0),
+            cache_write: details.and_then(|details| details.cache_write_tokens).unwrap_or(0),
+            reasoning: reasoning.unwrap_or(0),
+        }
+    }
+}

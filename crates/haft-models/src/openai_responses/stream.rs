@@ -1,0 +1,287 @@
+//! A streamed response: items are announced, filled and finished.
+
+use std::borrow::Cow;
+
+use haft_core::conversation::Format;
+use haft_core::model_error::ModelError;
+use haft_core::model_event::PartStart;
+use haft_core::model_reply::{ReplyNote, StopReason};
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::response::{self, Item, Piece, Response};
+use crate::draft::Draft;
+use crate::stream::FrameReader;
+use crate::wire::Asked;
+use crate::{failure, reading};
+
+/// Reads events.
+pub(super) struct Reader {
+    draft: Draft,
+    open: Vec<Open>,
+    refused: bool,
+}
+
+/// A part that is being filled, and the places by which the wire knows it.
+struct Open {
+    output: u64,
+    content: u64,
+    part: usize,
+    kind: Kind,
+    /// What has come of it, so that what only comes at the end is not lost or said twice.
+    bytes: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Refusal,
+    Reasoning,
+    Call,
+}
+
+/// Any event; which fields are there depends on its type.
+#[derive(Debug, Deserialize)]
+struct Event<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Option<Cow<'a, str>>,
+    #[serde(default)]
+    output_index: u64,
+    #[serde(default)]
+    content_index: u64,
+    #[serde(default)]
+    summary_index: u64,
+    #[serde(borrow)]
+    item_id: Option<Cow<'a, str>>,
+    delta: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    item: Option<&'a RawValue>,
+    #[serde(borrow)]
+    part: Option<Piece<'a>>,
+    #[serde(borrow)]
+    annotation: Option<&'a RawValue>,
+    #[serde(borrow)]
+    response: Option<Response<'a>>,
+}
+
+impl Reader {
+    pub(super) fn new(asked: &Asked) -> Self {
+        let draft = Draft::new(Format::OpenaiResponses, asked);
+        Self { draft, open: Vec::new(), refused: false }
+    }
+
+    fn event(&mut self, data: &str) -> Result<(), ModelError> {
+        let event: Event<'_> = reading::read(data.as_bytes())?;
+        let kind = event.kind.as_deref().unwrap_or_default();
+        let delta = event.delta.as_deref().unwrap_or_default();
+        match kind {
+            "response.created" => self.start(&event),
+            "response.output_item.added" => self.item_added(&event)?,
+            "response.content_part.added" => self.content_added(&event),
+            "response.output_text.delta" => self.text(&event, Kind::Text, delta),
+            "response.refusal.delta" => self.text(&event, Kind::Refusal, delta),
+            "response.reasoning_text.delta"
+            | "response.reasoning.delta"
+            | "response.reasoning_summary_text.delta" => {
+                self.reasoning(&event, delta);
+            }
+            "response.function_call_arguments.delta" => self.arguments(&event, delta),
+            "response.output_text.annotation.added" => self.annotation(&event),
+            "response.output_item.done" => self.item_done(&event)?,
+            "response.completed" | "response.incomplete" | "response.failed" => self.response_end(&event)?,
+            "error" => return Err(failure::inside(&reading::read::<Value>(data.as_bytes())?)),
+            // Progress, whole repetitions of what came in pieces, and events of later days.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, event: &Event<'_>) {
+        if let Some(response) = &event.response {
+            self.draft.start(response.id.as_deref(), response.model.as_deref());
+        }
+    }
+
+    fn item_added(&mut self, event: &Event<'_>) -> Result<(), ModelError> {
+        let Some(raw) = event.item else { return Ok(()) };
+        let item: Item<'_> = reading::read_raw(raw)?;
+        let mark = self.draft.mark(item.id.as_deref(), None);
+        let (part, kind) = match item.kind.as_deref() {
+            Some("function_call") => {
+                let name = item.name.as_deref().unwrap_or_default();
+                (self.draft.open_call(item.call_id.as_deref(), name, mark), Kind::Call)
+            }
+            Some("reasoning") => (self.draft.open(PartStart::Reasoning, mark), Kind::Reasoning),
+            // A message opens with its content, and everything else is taken when it is whole.
+            _ => return Ok(()),
+        };
+        self.open.push(Open { output: event.output_index, content: 0, part, kind, bytes: 0 });
+        Ok(())
+    }
+
+    fn content_added(&mut self, event: &Event<'_>) {
+        let kind = match event.part.as_ref().and_then(|part| part.kind.as_deref()) {
+            Some("output_text") => Kind::Text,
+            Some("refusal") => Kind::Refusal,
+            _ => return,
+        };
+        self.spoken(event, kind);
+    }
+
+    /// The place of a text or a refusal, opened when it was not announced.
+    fn spoken(&mut self, event: &Event<'_>, kind: Kind) -> usize {
+        let place = self.open.iter().position(|open| {
+            (open.output, open.content, open.kind) == (event.output_index, event.content_index, kind)
+        });
+        if let Some(place) = place {
+            return place;
+        }
+        let start = if kind == Kind::Refusal { PartStart::Refusal } else { PartStart::Text };
+        self.refused |= kind == Kind::Refusal;
+        let mark = self.draft.mark(event.item_id.as_deref(), None);
+        let part = self.draft.open(start, mark);
+        let (output, content) = (event.output_index, event.content_index);
+        self.open.push(Open { output, content, part, kind, bytes: 0 });
+        self.open.len() - 1
+    }
+
+    fn text(&mut self, event: &Event<'_>, kind: Kind, delta: &str) {
+        let place = self.spoken(event, kind);
+        self.add(place, delta);
+    }
+
+    fn add(&mut self, place: usize, delta: &str) {
+        self.draft.add(self.open[place].part, delta);
+        self.open[place].bytes += delta.len();
+    }
+
+    fn place_of(&self, event: &Event<'_>, kind: Kind) -> Option<usize> {
+        self.open.iter().position(|open| open.output == event.output_index && open.kind == kind)
+    }
+
+    /// Pieces of one summary are paragraphs.
+    fn reasoning(&mut self, event: &Event<'_>, delta: &str) {
+        let Some(place) = self.place_of(event, Kind::Reasoning) else { return };
+        let piece = event.summary_index.max(event.content_index);
+        if piece > self.open[place].content {
+            self.open[place].content = piece;
+            self.add(place, "\n\n");
+        }
+        self.add(place, delta);
+    }
+
+    fn arguments(&mut self, event: &Event<'_>, delta: &str) {
+        if let Some(place) = self.place_of(event, Kind::Call) {
+            self.add(place, delta);
+        }
+    }
+
+    fn annotation(&mut self, event: &Event<'_>) {
+        if let Some(annotation) = event.annotation {
+            let place = self.spoken(event, Kind::Text);
+            response::annotate(&mut self.draft, self.open[place].part, annotation);
+        }
+    }
+
+    /// The whole item: what did not come in pieces is taken from it, and reasoning is kept as it stands here.
+    fn item_done(&mut self, event: &Event<'_>) -> Result<(), ModelError> {
+        let Some(raw) = event.item else { return Ok(()) };
+        let item: Item<'_> = reading::read_raw(raw)?;
+        let kind = item.kind.as_deref().unwrap_or_default();
+        let mut state = None;
+        match kind {
+            "message" => self.fill_message(event, &item),
+            "function_call" => self.fill(event, Kind::Call, item.arguments.as_deref().unwrap_or_default()),
+            "reasoning" => {
+                self.fill(event, Kind::Reasoning, &item.reasoning_text());
+                state = Some(raw.get());
+            }
+            _ => {
+                let mark = self.draft.mark(item.id.as_deref(), Some(raw.get()));
+                let part = self.draft.open(PartStart::Opaque, mark);
+                self.draft.close(part, None);
+                self.draft.note(ReplyNote::UnknownPart { kind: kind.to_owned() });
+            }
+        }
+        let mark = self.draft.mark(item.id.as_deref(), state);
+        let (done, open) =
+            std::mem::take(&mut self.open).into_iter().partition(|open| open.output == event.output_index);
+        self.open = open;
+        let done: Vec<Open> = done;
+        for part in &done {
+            self.draft.close(part.part, mark.clone());
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, event: &Event<'_>, kind: Kind, whole: &str) {
+        if let Some(place) = self.place_of(event, kind).filter(|place| self.open[*place].bytes == 0) {
+            self.add(place, whole);
+        }
+    }
+
+    fn fill_message(&mut self, event: &Event<'_>, item: &Item<'_>) {
+        let came = self.open.iter().any(|open| open.output == event.output_index && open.bytes > 0);
+        if came {
+            return;
+        }
+        for (number, piece) in (0_u64..).zip(item.content.iter().flatten()) {
+            let kind = if piece.refusal.is_some() { Kind::Refusal } else { Kind::Text };
+            let event =
+                Event { content_index: number, item_id: item.id.clone(), ..Event::at(event.output_index) };
+            let place = self.spoken(&event, kind);
+            let text = piece.refusal.as_deref().or(piece.text.as_deref()).unwrap_or_default();
+            self.add(place, text);
+        }
+    }
+
+    fn response_end(&mut self, event: &Event<'_>) -> Result<(), ModelError> {
+        let Some(response) = &event.response else {
+            return Err(reading::malformed("its last event has no `response`"));
+        };
+        self.draft.start(response.id.as_deref(), response.model.as_deref());
+        self.close_all();
+        response::end(&mut self.draft, response, self.refused.then_some(StopReason::Refusal))?;
+        self.draft.end();
+        Ok(())
+    }
+
+    fn close_all(&mut self) {
+        for open in std::mem::take(&mut self.open) {
+            self.draft.close(open.part, None);
+        }
+    }
+}
+
+impl Event<'_> {
+    fn at(output_index: u64) -> Self {
+        Self {
+            kind: None,
+            output_index,
+            content_index: 0,
+            summary_index: 0,
+            item_id: None,
+            delta: None,
+            item: None,
+            part: None,
+            annotation: None,
+            response: None,
+        }
+    }
+}
+
+impl FrameReader for Reader {
+    fn frame(&mut self, frame: &str) -> Result<(), ModelError> {
+        self.event(frame)
+    }
+
+    fn end(&mut self) {
+        self.close_all();
+        self.draft.end();
+    }
+
+    fn draft(&mut self) -> &mut Draft {
+        &mut self.draft
+    }
+}

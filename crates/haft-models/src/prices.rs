@@ -1,0 +1,104 @@
+//! What models cost: the operator's word first, then a table that says its date.
+
+use haft_core::price::Price;
+
+/// When the built-in prices were looked up.
+pub const PRICES_DATE: &str = "2025-11-01";
+
+/// Provider, model, and US dollars per million tokens of input, output, cache read and cache write. A date behind the
+/// name is the same model; anything else behind it is another one, whose price nobody here knows.
+const BUILT_IN: &[(&str, &str, [f64; 4])] = &[
+    ("openai", "gpt-4o", [2.5, 10.0, 1.25, 2.5]),
+    ("openai", "gpt-4o-mini", [0.15, 0.6, 0.075, 0.15]),
+    ("openai", "gpt-4.1", [2.0, 8.0, 0.5, 2.0]),
+    ("openai", "gpt-4.1-mini", [0.4, 1.6, 0.1, 0.4]),
+    ("openai", "gpt-4.1-nano", [0.1, 0.4, 0.025, 0.1]),
+    ("openai", "gpt-5", [1.25, 10.0, 0.125, 1.25]),
+    ("openai", "gpt-5-mini", [0.25, 2.0, 0.025, 0.25]),
+    ("openai", "gpt-5-nano", [0.05, 0.4, 0.005, 0.05]),
+    ("openai", "o3", [2.0, 8.0, 0.5, 2.0]),
+    ("openai", "o4-mini", [1.1, 4.4, 0.275, 1.1]),
+    ("anthropic", "claude-opus-4", [15.0, 75.0, 1.5, 18.75]),
+    ("anthropic", "claude-opus-4-1", [15.0, 75.0, 1.5, 18.75]),
+    ("anthropic", "claude-sonnet-4", [3.0, 15.0, 0.3, 3.75]),
+    ("anthropic", "claude-sonnet-4-5", [3.0, 15.0, 0.3, 3.75]),
+    ("anthropic", "claude-haiku-4-5", [1.0, 5.0, 0.1, 1.25]),
+    ("anthropic", "claude-3-7-sonnet", [3.0, 15.0, 0.3, 3.75]),
+    ("anthropic", "claude-3-5-haiku", [0.8, 4.0, 0.08, 1.0]),
+    ("gemini", "gemini-2.5-pro", [1.25, 10.0, 0.125, 1.25]),
+    ("gemini", "gemini-2.5-flash", [0.3, 2.5, 0.03, 0.3]),
+    ("gemini", "gemini-2.5-flash-lite", [0.1, 0.4, 0.01, 0.1]),
+    ("deepseek", "deepseek-chat", [0.28, 0.42, 0.028, 0.28]),
+    ("deepseek", "deepseek-reasoner", [0.28, 0.42, 0.028, 0.28]),
+    ("xai", "grok-4", [3.0, 15.0, 0.75, 3.0]),
+];
+
+/// The prices that hold.
+#[derive(Debug, Clone, Default)]
+pub struct Prices {
+    /// Whose list the built-in table has for this provider; nothing for a server of one's own.
+    list: Option<&'static str>,
+    own: Vec<(String, Price)>,
+}
+
+impl Prices {
+    /// `list` is the provider's name in the built-in table.
+    pub fn of_list(list: Option<&'static str>) -> Self {
+        Self { list, own: Vec::new() }
+    }
+
+    /// What the operator says a model of this provider costs.
+    #[must_use]
+    pub fn with(mut self, model: impl Into<String>, price: Price) -> Self {
+        self.own.push((model.into(), price));
+        self
+    }
+
+    pub fn of(&self, model: &str) -> Option<Price> {
+        let own = self.own.iter().find(|(name, _)| name == model).map(|(_, price)| *price);
+        own.or_else(|| self.list.and_then(|list| built_in(list, model)))
+    }
+}
+
+fn built_in(list: &str, model: &str) -> Option<Price> {
+    let is_it = |name: &str| model.strip_prefix(name).is_some_and(is_date);
+    let (_, _, [input, output, cache_read, cache_write]) =
+        *BUILT_IN.iter().find(|(provider, name, _)| *provider == list && is_it(name))?;
+    Some(Price { input, output, cache_read, cache_write })
+}
+
+/// Nothing, `-latest`, `-20250514` or `-2025-04-14`.
+fn is_date(rest: &str) -> bool {
+    match rest.strip_prefix('-') {
+        None => rest.is_empty(),
+        Some("latest") => true,
+        Some(rest) => {
+            let digits = rest.bytes().filter(u8::is_ascii_digit).count();
+            digits == 8 && rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_is_the_same_model_and_another_name_is_not() {
+        let input = |list, model| Prices::of_list(list).of(model).map(|price| price.input);
+        assert_eq!(input(Some("openai"), "gpt-4o"), Some(2.5));
+        assert_eq!(input(Some("openai"), "gpt-4o-2024-11-20"), Some(2.5));
+        assert_eq!(input(Some("openai"), "gpt-4o-mini-2024-07-18"), Some(0.15));
+        assert_eq!(input(Some("anthropic"), "claude-opus-4-20250514"), Some(15.0));
+        assert_eq!(input(Some("anthropic"), "claude-opus-4-9"), None);
+        assert_eq!(input(Some("anthropic"), "gpt-4o"), None);
+        assert_eq!(input(None, "gpt-4o"), None);
+    }
+
+    #[test]
+    fn the_operator_is_asked_first() {
+        let prices = Prices::of_list(Some("openai")).with("gpt-4o", Price::flat(1.0, 2.0));
+        assert_eq!(prices.of("gpt-4o"), Some(Price::flat(1.0, 2.0)));
+        assert!(prices.of("gpt-4o-mini").is_some());
+    }
+}

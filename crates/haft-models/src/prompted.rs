@@ -1,0 +1,154 @@
+//! Tools for models that cannot call them: they are described in the prompt, and calls are read from tagged JSON.
+
+mod reading;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use haft_core::conversation::{Body, Conversation, ConversationError, Message, Part, Role};
+use haft_core::model_request::{ModelRequest, ModelTool, MustCall, ToolChoice};
+use haft_core::output::ToolOutput;
+
+pub use reading::read_calls;
+
+const OPEN: &str = "<tool_call>";
+const CLOSE: &str = "</tool_call>";
+
+/// The plain conversation that stands for one with tools. It grows with it, so that nothing is written or encoded twice.
+#[derive(Debug, Default)]
+pub struct Prompted {
+    seen: Vec<Arc<Message>>,
+    plain: Conversation,
+    system: Option<(Arc<str>, Arc<[ModelTool]>, Arc<str>)>,
+}
+
+impl Prompted {
+    /// The same request without tools: their descriptions stand in the system text, calls and replies are text.
+    pub fn rewrite(&mut self, request: &ModelRequest) -> Result<ModelRequest, ConversationError> {
+        let messages = request.conversation.messages();
+        if !self.fits(messages) {
+            *self = Self::default();
+        }
+        for message in &messages[self.seen.len()..] {
+            self.plain.push(plain(message))?;
+            self.seen.push(message.clone());
+        }
+        let mut rewritten = request.clone();
+        rewritten.conversation = Arc::new(self.plain.clone());
+        rewritten.system = self.system(request);
+        rewritten.tools = Arc::new([]);
+        rewritten.tool_choice = ToolChoice::Auto;
+        Ok(rewritten)
+    }
+
+    /// How many messages of a conversation are rewritten already; nothing when this stands for another.
+    pub(crate) fn known_messages(&self, conversation: &Conversation) -> Option<usize> {
+        let known = self.seen.len();
+        (known > 0 && self.fits(conversation.messages())).then_some(known)
+    }
+
+    fn fits(&self, messages: &[Arc<Message>]) -> bool {
+        self.seen.len() <= messages.len()
+            && self.seen.iter().zip(messages).all(|(kept, new)| Arc::ptr_eq(kept, new))
+    }
+
+    /// The size of all that was rewritten.
+    pub(crate) fn text_bytes(&self) -> usize {
+        let parts = self.plain.messages().iter().flat_map(|message| &message.parts);
+        parts
+            .map(|part| match &part.body {
+                Body::Text { text, .. } => text.len(),
+                Body::Refusal(_)
+                | Body::Image(_)
+                | Body::Audio(_)
+                | Body::File { .. }
+                | Body::Reasoning(_)
+                | Body::Call(_)
+                | Body::Reply(_)
+                | Body::Opaque => 0,
+            })
+            .sum()
+    }
+
+    /// The system text with the tools. What must be called changes from turn to turn and is said at its end.
+    fn system(&mut self, request: &ModelRequest) -> Arc<str> {
+        if request.tools.is_empty() || request.tool_choice == ToolChoice::None {
+            return request.system.clone();
+        }
+        let fits = |kept: &(Arc<str>, Arc<[ModelTool]>, Arc<str>)| {
+            kept.0 == request.system && Arc::ptr_eq(&kept.1, &request.tools)
+        };
+        let kept = self.system.take().filter(fits).unwrap_or_else(|| {
+            (request.system.clone(), request.tools.clone(), described(&request.system, &request.tools).into())
+        });
+        let told = kept.2.clone();
+        self.system = Some(kept);
+        match told_choice(&request.tool_choice) {
+            Some(choice) => format!("{told}\n{choice}").into(),
+            None => told,
+        }
+    }
+}
+
+fn described(system: &str, tools: &[ModelTool]) -> String {
+    let mut text = String::from(system);
+    if !text.is_empty() {
+        text.push_str("\n\n");
+    }
+    text.push_str("You can use tools. To call one, write this and nothing after it:\n");
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{OPEN}{{\"name\": \"NAME\", \"arguments\": {{...}}}}{CLOSE}");
+    text.push_str("Several calls may follow each other. The results come in the next message.\nThe tools:\n");
+    for tool in tools {
+        let _ = writeln!(text, "- {}: {}\n  arguments: {}", tool.name, tool.description, tool.input_schema);
+    }
+    text
+}
+
+fn told_choice(choice: &ToolChoice) -> Option<String> {
+    match choice {
+        ToolChoice::Auto | ToolChoice::None => None,
+        ToolChoice::Required => Some("Call a tool now.".into()),
+        ToolChoice::Named(name) => Some(format!("Call the tool `{name}` now.")),
+        ToolChoice::Allowed { names, must_call: MustCall::No } => {
+            Some(format!("Call only: {}.", names.join(", ")))
+        }
+        ToolChoice::Allowed { names, must_call: MustCall::Yes } => {
+            Some(format!("Call one of these now: {}.", names.join(", ")))
+        }
+    }
+}
+
+/// A message in which calls and replies are text. The user tells the results, because no other role is left.
+fn plain(message: &Message) -> Message {
+    let parts = message.parts.iter().map(plain_part).collect();
+    match message.role {
+        Role::Tool => Message { role: Role::User, parts },
+        Role::System | Role::User | Role::Assistant => Message { role: message.role, parts },
+    }
+}
+
+fn plain_part(part: &Part) -> Part {
+    match &part.body {
+        Body::Call(call) => {
+            let arguments = crate::object_arguments::object_json(&call.arguments);
+            let name = serde_json::Value::from(call.name.as_str());
+            Part::text(format!("{OPEN}{{\"name\": {name}, \"arguments\": {arguments}}}{CLOSE}"))
+        }
+        Body::Reply(reply) => {
+            let text = ToolOutput { content: reply.content.clone(), structured: None }.as_text();
+            let outcome = if reply.is_error { " outcome=\"error\"" } else { "" };
+            Part::text(format!("<tool_result name=\"{}\"{outcome}>\n{text}\n</tool_result>\n", reply.name))
+        }
+        Body::Text { .. }
+        | Body::Refusal(_)
+        | Body::Image(_)
+        | Body::Audio(_)
+        | Body::File { .. }
+        | Body::Reasoning(_)
+        | Body::Opaque => part.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

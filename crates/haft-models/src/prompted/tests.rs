@@ -1,0 +1,85 @@
+use haft_core::arguments::Arguments;
+use haft_core::conversation::ToolReply;
+use haft_core::model_reply::{ModelReply, StopReason};
+use haft_core::tool::{CallId, ToolCall};
+use serde_json::json;
+
+use super::*;
+use crate::wire::Asked;
+
+fn reply(text: &str) -> ModelReply {
+    ModelReply {
+        id: None,
+        model: None,
+        parts: vec![Part::text(text)],
+        stop: StopReason::EndOfTurn,
+        usage: None,
+        notes: Vec::new(),
+    }
+}
+
+fn check(text: &str, said: &str, calls: &[&str]) {
+    let reply = read_calls(reply(text), &Asked { turn: 3, text_bytes: 0 });
+    let found: Vec<_> =
+        reply.calls().map(|call| format!("{} {}", call.name, call.arguments.as_text())).collect();
+    assert_eq!(
+        (reply.text().as_str(), found),
+        (said, calls.iter().map(|call| (*call).to_owned()).collect()),
+        "{text}"
+    );
+    assert_eq!(reply.stop == StopReason::ToolCalls, !calls.is_empty(), "{text}");
+}
+
+#[test]
+fn tagged_json_is_a_call_and_everything_else_is_text() {
+    check("hello", "hello", &[]);
+    check(
+        "I look.\n<tool_call>{\"name\": \"read\", \"arguments\": { \"path\":1.0 }}</tool_call>\n<tool_call>\n{\"name\":\"now\"}\n</tool_call>",
+        "I look.",
+        &["read { \"path\":1.0 }", "now {}"],
+    );
+    check("<tool_call>{\"name\":\"now\",\"parameters\":{}}", "", &["now {}"]);
+    check("a <tool_call>nonsense</tool_call> b", "a <tool_call>nonsense</tool_call> b", &[]);
+    check("a <tool_call>", "a <tool_call>", &[]);
+}
+
+#[test]
+fn what_was_called_and_answered_is_said_in_words() {
+    let call = ToolCall {
+        id: CallId("a".into()),
+        name: "read".into(),
+        arguments: Arguments::from_text("{\"path\": 1}"),
+    };
+    let mut conversation = Conversation::default();
+    conversation.push(Message::user("go")).unwrap();
+    conversation.push(Message::assistant(vec![Part::new(Body::Call(call.clone()))])).unwrap();
+    conversation.push(Message::tool(vec![ToolReply::error(&call, "no such file")])).unwrap();
+    let mut request = ModelRequest::new("m", Arc::new(conversation.clone()));
+    request.system = "Be brief.".into();
+    let tool =
+        ModelTool { name: "read".into(), description: "Reads.".into(), input_schema: Arc::new(json!({})) };
+    request.tools = Arc::new([tool]);
+    let mut prompted = Prompted::default();
+    let first = prompted.rewrite(&request).unwrap();
+    assert!(first.tools.is_empty());
+    assert!(
+        first.system.starts_with("Be brief.") && first.system.contains("- read: Reads."),
+        "{}",
+        first.system
+    );
+    let texts: Vec<_> =
+        first.conversation.messages().iter().map(|message| format!("{:?}", message.parts)).collect();
+    assert!(
+        texts[1].contains("<tool_call>{\\\"name\\\": \\\"read\\\", \\\"arguments\\\": {\\\"path\\\": 1}}"),
+        "{}",
+        texts[1]
+    );
+    assert!(texts[2].contains("outcome=\\\"error\\\"") && texts[2].contains("no such file"), "{}", texts[2]);
+
+    conversation.push(Message::user("and?")).unwrap();
+    request.conversation = Arc::new(conversation);
+    request.tool_choice = ToolChoice::Required;
+    let second = prompted.rewrite(&request).unwrap();
+    assert!(second.system.starts_with(&*first.system));
+    assert!(Arc::ptr_eq(&first.conversation.messages()[2], &second.conversation.messages()[2]));
+}

@@ -1,0 +1,87 @@
+//! Reads JSON that a stranger sent: its size and depth are bounded before anything recurses.
+
+use haft_core::model_error::{ModelError, ModelErrorKind};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+/// The largest reply that is read, whole or as a stream.
+pub(crate) const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// How deep a reply may nest; `serde_json` recurses and stops a little later.
+pub(crate) const REPLY_DEPTH_MAX: usize = 120;
+
+/// How much of a reply that cannot be read an error repeats.
+const EXCERPT_CHARS_MAX: usize = 120;
+
+pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ModelError> {
+    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
+    if bytes.len() > REPLY_BYTES_MAX {
+        return Err(too_large());
+    }
+    if is_too_deep(bytes) {
+        return Err(malformed(format!("the reply nests deeper than {REPLY_DEPTH_MAX} levels")));
+    }
+    serde_json::from_slice(bytes).map_err(|error| malformed(format!("{error}, in `{}`", excerpt(bytes))))
+}
+
+/// Reads a piece of a reply whose whole was read before.
+pub(crate) fn read_raw<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, ModelError> {
+    let json = raw.get();
+    serde_json::from_str(json)
+        .map_err(|error| malformed(format!("{error}, in `{}`", excerpt(json.as_bytes()))))
+}
+
+pub(crate) fn malformed(problem: impl std::fmt::Display) -> ModelError {
+    ModelError::new(ModelErrorKind::Malformed, format!("the reply cannot be read: {problem}"))
+}
+
+pub(crate) fn too_large() -> ModelError {
+    let message = format!("the reply is larger than {REPLY_BYTES_MAX} bytes");
+    ModelError::new(ModelErrorKind::ReplyTooLarge, message)
+}
+
+fn excerpt(bytes: &[u8]) -> String {
+    let start = &bytes[..bytes.len().min(4 * EXCERPT_CHARS_MAX)];
+    let text: String = String::from_utf8_lossy(start).chars().take(EXCERPT_CHARS_MAX).collect();
+    crate::redact::redact(&text)
+}
+
+/// Counts the nesting without recursion. What is not JSON is for the reader after it to say.
+fn is_too_deep(bytes: &[u8]) -> bool {
+    let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
+    for byte in bytes {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => depth += 1,
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > REPLY_DEPTH_MAX {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn a_million_brackets_are_an_error_and_not_a_crash() {
+        let deep = vec![b'['; 1_000_000];
+        assert!(read::<Value>(&deep).unwrap_err().message.contains("deeper than 120"));
+        let text = format!("\"{}\"", "[".repeat(1000));
+        assert!(read::<Value>(text.as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_an_error() {
+        assert_eq!(read::<Value>(b"\"\xFF\"").unwrap_err().kind, ModelErrorKind::Malformed);
+        assert_eq!(read::<Value>(b"\xEF\xBB\xBF1").unwrap(), 1);
+    }
+}

@@ -1,0 +1,102 @@
+//! The root of a tool's schema, which every provider wants to be a plain object.
+
+use serde_json::{Map, Value, json};
+
+use super::Loss;
+use super::reference::resolve;
+
+/// Keywords that providers refuse at the root.
+const BRANCHES: [&str; 3] = ["anyOf", "oneOf", "allOf"];
+
+/// How many references are followed to find the root.
+const HOPS_MAX: usize = 16;
+
+pub(super) fn as_object(schema: &Value, losses: &mut Vec<Loss>) -> Value {
+    let Value::Object(mut root) = followed(schema, schema) else {
+        return json!({"type": "object", "properties": {}});
+    };
+    // What the references inside point at stays where it was.
+    for definitions in ["$defs", "definitions"] {
+        if let Some(all) = schema.get(definitions) {
+            root.insert(definitions.into(), all.clone());
+        }
+    }
+    for keyword in BRANCHES {
+        if let Some(Value::Array(branches)) = root.remove(keyword) {
+            let branches = branches.iter().map(|branch| followed(schema, branch)).collect();
+            merge_branches(&mut root, keyword, branches);
+            let why = "cannot stand at the root; the properties of all branches are shown together";
+            losses.push(Loss { at: String::new(), keyword: keyword.into(), why });
+        }
+    }
+    for keyword in ["not", "enum", "const", "nullable"] {
+        if root.remove(keyword).is_some() {
+            losses.push(Loss { at: String::new(), keyword: keyword.into(), why: "cannot stand at the root" });
+        }
+    }
+    root.insert("type".into(), "object".into());
+    with_properties(Value::Object(root))
+}
+
+/// The schema, with properties even when there are none.
+pub(super) fn with_properties(mut schema: Value) -> Value {
+    if let Some(root) = schema.as_object_mut() {
+        root.entry("properties").or_insert_with(|| json!({}));
+    }
+    schema
+}
+
+/// What a schema that only refers to another means.
+fn followed(root: &Value, schema: &Value) -> Value {
+    let mut here = schema;
+    for _ in 0..HOPS_MAX {
+        match here.get("$ref").and_then(Value::as_str).and_then(|reference| resolve(root, reference)) {
+            Some(target) => here = target,
+            None => return here.clone(),
+        }
+    }
+    json!({})
+}
+
+/// Of several branches all properties are shown; required is what all of them require, or any of `allOf`.
+fn merge_branches(root: &mut Map<String, Value>, keyword: &str, branches: Vec<Value>) {
+    let mut required: Option<Vec<Value>> = None;
+    for branch in branches {
+        let Value::Object(mut branch) = branch else { continue };
+        let names = match branch.remove("required") {
+            Some(Value::Array(names)) => names,
+            _ => Vec::new(),
+        };
+        required = Some(match required {
+            None => names,
+            Some(known) if keyword == "allOf" => union(known, names),
+            Some(known) => known.into_iter().filter(|name| names.contains(name)).collect(),
+        });
+        if let Some(Value::Object(properties)) = branch.remove("properties") {
+            let all = root.entry("properties").or_insert_with(|| json!({}));
+            if let Value::Object(all) = all {
+                properties.into_iter().for_each(|(name, schema)| {
+                    all.entry(name).or_insert(schema);
+                });
+            }
+        }
+    }
+    let required = required.unwrap_or_default();
+    let known = match root.remove("required") {
+        Some(Value::Array(known)) => known,
+        _ => Vec::new(),
+    };
+    let required = union(known, required);
+    if !required.is_empty() {
+        root.insert("required".into(), Value::Array(required));
+    }
+}
+
+fn union(mut known: Vec<Value>, more: Vec<Value>) -> Vec<Value> {
+    for name in more {
+        if !known.contains(&name) {
+            known.push(name);
+        }
+    }
+    known
+}

@@ -1,0 +1,167 @@
+use serde_json::json;
+
+use super::*;
+
+/// The property `x` of a tool, before and after, and the keywords that were lost.
+fn check(grammar: Grammar, written: &Value, said: &Value, lost: &[&str]) {
+    let tool = json!({"type": "object", "properties": {"x": written}, "required": ["x"]});
+    let down = downgrade(&tool, grammar);
+    assert_eq!(&down.schema["properties"]["x"], said, "{grammar:?}: {written}");
+    let keywords: Vec<_> = down.losses.iter().map(|loss| loss.keyword.as_str()).collect();
+    assert_eq!(keywords, lost, "{grammar:?}: {written}");
+}
+
+#[test]
+fn gemini_is_told_in_its_own_words() {
+    for (written, said, lost) in [
+        (json!({"type": ["string", "null"]}), json!({"type": "string", "nullable": true}), vec![]),
+        (json!({"type": ["string", "integer"]}), json!({"type": "string"}), vec!["type"]),
+        (json!({"const": "a"}), json!({"type": "string", "enum": ["a"]}), vec![]),
+        (json!({"type": "array"}), json!({"type": "array", "items": {"type": "string"}}), vec!["items"]),
+        (json!({"type": "string", "format": "uri"}), json!({"type": "string"}), vec!["format"]),
+        (
+            json!({"type": "string", "format": "date-time"}),
+            json!({"type": "string", "format": "date-time"}),
+            vec![],
+        ),
+        (
+            json!({"type": "object", "additionalProperties": false}),
+            json!({"type": "object"}),
+            vec!["additionalProperties"],
+        ),
+        (json!({}), json!({"type": "string"}), vec!["type"]),
+        (
+            json!({"type": "integer", "enum": [1, 2]}),
+            json!({"type": "integer", "description": "One of: [1,2]."}),
+            vec!["enum"],
+        ),
+        (
+            json!({"type": "integer", "default": 3}),
+            json!({"type": "integer", "description": "Default: 3."}),
+            vec![],
+        ),
+        (
+            json!({"anyOf": [{"type": "string"}, {"type": "null"}]}),
+            json!({"type": "string", "nullable": true}),
+            vec![],
+        ),
+        (
+            json!({"oneOf": [{"type": "string"}, {"type": "integer"}]}),
+            json!({"anyOf": [{"type": "string"}, {"type": "integer"}]}),
+            vec!["oneOf"],
+        ),
+        (json!({"type": "string", "$comment": "x", "examples": ["a"]}), json!({"type": "string"}), vec![]),
+        (
+            json!({"type": "number", "exclusiveMinimum": 0}),
+            json!({"type": "number"}),
+            vec!["exclusiveMinimum"],
+        ),
+    ] {
+        check(Grammar::Gemini, &written, &said, &lost);
+    }
+}
+
+#[test]
+fn strict_objects_are_closed_and_require_everything() {
+    let tool = json!({
+        "type": "object",
+        "properties": {"a": {"type": "string"}, "b": {"type": "integer", "default": 1}, "c": {"enum": ["x"], "type": "string"}},
+        "required": ["a"],
+    });
+    let down = downgrade(&tool, Grammar::OpenaiStrict);
+    assert_eq!(
+        down.schema,
+        json!({
+            "type": "object",
+            "properties": {
+                "a": {"type": "string"},
+                "b": {"type": ["integer", "null"], "description": "Default: 1."},
+                "c": {"enum": ["x", null], "type": ["string", "null"]},
+            },
+            "required": ["a", "b", "c"],
+            "additionalProperties": false,
+        })
+    );
+    let at: Vec<_> = down.losses.iter().map(|loss| loss.at.as_str()).collect();
+    assert_eq!(at, ["/properties/b", "/properties/c"]);
+}
+
+#[test]
+fn references_are_put_in_place_with_what_stands_beside_them() {
+    let tool = json!({
+        "type": "object",
+        "properties": {"x": {"$ref": "#/$defs/a%20b", "description": "mine"}},
+        "$defs": {"a b": {"type": "string", "description": "theirs"}},
+    });
+    let down = downgrade(&tool, Grammar::Gemini);
+    assert_eq!(
+        down.schema,
+        json!({"type": "object", "properties": {"x": {"type": "string", "description": "mine"}}})
+    );
+    assert_eq!(down.losses, []);
+}
+
+#[test]
+fn a_root_that_only_refers_is_followed() {
+    let tool = json!({"$ref": "#/$defs/Args", "$defs": {"Args": {"type": "object", "properties": {"x": {"type": "string"}}}}});
+    for grammar in Grammar::ALL {
+        assert!(downgrade(&tool, grammar).schema["properties"]["x"].is_object(), "{grammar:?}");
+    }
+}
+
+#[test]
+fn recursion_is_cut_with_a_note() {
+    let tool = json!({
+        "type": "object",
+        "properties": {"tree": {"$ref": "#/$defs/node"}},
+        "$defs": {"node": {"type": "object", "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/node"}}}}},
+    });
+    let down = downgrade(&tool, Grammar::Gemini);
+    let inner = &down.schema["properties"]["tree"]["properties"]["children"]["items"];
+    assert_eq!(inner, &json!({"type": "object", "description": "the same shape again"}));
+    assert_eq!(
+        down.losses[0].to_string(),
+        "/properties/tree/properties/children/items: `$ref` is recursive and cut here"
+    );
+}
+
+#[test]
+fn references_that_multiply_are_cut() {
+    let mut defs = serde_json::Map::new();
+    for level in 0..30 {
+        let next = format!("#/$defs/l{}", level + 1);
+        defs.insert(
+            format!("l{level}"),
+            json!({"type": "object", "properties": {"a": {"$ref": next}, "b": {"$ref": next}}}),
+        );
+    }
+    defs.insert("l30".into(), json!({"type": "string"}));
+    let tool = json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/l0"}}, "$defs": defs});
+    let down = downgrade(&tool, Grammar::Gemini);
+    assert!(down.losses.iter().any(|loss| loss.why.contains("too deep")));
+    assert!(down.schema.to_string().len() < 2_000_000);
+}
+
+#[test]
+fn the_root_is_always_a_plain_object() {
+    for grammar in Grammar::ALL {
+        for root in [
+            json!({}),
+            json!(true),
+            json!(null),
+            json!({"type": "string"}),
+            json!({"anyOf": [{"type": "string"}]}),
+        ] {
+            let down = downgrade(&root, grammar);
+            assert_eq!(down.schema["type"], "object", "{grammar:?}: {root}");
+        }
+        let branches = json!({"oneOf": [
+            {"type": "object", "properties": {"a": {"type": "string"}, "c": {"type": "string"}}, "required": ["a", "c"]},
+            {"type": "object", "properties": {"b": {"type": "string"}, "c": {"type": "string"}}, "required": ["b", "c"]},
+        ]});
+        let down = downgrade(&branches, grammar);
+        let names: Vec<_> = down.schema["properties"].as_object().unwrap().keys().collect();
+        assert_eq!(names, ["a", "b", "c"], "{grammar:?}");
+        assert!(down.losses.iter().any(|loss| loss.keyword == "oneOf"), "{grammar:?}");
+    }
+}

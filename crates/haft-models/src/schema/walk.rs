@@ -1,0 +1,445 @@
+//! Says a schema, from its root down, in a smaller grammar.
+
+use serde_json::{Map, Value, json};
+
+use super::reference::resolve;
+use super::{Enums, Loss, Nulls, Objects, Rules, Types};
+
+/// How deep a schema is followed; references count.
+const DEPTH_MAX: usize = 32;
+
+/// How many schemas are written; references may multiply them.
+const SCHEMAS_MAX: usize = 10_000;
+
+pub(super) fn walk(root: &Value, rules: &'static Rules) -> (Value, Vec<Loss>) {
+    let mut walk = Walk {
+        root,
+        rules,
+        references: Vec::new(),
+        at: String::new(),
+        depth: 0,
+        schemas: 0,
+        losses: Vec::new(),
+    };
+    let schema = walk.schema(root);
+    (schema, walk.losses)
+}
+
+struct Walk<'a> {
+    root: &'a Value,
+    rules: &'static Rules,
+    /// The references that are being followed.
+    references: Vec<&'a str>,
+    at: String,
+    depth: usize,
+    schemas: usize,
+    losses: Vec<Loss>,
+}
+
+/// What may be null is known only after everything else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Nullable {
+    No,
+    Yes,
+}
+
+impl<'a> Walk<'a> {
+    fn lose(&mut self, keyword: &str, why: &'static str) {
+        self.losses.push(Loss { at: self.at.clone(), keyword: keyword.into(), why });
+    }
+
+    fn below(&mut self, steps: &[&str], schema: &'a Value) -> Value {
+        let length = self.at.len();
+        for step in steps {
+            self.at.push('/');
+            self.at.push_str(&step.replace('~', "~0").replace('/', "~1"));
+        }
+        self.depth += 1;
+        let said = self.schema(schema);
+        self.depth -= 1;
+        self.at.truncate(length);
+        said
+    }
+
+    fn schema(&mut self, schema: &'a Value) -> Value {
+        self.schemas += 1;
+        if self.schemas > SCHEMAS_MAX || self.depth + self.references.len() > DEPTH_MAX {
+            self.lose("properties", "go too deep and are cut here");
+            return self.anything("nested further than can be shown");
+        }
+        match schema {
+            Value::Object(object) if object.contains_key("$ref") => self.reference(object),
+            Value::Object(object) => self.object(object),
+            // `true`, `false` and what is no schema at all.
+            _ => self.unspecified(),
+        }
+    }
+
+    fn unspecified(&mut self) -> Value {
+        let mut said = Map::new();
+        self.complete(&mut said);
+        Value::Object(said)
+    }
+
+    /// The target in place of the reference, with what stands beside it on top.
+    fn reference(&mut self, object: &'a Map<String, Value>) -> Value {
+        let reference = object.get("$ref").and_then(Value::as_str).unwrap_or_default();
+        if self.references.contains(&reference) {
+            self.lose("$ref", "is recursive and cut here");
+            return self.anything("the same shape again");
+        }
+        let Some(target) = resolve(self.root, reference) else {
+            self.lose("$ref", "points outside of the schema");
+            return self.anything("any value");
+        };
+        self.references.push(reference);
+        let mut said = self.schema(target);
+        self.references.pop();
+        let beside: Map<_, _> =
+            object.iter().filter(|(key, _)| *key != "$ref").map(|(k, v)| (k.clone(), v.clone())).collect();
+        if !beside.is_empty() {
+            self.lay_over(&mut said, beside);
+        }
+        said
+    }
+
+    /// What stands beside a reference. Descriptions and defaults are common; the rest is rare and only noted.
+    fn lay_over(&mut self, said: &mut Value, beside: Map<String, Value>) {
+        let Some(said) = said.as_object_mut() else { return };
+        for (keyword, value) in beside {
+            match keyword.as_str() {
+                "description" | "title" if self.rules.keeps.contains(&keyword.as_str()) => {
+                    said.insert(keyword, value);
+                }
+                "default" => tell_default(said, &value),
+                "$defs" | "definitions" | "$schema" | "$id" | "$comment" | "title" | "description" => {}
+                _ => self.lose(&keyword, "stands beside a `$ref` and is left out"),
+            }
+        }
+    }
+
+    fn anything(&self, note: &str) -> Value {
+        match self.rules.objects {
+            Objects::Open => json!({"type": "object", "description": note}),
+            Objects::Closed | Objects::ClosedAndRequired => {
+                json!({"type": "string", "description": format!("{note}, as JSON text")})
+            }
+        }
+    }
+
+    fn object(&mut self, object: &'a Map<String, Value>) -> Value {
+        let said = self.object_like(object);
+        match object.get("allOf").and_then(Value::as_array) {
+            Some(all) => self.merged(said, all),
+            None => said,
+        }
+    }
+
+    fn object_like(&mut self, object: &'a Map<String, Value>) -> Value {
+        let mut said = Map::new();
+        let mut nullable = Nullable::No;
+        for (keyword, value) in object {
+            self.keyword(&mut said, keyword, value, object, &mut nullable);
+        }
+        self.complete(&mut said);
+        if nullable == Nullable::Yes {
+            make_nullable(&mut said, self.rules.nulls);
+        }
+        Value::Object(said)
+    }
+
+    fn keyword(
+        &mut self,
+        said: &mut Map<String, Value>,
+        keyword: &str,
+        value: &'a Value,
+        whole: &'a Map<String, Value>,
+        nullable: &mut Nullable,
+    ) {
+        match keyword {
+            "type" => self.types(said, value, nullable),
+            "properties" => self.properties(said, value, whole),
+            "required" => self.required(said, value, whole),
+            "items" => {
+                let items = self.below(&["items"], value);
+                said.insert("items".into(), items);
+            }
+            "anyOf" | "oneOf" => self.any_of(said, keyword, value, nullable),
+            "enum" => self.enumeration(said, value, nullable),
+            "const" => self.constant(said, value, nullable),
+            "format" => self.format(said, value),
+            "additionalProperties" => self.additional(value),
+            "default" if !self.rules.keeps.contains(&"default") => tell_default(said, value),
+            // Merged afterwards, or nothing that could be lost.
+            "allOf" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$comment" | "examples"
+            | "example" | "$anchor" | "readOnly" | "writeOnly" | "deprecated" | "title" | "description"
+                if !self.rules.keeps.contains(&keyword) => {}
+            _ if self.rules.keeps.contains(&keyword) => {
+                said.entry(keyword).or_insert_with(|| value.clone());
+            }
+            "allOf" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$comment" => {}
+            _ => self.lose(keyword, "is not known there"),
+        }
+    }
+
+    /// Several types are branches, and null among them is a flag, where a list of types is not known.
+    fn types(&mut self, said: &mut Map<String, Value>, value: &'a Value, nullable: &mut Nullable) {
+        let Value::Array(types) = value else {
+            if value == "null" && self.rules.nulls == Nulls::AsFlag {
+                *nullable = Nullable::Yes;
+            } else if value.is_string() {
+                said.insert("type".into(), value.clone());
+            }
+            return;
+        };
+        if self.rules.nulls == Nulls::AsType {
+            said.insert("type".into(), value.clone());
+            return;
+        }
+        let rest: Vec<_> = types.iter().filter(|kind| *kind != "null").collect();
+        if rest.len() < types.len() {
+            *nullable = Nullable::Yes;
+        }
+        match rest.as_slice() {
+            [] => {}
+            [one] => {
+                said.insert("type".into(), (*one).clone());
+            }
+            [first, ..] => {
+                self.lose("type", "is a list there is no word for; the first type is shown");
+                said.insert("type".into(), (*first).clone());
+            }
+        }
+    }
+
+    fn properties(&mut self, said: &mut Map<String, Value>, value: &'a Value, whole: &'a Map<String, Value>) {
+        let Value::Object(properties) = value else { return };
+        let required = whole.get("required").and_then(Value::as_array);
+        let is_required = |name: &String| required.is_some_and(|all| all.iter().any(|known| known == name));
+        let mut shown = Map::new();
+        for (name, schema) in properties {
+            let mut property = self.below(&["properties", name], schema);
+            if self.rules.objects == Objects::ClosedAndRequired && !is_required(name) {
+                if let Some(property) = property.as_object_mut() {
+                    make_nullable(property, self.rules.nulls);
+                }
+                let at = format!("{}/properties/{name}", self.at);
+                let why = "is optional, which is said as null there";
+                self.losses.push(Loss { at, keyword: name.clone(), why });
+            }
+            shown.insert(name.clone(), property);
+        }
+        if !shown.is_empty() || self.rules.objects != Objects::Open {
+            said.insert("properties".into(), Value::Object(shown));
+        }
+    }
+
+    /// Names of properties that do not exist are refused by some.
+    fn required(&mut self, said: &mut Map<String, Value>, value: &Value, whole: &Map<String, Value>) {
+        let properties = whole.get("properties").and_then(Value::as_object);
+        let known = |name: &&Value| {
+            name.as_str().is_some_and(|name| properties.is_some_and(|all| all.contains_key(name)))
+        };
+        let names: Vec<_> = value.as_array().into_iter().flatten().filter(known).cloned().collect();
+        if value.as_array().is_some_and(|all| all.len() > names.len()) {
+            self.lose("required", "names properties that are not described");
+        }
+        if !names.is_empty() {
+            said.insert("required".into(), Value::Array(names));
+        }
+    }
+
+    fn any_of(
+        &mut self,
+        said: &mut Map<String, Value>,
+        keyword: &str,
+        value: &'a Value,
+        nullable: &mut Nullable,
+    ) {
+        let Value::Array(branches) = value else { return };
+        if keyword == "oneOf" && branches.len() > 1 {
+            self.lose("oneOf", "is said as `anyOf`");
+        }
+        let mut shown = Vec::new();
+        for (number, branch) in branches.iter().enumerate() {
+            if self.rules.nulls == Nulls::AsFlag && branch.get("type").is_some_and(|kind| kind == "null") {
+                *nullable = Nullable::Yes;
+            } else {
+                shown.push(self.below(&[keyword, &number.to_string()], branch));
+            }
+        }
+        match (shown.len(), shown.pop()) {
+            (1, Some(Value::Object(only))) => {
+                only.into_iter().for_each(|(key, value)| {
+                    said.entry(key).or_insert(value);
+                });
+            }
+            (_, Some(last)) => {
+                shown.push(last);
+                said.insert("anyOf".into(), Value::Array(shown));
+            }
+            (_, None) => {}
+        }
+    }
+
+    fn enumeration(&mut self, said: &mut Map<String, Value>, value: &Value, nullable: &mut Nullable) {
+        let Value::Array(values) = value else { return };
+        if self.rules.enums == Enums::Any {
+            said.insert("enum".into(), value.clone());
+            return;
+        }
+        let strings: Vec<_> =
+            values.iter().filter(|value| value.is_string() && *value != "").cloned().collect();
+        let nulls = values.iter().filter(|value| value.is_null()).count();
+        if nulls > 0 {
+            *nullable = Nullable::Yes;
+        }
+        if strings.len() + nulls == values.len() && !strings.is_empty() {
+            said.insert("enum".into(), Value::Array(strings));
+        } else {
+            self.lose("enum", "has values that are no texts; they are named in the description");
+            tell(said, &format!("One of: {value}."));
+        }
+    }
+
+    fn constant(&mut self, said: &mut Map<String, Value>, value: &Value, nullable: &mut Nullable) {
+        match self.rules.enums {
+            Enums::Any => {
+                said.insert("enum".into(), json!([value]));
+            }
+            Enums::Strings => self.enumeration(said, &json!([value]), nullable),
+        }
+    }
+
+    fn format(&mut self, said: &mut Map<String, Value>, value: &Value) {
+        let known = |formats: &[&str]| value.as_str().is_some_and(|format| formats.contains(&format));
+        if self.rules.formats.is_none_or(known) {
+            said.insert("format".into(), value.clone());
+        } else {
+            self.lose("format", "has a value that is not known there");
+        }
+    }
+
+    fn additional(&mut self, value: &Value) {
+        match (self.rules.objects, value) {
+            (Objects::Open, Value::Bool(true))
+            | (Objects::Closed | Objects::ClosedAndRequired, Value::Bool(false)) => {}
+            (Objects::Open, _) => self.lose("additionalProperties", "is not known there"),
+            (Objects::Closed | Objects::ClosedAndRequired, _) => {
+                self.lose("additionalProperties", "must be false there");
+            }
+        }
+    }
+
+    /// Adds what the grammar wants every schema to have.
+    fn complete(&mut self, said: &mut Map<String, Value>) {
+        if self.rules.types == Types::Required && !said.contains_key("anyOf") {
+            self.add_type(said);
+        }
+        let kind = said.get("type").and_then(Value::as_str).unwrap_or_default();
+        let is_object = kind == "object" || said.contains_key("properties");
+        if kind == "array" && self.rules.types == Types::Required && !said.contains_key("items") {
+            self.lose("items", "is missing; texts are assumed");
+            said.insert("items".into(), json!({"type": "string"}));
+        }
+        if is_object && self.rules.objects != Objects::Open {
+            self.close(said);
+        }
+    }
+
+    fn add_type(&mut self, said: &mut Map<String, Value>) {
+        if said.contains_key("type") {
+            return;
+        }
+        let kind = if said.contains_key("properties") {
+            "object"
+        } else if said.contains_key("items") {
+            "array"
+        } else if ["minimum", "maximum"].iter().any(|key| said.contains_key(*key)) {
+            "number"
+        } else {
+            "string"
+        };
+        if kind == "string" && !said.contains_key("enum") {
+            self.lose("type", "is missing; a text is assumed");
+        }
+        said.insert("type".into(), kind.into());
+    }
+
+    fn close(&mut self, said: &mut Map<String, Value>) {
+        said.insert("additionalProperties".into(), Value::Bool(false));
+        let properties = said.entry("properties").or_insert_with(|| json!({}));
+        let names: Vec<_> =
+            properties.as_object().into_iter().flatten().map(|(name, _)| json!(name)).collect();
+        if self.rules.objects == Objects::ClosedAndRequired {
+            said.insert("required".into(), Value::Array(names));
+        }
+    }
+
+    /// Branches that all hold are one schema; where two say something about the same, the first is shown.
+    fn merged(&mut self, said: Value, all: &'a [Value]) -> Value {
+        let Value::Object(mut said) = said else { return said };
+        for (number, branch) in all.iter().enumerate() {
+            let Value::Object(branch) = self.below(&["allOf", &number.to_string()], branch) else { continue };
+            for (key, value) in branch {
+                match (said.get_mut(&key), value) {
+                    (Some(Value::Object(known)), Value::Object(more)) => {
+                        more.into_iter().for_each(|(name, schema)| {
+                            known.entry(name).or_insert(schema);
+                        });
+                    }
+                    (Some(Value::Array(known)), Value::Array(more)) if key == "required" => {
+                        known.extend(more);
+                        known.dedup();
+                    }
+                    (Some(known), more) if *known != more && key != "description" && key != "title" => {
+                        self.lose("allOf", "has branches that say different things; the first is shown");
+                    }
+                    (Some(_), _) => {}
+                    (None, more) => {
+                        said.insert(key, more);
+                    }
+                }
+            }
+        }
+        Value::Object(said)
+    }
+}
+
+fn make_nullable(said: &mut Map<String, Value>, nulls: Nulls) {
+    if nulls == Nulls::AsFlag {
+        said.insert("nullable".into(), Value::Bool(true));
+        return;
+    }
+    if let Some(Value::Array(values)) = said.get_mut("enum")
+        && !values.contains(&Value::Null)
+    {
+        values.push(Value::Null);
+    }
+    match said.get_mut("type") {
+        Some(Value::String(kind)) if kind != "null" => {
+            let kind = std::mem::take(kind);
+            said.insert("type".into(), json!([kind, "null"]));
+        }
+        Some(Value::Array(kinds)) if !kinds.contains(&json!("null")) => kinds.push("null".into()),
+        Some(_) => {}
+        None => {
+            if let Some(Value::Array(branches)) = said.get_mut("anyOf") {
+                branches.push(json!({"type": "null"}));
+            }
+        }
+    }
+}
+
+fn tell_default(said: &mut Map<String, Value>, value: &Value) {
+    tell(said, &format!("Default: {value}."));
+}
+
+/// Adds a sentence to the description.
+fn tell(said: &mut Map<String, Value>, sentence: &str) {
+    let text = match said.get("description").and_then(Value::as_str) {
+        Some(text) if !text.is_empty() => format!("{text} {sentence}"),
+        _ => sentence.to_owned(),
+    };
+    said.insert("description".into(), text.into());
+}

@@ -1,0 +1,135 @@
+//! How a model is given tools: in its provider's own way, in the prompt, or not at all.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::{StreamExt, stream};
+use haft_core::conversation::Conversation;
+use haft_core::model_error::{ModelError, ModelErrorKind};
+use haft_core::model_event::ModelEvent;
+use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
+use haft_core::model_reply::ReplyFold;
+use haft_core::model_request::ModelRequest;
+
+use crate::fallback::Begun;
+use crate::kept::{Kept, Remembers};
+use crate::prompted::{Prompted, read_calls};
+use crate::wire::Asked;
+
+/// How a model calls tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolCalling {
+    /// By its provider's own means.
+    Native,
+    /// The tools stand in the prompt, and calls are read from tagged JSON.
+    Prompted,
+    /// Never; it is not told of any.
+    None,
+}
+
+/// How many models are remembered to need their tools in the prompt.
+const FOUND_MAX: usize = 1000;
+
+/// A provider that gives each model its tools in the way it understands. A model of which nothing is said is asked
+/// natively; when its provider refuses tools, it is asked with a prompt, now and from then on.
+pub struct FitTools {
+    inner: Box<dyn ModelProvider>,
+    said: HashMap<String, ToolCalling>,
+    found: Mutex<HashMap<String, ToolCalling>>,
+    plain: Kept<Prompted>,
+}
+
+impl FitTools {
+    /// `said` is the operator's word, by model; it is not changed by what a provider answers.
+    pub fn new(inner: Box<dyn ModelProvider>, said: HashMap<String, ToolCalling>) -> Self {
+        Self { inner, said, found: Mutex::default(), plain: Kept::default() }
+    }
+
+    fn known(&self, model: &str) -> Option<ToolCalling> {
+        let found = || self.found.lock().unwrap_or_else(PoisonError::into_inner).get(model).copied();
+        self.said.get(model).copied().or_else(found)
+    }
+
+    fn remember(&self, model: &str) {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.len() < FOUND_MAX {
+            found.insert(model.to_owned(), ToolCalling::Prompted);
+        }
+    }
+
+    /// Asks natively, and with a prompt when the provider says that the model knows no tools.
+    async fn find_out<'a>(&'a self, request: ModelRequest, cx: &'a ModelContext) -> ReplyStream<'a> {
+        let begun = Begun::of(self.inner.ask(request.clone(), cx)).await;
+        match &begun.first {
+            Err(error) if error.kind == ModelErrorKind::ToolsUnsupported => {
+                self.remember(&request.model);
+                self.ask_prompted(request, cx)
+            }
+            Ok(_) | Err(_) => begun.into_stream(),
+        }
+    }
+
+    /// Calls are known only when the text is whole, so the reply comes in one piece.
+    fn ask_prompted<'a>(&'a self, request: ModelRequest, cx: &'a ModelContext) -> ReplyStream<'a> {
+        let asked = Asked { turn: request.conversation.messages().len(), ..Asked::default() };
+        let reply = async move {
+            let mut replies = self.inner.ask(self.rewritten(&request)?, cx);
+            let mut fold = ReplyFold::default();
+            while let Some(event) = replies.next().await {
+                fold.apply(&event?);
+            }
+            Ok(read_calls(fold.finish(), &asked).into_events())
+        };
+        stream::once(reply).flat_map(|reply| stream::iter(each(reply))).boxed()
+    }
+
+    fn rewritten(&self, request: &ModelRequest) -> Result<ModelRequest, ModelError> {
+        let mut plain = self.plain.take(&request.conversation);
+        let rewritten = plain.rewrite(request);
+        self.plain.put(plain);
+        rewritten.map_err(|error| ModelError::new(ModelErrorKind::InvalidRequest, error.to_string()))
+    }
+}
+
+impl ModelProvider for FitTools {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn ask<'a>(&'a self, request: ModelRequest, cx: &'a ModelContext) -> ReplyStream<'a> {
+        match self.known(&request.model) {
+            _ if request.tools.is_empty() => self.inner.ask(request, cx),
+            Some(ToolCalling::Native) => self.inner.ask(request, cx),
+            Some(ToolCalling::Prompted) => self.ask_prompted(request, cx),
+            Some(ToolCalling::None) => self.ask_prompted(ModelRequest { tools: [].into(), ..request }, cx),
+            None => stream::once(self.find_out(request, cx)).flatten().boxed(),
+        }
+    }
+}
+
+fn each(reply: Result<Vec<ModelEvent>, ModelError>) -> Vec<Result<ModelEvent, ModelError>> {
+    match reply {
+        Ok(events) => events.into_iter().map(Ok).collect(),
+        Err(error) => vec![Err(error)],
+    }
+}
+
+impl Remembers for Prompted {
+    fn knows(&self, conversation: &Conversation) -> Option<usize> {
+        self.known_messages(conversation)
+    }
+
+    fn bytes(&self) -> usize {
+        self.text_bytes()
+    }
+}
+
+impl fmt::Debug for FitTools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FitTools")
+            .field("inner", &self.inner.name())
+            .field("said", &self.said)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,136 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use haft_core::arguments::Arguments;
+use haft_core::conversation::{Body, Conversation, Format, Message, Part, Role, ToolReply};
+use haft_core::model_event::ModelEvent;
+use haft_core::model_reply::{ModelReply, ReplyFold};
+use haft_core::model_request::{ModelRequest, ModelTool};
+use haft_core::tool::{CallId, ToolCall};
+use haft_models::anthropic::Anthropic;
+use haft_models::gemini::Gemini;
+use haft_models::ollama::Ollama;
+use haft_models::openai_chat::{OpenaiChat, dialect};
+use haft_models::openai_responses::OpenaiResponses;
+use haft_models::{Asked, Delivery, EncodedRequest, Memo, WireFormat};
+use serde_json::{Value, json};
+
+pub(crate) fn wire(format: Format) -> &'static dyn WireFormat {
+    match format {
+        Format::OpenaiChat => &OpenaiChat(&dialect::OPENAI),
+        Format::OpenaiResponses => &OpenaiResponses,
+        Format::Anthropic => &Anthropic,
+        Format::Gemini => &Gemini,
+        Format::Ollama => &Ollama,
+    }
+}
+
+/// The dialect that gives reasoning back, which plain OpenAI does not.
+pub(crate) const OPENROUTER: OpenaiChat = OpenaiChat(&dialect::OPENROUTER);
+
+/// The key under which a format has its messages.
+pub(crate) fn messages_key(format: Format) -> &'static str {
+    match format {
+        Format::OpenaiChat | Format::Anthropic | Format::Ollama => "messages",
+        Format::OpenaiResponses => "input",
+        Format::Gemini => "contents",
+    }
+}
+
+pub(crate) fn tests_folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests")
+}
+
+/// The scenarios of recorded replies. Those that a format does not have are declared here and nowhere else.
+pub(crate) const SCENARIOS: [&str; 6] = ["text", "call", "parallel", "reasoning", "refusal", "length"];
+
+/// Gemini and Ollama have no refusals: the model declines in plain text.
+pub(crate) const SKIPPED: [(&str, Format); 2] = [("refusal", Format::Gemini), ("refusal", Format::Ollama)];
+
+pub(crate) fn grid() -> impl Iterator<Item = (&'static str, Format)> {
+    let all = SCENARIOS.into_iter().flat_map(|scenario| Format::ALL.map(|format| (scenario, format)));
+    all.filter(|cell| !SKIPPED.contains(cell))
+}
+
+pub(crate) fn whole(scenario: &str, format: Format) -> Vec<u8> {
+    std::fs::read(tests_folder().join(format!("streams/{scenario}.{}.json", format.name()))).unwrap()
+}
+
+pub(crate) fn streamed(scenario: &str, format: Format) -> Vec<u8> {
+    let ending = if format == Format::Ollama { "ndjson" } else { "sse" };
+    std::fs::read(tests_folder().join(format!("streams/{scenario}.{}.{ending}", format.name()))).unwrap()
+}
+
+pub(crate) fn decode(scenario: &str, format: Format) -> ModelReply {
+    wire(format).decode(&whole(scenario, format), &Asked { turn: 1, text_bytes: 0 }).unwrap()
+}
+
+/// Feeds a stream in pieces and gives every event.
+pub(crate) fn read_stream<'a>(
+    wire: &dyn WireFormat,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> Vec<ModelEvent> {
+    let mut decoder = wire.stream_decoder(&Asked { turn: 1, text_bytes: 0 });
+    let mut events = Vec::new();
+    for piece in pieces {
+        decoder.push(piece, &mut events).unwrap();
+    }
+    decoder.finish(&mut events).unwrap();
+    events
+}
+
+pub(crate) fn fold(events: Vec<ModelEvent>) -> ModelReply {
+    ReplyFold::of(events)
+}
+
+pub(crate) fn tools() -> Arc<[ModelTool]> {
+    let read = json!({
+        "type": "object",
+        "properties": {"path": {"type": "string"}, "limit": {"type": ["integer", "null"], "default": 10}},
+        "required": ["path"],
+        "additionalProperties": false,
+    });
+    let tool = |name: &str, description: &str, schema: Value| ModelTool {
+        name: name.into(),
+        description: description.into(),
+        input_schema: Arc::new(schema),
+    };
+    Arc::new([tool("read", "Reads a file.", read), tool("now", "Tells the time.", json!({}))])
+}
+
+pub(crate) fn call(id: &str, arguments: &str) -> ToolCall {
+    ToolCall { id: CallId(id.into()), name: "read".into(), arguments: Arguments::from_text(arguments) }
+}
+
+pub(crate) fn conversation(messages: impl IntoIterator<Item = Message>) -> Arc<Conversation> {
+    let mut conversation = Conversation::default();
+    for message in messages {
+        conversation.push(message).unwrap();
+    }
+    Arc::new(conversation)
+}
+
+pub(crate) fn user(parts: Vec<Part>) -> Message {
+    Message { role: Role::User, parts }
+}
+
+pub(crate) fn calls(calls: &[ToolCall]) -> Message {
+    Message::assistant(calls.iter().map(|call| Part::new(Body::Call(call.clone()))).collect())
+}
+
+/// Answers every call of a reply.
+pub(crate) fn answers(message: &Message, text: &str) -> Message {
+    Message::tool(message.calls().map(|call| ToolReply::text(call, text)).collect())
+}
+
+pub(crate) fn request(messages: impl IntoIterator<Item = Message>) -> ModelRequest {
+    ModelRequest::new("m-1", conversation(messages))
+}
+
+pub(crate) fn encode(wire: &dyn WireFormat, request: &ModelRequest) -> EncodedRequest {
+    wire.encode(request, Delivery::Whole, &mut Memo::default())
+}
+
+pub(crate) fn body(wire: &dyn WireFormat, request: &ModelRequest) -> Value {
+    serde_json::from_slice(&encode(wire, request).body).unwrap()
+}

@@ -1,0 +1,198 @@
+use haft_core::conversation::{Conversation, Format};
+use haft_core::model_error::{ModelError, ModelErrorKind};
+use haft_core::model_reply::{ModelReply, ReplyNote, StopReason};
+use haft_models::{Asked, ErrorHead};
+use proptest::prelude::*;
+
+use crate::fixture::{fold, grid, streamed, whole, wire};
+
+fn decode(format: Format, body: &[u8]) -> Result<ModelReply, ModelError> {
+    wire(format).decode(body, &Asked::default())
+}
+
+fn read(format: Format, body: &[u8]) -> Result<ModelReply, ModelError> {
+    let mut decoder = wire(format).stream_decoder(&Asked::default());
+    let mut events = Vec::new();
+    decoder.push(body, &mut events)?;
+    decoder.finish(&mut events)?;
+    Ok(fold(events))
+}
+
+/// Whatever could be read can be said again.
+fn check_usable(reply: Result<ModelReply, ModelError>) {
+    match reply {
+        Ok(reply) => assert!(Conversation::default().push(reply.into_message()).is_ok()),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+#[test]
+fn a_truncated_body_is_a_typed_error() {
+    for (scenario, format) in grid() {
+        let body = whole(scenario, format);
+        let end = body.iter().rposition(|byte| *byte == b'}').unwrap();
+        for at in (0..end).step_by(7) {
+            let error = decode(format, &body[..at]).unwrap_err();
+            assert_eq!(error.kind, ModelErrorKind::Malformed, "{scenario} in {format:?} at {at}");
+        }
+    }
+}
+
+#[test]
+fn what_is_no_reply_at_all_is_a_typed_error() {
+    for format in Format::ALL {
+        let deep = "[".repeat(1_000_000);
+        for body in ["", "null", "[]", "{}", "42", "<html>", "\u{FEFF}{}", "{\"choices\":[]}", deep.as_str()]
+        {
+            assert_eq!(
+                decode(format, body.as_bytes()).unwrap_err().kind,
+                ModelErrorKind::Malformed,
+                "{format:?}: {}",
+                &body[..body.len().min(20)]
+            );
+        }
+        let large = vec![b' '; 65 * 1024 * 1024];
+        assert_eq!(decode(format, &large).unwrap_err().kind, ModelErrorKind::ReplyTooLarge, "{format:?}");
+    }
+}
+
+#[test]
+fn wrong_types_anywhere_are_an_error_or_a_repaired_reply() {
+    let junk = [
+        serde_json::json!(null),
+        serde_json::json!(7),
+        serde_json::json!("x"),
+        serde_json::json!([[]]),
+        serde_json::json!({"a": {}}),
+    ];
+    for (scenario, format) in grid() {
+        let body: serde_json::Value = serde_json::from_slice(&whole(scenario, format)).unwrap();
+        for pointer in pointers(&body) {
+            for value in &junk {
+                let mut changed = body.clone();
+                *changed.pointer_mut(&pointer).unwrap() = value.clone();
+                check_usable(decode(format, changed.to_string().as_bytes()));
+            }
+        }
+    }
+}
+
+/// Every place in a document.
+fn pointers(value: &serde_json::Value) -> Vec<String> {
+    let below = |step: String, value: &serde_json::Value| {
+        let step = format!("/{step}");
+        pointers(value).into_iter().map(move |rest| format!("{step}{rest}")).collect::<Vec<_>>()
+    };
+    let mut all = vec![String::new()];
+    match value {
+        serde_json::Value::Object(object) => {
+            object.iter().for_each(|(key, value)| all.extend(below(key.clone(), value)));
+        }
+        serde_json::Value::Array(array) => {
+            array.iter().enumerate().for_each(|(at, value)| all.extend(below(at.to_string(), value)));
+        }
+        _ => {}
+    }
+    all
+}
+
+#[test]
+fn two_calls_with_one_id_are_told_apart() {
+    let body = br#"{"choices":[{"message":{"tool_calls":[
+        {"id":"a","function":{"name":"x","arguments":"{}"}},
+        {"id":"a","function":{"name":"y","arguments":"not json"}},
+        {"function":{"name":"z","arguments":null}}]},"finish_reason":"tool_calls"}]}"#;
+    let reply = decode(Format::OpenaiChat, body).unwrap();
+    let ids: Vec<_> = reply.calls().map(|call| call.id.0.as_str()).collect();
+    assert_eq!(ids, ["a", "call_haft_0_1", "call_haft_0_2"]);
+    assert_eq!(reply.notes.len(), 2);
+    check_usable(Ok(reply));
+}
+
+#[test]
+fn a_stop_reason_nobody_knows_is_kept_and_noted() {
+    for (format, body) in [
+        (Format::OpenaiChat, r#"{"choices":[{"message":{"content":"hi"},"finish_reason":"moon"}]}"#),
+        (Format::OpenaiResponses, r#"{"status":"moon","output":[]}"#),
+        (Format::Anthropic, r#"{"content":[],"stop_reason":"moon"}"#),
+        (Format::Gemini, r#"{"candidates":[{"finishReason":"moon"}]}"#),
+        (Format::Ollama, r#"{"message":{"content":""},"done":true,"done_reason":"moon"}"#),
+    ] {
+        let reply = decode(format, body.as_bytes()).unwrap();
+        assert_eq!(reply.stop, StopReason::Other("moon".into()), "{format:?}");
+        assert!(reply.notes.contains(&ReplyNote::UnknownStopReason { reason: "moon".into() }), "{format:?}");
+    }
+}
+
+#[test]
+fn an_empty_reply_says_that_it_is() {
+    for (format, body) in [
+        (Format::OpenaiChat, r#"{"choices":[{"message":{"content":null},"finish_reason":"stop"}]}"#),
+        (Format::OpenaiResponses, r#"{"status":"completed","output":[]}"#),
+        (Format::Anthropic, r#"{"content":[],"stop_reason":"end_turn"}"#),
+        (Format::Gemini, r#"{"candidates":[{"finishReason":"STOP"}]}"#),
+        (Format::Ollama, r#"{"message":{"content":""},"done":true,"done_reason":"stop"}"#),
+    ] {
+        assert_eq!(decode(format, body.as_bytes()).unwrap().notes, [ReplyNote::Empty], "{format:?}");
+    }
+}
+
+#[test]
+fn a_blocked_prompt_is_no_empty_reply() {
+    let reply = decode(Format::Gemini, br#"{"promptFeedback":{"blockReason":"SAFETY"}}"#).unwrap();
+    assert_eq!(reply.stop, StopReason::Filtered);
+}
+
+#[test]
+fn a_stream_that_is_too_large_is_an_error_in_bounded_memory() {
+    for format in Format::ALL {
+        let mut decoder = wire(format).stream_decoder(&Asked::default());
+        let piece = vec![b'x'; 1024 * 1024];
+        let error = (0..100).find_map(|_| decoder.push(&piece, &mut Vec::new()).err());
+        assert_eq!(error.unwrap().kind, ModelErrorKind::ReplyTooLarge, "{format:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+        for format in Format::ALL {
+            check_usable(decode(format, &bytes));
+            check_usable(read(format, &bytes));
+            wire(format).decode_error(&ErrorHead::of_status(500), &bytes);
+        }
+    }
+
+    /// Recorded streams with bytes changed, cut out and repeated.
+    #[test]
+    fn a_mangled_stream_is_read_or_refused(
+        cell in 0..28_usize,
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..40_usize, 0..3_u8), 1..8),
+    ) {
+        let (scenario, format) = grid().nth(cell).unwrap();
+        let mut bytes = streamed(scenario, format);
+        for (at, byte, length, kind) in changes {
+            let at = at.index(bytes.len());
+            let end = (at + length).min(bytes.len());
+            match kind {
+                0 => bytes[at] = byte,
+                1 => { bytes.drain(at..end); }
+                _ => { let piece = bytes[at..end].to_vec(); bytes.splice(at..at, piece); }
+            }
+            if bytes.is_empty() { break; }
+        }
+        check_usable(read(format, &bytes));
+    }
+
+    /// The same for whole replies.
+    #[test]
+    fn a_mangled_reply_is_read_or_refused(cell in 0..28_usize, at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        let (scenario, format) = grid().nth(cell).unwrap();
+        let mut bytes = whole(scenario, format);
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        check_usable(decode(format, &bytes));
+    }
+}

@@ -1,0 +1,69 @@
+use haft_core::conversation::{Format, Message};
+
+use crate::fixture::{OPENROUTER, answers, decode, encode, request, wire};
+
+const REASONING: &str = "I should look at the file first.";
+
+/// A conversation with reasoning and a call on one format, then with two calls at once.
+fn story(from: Format) -> Vec<Message> {
+    let first = decode("reasoning", from).into_message();
+    let mut second = decode("parallel", from).into_message();
+    for (number, part) in second.parts.iter_mut().enumerate() {
+        if let haft_core::conversation::Body::Call(call) = &mut part.body {
+            call.id.0 = format!("{}-{number}", call.id.0);
+        }
+    }
+    let (first_answers, second_answers) =
+        (answers(&first, "first answer"), answers(&second, "second answer"));
+    vec![Message::user("Look."), first, first_answers, second, second_answers, Message::user("And now?")]
+}
+
+#[test]
+fn any_conversation_goes_on_in_any_format() {
+    for from in Format::ALL {
+        for to in Format::ALL {
+            let encoded = encode(wire(to), &request(story(from)));
+            let text = String::from_utf8(encoded.body).unwrap();
+            assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{from:?} to {to:?}: {text}");
+            for said in ["Look.", "Both.", "first answer", "second answer", "And now?", "/räksmörgås"] {
+                assert!(text.contains(said), "{from:?} to {to:?}: `{said}` is not in {text}");
+            }
+            if from != to {
+                assert!(!text.contains("SIGNATURE"), "{from:?} to {to:?}: {text}");
+                assert!(!text.contains(REASONING), "{from:?} to {to:?}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_only_its_own_format_understands_goes_back_there() {
+    for (format, states) in [
+        (Format::OpenaiChat, vec!["SIGNATURE-chat"]),
+        (Format::OpenaiResponses, vec!["SIGNATURE-responses", "rs_1", "fc_1"]),
+        (Format::Anthropic, vec!["SIGNATURE-anthropic", "SIGNATURE-redacted", REASONING]),
+        (Format::Gemini, vec!["SIGNATURE-gemini", "g-1"]),
+        (Format::Ollama, vec![REASONING]),
+    ] {
+        let wire = if format == Format::OpenaiChat { &OPENROUTER } else { wire(format) };
+        let text = String::from_utf8(encode(wire, &request(story(format))).body).unwrap();
+        for state in states {
+            assert!(text.contains(state), "{format:?}: `{state}` is not in {text}");
+        }
+    }
+}
+
+#[test]
+fn a_call_and_its_reply_keep_one_id_where_ids_have_rules() {
+    let mistral = haft_models::openai_chat::OpenaiChat(&haft_models::openai_chat::dialect::MISTRAL);
+    let body = crate::fixture::body(&mistral, &request(story(Format::Anthropic)));
+    let messages = body["messages"].as_array().unwrap();
+    let asked: Vec<_> =
+        messages.iter().filter_map(|message| message["tool_calls"].as_array()).flatten().collect();
+    let answered: Vec<_> = messages.iter().filter(|message| message["role"] == "tool").collect();
+    assert_eq!((asked.len(), answered.len()), (3, 3));
+    for (call, reply) in asked.iter().zip(&answered) {
+        assert_eq!(call["id"], reply["tool_call_id"]);
+        assert_eq!(call["id"].as_str().unwrap().len(), 9);
+    }
+}

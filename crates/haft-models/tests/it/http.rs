@@ -1,0 +1,12 @@
+//! The HTTP client, the formats and the scripted server together.
+
+/// What these tests share.
+mod asker;
+/// Requests and replies that go wrong, and what is tried about it.
+mod failures;
+/// Every scenario in every format, streamed and whole.
+mod grid;
+/// Accounts, prices, headers, lists of models, fallbacks.
+mod providers;
+/// Models that cannot call tools.
+mod tool_calling;

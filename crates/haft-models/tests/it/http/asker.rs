@@ -1,0 +1,139 @@
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use haft_core::conversation::{Conversation, Format, Message};
+use haft_core::event::{Event, EventSink};
+use haft_core::model_error::ModelError;
+use haft_core::model_event::ModelEvent;
+use haft_core::model_provider::{ModelContext, ModelProvider};
+use haft_core::model_reply::{ModelReply, ReplyFold};
+use haft_core::model_request::ModelRequest;
+use haft_core::price::Price;
+use haft_core::provider::Principal;
+use haft_model_server::{ModelServer, Script, Step};
+use haft_models::Delivery;
+use haft_models::http::{HttpProvider, HttpSettings, RetryPolicy, Timeouts};
+use haft_models::prices::Prices;
+use haft_models::providers::{ProviderRow, Wishes};
+
+/// The key that every script here wants to see.
+pub(crate) const KEY: &str = "test-key-0123456789";
+
+/// A server with a script, and how it is asked.
+pub(crate) struct Asker {
+    pub(crate) server: ModelServer,
+    pub(crate) format: Format,
+    pub(crate) delivery: Delivery,
+    pub(crate) timeouts: Timeouts,
+    pub(crate) events: Arc<Log>,
+}
+
+/// Every event, in order.
+#[derive(Default)]
+pub(crate) struct Log(Mutex<Vec<Event>>);
+
+impl EventSink for Log {
+    fn emit(&self, event: Event) {
+        self.0.lock().unwrap().push(event);
+    }
+}
+
+impl Log {
+    /// The attempts so far, each as its model and how it ended.
+    pub(crate) fn attempts(&self) -> Vec<String> {
+        let said = |event: &Event| match event {
+            Event::ModelFinished { attempt, account, .. } => {
+                let end = account.failure.map_or("ok", |kind| kind.name());
+                Some(format!("{} {} {end}", attempt.model, attempt.number))
+            }
+            _ => None,
+        };
+        self.0.lock().unwrap().iter().filter_map(said).collect()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Event> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Asker {
+    pub(crate) fn new(format: Format, steps: impl IntoIterator<Item = Step>) -> Self {
+        let server = ModelServer::start(Script::of(steps).with_key(KEY)).unwrap();
+        let timeouts = Timeouts { total: Duration::from_secs(60), ..Timeouts::default() };
+        Self { server, format, delivery: Delivery::Streamed, timeouts, events: Arc::default() }
+    }
+
+    pub(crate) fn delivered(self, delivery: Delivery) -> Self {
+        Self { delivery, ..self }
+    }
+
+    pub(crate) fn provider(&self) -> HttpProvider {
+        self.provider_with(Wishes::default())
+    }
+
+    pub(crate) fn provider_with(&self, wishes: Wishes) -> HttpProvider {
+        let base_url = Some(format!("{}{}", self.server.url(), version(self.format)));
+        let row = ProviderRow::named(row_of(self.format)).unwrap();
+        let key = wishes.key.or(Some(KEY.into()));
+        let endpoint = row.endpoint(Wishes { base_url, key, ..wishes }, &|_| None).unwrap();
+        HttpProvider::new(HttpSettings {
+            name: row.name.into(),
+            endpoint,
+            delivery: self.delivery,
+            timeouts: self.timeouts,
+            retry: RetryPolicy { delay_first: Duration::from_millis(1), ..RetryPolicy::default() },
+            prices: Prices::default().with("m", Price::flat(1.0, 2.0)),
+        })
+        .unwrap()
+    }
+
+    pub(crate) fn context(&self) -> ModelContext {
+        ModelContext::new("r1", Principal::local(), Arc::clone(&self.events) as Arc<dyn EventSink>)
+    }
+
+    pub(crate) async fn ask(&self, request: ModelRequest) -> Result<ModelReply, ModelError> {
+        whole(&self.provider(), request, &self.context()).await
+    }
+}
+
+/// Everything a provider says to a request.
+pub(crate) async fn whole(
+    provider: &dyn ModelProvider,
+    request: ModelRequest,
+    cx: &ModelContext,
+) -> Result<ModelReply, ModelError> {
+    let events: Vec<Result<ModelEvent, ModelError>> = provider.ask(request, cx).collect().await;
+    let events: Result<Vec<ModelEvent>, ModelError> = events.into_iter().collect();
+    Ok(ReplyFold::of(events?))
+}
+
+pub(crate) fn asking(text: &str) -> ModelRequest {
+    request([Message::user(text)])
+}
+
+pub(crate) fn request(messages: impl IntoIterator<Item = Message>) -> ModelRequest {
+    let mut conversation = Conversation::default();
+    for message in messages {
+        conversation.push(message).unwrap();
+    }
+    ModelRequest::new("m", Arc::new(conversation))
+}
+
+fn version(format: Format) -> &'static str {
+    match format {
+        Format::OpenaiChat | Format::OpenaiResponses | Format::Anthropic => "/v1",
+        Format::Gemini => "/v1beta",
+        Format::Ollama => "",
+    }
+}
+
+fn row_of(format: Format) -> &'static str {
+    match format {
+        Format::OpenaiChat => "openai",
+        Format::OpenaiResponses => "openai-responses",
+        Format::Anthropic => "anthropic",
+        Format::Gemini => "gemini",
+        Format::Ollama => "ollama",
+    }
+}

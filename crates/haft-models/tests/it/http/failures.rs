@@ -1,0 +1,230 @@
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use haft_core::conversation::Format;
+use haft_core::model_error::{ModelError, ModelErrorKind};
+use haft_core::model_event::ModelEvent;
+use haft_core::model_provider::ModelProvider;
+use haft_core::model_reply::StopReason;
+use haft_model_server::{Failure, Fault, Pace, Step};
+use haft_models::Delivery;
+use haft_models::http::{HttpProvider, HttpSettings, RetryPolicy, Timeouts};
+use haft_models::prices::Prices;
+use haft_models::providers::{ProviderRow, Wishes};
+
+use super::asker::{Asker, asking, whole};
+
+/// What becomes of one step, in all formats: the kind of error, and how the attempts ended.
+async fn check(step: impl Fn() -> Vec<Step>, kind: ModelErrorKind, attempts: &[&str]) {
+    for format in Format::ALL {
+        let asker = Asker::new(format, step());
+        let error = asker.ask(asking("hi")).await.unwrap_err();
+        assert_eq!(error.kind, kind, "{format:?}: {error}");
+        assert_eq!(asker.events.attempts(), attempts, "{format:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_passes_is_tried_again_and_every_attempt_is_told() {
+    for format in Format::ALL {
+        let steps = [
+            Step::fail(Failure::new(502, "starting")),
+            Step::fail(Failure::new(500, "oh no")),
+            Step::text("there"),
+        ];
+        let asker = Asker::new(format, steps);
+        assert_eq!(asker.ask(asking("hi")).await.unwrap().text(), "there", "{format:?}");
+        assert_eq!(asker.events.attempts(), ["m 1 server_failed", "m 2 server_failed", "m 3 ok"], "{format:?}");
+    }
+}
+
+#[tokio::test]
+async fn attempts_end_and_the_last_error_is_given() {
+    let busy = || vec![Step::fail(Failure::new(500, "oh no"))];
+    let all = ["m 1 server_failed", "m 2 server_failed", "m 3 server_failed", "m 4 server_failed"];
+    check(busy, ModelErrorKind::ServerFailed, &all).await;
+}
+
+#[tokio::test]
+async fn what_stays_wrong_is_asked_once() {
+    let failing = |status, message| move || vec![Step::fail(Failure::new(status, message))];
+    check(failing(401, "no"), ModelErrorKind::Unauthorized, &["m 1 unauthorized"]).await;
+    check(failing(400, "bad"), ModelErrorKind::InvalidRequest, &["m 1 invalid_request"]).await;
+    let spent = failing(429, "You exceeded your current quota, please check your plan");
+    check(spent, ModelErrorKind::QuotaExhausted, &["m 1 quota_exhausted"]).await;
+}
+
+#[tokio::test]
+async fn a_provider_that_wants_to_be_left_alone_for_an_hour_is_not_waited_for() {
+    let step = || vec![Step::fail(Failure::new(429, "slow down").retry_after(3600))];
+    check(step, ModelErrorKind::RateLimited, &["m 1 rate_limited"]).await;
+}
+
+#[tokio::test]
+async fn a_wait_that_is_asked_for_is_kept() {
+    let steps = [Step::fail(Failure::new(429, "slow down").retry_after(1)), Step::text("there")];
+    let asker = Asker::new(Format::OpenaiChat, steps);
+    let began = std::time::Instant::now();
+    assert_eq!(asker.ask(asking("hi")).await.unwrap().text(), "there");
+    assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn an_error_inside_a_good_answer_is_tried_again_before_the_first_token() {
+    for format in Format::ALL {
+        let fault = Fault::ErrorEvent { after_frames: 0, error: Failure::new(529, "overloaded_error") };
+        let asker = Asker::new(format, [Step::text("x").with_fault(fault), Step::text("there")]);
+        let reply = asker.ask(asking("hi")).await;
+        assert_eq!(reply.unwrap().text(), "there", "{format:?}");
+        assert_eq!(asker.events.attempts().len(), 2, "{format:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_breaks_after_its_first_tokens_is_not_asked_for_again() {
+    for format in Format::ALL {
+        let text = "many words that come in several frames, one after the other";
+        let fault = Fault::Cut { after_frames: 5, and_bytes: 3 };
+        let asker = Asker::new(format, [Step::text(text).with_fault(fault), Step::text("never")]);
+        let (provider, cx) = (asker.provider(), asker.context());
+        let events: Vec<Result<ModelEvent, ModelError>> = provider.ask(asking("hi"), &cx).collect().await;
+        let seen = events.iter().filter(|event| matches!(event, Ok(ModelEvent::PartDelta { .. }))).count();
+        assert!(seen > 0, "{format:?}: {events:?}");
+        let error = events.last().unwrap().as_ref().unwrap_err();
+        assert_eq!(error.kind, ModelErrorKind::Unreachable, "{format:?}: {error}");
+        assert_eq!(asker.events.attempts(), ["m 1 unreachable"], "{format:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_ends_too_early_keeps_what_came() {
+    for format in Format::ALL {
+        let fault = Fault::EndEarly { after_frames: 5 };
+        let text = "many words that come in several frames, one after the other";
+        let asker = Asker::new(format, [Step::text(text).with_fault(fault)]);
+        let reply = asker.ask(asking("hi")).await.unwrap();
+        assert_eq!(reply.stop, StopReason::CutOff, "{format:?}");
+        assert!(!reply.text().is_empty(), "{format:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_is_given_up_before_and_after_its_first_byte() {
+    for format in Format::ALL {
+        let quick = Duration::from_millis(200);
+        let hang = Fault::Hang { after_frames: 5 };
+        let mut asker = Asker::new(format, [Step::text(&"words and ".repeat(9)).with_fault(hang)]);
+        asker.timeouts.between_chunks = quick;
+        assert_eq!(asker.ask(asking("hi")).await.unwrap_err().kind, ModelErrorKind::Timeout, "{format:?}");
+        assert_eq!(asker.events.attempts(), ["m 1 timeout"], "{format:?}");
+
+        let pace = Pace { first_byte_milliseconds: 60_000, ..Pace::default() };
+        let mut asker = Asker::new(format, [Step::text("x").at_pace(pace)]);
+        asker.timeouts.first_byte = quick;
+        assert_eq!(asker.ask(asking("hi")).await.unwrap_err().kind, ModelErrorKind::Timeout, "{format:?}");
+        assert_eq!(asker.events.attempts().len(), 4, "{format:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_slow_drip_ends_with_the_time_of_the_whole_request() {
+    let pace = Pace { chunk_bytes: Some(1), between_milliseconds: 50, ..Pace::default() };
+    let mut asker = Asker::new(Format::Anthropic, [Step::text(&"x".repeat(10_000)).at_pace(pace)]);
+    asker.timeouts.total = Duration::from_secs(2);
+    let error = asker.ask(asking("hi")).await.unwrap_err();
+    assert_eq!(error.kind, ModelErrorKind::Timeout);
+    assert!(error.message.contains("all its time"), "{error}");
+}
+
+#[tokio::test]
+async fn a_web_page_is_no_reply() {
+    let page = "<!DOCTYPE html><html><body>Bad Gateway</body></html>";
+    let raw = |status| Failure { raw: Some(page.into()), ..Failure::new(status, "") };
+    for format in Format::ALL {
+        let asker = Asker::new(format, [Step::fail(raw(502))]);
+        let error = asker.ask(asking("hi")).await.unwrap_err();
+        assert_eq!(error.kind, ModelErrorKind::ServerFailed, "{format:?}: {error}");
+        let asker = Asker::new(format, [Step::fail(raw(200))]).delivered(Delivery::Whole);
+        let error = asker.ask(asking("hi")).await.unwrap_err();
+        assert_eq!(error.kind, ModelErrorKind::Malformed, "{format:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn garbage_in_a_stream_is_an_error_or_passed_over_and_never_more() {
+    for format in Format::ALL {
+        for frame in ["data: {\n\n", "data: [[[\n\n", "event: x\n\n", "{\"a\":\n", "\u{0}\u{7}\n\n"] {
+            let fault = Fault::Malformed { after_frames: 2, frame: frame.into() };
+            let asker = Asker::new(format, [Step::text("some words").with_fault(fault)]);
+            match asker.ask(asking("hi")).await {
+                Ok(reply) => assert!(reply.text().len() <= "some words".len(), "{format:?} {frame:?}"),
+                Err(error) => {
+                    assert_eq!(error.kind, ModelErrorKind::Malformed, "{format:?} {frame:?} {error}");
+                }
+            }
+        }
+    }
+}
+
+/// A server that answers every request with the same head, and a body of so many bytes.
+fn endless(head: &'static str, piece: &'static [u8], bytes: usize) -> SocketAddr {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let Ok(mut connection) = connection else { return };
+            let mut asked = [0_u8; 4096];
+            let _ = connection.read(&mut asked);
+            let _ = write!(connection, "HTTP/1.1 {head}\r\nConnection: close\r\n\r\n");
+            let mut sent = 0;
+            while sent < bytes && connection.write_all(piece).is_ok() {
+                sent += piece.len();
+            }
+        }
+    });
+    address
+}
+
+fn raw_provider(address: SocketAddr) -> HttpProvider {
+    let row = ProviderRow::named("compatible").unwrap();
+    let wishes = Wishes { base_url: Some(format!("http://{address}")), ..Wishes::default() };
+    HttpProvider::new(HttpSettings {
+        name: "raw".into(),
+        endpoint: row.endpoint(wishes, &|_| None).unwrap(),
+        delivery: Delivery::Streamed,
+        timeouts: Timeouts { total: Duration::from_secs(60), ..Timeouts::default() },
+        retry: RetryPolicy::NEVER,
+        prices: Prices::default(),
+    })
+    .unwrap()
+}
+
+async fn raw_error(address: SocketAddr) -> ModelError {
+    let asker = Asker::new(Format::OpenaiChat, []);
+    whole(&raw_provider(address), asking("hi"), &asker.context()).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn a_reply_of_a_hundred_megabytes_is_cut_off() {
+    let line = b": a comment that keeps the connection alive and says nothing whatsoever, again and again\n";
+    let stream = endless("200 OK\r\nContent-Type: text/event-stream", line, 100_000_000);
+    assert_eq!(raw_error(stream).await.kind, ModelErrorKind::ReplyTooLarge);
+    let body = endless("200 OK\r\nContent-Type: application/json", &[b' '; 65_536], 100_000_000);
+    assert_eq!(raw_error(body).await.kind, ModelErrorKind::ReplyTooLarge);
+    let error = endless("500 Oops\r\nContent-Type: application/json", &[b'x'; 65_536], 100_000_000);
+    assert_eq!(raw_error(error).await.kind, ModelErrorKind::ServerFailed);
+}
+
+#[tokio::test]
+async fn nobody_there_and_a_way_elsewhere_are_told_apart() {
+    let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let error = raw_error(closed).await;
+    assert_eq!(error.kind, ModelErrorKind::Unreachable);
+    assert!(error.message.contains("refused"), "{error}");
+    let moved = endless("307 Moved\r\nLocation: http://elsewhere/v1?key=secret", b"", 0);
+    let error = raw_error(moved).await;
+    assert_eq!(error.kind, ModelErrorKind::InvalidRequest);
+    assert!(error.message.contains("`http://elsewhere/v1`"), "{error}");
+}

@@ -1,0 +1,95 @@
+use haft_core::conversation::Format;
+use haft_core::event::Event;
+use haft_core::model_provider::ModelProvider;
+use haft_core::price::Cost;
+use haft_model_server::{Expect, Failure, ModelServer, Script, Step, Usage};
+use haft_models::fallback::Fallback;
+use haft_models::providers::Wishes;
+use serde_json::json;
+
+use super::asker::{Asker, KEY, asking, whole};
+
+#[tokio::test]
+async fn the_account_of_a_reply_has_tokens_time_and_cost() {
+    let spent = Usage { input: 1000, output: 100, ..Usage::default() };
+    let asker = Asker::new(Format::Anthropic, [Step::text("x").using(spent)]);
+    asker.ask(asking("hi")).await.unwrap();
+    let events = asker.events.all();
+    let Event::ModelFinished { account, principal, .. } = &events[1] else { panic!("{events:?}") };
+    assert_eq!(&*principal.0, "local");
+    assert_eq!(account.usage.unwrap().input, 1000);
+    // 1000 tokens at a dollar a million and 100 at two.
+    assert_eq!(account.cost, Some(Cost { nano_usd: 1_200_000 }));
+    assert!(account.first_event.unwrap() <= account.latency);
+}
+
+#[tokio::test]
+async fn headers_and_fields_of_the_operator_are_sent() {
+    let expected = Expect { body_contains: vec!["\"top_a\":0.3".into()], ..Expect::default() };
+    let asker = Asker::new(Format::OpenaiChat, [Step::text("x").expecting(expected)]);
+    let extra_body = json!({ "top_a": 0.3 }).as_object().unwrap().clone();
+    let headers = vec![("X-Title".to_owned(), "haft".into())];
+    let provider = asker.provider_with(Wishes { headers, extra_body, ..Wishes::default() });
+    whole(&provider, asking("hi"), &asker.context()).await.unwrap();
+    let sent = &asker.server.requests()[0].headers;
+    assert_eq!(sent["x-title"], "haft");
+    assert!(sent["user-agent"].starts_with("haft/"));
+    assert!(!format!("{provider:?}").contains(KEY));
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_an_error_that_does_not_repeat_it() {
+    for format in Format::ALL.into_iter().filter(|format| *format != Format::Ollama) {
+        let asker = Asker::new(format, [Step::text("x")]);
+        let provider = asker.provider_with(Wishes { key: Some("sk-wrong-999".into()), ..Wishes::default() });
+        let error = whole(&provider, asking("hi"), &asker.context()).await.unwrap_err();
+        assert_eq!(error.kind.name(), "unauthorized", "{format:?}");
+        assert!(!error.to_string().contains("999"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn every_provider_lists_its_models() {
+    for format in Format::ALL {
+        let mut asker = Asker::new(format, [Step::text("x")]);
+        let script = Script { models: vec!["small".into(), "large".into()], ..Script::of([Step::text("x")]) };
+        asker.server = ModelServer::start(script.with_key(KEY)).unwrap();
+        let models = asker.provider().models().await.unwrap();
+        assert_eq!(models.iter().map(|model| model.id.as_str()).collect::<Vec<_>>(), ["small", "large"]);
+    }
+}
+
+#[tokio::test]
+async fn when_the_first_model_fails_the_next_one_answers() {
+    let first = Asker::new(Format::OpenaiChat, [Step::fail(Failure::new(401, "no"))]);
+    let expected = Expect { model: Some("second".into()), ..Expect::default() };
+    let second = Asker::new(Format::Anthropic, [Step::text("here").expecting(expected)]);
+    let provider = Fallback::new(
+        Box::new(first.provider()),
+        vec![(Box::new(second.provider()) as Box<dyn ModelProvider>, "second".to_owned())],
+    );
+    let reply = whole(&provider, asking("hi"), &first.context()).await.unwrap();
+    assert_eq!(reply.text(), "here");
+    assert_eq!(first.events.attempts(), ["m 1 unauthorized", "second 1 ok"]);
+}
+
+#[tokio::test]
+async fn a_request_that_is_wrong_is_not_sent_to_others() {
+    let first = Asker::new(Format::OpenaiChat, [Step::fail(Failure::new(400, "bad"))]);
+    let second = Asker::new(Format::Ollama, [Step::text("never")]);
+    let then: Vec<(Box<dyn ModelProvider>, String)> = vec![(Box::new(second.provider()), "second".into())];
+    let provider = Fallback::new(Box::new(first.provider()), then);
+    let error = whole(&provider, asking("hi"), &first.context()).await.unwrap_err();
+    assert_eq!(error.kind.name(), "invalid_request");
+    assert!(second.server.requests().is_empty());
+}
+
+#[tokio::test]
+async fn one_connection_serves_one_request_after_the_other() {
+    let asker = Asker::new(Format::OpenaiChat, [Step::text("x")]);
+    let (provider, cx) = (asker.provider(), asker.context());
+    for _ in 0..5 {
+        whole(&provider, asking("hi"), &cx).await.unwrap();
+    }
+    assert_eq!(asker.events.attempts().len(), 5);
+}

@@ -1,0 +1,94 @@
+use std::sync::Arc;
+
+use haft_core::conversation::{Conversation, Format, Message};
+use haft_core::model_request::ModelRequest;
+use haft_models::{Delivery, Memo, WireFormat};
+
+use crate::fixture::{OPENROUTER, answers, decode, encode, messages_key, tools, wire};
+
+const MARKER: &str = r#","cache_control":{"type":"ephemeral"}"#;
+
+/// The encoded message list, without what closes it and without cache markers.
+fn message_list(format: Format, body: &[u8]) -> String {
+    let text = String::from_utf8(body.to_vec()).unwrap();
+    let key = format!("\"{}\":", messages_key(format));
+    let start = text.find(&key).unwrap() + key.len();
+    let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<serde_json::Value>();
+    values.next().unwrap().unwrap();
+    let list = &text[start..start + values.byte_offset()];
+    let list = list.replace(MARKER, "");
+    list.trim_end_matches([']', '}']).to_owned()
+}
+
+fn turns(format: Format) -> Vec<Message> {
+    let mut messages = Vec::new();
+    for turn in 0..4 {
+        messages.push(Message::user(format!("Question {turn}")));
+        for scenario in ["reasoning", "parallel"] {
+            let mut reply = decode(scenario, format).into_message();
+            for part in &mut reply.parts {
+                if let haft_core::conversation::Body::Call(call) = &mut part.body {
+                    call.id.0 = format!("{}_{scenario}_{turn}", call.id.0);
+                }
+            }
+            let answers = answers(&reply, "an answer");
+            messages.extend([reply, answers]);
+        }
+        messages.push(Message::user("Go on."));
+        messages.push(decode("text", format).into_message());
+    }
+    messages
+}
+
+fn check(wire: &dyn WireFormat) {
+    let format = wire.format();
+    let (mut memo, mut conversation, mut before) = (Memo::default(), Conversation::default(), String::new());
+    let tools = tools();
+    for message in turns(format) {
+        conversation.push(message).unwrap();
+        let mut request = ModelRequest::new("m-1", Arc::new(conversation.clone()));
+        request.system = "Be brief.".into();
+        request.tools = tools.clone();
+        let kept = wire.encode(&request, Delivery::Streamed, &mut memo);
+        let fresh = wire.encode(&request, Delivery::Streamed, &mut Memo::default());
+        assert_eq!(kept, fresh, "{format:?}: a memo changes nothing");
+        let list = message_list(format, &kept.body);
+        assert!(list.starts_with(&before), "{format:?}:\n{before}\nis not how this begins:\n{list}");
+        before = list;
+    }
+    assert!(before.len() > 1000, "{format:?}: {before}");
+}
+
+#[test]
+fn a_request_begins_with_the_messages_of_the_request_before_it() {
+    Format::ALL.map(wire).into_iter().for_each(check);
+    check(&OPENROUTER);
+}
+
+#[test]
+fn a_memo_of_another_conversation_or_format_begins_anew() {
+    let mut memo = Memo::default();
+    let story = |format| crate::fixture::request(turns(format));
+    for format in Format::ALL {
+        for request in
+            [story(format), story(Format::Anthropic), crate::fixture::request([Message::user("hi")])]
+        {
+            let kept = wire(format).encode(&request, Delivery::Whole, &mut memo);
+            assert_eq!(kept, encode(wire(format), &request), "{format:?}");
+        }
+    }
+}
+
+#[test]
+fn other_tools_or_another_system_text_are_noticed() {
+    for format in Format::ALL {
+        let mut memo = Memo::default();
+        let mut request = crate::fixture::request([Message::user("hi")]);
+        request.tools = tools();
+        request.system = "Be brief.".into();
+        wire(format).encode(&request, Delivery::Whole, &mut memo);
+        request.tools = request.tools.iter().take(1).cloned().collect();
+        request.system = "Be long.".into();
+        assert_eq!(wire(format).encode(&request, Delivery::Whole, &mut memo), encode(wire(format), &request));
+    }
+}

@@ -1,0 +1,218 @@
+use haft_core::conversation::{Body, Format};
+use haft_core::model_event::ModelEvent;
+use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, Usage};
+use haft_models::Asked;
+
+use crate::fixture::{decode, fold, grid, read_stream, streamed, whole, wire};
+
+const TEXT: &str = "Grüße: the file has \"two\" lines.\n";
+const FIRST: &str = r#"{"path": "/src/lib.rs", "limit": 1.0}"#;
+const SECOND: &str = r#"{"path":"/räksmörgås"}"#;
+
+/// What a reply says, whatever format it came in.
+fn said(reply: &ModelReply) -> (String, Vec<String>, StopReason) {
+    let calls = reply.calls().map(|call| format!("{} {}", call.name, call.arguments.as_text())).collect();
+    let refusal = reply.parts.iter().filter_map(|part| match &part.body {
+        Body::Refusal(text) => Some(text.as_str()),
+        _ => None,
+    });
+    (reply.text() + &refusal.collect::<String>(), calls, reply.stop.clone())
+}
+
+fn expected(scenario: &str) -> (String, Vec<String>, StopReason) {
+    let (text, arguments, stop): (_, &[&str], _) = match scenario {
+        "text" => (TEXT, &[], StopReason::EndOfTurn),
+        "call" | "reasoning" => ("", &[FIRST], StopReason::ToolCalls),
+        "parallel" => ("Both.", &[FIRST, SECOND], StopReason::ToolCalls),
+        "refusal" => ("I cannot do that.", &[], StopReason::Refusal),
+        "length" => ("Once upon", &[], StopReason::Length),
+        other => panic!("no such scenario: {other}"),
+    };
+    (text.into(), arguments.iter().map(|text| format!("read {text}")).collect(), stop)
+}
+
+/// What a format does not count is zero.
+fn expected_usage(format: Format) -> Usage {
+    match format {
+        Format::Ollama => Usage { input: 120, output: 30, ..Usage::default() },
+        Format::OpenaiChat | Format::OpenaiResponses | Format::Anthropic | Format::Gemini => {
+            Usage { input: 120, output: 30, cache_read: 100, cache_write: 0, reasoning: 8 }
+        }
+    }
+}
+
+#[test]
+fn every_scenario_means_the_same_in_every_format() {
+    for (scenario, format) in grid() {
+        let reply = decode(scenario, format);
+        assert_eq!(said(&reply), expected(scenario), "{scenario} in {format:?}");
+        assert_eq!(reply.usage, Some(expected_usage(format)), "{scenario} in {format:?}");
+        assert_eq!(reply.model.as_deref(), Some("m-1"), "{scenario} in {format:?}");
+        assert_eq!(reply.notes, [], "{scenario} in {format:?}");
+    }
+}
+
+#[test]
+fn a_stream_gives_the_same_reply_as_the_whole() {
+    for (scenario, format) in grid() {
+        let stream = streamed(scenario, format);
+        let reply = fold(read_stream(wire(format), [stream.as_slice()]));
+        let mut whole = decode(scenario, format);
+        if (scenario, format) == ("reasoning", Format::OpenaiChat) {
+            // State that came in pieces is put together again; only the order of its keys is another.
+            let state = |reply: &ModelReply| {
+                let state = reply.parts.last().unwrap().mark.as_ref().unwrap().state.clone().unwrap();
+                serde_json::from_str::<serde_json::Value>(&state).unwrap()
+            };
+            assert_eq!(state(&reply), state(&whole));
+            whole.parts.last_mut().unwrap().mark.clone_from(&reply.parts.last().unwrap().mark);
+        }
+        assert_eq!(reply, whole, "{scenario} in {format:?}");
+    }
+}
+
+/// Feeds every recorded stream of a format split at each of its bytes, and byte by byte.
+fn check_splits(format: Format) {
+    for (scenario, format) in grid().filter(|cell| cell.1 == format) {
+        let stream = streamed(scenario, format);
+        let events = read_stream(wire(format), [stream.as_slice()]);
+        for at in 1..stream.len() {
+            let (left, right) = stream.split_at(at);
+            assert_eq!(read_stream(wire(format), [left, right]), events, "{scenario} in {format:?} at {at}");
+        }
+        assert_eq!(
+            read_stream(wire(format), stream.chunks(1)),
+            events,
+            "{scenario} in {format:?}, byte by byte"
+        );
+    }
+}
+
+#[test]
+fn chat_streams_may_be_split_at_any_byte() {
+    check_splits(Format::OpenaiChat);
+}
+
+#[test]
+fn responses_streams_may_be_split_at_any_byte() {
+    check_splits(Format::OpenaiResponses);
+}
+
+#[test]
+fn anthropic_streams_may_be_split_at_any_byte() {
+    check_splits(Format::Anthropic);
+}
+
+#[test]
+fn gemini_streams_may_be_split_at_any_byte() {
+    check_splits(Format::Gemini);
+}
+
+#[test]
+fn ollama_streams_may_be_split_at_any_byte() {
+    check_splits(Format::Ollama);
+}
+
+#[test]
+fn parts_are_announced_filled_and_finished_in_that_order() {
+    for (scenario, format) in grid() {
+        let stream = streamed(scenario, format);
+        let events = read_stream(wire(format), [stream.as_slice()]);
+        assert!(matches!(events.first(), Some(ModelEvent::Started { .. })), "{scenario} in {format:?}");
+        assert!(matches!(events.last(), Some(ModelEvent::Finished { .. })), "{scenario} in {format:?}");
+        let mut finished: Vec<bool> = Vec::new();
+        for event in &events {
+            match event {
+                ModelEvent::PartStarted { index, .. } => {
+                    assert_eq!(*index, finished.len(), "{scenario} in {format:?}");
+                    finished.push(false);
+                }
+                ModelEvent::PartDelta { index, delta: haft_core::model_event::Delta::Text(_) } => {
+                    assert!(!finished[*index], "{scenario} in {format:?}");
+                }
+                ModelEvent::PartFinished { index, .. } => {
+                    assert!(!std::mem::replace(&mut finished[*index], true), "{scenario} in {format:?}");
+                }
+                _ => {}
+            }
+        }
+        assert!(finished.iter().all(|done| *done), "{scenario} in {format:?}");
+    }
+}
+
+#[test]
+fn a_stream_that_ends_early_is_a_reply_that_says_so() {
+    for format in Format::ALL {
+        let stream = streamed("text", format);
+        let half = &stream[..stream.len() / 2];
+        let end = half.iter().rposition(|byte| *byte == b'\n').unwrap();
+        let reply = fold(read_stream(wire(format), [&half[..=end]]));
+        assert_eq!(reply.stop, StopReason::CutOff, "{format:?}");
+        assert!(reply.notes.contains(&ReplyNote::NoEnd), "{format:?}");
+        assert!(TEXT.starts_with(&reply.text()), "{format:?}: {}", reply.text());
+    }
+}
+
+#[test]
+fn an_error_inside_a_stream_comes_after_what_was_said_before() {
+    let error = |format| match format {
+        Format::OpenaiChat => {
+            "data: {\"error\":{\"code\":502,\"message\":\"overloaded_error upstream\"}}\n\n"
+        }
+        Format::OpenaiResponses => {
+            "event: error\ndata: {\"type\":\"error\",\"code\":\"overloaded_error\",\"message\":\"busy\"}\n\n"
+        }
+        Format::Anthropic => {
+            "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}\n\n"
+        }
+        Format::Gemini => {
+            "data: {\"error\":{\"code\":503,\"message\":\"overloaded_error\",\"status\":\"UNAVAILABLE\"}}\n\n"
+        }
+        Format::Ollama => "{\"error\":\"overloaded_error\"}\n",
+    };
+    for format in Format::ALL {
+        let stream = streamed("text", format);
+        let half = &stream[..stream.len() / 2];
+        // A whole event, and not the half of one.
+        let ends: &[u8] = if format == Format::Ollama { b"\n" } else { b"\n\n" };
+        let text = String::from_utf8_lossy(half).replace("\r\n", "\n");
+        let end = text.rfind(std::str::from_utf8(ends).unwrap()).unwrap() + ends.len();
+        let bytes = [&text.as_bytes()[..end], error(format).as_bytes()].concat();
+        let mut events = Vec::new();
+        let mut decoder = wire(format).stream_decoder(&Asked::default());
+        let failed = decoder.push(&bytes, &mut events).unwrap_err();
+        assert_eq!(failed.kind.name(), "overloaded", "{format:?}: {failed}");
+        assert!(events.iter().any(|event| matches!(event, ModelEvent::PartDelta { .. })), "{format:?}");
+    }
+}
+
+#[test]
+fn a_server_that_cut_the_prompt_is_found_out() {
+    let body = whole("text", Format::Ollama);
+    let asked = Asked { turn: 1, text_bytes: 63_000 };
+    let reply = wire(Format::Ollama).decode(&body, &asked).unwrap();
+    assert_eq!(reply.notes, [ReplyNote::PromptCut { read_tokens: 120, sent_tokens_min: 7875 }]);
+}
+
+#[test]
+fn citations_are_kept_as_annotations() {
+    for format in Format::ALL {
+        let reply = decode("text", format);
+        let annotations = reply.parts.iter().filter_map(|part| match &part.body {
+            Body::Text { annotations, .. } => Some(annotations.len()),
+            _ => None,
+        });
+        // Ollama has no citations.
+        let count = usize::from(format != Format::Ollama);
+        assert_eq!(annotations.sum::<usize>(), count, "{format:?}");
+    }
+}
+
+#[test]
+fn the_same_function_twice_without_ids_gets_two_ids() {
+    for format in [Format::Gemini, Format::Ollama] {
+        let reply = decode("parallel", format);
+        let ids: Vec<_> = reply.calls().map(|call| call.id.0.clone()).collect();
+        assert_eq!(ids, ["call_haft_1_0", "call_haft_1_1"], "{format:?}");
+    }
+}

@@ -1,0 +1,94 @@
+//! The message a provider sent, and the message it is sent back, field by field.
+
+use haft_core::conversation::{Format, Message};
+use haft_models::WireFormat;
+use serde_json::{Value, json};
+
+use crate::fixture::{OPENROUTER, answers, body, decode, grid, messages_key, request, streamed, whole, wire};
+
+/// What the provider sent, as far as it is a message.
+fn sent(format: Format, body: &Value) -> Value {
+    match format {
+        Format::OpenaiChat => {
+            let mut message = body["choices"][0]["message"].clone();
+            let fields = message.as_object_mut().unwrap();
+            // The text of reasoning is for reading; what goes back is its details. Nothing takes citations back.
+            fields.remove("reasoning");
+            fields.remove("annotations");
+            fields.retain(|key, value| key == "content" || !value.is_null());
+            json!([message])
+        }
+        Format::OpenaiResponses => body["output"].clone(),
+        Format::Anthropic => json!([{"role": "assistant", "content": body["content"]}]),
+        Format::Gemini => {
+            let mut content = body["candidates"][0]["content"].clone();
+            let parts = content["parts"].as_array_mut().unwrap();
+            // Thoughts without a signature are for reading only.
+            parts.retain(|part| part.get("thought").is_none());
+            let unsigned = parts.iter().all(|part| part.get("thoughtSignature").is_none());
+            for part in parts.iter_mut().filter(|part| part.get("functionCall").is_some() && unsigned) {
+                part["thoughtSignature"] = "skip_thought_signature_validator".into();
+            }
+            json!([content])
+        }
+        Format::Ollama => json!([body["message"]]),
+    }
+}
+
+fn sent_back(wire: &dyn WireFormat, reply: Message) -> Value {
+    let answers = answers(&reply, "two lines");
+    let mut messages = vec![Message::user("What is in it?"), reply];
+    let answered = messages[1].calls().count() > 0;
+    messages.extend(answered.then_some(answers));
+    let encoded = body(wire, &request(messages));
+    let list = encoded[messages_key(wire.format())].as_array().unwrap();
+    let after = usize::from(answered)
+        * if wire.format() == Format::Gemini || wire.format() == Format::Anthropic {
+            1
+        } else {
+            list_replies(list)
+        };
+    Value::Array(list[1..list.len() - after].to_vec())
+}
+
+fn list_replies(list: &[Value]) -> usize {
+    list.iter().filter(|entry| entry["role"] == "tool" || entry["type"] == "function_call_output").count()
+}
+
+#[test]
+fn every_format_gets_its_own_replies_back_without_loss() {
+    for (scenario, format) in grid() {
+        let wire: &dyn WireFormat = if format == Format::OpenaiChat { &OPENROUTER } else { wire(format) };
+        let original: Value = serde_json::from_slice(&whole(scenario, format)).unwrap();
+        let back = sent_back(wire, decode(scenario, format).into_message());
+        assert_eq!(back, sent(format, &original), "{scenario} in {format:?}");
+    }
+}
+
+#[test]
+fn what_came_as_a_stream_goes_back_the_same() {
+    for (scenario, format) in grid() {
+        let wire: &dyn WireFormat = if format == Format::OpenaiChat { &OPENROUTER } else { wire(format) };
+        let stream = streamed(scenario, format);
+        let reply = crate::fixture::fold(crate::fixture::read_stream(wire, [stream.as_slice()]));
+        let back = sent_back(wire, reply.into_message());
+        assert_eq!(
+            back,
+            sent_back(wire, decode(scenario, format).into_message()),
+            "{scenario} in {format:?}"
+        );
+    }
+}
+
+#[test]
+fn arguments_go_back_in_the_bytes_the_model_wrote() {
+    for format in Format::ALL {
+        let reply = decode("call", format).into_message();
+        let answers = answers(&reply, "ok");
+        let encoded = crate::fixture::encode(wire(format), &request([Message::user("?"), reply, answers]));
+        let text = String::from_utf8(encoded.body).unwrap();
+        let written = r#"{"path": "/src/lib.rs", "limit": 1.0}"#;
+        let escaped = written.replace('"', "\\\"");
+        assert!(text.contains(written) || text.contains(&escaped), "{format:?}: {text}");
+    }
+}

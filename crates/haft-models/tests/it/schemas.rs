@@ -1,0 +1,254 @@
+use haft_core::arguments::{ArgumentLimits, Arguments};
+use haft_core::validate::Schema;
+use haft_models::schema::{Downgraded, Grammar, downgrade};
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+use crate::fixture::tests_folder;
+
+/// What each grammar accepts, written down a second time and from the other side.
+fn check_grammar(grammar: Grammar, schema: &Value) {
+    let Value::Object(object) = schema else { panic!("{grammar:?}: {schema} is no schema") };
+    let allowed: &[&str] = match grammar {
+        Grammar::Json | Grammar::Anthropic => {
+            assert!(
+                object.keys().all(|key| !["anyOf", "oneOf", "allOf", "not", "enum"].contains(&key.as_str()))
+            );
+            return;
+        }
+        Grammar::OpenaiStrict => &[
+            "type",
+            "properties",
+            "required",
+            "additionalProperties",
+            "items",
+            "anyOf",
+            "enum",
+            "title",
+            "description",
+            "format",
+            "pattern",
+            "minimum",
+            "maximum",
+            "exclusiveMinimum",
+            "exclusiveMaximum",
+            "multipleOf",
+            "minItems",
+            "maxItems",
+        ],
+        Grammar::AnthropicOutput => &[
+            "type",
+            "properties",
+            "required",
+            "additionalProperties",
+            "items",
+            "anyOf",
+            "enum",
+            "title",
+            "description",
+            "format",
+            "default",
+        ],
+        Grammar::Gemini => &[
+            "type",
+            "properties",
+            "required",
+            "items",
+            "anyOf",
+            "enum",
+            "title",
+            "description",
+            "format",
+            "nullable",
+            "pattern",
+            "minimum",
+            "maximum",
+            "minItems",
+            "maxItems",
+            "minLength",
+            "maxLength",
+        ],
+        Grammar::Ollama => &["type", "properties", "required", "items", "anyOf", "enum", "description"],
+    };
+    for key in object.keys() {
+        assert!(allowed.contains(&key.as_str()), "{grammar:?} does not know `{key}`: {schema}");
+    }
+    let properties = object.get("properties").and_then(Value::as_object);
+    let names: Vec<_> = properties.into_iter().flat_map(Map::keys).collect();
+    let required: Vec<_> = object.get("required").and_then(Value::as_array).into_iter().flatten().collect();
+    assert!(required.iter().all(|name| names.iter().any(|known| *name == *known)), "{grammar:?}: {schema}");
+    match grammar {
+        Grammar::Gemini => check_gemini(object),
+        Grammar::OpenaiStrict | Grammar::AnthropicOutput if properties.is_some() => {
+            assert_eq!(object.get("additionalProperties"), Some(&json!(false)), "{grammar:?}: {schema}");
+            assert!(
+                grammar == Grammar::AnthropicOutput || required.len() == names.len(),
+                "{grammar:?}: {schema}"
+            );
+        }
+        Grammar::OpenaiStrict
+        | Grammar::AnthropicOutput
+        | Grammar::Json
+        | Grammar::Anthropic
+        | Grammar::Ollama => {}
+    }
+    properties.into_iter().flat_map(Map::values).for_each(|schema| check_grammar(grammar, schema));
+    object.get("items").into_iter().for_each(|schema| check_grammar(grammar, schema));
+    let branches = object.get("anyOf").and_then(Value::as_array);
+    branches.into_iter().flatten().for_each(|schema| check_grammar(grammar, schema));
+}
+
+fn check_gemini(object: &Map<String, Value>) {
+    assert!(object.get("type").is_some_and(Value::is_string) || object.contains_key("anyOf"), "{object:?}");
+    assert!(object.get("type") != Some(&json!("array")) || object.contains_key("items"), "{object:?}");
+    let texts = object.get("enum").and_then(Value::as_array);
+    assert!(
+        texts.is_none_or(|values| !values.is_empty() && values.iter().all(Value::is_string)),
+        "{object:?}"
+    );
+}
+
+/// `nullable` is Gemini's word; in JSON Schema it is a branch.
+fn as_json_schema(schema: &Value) -> Value {
+    match schema {
+        Value::Object(object) => {
+            let inner: Map<_, _> = object
+                .iter()
+                .filter(|(key, _)| *key != "nullable")
+                .map(|(key, value)| (key.clone(), as_json_schema(value)))
+                .collect();
+            let nullable = object.get("nullable") == Some(&json!(true));
+            if nullable { json!({"anyOf": [inner, {"type": "null"}]}) } else { Value::Object(inner) }
+        }
+        Value::Array(all) => all.iter().map(as_json_schema).collect(),
+        other => other.clone(),
+    }
+}
+
+/// Whatever the downgraded schema accepts is right, or the model is told what is wrong with it.
+fn check_acceptance(original: &Value, down: &Downgraded, instance: &Value, what: &str) {
+    let down_schema = as_json_schema(&down.schema);
+    let Ok(told) = jsonschema::options().should_validate_formats(true).build(&down_schema) else {
+        panic!("{what}: {down_schema} is no schema");
+    };
+    if !told.is_valid(instance) {
+        return;
+    }
+    let parsed = Arguments::from_value(instance).parse(&ArgumentLimits::default()).unwrap();
+    match Schema::compile(original).validate(parsed) {
+        Ok(_) => {}
+        Err(error) => {
+            assert!(
+                !down.losses.is_empty(),
+                "{what}: {instance} was never said to be wrong: {}",
+                down.schema
+            );
+            assert!(error.message.len() > 20, "{what}: {error}");
+        }
+    }
+}
+
+#[test]
+fn schemas_that_providers_refuse_are_said_in_their_grammar() {
+    let mut seen = 0;
+    for entry in std::fs::read_dir(tests_folder().join("schemas")).unwrap() {
+        let path = entry.unwrap().path();
+        let schema: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        for grammar in Grammar::ALL {
+            let down = downgrade(&schema, grammar);
+            check_grammar(grammar, &down.schema);
+            assert!(down.losses.iter().all(|loss| !loss.to_string().is_empty()));
+            assert_eq!(down, downgrade(&schema, grammar), "always the same");
+        }
+        seen += 1;
+    }
+    assert!(seen >= 20, "only {seen} schemas");
+}
+
+fn leaf() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(json!({})),
+        Just(json!(true)),
+        Just(json!({"type": "string", "minLength": 1, "default": "x"})),
+        Just(json!({"type": ["string", "null"]})),
+        Just(json!({"type": ["integer", "boolean"]})),
+        Just(json!({"const": "a"})),
+        Just(json!({"const": 3})),
+        Just(json!({"enum": ["a", "b", null]})),
+        Just(json!({"type": "integer", "enum": [1, 2]})),
+        Just(json!({"type": "number", "minimum": 0, "exclusiveMaximum": 2})),
+        Just(json!({"type": "array"})),
+        Just(json!({"type": "string", "format": "uri", "pattern": "^a"})),
+        Just(json!({"$ref": "#/$defs/shared", "description": "here"})),
+        Just(json!({"$ref": "#/$defs/loop"})),
+        Just(json!({"not": {"type": "string"}})),
+    ]
+}
+
+fn schema() -> impl Strategy<Value = Value> {
+    leaf().prop_recursive(3, 24, 4, |inner| {
+        let branches = proptest::collection::vec(inner.clone(), 1..3);
+        let properties = proptest::collection::btree_map("[abc]", inner.clone(), 0..3);
+        prop_oneof![
+            (properties, any::<bool>(), any::<bool>()).prop_map(|(properties, required, closed)| {
+                let names: Vec<_> = properties.keys().filter(|_| required).cloned().collect();
+                json!({"type": "object", "properties": properties, "required": names, "additionalProperties": !closed})
+            }),
+            inner.prop_map(|items| json!({"type": "array", "items": items})),
+            branches.clone().prop_map(|branches| json!({"anyOf": branches})),
+            branches.clone().prop_map(|branches| json!({"oneOf": branches})),
+            branches.prop_map(|branches| json!({"allOf": branches})),
+        ]
+    })
+}
+
+fn tool() -> impl Strategy<Value = Value> {
+    proptest::collection::btree_map("[abc]", schema(), 0..3).prop_map(|properties| {
+        json!({
+            "type": "object",
+            "properties": properties,
+            "$defs": {
+                "shared": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]},
+                "loop": {"type": "object", "properties": {"b": {"$ref": "#/$defs/loop"}}},
+            },
+        })
+    })
+}
+
+fn value() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(json!(null)),
+        Just(json!("a")),
+        Just(json!("b")),
+        Just(json!("")),
+        Just(json!(1)),
+        Just(json!(1.5)),
+        Just(json!(3)),
+        Just(json!(true)),
+        Just(json!([])),
+        Just(json!({})),
+    ];
+    leaf.prop_recursive(3, 12, 3, |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::Array),
+            proptest::collection::btree_map("[abc]", inner, 0..3).prop_map(|object| json!(object)),
+        ]
+    })
+}
+
+fn arguments() -> impl Strategy<Value = Value> {
+    proptest::collection::btree_map("[abc]", value(), 0..3).prop_map(|object| json!(object))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_a_model_may_write_is_right_or_it_is_told(tool in tool(), arguments in arguments()) {
+        for grammar in Grammar::ALL {
+            let down = downgrade(&tool, grammar);
+            check_grammar(grammar, &down.schema);
+            check_acceptance(&tool, &down, &arguments, grammar.name());
+        }
+    }
+}

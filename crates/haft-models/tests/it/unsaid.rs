@@ -1,0 +1,153 @@
+use std::sync::Arc;
+
+use haft_core::conversation::{Body, Format, Media, Message, Part, Source, ToolReply};
+use haft_core::model_request::{Effort, ModelRequest, MustCall, OutputShape, ParallelCalls, ToolChoice};
+use haft_core::output::Content;
+use haft_models::WireFormat;
+use haft_models::openai_chat::OpenaiChat;
+use haft_models::openai_chat::dialect::DIALECTS;
+use haft_models::unsaid::Feature;
+use serde_json::json;
+
+use crate::fixture::{call, calls, encode, request, tools, user, wire};
+
+/// A request with just this feature, and the same request without it.
+fn pair(feature: Feature) -> (ModelRequest, ModelRequest) {
+    match feature {
+        Feature::SystemInside => (said(Message::system("psst")), said(Message::user("psst"))),
+        Feature::ImageBytes => input(Body::Image(media("image/png", bytes()))),
+        Feature::ImageUrl => input(Body::Image(media("image/png", url()))),
+        Feature::AudioBytes => input(Body::Audio(media("audio/wav", bytes()))),
+        Feature::AudioUrl => input(Body::Audio(media("audio/wav", url()))),
+        Feature::FileBytes => input(Body::File { name: None, media: media("application/pdf", bytes()) }),
+        Feature::FileUrl => input(Body::File { name: None, media: media("application/pdf", url()) }),
+        Feature::AssistantMedia => {
+            let image = Part::new(Body::Image(media("image/png", bytes())));
+            (
+                said(Message::assistant(vec![Part::text("psst"), image])),
+                said(Message::assistant(vec![Part::text("psst")])),
+            )
+        }
+        Feature::ReplyError => (answered(true, vec![]), answered(false, vec![])),
+        Feature::ReplyImage => (
+            answered(false, vec![Content::Image { media_type: "image/png".into(), bytes: raw() }]),
+            answered(false, vec![]),
+        ),
+        Feature::ReplyAudio => (
+            answered(false, vec![Content::Audio { media_type: "audio/wav".into(), bytes: raw() }]),
+            answered(false, vec![]),
+        ),
+        Feature::ChoiceNone => changed(|request| request.tool_choice = ToolChoice::None),
+        Feature::ChoiceRequired => changed(|request| request.tool_choice = ToolChoice::Required),
+        Feature::ChoiceNamed => changed(|request| request.tool_choice = ToolChoice::Named("read".into())),
+        Feature::ChoiceAllowed => changed(|request| {
+            request.tool_choice = ToolChoice::Allowed { names: vec!["read".into()], must_call: MustCall::No };
+        }),
+        Feature::OneCallAtATime => changed(|request| request.parallel_calls = ParallelCalls::OneAtATime),
+        Feature::OutputJson => changed(|request| request.output = OutputShape::Json),
+        Feature::OutputSchema => changed(|request| {
+            let schema = Arc::new(json!({"type": "object", "properties": {"answer": {"type": "string"}}}));
+            request.output = OutputShape::Schema { name: "answer".into(), schema };
+        }),
+        Feature::Temperature => changed(|request| request.sampling.temperature = Some(0.5)),
+        Feature::TopP => changed(|request| request.sampling.top_p = Some(0.5)),
+        Feature::TopK => changed(|request| request.sampling.top_k = Some(5)),
+        Feature::Seed => changed(|request| request.sampling.seed = Some(5)),
+        Feature::PresencePenalty => changed(|request| request.sampling.presence_penalty = Some(0.5)),
+        Feature::FrequencyPenalty => changed(|request| request.sampling.frequency_penalty = Some(0.5)),
+        Feature::StopSequences => changed(|request| request.sampling.stop = vec!["END".into()]),
+        Feature::EffortOff => changed(|request| request.reasoning = Some(Effort::Off)),
+        Feature::Effort => changed(|request| request.reasoning = Some(Effort::High)),
+        Feature::OutputTokensMax => changed(|request| request.output_tokens_max = Some(77)),
+        Feature::ContextTokens => changed(|request| request.context_tokens = Some(77_777)),
+    }
+}
+
+fn raw() -> Arc<[u8]> {
+    Arc::from(&b"some bytes"[..])
+}
+
+fn bytes() -> Source {
+    Source::Bytes(raw())
+}
+
+fn url() -> Source {
+    Source::Url("https://example.org/it".into())
+}
+
+fn media(media_type: &str, source: Source) -> Media {
+    Media { media_type: media_type.into(), source }
+}
+
+fn said(message: Message) -> ModelRequest {
+    request([Message::user("hi"), message])
+}
+
+fn input(body: Body) -> (ModelRequest, ModelRequest) {
+    (said(user(vec![Part::text("see"), Part::new(body)])), said(user(vec![Part::text("see")])))
+}
+
+fn answered(is_error: bool, more: Vec<Content>) -> ModelRequest {
+    let call = call("a", "{}");
+    let mut reply = ToolReply::text(&call, "done");
+    reply.is_error = is_error;
+    reply.content.extend(more);
+    request([Message::user("hi"), calls(&[call]), Message::tool(vec![reply])])
+}
+
+fn changed(change: impl FnOnce(&mut ModelRequest)) -> (ModelRequest, ModelRequest) {
+    let mut without = request([Message::user("hi")]);
+    without.tools = tools();
+    let mut with = without.clone();
+    change(&mut with);
+    (with, without)
+}
+
+fn wires() -> Vec<Box<dyn WireFormat>> {
+    let dialects = DIALECTS.iter().map(|dialect| Box::new(OpenaiChat(dialect)) as Box<dyn WireFormat>);
+    let others: Vec<Box<dyn WireFormat>> = vec![
+        Box::new(haft_models::openai_responses::OpenaiResponses),
+        Box::new(haft_models::anthropic::Anthropic),
+        Box::new(haft_models::gemini::Gemini),
+        Box::new(haft_models::ollama::Ollama),
+    ];
+    dialects.chain(others).collect()
+}
+
+#[test]
+fn what_a_request_holds_is_said_or_declared() {
+    for wire in wires() {
+        for feature in Feature::ALL {
+            let (with, without) = pair(feature);
+            let (with, without) = (encode(&*wire, &with), encode(&*wire, &without));
+            let declared = wire.unsaid().iter().any(|row| row.feature == feature);
+            let reported = with.unsaid.contains(&feature);
+            assert_eq!(declared, reported, "{feature:?} in {:?}", wire.format());
+            assert!(declared || with.body != without.body, "{feature:?} is dropped by {:?}", wire.format());
+            assert!(!without.unsaid.contains(&feature), "{feature:?} in {:?}", wire.format());
+        }
+    }
+}
+
+#[test]
+fn what_is_declared_has_a_sentence_and_stands_in_the_readme() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md")).unwrap();
+    for format in Format::ALL {
+        for row in wire(format).unsaid() {
+            assert!(!row.instead.is_empty());
+            let line = format!("| {} | {} | {} |", format.name(), row.feature.name(), row.instead);
+            assert!(readme.contains(&line), "add to README.md:\n{line}");
+        }
+    }
+}
+
+#[test]
+fn media_that_cannot_be_carried_is_still_spoken_of() {
+    for format in Format::ALL {
+        for feature in [Feature::ImageUrl, Feature::AudioUrl, Feature::FileUrl] {
+            let (with, _) = pair(feature);
+            let body = String::from_utf8(encode(wire(format), &with).body).unwrap();
+            assert!(body.contains("https://example.org/it"), "{feature:?} in {format:?}");
+        }
+    }
+}
