@@ -74,6 +74,11 @@ impl Arguments {
         &self.0
     }
 
+    /// Adds what the asker wrote next.
+    pub fn push_text(&mut self, more: &str) {
+        self.0.push_str(more);
+    }
+
     /// Reads the text as a JSON object. Every repair is on record; what cannot be repaired is an error.
     pub fn parse(&self, limits: &ArgumentLimits) -> Result<ParsedArguments, ArgumentsError> {
         let bytes = self.0.len();

@@ -2,13 +2,19 @@
 //!
 //! Start reading at [`tool`], then [`result`] and [`provider`]; the decisions are in [`naming`] (which tool a name means),
 //! [`arguments`] (what a text says), [`validate`] (whether a tool may see it) and [`text`] (how much is shown).
+//! What models are asked and answer is in [`conversation`], [`model_request`], [`model_event`] and [`model_reply`].
 //! This crate does no IO, starts no task and reads no clock; nothing in it is `async` but trait signatures.
 
 pub mod approval;
 pub mod arguments;
+pub mod conversation;
 pub mod digest;
 pub mod event;
 pub mod glob;
+pub mod model_error;
+pub mod model_event;
+pub mod model_reply;
+pub mod model_request;
 pub mod name;
 pub mod naming;
 pub mod output;

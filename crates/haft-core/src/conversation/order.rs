@@ -1,0 +1,69 @@
+//! Which message may follow, decided from the calls that are open.
+
+use std::collections::HashSet;
+
+use super::{Body, ConversationError, Message, Part, Role};
+use crate::tool::{CallId, ToolCall};
+
+/// Gives the message as it is kept, or says why it cannot come next.
+pub(super) fn admit<'a>(
+    open: impl Iterator<Item = &'a ToolCall>,
+    message: Message,
+) -> Result<Message, ConversationError> {
+    let open: Vec<&CallId> = open.map(|call| &call.id).collect();
+    check_places(&message)?;
+    match message.role {
+        Role::Tool => in_call_order(&open, message),
+        Role::System | Role::User | Role::Assistant if open.is_empty() => {
+            check_ids(&message).map(|()| message)
+        }
+        Role::System | Role::User | Role::Assistant => Err(unanswered(&open)),
+    }
+}
+
+fn unanswered(open: &[&CallId]) -> ConversationError {
+    ConversationError::Unanswered { calls: open.iter().map(|id| (*id).clone()).collect() }
+}
+
+fn check_places(message: &Message) -> Result<(), ConversationError> {
+    let role = message.role;
+    match message.parts.iter().find(|part| !may_say(role, &part.body)) {
+        Some(part) => Err(ConversationError::Misplaced { role, part: part.body.name() }),
+        None => Ok(()),
+    }
+}
+
+fn may_say(role: Role, body: &Body) -> bool {
+    match body {
+        Body::Text { .. } => role != Role::Tool,
+        Body::Image(_) | Body::Audio(_) | Body::File { .. } => matches!(role, Role::User | Role::Assistant),
+        Body::Refusal(_) | Body::Reasoning(_) | Body::Call(_) | Body::Opaque => role == Role::Assistant,
+        Body::Reply(_) => role == Role::Tool,
+    }
+}
+
+fn check_ids(message: &Message) -> Result<(), ConversationError> {
+    let mut seen = HashSet::new();
+    match message.calls().find(|call| !seen.insert(&call.id)) {
+        Some(call) => Err(ConversationError::SameId { call: call.id.clone() }),
+        None => Ok(()),
+    }
+}
+
+fn in_call_order(open: &[&CallId], message: Message) -> Result<Message, ConversationError> {
+    let mut places: Vec<Option<Part>> = open.iter().map(|_| None).collect();
+    for part in message.parts {
+        let Body::Reply(reply) = &part.body else { continue };
+        let place = open.iter().position(|id| **id == reply.call).filter(|place| places[*place].is_none());
+        match place {
+            Some(place) => places[place] = Some(part),
+            None => return Err(ConversationError::NotAsked { call: reply.call.clone() }),
+        }
+    }
+    let missing: Vec<_> =
+        open.iter().zip(&places).filter(|(_, part)| part.is_none()).map(|(id, _)| *id).collect();
+    if !missing.is_empty() {
+        return Err(unanswered(&missing));
+    }
+    Ok(Message { role: Role::Tool, parts: places.into_iter().flatten().collect() })
+}

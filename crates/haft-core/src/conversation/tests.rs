@@ -1,0 +1,70 @@
+use super::*;
+use crate::arguments::Arguments;
+
+fn call(id: &str) -> ToolCall {
+    ToolCall { id: CallId(id.into()), name: "read".into(), arguments: Arguments::from_text("{}") }
+}
+
+fn calls(ids: &[&str]) -> Message {
+    Message::assistant(ids.iter().map(|id| Part::new(Body::Call(call(id)))).collect())
+}
+
+fn replies(ids: &[&str]) -> Message {
+    Message::tool(ids.iter().map(|id| ToolReply::text(&call(id), *id)).collect())
+}
+
+fn after(messages: Vec<Message>, last: Message) -> Result<Conversation, ConversationError> {
+    let mut conversation = Conversation::default();
+    for message in messages {
+        conversation.push(message).unwrap();
+    }
+    conversation.push(last).map(|()| conversation)
+}
+
+#[test]
+fn replies_stand_in_the_order_of_their_calls() {
+    let conversation = after(vec![calls(&["a", "b"])], replies(&["b", "a"])).unwrap();
+    let kept = &conversation.messages()[1];
+    let ids = kept.parts.iter().filter_map(|part| match &part.body {
+        Body::Reply(reply) => Some(reply.call.0.as_str()),
+        _ => None,
+    });
+    assert_eq!(ids.collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(conversation.open_calls().count(), 0);
+}
+
+#[test]
+fn calls_are_answered_before_anything_else_is_said() {
+    let unanswered = |ids: &[&str]| ConversationError::Unanswered {
+        calls: ids.iter().map(|id| CallId((*id).into())).collect(),
+    };
+    assert_eq!(after(vec![calls(&["a"])], Message::user("well?")).unwrap_err(), unanswered(&["a"]));
+    assert_eq!(after(vec![calls(&["a", "b"])], replies(&["a"])).unwrap_err(), unanswered(&["b"]));
+}
+
+#[test]
+fn nobody_answers_what_was_not_asked() {
+    let not_asked = ConversationError::NotAsked { call: CallId("a".into()) };
+    assert_eq!(after(vec![Message::user("hi")], replies(&["a"])).unwrap_err(), not_asked);
+    assert_eq!(after(vec![calls(&["a"])], replies(&["a", "a"])).unwrap_err(), not_asked);
+    assert_eq!(after(vec![calls(&["a"]), replies(&["a"])], replies(&["a"])).unwrap_err(), not_asked);
+}
+
+#[test]
+fn parts_stand_where_they_can_be_said() {
+    let spoken = Message { role: Role::User, parts: calls(&["a"]).parts };
+    let error = after(vec![], spoken).unwrap_err();
+    assert_eq!(error, ConversationError::Misplaced { role: Role::User, part: "a tool call" });
+    assert_eq!(
+        after(vec![], calls(&["a", "a"])).unwrap_err(),
+        ConversationError::SameId { call: CallId("a".into()) }
+    );
+}
+
+#[test]
+fn a_mark_is_seen_by_its_own_format_alone() {
+    let mark = Mark { format: Format::Gemini, id: Some("7".into()), state: Some("sig".into()) };
+    let part = Part::text("hi").marked(mark);
+    assert_eq!((part.id_for(Format::Gemini), part.state_for(Format::Gemini)), (Some("7"), Some("sig")));
+    assert_eq!((part.id_for(Format::Ollama), part.state_for(Format::Ollama)), (None, None));
+}

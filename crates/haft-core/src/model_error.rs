@@ -1,0 +1,134 @@
+//! Why a model gave no reply.
+
+use std::fmt;
+use std::time::Duration;
+
+/// A request that failed. The message is for the operator and holds no key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelError {
+    pub kind: ModelErrorKind,
+    pub message: String,
+    /// How long the provider wants to be left alone, at least.
+    pub retry_after: Option<Duration>,
+}
+
+impl ModelError {
+    pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), retry_after: None }
+    }
+
+    pub fn is_retryable(&self) -> bool {
+        self.kind.row().retryable
+    }
+}
+
+impl fmt::Display for ModelError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.kind.name(), self.message, self.kind.row().hint)
+    }
+}
+
+impl std::error::Error for ModelError {}
+
+/// The kinds of failure. Their properties stand in one table, [`ModelErrorKind::row`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ModelErrorKind {
+    /// No key, or a wrong one.
+    Unauthorized,
+    Forbidden,
+    UnknownModel,
+    InvalidRequest,
+    /// The conversation is longer than the model can read.
+    ContextTooLong,
+    /// The model cannot call tools.
+    ToolsUnsupported,
+    RequestTooLarge,
+    RateLimited,
+    QuotaExhausted,
+    Overloaded,
+    ServerFailed,
+    Unreachable,
+    Timeout,
+    /// The provider's filters refused the request.
+    Blocked,
+    /// The reply is not what the format says.
+    Malformed,
+    ReplyTooLarge,
+    Cancelled,
+}
+
+/// One row of the table of error kinds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelErrorRow {
+    pub name: &'static str,
+    /// Whether the same request may succeed a while later.
+    pub retryable: bool,
+    pub hint: &'static str,
+}
+
+impl ModelErrorKind {
+    pub const ALL: [ModelErrorKind; 17] = [
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::UnknownModel,
+        Self::InvalidRequest,
+        Self::ContextTooLong,
+        Self::ToolsUnsupported,
+        Self::RequestTooLarge,
+        Self::RateLimited,
+        Self::QuotaExhausted,
+        Self::Overloaded,
+        Self::ServerFailed,
+        Self::Unreachable,
+        Self::Timeout,
+        Self::Blocked,
+        Self::Malformed,
+        Self::ReplyTooLarge,
+        Self::Cancelled,
+    ];
+
+    pub fn row(self) -> ModelErrorRow {
+        let (name, retryable, hint) = match self {
+            Self::Unauthorized => ("unauthorized", false, "check the provider's key"),
+            Self::Forbidden => ("forbidden", false, "the key may not use this model or feature"),
+            Self::UnknownModel => ("unknown_model", false, "ask the provider for its list of models"),
+            Self::InvalidRequest => ("invalid_request", false, "the provider does not accept this request"),
+            Self::ContextTooLong => {
+                ("context_too_long", false, "shorten the conversation or take a larger model")
+            }
+            Self::ToolsUnsupported => {
+                ("tools_unsupported", false, "set `toolCalling` to `prompted` for this model")
+            }
+            Self::RequestTooLarge => ("request_too_large", false, "send smaller images and outputs"),
+            Self::RateLimited => ("rate_limited", true, "wait, or ask for a higher rate"),
+            Self::QuotaExhausted => ("quota_exhausted", false, "add credit or wait for the next period"),
+            Self::Overloaded => ("overloaded", true, "try again later or name a second model"),
+            Self::ServerFailed => ("server_failed", true, "try again later"),
+            Self::Unreachable => ("unreachable", true, "check the address and the network"),
+            Self::Timeout => ("timeout", true, "try again or raise the timeout"),
+            Self::Blocked => ("blocked", false, "the provider's filter refused the content"),
+            Self::Malformed => ("malformed", true, "the server may not speak this format; check `baseUrl`"),
+            Self::ReplyTooLarge => ("reply_too_large", false, "ask for less output"),
+            Self::Cancelled => ("cancelled", false, "the request was given up"),
+        };
+        ModelErrorRow { name, retryable, hint }
+    }
+
+    pub fn name(self) -> &'static str {
+        self.row().name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_kind_has_a_name_and_a_hint_of_its_own() {
+        let names: HashSet<_> = ModelErrorKind::ALL.iter().map(|kind| kind.name()).collect();
+        let hints: HashSet<_> = ModelErrorKind::ALL.iter().map(|kind| kind.row().hint).collect();
+        assert_eq!((names.len(), hints.len()), (ModelErrorKind::ALL.len(), ModelErrorKind::ALL.len()));
+    }
+}

@@ -1,0 +1,211 @@
+//! What a model answered, why it stopped and what it cost.
+
+use std::fmt;
+
+use crate::arguments::Arguments;
+use crate::conversation::{Body, Message, Part};
+use crate::model_event::{Delta, ModelEvent, PartStart};
+use crate::tool::ToolCall;
+
+/// One reply of a model: a turn.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelReply {
+    pub id: Option<String>,
+    /// The model that really answered, when the provider says.
+    pub model: Option<String>,
+    pub parts: Vec<Part>,
+    pub stop: StopReason,
+    pub usage: Option<Usage>,
+    /// What had to be repaired or looks wrong; to be logged.
+    pub notes: Vec<ReplyNote>,
+}
+
+impl ModelReply {
+    /// The reply as the next message of its conversation.
+    pub fn into_message(self) -> Message {
+        Message::assistant(self.parts)
+    }
+
+    /// All its text, without reasoning.
+    pub fn text(&self) -> String {
+        let texts = self.parts.iter().filter_map(|part| match &part.body {
+            Body::Text { text, .. } => Some(text.as_str()),
+            Body::Refusal(_)
+            | Body::Image(_)
+            | Body::Audio(_)
+            | Body::File { .. }
+            | Body::Reasoning(_)
+            | Body::Call(_)
+            | Body::Reply(_)
+            | Body::Opaque => None,
+        });
+        texts.collect()
+    }
+
+    pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
+        self.parts.iter().filter_map(Part::as_call)
+    }
+}
+
+/// Why a model stopped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StopReason {
+    EndOfTurn,
+    ToolCalls,
+    /// The limit of output tokens, or the end of the context.
+    Length,
+    StopSequence,
+    /// The model declined.
+    Refusal,
+    /// The provider kept the answer, or its rest, back.
+    Filtered,
+    /// The provider wants to be asked again with what it said so far.
+    Paused,
+    /// The stream ended before its end.
+    CutOff,
+    /// A reason nobody here knows, in the provider's word.
+    Other(String),
+}
+
+/// What a turn cost in tokens. `input` counts all that was read and `output` all that was written; the rest are parts of these.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub input: u64,
+    pub output: u64,
+    pub cache_read: u64,
+    pub cache_write: u64,
+    pub reasoning: u64,
+}
+
+/// What was odd about a reply that could still be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReplyNote {
+    /// Two calls had one id, or one had none; the given id took its place.
+    CallIdGiven {
+        id: String,
+    },
+    UnknownStopReason {
+        reason: String,
+    },
+    /// A part of a kind nobody here knows; it goes back to its own format only.
+    UnknownPart {
+        kind: String,
+    },
+    /// The stream ended without saying so.
+    NoEnd,
+    /// There was nothing in it.
+    Empty,
+    /// The server read fewer tokens than the prompt must have: it was cut without a word.
+    PromptCut {
+        read_tokens: u64,
+        sent_tokens_min: u64,
+    },
+    /// An event that could not be read was passed over.
+    EventSkipped {
+        reason: String,
+    },
+}
+
+impl fmt::Display for ReplyNote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CallIdGiven { id } => write!(f, "a call had no id of its own and was given `{id}`"),
+            Self::UnknownStopReason { reason } => {
+                write!(f, "the provider stopped for an unknown reason: `{reason}`")
+            }
+            Self::UnknownPart { kind } => write!(f, "the reply has a part of an unknown kind: `{kind}`"),
+            Self::NoEnd => write!(f, "the stream ended without its end event"),
+            Self::Empty => write!(f, "the reply is empty"),
+            Self::PromptCut { read_tokens, sent_tokens_min } => write!(
+                f,
+                "the server cut the prompt: it read {read_tokens} tokens of at least {sent_tokens_min}; \
+                 raise the context size or shorten the conversation"
+            ),
+            Self::EventSkipped { reason } => write!(f, "an event of the stream was skipped: {reason}"),
+        }
+    }
+}
+
+/// A reply that grows by events.
+#[derive(Debug, Default)]
+pub struct ReplyFold {
+    id: Option<String>,
+    model: Option<String>,
+    parts: Vec<Part>,
+    stop: Option<StopReason>,
+    usage: Option<Usage>,
+    notes: Vec<ReplyNote>,
+}
+
+impl ReplyFold {
+    pub fn of(events: impl IntoIterator<Item = ModelEvent>) -> ModelReply {
+        let mut fold = Self::default();
+        for event in events {
+            fold.apply(&event);
+        }
+        fold.finish()
+    }
+
+    pub fn apply(&mut self, event: &ModelEvent) {
+        match event {
+            ModelEvent::Started { id, model } => (self.id, self.model) = (id.clone(), model.clone()),
+            ModelEvent::PartStarted { part, mark, .. } => {
+                self.parts.push(Part { body: started(part), mark: mark.clone() });
+            }
+            ModelEvent::PartDelta { index, delta } => {
+                if let Some(part) = self.parts.get_mut(*index) {
+                    extend(&mut part.body, delta);
+                }
+            }
+            ModelEvent::PartFinished { index, mark } => {
+                if let (Some(part), Some(mark)) = (self.parts.get_mut(*index), mark) {
+                    part.mark = Some(mark.clone());
+                }
+            }
+            ModelEvent::Usage(usage) => self.usage = Some(*usage),
+            ModelEvent::Noted(note) => self.notes.push(note.clone()),
+            ModelEvent::Finished { stop } => self.stop = Some(stop.clone()),
+        }
+    }
+
+    /// The reply; one without an end was cut off.
+    pub fn finish(self) -> ModelReply {
+        let Self { id, model, parts, stop, usage, notes } = self;
+        ModelReply { id, model, parts, stop: stop.unwrap_or(StopReason::CutOff), usage, notes }
+    }
+}
+
+fn started(part: &PartStart) -> Body {
+    match part {
+        PartStart::Text => Body::Text { text: String::new(), annotations: Vec::new() },
+        PartStart::Refusal => Body::Refusal(String::new()),
+        PartStart::Reasoning => Body::Reasoning(String::new()),
+        PartStart::Call { id, name } => Body::Call(ToolCall {
+            id: id.clone(),
+            name: name.clone(),
+            arguments: Arguments::from_text(String::new()),
+        }),
+        PartStart::Image(media) => Body::Image(media.clone()),
+        PartStart::Audio(media) => Body::Audio(media.clone()),
+        PartStart::File { name, media } => Body::File { name: name.clone(), media: media.clone() },
+        PartStart::Opaque => Body::Opaque,
+    }
+}
+
+fn extend(body: &mut Body, delta: &Delta) {
+    match (body, delta) {
+        (Body::Text { text, .. } | Body::Refusal(text) | Body::Reasoning(text), Delta::Text(more)) => {
+            text.push_str(more);
+        }
+        (Body::Call(call), Delta::Text(more)) => call.arguments.push_text(more),
+        (Body::Text { annotations, .. }, Delta::Annotation(annotation)) => {
+            annotations.push(annotation.clone())
+        }
+        // Media and state come whole; nothing else is annotated.
+        (
+            Body::Image(_) | Body::Audio(_) | Body::File { .. } | Body::Reply(_) | Body::Opaque,
+            Delta::Text(_),
+        )
+        | (_, Delta::Annotation(_)) => {}
+    }
+}
