@@ -11,6 +11,7 @@ pub mod conversation;
 pub mod digest;
 pub mod event;
 pub mod glob;
+pub mod internal;
 pub mod model_error;
 pub mod model_event;
 pub mod model_reply;

@@ -47,7 +47,8 @@ impl ToolOutput {
 }
 
 impl Content {
-    fn as_text(&self) -> String {
+    /// What a terminal, or a model that only reads, is shown of it.
+    pub fn as_text(&self) -> String {
         match self {
             Content::Text(text) => text.clone(),
             Content::Image { media_type, bytes } => format!("[image: {media_type}, {} bytes]", bytes.len()),

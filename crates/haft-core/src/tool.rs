@@ -80,7 +80,7 @@ pub enum Approval {
 pub struct CallId(pub String);
 
 /// What was asked: a tool by the name the asker wrote, and the arguments in the asker's own bytes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {
     pub id: CallId,
     /// As written by the asker; `resolve` turns it into a tool or says that there is none.

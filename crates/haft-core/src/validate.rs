@@ -63,20 +63,30 @@ impl Schema {
             Self::Unchecked { .. } => Ok(ValidArguments { object: arguments.object, unvalidated: true }),
         }
     }
+
+    /// Checks any value, such as a report; the error names everything that is wrong with it.
+    pub fn check(&self, value: &Value) -> Result<(), String> {
+        match self {
+            Self::Checked(schema) => schema.check(value, value.to_string().len()),
+            Self::Unchecked { .. } => Ok(()),
+        }
+    }
 }
 
 impl CheckedSchema {
     fn validate(&self, arguments: ParsedArguments) -> Result<ValidArguments, ToolError> {
         let mut value = Value::Object(arguments.object);
-        if !self.cost.is_bearable(&self.written, &value, arguments.bytes) {
-            return Err(ToolError::new(ToolErrorKind::InvalidArguments, too_costly()));
-        }
-        if !self.validator.is_valid(&value) {
-            let message = self.complaints(&value, arguments.bytes);
-            return Err(ToolError::new(ToolErrorKind::InvalidArguments, message));
-        }
+        self.check(&value, arguments.bytes)
+            .map_err(|message| ToolError::new(ToolErrorKind::InvalidArguments, message))?;
         let object = value.as_object_mut().map(std::mem::take).unwrap_or_default();
         Ok(ValidArguments { object, unvalidated: false })
+    }
+
+    fn check(&self, value: &Value, bytes: usize) -> Result<(), String> {
+        if !self.cost.is_bearable(&self.written, value, bytes) {
+            return Err(too_costly());
+        }
+        if self.validator.is_valid(value) { Ok(()) } else { Err(self.complaints(value, bytes)) }
     }
 
     fn complaints(&self, value: &Value, bytes: usize) -> String {
