@@ -199,7 +199,7 @@ fn extend(body: &mut Body, delta: &Delta) {
         }
         (Body::Call(call), Delta::Text(more)) => call.arguments.push_text(more),
         (Body::Text { annotations, .. }, Delta::Annotation(annotation)) => {
-            annotations.push(annotation.clone())
+            annotations.push(annotation.clone());
         }
         // Media and state come whole; nothing else is annotated.
         (

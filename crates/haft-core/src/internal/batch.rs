@@ -13,6 +13,9 @@ use crate::model_request::ModelTool;
 /// The name by which a model calls it.
 pub const BATCH: &str = "agent__batch";
 
+/// Far beyond what a turn may call; more is not even looked at.
+pub const BATCH_CALLS_MAX: usize = 200;
+
 /// What a batch asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchPlan {
@@ -80,13 +83,15 @@ pub fn tool() -> ModelTool {
 /// Reads a call of the tool; the error is written for the model.
 pub fn plan(arguments: &Arguments) -> Result<BatchPlan, String> {
     let (calls, extent) = match serde_json::from_str::<Value>(arguments.as_text()) {
-        Ok(_) => (whole(arguments)?, Extent::Whole),
         Err(error) if error.is_eof() => (recover(arguments.as_text())?, Extent::CutOff),
-        // Anything else that is nearly JSON is mended by the same rules as all arguments.
-        Err(_) => (whole(arguments)?, Extent::Whole),
+        // What is nearly JSON is mended by the same rules as all arguments.
+        Ok(_) | Err(_) => (whole(arguments)?, Extent::Whole),
     };
     if calls.is_empty() {
         return Err("`calls` is empty; name at least one call".into());
+    }
+    if calls.len() > BATCH_CALLS_MAX {
+        return Err(format!("a batch has at most {BATCH_CALLS_MAX} calls; got {}", calls.len()));
     }
     let items = calls.into_iter().enumerate().map(|(at, call)| item(at, call)).collect::<Result<_, _>>()?;
     Ok(BatchPlan { items, extent })
@@ -199,6 +204,10 @@ mod tests {
         check("{}", Err("must be a list"));
         check(r#"{"calls": {}}"#, Err("must be a list"));
         check(r#"{"calls": []}"#, Err("at least one"));
+        check(
+            &json!({"calls": vec![json!({"tool": "a"}); BATCH_CALLS_MAX + 1]}).to_string(),
+            Err("at most 200 calls; got 201"),
+        );
         check(r#"{"calls": [{"parameters": {}}]}"#, Err("call 0 of the batch: missing field `tool`"));
         check(r#"{"calls": [{"tool": "a", "parameters": "x"}]}"#, Err("call 0"));
     }
@@ -216,7 +225,10 @@ mod tests {
         );
         check(r#"{"calls": [{"tool": "a", "par"#, Err("cut off before its first call"));
         check(r#"{"cal"#, Err("cut off before its first call"));
-        assert_eq!(plan(&Arguments::from_text(r#"{"calls": [{"tool": "a"}"#)).unwrap().extent, Extent::CutOff);
+        assert_eq!(
+            plan(&Arguments::from_text(r#"{"calls": [{"tool": "a"}"#)).unwrap().extent,
+            Extent::CutOff
+        );
     }
 
     #[test]

@@ -229,8 +229,8 @@ mod tests {
         Ok((report.status.name().into(), report.content.as_text()))
     }
 
-    fn check(shape: &ReportShape, arguments: Value, expected: Result<(&str, &str), &str>) {
-        match (read(shape, &arguments), expected) {
+    fn check(shape: &ReportShape, arguments: &Value, expected: Result<(&str, &str), &str>) {
+        match (read(shape, arguments), expected) {
             (Ok((status, text)), Ok(expected)) => assert_eq!((status.as_str(), text.as_str()), expected),
             (Err(error), Err(part)) => assert!(error.contains(part), "{arguments}: {error}"),
             (found, expected) => panic!("{arguments}: expected {expected:?}, found {found:?}"),
@@ -247,33 +247,33 @@ mod tests {
         let shape = ReportShape::plain(ReportFormat::Markdown);
         check(
             &shape,
-            json!({"status": "success", "format": "markdown", "content": "# A"}),
+            &json!({"status": "success", "format": "markdown", "content": "# A"}),
             Ok(("success", "# A")),
         );
-        check(&shape, json!({"status": "partial", "content": "a"}), Ok(("partial", "a")));
-        check(&shape, json!({"status": "done", "content": "a"}), Err("`status` must be"));
-        check(&shape, json!({"status": "success"}), Err("`content` is missing"));
+        check(&shape, &json!({"status": "partial", "content": "a"}), Ok(("partial", "a")));
+        check(&shape, &json!({"status": "done", "content": "a"}), Err("`status` must be"));
+        check(&shape, &json!({"status": "success"}), Err("`content` is missing"));
         check(
             &shape,
-            json!({"status": "success", "format": "json", "content": "a"}),
+            &json!({"status": "success", "format": "json", "content": "a"}),
             Err("`format` must be"),
         );
-        check(&shape, json!({"content": "a"}), Err("missing field `status`"));
-        check(&shape, json!({"status": "success", "content": "```\na"}), Err("not closed"));
+        check(&shape, &json!({"content": "a"}), Err("missing field `status`"));
+        check(&shape, &json!({"status": "success", "content": "```\na"}), Err("not closed"));
     }
 
     #[test]
     fn a_json_report_fits_its_schema() {
         let shape = with_schema();
-        check(&shape, json!({"status": "success", "content_json": {"n": 1}}), Ok(("success", r#"{"n":1}"#)));
+        check(&shape, &json!({"status": "success", "content_json": {"n": 1}}), Ok(("success", r#"{"n":1}"#)));
         check(
             &shape,
-            json!({"status": "success", "content": "```json\n{\"n\": 2}\n```"}),
+            &json!({"status": "success", "content": "```json\n{\"n\": 2}\n```"}),
             Ok(("success", r#"{"n":2}"#)),
         );
-        check(&shape, json!({"status": "success", "content_json": {"n": "1"}}), Err("n"));
-        check(&shape, json!({"status": "success", "content": "{"}), Err("not JSON"));
-        check(&shape, json!({"status": "success"}), Err("`content_json` is missing"));
+        check(&shape, &json!({"status": "success", "content_json": {"n": "1"}}), Err("n"));
+        check(&shape, &json!({"status": "success", "content": "{"}), Err("not JSON"));
+        check(&shape, &json!({"status": "success"}), Err("`content_json` is missing"));
     }
 
     #[test]

@@ -102,7 +102,7 @@ mod tests {
             let call = Arguments::from_value(&json!({"agent": agent, "message": " "}));
             match (routes.read(&call), expected) {
                 (Ok(handoff), Ok(agent)) => {
-                    assert_eq!(handoff, Handoff { agent: agent.into(), message: None })
+                    assert_eq!(handoff, Handoff { agent: agent.into(), message: None });
                 }
                 (Err(error), Err(part)) => assert!(error.contains(part), "{error}"),
                 (found, expected) => panic!("expected {expected:?}, found {found:?}"),

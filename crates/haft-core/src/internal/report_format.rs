@@ -134,13 +134,10 @@ fn without_colours(text: &str) -> String {
     while let Some((before, after)) = rest.split_once("\u{1b}[") {
         plain.push_str(before);
         let end = after.find(|c: char| !c.is_ascii_digit() && c != ';').unwrap_or(after.len());
-        match after[end..].strip_prefix('m') {
-            Some(behind) => rest = behind,
-            None => {
-                plain.push('\u{1b}');
-                rest = after;
-            }
-        }
+        rest = after[end..].strip_prefix('m').unwrap_or_else(|| {
+            plain.push('\u{1b}');
+            after
+        });
     }
     plain.push_str(rest);
     plain
