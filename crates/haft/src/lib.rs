@@ -4,6 +4,7 @@
 //! orchestrator with [`wiring`]. Nothing here decides what a tool may do: that is the policy of `haft-sandbox`.
 
 pub mod accounting;
+pub mod agents;
 pub mod approvals;
 pub mod cli;
 pub mod config;
