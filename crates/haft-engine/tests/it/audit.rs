@@ -131,7 +131,10 @@ async fn all_events_of_a_call_name_one_operation_and_its_place() {
     assert_eq!(operations[2], operations[3]);
     assert_ne!(operations[0], operations[2], "equal ids of an asker are different calls");
     assert!(events.iter().all(|event| event.operation().unwrap().place == place));
-    assert!(events.iter().all(|event| event.operation().unwrap().call.0.len() == 64), "an id is told in part");
+    assert!(
+        events.iter().all(|event| event.operation().unwrap().call.0.len() == 64),
+        "an id is told in part"
+    );
     let Event::ToolFinished { tool: ToolSeen::Known(tool), .. } = &events[1] else { panic!("{events:?}") };
     assert_eq!((tool.identity.namespace.as_str(), tool.exposed.as_str()), ("fake", "fail"));
 }
