@@ -11,6 +11,7 @@ pub mod budget;
 mod calls;
 pub mod choice;
 mod error;
+pub mod event;
 pub mod final_report;
 pub mod final_turn;
 pub mod finish;

@@ -40,7 +40,11 @@ impl EventSink for BoundedProgress {
     fn emit(&self, event: Event) {
         let passes = match &event {
             Event::ToolProgress { progress, .. } => self.takes(progress.bytes()),
-            Event::ToolStarted { .. } | Event::ToolFinished { .. } => true,
+            Event::ToolStarted { .. }
+            | Event::ToolFinished { .. }
+            | Event::ModelStarted { .. }
+            | Event::ModelFinished { .. }
+            | Event::Run { .. } => true,
         };
         if passes {
             self.events.emit(event);

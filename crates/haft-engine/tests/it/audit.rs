@@ -48,7 +48,11 @@ fn watched(provider: impl ToolProvider + 'static, config: OrchestratorConfig) ->
 fn verdict(event: &Event) -> Option<Verdict> {
     match event {
         Event::ToolFinished { account, .. } => account.verdict.clone(),
-        Event::ToolStarted { .. } | Event::ToolProgress { .. } => None,
+        Event::ToolStarted { .. }
+        | Event::ToolProgress { .. }
+        | Event::ModelStarted { .. }
+        | Event::ModelFinished { .. }
+        | Event::Run { .. } => None,
     }
 }
 
