@@ -9,6 +9,7 @@ pub mod cli;
 pub mod config;
 pub mod executor;
 pub mod home;
+pub mod models;
 mod private_file;
 pub mod wiring;
 

@@ -101,12 +101,11 @@ impl StatusLine {
 impl EventSink for StatusLine {
     fn emit(&self, event: Event) {
         match event {
-            Event::ToolStarted { .. } => {}
+            Event::ToolStarted { .. } | Event::ModelStarted { .. } | Event::ModelFinished { .. } => {}
             Event::ToolProgress { progress: Progress::Output(text) | Progress::Message(text), .. } => {
                 self.show(&text);
             }
             Event::ToolFinished { .. } => self.clear(),
-            Event::ModelStarted { .. } | Event::ModelFinished { .. } => {}
         }
     }
 }

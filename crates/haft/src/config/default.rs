@@ -9,3 +9,10 @@ pub(super) const QUEUE_CONCURRENT: u64 = 1;
 pub(super) const QUEUE_WAITING_MAX: u64 = 1000;
 pub(super) const CACHE_ENTRIES_MAX: u64 = 5000;
 pub(super) const CACHE_BYTES_MAX: u64 = 64 << 20;
+/// The times of requests to models. The first byte may wait for a local model to be loaded.
+pub(super) const CONNECT_TIMEOUT_MS: u64 = 10_000;
+pub(super) const FIRST_BYTE_TIMEOUT_MS: u64 = 300_000;
+pub(super) const CHUNK_TIMEOUT_MS: u64 = 120_000;
+pub(super) const REQUEST_TIMEOUT_MS: u64 = 3_600_000;
+pub(super) const ATTEMPTS_MAX: u32 = 4;
+pub(super) const RETRY_AFTER_MAX_MS: u64 = 120_000;

@@ -9,6 +9,7 @@ use haft_core::naming::Scheme;
 use haft_core::tool::{Approval, Effects};
 use haft_sandbox::{Access, GitMetadata, Limits, SandboxMode};
 
+pub use super::models::{ModelName, ModelSettings, Models, Provider, Template};
 use haft_core::glob::ToolGlob;
 
 /// What holds. Made by [`load`](super::load) alone, so whoever has one need not check it again.
@@ -32,6 +33,9 @@ pub struct Resolved {
     pub policy: Policy,
     pub tool_output: ToolOutput,
     pub validation: Validation,
+    /// By the names the operator gave them; known providers are there without.
+    pub providers: BTreeMap<String, Provider>,
+    pub models: Models,
 }
 
 /// What tools may touch. Paths are absolute, but nobody has looked whether they exist.

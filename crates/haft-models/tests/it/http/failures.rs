@@ -36,7 +36,11 @@ async fn what_passes_is_tried_again_and_every_attempt_is_told() {
         ];
         let asker = Asker::new(format, steps);
         assert_eq!(asker.ask(asking("hi")).await.unwrap().text(), "there", "{format:?}");
-        assert_eq!(asker.events.attempts(), ["m 1 server_failed", "m 2 server_failed", "m 3 ok"], "{format:?}");
+        assert_eq!(
+            asker.events.attempts(),
+            ["m 1 server_failed", "m 2 server_failed", "m 3 ok"],
+            "{format:?}"
+        );
     }
 }
 
