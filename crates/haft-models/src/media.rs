@@ -56,6 +56,10 @@ pub(crate) fn text_beside_images(reply: &ToolReply) -> String {
 pub(crate) fn images(reply: &ToolReply) -> impl Iterator<Item = (&str, &[u8])> {
     reply.content.iter().filter_map(|piece| match piece {
         Content::Image { media_type, bytes } => Some((media_type.as_str(), &**bytes)),
-        Content::Text(_) | Content::Audio { .. } | Content::Resource { .. } | Content::Stored { .. } => None,
+        Content::Text(_)
+        | Content::Audio { .. }
+        | Content::Resource { .. }
+        | Content::Binary { .. }
+        | Content::Stored(_) => None,
     })
 }

@@ -171,7 +171,8 @@ fn part_bytes(part: &Part) -> usize {
                 Content::Image { .. }
                 | Content::Audio { .. }
                 | Content::Resource { .. }
-                | Content::Stored { .. } => 0,
+                | Content::Binary { .. }
+                | Content::Stored(_) => 0,
             })
             .sum(),
         Body::Image(_) | Body::Audio(_) | Body::File { .. } | Body::Reasoning(_) | Body::Opaque => 0,

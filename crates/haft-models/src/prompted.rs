@@ -19,7 +19,15 @@ const CLOSE: &str = "</tool_call>";
 pub struct Prompted {
     seen: Vec<Arc<Message>>,
     plain: Conversation,
-    system: Option<(Arc<str>, Arc<[ModelTool]>, Arc<str>)>,
+    told: Option<Told>,
+}
+
+/// A system text and tools, and the text that stands for both.
+#[derive(Debug)]
+struct Told {
+    system: Arc<str>,
+    tools: Arc<[ModelTool]>,
+    text: Arc<str>,
 }
 
 impl Prompted {
@@ -75,17 +83,16 @@ impl Prompted {
         if request.tools.is_empty() || request.tool_choice == ToolChoice::None {
             return request.system.clone();
         }
-        let fits = |kept: &(Arc<str>, Arc<[ModelTool]>, Arc<str>)| {
-            kept.0 == request.system && Arc::ptr_eq(&kept.1, &request.tools)
-        };
-        let kept = self.system.take().filter(fits).unwrap_or_else(|| {
-            (request.system.clone(), request.tools.clone(), described(&request.system, &request.tools).into())
+        let fits = |told: &Told| told.system == request.system && Arc::ptr_eq(&told.tools, &request.tools);
+        let told = self.told.take().filter(fits).unwrap_or_else(|| Told {
+            system: request.system.clone(),
+            tools: request.tools.clone(),
+            text: described(&request.system, &request.tools).into(),
         });
-        let told = kept.2.clone();
-        self.system = Some(kept);
+        let text = self.told.insert(told).text.clone();
         match told_choice(&request.tool_choice) {
-            Some(choice) => format!("{told}\n{choice}").into(),
-            None => told,
+            Some(choice) => format!("{text}\n{choice}").into(),
+            None => text,
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod config;
 pub mod executor;
 pub mod governing;
 pub mod home;
+pub mod models;
 pub mod prelude;
 mod private_file;
 pub mod telemetry;

@@ -274,7 +274,11 @@ fn say_reply_pieces(content: &mut Array<'_>, reply: &ToolReply) {
                 block.put("type", "image");
                 block.object("source", |source| say_base64(source, media_type, bytes));
             }
-            Content::Text(_) | Content::Audio { .. } | Content::Resource { .. } | Content::Stored { .. } => {
+            Content::Text(_)
+            | Content::Audio { .. }
+            | Content::Resource { .. }
+            | Content::Binary { .. }
+            | Content::Stored(_) => {
                 let alone = ToolOutput { content: vec![piece.clone()], structured: None };
                 block.put("type", "text");
                 block.put("text", &alone.as_text());

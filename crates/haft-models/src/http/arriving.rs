@@ -66,10 +66,10 @@ impl Arriving {
         loop {
             arriving.read().await;
             match (arriving.ready.iter().find(|event| is_content(event)), &arriving.body) {
-                (Some(ModelEvent::Finished { stop: StopReason::CutOff }), _) => return Err(ended_early()),
+                (Some(ModelEvent::Finished { stop: StopReason::CutOff }), _)
+                | (None, Body::Over | Body::Complete(_)) => return Err(ended_early()),
                 (Some(_), _) => return Ok(arriving),
                 (None, Body::Failed(error)) => return Err(error.clone()),
-                (None, Body::Over | Body::Complete(_)) => return Err(ended_early()),
                 (None, Body::Streamed { .. }) => {}
             }
         }

@@ -28,9 +28,9 @@ impl Default for Timeouts {
     fn default() -> Self {
         Self {
             connect: Duration::from_secs(10),
-            first_byte: Duration::from_secs(300),
-            between_chunks: Duration::from_secs(120),
-            total: Duration::from_secs(3600),
+            first_byte: Duration::from_mins(5),
+            between_chunks: Duration::from_mins(2),
+            total: Duration::from_hours(1),
         }
     }
 }

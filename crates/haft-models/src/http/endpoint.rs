@@ -57,11 +57,11 @@ impl Endpoint {
             Auth::Nothing => {}
             Auth::Bearer(key) => {
                 let value = SecretString::from(format!("Bearer {}", key.expose_secret()));
-                endpoint.set_header(AUTHORIZATION, &value).map_err(|_| EndpointError::Key)?;
+                endpoint.set_header(AUTHORIZATION, &value).map_err(|()| EndpointError::Key)?;
             }
             Auth::Header(name, key) => {
                 let name = HeaderName::from_static(name);
-                endpoint.set_header(name, &key).map_err(|_| EndpointError::Key)?;
+                endpoint.set_header(name, &key).map_err(|()| EndpointError::Key)?;
             }
         }
         Ok(endpoint)
@@ -71,7 +71,7 @@ impl Endpoint {
     pub fn header(mut self, name: &str, value: &SecretString) -> Result<Self, EndpointError> {
         let wrong = || EndpointError::Header { name: name.chars().take(100).collect() };
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
-        self.set_header(name, value).map_err(|_| wrong())?;
+        self.set_header(name, value).map_err(|()| wrong())?;
         Ok(self)
     }
 

@@ -22,7 +22,7 @@ impl Default for RetryPolicy {
             attempts_max: 4,
             delay_first: Duration::from_millis(500),
             delay_max: Duration::from_secs(30),
-            retry_after_max: Duration::from_secs(120),
+            retry_after_max: Duration::from_mins(2),
         }
     }
 }
@@ -68,7 +68,7 @@ mod tests {
         attempts_max: 4,
         delay_first: Duration::from_secs(1),
         delay_max: Duration::from_secs(3),
-        retry_after_max: Duration::from_secs(60),
+        retry_after_max: Duration::from_mins(1),
     };
 
     fn check(kind: ModelErrorKind, retry_after: Option<u64>, number: u32, expected: Option<u64>) {

@@ -263,7 +263,11 @@ fn say_reply_pieces(output: &mut Array<'_>, reply: &ToolReply) {
     for piece in &reply.content {
         match piece {
             Content::Image { media_type, bytes } => say_image(output, &media::data_url(media_type, bytes)),
-            Content::Text(_) | Content::Audio { .. } | Content::Resource { .. } | Content::Stored { .. } => {
+            Content::Text(_)
+            | Content::Audio { .. }
+            | Content::Resource { .. }
+            | Content::Binary { .. }
+            | Content::Stored(_) => {
                 let alone = ToolOutput { content: vec![piece.clone()], structured: None };
                 say_text(output, &alone.as_text());
             }

@@ -22,5 +22,7 @@ mod replies;
 mod round_trip;
 /// Schemas in the grammars of providers.
 mod schemas;
+/// Whole runs against the scripted model server, which reads the providers' documents on its own.
+mod server;
 /// Nothing a request holds is dropped in silence.
 mod unsaid;

@@ -1,4 +1,4 @@
-//! The journal: a line per call, appended as the call ends.
+//! The journal: a line per call and per request to a model, appended as it ends.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
@@ -8,11 +8,13 @@ use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use haft_core::event::{Account, Consent, Event, EventSink, ToolSeen, Verdict};
+use haft_core::model_provider::{Attempt, ModelAccount, Next};
 use haft_core::place::Operation;
+use haft_core::provider::Principal;
 use haft_core::result::ToolErrorKind;
 use haft_sandbox::Home;
 
-use super::record::{Audit, Record, Source, Standing};
+use super::record::{Audit, Line, ModelRecord, Record, Source, Standing};
 
 /// A journal that has grown this large is put aside as the one old journal that is kept.
 const JOURNAL_BYTES_MAX: u64 = 64 << 20;
@@ -34,8 +36,8 @@ impl Journal {
         Ok(Self { file: Mutex::new(Some(file)) })
     }
 
-    fn write(&self, record: &Record) {
-        let Ok(mut line) = serde_json::to_vec(record) else { return };
+    fn write(&self, line: &Line) {
+        let Ok(mut line) = serde_json::to_vec(line) else { return };
         line.push(b'\n');
         // In one write, so that lines of other processes stay whole. A short wait for the disk's cache is all it takes.
         if let Ok(mut file) = self.file.lock()
@@ -51,10 +53,16 @@ impl Journal {
 impl EventSink for Journal {
     fn emit(&self, event: Event) {
         match &event {
-            Event::ToolStarted { .. } | Event::ToolProgress { .. } => {}
             Event::ToolFinished { operation, tool, failure, latency, account, said: _ } => {
-                self.write(&record(operation, tool, *failure, *latency, account));
+                self.write(&Line::Tool(record(operation, tool, *failure, *latency, account)));
             }
+            Event::ModelFinished { id, attempt, principal, account } => {
+                self.write(&Line::Model(model_record(id, attempt, principal, account)));
+            }
+            Event::ToolStarted { .. }
+            | Event::ToolProgress { .. }
+            | Event::ModelStarted { .. }
+            | Event::Run { .. } => {}
         }
     }
 }
@@ -66,10 +74,8 @@ fn record(
     latency: Duration,
     account: &Account,
 ) -> Record {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Record {
-        kind: "tool".into(),
-        timestamp_ms: millis(now),
+        timestamp_ms: now_ms(),
         status: if failure.is_none() { "ok" } else { "failed" }.into(),
         error_kind: failure.map(|kind| kind.name().to_owned()),
         tool: tool.name().to_owned(),
@@ -119,19 +125,49 @@ fn audit(verdict: &Verdict) -> Audit {
     }
 }
 
+fn model_record(id: &str, attempt: &Attempt, principal: &Principal, account: &ModelAccount) -> ModelRecord {
+    let usage = account.usage.unwrap_or_default();
+    ModelRecord {
+        timestamp_ms: now_ms(),
+        status: if account.failure.is_none() { "ok" } else { "failed" }.into(),
+        error_kind: account.failure.map(|kind| kind.name().to_owned()),
+        provider: attempt.provider.to_string(),
+        model: attempt.model.to_string(),
+        request_id: id.to_owned(),
+        attempt: attempt.number,
+        principal: principal.0.to_string(),
+        latency_ms: millis(account.latency),
+        first_event_ms: account.first_event.map(millis),
+        input_tokens: usage.input,
+        output_tokens: usage.output,
+        cache_read_tokens: usage.cache_read,
+        cache_write_tokens: usage.cache_write,
+        reasoning_tokens: usage.reasoning,
+        cost_nano_usd: account.cost.map(|cost| cost.nano_usd),
+        retry_after_ms: match account.next {
+            Next::Nothing => None,
+            Next::Retry { after } => Some(millis(after)),
+        },
+    }
+}
+
+fn now_ms() -> u64 {
+    millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// All records since a moment, oldest first. Lines that are not records, such as one cut by a crash, are counted and
 /// left out.
-pub fn read(home: &Home, since_ms: u64) -> io::Result<(Vec<Record>, usize)> {
+pub fn read(home: &Home, since_ms: u64) -> io::Result<(Vec<Line>, usize)> {
     let mut records = Vec::new();
     let mut odd = 0;
     for path in [old_path_in(home), path_in(home)] {
         for line in lines(&path)? {
-            match serde_json::from_str::<Record>(&line?) {
-                Ok(record) if record.timestamp_ms >= since_ms => records.push(record),
+            match serde_json::from_str::<Line>(&line?) {
+                Ok(record) if record.timestamp_ms() >= since_ms => records.push(record),
                 Ok(_) => {}
                 Err(_) => odd += 1,
             }

@@ -1,15 +1,29 @@
-//! The line that is kept of a call. It holds sizes, digests and who decided, never arguments or outputs.
+//! The lines that are kept of calls and of requests to models. They hold sizes, digests and who decided, never what was said.
 
 use serde::{Deserialize, Serialize};
 
-/// One call, as it stands in `accounting.jsonl`. What lines of an older haft do not have is left empty when they are read.
+/// A line of `accounting.jsonl`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub enum Line {
+    Tool(Record),
+    Model(ModelRecord),
+}
+
+impl Line {
+    pub fn timestamp_ms(&self) -> u64 {
+        match self {
+            Line::Tool(record) => record.timestamp_ms,
+            Line::Model(record) => record.timestamp_ms,
+        }
+    }
+}
+
+/// One call. What lines of an older haft do not have is left empty when they are read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// Always `tool` for now; a model's turn will be another kind of line.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// When the call ended, in milliseconds since 1970.
+    /// Milliseconds since 1970.
     pub timestamp_ms: u64,
     /// `ok` or `failed`.
     pub status: String,
@@ -67,6 +81,33 @@ pub struct Audit {
     pub approver: Option<String>,
     /// `allow_once`, `allow_exact`, `allow_rule`, `deny` or `later`; `nobody` when there was nobody to ask.
     pub answer: Option<String>,
+}
+
+/// One attempt at a model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelRecord {
+    /// Milliseconds since 1970.
+    pub timestamp_ms: u64,
+    /// `ok` or `failed`.
+    pub status: String,
+    pub error_kind: Option<String>,
+    pub provider: String,
+    pub model: String,
+    pub request_id: String,
+    pub attempt: u32,
+    pub principal: String,
+    pub latency_ms: u64,
+    pub first_event_ms: Option<u64>,
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub cache_read_tokens: u64,
+    pub cache_write_tokens: u64,
+    pub reasoning_tokens: u64,
+    /// Billionths of a US dollar; nothing where no price is known.
+    pub cost_nano_usd: Option<u64>,
+    /// How long until the next attempt, where one follows.
+    pub retry_after_ms: Option<u64>,
 }
 
 impl Record {

@@ -57,7 +57,6 @@ mod tests {
 
     fn record(tool: &str, latency_ms: u64, status: &str) -> Record {
         Record {
-            kind: "tool".into(),
             timestamp_ms: 0,
             status: status.into(),
             error_kind: None,

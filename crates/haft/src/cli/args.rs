@@ -1,9 +1,15 @@
 //! What can be typed.
 
+mod models;
+
 use std::path::PathBuf;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(super) use models::{
+    AskArgs, CheckArgs, DevArgs, DevCommand, GrammarName, ModelServerArgs, ModelsArgs, ToolsCommand,
+};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -24,18 +30,22 @@ Examples:
   haft call bash '{\"command\":\"echo hello from $(pwd)\"}'
   haft call read '{\"file_path\":\"README.md\",\"limit\":10}'
   haft tools --schema
+  haft ask -m anthropic/claude-sonnet-4-5 \"What is a haft?\"
   haft sandbox -- make test
   haft doctor
   haft config show
 
 Exit codes: 0 success, 1 internal error, 2 usage, 3 the tool failed, 4 denied,
-5 sandbox or tool unavailable, 42 bad input, 124 timeout, 130 interrupted,
-141 reader gone, 143 terminated. `haft sandbox` passes on the code of its command.";
+5 sandbox, tool or model unavailable, 6 no or wrong key, 7 quota, 8 network,
+42 bad input, 124 timeout, 130 interrupted, 141 reader gone, 143 terminated. `haft sandbox` passes on the code of its command.";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     Call(CallArgs),
     Tools(ToolsArgs),
+    Ask(AskArgs),
+    Models(ModelsArgs),
+    Dev(DevArgs),
     Sandbox(SandboxArgs),
     Doctor(DoctorArgs),
     Config(ConfigArgs),
@@ -184,9 +194,13 @@ pub(super) enum Git {
 /// List the tools
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  haft tools\n  haft tools bash --schema\n  haft tools --tokens\n  haft tools --json | jq '.[].name'"
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  haft tools\n  haft tools bash --schema\n  haft tools --tokens\n  haft tools --json | jq '.[].name'\n  haft tools check --provider gemini"
 )]
 pub(super) struct ToolsArgs {
+    #[command(subcommand)]
+    pub(super) command: Option<ToolsCommand>,
+
     /// Only this tool
     pub(super) name: Option<String>,
 
@@ -358,11 +372,15 @@ pub(super) struct OutputArgs {
 
 /// Sum up the calls made so far, by tool
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  haft stats\n  haft stats --since 1h --json")]
+#[command(after_help = "Examples:\n  haft stats\n  haft stats --since 1h --json\n  haft stats --models")]
 pub(super) struct StatsArgs {
     /// Only calls of the last while, for example 30m, 12h or 7d
     #[arg(long, value_name = "DURATION", value_parser = super::settings::duration)]
     pub(super) since: Option<std::time::Duration>,
+
+    /// Sum up the requests to models instead
+    #[arg(long)]
+    pub(super) models: bool,
 
     /// Print the sums as JSON
     #[arg(long)]

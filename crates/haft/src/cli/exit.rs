@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use haft_core::model_error::ModelErrorKind;
 use haft_core::result::ToolErrorKind;
 
 /// How the program ended. The same table stands in `docs/exit-codes.md`, held equal by a test.
@@ -13,6 +14,9 @@ pub enum Exit {
     Failed,
     Denied,
     Unavailable,
+    Unauthorized,
+    Quota,
+    Network,
     Input,
     Timeout,
     Cancelled,
@@ -21,13 +25,16 @@ pub enum Exit {
 }
 
 impl Exit {
-    pub const ALL: [Exit; 11] = [
+    pub const ALL: [Exit; 14] = [
         Exit::Success,
         Exit::Internal,
         Exit::Usage,
         Exit::Failed,
         Exit::Denied,
         Exit::Unavailable,
+        Exit::Unauthorized,
+        Exit::Quota,
+        Exit::Network,
         Exit::Input,
         Exit::Timeout,
         Exit::Cancelled,
@@ -41,10 +48,13 @@ impl Exit {
             Exit::Success => (0, "success"),
             Exit::Internal => (1, "haft itself failed"),
             Exit::Usage => (2, "the command line is wrong"),
-            Exit::Failed => (3, "the tool ran and reported a failure"),
+            Exit::Failed => (3, "the tool ran and reported a failure, or the model gave no whole answer"),
             Exit::Denied => (4, "the policy denied the call"),
-            Exit::Unavailable => (5, "the sandbox or the tool is not available"),
-            Exit::Input => (42, "unknown tool, arguments that do not fit, or a bad configuration"),
+            Exit::Unavailable => (5, "the sandbox, the tool or the model is not available"),
+            Exit::Unauthorized => (6, "there is no key for the provider, or it is not accepted"),
+            Exit::Quota => (7, "the provider's quota or rate limit is used up"),
+            Exit::Network => (8, "the provider cannot be reached"),
+            Exit::Input => (42, "unknown tool or model, input that does not fit, or a bad configuration"),
             Exit::Timeout => (124, "the call took too long and was stopped"),
             Exit::Cancelled => (130, "interrupted with Ctrl-C"),
             Exit::ClosedPipe => (141, "whoever read the output went away"),
@@ -56,6 +66,27 @@ impl Exit {
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         ExitCode::from(exit.row().0)
+    }
+}
+
+impl From<ModelErrorKind> for Exit {
+    fn from(kind: ModelErrorKind) -> Self {
+        match kind {
+            ModelErrorKind::Unauthorized | ModelErrorKind::Forbidden => Exit::Unauthorized,
+            ModelErrorKind::RateLimited | ModelErrorKind::QuotaExhausted => Exit::Quota,
+            ModelErrorKind::Unreachable => Exit::Network,
+            ModelErrorKind::Timeout => Exit::Timeout,
+            ModelErrorKind::Overloaded | ModelErrorKind::ServerFailed => Exit::Unavailable,
+            ModelErrorKind::UnknownModel
+            | ModelErrorKind::InvalidRequest
+            | ModelErrorKind::ContextTooLong
+            | ModelErrorKind::ToolsUnsupported
+            | ModelErrorKind::RequestTooLarge => Exit::Input,
+            ModelErrorKind::Blocked | ModelErrorKind::Malformed | ModelErrorKind::ReplyTooLarge => {
+                Exit::Failed
+            }
+            ModelErrorKind::Cancelled => Exit::Cancelled,
+        }
     }
 }
 

@@ -2,13 +2,16 @@
 
 mod approver;
 mod args;
+mod ask;
 mod call;
 mod cancel;
 mod config;
+mod dev;
 mod doctor;
 mod exit;
 mod lines;
 mod log;
+mod models;
 mod output;
 mod policy;
 mod sandbox;
@@ -17,6 +20,7 @@ mod stats;
 mod stream;
 mod terminal;
 mod tools;
+mod tools_check;
 mod tree;
 mod trust;
 mod watch;
@@ -27,7 +31,7 @@ use std::time::Duration;
 
 use clap::{CommandFactory, Parser};
 
-use args::{Cli, Command, PolicyCommand, PolicyCommandArgs};
+use args::{Cli, Command, DevArgs, DevCommand, PolicyCommand, PolicyCommandArgs, ToolsCommand};
 pub use exit::Exit;
 
 /// How long the end of the program waits for confined processes to be gone.
@@ -54,7 +58,13 @@ async fn dispatch(command: Command) -> ExitCode {
     match command {
         Command::Call(args) if args.stdin => stream::run(&args).await,
         Command::Call(args) => call::run(&args).await,
-        Command::Tools(args) => tools::run(&args),
+        Command::Ask(args) => ask::run(&args).await,
+        Command::Models(args) => models::run(&args).await,
+        Command::Dev(DevArgs { command: DevCommand::ModelServer(args) }) => dev::model_server(&args).await,
+        Command::Tools(args) => match &args.command {
+            Some(ToolsCommand::Check(args)) => tools_check::run(args),
+            None => tools::run(&args),
+        },
         Command::Sandbox(args) => sandbox::run(&args).await,
         Command::Doctor(args) => doctor::run(&args).await,
         Command::Config(args) => config::run(&args.command),

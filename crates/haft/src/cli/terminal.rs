@@ -110,10 +110,12 @@ fn in_words(progress: Progress) -> String {
 impl EventSink for StatusLine {
     fn emit(&self, event: Event) {
         match event {
-            Event::ToolStarted { .. } => {}
+            Event::ToolStarted { .. }
+            | Event::ModelStarted { .. }
+            | Event::ModelFinished { .. }
+            | Event::Run { .. } => {}
             Event::ToolProgress { progress, .. } => self.show(&in_words(progress)),
             Event::ToolFinished { .. } => self.clear(),
-            Event::ModelStarted { .. } | Event::ModelFinished { .. } => {}
         }
     }
 }

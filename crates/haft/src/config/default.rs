@@ -16,3 +16,10 @@ pub(super) const OUTPUT_AVG_LINE_BYTES: u64 = 1000;
 
 pub(super) const TOOLS_PER_PROVIDER_MAX: u64 = 10_000;
 pub(super) const WARMUP_TIMEOUT_MS: u64 = 30_000;
+/// The times of requests to models. The first byte may wait for a local model to be loaded.
+pub(super) const CONNECT_TIMEOUT_MS: u64 = 10_000;
+pub(super) const FIRST_BYTE_TIMEOUT_MS: u64 = 300_000;
+pub(super) const CHUNK_TIMEOUT_MS: u64 = 120_000;
+pub(super) const REQUEST_TIMEOUT_MS: u64 = 3_600_000;
+pub(super) const ATTEMPTS_MAX: u32 = 4;
+pub(super) const RETRY_AFTER_MAX_MS: u64 = 120_000;

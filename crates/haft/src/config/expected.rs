@@ -18,6 +18,7 @@ pub(super) fn expected(schema: &Value) -> String {
     }
     match schema["type"].as_str() {
         Some("integer") => number(schema),
+        Some("number") => "a number".into(),
         Some("boolean") => "true or false".into(),
         Some("string") => "a string".into(),
         Some("array") => "a list".into(),

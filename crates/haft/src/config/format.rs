@@ -29,12 +29,17 @@ pub(super) struct Format {
     pub(super) read: Read,
 }
 
-const FORMATS: [Format; 8] = [
+const FORMATS: [Format; 9] = [
     Format { name: "haft-duration", expected: "a duration in milliseconds or such as \"90s\"", read: millis },
     Format {
         name: "haft-ttl",
         expected: "a duration in milliseconds or such as \"5m\", or \"off\"",
         read: |text, around| if text == "off" { Ok(json!("off")) } else { millis(text, around) },
+    },
+    Format {
+        name: "haft-template",
+        expected: "a text, which may have ${VARIABLES}",
+        read: |text, _| template(text),
     },
     Format { name: "haft-path", expected: "a path", read: path },
     Format { name: "haft-variable", expected: "the name of a variable", read: |text, _| variable(text) },
@@ -66,6 +71,12 @@ impl Format {
 fn millis(text: &str, _: Surroundings<'_>) -> Result<Value, String> {
     let millis = duration::parse(text)?.as_millis();
     u64::try_from(millis).map(Value::from).map_err(|_| format!("`{text}` is too long"))
+}
+
+/// Kept as it is written; it is expanded where it is used, so that a variable that is not set costs only that place.
+fn template(text: &str) -> Result<Value, String> {
+    let checked = expand::expand(text, &|_| Some(String::new()));
+    checked.map(|_| json!(text)).map_err(|error| error.to_string())
 }
 
 /// Variables are expanded, `~/` is the user's home, and what is relative begins where the file is.
@@ -131,6 +142,8 @@ formatted! {
     Environment(String): { "type": "string", "format": "haft-variable" }
     /// A pattern of tools.
     GlobText(String): { "type": "string", "format": "haft-glob" }
+    /// A text in which variables may stand; after reading as it was written.
+    TemplateText(String): { "type": "string", "format": "haft-template" }
     GroupText(String): { "type": "string", "format": "haft-group" }
     QueueText(String): { "type": "string", "format": "haft-queue" }
     /// A pattern of tools, or `@group`.
@@ -143,6 +156,28 @@ formatted! {
 pub(super) enum TtlForm {
     Millis(u64),
     Off(#[expect(dead_code, reason = "the only text there is")] String),
+}
+
+/// JSON that is not ours to read.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(transparent)]
+pub(super) struct AnyJson(pub(super) Value);
+
+/// Marks a key whose value is taken as it is.
+pub(super) const ANY_JSON: &str = "x-any-json";
+
+impl JsonSchema for AnyJson {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "AnyJson".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": ["object", "boolean"], "x-any-json": true })
+    }
 }
 
 /// The schemas of keys that the operator makes up.

@@ -16,6 +16,7 @@ mod format;
 mod glob;
 mod groups;
 mod layers;
+mod models;
 mod position;
 mod read;
 mod resolve;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::error::ConfigError;
 use super::expand::Lookup;
 use super::expected::{expected, found};
-use super::format::{Format, Surroundings};
+use super::format::{ANY_JSON, Format, Surroundings};
 use super::position::{Positions, child, item};
 use super::{schema, shown};
 
@@ -91,6 +91,9 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn value(&mut self, node: &ast::Value<'_>, schema: &Value, path: &str) -> Value {
+        if schema.get(ANY_JSON).is_some() {
+            return self.any(node, path);
+        }
         match (node, schema["type"].as_str()) {
             (ast::Value::Object(object), Some("object")) => Value::Object(self.object(object, schema, path)),
             (ast::Value::Array(array), Some("array")) => self.list(array, schema, path),
@@ -162,6 +165,14 @@ impl Reader<'_> {
         Value::Array(values)
     }
 
+    /// A value that is taken as it is.
+    fn any(&mut self, node: &ast::Value<'_>, path: &str) -> Value {
+        any(node, ANY_DEPTH_MAX).unwrap_or_else(|| {
+            self.wrong(node.start(), path, &format!("expected JSON at most {ANY_DEPTH_MAX} levels deep"));
+            Value::Null
+        })
+    }
+
     /// A value without others inside.
     fn leaf(&mut self, node: &ast::Value<'_>, schema: &Value, path: &str) -> Value {
         let format = schema.as_object().and_then(Format::of);
@@ -191,19 +202,49 @@ impl Reader<'_> {
     }
 }
 
+/// How deep a value that is not ours to read may be.
+const ANY_DEPTH_MAX: usize = 64;
+
+fn any(node: &ast::Value<'_>, depth: usize) -> Option<Value> {
+    let depth = depth.checked_sub(1)?;
+    match node {
+        ast::Value::StringLit(text) => Some(Value::from(text.value.as_ref())),
+        ast::Value::NumberLit(number) => serde_json::from_str(number.value).ok(),
+        ast::Value::BooleanLit(flag) => Some(Value::from(flag.value)),
+        ast::Value::NullKeyword(_) => Some(Value::Null),
+        ast::Value::Array(array) => array
+            .elements
+            .iter()
+            .map(|element| any(element, depth))
+            .collect::<Option<Vec<_>>>()
+            .map(Value::Array),
+        ast::Value::Object(object) => {
+            let member = |property: &ast::ObjectProp<'_>| {
+                Some((property.name.as_str().to_owned(), any(&property.value, depth)?))
+            };
+            object.properties.iter().map(member).collect::<Option<Map<_, _>>>().map(Value::Object)
+        }
+    }
+}
+
 fn plain(node: &ast::Value<'_>) -> Option<Value> {
     match node {
         ast::Value::StringLit(text) => Some(Value::from(text.value.as_ref())),
-        ast::Value::NumberLit(number) => number.value.parse::<u64>().ok().map(Value::from),
+        ast::Value::NumberLit(number) => number_of(number.value),
         ast::Value::BooleanLit(flag) => Some(Value::from(flag.value)),
         ast::Value::Object(_) | ast::Value::Array(_) | ast::Value::NullKeyword(_) => None,
     }
 }
 
+fn number_of(text: &str) -> Option<Value> {
+    let whole = text.parse::<u64>().ok().map(Value::from);
+    whole.or_else(|| text.parse::<f64>().ok().filter(|number| *number >= 0.0).map(Value::from))
+}
+
 fn fits(value: &Value, schema: &Value) -> bool {
     let of_type = |name: &Value| match value {
         Value::String(_) => name == "string",
-        Value::Number(_) => name == "integer",
+        Value::Number(number) => name == "number" || name == "integer" && number.is_u64(),
         Value::Bool(_) => name == "boolean",
         Value::Null | Value::Array(_) | Value::Object(_) => false,
     };

@@ -33,13 +33,14 @@ pub(super) fn resolve(written: Written, layers: &Layers) -> Result<Resolved, Vec
     if resolver.errors.is_empty() { Ok(meant) } else { Err(resolver.errors) }
 }
 
-struct Resolver<'a> {
+pub(super) struct Resolver<'a> {
     layers: &'a Layers,
     errors: Vec<ConfigError>,
 }
 
 impl Resolver<'_> {
     fn all(&mut self, written: Written) -> Resolved {
+        let providers = self.providers(written.providers.unwrap_or_default());
         let queues = self.queues(written.queues.unwrap_or_default());
         Resolved {
             sandbox: self.sandbox(written.sandbox.unwrap_or_default()),
@@ -65,6 +66,8 @@ impl Resolver<'_> {
             tool_output: tool_output(&written.tool_output.unwrap_or_default()),
             validation: validation(&written.validation.unwrap_or_default()),
             telemetry: telemetry(&written.telemetry.unwrap_or_default()),
+            models: self.models(written.models.unwrap_or_default(), &providers),
+            providers,
         }
     }
 
@@ -234,11 +237,11 @@ impl Resolver<'_> {
         self.checked(path, checked.map_err(|error| error.to_string()))
     }
 
-    fn checked<T>(&mut self, path: &str, checked: Result<T, String>) -> Option<T> {
+    pub(super) fn checked<T>(&mut self, path: &str, checked: Result<T, String>) -> Option<T> {
         checked.map_err(|message| self.wrong(path, message)).ok()
     }
 
-    fn wrong(&mut self, path: &str, message: String) {
+    pub(super) fn wrong(&mut self, path: &str, message: String) {
         self.errors.push(self.layers.error(path, message));
     }
 }
@@ -247,7 +250,7 @@ fn paths(written: Option<Vec<PathText>>) -> Vec<PathBuf> {
     written.unwrap_or_default().into_iter().map(|path| path.0.into()).collect()
 }
 
-fn duration(Millis(millis): Millis) -> Duration {
+pub(super) fn duration(Millis(millis): Millis) -> Duration {
     Duration::from_millis(millis)
 }
 

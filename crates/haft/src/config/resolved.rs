@@ -12,6 +12,7 @@ use haft_core::validate::Draft;
 use haft_sandbox::{Access, GitMetadata, Limits, SandboxMode};
 use haft_tools::output::Reading;
 
+pub use super::models::{ModelName, ModelSettings, Models, Provider, Template};
 use haft_core::glob::ToolGlob;
 
 /// What holds. Made by [`load`](super::load) alone, so whoever has one need not check it again.
@@ -37,6 +38,9 @@ pub struct Resolved {
     pub tool_output: ToolOutput,
     pub validation: Validation,
     pub telemetry: Telemetry,
+    /// By the names the operator gave them; known providers are there without.
+    pub providers: BTreeMap<String, Provider>,
+    pub models: Models,
 }
 
 /// What tools may touch. Paths are absolute, but nobody has looked whether they exist.

@@ -104,6 +104,12 @@ const EVERY_KEY: &str = r#"{
     "toolOutput": {"enabled": false},
     "validation": {"strict": true, "draft": "2019-09"},
     "telemetry": {"captureContent": true},
+    "providers": {"mine": {"kind": "vllm", "baseUrl": "http://${HOST:-h}", "apiKey": "${KEY}", "headers": {"X": "y"},
+        "format": "openai_responses", "extraBody": {"a": [1.5]}, "delivery": "whole", "connectTimeout": 1,
+        "firstByteTimeout": 2, "chunkTimeout": 3, "requestTimeout": 4, "attemptsMax": 5, "retryAfterMax": 6}},
+    "models": {"default": "mine/a/b", "fast": "mine/f", "complex": "mine/c", "fallback": ["ollama/l"], "settings": {
+        "mine/f": {"price": {"input": 0.5, "output": 2, "cacheRead": 0.05, "cacheWrite": 0.6}, "toolCalling": "prompted",
+            "maxOutputTokens": 7, "contextTokens": 8}}},
 }"#;
 
 #[test]
@@ -135,6 +141,29 @@ fn every_key_reaches_what_holds() {
     assert_eq!((resolved.validation.draft, tool.priority), (Draft::Draft201909, Some(Priority::Low)));
     let catalog = &resolved.catalog;
     assert_eq!((catalog.tools_per_provider_max, catalog.warmup_timeout), (3, Duration::from_secs(4)));
+    let mine = &resolved.providers["mine"];
+    assert_eq!(
+        (mine.kind, mine.delivery, mine.format.map(haft_core::conversation::Format::name)),
+        ("vllm", haft_models::Delivery::Whole, Some("openai_responses"))
+    );
+    assert_eq!(
+        (mine.base_url.as_ref().unwrap().0.as_str(), mine.api_key.as_ref().unwrap().0.as_str()),
+        ("http://${HOST:-h}", "${KEY}")
+    );
+    assert_eq!((mine.headers["X"].0.as_str(), &mine.extra_body["a"]), ("y", &json!([1.5])));
+    let times =
+        [mine.timeouts.connect, mine.timeouts.first_byte, mine.timeouts.between_chunks, mine.timeouts.total];
+    assert_eq!(times.map(|time| time.as_millis()), [1, 2, 3, 4]);
+    assert_eq!((mine.retry.attempts_max, mine.retry.retry_after_max.as_millis()), (5, 6));
+    let models = &resolved.models;
+    let names =
+        [&models.default, &models.fast, &models.complex].map(|name| name.as_ref().unwrap().to_string());
+    assert_eq!(names, ["mine/a/b", "mine/f", "mine/c"]);
+    assert_eq!(models.fallback[0].to_string(), "ollama/l");
+    let (_, model) = models.settings.iter().next().unwrap();
+    let price = haft_core::price::Price { input: 0.5, output: 2.0, cache_read: 0.05, cache_write: 0.6 };
+    assert_eq!((model.price, model.output_tokens_max, model.context_tokens), (Some(price), Some(7), Some(8)));
+    assert_eq!(model.tool_calling, Some(haft_models::tool_calling::ToolCalling::Prompted));
 }
 
 #[test]
@@ -155,6 +184,12 @@ fn keys_that_speak_of_others_are_checked_with_their_place() {
     check(
         "{\"policy\": {\"rules\": [{\"tool\": \"read\", \"command\": \"x\", \"decision\": \"ask\"}]}}",
         "policy.rules[0].command: commands are those of `bash`; `tool` names `read`",
+    );
+    check("{\"models\": {\"default\": \"gpt-4o\"}}", "models.default: expected PROVIDER/MODEL");
+    check("{\"models\": {\"fallback\": [\"nobody/m\"]}}", "models.fallback[0]: nobody provides `nobody`");
+    check(
+        "{\"models\": {\"default\": \"ollama/a\", \"fast\": \"openai/b\"}}",
+        "models.fast: expected a model of the provider of `models.default`",
     );
 }
 

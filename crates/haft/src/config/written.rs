@@ -4,6 +4,8 @@
 //! and the document. A doc comment is what a reader of the document sees, and so is a default: `resolve` fills it in,
 //! and a test holds the two equal.
 
+pub(super) mod models;
+
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
@@ -79,6 +81,12 @@ pub(super) struct Written {
 
     /// What is told to a collector, when the environment names one
     pub(super) telemetry: Option<Telemetry>,
+
+    /// Who is asked for replies, by a name of your own or that of a known provider
+    pub(super) providers: Option<BTreeMap<String, models::Provider>>,
+
+    /// Which models are asked, and what holds for them
+    pub(super) models: Option<models::Models>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

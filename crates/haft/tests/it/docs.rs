@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use haft_model_server::{ModelServer, Script, Step};
+
 use super::call::here;
 
 /// What a reader types for haft, as the documents write it.
@@ -76,6 +78,7 @@ fn reason(shown: &Shown) -> Option<String> {
 /// What did not end as it says. A shell reads each line, as a reader's would.
 fn run(block: &[Shown]) -> Vec<String> {
     let place = here();
+    let models = model_server();
     place.file("ws/README.md", "# A project\n");
     let mut failures = Vec::new();
     for shown in block {
@@ -89,6 +92,10 @@ fn run(block: &[Shown]) -> Vec<String> {
             .env("HAFT_HOME", place.path("home"))
             .env("HOME", place.path("user"))
             .stdin(std::process::Stdio::null());
+        // What a reader would have exported for a provider of their own.
+        shell.env("OPENAI_BASE_URL", format!("{}/v1", models.url())).env("OPENAI_API_KEY", "example");
+        shell.env("ANTHROPIC_BASE_URL", models.url()).env("ANTHROPIC_API_KEY", "example");
+        shell.env("OLLAMA_HOST", models.url());
         let output = shell.output().unwrap();
         if output.status.code() != Some(expected) {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -101,6 +108,11 @@ fn run(block: &[Shown]) -> Vec<String> {
         }
     }
     failures
+}
+
+/// Stands for every provider that the documents ask.
+fn model_server() -> ModelServer {
+    ModelServer::start(Script::of([Step::text("The part of a tool that the hand holds.")])).unwrap()
 }
 
 /// README.md and everything below docs.

@@ -14,6 +14,8 @@ mod limits;
 mod call;
 // The file tools at their worst.
 mod files;
+// `haft ask` and the other commands about models.
+mod ask;
 // `haft call --stdin`.
 mod stream;
 // Configuration, trust, rules, stored outputs and accounting, as an operator meets them.

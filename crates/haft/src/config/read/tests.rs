@@ -53,7 +53,7 @@ fn an_error_has_its_place_its_key_and_a_hint() {
         "{\"tool_timeout\": 1}",
         &["1:2: tool_timeout: unknown key\n  hint: did you mean `toolTimeout`?"],
     );
-    check_errors("{\"mcpServers\": {}}", &["1:2: mcpServers: unknown key"]);
+    check_errors("{\"unheardOf\": {}}", &["1:2: unheardOf: unknown key"]);
     check_errors(
         "{\"naming\": \"singel\"}",
         &[

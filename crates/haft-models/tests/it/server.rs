@@ -1,0 +1,175 @@
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use haft_core::conversation::{Conversation, Format, Message, ToolReply};
+use haft_core::model_error::{ModelError, ModelErrorKind};
+use haft_core::model_reply::{ModelReply, StopReason};
+use haft_core::model_request::{ModelRequest, OutputShape, ToolChoice};
+use haft_model_server::{self as scripted, Expect, ModelServer, Outcome, Part, Script, Step};
+use haft_models::{Delivery, EncodedRequest, ErrorHead, Memo};
+use serde_json::json;
+
+use crate::fixture::{fold, tools, wire};
+
+const DELIVERIES: [Delivery; 2] = [Delivery::Whole, Delivery::Streamed];
+
+/// Where providers put their version; it is a part of a provider's address and not of its format.
+fn prefix(format: Format) -> &'static str {
+    match format {
+        Format::OpenaiChat | Format::OpenaiResponses | Format::Anthropic => "/v1/",
+        Format::Gemini => "/v1beta/",
+        Format::Ollama => "/",
+    }
+}
+
+/// Sends a request and gives the status and the body. HTTP/1.0, so that the body comes without chunks.
+fn post(server: &ModelServer, format: Format, request: &EncodedRequest) -> (u16, Vec<u8>) {
+    let address = server.url().trim_start_matches("http://").to_owned();
+    let mut connection = TcpStream::connect(&address).unwrap();
+    let headers: String =
+        request.headers.iter().map(|(name, value)| [name, ": ", value, "\r\n"].concat()).collect();
+    let head = format!(
+        "POST {}{} HTTP/1.0\r\nHost: {address}\r\n{headers}Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        prefix(format),
+        request.path,
+        request.body.len()
+    );
+    connection.write_all(head.as_bytes()).unwrap();
+    connection.write_all(&request.body).unwrap();
+    let mut answer = Vec::new();
+    connection.read_to_end(&mut answer).unwrap();
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+    let status = String::from_utf8_lossy(&answer[9..12]).parse().unwrap();
+    (status, answer.split_off(end))
+}
+
+/// One turn: encoded, sent, and read in small pieces.
+fn ask(
+    server: &ModelServer,
+    format: Format,
+    request: &ModelRequest,
+    (delivery, memo): (Delivery, &mut Memo),
+) -> Result<ModelReply, ModelError> {
+    let encoded = wire(format).encode(request, delivery, memo);
+    let (status, body) = post(server, format, &encoded);
+    if status != 200 {
+        return Err(wire(format).decode_error(&ErrorHead::of_status(status), &body));
+    }
+    match delivery {
+        Delivery::Whole => wire(format).decode(&body, &encoded.asked),
+        Delivery::Streamed => {
+            let mut decoder = wire(format).stream_decoder(&encoded.asked);
+            let mut events = Vec::new();
+            for piece in body.chunks(11) {
+                decoder.push(piece, &mut events)?;
+            }
+            decoder.finish(&mut events)?;
+            Ok(fold(events))
+        }
+    }
+}
+
+fn script() -> Script {
+    let results = |all: &[&str]| Expect {
+        tool_results: Some(all.iter().map(|text| (*text).to_owned()).collect()),
+        tools: Some(vec!["read".into(), "now".into()]),
+        system: Some("Be brief.".into()),
+        ..Expect::default()
+    };
+    let steps = [
+        Step::say([Part::reasoning("Let me see.", "c3RhdGU="), Part::call("read", json!({"path": "/a"}))]),
+        Step::say([Part::call("read", json!({"path": "/b"})), Part::call("read", json!({"path": "/c"}))])
+            .expecting(results(&["one"])),
+        Step::text("All read.").expecting(results(&["two", "two"])),
+    ];
+    // As many tokens as such a prompt has; fewer would look like a prompt that was cut.
+    let usage = scripted::Usage { input: 500, output: 20, ..scripted::Usage::default() };
+    Script::of(steps.map(|step| step.using(usage)))
+}
+
+/// The script, played to its end.
+fn run(format: Format, delivery: Delivery) {
+    let server = ModelServer::start(script()).unwrap();
+    let (mut conversation, mut memo, tools) = (Conversation::default(), Memo::default(), tools());
+    conversation.push(Message::user("Read all.")).unwrap();
+    for (turn, answer) in ["one", "two", ""].into_iter().enumerate() {
+        let mut request = ModelRequest::new("m", Arc::new(conversation.clone()));
+        request.system = "Be brief.".into();
+        request.tools = tools.clone();
+        let reply = ask(&server, format, &request, (delivery, &mut memo));
+        let reply = reply.unwrap_or_else(|error| panic!("{format:?} {delivery:?}, turn {turn}: {error}"));
+        assert_eq!(reply.notes, [], "{format:?} {delivery:?}, turn {turn}");
+        let replies: Vec<_> = reply.calls().map(|call| ToolReply::text(call, answer)).collect();
+        if turn == 2 {
+            assert_eq!(
+                (reply.text().as_str(), &reply.stop),
+                ("All read.", &StopReason::EndOfTurn),
+                "{format:?}"
+            );
+        } else {
+            assert_eq!(
+                (replies.len(), &reply.stop),
+                (turn + 1, &StopReason::ToolCalls),
+                "{format:?} {delivery:?}"
+            );
+            conversation.push(reply.into_message()).unwrap();
+            conversation.push(Message::tool(replies)).unwrap();
+        }
+    }
+    assert!(server.requests().iter().all(|request| request.outcome == Outcome::Answered(200)), "{format:?}");
+}
+
+#[test]
+fn a_run_with_calls_comes_to_its_end_in_every_format() {
+    for format in Format::ALL {
+        for delivery in DELIVERIES {
+            run(format, delivery);
+        }
+    }
+}
+
+#[test]
+fn the_server_understands_every_tool_choice_that_a_format_can_say() {
+    for format in Format::ALL {
+        for (choice, understood) in [
+            (ToolChoice::Required, scripted::ToolChoice::Required),
+            (ToolChoice::Named("read".into()), scripted::ToolChoice::Tool("read".into())),
+        ] {
+            let mut request = crate::fixture::request([Message::user("hi")]);
+            request.tools = tools();
+            request.tool_choice = choice;
+            if !crate::fixture::encode(wire(format), &request).unsaid.is_empty() {
+                continue;
+            }
+            let expect = Expect { tool_choice: Some(understood), ..Expect::default() };
+            let step = Step::call("read", json!({"path": "/a"})).expecting(expect);
+            let server = ModelServer::start(Script::of([step])).unwrap();
+            let reply = ask(&server, format, &request, (Delivery::Whole, &mut Memo::default()));
+            assert_eq!(reply.unwrap().calls().count(), 1, "{format:?}");
+        }
+    }
+}
+
+#[test]
+fn the_server_accepts_an_output_schema() {
+    for format in Format::ALL {
+        let mut request = crate::fixture::request([Message::user("hi")]);
+        let schema = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": ["integer", "null"]}}, "required": ["a"]});
+        request.output = OutputShape::Schema { name: "answer".into(), schema: Arc::new(schema) };
+        let server = ModelServer::start(Script::of([Step::text("{}")])).unwrap();
+        let reply = ask(&server, format, &request, (Delivery::Whole, &mut Memo::default()));
+        assert_eq!(reply.unwrap().text(), "{}", "{format:?}");
+    }
+}
+
+#[test]
+fn a_failure_of_the_server_is_a_typed_error() {
+    for format in Format::ALL {
+        let failure = scripted::Failure::new(429, "slow down");
+        let server = ModelServer::start(Script::of([Step::fail(failure)])).unwrap();
+        let request = crate::fixture::request([Message::user("hi")]);
+        let error = ask(&server, format, &request, (Delivery::Whole, &mut Memo::default())).unwrap_err();
+        assert_eq!(error.kind, ModelErrorKind::RateLimited, "{format:?}: {error}");
+    }
+}

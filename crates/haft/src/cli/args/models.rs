@@ -1,0 +1,115 @@
+//! What can be typed about models.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::FileArgs;
+
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum ToolsCommand {
+    /// Say what the schema of each tool loses with a provider, and why
+    #[command(
+        after_help = "Examples:\n  haft tools check --provider gemini\n  haft tools check --provider openai-strict --json"
+    )]
+    Check(CheckArgs),
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct CheckArgs {
+    /// Whose grammar the schemas are said in
+    #[arg(long, value_name = "PROVIDER")]
+    pub(in crate::cli) provider: GrammarName,
+
+    /// Print the losses and the schemas as JSON
+    #[arg(long)]
+    pub(in crate::cli) json: bool,
+
+    #[command(flatten)]
+    pub(in crate::cli) files: FileArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(in crate::cli) enum GrammarName {
+    Openai,
+    OpenaiStrict,
+    Anthropic,
+    Gemini,
+    Ollama,
+}
+
+/// Ask a model one question; no tools
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  haft ask -m anthropic/claude-sonnet-4-5 'What is a haft?'\n  git diff | haft ask -m ollama/llama3 --system 'Review this change.' -\n  haft ask -m openai/gpt-4o --image photo.jpg 'What is this?'\n  haft ask -m openai/gpt-4o -m anthropic/claude-sonnet-4-5 --json 'Hello'"
+)]
+pub(in crate::cli) struct AskArgs {
+    /// The question, or - to read it from standard input
+    pub(in crate::cli) question: String,
+
+    /// The model as PROVIDER/MODEL; more than one are asked in order when those before fail
+    /// [default: `models.default` of the configuration]
+    #[arg(short, long, value_name = "PROVIDER/MODEL")]
+    pub(in crate::cli) model: Vec<String>,
+
+    /// What the model is told before the question
+    #[arg(long, value_name = "TEXT")]
+    pub(in crate::cli) system: Option<String>,
+
+    /// An image to look at
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli) image: Vec<PathBuf>,
+
+    /// The most tokens the answer may have
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(in crate::cli) max_output_tokens: Option<u32>,
+
+    /// Print the answer, its usage and its cost as JSON when it is complete
+    #[arg(long)]
+    pub(in crate::cli) json: bool,
+
+    #[command(flatten)]
+    pub(in crate::cli) files: FileArgs,
+}
+
+/// List the providers of models, or the models that one of them has
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  haft models\n  haft models ollama\n  haft models openrouter --json | jq '.[].id'"
+)]
+pub(in crate::cli) struct ModelsArgs {
+    /// The provider that is asked for its list
+    pub(in crate::cli) provider: Option<String>,
+
+    /// Print the list as JSON
+    #[arg(long)]
+    pub(in crate::cli) json: bool,
+
+    #[command(flatten)]
+    pub(in crate::cli) files: FileArgs,
+}
+
+/// What people need who build on haft
+#[derive(Debug, Args)]
+pub(in crate::cli) struct DevArgs {
+    #[command(subcommand)]
+    pub(in crate::cli) command: DevCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(in crate::cli) enum DevCommand {
+    /// Serve a model that says what a script tells it to, in five wire formats, on the loopback
+    #[command(after_help = "Example:\n  haft dev model-server --script script.json --port 8901")]
+    ModelServer(ModelServerArgs),
+}
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct ModelServerArgs {
+    /// The script: JSON with comments
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli) script: PathBuf,
+
+    /// The port [default: any that is free]
+    #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
+    pub(in crate::cli) port: u16,
+}

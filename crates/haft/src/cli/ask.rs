@@ -1,0 +1,331 @@
+//! `haft ask`: one question to a model, one answer; no tools.
+
+use std::io::{IsTerminal, Read, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use futures_util::StreamExt;
+use haft_core::conversation::{Body, Conversation, Media, Message, Part, Source};
+use haft_core::event::{Event, EventSink, Watchers};
+use haft_core::model_error::ModelError;
+use haft_core::model_event::{Delta, ModelEvent};
+use haft_core::model_provider::{ModelContext, ModelProvider};
+use haft_core::model_reply::{ModelReply, ReplyFold, StopReason};
+use haft_core::model_request::ModelRequest;
+use haft_core::price::Cost;
+use haft_core::provider::Principal;
+use serde_json::{Value, json};
+
+use super::args::AskArgs;
+use super::cancel;
+use super::exit::Exit;
+use super::settings::{self, Refused};
+use super::terminal;
+use crate::accounting::Journal;
+use crate::config::resolved::ModelName;
+use crate::config::{Resolved, environment};
+use crate::models::{self, ModelsError};
+
+/// The longest question that is read from standard input.
+const QUESTION_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// The largest image that is sent.
+const IMAGE_BYTES_MAX: u64 = 20 * 1024 * 1024;
+
+pub(super) async fn run(args: &AskArgs) -> ExitCode {
+    let asked = match prepare(args) {
+        Ok(asked) => asked,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    tokio::select! {
+        biased;
+        exit = ask(args, asked) => exit,
+        exit = cancel::cancelled() => exit.into(),
+    }
+}
+
+/// Everything that is decided before anybody is asked.
+struct Prepared {
+    provider: Box<dyn ModelProvider>,
+    request: ModelRequest,
+    cx: ModelContext,
+    spent: Arc<Spent>,
+}
+
+fn prepare(args: &AskArgs) -> Result<Prepared, Refused> {
+    let config = settings::configuration(&args.files)?.resolved;
+    let names = names(args, &config)?;
+    let provider = models::chain(&config, &names, &environment).map_err(|error| refused(&error))?;
+    let first = names.first().ok_or_else(|| refused(&ModelsError::NoModel))?;
+    let request = request(args, &config, first)?;
+    let spent = Arc::new(Spent::default());
+    let events = match Journal::open(&settings::home()?) {
+        Ok(journal) => {
+            let sinks = vec![Arc::new(journal) as Arc<dyn EventSink>, Arc::clone(&spent) as _];
+            Arc::new(Watchers(sinks)) as Arc<dyn EventSink>
+        }
+        Err(error) => {
+            terminal::warn(&format!("requests are not accounted for: {error}"));
+            Arc::clone(&spent) as Arc<dyn EventSink>
+        }
+    };
+    let cx = ModelContext::new("1", Principal::local(), events);
+    Ok(Prepared { provider, request, cx, spent })
+}
+
+/// What was typed, else what the configuration says.
+fn names(args: &AskArgs, config: &Resolved) -> Result<Vec<ModelName>, Refused> {
+    if args.model.is_empty() {
+        return Ok(config.models.default.iter().chain(&config.models.fallback).cloned().collect());
+    }
+    args.model.iter().map(|text| ModelName::parse(text).map_err(|message| (Exit::Usage, message))).collect()
+}
+
+fn request(args: &AskArgs, config: &Resolved, name: &ModelName) -> Result<ModelRequest, Refused> {
+    let mut message = Message::user(question(args)?);
+    for path in &args.image {
+        message.parts.push(Part::new(Body::Image(image(path)?)));
+    }
+    let mut conversation = Conversation::default();
+    conversation.push(message).map_err(|error| (Exit::Internal, error.to_string()))?;
+    let settings = config.models.settings.get(name).cloned().unwrap_or_default();
+    Ok(ModelRequest {
+        system: args.system.as_deref().unwrap_or_default().into(),
+        output_tokens_max: args.max_output_tokens.or(settings.output_tokens_max),
+        context_tokens: settings.context_tokens,
+        ..ModelRequest::new(name.model.clone(), Arc::new(conversation))
+    })
+}
+
+fn question(args: &AskArgs) -> Result<String, Refused> {
+    if args.question != "-" {
+        return Ok(args.question.clone());
+    }
+    let unreadable = |error: &dyn std::fmt::Display| {
+        (
+            Exit::Input,
+            format!("the question cannot be read from standard input: {error}\nhint: send UTF-8 text"),
+        )
+    };
+    let mut text = String::new();
+    let read = std::io::stdin().take(QUESTION_BYTES_MAX + 1).read_to_string(&mut text);
+    read.map_err(|error| unreadable(&error))?;
+    if text.len() as u64 > QUESTION_BYTES_MAX {
+        return Err(unreadable(&format!("it has more than {QUESTION_BYTES_MAX} bytes")));
+    }
+    if text.trim().is_empty() {
+        return Err(unreadable(&"it is empty"));
+    }
+    Ok(text)
+}
+
+fn image(path: &Path) -> Result<Media, Refused> {
+    let refused = |reason: String| {
+        let hint = "hint: PNG, JPEG, GIF and WebP can be sent";
+        (Exit::Input, format!("{}: {reason}\n{hint}", path.display()))
+    };
+    let file = std::fs::File::open(path).map_err(|error| refused(error.to_string()))?;
+    let mut bytes = Vec::new();
+    file.take(IMAGE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| refused(error.to_string()))?;
+    if bytes.len() as u64 > IMAGE_BYTES_MAX {
+        return Err(refused(format!("the image has more than {IMAGE_BYTES_MAX} bytes")));
+    }
+    let media_type = media_type(&bytes).ok_or_else(|| refused("this is no image that models know".into()))?;
+    Ok(Media { media_type: media_type.into(), source: Source::Bytes(bytes.into()) })
+}
+
+/// By what stands at its beginning: a name may lie.
+fn media_type(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
+        [0xFF, 0xD8, 0xFF, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    }
+}
+
+async fn ask(args: &AskArgs, asked: Prepared) -> ExitCode {
+    let began = Instant::now();
+    let Prepared { provider, request, cx, spent } = asked;
+    let mut fold = ReplyFold::default();
+    let mut shown = Shown::default();
+    let mut replies = provider.ask(request, &cx);
+    let mut failure = None;
+    while let Some(event) = replies.next().await {
+        match event {
+            Ok(event) => {
+                if !args.json && shown.show(&event).is_err() {
+                    return Exit::ClosedPipe.into();
+                }
+                fold.apply(&event);
+            }
+            Err(error) => failure = Some(error),
+        }
+    }
+    let reply = fold.finish();
+    if args.json {
+        return print_json(&reply, failure.as_ref(), &spent, began);
+    }
+    shown.end();
+    tell(&reply, failure.as_ref())
+}
+
+/// Text on its way to standard output, as soon as it is there.
+#[derive(Default)]
+struct Shown {
+    /// Which parts are text or a refusal; reasoning and calls are not shown.
+    texts: Vec<usize>,
+    ends_line: Option<bool>,
+}
+
+impl Shown {
+    fn show(&mut self, event: &ModelEvent) -> std::io::Result<()> {
+        use haft_core::model_event::PartStart;
+        match event {
+            ModelEvent::PartStarted { index, part: PartStart::Text | PartStart::Refusal, .. } => {
+                self.texts.push(*index);
+                Ok(())
+            }
+            ModelEvent::PartDelta { index, delta: Delta::Text(text) } if self.texts.contains(index) => {
+                self.write(text)
+            }
+            ModelEvent::Started { .. }
+            | ModelEvent::PartStarted { .. }
+            | ModelEvent::PartDelta { .. }
+            | ModelEvent::PartFinished { .. }
+            | ModelEvent::Usage(_)
+            | ModelEvent::Noted(_)
+            | ModelEvent::Finished { .. } => Ok(()),
+        }
+    }
+
+    /// What a model writes must not steer the terminal of the person who reads it.
+    fn write(&mut self, text: &str) -> std::io::Result<()> {
+        let mut out = std::io::stdout().lock();
+        if out.is_terminal() {
+            let kept = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
+            out.write_all(text.chars().filter(kept).collect::<String>().as_bytes())?;
+        } else {
+            out.write_all(text.as_bytes())?;
+        }
+        if !text.is_empty() {
+            self.ends_line = Some(text.ends_with('\n'));
+        }
+        out.flush()
+    }
+
+    fn end(&self) {
+        if self.ends_line == Some(false) {
+            let _ = writeln!(std::io::stdout().lock());
+        }
+    }
+}
+
+/// What is to say beside the text.
+fn tell(reply: &ModelReply, failure: Option<&ModelError>) -> ExitCode {
+    for note in &reply.notes {
+        terminal::warn(&note.to_string());
+    }
+    if let Some(error) = failure {
+        return terminal::failed(error.kind.into(), &for_a_person(error));
+    }
+    match end(&reply.stop) {
+        Ok(()) => Exit::Success.into(),
+        Err(message) => terminal::failed(Exit::Failed, &message),
+    }
+}
+
+fn for_a_person(error: &ModelError) -> String {
+    format!("{}\nhint: {}", error.message, error.kind.row().hint)
+}
+
+/// Whether the answer is whole.
+fn end(stop: &StopReason) -> Result<(), String> {
+    match stop {
+        StopReason::EndOfTurn | StopReason::ToolCalls | StopReason::StopSequence | StopReason::Other(_) => {
+            Ok(())
+        }
+        StopReason::Paused => Err("the provider paused before the answer was whole\nhint: ask again".into()),
+        StopReason::Length => {
+            Err("the answer was cut at its limit\nhint: --max-output-tokens allows more".into())
+        }
+        StopReason::Refusal => Err("the model declined".into()),
+        StopReason::Filtered => Err("the provider kept the answer back\nhint: ask differently".into()),
+        StopReason::CutOff => Err("the answer broke off\nhint: ask again".into()),
+    }
+}
+
+/// What all attempts cost together, and how many there were.
+#[derive(Default)]
+struct Spent(Mutex<(u32, Option<Cost>)>);
+
+impl EventSink for Spent {
+    fn emit(&self, event: Event) {
+        if let Event::ModelFinished { account, .. } = event {
+            let mut spent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            spent.0 += 1;
+            if let Some(cost) = account.cost {
+                let sum = spent.1.unwrap_or_default().nano_usd.saturating_add(cost.nano_usd);
+                spent.1 = Some(Cost { nano_usd: sum });
+            }
+        }
+    }
+}
+
+fn print_json(reply: &ModelReply, failure: Option<&ModelError>, spent: &Spent, began: Instant) -> ExitCode {
+    let (attempts, cost) = *spent.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let (stop, other) = stop_name(&reply.stop);
+    let usage = reply.usage.map(|usage| {
+        json!({
+            "input_tokens": usage.input, "output_tokens": usage.output, "cache_read_tokens": usage.cache_read,
+            "cache_write_tokens": usage.cache_write, "reasoning_tokens": usage.reasoning,
+        })
+    });
+    let printed = json!({
+        "model": reply.model,
+        "text": reply.text(),
+        "stop": if failure.is_some() { Value::Null } else { other.unwrap_or(stop).into() },
+        "error_kind": failure.map(|error| error.kind.name()),
+        "error": failure.map(|error| error.message.as_str()),
+        "usage": usage,
+        "cost_nano_usd": cost.map(|cost| cost.nano_usd),
+        "attempts": attempts,
+        "latency_ms": u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        "notes": reply.notes.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    });
+    let code = terminal::answer(&format!("{printed:#}"));
+    match (failure, end(&reply.stop)) {
+        _ if code != ExitCode::SUCCESS => code,
+        (Some(error), _) => Exit::from(error.kind).into(),
+        (None, Err(_)) => Exit::Failed.into(),
+        (None, Ok(())) => Exit::Success.into(),
+    }
+}
+
+fn stop_name(stop: &StopReason) -> (&'static str, Option<&str>) {
+    match stop {
+        StopReason::EndOfTurn => ("end_of_turn", None),
+        StopReason::ToolCalls => ("tool_calls", None),
+        StopReason::Length => ("length", None),
+        StopReason::StopSequence => ("stop_sequence", None),
+        StopReason::Refusal => ("refusal", None),
+        StopReason::Filtered => ("filtered", None),
+        StopReason::Paused => ("paused", None),
+        StopReason::CutOff => ("cut_off", None),
+        StopReason::Other(word) => ("other", Some(word)),
+    }
+}
+
+pub(super) fn refused(error: &ModelsError) -> Refused {
+    use haft_models::providers::SetupError;
+    let exit = match error {
+        ModelsError::NoModel => Exit::Usage,
+        ModelsError::Setup { error: SetupError::NoKey { .. }, .. } => Exit::Unauthorized,
+        ModelsError::Unknown { .. } | ModelsError::Variable { .. } | ModelsError::Setup { .. } => Exit::Input,
+        ModelsError::Client(error) => error.kind.into(),
+    };
+    (exit, error.to_string())
+}

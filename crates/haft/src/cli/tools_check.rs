@@ -1,0 +1,67 @@
+//! `haft tools check`: what the schemas of tools lose with a provider.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use haft_models::schema::{Downgraded, Grammar, downgrade};
+use serde_json::{Value, json};
+
+use super::args::{CheckArgs, GrammarName};
+use super::{settings, terminal};
+use crate::wiring;
+
+pub(super) fn run(args: &CheckArgs) -> ExitCode {
+    let config = match settings::configuration(&args.files) {
+        Ok(config) => config.resolved,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    let grammar = grammar(args.provider);
+    let said: Vec<(String, Downgraded)> = wiring::definitions(&config)
+        .into_iter()
+        .map(|tool| (tool.name.as_str().to_owned(), downgrade(&tool.input_schema, grammar)))
+        .collect();
+    terminal::answer(&if args.json { as_json(&said) } else { table(&said, grammar) })
+}
+
+fn grammar(name: GrammarName) -> Grammar {
+    match name {
+        GrammarName::Openai => Grammar::Json,
+        GrammarName::OpenaiStrict => Grammar::OpenaiStrict,
+        GrammarName::Anthropic => Grammar::Anthropic,
+        GrammarName::Gemini => Grammar::Gemini,
+        GrammarName::Ollama => Grammar::Ollama,
+    }
+}
+
+fn as_json(said: &[(String, Downgraded)]) -> String {
+    let list = said.iter().map(|(tool, said)| {
+        let losses = said.losses.iter();
+        let losses: Vec<Value> =
+            losses.map(|loss| json!({ "at": loss.at, "keyword": loss.keyword, "why": loss.why })).collect();
+        json!({ "tool": tool, "losses": losses, "schema": said.schema })
+    });
+    format!("{:#}", Value::Array(list.collect()))
+}
+
+fn table(said: &[(String, Downgraded)], grammar: Grammar) -> String {
+    let mut text = String::new();
+    for (tool, said) in said {
+        match said.losses.as_slice() {
+            [] => {
+                let _ = writeln!(text, "{tool}: nothing is lost");
+            }
+            losses => {
+                let _ = writeln!(text, "{tool}:");
+                for loss in losses {
+                    let _ = writeln!(text, "  {loss}");
+                }
+            }
+        }
+    }
+    let _ = write!(
+        text,
+        "\nArguments are checked against the whole schema, whatever {} is told.",
+        grammar.name()
+    );
+    text
+}

@@ -1,0 +1,205 @@
+//! Providers of models, as configured: who is asked, and who when that fails.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use haft_core::model_error::ModelError;
+use haft_core::model_provider::ModelProvider;
+use haft_models::fallback::Fallback;
+use haft_models::http::{HttpProvider, HttpSettings};
+use haft_models::prices::Prices;
+use haft_models::providers::{PROVIDERS, ProviderRow, SetupError, Wishes};
+use haft_models::tool_calling::{FitTools, ToolCalling};
+
+use crate::config::Resolved;
+use crate::config::expand::{Lookup, expand};
+use crate::config::resolved::{ModelName, Provider, Template};
+
+/// What is asked by default: the provider, the model for simple steps, and the one for difficult steps. Any request may
+/// name another model of the same provider.
+pub fn build_provider(
+    config: &Resolved,
+    variables: Lookup<'_>,
+) -> Result<(Box<dyn ModelProvider>, String, String), ModelsError> {
+    let models = &config.models;
+    let default = models.default.as_ref().ok_or(ModelsError::NoModel)?;
+    let names: Vec<ModelName> = std::iter::once(default).chain(&models.fallback).cloned().collect();
+    let fast = models.fast.as_ref().unwrap_or(default).model.clone();
+    let complex = models.complex.as_ref().unwrap_or(default).model.clone();
+    Ok((chain(config, &names, variables)?, fast, complex))
+}
+
+/// The provider of the first model, with the others behind it. A request to it names the first model; the others are
+/// asked by their own names.
+pub fn chain(
+    config: &Resolved,
+    names: &[ModelName],
+    variables: Lookup<'_>,
+) -> Result<Box<dyn ModelProvider>, ModelsError> {
+    let (first, then) = names.split_first().ok_or(ModelsError::NoModel)?;
+    let provider = fitted(config, &first.provider, variables)?;
+    if then.is_empty() {
+        return Ok(provider);
+    }
+    let then: Result<Vec<_>, ModelsError> = then
+        .iter()
+        .map(|name| Ok((fitted(config, &name.provider, variables)?, name.model.clone())))
+        .collect();
+    Ok(Box::new(Fallback::new(provider, then?)))
+}
+
+/// A provider that also knows how each of its models is given tools.
+fn fitted(
+    config: &Resolved,
+    name: &str,
+    variables: Lookup<'_>,
+) -> Result<Box<dyn ModelProvider>, ModelsError> {
+    let settings = config.models.settings.iter().filter(|(model, _)| model.provider == name);
+    let said: HashMap<String, ToolCalling> =
+        settings.filter_map(|(model, said)| Some((model.model.clone(), said.tool_calling?))).collect();
+    Ok(Box::new(FitTools::new(Box::new(provider(config, name, variables)?), said)))
+}
+
+/// One provider: configured under this name, or known by it.
+pub fn provider(config: &Resolved, name: &str, variables: Lookup<'_>) -> Result<HttpProvider, ModelsError> {
+    let (row, wanted) = found(config, name)?;
+    let wishes = wishes(name, &wanted, variables)?;
+    let endpoint = row
+        .endpoint(wishes, variables)
+        .map_err(|error| ModelsError::Setup { provider: name.to_owned(), error })?;
+    let own = config.models.settings.iter().filter(|(model, _)| model.provider == name);
+    let prices = own.fold(Prices::of_list(row.price_list), |prices, (model, said)| match said.price {
+        Some(price) => prices.with(model.model.clone(), price),
+        None => prices,
+    });
+    let (delivery, timeouts, retry) = (wanted.delivery, wanted.timeouts, wanted.retry);
+    let settings = HttpSettings { name: name.into(), endpoint, delivery, timeouts, retry, prices };
+    HttpProvider::new(settings).map_err(ModelsError::Client)
+}
+
+fn found(config: &Resolved, name: &str) -> Result<(&'static ProviderRow, Provider), ModelsError> {
+    let configured = config.providers.get(name).cloned();
+    let row = configured.as_ref().map_or(name, |provider| provider.kind);
+    let unknown = || ModelsError::Unknown { provider: name.to_owned(), known: known(config) };
+    let row = ProviderRow::named(row).ok_or_else(unknown)?;
+    Ok((row, configured.unwrap_or_else(|| Provider::of_row(row))))
+}
+
+/// The names under which providers can be asked.
+pub fn known(config: &Resolved) -> Vec<String> {
+    let rows = PROVIDERS.iter().map(|row| row.name.to_owned());
+    let mut names: Vec<String> = rows.chain(config.providers.keys().cloned()).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn wishes(name: &str, wanted: &Provider, variables: Lookup<'_>) -> Result<Wishes, ModelsError> {
+    let fill = |key: &str, template: &Template| {
+        expand(&template.0, variables).map_err(|error| ModelsError::Variable {
+            key: format!("providers.{name}.{key}"),
+            message: error.to_string(),
+        })
+    };
+    let optional = |key: &str, template: Option<&Template>| template.map(|text| fill(key, text)).transpose();
+    let headers: Result<Vec<_>, ModelsError> = wanted
+        .headers
+        .iter()
+        .map(|(header, text)| Ok((header.clone(), fill(&format!("headers.{header}"), text)?.into())))
+        .collect();
+    Ok(Wishes {
+        format: wanted.format,
+        base_url: optional("baseUrl", wanted.base_url.as_ref())?,
+        key: optional("apiKey", wanted.api_key.as_ref())?.map(Into::into),
+        headers: headers?,
+        extra_body: wanted.extra_body.clone(),
+    })
+}
+
+/// Why nobody can be asked; read by the operator.
+#[derive(Debug)]
+pub enum ModelsError {
+    NoModel,
+    Unknown {
+        provider: String,
+        known: Vec<String>,
+    },
+    /// A variable that is not set, or a text that is none.
+    Variable {
+        key: String,
+        message: String,
+    },
+    Setup {
+        provider: String,
+        error: SetupError,
+    },
+    Client(ModelError),
+}
+
+impl fmt::Display for ModelsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoModel => {
+                write!(f, "no model is named; give -m PROVIDER/MODEL or set `models.default` in haft.json")
+            }
+            Self::Unknown { provider, known } => {
+                let provider = crate::config::printable(provider);
+                write!(f, "nobody provides `{provider}`; known are {}", known.join(", "))
+            }
+            Self::Variable { key, message } => write!(f, "{key}: {message}"),
+            Self::Setup { provider, error } => write!(f, "{provider}: {error}"),
+            Self::Client(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ModelsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Resolved {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("haft.json");
+        std::fs::write(&file, text).unwrap();
+        let sources = crate::config::Sources { named: Some(&file), ..crate::config::Sources::default() };
+        crate::config::load(sources, &|_| None).unwrap().resolved
+    }
+
+    fn variables(name: &str) -> Option<String> {
+        (name == "MY_KEY").then(|| "k-1234567890".to_owned())
+    }
+
+    #[test]
+    fn one_model_is_both_unless_two_are_named() {
+        let one = config(r#"{"models": {"default": "ollama/llama3"}}"#);
+        let (provider, fast, complex) = build_provider(&one, &variables).unwrap();
+        assert_eq!((provider.name(), fast.as_str(), complex.as_str()), ("ollama", "llama3", "llama3"));
+        let two = r#"{"models": {"default": "ollama/a", "fast": "ollama/b", "complex": "ollama/c/d"}}"#;
+        let (_, fast, complex) = build_provider(&config(two), &variables).unwrap();
+        assert_eq!((fast.as_str(), complex.as_str()), ("b", "c/d"));
+    }
+
+    #[test]
+    fn what_is_missing_is_named_and_no_key_is_shown() {
+        let said = |text: &str, name: &str| {
+            provider(&config(text), name, &variables).map(|_| ()).unwrap_err().to_string()
+        };
+        assert!(
+            build_provider(&config("{}"), &variables)
+                .map(|_| ())
+                .unwrap_err()
+                .to_string()
+                .contains("-m PROVIDER/MODEL")
+        );
+        assert!(said("{}", "openai").contains("set OPENAI_API_KEY"));
+        assert!(said("{}", "nobody").contains("known are anthropic, azure"));
+        assert!(said(r#"{"providers": {"mine": {}}}"#, "mine").contains("`baseUrl`"));
+        let unset = r#"{"providers": {"mine": {"baseUrl": "http://h", "apiKey": "${NONE}"}}}"#;
+        assert!(said(unset, "mine").starts_with("providers.mine.apiKey: variable `NONE` is not set"));
+        let good = config(r#"{"providers": {"mine": {"baseUrl": "http://h/v1", "apiKey": "${MY_KEY}"}}}"#);
+        let built = provider(&good, "mine", &variables).unwrap();
+        assert!(!format!("{built:?} {good:?}").contains("1234567890"));
+    }
+}

@@ -1,0 +1,248 @@
+//! `haft ask`, `haft models`, `haft tools check` and `haft dev`, against the scripted model server.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::time::Instant;
+
+use haft_model_server::{Expect, Failure, Fault, ModelServer, Outcome, Pace, Script, Step, Stop, Usage};
+use haft_testkit::{Place, Ran, Run, eventually, libc, send_signal};
+use serde_json::Value;
+
+use super::call::here;
+
+const KEY: &str = "sk-test-0123456789";
+
+/// Every provider's name with a model of it, and what points it at a server.
+const PROVIDERS: [&str; 5] = ["openai/m", "openai-responses/m", "anthropic/m", "gemini/m", "ollama/m"];
+
+fn server(steps: impl IntoIterator<Item = Step>) -> ModelServer {
+    ModelServer::start(Script::of(steps).with_key(KEY)).unwrap()
+}
+
+/// haft with the usual variables of every provider.
+fn haft(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
+    let url = server.url();
+    place
+        .haft(words)
+        .env("OPENAI_BASE_URL", &format!("{url}/v1"))
+        .env("ANTHROPIC_BASE_URL", &url)
+        .env("GOOGLE_GEMINI_BASE_URL", &url)
+        .env("OLLAMA_HOST", url.trim_start_matches("http://"))
+        .env("OPENAI_API_KEY", KEY)
+        .env("ANTHROPIC_API_KEY", KEY)
+        .env("GEMINI_API_KEY", KEY)
+}
+
+fn ask(steps: impl IntoIterator<Item = Step>, words: &[&str]) -> Ran {
+    haft(&here(), &server(steps), &[&["ask"], words].concat()).output()
+}
+
+#[test]
+fn every_provider_answers_with_the_usual_variables_alone() {
+    for model in PROVIDERS {
+        let expected =
+            Expect { user: Some("hi".into()), system: Some("be brief".into()), ..Expect::default() };
+        let ran = ask(
+            [Step::text("Hello\nthere.").expecting(expected)],
+            &["-m", model, "--system", "be brief", "hi"],
+        );
+        assert_eq!(ran.expect_code(0).stdout, "Hello\nthere.\n", "{model}");
+    }
+}
+
+#[test]
+fn the_answer_in_json_has_usage_cost_and_attempts() {
+    let spent = Usage { input: 1_000_000, output: 10, ..Usage::default() };
+    let steps = [Step::fail(Failure::new(500, "oh")), Step::text("x").using(spent)];
+    let place = here();
+    place.file(
+        "home/haft.json",
+        r#"{"models": {"settings": {"openai/m": {"price": {"input": 2.5, "output": 10}}}}}"#,
+    );
+    let server = server(steps);
+    let ran = haft(&place, &server, &["ask", "-m", "openai/m", "--json", "hi"]).output().expect_code(0);
+    let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(
+        (&said["text"], &said["stop"], &said["attempts"]),
+        (&"x".into(), &"end_of_turn".into(), &2.into())
+    );
+    assert_eq!(said["usage"]["input_tokens"], 1_000_000);
+    assert_eq!(said["cost_nano_usd"], 2_500_100_000_u64);
+    let journal = place.text("home/data/accounting.jsonl");
+    assert_eq!(journal.matches("\"type\":\"model\"").count(), 2, "{journal}");
+    assert!(journal.contains("\"errorKind\":\"server_failed\"") && !journal.contains(KEY), "{journal}");
+    let stats = haft(&place, &server, &["stats", "--models", "--json"]).output().expect_code(0);
+    let sums: Value = serde_json::from_str(&stats.stdout).unwrap();
+    assert_eq!(
+        (&sums[0]["model"], &sums[0]["attempts"], &sums[0]["errors"]),
+        (&"openai/m".into(), &2.into(), &1.into())
+    );
+    let shown = haft(&place, &server, &["stats", "--models"]).output().expect_code(0).stdout;
+    assert!(shown.contains("$2.500100"), "{shown}");
+}
+
+#[test]
+fn failures_have_codes_of_their_own_and_no_key_is_shown() {
+    let once = r#"{"providers": {"openai": {"attemptsMax": 1, "firstByteTimeout": "300ms"}}}"#;
+    let check = |step: Step, code: i32, words: &str| {
+        let place = here();
+        place.file("home/haft.json", once);
+        let ran = haft(&place, &server([step]), &["ask", "-m", "openai/m", "hi"]).output().expect_code(code);
+        assert!(ran.stderr.contains(words) && ran.stderr.contains("hint:"), "{}", ran.stderr);
+        assert!(!ran.stderr.contains(KEY), "{}", ran.stderr);
+    };
+    let failing = |status, message: &str| Step::fail(Failure::new(status, message));
+    check(failing(401, &format!("wrong key {KEY}")), 6, "check the provider's key");
+    check(failing(429, "You exceeded your current quota"), 7, "add credit");
+    check(failing(429, "slow down"), 7, "slow down");
+    check(failing(404, "no such model"), 42, "no such model");
+    check(failing(500, "oh no"), 5, "oh no");
+    check(Step::text("x").at_pace(Pace { first_byte_milliseconds: 30_000, ..Pace::default() }), 124, "300ms");
+    check(Step::text("cut").stopping(Stop::Length), 3, "--max-output-tokens");
+    let page = Failure { raw: Some("<html>".into()), ..Failure::new(502, "") };
+    check(Step::fail(page), 5, "status 502");
+}
+
+#[test]
+fn nobody_there_is_the_network_and_no_key_is_no_network_at_all() {
+    let place = here();
+    place.file("home/haft.json", r#"{"providers": {"ollama": {"attemptsMax": 1}}}"#);
+    let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().to_string();
+    let ran =
+        place.haft(&["ask", "-m", "ollama/m", "hi"]).env("OLLAMA_HOST", &closed).output().expect_code(8);
+    assert!(ran.stderr.contains("refused"), "{}", ran.stderr);
+    let ran = place.haft(&["ask", "-m", "openai/gpt-4o", "hi"]).output().expect_code(6);
+    assert!(ran.stderr.contains("set OPENAI_API_KEY"), "{}", ran.stderr);
+    let ran = place.haft(&["ask", "hi"]).output().expect_code(2);
+    assert!(ran.stderr.contains("-m PROVIDER/MODEL"), "{}", ran.stderr);
+    let ran = place.haft(&["ask", "-m", "nobody/m", "hi"]).output().expect_code(42);
+    assert!(ran.stderr.contains("known are anthropic"), "{}", ran.stderr);
+    place.haft(&["ask", "-m", "just-a-model", "hi"]).output().expect_code(2);
+}
+
+#[test]
+fn the_question_may_come_from_standard_input_and_with_images() {
+    let place = here();
+    place.file("ws/picture", "\u{0}");
+    std::fs::write(place.path("ws/picture"), b"\x89PNG not really").unwrap();
+    let expected = Expect {
+        user: Some("what is this".into()),
+        body_contains: vec!["iVBORyBub3QgcmVhbGx5".into()],
+        ..Expect::default()
+    };
+    let server = server([Step::text("A picture.").expecting(expected)]);
+    let words = ["ask", "-m", "anthropic/m", "--image", "picture", "-"];
+    let ran = haft(&place, &server, &words).stdin("what is this").output().expect_code(0);
+    assert_eq!(ran.stdout, "A picture.\n");
+    haft(&place, &server, &words).stdin(" \n").output().expect_code(42);
+    haft(&place, &server, &words).stdin(b"\xff\xfe".as_slice()).output().expect_code(42);
+    place.file("ws/text", "hello");
+    let ran = haft(&place, &server, &["ask", "-m", "anthropic/m", "--image", "text", "x"]).output();
+    assert!(ran.expect_code(42).stderr.contains("no image"));
+}
+
+#[test]
+fn the_configuration_names_models_providers_and_who_steps_in() {
+    let place = here();
+    let failing = server([Step::fail(Failure::new(401, "no"))]);
+    let expected = Expect {
+        model: Some("second".into()),
+        body_contains: vec!["\"top_a\":0.5".into()],
+        ..Expect::default()
+    };
+    let good = server([Step::text("here").expecting(expected)]);
+    let config = format!(
+        r#"{{"providers": {{
+                "first": {{"baseUrl": "{}/v1", "apiKey": "${{FIRST_KEY}}"}},
+                "mine": {{"kind": "compatible", "baseUrl": "${{MINE}}/v1", "apiKey": "${{MY_KEY}}",
+                    "headers": {{"X-Who": "${{WHO:-me}}"}}, "extraBody": {{"top_a": 0.5}}}}}},
+            "models": {{"default": "first/m", "fallback": ["mine/second"]}}}}"#,
+        failing.url()
+    );
+    place.file("home/haft.json", &config);
+    let run = |words: &[&str]| {
+        place.haft(words).env("MINE", &good.url()).env("MY_KEY", KEY).env("FIRST_KEY", "sk-first-11111111")
+    };
+    assert_eq!(run(&["ask", "hi"]).output().expect_code(0).stdout, "here\n");
+    assert_eq!(good.requests()[0].headers["x-who"], "me");
+    let shown = run(&["config", "show"]).output().expect_code(0).stdout;
+    assert!(shown.contains("${MY_KEY}") && !shown.contains(KEY), "{shown}");
+    let unset =
+        place.haft(&["ask", "-m", "mine/second", "hi"]).env("MINE", &good.url()).output().expect_code(42);
+    assert!(unset.stderr.contains("providers.mine.apiKey: variable `MY_KEY` is not set"), "{}", unset.stderr);
+}
+
+#[test]
+fn an_interrupt_closes_the_connection_at_once() {
+    let slowly = Pace { chunk_bytes: Some(16), between_milliseconds: 50, ..Pace::default() };
+    let server = server([Step::text(&"on and on ".repeat(1000)).at_pace(slowly)]);
+    let place = here();
+    let mut child = haft(&place, &server, &["ask", "-m", "openai/m", "hi"]).start();
+    let mut first = [0_u8; 4];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"on a");
+    send_signal(child.id(), libc::SIGINT);
+    let began = Instant::now();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    eventually("the server notices", || server.requests()[0].outcome == Outcome::Abandoned);
+    assert!(began.elapsed().as_secs() < 20);
+}
+
+#[test]
+fn a_stream_that_breaks_keeps_what_came_and_is_a_failure() {
+    let fault = Fault::Cut { after_frames: 5, and_bytes: 0 };
+    let ran = ask([Step::text(&"words ".repeat(20)).with_fault(fault)], &["-m", "openai/m", "hi"]);
+    let ran = ran.expect_code(8);
+    assert!(ran.stdout.starts_with("words wo"), "{}", ran.stdout);
+}
+
+#[test]
+fn providers_and_their_models_are_listed() {
+    let place = here();
+    let script = Script { models: vec!["small".into(), "large".into()], ..Script::of([Step::text("x")]) };
+    let server = ModelServer::start(script.with_key(KEY)).unwrap();
+    for provider in ["openai", "anthropic", "gemini", "ollama"] {
+        let ran = haft(&place, &server, &["models", provider, "--json"]).output().expect_code(0);
+        let list: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!((&list[0]["id"], &list[1]["id"]), (&"small".into(), &"large".into()), "{provider}");
+    }
+    let ran = haft(&place, &server, &["models", "openai"]).output().expect_code(0);
+    assert!(ran.stdout.contains("openai/small"), "{}", ran.stdout);
+    let all = place.haft(&["models"]).output().expect_code(0).stdout;
+    assert!(all.contains("ollama") && all.contains("set MISTRAL_API_KEY"), "{all}");
+}
+
+#[test]
+fn what_the_tools_lose_with_a_provider_is_told() {
+    let place = here();
+    for provider in ["gemini", "openai-strict", "openai", "anthropic", "ollama"] {
+        let ran = place.haft(&["tools", "check", "--provider", provider, "--json"]).output().expect_code(0);
+        let list: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert!(list.as_array().unwrap().iter().any(|tool| tool["tool"] == "bash"), "{provider}");
+    }
+    let strict = place.haft(&["tools", "check", "--provider", "openai-strict"]).output().expect_code(0);
+    assert!(strict.stdout.contains("bash:"), "{}", strict.stdout);
+    place.haft(&["tools", "check", "--provider", "nobody"]).output().expect_code(2);
+    assert!(place.haft(&["tools", "bash"]).output().expect_code(0).stdout.contains("bash"));
+}
+
+#[test]
+fn a_script_is_served_from_a_file_until_it_is_interrupted() {
+    let place = here();
+    place.file(
+        "ws/script.json",
+        r#"{"models": ["tiny"], /* one answer for all */ "steps": [{"say": [{"text": "Scripted."}]}]}"#,
+    );
+    let mut child = place.haft(&["dev", "model-server", "--script", "script.json"]).start();
+    let mut address = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut address).unwrap();
+    let host = address.trim().trim_start_matches("http://");
+    let ran = place.haft(&["ask", "-m", "ollama/tiny", "hi"]).env("OLLAMA_HOST", host).output();
+    assert_eq!(ran.expect_code(0).stdout, "Scripted.\n");
+    send_signal(child.id(), libc::SIGTERM);
+    assert_eq!(child.wait().unwrap().code(), Some(143));
+    place.file("ws/bad.json", r#"{"steps": [{"sya": []}]}"#);
+    let ran = place.haft(&["dev", "model-server", "--script", "bad.json"]).output().expect_code(42);
+    assert!(ran.stderr.contains("unknown field `sya`"), "{}", ran.stderr);
+}
