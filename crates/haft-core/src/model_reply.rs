@@ -115,6 +115,11 @@ pub enum ReplyNote {
         read_tokens: u64,
         sent_tokens_min: u64,
     },
+    /// Something of the request that the provider has no words for, and what was done about it.
+    NotSaid {
+        what: String,
+        instead: String,
+    },
     /// An event that could not be read was passed over.
     EventSkipped {
         reason: String,
@@ -136,6 +141,7 @@ impl fmt::Display for ReplyNote {
                 "the server cut the prompt: it read {read_tokens} tokens of at least {sent_tokens_min}; \
                  raise the context size or shorten the conversation"
             ),
+            Self::NotSaid { what, instead } => write!(f, "the provider has no word for {what}: {instead}"),
             Self::EventSkipped { reason } => write!(f, "an event of the stream was skipped: {reason}"),
         }
     }

@@ -71,7 +71,9 @@ mod tests {
     #[test]
     fn the_one_that_knows_most_is_taken_and_taken_once() {
         let kept = Kept::default();
-        [1, 3, 2, 9].into_iter().for_each(|length| kept.put(Length(length)));
+        for length in [1, 3, 2, 9] {
+            kept.put(Length(length));
+        }
         assert_eq!(kept.take(&conversation(4)), Length(3));
         assert_eq!(kept.take(&conversation(4)), Length(2));
         assert_eq!(kept.take(&conversation(0)), Length(0));
@@ -80,7 +82,9 @@ mod tests {
     #[test]
     fn what_was_quiet_longest_goes_when_there_is_too_much() {
         let kept = Kept::default();
-        [60, 50, 40].into_iter().for_each(|length| kept.put(Length(length)));
+        for length in [60, 50, 40] {
+            kept.put(Length(length));
+        }
         assert_eq!(kept.take(&conversation(100)), Length(50));
         assert_eq!(kept.take(&conversation(100)), Length(40));
         assert_eq!(kept.take(&conversation(100)), Length(0));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_event::ModelEvent;
-use haft_core::model_reply::StopReason;
+use haft_core::model_reply::{ReplyNote, StopReason};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use tokio::time::Instant;
@@ -73,6 +73,15 @@ impl Arriving {
                 (None, Body::Streamed { .. }) => {}
             }
         }
+    }
+
+    /// Says something about the request right after the beginning of the reply.
+    pub(crate) fn noting(mut self, notes: Vec<ReplyNote>) -> Self {
+        let after = usize::from(matches!(self.ready.front(), Some(ModelEvent::Started { .. })));
+        let rest = self.ready.split_off(after);
+        self.ready.extend(notes.into_iter().map(ModelEvent::Noted));
+        self.ready.extend(rest);
+        self
     }
 
     /// The next event; nothing after the last.

@@ -8,6 +8,7 @@ use futures_util::{StreamExt, stream};
 use haft_core::model_error::ModelError;
 use haft_core::model_event::ModelEvent;
 use haft_core::model_provider::{Attempt, ModelContext, ModelProvider, Next, ReplyStream};
+use haft_core::model_reply::ReplyNote;
 use haft_core::model_request::ModelRequest;
 use tokio::time::Instant;
 
@@ -21,7 +22,8 @@ use crate::kept::Kept;
 use crate::memo::Memo;
 use crate::prices::Prices;
 use crate::reading::REPLY_BYTES_MAX;
-use crate::wire::{Asked, Delivery};
+use crate::unsaid::Feature;
+use crate::wire::{Asked, Delivery, WireFormat};
 
 /// What a provider over HTTP is made from.
 #[derive(Debug)]
@@ -69,13 +71,13 @@ impl HttpProvider {
         Ok(models)
     }
 
-    fn encode(&self, request: &ModelRequest) -> Result<(Outgoing, Asked), ModelError> {
+    fn encode(&self, request: &ModelRequest) -> Result<(Outgoing, Asked, Vec<ReplyNote>), ModelError> {
         let endpoint = &self.settings.endpoint;
         let mut memo = self.memos.take(&request.conversation);
         let encoded = endpoint.wire().encode(request, self.settings.delivery, &mut memo);
         self.memos.put(memo);
-        let asked = encoded.asked;
-        Ok((endpoint.outgoing(encoded)?, asked))
+        let (asked, notes) = (encoded.asked, not_said(endpoint.wire(), &encoded.unsaid));
+        Ok((endpoint.outgoing(encoded)?, asked, notes))
     }
 
     /// Asks until a reply has begun, or until asking again is of no use.
@@ -85,7 +87,7 @@ impl HttpProvider {
         cx: &'a ModelContext,
     ) -> Result<Reply<'a>, ModelError> {
         let deadline = Instant::now() + self.client.timeouts().total;
-        let (outgoing, asked) = self.encode(&request)?;
+        let (outgoing, asked, notes) = self.encode(&request)?;
         let mut attempt = Attempt {
             provider: Arc::clone(&self.settings.name),
             model: request.model.as_str().into(),
@@ -96,7 +98,7 @@ impl HttpProvider {
             let mut running = Running::start(cx, attempt.clone(), price);
             let begun = tokio::time::timeout_at(deadline, self.send(&outgoing, &asked)).await;
             let error = match begun.unwrap_or_else(|_| Err(arriving::out_of_time())) {
-                Ok(arriving) => return Ok(Reply { arriving, running, deadline }),
+                Ok(arriving) => return Ok(Reply { arriving: arriving.noting(notes), running, deadline }),
                 Err(error) => error,
             };
             match retry::decide(&self.settings.retry, &error, attempt.number, chance()) {
@@ -160,6 +162,13 @@ impl Reply<'_> {
         }
         next
     }
+}
+
+/// What a request holds and a format has on its list, in words.
+fn not_said(wire: &dyn WireFormat, unsaid: &[Feature]) -> Vec<ReplyNote> {
+    let rows = wire.unsaid().iter().filter(|row| unsaid.contains(&row.feature));
+    rows.map(|row| ReplyNote::NotSaid { what: row.feature.name().into(), instead: row.instead.into() })
+        .collect()
 }
 
 /// A number between 0 and 1 that is another each time; the keys of a hasher are drawn anew for each.

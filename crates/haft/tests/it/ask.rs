@@ -174,6 +174,15 @@ fn the_configuration_names_models_providers_and_who_steps_in() {
 }
 
 #[test]
+fn requests_go_through_the_proxy_of_the_environment() {
+    let place = here();
+    let server = server([Step::text("through a proxy")]);
+    let run = place.haft(&["ask", "-m", "openai/m", "hi"]).env("HTTP_PROXY", &server.url());
+    let run = run.env("OPENAI_BASE_URL", "http://models.invalid/v1").env("OPENAI_API_KEY", KEY);
+    assert_eq!(run.output().expect_code(0).stdout, "through a proxy\n");
+}
+
+#[test]
 fn an_interrupt_closes_the_connection_at_once() {
     let slowly = Pace { chunk_bytes: Some(16), between_milliseconds: 50, ..Pace::default() };
     let server = server([Step::text(&"on and on ".repeat(1000)).at_pace(slowly)]);

@@ -60,7 +60,7 @@ impl Log {
 impl Asker {
     pub(crate) fn new(format: Format, steps: impl IntoIterator<Item = Step>) -> Self {
         let server = ModelServer::start(Script::of(steps).with_key(KEY)).unwrap();
-        let timeouts = Timeouts { total: Duration::from_secs(60), ..Timeouts::default() };
+        let timeouts = Timeouts { total: Duration::from_mins(1), ..Timeouts::default() };
         Self { server, format, delivery: Delivery::Streamed, timeouts, events: Arc::default() }
     }
 

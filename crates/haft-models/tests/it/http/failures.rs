@@ -191,14 +191,14 @@ fn endless(head: &'static str, piece: &'static [u8], bytes: usize) -> SocketAddr
     address
 }
 
-fn raw_provider(address: SocketAddr) -> HttpProvider {
+pub(super) fn raw_provider(address: SocketAddr) -> HttpProvider {
     let row = ProviderRow::named("compatible").unwrap();
     let wishes = Wishes { base_url: Some(format!("http://{address}")), ..Wishes::default() };
     HttpProvider::new(HttpSettings {
         name: "raw".into(),
         endpoint: row.endpoint(wishes, &|_| None).unwrap(),
         delivery: Delivery::Streamed,
-        timeouts: Timeouts { total: Duration::from_secs(60), ..Timeouts::default() },
+        timeouts: Timeouts { total: Duration::from_mins(1), ..Timeouts::default() },
         retry: RetryPolicy::NEVER,
         prices: Prices::default(),
     })
@@ -215,18 +215,22 @@ async fn a_reply_of_a_hundred_megabytes_is_cut_off() {
     let line = b": a comment that keeps the connection alive and says nothing whatsoever, again and again\n";
     let stream = endless("200 OK\r\nContent-Type: text/event-stream", line, 100_000_000);
     assert_eq!(raw_error(stream).await.kind, ModelErrorKind::ReplyTooLarge);
-    let body = endless("200 OK\r\nContent-Type: application/json", &[b' '; 65_536], 100_000_000);
+    let body = endless("200 OK\r\nContent-Type: application/json", &[b' '; 8192], 100_000_000);
     assert_eq!(raw_error(body).await.kind, ModelErrorKind::ReplyTooLarge);
-    let error = endless("500 Oops\r\nContent-Type: application/json", &[b'x'; 65_536], 100_000_000);
+    let error = endless("500 Oops\r\nContent-Type: application/json", &[b'x'; 8192], 100_000_000);
     assert_eq!(raw_error(error).await.kind, ModelErrorKind::ServerFailed);
 }
 
 #[tokio::test]
-async fn nobody_there_and_a_way_elsewhere_are_told_apart() {
+async fn nobody_there_a_page_and_a_way_elsewhere_are_told_apart() {
     let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
     let error = raw_error(closed).await;
     assert_eq!(error.kind, ModelErrorKind::Unreachable);
     assert!(error.message.contains("refused"), "{error}");
+    let page = endless("200 OK\r\nContent-Type: text/html; charset=utf-8", b"<html>", 6);
+    let error = raw_error(page).await;
+    assert_eq!(error.kind, ModelErrorKind::Malformed);
+    assert!(error.message.contains("a web page"), "{error}");
     let moved = endless("307 Moved\r\nLocation: http://elsewhere/v1?key=secret", b"", 0);
     let error = raw_error(moved).await;
     assert_eq!(error.kind, ModelErrorKind::InvalidRequest);

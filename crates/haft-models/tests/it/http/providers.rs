@@ -1,3 +1,8 @@
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use haft_core::conversation::Format;
 use haft_core::event::Event;
 use haft_core::model_provider::ModelProvider;
@@ -8,6 +13,7 @@ use haft_models::providers::Wishes;
 use serde_json::json;
 
 use super::asker::{Asker, KEY, asking, whole};
+use super::failures::raw_provider;
 
 #[tokio::test]
 async fn the_account_of_a_reply_has_tokens_time_and_cost() {
@@ -21,6 +27,22 @@ async fn the_account_of_a_reply_has_tokens_time_and_cost() {
     // 1000 tokens at a dollar a million and 100 at two.
     assert_eq!(account.cost, Some(Cost { nano_usd: 1_200_000 }));
     assert!(account.first_event.unwrap() <= account.latency);
+}
+
+#[tokio::test]
+async fn what_a_provider_cannot_be_told_is_noted_in_the_reply() {
+    for format in Format::ALL {
+        let asker = Asker::new(format, [Step::text("x")]);
+        let mut request = asking("hi");
+        request.context_tokens = Some(9000);
+        let notes: Vec<String> =
+            asker.ask(request).await.unwrap().notes.iter().map(ToString::to_string).collect();
+        let expected = match format {
+            Format::Ollama => Vec::new(),
+            _ => vec!["the provider has no word for size of the context: the server decides"],
+        };
+        assert_eq!(notes, expected, "{format:?}");
+    }
 }
 
 #[tokio::test]
@@ -86,10 +108,47 @@ async fn a_request_that_is_wrong_is_not_sent_to_others() {
 
 #[tokio::test]
 async fn one_connection_serves_one_request_after_the_other() {
-    let asker = Asker::new(Format::OpenaiChat, [Step::text("x")]);
-    let (provider, cx) = (asker.provider(), asker.context());
+    let (address, connections) = counting();
+    let (provider, cx) = (raw_provider(address), Asker::new(Format::OpenaiChat, []).context());
     for _ in 0..5 {
-        whole(&provider, asking("hi"), &cx).await.unwrap();
+        assert_eq!(whole(&provider, asking("hi"), &cx).await.unwrap().text(), "x");
     }
-    assert_eq!(asker.events.attempts().len(), 5);
+    assert_eq!(connections.load(Ordering::SeqCst), 1);
+}
+
+/// A server that answers each request on a connection, and counts connections.
+fn counting() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let connections = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&connections);
+    std::thread::spawn(move || {
+        for connection in listener.incoming().flatten() {
+            count.fetch_add(1, Ordering::SeqCst);
+            std::thread::spawn(move || while answer(&connection).is_some() {});
+        }
+    });
+    (address, connections)
+}
+
+/// Reads one request and answers it; nothing when the client is gone.
+fn answer(connection: &TcpStream) -> Option<()> {
+    let mut reader = BufReader::new(connection);
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
+        if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().unwrap();
+        }
+        if line == "\r\n" {
+            break;
+        }
+    }
+    reader.read_exact(&mut vec![0; length]).ok()?;
+    let chunk = json!({ "choices": [{ "index": 0, "delta": { "content": "x" }, "finish_reason": "stop" }] });
+    let body = format!("data: {chunk}\n\ndata: [DONE]\n\n");
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length";
+    let mut connection = connection;
+    write!(connection, "{head}: {}\r\n\r\n{body}", body.len()).ok()
 }
