@@ -41,9 +41,7 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
         Err(exit) => exit.into(),
         Ok(result) => {
             end(&orchestrator).await;
-            if let Some(home) = crate::home::find() {
-                keep_approvals(&orchestrator, &home);
-            }
+            keep_approvals_of(&orchestrator);
             watch.tell(&result);
             print(args, &result, &watch)
         }
@@ -93,11 +91,18 @@ pub(super) fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch), Ref
     Ok((orchestrator, watch))
 }
 
-fn store(home: &Home) -> Result<FileStore, Refused> {
+pub(super) fn store(home: &Home) -> Result<FileStore, Refused> {
     FileStore::open(&home.data().join("outputs"), StoreLimits::default()).map_err(|error| {
         let hint = "hint: set HAFT_HOME to a directory that you may write";
         (Exit::Internal, format!("the output store cannot be opened: {error}\n{hint}"))
     })
+}
+
+/// Keeps what the person said for good, where there is a home to keep it in.
+pub(super) fn keep_approvals_of(orchestrator: &Orchestrator) {
+    if let Some(home) = crate::home::find() {
+        keep_approvals(orchestrator, &home);
+    }
 }
 
 /// Keeps what the person said for good during this run.

@@ -6,6 +6,7 @@ mod ask;
 mod call;
 mod cancel;
 mod config;
+mod demo;
 mod dev;
 mod doctor;
 mod exit;
@@ -14,6 +15,7 @@ mod log;
 mod models;
 mod output;
 mod policy;
+mod run;
 mod sandbox;
 mod settings;
 mod stats;
@@ -56,6 +58,8 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 async fn dispatch(command: Command) -> ExitCode {
     match command {
+        Command::Run(args) => run::run(&args).await,
+        Command::Demo(args) => demo::run(&args).await,
         Command::Call(args) if args.stdin => stream::run(&args).await,
         Command::Call(args) => call::run(&args).await,
         Command::Ask(args) => ask::run(&args).await,
