@@ -22,8 +22,7 @@ use super::args::AskArgs;
 use super::cancel;
 use super::exit::Exit;
 use super::settings::{self, Refused};
-use super::terminal;
-use crate::accounting::Journal;
+use super::{terminal, watch};
 use crate::config::resolved::ModelName;
 use crate::config::{Resolved, environment};
 use crate::models::{self, ModelsError};
@@ -61,16 +60,9 @@ fn prepare(args: &AskArgs) -> Result<Prepared, Refused> {
     let first = names.first().ok_or_else(|| refused(&ModelsError::NoModel))?;
     let request = request(args, &config, first)?;
     let spent = Arc::new(Spent::default());
-    let events = match Journal::open(&settings::home()?) {
-        Ok(journal) => {
-            let sinks = vec![Arc::new(journal) as Arc<dyn EventSink>, Arc::clone(&spent) as _];
-            Arc::new(Watchers(sinks)) as Arc<dyn EventSink>
-        }
-        Err(error) => {
-            terminal::warn(&format!("requests are not accounted for: {error}"));
-            Arc::clone(&spent) as Arc<dyn EventSink>
-        }
-    };
+    let mut watchers = vec![Arc::clone(&spent) as Arc<dyn EventSink>];
+    watchers.extend(watch::journal(&settings::home()?));
+    let events: Arc<dyn EventSink> = Arc::new(Watchers(watchers));
     let cx = ModelContext::new("1", Principal::local(), events);
     Ok(Prepared { provider, request, cx, spent })
 }

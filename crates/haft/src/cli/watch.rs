@@ -123,7 +123,7 @@ fn level(wishes: Wishes) -> Level {
     })
 }
 
-fn journal(home: &Home) -> Option<Arc<dyn EventSink>> {
+pub(super) fn journal(home: &Home) -> Option<Arc<dyn EventSink>> {
     match Journal::open(home) {
         Ok(journal) => Some(Arc::new(journal)),
         Err(error) => {
