@@ -40,7 +40,16 @@ pub(super) fn exit(finish: &Finish, denied_calls: u64) -> Exit {
 /// What went wrong, for a person; nothing when nothing did.
 pub(super) fn complaint(finish: &Finish, exit: Exit) -> Option<String> {
     let row = finish.reason.row();
-    let detail = if finish.detail.is_empty() { row.name } else { &finish.detail };
+    let hint = match &finish.reason {
+        FinishReason::ModelFailed(kind) => kind.row().hint,
+        _ => row.hint,
+    };
+    // What a model's error says ends with the hint that stands on a line of its own here.
+    let detail = finish
+        .detail
+        .strip_suffix(hint)
+        .map_or(finish.detail.as_str(), |detail| detail.trim_end_matches("; "));
+    let detail = if detail.is_empty() { row.name } else { detail };
     match row.class {
         FinishClass::Answered if exit == Exit::Success => None,
         FinishClass::Answered => Some("the model reports that it did not succeed".into()),
@@ -48,7 +57,7 @@ pub(super) fn complaint(finish: &Finish, exit: Exit) -> Option<String> {
         | FinishClass::Budget
         | FinishClass::Interrupted
         | FinishClass::TimedOut
-        | FinishClass::Failed => Some(format!("the run ended early: {detail}\nhint: {}", row.hint)),
+        | FinishClass::Failed => Some(format!("the run ended early: {detail}\nhint: {hint}")),
     }
 }
 

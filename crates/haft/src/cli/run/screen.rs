@@ -11,7 +11,7 @@ use haft_core::run::event::{Answered, RunEvent};
 use haft_core::run::final_turn::WhyFinal;
 use haft_core::run::finish::Finish;
 use haft_core::tool::ToolCall;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::ending::{Summary, complaint, line, time};
 use super::wire::{Output, Texts};
@@ -218,14 +218,19 @@ fn clear(state: &mut State) {
 fn in_words(call: &ToolCall) -> String {
     let text = call.arguments.as_text();
     let said = match serde_json::from_str::<Value>(text) {
-        Ok(Value::Object(fields)) => {
-            fields.values().find_map(Value::as_str).map_or_else(String::new, str::to_owned)
-        }
+        Ok(Value::Object(fields)) => telling(&fields).to_owned(),
         Ok(_) | Err(_) => text.to_owned(),
     };
     let name = first_line(&call.name);
     let said = first_line(&said);
     if said.is_empty() { name } else { format!("{name} {said}") }
+}
+
+/// The argument that says most: one of those whose name promises it, else any text.
+fn telling(fields: &Map<String, Value>) -> &str {
+    const NAMES: [&str; 6] = ["command", "file_path", "path", "pattern", "url", "query"];
+    let named = NAMES.iter().find_map(|name| fields.get(*name).and_then(Value::as_str));
+    named.or_else(|| fields.values().find_map(Value::as_str)).unwrap_or_default()
 }
 
 fn first_line(text: &str) -> String {
@@ -275,6 +280,7 @@ mod tests {
         check("bash", r#"{"command":"ls -la"}"#, "bash ls -la");
         check("bash", r#"{"command":"a\nb"}"#, "bash a…");
         check("bash", "{\"command\":\"\\u001b[2Jx\"}", "bash [2Jx");
+        check("write", r#"{"content":"x","file_path":"a.txt"}"#, "write a.txt");
         check("current_date", "{}", "current_date");
         check("bash", "not json", "bash not json");
         check("b\u{1b}ash", r#"{"n":1}"#, "bash");
