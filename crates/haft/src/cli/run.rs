@@ -96,12 +96,12 @@ async fn to_the_end(
 }
 
 async fn moving(driver: &Driver<'_>, run: &mut AgentRun, prepared: &Prepared) -> Result<Driven, RunError> {
-    let mut driven = pin!(driver.drive(run));
+    let mut stops = pin!(driver.drive(run));
     let mut ticks = interval(TICK);
     loop {
         tokio::select! {
             biased;
-            driven = &mut driven => return driven,
+            outcome = &mut stops => return outcome,
             _ = ticks.tick() => prepared.screen.iter().for_each(|screen| screen.tick()),
         }
     }

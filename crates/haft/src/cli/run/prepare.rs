@@ -126,7 +126,7 @@ impl Prepared {
         let catalog = self.orchestrator.catalog();
         let system = system::text(&self.agent.body, catalog, &self.plan.report);
         let tools: Arc<[ModelTool]> =
-            self.orchestrator.tools(&self.options.selection).iter().map(|shown| model_tool(shown)).collect();
+            self.orchestrator.tools(&self.options.selection).iter().map(model_tool).collect();
         let mut conversation = Conversation::default();
         let message = Message::user(self.request.clone());
         conversation.push(message).map_err(|error| (Exit::Internal, error.to_string()))?;

@@ -138,8 +138,9 @@ impl Screen {
 
     fn noted(&self, state: &mut State, note: &RunNote) {
         let told = match note {
-            RunNote::AskedAgain { .. } => self.words == Words::Many,
-            RunNote::FinalTurn(WhyFinal::OnlyTurn | WhyFinal::TaskComplete) => self.words == Words::Many,
+            RunNote::AskedAgain { .. } | RunNote::FinalTurn(WhyFinal::OnlyTurn | WhyFinal::TaskComplete) => {
+                self.words == Words::Many
+            }
             RunNote::Status(_)
             | RunNote::Refused { .. }
             | RunNote::Circling { .. }
