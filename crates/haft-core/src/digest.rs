@@ -99,7 +99,7 @@ impl CallKey<'_> {
             list.item(|item| item.text(identity.kind.name()));
             list.item(|item| item.text(identity.namespace.as_str()));
             list.item(|item| item.text(identity.tool.as_str()));
-            list.item(|item| item.text(&definition.to_string()));
+            list.item(|item| item.hex(definition));
             list.item(|item| item.object(arguments.value()));
             list.item(|item| item.text(&principal.0));
             list.item(|item| item.text(scope));
@@ -158,6 +158,16 @@ impl Canonical {
     fn text(&mut self, text: &str) {
         // Hashing cannot fail.
         let _ = serde_json::to_writer(&mut *self, text);
+    }
+
+    /// As [`text`](Self::text) of what the digest shows as, without making that text.
+    fn hex(&mut self, digest: &Digest) {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [b'"'; 66];
+        for (pair, byte) in text[1..65].chunks_exact_mut(2).zip(digest.0) {
+            pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+        self.raw(&text);
     }
 
     fn scalar(&mut self, value: &Value) {

@@ -245,7 +245,7 @@ impl Orchestrator {
         // A person takes as long as a person takes: the deadline begins after the answer.
         stage::approve(record, &tool, &arguments, &ruling, &config.authority, &config.scope).await?;
         let queue = stage::queue_of(&tool, policy, options.concurrency, &config.queues)?;
-        let deadline = Deadline::begin(&tool, policy, queue, config.tool_timeout_max);
+        let deadline = Deadline::begin(&tool, policy, queue, options.concurrency, config.tool_timeout_max);
         let ttl = stage::ttl(policy.cache_ttl, *effects, options.cache);
         let key = self.key(&tool, &arguments);
         let outcome = match stage::cache(record, &config.cache, ttl, key, &deadline).await? {

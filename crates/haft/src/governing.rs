@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use haft_core::glob::ToolGlob;
 use haft_core::name::{GroupName, ToolName};
+use haft_core::provider::ProviderKind;
 use haft_core::tool::{OutputPolicy, ToolPolicy};
 use haft_engine::{Activity, CatalogEntry, Governed, Governor};
 use haft_tools::output::PAGE_BYTES_MAX;
@@ -29,7 +30,8 @@ pub struct Configured {
 
 impl Governor for Configured {
     fn govern(&self, tool: &CatalogEntry, undecided: Governed) -> Governed {
-        self.decide(tool.exposed(), undecided)
+        let kind = tool.identity().kind;
+        self.decide(tool.exposed(), with_own_timeout(undecided, kind))
     }
 }
 
@@ -49,7 +51,7 @@ impl Configured {
 
     fn policy(&self, name: &str, wanted: Tool, undecided: &ToolPolicy) -> ToolPolicy {
         ToolPolicy {
-            timeout: self.timeout.or(wanted.timeout).unwrap_or(TIMEOUT_DEFAULT),
+            timeout: self.timeout.or(wanted.timeout).unwrap_or(undecided.timeout),
             output: output(name, &wanted, self.config.tool_response_bytes_max),
             queue: wanted.queue,
             priority: wanted.priority,
@@ -60,6 +62,15 @@ impl Configured {
             ..undecided.clone()
         }
     }
+}
+
+/// Tools that are not ours are held to `toolTimeout`, and to what their server says, but to no limit of their own.
+fn with_own_timeout(mut undecided: Governed, kind: ProviderKind) -> Governed {
+    undecided.policy.timeout = match kind {
+        ProviderKind::Builtin => TIMEOUT_DEFAULT,
+        ProviderKind::Mcp | ProviderKind::Rest | ProviderKind::Agent | ProviderKind::Client => Duration::MAX,
+    };
+    undecided
 }
 
 fn output(name: &str, wanted: &Tool, bytes_max_default: usize) -> OutputPolicy {

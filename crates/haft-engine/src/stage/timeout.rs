@@ -12,6 +12,7 @@ use haft_core::tool::ToolPolicy;
 use tokio::time::{Instant, timeout_at};
 
 use crate::catalog::ResolvedTool;
+use crate::options::Concurrency;
 use crate::queue::Queue;
 
 /// Longer timeouts are cut to this, so that no clock overflows.
@@ -61,16 +62,18 @@ impl<'a> Deadline<'a> {
         tool: &ResolvedTool<'a>,
         policy: &ToolPolicy,
         queue: Option<&'a Queue>,
+        concurrency: Concurrency,
         global: Duration,
     ) -> Self {
         let of_queue =
             queue.and_then(|queue| Some((queue.config().timeout_default?, Owner::Queue(queue.name()))));
-        let of_all = match tool.entry().identity().kind {
-            // Each call inside a sub-agent is held to the limit; the whole of them is not one tool's work.
-            ProviderKind::Agent => None,
-            ProviderKind::Builtin | ProviderKind::Mcp | ProviderKind::Rest | ProviderKind::Client => {
-                Some((global, Owner::Global))
-            }
+        let of_all = match (tool.entry().identity().kind, concurrency) {
+            // Each call inside a sub-agent or a batch is held to the limit; the whole of them is not one tool's work.
+            (ProviderKind::Agent, _) | (_, Concurrency::Bypass) => None,
+            (
+                ProviderKind::Builtin | ProviderKind::Mcp | ProviderKind::Rest | ProviderKind::Client,
+                Concurrency::Queued,
+            ) => Some((global, Owner::Global)),
         };
         let limits = [Some((policy.timeout, Owner::Tool)), of_queue, of_all];
         let (timeout, owner) = smallest(limits.into_iter().flatten());

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use haft_engine::{OrchestratorConfig, Policies};
+use haft_engine::{CallOptions, Concurrency, OrchestratorConfig, Policies};
 
 use crate::fake::{call, config, orchestrator, orchestrator_from, orchestrator_with, said};
 
@@ -77,4 +77,15 @@ async fn partial_output_is_no_race_on_a_real_clock() {
     let (orchestrator, _) = orchestrator_with(policies);
     let results = orchestrator.execute_all(vec![call("partial", "{}"); 100]).await;
     assert!(results.iter().all(|result| said(result) == "half of it"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_is_not_held_to_the_limit_of_one_call() {
+    let config = OrchestratorConfig { tool_timeout_max: Duration::from_millis(100), ..config(|_| {}) };
+    let (orchestrator, _) = orchestrator_from(config);
+    let slow = || call("slow_read", r#"{"text":"done"}"#);
+    let stopped = orchestrator.execute(slow()).await;
+    assert!(said(&stopped).contains("global limit `toolTimeout`"), "{}", said(&stopped));
+    let batch = CallOptions { concurrency: Concurrency::Bypass, ..CallOptions::default() };
+    assert_eq!(said(&orchestrator.execute_with(slow(), batch).await), "done");
 }

@@ -22,6 +22,13 @@ pub struct StoreLimits {
     pub keep: Duration,
 }
 
+impl StoreLimits {
+    /// For those who only read: nothing is removed.
+    pub fn untouched() -> Self {
+        Self { output_bytes_max: u64::MAX, total_bytes_max: u64::MAX, keep: Duration::MAX }
+    }
+}
+
 impl Default for StoreLimits {
     fn default() -> Self {
         Self { output_bytes_max: 16 << 20, total_bytes_max: 1 << 30, keep: Duration::from_hours(7 * 24) }

@@ -74,7 +74,7 @@ pub(super) fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch), Ref
     let policy = settings::policy(&args.policy, &config)?;
     let home = policy.home().clone();
     let approver = if args.stdin { None } else { TerminalApprover::when_somebody_is_there() };
-    let store = store(&home)?;
+    let store = store(&home, &config.resolved.tool_output.limits)?;
     let watch = Watch::begin(args, &home);
     let telemetry = &mut config.resolved.telemetry;
     telemetry.capture_content =
@@ -91,8 +91,8 @@ pub(super) fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch), Ref
     Ok((orchestrator, watch))
 }
 
-pub(super) fn store(home: &Home) -> Result<FileStore, Refused> {
-    FileStore::open(&home.data().join("outputs"), StoreLimits::default()).map_err(|error| {
+pub(super) fn store(home: &Home, limits: &StoreLimits) -> Result<FileStore, Refused> {
+    FileStore::open(&home.data().join("outputs"), limits.clone()).map_err(|error| {
         let hint = "hint: set HAFT_HOME to a directory that you may write";
         (Exit::Internal, format!("the output store cannot be opened: {error}\n{hint}"))
     })

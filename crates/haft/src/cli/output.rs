@@ -33,7 +33,7 @@ pub(super) fn run(args: &OutputArgs) -> ExitCode {
 
 fn content(handle: &str) -> Result<Vec<u8>, Refused> {
     let home = settings::home()?;
-    let store = FileStore::open(&home.data().join("outputs"), StoreLimits::default())
+    let store = FileStore::open(&home.data().join("outputs"), StoreLimits::untouched())
         .map_err(|error| (Exit::Internal, format!("the output store cannot be opened: {error}")))?;
     let found = Handle::parse(handle).ok_or(StoreError::NotFound).and_then(|handle| store.read_any(&handle));
     found.map_err(|error| (Exit::Input, format!("{error}\nhint: handles look like session-…/…")))

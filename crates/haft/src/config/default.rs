@@ -13,6 +13,9 @@ pub(super) const CACHE_BYTES_MAX: u64 = 64 << 20;
 pub(super) const OUTPUT_CHUNKS_MAX: u64 = 1;
 pub(super) const OUTPUT_OVERLAP_PERCENT: u64 = 10;
 pub(super) const OUTPUT_AVG_LINE_BYTES: u64 = 1000;
+pub(super) const STORE_OUTPUT_BYTES_MAX: u64 = 16 << 20;
+pub(super) const STORE_TOTAL_BYTES_MAX: u64 = 1 << 30;
+pub(super) const STORE_KEEP_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 
 pub(super) const TOOLS_PER_PROVIDER_MAX: u64 = 10_000;
 pub(super) const WARMUP_TIMEOUT_MS: u64 = 30_000;

@@ -10,7 +10,7 @@ use haft_core::priority::Priority;
 use haft_core::tool::{Approval, Effects};
 use haft_core::validate::Draft;
 use haft_sandbox::{Access, GitMetadata, SandboxMode};
-use haft_tools::output::Reading;
+use haft_tools::output::{Reading, StoreLimits};
 
 use haft_core::glob::ToolGlob;
 
@@ -63,7 +63,7 @@ impl Resolver<'_> {
             queues,
             cache: cache(&written.cache.unwrap_or_default()),
             policy: self.policy(written.policy.unwrap_or_default()),
-            tool_output: tool_output(&written.tool_output.unwrap_or_default()),
+            tool_output: tool_output(written.tool_output.unwrap_or_default()),
             validation: validation(&written.validation.unwrap_or_default()),
             telemetry: telemetry(&written.telemetry.unwrap_or_default()),
             models: self.models(written.models.unwrap_or_default(), &providers),
@@ -328,7 +328,7 @@ fn cache(written: &written::Cache) -> resolved::Cache {
     }
 }
 
-fn tool_output(written: &written::ToolOutput) -> resolved::ToolOutput {
+fn tool_output(written: written::ToolOutput) -> resolved::ToolOutput {
     let reading = Reading {
         chunks_max: count(written.max_chunks.unwrap_or(default::OUTPUT_CHUNKS_MAX)),
         overlap_percent: count(written.overlap_percent.unwrap_or(default::OUTPUT_OVERLAP_PERCENT)),
@@ -336,7 +336,12 @@ fn tool_output(written: &written::ToolOutput) -> resolved::ToolOutput {
             written.avg_line_bytes_threshold.unwrap_or(default::OUTPUT_AVG_LINE_BYTES),
         ),
     };
-    resolved::ToolOutput { enabled: written.enabled.unwrap_or(true), reading }
+    let limits = StoreLimits {
+        output_bytes_max: written.output_bytes_max.unwrap_or(default::STORE_OUTPUT_BYTES_MAX),
+        total_bytes_max: written.total_bytes_max.unwrap_or(default::STORE_TOTAL_BYTES_MAX),
+        keep: written.keep.map_or(Duration::from_millis(default::STORE_KEEP_MS), duration),
+    };
+    resolved::ToolOutput { enabled: written.enabled.unwrap_or(true), reading, limits }
 }
 
 fn validation(written: &written::Validation) -> resolved::Validation {

@@ -10,7 +10,7 @@ use haft_core::priority::Priority;
 use haft_core::tool::{Approval, Effects};
 use haft_core::validate::Draft;
 use haft_sandbox::{Access, GitMetadata, Limits, SandboxMode};
-use haft_tools::output::Reading;
+use haft_tools::output::{Reading, StoreLimits};
 
 pub use super::models::{ModelName, ModelSettings, Models, Provider, Template};
 use haft_core::glob::ToolGlob;
@@ -126,6 +126,8 @@ pub struct ToolOutput {
     pub enabled: bool,
     /// How a stored output is read where nobody asks for a part of it.
     pub reading: Reading,
+    /// What the store may use up.
+    pub limits: StoreLimits,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use haft_core::priority::Priority;
 use haft_core::tool::{Approval, Effects};
 use haft_core::validate::Draft;
 use haft_sandbox::{Access, SandboxMode};
+use haft_tools::output::StoreLimits;
 use serde_json::json;
 
 use super::resolved::{CacheFor, Oversize};
@@ -101,7 +102,7 @@ const EVERY_KEY: &str = r#"{
     "queues": {"slow": {"maxConcurrency": 2, "maxWaiting": 5, "defaultTimeoutMs": "30s"}},
     "cache": {"entriesMax": 1, "bytesMax": 2},
     "policy": {"default": "ask", "rules": [{"tool": "bash", "command": "rm *", "decision": "deny"}]},
-    "toolOutput": {"enabled": false},
+    "toolOutput": {"enabled": false, "outputBytesMax": 5, "totalBytesMax": 6, "keep": "2h"},
     "validation": {"strict": true, "draft": "2019-09"},
     "telemetry": {"captureContent": true},
     "providers": {"mine": {"kind": "vllm", "baseUrl": "http://${HOST:-h}", "apiKey": "${KEY}", "headers": {"X": "y"},
@@ -137,6 +138,8 @@ fn every_key_reaches_what_holds() {
     assert_eq!(resolved.groups.values().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
     assert_eq!(resolved.policy.rules[0].decision, Approval::Deny);
     assert_eq!((resolved.tool_output.enabled, resolved.validation.strict), (false, true));
+    let limits = StoreLimits { output_bytes_max: 5, total_bytes_max: 6, keep: Duration::from_hours(2) };
+    assert_eq!(resolved.tool_output.limits, limits);
     assert!(resolved.telemetry.capture_content);
     assert_eq!((resolved.validation.draft, tool.priority), (Draft::Draft201909, Some(Priority::Low)));
     let catalog = &resolved.catalog;

@@ -271,6 +271,18 @@ pub(super) struct ToolOutput {
     /// Where lines have on average at least this many bytes, pieces end anywhere; else at the ends of lines
     #[schemars(range(min = 1), extend("default" = default::OUTPUT_AVG_LINE_BYTES, "x-unit" = "bytes"))]
     pub(super) avg_line_bytes_threshold: Option<u64>,
+
+    /// How much of one output is stored; what is beyond is let go, and the handle says so
+    #[schemars(range(min = 1), extend("default" = default::STORE_OUTPUT_BYTES_MAX, "x-unit" = "bytes"))]
+    pub(super) output_bytes_max: Option<u64>,
+
+    /// How much all stored outputs may take together; the oldest go first
+    #[schemars(range(min = 1), extend("default" = default::STORE_TOTAL_BYTES_MAX, "x-unit" = "bytes"))]
+    pub(super) total_bytes_max: Option<u64>,
+
+    /// How long an output is kept
+    #[schemars(extend("default" = default::STORE_KEEP_MS, "x-unit" = "milliseconds"))]
+    pub(super) keep: Option<Millis>,
 }
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]

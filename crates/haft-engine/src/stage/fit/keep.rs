@@ -1,5 +1,7 @@
 //! Putting into the store what is not carried along.
 
+use std::borrow::Cow;
+
 use haft_core::digest::Digest;
 use haft_core::output::{Content, ToolOutput, described};
 use haft_core::store::{
@@ -146,9 +148,13 @@ pub(super) fn text_bytes(content: &[Content]) -> usize {
 }
 
 /// The text of an output: what could be stored or cut.
-pub(super) fn text_of(content: &[Content]) -> String {
-    let texts = content.iter().filter(|content| is_text(content));
-    texts.map(Content::as_text).collect::<Vec<_>>().join("\n")
+pub(super) fn text_of(content: &[Content]) -> Cow<'_, str> {
+    let texts: Vec<_> = content.iter().filter(|content| is_text(content)).collect();
+    match texts.as_slice() {
+        // Most outputs are one text, and it may be a large one: it is not copied.
+        [Content::Text(text)] => text.into(),
+        texts => texts.iter().map(|content| content.as_text()).collect::<Vec<_>>().join("\n").into(),
+    }
 }
 
 fn is_text(content: &Content) -> bool {

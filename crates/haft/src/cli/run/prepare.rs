@@ -90,7 +90,7 @@ impl Prepared {
         let telemetry = &mut config.telemetry;
         telemetry.capture_content =
             watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);
-        let store = Arc::new(call::store(&home)?);
+        let store = Arc::new(call::store(&home, &config.tool_output.limits)?);
         let orchestrator = wiring::orchestrator(Settings {
             policy,
             timeout: None,
