@@ -131,7 +131,10 @@ impl Prepared {
         };
         let written = self.output.end(finish, &summary);
         if let Some(screen) = &self.screen {
-            screen.end(finish, &summary);
+            screen.end(&summary);
+        }
+        if let Some(complaint) = ending::complaint(finish, exit).filter(|_| exit != Exit::ClosedPipe) {
+            let _ = terminal::failed(exit, &complaint);
         }
         self.watch.draw_tree();
         self.watch.finish();

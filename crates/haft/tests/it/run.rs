@@ -77,6 +77,8 @@ fn the_request_may_come_from_standard_input_and_quiet_is_quiet() {
     let ran = haft(&place, &server, &["run", "-q", "-m", "openai/m", "-"]).stdin("from a file").output();
     let ran = ran.expect_code(0);
     assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("ok\n", ""));
+    let ran = run([Step::fail(Failure::new(404, "no such model"))], &["-q", "go"]).expect_code(42);
+    assert!(ran.stderr.starts_with("error: ") && ran.stdout.is_empty(), "{}", ran.stderr);
     for empty in ["", " \n"] {
         haft(&place, &server, &["run", "-m", "openai/m", "-"]).stdin(empty).output().expect_code(42);
     }
@@ -99,6 +101,8 @@ fn an_agent_is_a_file_and_what_is_typed_wins() {
     let ran = run_in(&place, [Step::text("x")], &["@bad.md", "go"]).expect_code(42);
     assert!(ran.stderr.contains("bad.md:2") && ran.stderr.contains("maxTurns"), "{}", ran.stderr);
     run_in(&place, [Step::text("x")], &["@nobody", "go"]).expect_code(42);
+    place.file("ws/team.md", "---\nagents: [helper.md]\n---\n");
+    run_in(&place, [Step::text("x")], &["-m", "openai/m", "@team.md", "go"]).expect_code(42);
     run_in(&place, [Step::text("x")], &["@helper.md"]).expect_code(2);
 }
 
@@ -296,6 +300,30 @@ fn nothing_that_was_said_is_kept_in_the_accounts() {
     let accounts = place.text("home/data/accounting.jsonl");
     assert_eq!(accounts.lines().count(), 3, "{accounts}");
     assert!(!accounts.contains("canary"), "{accounts}");
+}
+
+/// `script` gives haft a terminal, as a person would; what is typed waits there until it is asked for.
+#[test]
+fn on_a_terminal_a_person_is_asked_and_sees_each_call_at_work() {
+    let place = here();
+    place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "ask"}]}}"#);
+    let server =
+        server([Step::say([bash("sleep 0.5; echo slept")]), told(Step::text("Good morning."), "slept")]);
+    let seen = |words: &str| {
+        let script = format!(r#"script -qec "$0 run -m openai/m {words} go" typescript"#);
+        haft(&place, &server, &[])
+            .env("TERM", "xterm")
+            .through(&["bash", "-c", &script])
+            .stdin("o\n")
+            .output()
+            .expect_code(0);
+        place.text("ws/typescript")
+    };
+    let coloured = seen("");
+    for part in ["allow? [o] once", "\r\u{1b}[2K", "\u{1b}[32m✓", "Good morning.", "2 turns, 1 call,"] {
+        assert!(coloured.contains(part), "{part}: {coloured:?}");
+    }
+    assert!(!seen("--no-color").contains("\u{1b}[32m"));
 }
 
 #[test]

@@ -231,7 +231,17 @@ fn read_agent(name: &str) -> Result<Agent, Refused> {
     let beside = path.parent().unwrap_or(Path::new(""));
     let read = |name: &str| read_bounded(&inside(beside, name)?, AGENT_BYTES_MAX as u64);
     let around = Around { read: &read, variable: &environment };
-    Agent::read(&shown, &text, around).map_err(|error| (Exit::Input, error.to_string()))
+    let agent = Agent::read(&shown, &text, around).map_err(|error| (Exit::Input, error.to_string()))?;
+    alone(agent).map_err(wrong)
+}
+
+/// Nothing that a file asks for is passed over in silence.
+fn alone(agent: Agent) -> Result<Agent, String> {
+    let reach = &agent.reach;
+    if reach.agents.is_empty() && reach.destinations.is_empty() && reach.handoff.is_none() {
+        return Ok(agent);
+    }
+    Err("`agents`, `router` and `handoff` are not carried out by this version\nhint: take them out to run the agent alone".into())
 }
 
 /// What an agent includes lies beside it or below.

@@ -9,14 +9,12 @@ use haft_core::model_event::{Delta, ModelEvent, PartStart};
 use haft_core::run::RunNote;
 use haft_core::run::event::{Answered, RunEvent};
 use haft_core::run::final_turn::WhyFinal;
-use haft_core::run::finish::Finish;
-use haft_core::tool::ToolCall;
+use haft_core::tool::{CallId, ToolCall};
 use serde_json::{Map, Value};
 
-use super::ending::{Summary, complaint, line, time};
+use super::ending::{Summary, line, time};
 use super::wire::{Output, Texts};
 use crate::cli::args::{OutputFormat, RunArgs};
-use crate::cli::exit::Exit;
 use crate::cli::terminal;
 
 /// The most of a call's arguments that is shown.
@@ -54,10 +52,12 @@ struct State {
     texts: Vec<bool>,
 }
 
+/// A call that was asked for. It may wait for its turn, or for a person who is being asked about it.
 #[derive(Debug)]
 struct Running {
     call: ToolCall,
-    began: Instant,
+    /// Since when its tool is at work.
+    began: Option<Instant>,
 }
 
 impl Screen {
@@ -78,15 +78,11 @@ impl Screen {
         self.show_running(&mut state);
     }
 
-    pub(super) fn end(&self, finish: &Finish, summary: &Summary) {
+    pub(super) fn end(&self, summary: &Summary) {
         let mut state = self.state();
         clear(&mut state);
         if self.words != Words::Few {
             terminal::note(&format!("\x1b[2m{}\x1b[0m", line(summary)));
-        }
-        if let Some(complaint) = complaint(finish, summary.exit).filter(|_| summary.exit != Exit::ClosedPipe)
-        {
-            let _ = terminal::failed(summary.exit, &complaint);
         }
     }
 
@@ -97,11 +93,13 @@ impl Screen {
                 state.said.clear();
                 state.texts.clear();
             }
+            RunEvent::Said(ModelEvent::Noted(note)) if self.words == Words::Many => {
+                self.say(&mut state, &format!("\x1b[33m!\x1b[0m {}", terminal::harmless(&note.to_string())));
+            }
             RunEvent::Said(event) => keep_text(&mut state, event),
             RunEvent::Called(call) => {
                 self.tell_aside(&mut state);
-                state.running.push(Running { call: call.clone(), began: Instant::now() });
-                self.show_running(&mut state);
+                state.running.push(Running { call: call.clone(), began: None });
             }
             RunEvent::Answered(answered) => self.ended(&mut state, answered),
             RunEvent::Noted(note) => self.noted(&mut state, note),
@@ -121,6 +119,17 @@ impl Screen {
             Texts::Streamed => self.say(state, ""),
             Texts::Held => self.say(state, &format!("\x1b[2m{said}\x1b[0m")),
         }
+    }
+
+    /// Events name a call by the beginning of its id.
+    fn started(&self, call: &CallId) {
+        let mut state = self.state();
+        let waits =
+            |running: &&mut Running| running.began.is_none() && running.call.id.0.starts_with(&call.0);
+        if let Some(running) = state.running.iter_mut().find(waits) {
+            running.began = Some(Instant::now());
+        }
+        self.show_running(&mut state);
     }
 
     fn ended(&self, state: &mut State, answered: &Answered) {
@@ -163,13 +172,15 @@ impl Screen {
             return;
         }
         clear(state);
-        let Some(first) = state.running.first() else { return };
-        let more = match state.running.len() {
-            1 => String::new(),
-            number => format!(" and {} more", number - 1),
+        // Nothing moves while a person is asked: the question must stay readable.
+        let mut at_work = state.running.iter().filter_map(|running| Some((&running.call, running.began?)));
+        let Some((call, began)) = at_work.next() else { return };
+        let more = match at_work.count() {
+            0 => String::new(),
+            number => format!(" and {number} more"),
         };
         let frame = FRAMES[state.frame % FRAMES.len()];
-        let said = format!("{frame} {}{more} {}", in_words(&first.call), time(first.began.elapsed()));
+        let said = format!("{frame} {}{more} {}", in_words(call), time(began.elapsed()));
         let _ = write!(anstream::stderr(), "\x1b[2m{said}\x1b[0m");
         state.line_shown = true;
     }
@@ -183,8 +194,8 @@ impl EventSink for Screen {
     fn emit(&self, event: Event) {
         match &event {
             Event::Run { event, .. } => self.run_event(event),
-            Event::ToolStarted { .. }
-            | Event::ToolProgress { .. }
+            Event::ToolStarted { operation, .. } => self.started(&operation.call),
+            Event::ToolProgress { .. }
             | Event::ToolFinished { .. }
             | Event::ModelStarted { .. }
             | Event::ModelFinished { .. } => {}
@@ -211,7 +222,8 @@ fn keep_text(state: &mut State, event: &ModelEvent) {
 
 fn clear(state: &mut State) {
     if std::mem::take(&mut state.line_shown) {
-        let _ = write!(anstream::stderr(), "\r\x1b[2K");
+        // Not by way of what takes colours out: a line that moves is cleared on every terminal.
+        let _ = write!(std::io::stderr(), "\r\x1b[2K");
     }
 }
 
@@ -266,10 +278,8 @@ pub(super) fn note_in_words(note: &RunNote) -> String {
 
 #[cfg(test)]
 mod tests {
-    use haft_core::arguments::Arguments;
-    use haft_core::tool::CallId;
-
     use super::*;
+    use haft_core::arguments::Arguments;
 
     #[test]
     fn a_call_is_one_short_line_that_steers_no_terminal() {
