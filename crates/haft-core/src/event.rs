@@ -8,10 +8,11 @@ use crate::digest::Digest;
 use crate::model_provider::{Attempt, ModelAccount};
 use crate::name::ToolName;
 use crate::naming::ToolIdentity;
-use crate::place::Operation;
+use crate::place::{Operation, Place};
 use crate::provider::Principal;
 use crate::result::ToolErrorKind;
 use crate::rules::Decision;
+use crate::run::event::RunEvent;
 
 /// The longest sentence that a progress event carries.
 pub const PROGRESS_MESSAGE_BYTES_MAX: usize = 1 << 10;
@@ -55,6 +56,11 @@ pub enum Event {
         principal: Principal,
         account: ModelAccount,
     },
+    /// Something happened in a run. It holds what is said, so records pass it over.
+    Run {
+        place: Place,
+        event: Arc<RunEvent>,
+    },
 }
 
 impl Event {
@@ -66,16 +72,17 @@ impl Event {
             Event::ToolFinished { .. } => "tool_finished",
             Event::ModelStarted { .. } => "model_started",
             Event::ModelFinished { .. } => "model_finished",
+            Event::Run { .. } => "run",
         }
     }
 
-    /// The operation of a call; a request to a model is none.
+    /// The call it is about; none for what happens to a request to a model.
     pub fn operation(&self) -> Option<&Arc<Operation>> {
         match self {
             Event::ToolStarted { operation, .. }
             | Event::ToolProgress { operation, .. }
             | Event::ToolFinished { operation, .. } => Some(operation),
-            Event::ModelStarted { .. } | Event::ModelFinished { .. } => None,
+            Event::ModelStarted { .. } | Event::ModelFinished { .. } | Event::Run { .. } => None,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! and [`budget`] (whether it fits). What happens is told as [`event`]s, which [`op_tree`] folds into one picture.
 //! What models are asked and answer is in [`conversation`], [`model_request`], [`model_event`] and [`model_reply`]; [`model_provider`]
 //! is the seam at which they are asked.
+//! How a model, tools and limits make a run is in [`run`], and the tools that belong to the run itself in [`internal`].
 //! This crate does no IO, starts no task and reads no clock; nothing in it is `async` but trait signatures.
 
 pub mod approval;
@@ -16,6 +17,7 @@ pub mod conversation;
 pub mod digest;
 pub mod event;
 pub mod glob;
+pub mod internal;
 pub mod media;
 pub mod model_error;
 pub mod model_event;
@@ -32,6 +34,7 @@ pub mod priority;
 pub mod provider;
 pub mod result;
 pub mod rules;
+pub mod run;
 pub mod shell;
 pub mod shorten;
 pub mod store;

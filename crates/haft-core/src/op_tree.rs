@@ -104,7 +104,10 @@ impl OpTree {
             Event::ToolStarted { operation, tool, .. } => {
                 self.place(operation, tool);
             }
-            Event::ToolProgress { .. } | Event::ModelStarted { .. } | Event::ModelFinished { .. } => {}
+            Event::ToolProgress { .. }
+            | Event::ModelStarted { .. }
+            | Event::ModelFinished { .. }
+            | Event::Run { .. } => {}
             Event::ToolFinished { operation, tool, failure, latency, account, .. } => {
                 self.totals.add(operation, *failure, *latency, account);
                 match self.place(operation, tool) {

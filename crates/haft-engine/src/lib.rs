@@ -1,11 +1,14 @@
 //! Executes tool calls: takes what was asked and always gives a result, on the record.
 //!
 //! Start reading at [`orchestrator`], where the order of the stages stands once; each stage is a file in `stage/`.
+//! [`drive`] does what a run decides.
 //! This crate knows no wire format, no transport and no tool: it meets those only as a `ToolProvider`.
 
 pub mod authority;
 pub mod cache;
 pub mod catalog;
+pub mod drive;
+pub mod meter;
 pub mod options;
 pub mod orchestrator;
 pub mod order;
@@ -20,7 +23,9 @@ mod stage;
 pub use authority::{Authority, Memory};
 pub use cache::{Cache, CacheConfig, CacheUse};
 pub use catalog::{Catalog, CatalogConfig, CatalogEntry, CatalogWarning, ResolvedTool, Snapshot};
+pub use drive::{Driven, Driver};
 pub use haft_core::priority::Priority;
+pub use meter::Meter;
 pub use options::{CallOptions, Concurrency};
 pub use orchestrator::{Capture, Orchestrator, OrchestratorConfig, Shown};
 pub use order::{EffectOrder, Turn};

@@ -43,7 +43,8 @@ impl EventSink for BoundedProgress {
             Event::ToolStarted { .. }
             | Event::ToolFinished { .. }
             | Event::ModelStarted { .. }
-            | Event::ModelFinished { .. } => true,
+            | Event::ModelFinished { .. }
+            | Event::Run { .. } => true,
         };
         if passes {
             self.events.emit(event);

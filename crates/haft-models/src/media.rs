@@ -60,6 +60,6 @@ pub(crate) fn images(reply: &ToolReply) -> impl Iterator<Item = (&str, &[u8])> {
         | Content::Audio { .. }
         | Content::Resource { .. }
         | Content::Binary { .. }
-        | Content::Stored { .. } => None,
+        | Content::Stored(_) => None,
     })
 }

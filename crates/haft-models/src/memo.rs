@@ -172,7 +172,7 @@ fn part_bytes(part: &Part) -> usize {
                 | Content::Audio { .. }
                 | Content::Resource { .. }
                 | Content::Binary { .. }
-                | Content::Stored { .. } => 0,
+                | Content::Stored(_) => 0,
             })
             .sum(),
         Body::Image(_) | Body::Audio(_) | Body::File { .. } | Body::Reasoning(_) | Body::Opaque => 0,

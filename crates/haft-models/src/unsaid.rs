@@ -177,8 +177,7 @@ impl Features {
         match piece {
             Content::Image { .. } => self.insert(Feature::ReplyImage),
             Content::Audio { .. } => self.insert(Feature::ReplyAudio),
-            Content::Text(_) | Content::Resource { .. } | Content::Binary { .. } | Content::Stored { .. } => {
-            }
+            Content::Text(_) | Content::Resource { .. } | Content::Binary { .. } | Content::Stored(_) => {}
         }
     }
 

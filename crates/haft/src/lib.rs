@@ -4,6 +4,7 @@
 //! orchestrator with [`wiring`]. Tools of its own are a [`prelude::Tool`] in a [`prelude::Registry`]. Nothing here decides what a tool may do: that is the policy of `haft-sandbox`.
 
 pub mod accounting;
+pub mod agents;
 pub mod approvals;
 pub mod cli;
 pub mod config;

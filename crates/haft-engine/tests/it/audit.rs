@@ -51,7 +51,8 @@ fn verdict(event: &Event) -> Option<Verdict> {
         Event::ToolStarted { .. }
         | Event::ToolProgress { .. }
         | Event::ModelStarted { .. }
-        | Event::ModelFinished { .. } => None,
+        | Event::ModelFinished { .. }
+        | Event::Run { .. } => None,
     }
 }
 

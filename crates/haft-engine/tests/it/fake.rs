@@ -53,6 +53,7 @@ impl EventSink for Log {
                 format!("{} {} finished {end}", operation.call.0, tool.name())
             }
             Event::ModelStarted { id, .. } | Event::ModelFinished { id, .. } => format!("{id} asks a model"),
+            Event::Run { place, event } => format!("turn {} {}", place.turn, event.name()),
         });
     }
 }

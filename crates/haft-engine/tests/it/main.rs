@@ -21,6 +21,8 @@ mod cache;
 mod cancellation;
 /// Lists of tools that change, and making providers ready.
 mod changes;
+/// Runs that are driven to their end.
+mod drive;
 /// Who is told what, and what stands on the receipt.
 mod events;
 /// Cutting output that is too large.

@@ -278,7 +278,7 @@ fn say_reply_pieces(content: &mut Array<'_>, reply: &ToolReply) {
             | Content::Audio { .. }
             | Content::Resource { .. }
             | Content::Binary { .. }
-            | Content::Stored { .. } => {
+            | Content::Stored(_) => {
                 let alone = ToolOutput { content: vec![piece.clone()], structured: None };
                 block.put("type", "text");
                 block.put("text", &alone.as_text());

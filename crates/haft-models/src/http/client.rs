@@ -1,12 +1,13 @@
 //! Connections: their timeouts, what breaks on them, and how much of an answer is read.
 
 use std::error::Error;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use reqwest::header::HeaderMap;
-use reqwest::redirect;
+use reqwest::{Url, redirect};
 
 use crate::redact::redact;
 
@@ -35,7 +36,7 @@ impl Default for Timeouts {
     }
 }
 
-/// Connections that are kept and used again. Proxies are those of the environment; redirects are not followed, because
+/// Connections that are kept and used again. Proxies are those of the environment, but for the loopback; redirects are not followed, because
 /// they would carry the key to somebody else.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
@@ -44,10 +45,13 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(timeouts: Timeouts) -> Result<Self, ModelError> {
+    pub(crate) fn new(timeouts: Timeouts, server: &Url) -> Result<Self, ModelError> {
         // Whoever comes second finds one installed, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
+        let builder = reqwest::Client::builder();
+        // What is on this machine is not asked through another one.
+        let builder = if is_here(server) { builder.no_proxy() } else { builder };
+        let client = builder
             .connect_timeout(timeouts.connect)
             .redirect(redirect::Policy::none())
             .user_agent(concat!("haft/", env!("CARGO_PKG_VERSION")))
@@ -70,6 +74,12 @@ impl Client {
             Err(_) => Err(slow(&format!("`{host}` did not begin to answer"), self.timeouts.first_byte)),
         }
     }
+}
+
+fn is_here(server: &Url) -> bool {
+    let host = server.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// An answer whose head has come.

@@ -67,6 +67,11 @@ impl Endpoint {
         Ok(endpoint)
     }
 
+    /// Where it is.
+    pub(crate) fn server(&self) -> &Url {
+        &self.base
+    }
+
     /// One more header; it wins over one of the same name. Values may be secrets and are never shown.
     pub fn header(mut self, name: &str, value: &SecretString) -> Result<Self, EndpointError> {
         let wrong = || EndpointError::Header { name: name.chars().take(100).collect() };

@@ -46,7 +46,7 @@ pub struct HttpProvider {
 
 impl HttpProvider {
     pub fn new(settings: HttpSettings) -> Result<Self, ModelError> {
-        let client = Client::new(settings.timeouts)?;
+        let client = Client::new(settings.timeouts, settings.endpoint.server())?;
         Ok(Self { settings, client, memos: Kept::default() })
     }
 

@@ -267,7 +267,7 @@ fn say_reply_pieces(output: &mut Array<'_>, reply: &ToolReply) {
             | Content::Audio { .. }
             | Content::Resource { .. }
             | Content::Binary { .. }
-            | Content::Stored { .. } => {
+            | Content::Stored(_) => {
                 let alone = ToolOutput { content: vec![piece.clone()], structured: None };
                 say_text(output, &alone.as_text());
             }

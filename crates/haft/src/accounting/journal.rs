@@ -59,7 +59,10 @@ impl EventSink for Journal {
             Event::ModelFinished { id, attempt, principal, account } => {
                 self.write(&Line::Model(model_record(id, attempt, principal, account)));
             }
-            Event::ToolStarted { .. } | Event::ToolProgress { .. } | Event::ModelStarted { .. } => {}
+            Event::ToolStarted { .. }
+            | Event::ToolProgress { .. }
+            | Event::ModelStarted { .. }
+            | Event::Run { .. } => {}
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The lines that are kept of calls and of requests to models. They hold sizes, digests and who decided, never what
-//! was said.
+//! The lines that are kept of calls and of requests to models. They hold sizes, digests and who decided, never what was said.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +23,7 @@ impl Line {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// When the call ended, in milliseconds since 1970.
+    /// Milliseconds since 1970.
     pub timestamp_ms: u64,
     /// `ok` or `failed`.
     pub status: String,

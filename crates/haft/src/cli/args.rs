@@ -1,6 +1,7 @@
 //! What can be typed.
 
 mod models;
+mod run;
 
 use std::path::PathBuf;
 
@@ -8,6 +9,9 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::mcp::args::McpArgs;
+
+pub(super) use run::{DemoArgs, OutputFormat, RunArgs};
+
 pub(super) use models::{
     AskArgs, CheckArgs, DevArgs, DevCommand, GrammarName, ModelServerArgs, ModelsArgs, ToolsCommand,
 };
@@ -28,6 +32,8 @@ pub(super) struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
+  haft demo
+  haft run -m anthropic/claude-sonnet-4-5 \"Why is the build red?\"
   haft call bash '{\"command\":\"echo hello from $(pwd)\"}'
   haft call read '{\"file_path\":\"README.md\",\"limit\":10}'
   haft tools --schema
@@ -38,10 +44,12 @@ Examples:
 
 Exit codes: 0 success, 1 internal error, 2 usage, 3 the tool failed, 4 denied,
 5 sandbox, tool or model unavailable, 6 no or wrong key, 7 quota, 8 network,
-42 bad input, 124 timeout, 130 interrupted, 141 reader gone, 143 terminated. `haft sandbox` passes on the code of its command.";
+9 a limit of the run, 10 its budget, 42 bad input, 124 timeout, 130 interrupted, 141 reader gone, 143 terminated. `haft sandbox` passes on the code of its command.";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
+    Run(RunArgs),
+    Demo(DemoArgs),
     Call(CallArgs),
     Tools(ToolsArgs),
     Ask(AskArgs),

@@ -46,9 +46,7 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
         Err(exit) => exit.into(),
         Ok(result) => {
             end(&orchestrator).await;
-            if let Some(home) = crate::home::find() {
-                keep_approvals(&orchestrator, &home);
-            }
+            keep_approvals_of(&orchestrator);
             watch.tell(&result);
             print(args, &result, &watch)
         }
@@ -110,11 +108,18 @@ async fn others(args: &CallArgs, config: &Resolved, home: &Home) -> Vec<Arc<dyn 
     if tools.is_empty() { Vec::new() } else { vec![Arc::new(RestTools::new(tools))] }
 }
 
-fn store(home: &Home, limits: &StoreLimits) -> Result<FileStore, Refused> {
+pub(super) fn store(home: &Home, limits: &StoreLimits) -> Result<FileStore, Refused> {
     FileStore::open(&home.data().join("outputs"), limits.clone()).map_err(|error| {
         let hint = "hint: set HAFT_HOME to a directory that you may write";
         (Exit::Internal, format!("the output store cannot be opened: {error}\n{hint}"))
     })
+}
+
+/// Keeps what the person said for good, where there is a home to keep it in.
+pub(super) fn keep_approvals_of(orchestrator: &Orchestrator) {
+    if let Some(home) = crate::home::find() {
+        keep_approvals(orchestrator, &home);
+    }
 }
 
 /// Keeps what the person said for good during this run.

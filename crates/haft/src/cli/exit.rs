@@ -17,6 +17,8 @@ pub enum Exit {
     Unauthorized,
     Quota,
     Network,
+    Limit,
+    Budget,
     Input,
     Timeout,
     Cancelled,
@@ -25,7 +27,7 @@ pub enum Exit {
 }
 
 impl Exit {
-    pub const ALL: [Exit; 14] = [
+    pub const ALL: [Exit; 16] = [
         Exit::Success,
         Exit::Internal,
         Exit::Usage,
@@ -35,6 +37,8 @@ impl Exit {
         Exit::Unauthorized,
         Exit::Quota,
         Exit::Network,
+        Exit::Limit,
+        Exit::Budget,
         Exit::Input,
         Exit::Timeout,
         Exit::Cancelled,
@@ -54,6 +58,8 @@ impl Exit {
             Exit::Unauthorized => (6, "there is no key for the provider, or it is not accepted"),
             Exit::Quota => (7, "the provider's quota or rate limit is used up"),
             Exit::Network => (8, "the provider cannot be reached"),
+            Exit::Limit => (9, "the run came to one of its limits before it was done"),
+            Exit::Budget => (10, "the budget of the run is used up"),
             Exit::Input => (42, "unknown tool or model, input that does not fit, or a bad configuration"),
             Exit::Timeout => (124, "the call took too long and was stopped"),
             Exit::Cancelled => (130, "interrupted with Ctrl-C"),

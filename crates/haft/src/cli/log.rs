@@ -103,9 +103,10 @@ impl<'e> Line<'e> {
             Event::ToolStarted { operation, tool, waited } => {
                 (operation, tool, About::Request { waited_ms: waited.as_millis() })
             }
-            Event::ToolProgress { .. } | Event::ModelStarted { .. } | Event::ModelFinished { .. } => {
-                return None;
-            }
+            Event::ToolProgress { .. }
+            | Event::ModelStarted { .. }
+            | Event::ModelFinished { .. }
+            | Event::Run { .. } => return None,
             Event::ToolFinished { operation, tool, failure, latency, account, said: _ } => {
                 let latency_ms = latency.as_millis();
                 (operation, tool, About::Response { latency_ms, failure: *failure, account })

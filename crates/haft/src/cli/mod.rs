@@ -6,6 +6,7 @@ mod ask;
 mod call;
 mod cancel;
 mod config;
+mod demo;
 mod dev;
 mod doctor;
 mod exit;
@@ -16,6 +17,7 @@ mod models;
 mod output;
 mod policy;
 mod rest;
+mod run;
 mod sandbox;
 mod servers;
 mod settings;
@@ -60,6 +62,8 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 async fn dispatch(command: Command) -> ExitCode {
     match command {
+        Command::Run(args) => run::run(&args).await,
+        Command::Demo(args) => demo::run(&args).await,
         Command::Call(args) if args.stdin => stream::run(&args).await,
         Command::Call(args) => call::run(&args).await,
         Command::Ask(args) => ask::run(&args).await,

@@ -36,6 +36,14 @@ pub(super) struct Configuration {
     in_use: Vec<PathBuf>,
 }
 
+impl Configuration {
+    /// As if there were no files.
+    pub(super) fn defaults() -> Result<Self, Refused> {
+        let resolved = crate::config::defaults().map_err(|error| (Exit::Internal, error.to_string()))?;
+        Ok(Self { resolved, in_use: Vec::new() })
+    }
+}
+
 pub(super) fn configuration(args: &FileArgs) -> Result<Configuration, Refused> {
     // A home that cannot be used is the first thing to say; its configuration is the second.
     home()?;

@@ -49,6 +49,11 @@ fn say(label: &str, message: &str) {
     let _ = writeln!(anstream::stderr(), "{label}{}", message.trim_end());
 }
 
+/// What somebody else wrote, without what could steer the terminal of the person who reads it.
+pub(super) fn harmless(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
+}
+
 /// Help and version are answers; anything else is a mistake in the command line.
 pub(super) fn usage(error: &clap::Error) -> ExitCode {
     let printed = error.print();
@@ -110,7 +115,10 @@ fn in_words(progress: Progress) -> String {
 impl EventSink for StatusLine {
     fn emit(&self, event: Event) {
         match event {
-            Event::ToolStarted { .. } | Event::ModelStarted { .. } | Event::ModelFinished { .. } => {}
+            Event::ToolStarted { .. }
+            | Event::ModelStarted { .. }
+            | Event::ModelFinished { .. }
+            | Event::Run { .. } => {}
             Event::ToolProgress { progress, .. } => self.show(&in_words(progress)),
             Event::ToolFinished { .. } => self.clear(),
         }

@@ -9,7 +9,7 @@ use haft_engine::CallOptions;
 use haft_sandbox::Home;
 use serde_json::Value;
 
-use super::args::{CallArgs, LogFormat};
+use super::args::{CallArgs, LogFormat, RunArgs};
 use super::log::{Level, Log};
 use super::terminal::{self, StatusLine};
 use super::tree::TreeKeeper;
@@ -26,22 +26,39 @@ pub(super) struct Watch {
     telemetry: Option<Telemetry>,
 }
 
+/// What was typed about it.
+#[derive(Debug, Clone, Copy)]
+struct Wishes {
+    verbose: bool,
+    log_format: Option<LogFormat>,
+    tree: bool,
+}
+
 impl Watch {
     pub(super) fn begin(args: &CallArgs, home: &Home) -> Self {
-        let level = level(args);
+        // First, so that the status is gone from the terminal before a line is written there.
+        let status = if args.stdin { None } else { StatusLine::new() };
+        let first = status.map(|status| Arc::new(status) as Arc<dyn EventSink>);
+        let wishes = Wishes { verbose: args.verbose, log_format: args.log_format, tree: args.tree };
+        Self::with(wishes, home, first.into_iter().collect())
+    }
+
+    /// What is seen of a run beside what is watched here sees everything first.
+    pub(super) fn of_run(args: &RunArgs, home: &Home, first: Vec<Arc<dyn EventSink>>) -> Self {
+        let wishes = Wishes { verbose: args.verbose, log_format: args.log_format, tree: args.tree };
+        Self::with(wishes, home, first)
+    }
+
+    fn with(wishes: Wishes, home: &Home, mut sinks: Vec<Arc<dyn EventSink>>) -> Self {
+        let level = level(wishes);
         let tree = Arc::new(TreeKeeper::default());
-        let log = Arc::new(Log::new(level, args.log_format.unwrap_or(LogFormat::Text), Arc::clone(&tree)));
+        let log = Arc::new(Log::new(level, wishes.log_format.unwrap_or(LogFormat::Text), Arc::clone(&tree)));
         let telemetry = Telemetry::from_environment().unwrap_or_else(|complaint| {
             terminal::warn(&complaint);
             None
         });
-        let mut sinks: Vec<Arc<dyn EventSink>> = Vec::new();
-        // First, so that the status is gone from the terminal before a line is written there.
-        if !args.stdin {
-            sinks.extend(StatusLine::new().map(|status| Arc::new(status) as Arc<dyn EventSink>));
-        }
         sinks.extend(journal(home));
-        if args.tree || level > Level::Off {
+        if wishes.tree || level > Level::Off {
             sinks.push(Arc::clone(&tree) as _);
         }
         if level > Level::Off {
@@ -52,7 +69,7 @@ impl Watch {
             session: SessionId(uuid::Uuid::new_v4().as_u128()),
             sinks: Watchers(sinks),
             log,
-            tree: args.tree.then_some(tree),
+            tree: wishes.tree.then_some(tree),
             telemetry,
         }
     }
@@ -95,8 +112,8 @@ impl Watch {
 }
 
 /// `-v` wins over the environment.
-fn level(args: &CallArgs) -> Level {
-    if args.verbose {
+fn level(wishes: Wishes) -> Level {
+    if wishes.verbose {
         return Level::Info;
     }
     let named = std::env::var("HAFT_LOG").unwrap_or_default();

@@ -39,6 +39,7 @@ use serde_json::Value;
 pub use error::{ConfigError, ConfigErrors};
 pub use haft_core::glob::ToolGlob;
 pub use layers::Origin;
+pub(crate) use read::nearest;
 pub use resolved::{Resolved, Sandbox};
 pub use rows::Row;
 pub use schema::schema;

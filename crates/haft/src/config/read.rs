@@ -275,7 +275,7 @@ const WRITTEN_BYTES_MAX: usize = 128;
 const SIMILARITY_MIN: f64 = 0.6;
 
 /// The known key that is most like what was written.
-fn nearest<'k, K: AsRef<str> + ?Sized + 'k>(
+pub(crate) fn nearest<'k, K: AsRef<str> + ?Sized + 'k>(
     written: &str,
     known: impl Iterator<Item = &'k K>,
 ) -> Option<&'k K> {

@@ -77,9 +77,9 @@ impl Resolver<'_> {
             policy: self.policy(written.policy.unwrap_or_default()),
             tool_output: tool_output(written.tool_output.unwrap_or_default()),
             validation: validation(&written.validation.unwrap_or_default()),
+            telemetry: telemetry(&written.telemetry.unwrap_or_default()),
             models: self.models(written.models.unwrap_or_default(), &providers),
             providers,
-            telemetry: telemetry(&written.telemetry.unwrap_or_default()),
             rest,
         }
     }

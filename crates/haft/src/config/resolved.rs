@@ -45,10 +45,10 @@ pub struct Resolved {
     pub policy: Policy,
     pub tool_output: ToolOutput,
     pub validation: Validation,
+    pub telemetry: Telemetry,
     /// By the names the operator gave them; known providers are there without.
     pub providers: BTreeMap<String, Provider>,
     pub models: Models,
-    pub telemetry: Telemetry,
     pub rest: Rest,
 }
 

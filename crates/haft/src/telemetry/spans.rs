@@ -62,7 +62,10 @@ impl EventSink for Spans {
             Event::ToolStarted { operation, tool, waited } => {
                 self.keep_open(operation.id, self.begin(operation, tool, *waited));
             }
-            Event::ToolProgress { .. } | Event::ModelStarted { .. } | Event::ModelFinished { .. } => {}
+            Event::ToolProgress { .. }
+            | Event::ModelStarted { .. }
+            | Event::ModelFinished { .. }
+            | Event::Run { .. } => {}
             Event::ToolFinished { operation, tool, failure, latency, account, said } => {
                 let begun = self.open().remove(&operation.id);
                 let context = begun.unwrap_or_else(|| self.begin(operation, tool, *latency));

@@ -14,6 +14,8 @@ mod limits;
 mod call;
 // The file tools at their worst.
 mod files;
+// `haft run` and `haft demo`: models, tools, limits and endings.
+mod run;
 // `haft ask` and the other commands about models.
 mod ask;
 // `haft call --stdin`.

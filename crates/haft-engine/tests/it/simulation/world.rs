@@ -229,7 +229,10 @@ impl EventSink for World {
                     *book.started.entry(queue).or_default() += 1;
                 }
             }
-            Event::ToolProgress { .. } | Event::ModelStarted { .. } | Event::ModelFinished { .. } => {}
+            Event::ToolProgress { .. }
+            | Event::ModelStarted { .. }
+            | Event::ModelFinished { .. }
+            | Event::Run { .. } => {}
             Event::ToolFinished { operation, failure, latency, .. } => {
                 let call = &mut book.calls[number(&operation.call)];
                 call.ends += 1;

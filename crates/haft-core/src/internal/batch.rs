@@ -1,0 +1,267 @@
+//! The batch: several calls in one, for models that cannot write several calls in a turn.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::final_report::FINAL_REPORT;
+use super::handoff::HANDOFF;
+use crate::arguments::{ARGUMENTS_BYTES_MAX, ArgumentLimits, Arguments};
+use crate::model_request::ModelTool;
+
+/// The name by which a model calls it.
+pub const BATCH: &str = "agent__batch";
+
+/// Far beyond what a turn may call; more is not even looked at.
+pub const BATCH_CALLS_MAX: usize = 200;
+
+/// What a batch asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchPlan {
+    pub items: Vec<BatchItem>,
+    pub extent: Extent,
+}
+
+/// How much of what the model meant is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    Whole,
+    /// The text ended before the list did; only the calls that were whole are known.
+    CutOff,
+}
+
+/// One call of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchItem {
+    /// The model's own, else the place in the batch.
+    pub id: String,
+    pub tool: String,
+    pub arguments: Arguments,
+}
+
+/// How one call of a batch ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchEnd<'a> {
+    pub id: &'a str,
+    pub tool: &'a str,
+    pub outcome: Result<String, String>,
+}
+
+#[derive(Deserialize)]
+struct WrittenItem {
+    id: Option<Value>,
+    tool: String,
+    #[serde(default)]
+    parameters: Map<String, Value>,
+}
+
+/// The tool as a model is shown it.
+pub fn tool() -> ModelTool {
+    let schema = json!({
+        "type": "object",
+        "properties": {"calls": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "properties": {
+                    "id": {"type": ["string", "integer"], "description": "Repeated in the result; the place in the list if left out."},
+                    "tool": {"type": "string"},
+                    "parameters": {"type": "object", "description": "The arguments of that tool."},
+                },
+                "required": ["tool", "parameters"],
+            },
+        }},
+        "required": ["calls"],
+    });
+    let description = "Calls several tools at once; the results stand in the order of the calls. \
+                       A batch, a handoff and the final report cannot be inside.";
+    ModelTool { name: BATCH.into(), description: description.into(), input_schema: Arc::new(schema) }
+}
+
+/// Reads a call of the tool; the error is written for the model.
+pub fn plan(arguments: &Arguments) -> Result<BatchPlan, String> {
+    let (calls, extent) = match serde_json::from_str::<Value>(arguments.as_text()) {
+        Err(error) if error.is_eof() => (recover(arguments.as_text())?, Extent::CutOff),
+        // What is nearly JSON is mended by the same rules as all arguments.
+        Ok(_) | Err(_) => (whole(arguments)?, Extent::Whole),
+    };
+    if calls.is_empty() {
+        return Err("`calls` is empty; name at least one call".into());
+    }
+    if calls.len() > BATCH_CALLS_MAX {
+        return Err(format!("a batch has at most {BATCH_CALLS_MAX} calls; got {}", calls.len()));
+    }
+    let items = calls.into_iter().enumerate().map(|(at, call)| item(at, call)).collect::<Result<_, _>>()?;
+    Ok(BatchPlan { items, extent })
+}
+
+/// Why a tool cannot be called inside a batch; nothing when it can.
+pub fn refusal(tool: &str) -> Option<String> {
+    [BATCH, FINAL_REPORT, HANDOFF]
+        .contains(&tool)
+        .then(|| format!("`{tool}` cannot be called inside a batch; call it on its own"))
+}
+
+/// What the model is told when all calls have ended.
+pub fn reply(ends: &[BatchEnd<'_>], extent: Extent) -> String {
+    let results: Vec<Value> = ends.iter().map(result).collect();
+    let mut reply = json!({"results": results});
+    if extent == Extent::CutOff {
+        let note = "the batch was cut off; only the calls that were whole were made: send the rest again";
+        reply["note"] = note.into();
+    }
+    reply.to_string()
+}
+
+fn result(end: &BatchEnd<'_>) -> Value {
+    let BatchEnd { id, tool, outcome } = end;
+    match outcome {
+        Ok(output) => json!({"id": id, "tool": tool, "ok": true, "output": output}),
+        Err(message) => json!({"id": id, "tool": tool, "ok": false, "error": message}),
+    }
+}
+
+fn whole(arguments: &Arguments) -> Result<Vec<Value>, String> {
+    let parsed = arguments.parse(&ArgumentLimits::default()).map_err(|error| error.to_string())?;
+    let wrong = || "`calls` must be a list of {\"tool\": …, \"parameters\": {…}}".to_owned();
+    match parsed.object().get("calls") {
+        Some(Value::Array(calls)) => Ok(calls.clone()),
+        Some(Value::String(text)) => serde_json::from_str(text).map_err(|_| wrong()),
+        Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => Err(wrong()),
+    }
+}
+
+/// The calls of a list that was cut off, as far as they are whole. A call that is half there is never made.
+fn recover(text: &str) -> Result<Vec<Value>, String> {
+    let wrong =
+        || "the batch was cut off before its first call was whole; send fewer calls at once".to_owned();
+    if text.len() > ARGUMENTS_BYTES_MAX {
+        return Err(wrong());
+    }
+    let (_, behind) = text.split_once("\"calls\"").ok_or_else(wrong)?;
+    let list = behind.trim_start().strip_prefix(':').map(str::trim_start);
+    let mut rest = list.and_then(|list| list.strip_prefix('[')).ok_or_else(wrong)?;
+    let mut calls = Vec::new();
+    loop {
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        let Some(Ok(call)) = values.next() else { break };
+        calls.push(call);
+        rest = rest[values.byte_offset()..].trim_start_matches(|c: char| c == ',' || c.is_whitespace());
+    }
+    if calls.is_empty() { Err(wrong()) } else { Ok(calls) }
+}
+
+fn item(at: usize, call: Value) -> Result<BatchItem, String> {
+    let written: WrittenItem =
+        serde_json::from_value(call).map_err(|error| format!("call {at} of the batch: {error}"))?;
+    let id = match written.id {
+        Some(Value::String(id)) => id,
+        Some(Value::Number(id)) => id.to_string(),
+        Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) | None => at.to_string(),
+    };
+    Ok(BatchItem {
+        id,
+        tool: written.tool,
+        arguments: Arguments::from_value(&Value::Object(written.parameters)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(text: &str, expected: Result<&[(&str, &str, &str)], &str>) {
+        match (plan(&Arguments::from_text(text)), expected) {
+            (Ok(plan), Ok(expected)) => {
+                let found: Vec<_> = plan
+                    .items
+                    .iter()
+                    .map(|item| (item.id.as_str(), item.tool.as_str(), item.arguments.as_text()))
+                    .collect();
+                assert_eq!(found, expected, "{text}");
+            }
+            (Err(error), Err(part)) => assert!(error.contains(part), "{text}: {error}"),
+            (found, expected) => panic!("{text}: expected {expected:?}, found {found:?}"),
+        }
+    }
+
+    #[test]
+    fn calls_are_numbered_when_they_have_no_id() {
+        check(
+            r#"{"calls": [{"tool": "a", "parameters": {"x": 1}}, {"id": "k", "tool": "b"}, {"id": 7, "tool": "c", "parameters": {}}]}"#,
+            Ok(&[("0", "a", r#"{"x":1}"#), ("k", "b", "{}"), ("7", "c", "{}")]),
+        );
+        check(r#"{"calls": "[{\"tool\": \"a\"}]"}"#, Ok(&[("0", "a", "{}")]));
+        check(r#"{"calls": [{"tool": "a"},]}"#, Ok(&[("0", "a", "{}")]));
+    }
+
+    #[test]
+    fn what_is_no_batch_is_told() {
+        check("{}", Err("must be a list"));
+        check(r#"{"calls": {}}"#, Err("must be a list"));
+        check(r#"{"calls": []}"#, Err("at least one"));
+        check(
+            &json!({"calls": vec![json!({"tool": "a"}); BATCH_CALLS_MAX + 1]}).to_string(),
+            Err("at most 200 calls; got 201"),
+        );
+        check(r#"{"calls": [{"parameters": {}}]}"#, Err("call 0 of the batch: missing field `tool`"));
+        check(r#"{"calls": [{"tool": "a", "parameters": "x"}]}"#, Err("call 0"));
+    }
+
+    #[test]
+    fn of_a_list_that_was_cut_off_the_whole_calls_are_made() {
+        let first = ("0", "a", r#"{"x":1}"#);
+        check(
+            r#"{"calls": [{"tool": "a", "parameters": {"x": 1}}, {"tool": "rm", "parameters": {"path": "/tm"#,
+            Ok(&[first]),
+        );
+        check(
+            r#"{"calls": [{"tool": "a", "parameters": {"x": 1}}, {"tool": "b"}"#,
+            Ok(&[first, ("1", "b", "{}")]),
+        );
+        check(r#"{"calls": [{"tool": "a", "par"#, Err("cut off before its first call"));
+        check(r#"{"cal"#, Err("cut off before its first call"));
+        assert_eq!(
+            plan(&Arguments::from_text(r#"{"calls": [{"tool": "a"}"#)).unwrap().extent,
+            Extent::CutOff
+        );
+    }
+
+    #[test]
+    fn some_tools_are_not_for_batches() {
+        for tool in [BATCH, FINAL_REPORT, HANDOFF] {
+            assert!(refusal(tool).is_some(), "{tool}");
+        }
+        assert_eq!(refusal("read"), None);
+    }
+
+    #[test]
+    fn results_stand_in_the_order_of_the_calls() {
+        let ends = [
+            BatchEnd { id: "0", tool: "a", outcome: Ok("one".into()) },
+            BatchEnd { id: "1", tool: "b", outcome: Err("no".into()) },
+        ];
+        let expected = json!({"results": [
+            {"id": "0", "tool": "a", "ok": true, "output": "one"},
+            {"id": "1", "tool": "b", "ok": false, "error": "no"},
+        ]});
+        assert_eq!(serde_json::from_str::<Value>(&reply(&ends, Extent::Whole)).unwrap(), expected);
+        assert!(reply(&ends, Extent::CutOff).contains("cut off"));
+    }
+
+    proptest! {
+        #[test]
+        fn wherever_a_batch_is_cut_no_half_call_is_made(cut in 0_usize..150) {
+            let text = r#"{"calls": [{"tool": "a", "parameters": {"x": "one, two"}}, {"tool": "b", "parameters": {"y": [1, 2]}}]}"#;
+            let whole = plan(&Arguments::from_text(text)).unwrap().items;
+            let text: String = text.chars().take(cut).collect();
+            if let Ok(plan) = plan(&Arguments::from_text(text)) {
+                prop_assert!(whole.starts_with(&plan.items));
+            }
+        }
+    }
+}

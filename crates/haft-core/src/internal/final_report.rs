@@ -1,0 +1,323 @@
+//! The final report: the tool by which a model ends its run, and what counts as one.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::report_format::ReportFormat;
+use crate::arguments::Arguments;
+use crate::model_request::ModelTool;
+use crate::validate::Schema;
+
+/// The name by which a model calls it.
+pub const FINAL_REPORT: &str = "agent__final_report";
+
+/// What a run ends with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    pub status: ReportStatus,
+    pub format: ReportFormat,
+    pub content: ReportContent,
+    /// Passed through to whoever asked.
+    pub metadata: Map<String, Value>,
+}
+
+/// How the task went, in the model's own judgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReportStatus {
+    Success,
+    Failure,
+    Partial,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum ReportContent {
+    Text(String),
+    Json(Value),
+}
+
+impl ReportStatus {
+    pub const ALL: [ReportStatus; 3] = [Self::Success, Self::Failure, Self::Partial];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Failure => "failure",
+            Self::Partial => "partial",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.name() == name)
+    }
+}
+
+impl ReportContent {
+    pub fn as_text(&self) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Json(value) => value.to_string(),
+        }
+    }
+}
+
+/// What a report must look like.
+#[derive(Debug, Clone)]
+pub struct ReportShape {
+    format: ReportFormat,
+    schema: Option<OutputSchema>,
+}
+
+/// The agent's output schema, compiled once.
+#[derive(Debug, Clone)]
+struct OutputSchema {
+    written: Arc<Value>,
+    compiled: Arc<Schema>,
+}
+
+/// A report as a model writes it in a call.
+#[derive(Deserialize)]
+struct Written {
+    status: String,
+    format: Option<String>,
+    content: Option<Value>,
+    content_json: Option<Value>,
+    metadata: Option<Map<String, Value>>,
+}
+
+impl ReportShape {
+    pub fn plain(format: ReportFormat) -> Self {
+        Self { format, schema: None }
+    }
+
+    /// A JSON report that fits a schema. A schema that cannot be used is an error here, not at the end of a run.
+    pub fn json(schema: Arc<Value>) -> Result<Self, String> {
+        let compiled = match Schema::compile(&schema) {
+            Schema::Unchecked { reason } => {
+                return Err(format!("the output schema cannot be used: {reason}"));
+            }
+            compiled @ Schema::Checked(_) => Arc::new(compiled),
+        };
+        let schema = Some(OutputSchema { written: schema, compiled });
+        Ok(Self { format: ReportFormat::Json, schema })
+    }
+
+    pub fn format(&self) -> ReportFormat {
+        self.format
+    }
+
+    pub fn schema(&self) -> Option<&Arc<Value>> {
+        self.schema.as_ref().map(|schema| &schema.written)
+    }
+
+    /// The tool as a model is shown it.
+    pub fn tool(&self) -> ModelTool {
+        let (field, content) = self.content_field();
+        let mut properties = Map::new();
+        properties.insert(
+            "status".into(),
+            json!({"type": "string", "enum": ReportStatus::ALL.map(ReportStatus::name)}),
+        );
+        properties.insert("format".into(), json!({"type": "string", "const": self.format.name()}));
+        properties.insert(field.into(), content);
+        properties.insert("metadata".into(), json!({"type": "object"}));
+        let schema =
+            json!({"type": "object", "properties": properties, "required": ["status", "format", field]});
+        let description =
+            "Delivers your final answer and ends the run. Call it once, when there is nothing left to do.";
+        ModelTool {
+            name: FINAL_REPORT.into(),
+            description: description.into(),
+            input_schema: Arc::new(schema),
+        }
+    }
+
+    fn content_field(&self) -> (&'static str, Value) {
+        let rule = self.format.rule();
+        match (self.format, &self.schema) {
+            (ReportFormat::Json, Some(schema)) => ("content_json", (*schema.written).clone()),
+            (ReportFormat::Json, None) => ("content_json", json!({"type": "object", "description": rule})),
+            (ReportFormat::SlackBlockKit, _) => {
+                ("content_json", json!({"type": "array", "items": {"type": "object"}, "description": rule}))
+            }
+            (
+                ReportFormat::Markdown
+                | ReportFormat::Tty
+                | ReportFormat::Pipe
+                | ReportFormat::Text
+                | ReportFormat::SubAgent,
+                _,
+            ) => ("content", json!({"type": "string", "description": rule})),
+        }
+    }
+
+    /// Reads a call of the tool; the error is written for the model.
+    pub fn read(&self, arguments: &Arguments) -> Result<Report, String> {
+        let written: Written = super::read(arguments)?;
+        let status = ReportStatus::from_name(&written.status).ok_or_else(|| {
+            format!("`status` must be success, failure or partial; got `{}`", excerpt(&written.status))
+        })?;
+        self.check_format(written.format.as_deref())?;
+        let content = match (written.content_json, written.content) {
+            (Some(value), _) | (None, Some(value)) => self.content(value)?,
+            (None, None) => return Err(format!("`{}` is missing", self.content_field().0)),
+        };
+        Ok(Report { status, format: self.format, content, metadata: written.metadata.unwrap_or_default() })
+    }
+
+    /// Reads a report that was written as text; a text says nothing of its status, so it counts as a success.
+    pub fn read_text(&self, format: Option<&str>, text: &str) -> Result<Report, String> {
+        self.check_format(format)?;
+        let content = self.content(Value::from(text.trim()))?;
+        Ok(Report { status: ReportStatus::Success, format: self.format, content, metadata: Map::new() })
+    }
+
+    fn check_format(&self, written: Option<&str>) -> Result<(), String> {
+        match written {
+            Some(other) if other != self.format.name() => {
+                Err(format!("`format` must be `{}`; got `{}`", self.format.name(), excerpt(other)))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn content(&self, value: Value) -> Result<ReportContent, String> {
+        if self.format.is_structured() {
+            let value = self.json_of(value)?;
+            self.format.check_json(&value)?;
+            self.schema
+                .as_ref()
+                .map_or(Ok(()), |schema| schema.compiled.check(&value, value.to_string().len()))?;
+            return Ok(ReportContent::Json(value));
+        }
+        let text = match value {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        self.format.check_text(&text)?;
+        Ok(ReportContent::Text(text))
+    }
+
+    /// Many models write JSON as a text that holds it, and put a fence around it.
+    fn json_of(&self, value: Value) -> Result<Value, String> {
+        match value {
+            Value::String(text) => {
+                self.format.check_text(&text)?;
+                serde_json::from_str(unfenced(&text))
+                    .map_err(|error| format!("the report is not JSON: {error}"))
+            }
+            other => Ok(other),
+        }
+    }
+}
+
+fn unfenced(text: &str) -> &str {
+    let text = text.trim();
+    let inside = text.strip_prefix("```").and_then(|text| text.strip_suffix("```"));
+    inside.and_then(|inside| inside.split_once('\n')).map_or(text, |(_, body)| body)
+}
+
+fn excerpt(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(shape: &ReportShape, arguments: &Value) -> Result<(String, String), String> {
+        let report = shape.read(&Arguments::from_value(arguments))?;
+        Ok((report.status.name().into(), report.content.as_text()))
+    }
+
+    fn check(shape: &ReportShape, arguments: &Value, expected: Result<(&str, &str), &str>) {
+        match (read(shape, arguments), expected) {
+            (Ok((status, text)), Ok(expected)) => assert_eq!((status.as_str(), text.as_str()), expected),
+            (Err(error), Err(part)) => assert!(error.contains(part), "{arguments}: {error}"),
+            (found, expected) => panic!("{arguments}: expected {expected:?}, found {found:?}"),
+        }
+    }
+
+    fn with_schema() -> ReportShape {
+        let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+        ReportShape::json(Arc::new(schema)).unwrap()
+    }
+
+    #[test]
+    fn a_text_report_needs_status_and_content() {
+        let shape = ReportShape::plain(ReportFormat::Markdown);
+        check(
+            &shape,
+            &json!({"status": "success", "format": "markdown", "content": "# A"}),
+            Ok(("success", "# A")),
+        );
+        check(&shape, &json!({"status": "partial", "content": "a"}), Ok(("partial", "a")));
+        check(&shape, &json!({"status": "done", "content": "a"}), Err("`status` must be"));
+        check(&shape, &json!({"status": "success"}), Err("`content` is missing"));
+        check(
+            &shape,
+            &json!({"status": "success", "format": "json", "content": "a"}),
+            Err("`format` must be"),
+        );
+        check(&shape, &json!({"content": "a"}), Err("missing field `status`"));
+        check(&shape, &json!({"status": "success", "content": "```\na"}), Err("not closed"));
+    }
+
+    #[test]
+    fn a_json_report_fits_its_schema() {
+        let shape = with_schema();
+        check(&shape, &json!({"status": "success", "content_json": {"n": 1}}), Ok(("success", r#"{"n":1}"#)));
+        check(
+            &shape,
+            &json!({"status": "success", "content": "```json\n{\"n\": 2}\n```"}),
+            Ok(("success", r#"{"n":2}"#)),
+        );
+        check(&shape, &json!({"status": "success", "content_json": {"n": "1"}}), Err("n"));
+        check(&shape, &json!({"status": "success", "content": "{"}), Err("not JSON"));
+        check(&shape, &json!({"status": "success"}), Err("`content_json` is missing"));
+    }
+
+    #[test]
+    fn what_was_cut_off_is_no_report() {
+        let shape = ReportShape::plain(ReportFormat::Text);
+        let error =
+            shape.read(&Arguments::from_text(r#"{"status": "success", "content": "half a sen"#)).unwrap_err();
+        assert!(error.contains("end in the middle"), "{error}");
+    }
+
+    #[test]
+    fn a_schema_that_cannot_be_used_is_found_at_once() {
+        let error = ReportShape::json(Arc::new(json!({"type": "no such type"}))).unwrap_err();
+        assert!(error.starts_with("the output schema cannot be used"), "{error}");
+    }
+
+    #[test]
+    fn what_the_tool_asks_for_is_what_it_takes() {
+        for format in ReportFormat::ALL {
+            let shape = ReportShape::plain(format);
+            let tool = shape.tool();
+            let field = if format.is_structured() { "content_json" } else { "content" };
+            assert_eq!(tool.input_schema["required"], json!(["status", "format", field]));
+            let content = match format {
+                ReportFormat::Json => json!({"a": 1}),
+                ReportFormat::SlackBlockKit => json!([{"type": "divider"}]),
+                _ => json!("words"),
+            };
+            let call = json!({"status": "success", "format": format.name(), field: content});
+            assert_eq!(
+                Schema::compile(&tool.input_schema).check(&call, call.to_string().len()),
+                Ok(()),
+                "{format:?}"
+            );
+            assert!(shape.read(&Arguments::from_value(&call)).is_ok(), "{format:?}");
+        }
+    }
+
+    #[test]
+    fn metadata_is_passed_through() {
+        let shape = ReportShape::plain(ReportFormat::Text);
+        let call = json!({"status": "success", "content": "a", "metadata": {"k": [1]}});
+        assert_eq!(shape.read(&Arguments::from_value(&call)).unwrap().metadata["k"], json!([1]));
+    }
+}

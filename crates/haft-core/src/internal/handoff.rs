@@ -1,0 +1,124 @@
+//! The handoff: how an agent gives the request to another that then takes over.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::arguments::Arguments;
+use crate::model_request::ModelTool;
+
+/// The name by which a model calls it.
+pub const HANDOFF: &str = "router__handoff-to";
+
+/// Who takes over, and what the agent before says about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handoff {
+    pub agent: String,
+    pub message: Option<String>,
+}
+
+/// Where a request may go from here.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Routes {
+    /// In the order of the configuration.
+    pub destinations: Vec<String>,
+    /// The agents that had the request before, this one included.
+    pub path: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Written {
+    agent: String,
+    message: Option<String>,
+}
+
+impl Routes {
+    /// The tool as a model is shown it; there is none when there is nowhere to go.
+    pub fn tool(&self) -> Option<ModelTool> {
+        let open = self.open();
+        if open.is_empty() {
+            return None;
+        }
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "agent": {"type": "string", "enum": open},
+                "message": {"type": "string", "description": "Advice for the agent that takes over."},
+            },
+            "required": ["agent"],
+        });
+        let description = "Hands the user's request to another agent, which then answers instead of you.";
+        Some(ModelTool {
+            name: HANDOFF.into(),
+            description: description.into(),
+            input_schema: Arc::new(schema),
+        })
+    }
+
+    /// Reads a call of the tool; the error is written for the model.
+    pub fn read(&self, arguments: &Arguments) -> Result<Handoff, String> {
+        let Written { agent, message } = super::read(arguments)?;
+        if self.path.contains(&agent) {
+            return Err(format!(
+                "`{agent}` already had this request ({}); {}",
+                self.path.join(" > "),
+                self.choices()
+            ));
+        }
+        if !self.destinations.contains(&agent) {
+            return Err(format!("there is no way to `{agent}`; {}", self.choices()));
+        }
+        Ok(Handoff { agent, message: message.filter(|message| !message.trim().is_empty()) })
+    }
+
+    /// The destinations that would not lead back.
+    fn open(&self) -> Vec<&str> {
+        let open = self.destinations.iter().filter(|agent| !self.path.contains(agent));
+        open.map(String::as_str).collect()
+    }
+
+    fn choices(&self) -> String {
+        match self.open().as_slice() {
+            [] => "answer yourself".into(),
+            open => format!("choose one of {}, or answer yourself", open.join(", ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn routes(destinations: &[&str], path: &[&str]) -> Routes {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Routes { destinations: owned(destinations), path: owned(path) }
+    }
+
+    #[test]
+    fn a_request_goes_where_it_was_not_yet() {
+        let check = |agent: &str, expected: Result<&str, &str>| {
+            let routes = routes(&["billing", "legal", "desk"], &["desk", "legal"]);
+            let call = Arguments::from_value(&json!({"agent": agent, "message": " "}));
+            match (routes.read(&call), expected) {
+                (Ok(handoff), Ok(agent)) => {
+                    assert_eq!(handoff, Handoff { agent: agent.into(), message: None });
+                }
+                (Err(error), Err(part)) => assert!(error.contains(part), "{error}"),
+                (found, expected) => panic!("expected {expected:?}, found {found:?}"),
+            }
+        };
+        check("billing", Ok("billing"));
+        check("legal", Err("already had this request (desk > legal); choose one of billing"));
+        check("desk", Err("already had"));
+        check("sales", Err("there is no way to `sales`"));
+    }
+
+    #[test]
+    fn the_tool_is_only_there_when_there_is_somewhere_to_go() {
+        assert_eq!(routes(&[], &["desk"]).tool(), None);
+        assert_eq!(routes(&["desk"], &["desk"]).tool(), None);
+        let tool = routes(&["desk", "billing"], &["desk"]).tool().unwrap();
+        assert_eq!(tool.input_schema["properties"]["agent"]["enum"], json!(["billing"]));
+    }
+}

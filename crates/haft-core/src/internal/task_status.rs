@@ -1,0 +1,167 @@
+//! The task status: how a model says where it stands, and when that ends its run.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::arguments::Arguments;
+use crate::model_request::ModelTool;
+
+/// The name by which a model calls it.
+pub const TASK_STATUS: &str = "agent__task_status";
+
+/// Where a model says it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskStatus {
+    pub state: TaskState,
+    pub done: String,
+    pub pending: String,
+    pub now: String,
+    pub ready_for_final_report: bool,
+    pub need_to_run_more_tools: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskState {
+    Starting,
+    InProgress,
+    Completed,
+}
+
+/// What a status means for the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Completion {
+    Working,
+    /// All three say so: the next turn is for the final report only.
+    Complete,
+    /// Completed, but not ready or not finished with tools: nothing is forced.
+    Contradictory,
+}
+
+#[derive(Deserialize)]
+struct Written {
+    status: WrittenState,
+    #[serde(default)]
+    done: String,
+    #[serde(default)]
+    pending: String,
+    #[serde(default)]
+    now: String,
+    ready_for_final_report: bool,
+    need_to_run_more_tools: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum WrittenState {
+    Starting,
+    InProgress,
+    Completed,
+}
+
+impl TaskStatus {
+    /// The tool as a model is shown it.
+    pub fn tool() -> ModelTool {
+        let text = |description: &str| json!({"type": "string", "description": description});
+        let flag = |description: &str| json!({"type": "boolean", "description": description});
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "status": {"type": "string", "enum": ["starting", "in-progress", "completed"]},
+                "done": text("What has been completed."),
+                "pending": text("What remains to be done."),
+                "now": text("The step you take right now."),
+                "ready_for_final_report": flag("Whether you know enough for the final report."),
+                "need_to_run_more_tools": flag("Whether you still have to call tools."),
+            },
+            "required": ["status", "done", "pending", "now", "ready_for_final_report", "need_to_run_more_tools"],
+        });
+        let description =
+            "Tells the user how the task is getting on. Call it together with other tools, not alone.";
+        ModelTool {
+            name: TASK_STATUS.into(),
+            description: description.into(),
+            input_schema: Arc::new(schema),
+        }
+    }
+
+    /// Reads a call of the tool; the error is written for the model.
+    pub fn read(arguments: &Arguments) -> Result<Self, String> {
+        let Written { status, done, pending, now, ready_for_final_report, need_to_run_more_tools } =
+            super::read(arguments)?;
+        let state = match status {
+            WrittenState::Starting => TaskState::Starting,
+            WrittenState::InProgress => TaskState::InProgress,
+            WrittenState::Completed => TaskState::Completed,
+        };
+        Ok(Self { state, done, pending, now, ready_for_final_report, need_to_run_more_tools })
+    }
+
+    pub fn completion(&self) -> Completion {
+        match (self.state, self.ready_for_final_report, self.need_to_run_more_tools) {
+            (TaskState::Completed, true, false) => Completion::Complete,
+            (TaskState::Completed, _, _) => Completion::Contradictory,
+            (TaskState::Starting | TaskState::InProgress, _, _) => Completion::Working,
+        }
+    }
+}
+
+impl Completion {
+    /// What the model is told back.
+    pub fn told(self) -> &'static str {
+        match self {
+            Self::Working => "noted; go on with the task",
+            Self::Complete => "noted; the task is complete: give your final answer now",
+            Self::Contradictory => {
+                "noted; you say `completed`, but not that you are ready for the final report without more tools: go on, \
+                 or send the status again when both are true"
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::validate::Schema;
+
+    fn written(status: &str, ready: bool, more: bool) -> Value {
+        json!({"status": status, "done": "a", "pending": "b", "now": "c", "ready_for_final_report": ready, "need_to_run_more_tools": more})
+    }
+
+    #[test]
+    fn a_task_is_complete_when_all_three_say_so() {
+        let check = |status: &str, ready: bool, more: bool, expected: Completion| {
+            let call = written(status, ready, more);
+            assert_eq!(
+                Schema::compile(&TaskStatus::tool().input_schema).check(&call, call.to_string().len()),
+                Ok(())
+            );
+            let status = TaskStatus::read(&Arguments::from_value(&call)).unwrap();
+            assert_eq!(status.completion(), expected, "{call}");
+        };
+        check("completed", true, false, Completion::Complete);
+        check("completed", true, true, Completion::Contradictory);
+        check("completed", false, false, Completion::Contradictory);
+        check("completed", false, true, Completion::Contradictory);
+        check("in-progress", true, false, Completion::Working);
+        check("starting", true, false, Completion::Working);
+    }
+
+    #[test]
+    fn what_is_not_a_status_is_told() {
+        let check = |call: Value, part: &str| {
+            let error = TaskStatus::read(&Arguments::from_value(&call)).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        };
+        check(written("done", true, false), "unknown variant `done`");
+        check(json!({"status": "starting"}), "ready_for_final_report");
+        check(
+            json!({"status": "starting", "ready_for_final_report": "yes", "need_to_run_more_tools": true}),
+            "boolean",
+        );
+    }
+}

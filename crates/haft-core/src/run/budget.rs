@@ -1,0 +1,105 @@
+//! What a run and all its descendants may cost together.
+
+use std::time::Duration;
+
+/// The most that may be spent; `None` is no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Budget {
+    pub usd: Option<f64>,
+    pub tokens: Option<u64>,
+    pub calls: Option<u64>,
+    pub time: Option<Duration>,
+}
+
+/// What was spent so far over the whole tree, reservations included.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Spent {
+    pub usd: f64,
+    pub tokens: u64,
+    pub calls: u64,
+    pub time: Duration,
+}
+
+/// Which part of a budget is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exhausted {
+    Usd,
+    Tokens,
+    Calls,
+    Time,
+}
+
+impl Budget {
+    /// The first part of which everything is spent.
+    pub fn exhausted(&self, spent: &Spent) -> Option<Exhausted> {
+        let Self { usd, tokens, calls, time } = self;
+        let parts = [
+            (usd.is_some_and(|usd| spent.usd >= usd), Exhausted::Usd),
+            (tokens.is_some_and(|tokens| spent.tokens >= tokens), Exhausted::Tokens),
+            (calls.is_some_and(|calls| spent.calls >= calls), Exhausted::Calls),
+            (time.is_some_and(|time| spent.time >= time), Exhausted::Time),
+        ];
+        parts.into_iter().find_map(|(used_up, part)| used_up.then_some(part))
+    }
+
+    /// How many calls may still be made.
+    pub fn calls_left(&self, spent: &Spent) -> Option<u64> {
+        self.calls.map(|calls| calls.saturating_sub(spent.calls))
+    }
+
+    /// What a descendant may spend: what is left.
+    #[must_use]
+    pub fn left(&self, spent: &Spent) -> Budget {
+        Budget {
+            usd: self.usd.map(|usd| (usd - spent.usd).max(0.0)),
+            tokens: self.tokens.map(|tokens| tokens.saturating_sub(spent.tokens)),
+            calls: self.calls_left(spent),
+            time: self.time.map(|time| time.saturating_sub(spent.time)),
+        }
+    }
+}
+
+impl Exhausted {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Usd => "usd",
+            Self::Tokens => "tokens",
+            Self::Calls => "calls",
+            Self::Time => "time",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget() -> Budget {
+        Budget { usd: Some(1.0), tokens: Some(100), calls: Some(3), time: Some(Duration::from_mins(1)) }
+    }
+
+    #[test]
+    fn at_a_hundred_percent_of_any_part_it_is_used_up() {
+        let check = |usd: f64, tokens: u64, calls: u64, seconds: u64, expected: Option<Exhausted>| {
+            let spent = Spent { usd, tokens, calls, time: Duration::from_secs(seconds) };
+            assert_eq!(budget().exhausted(&spent), expected, "{spent:?}");
+            assert_eq!(Budget::default().exhausted(&spent), None);
+        };
+        check(0.0, 0, 0, 0, None);
+        check(0.99, 99, 2, 59, None);
+        check(1.0, 99, 2, 59, Some(Exhausted::Usd));
+        check(0.99, 100, 2, 59, Some(Exhausted::Tokens));
+        check(0.99, 99, 3, 59, Some(Exhausted::Calls));
+        check(0.99, 99, 2, 60, Some(Exhausted::Time));
+    }
+
+    #[test]
+    fn descendants_get_what_is_left() {
+        let spent = Spent { usd: 0.25, tokens: 200, calls: 1, time: Duration::from_secs(10) };
+        let left = budget().left(&spent);
+        let expected =
+            Budget { usd: Some(0.75), tokens: Some(0), calls: Some(2), time: Some(Duration::from_secs(50)) };
+        assert_eq!(left, expected);
+        assert_eq!(Budget::default().left(&spent), Budget::default());
+    }
+}

@@ -1,0 +1,180 @@
+//! The calls of one turn until every one of them has ended.
+
+use super::RunError;
+use crate::conversation::{Message, ToolReply};
+use crate::internal::batch::{self, BatchEnd, Extent};
+use crate::output::Content;
+use crate::tool::{CallId, ToolCall};
+
+/// A call, where it was written, and how far it is.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct OpenCall {
+    pub(super) call: ToolCall,
+    pub(super) place: Place,
+    pub(super) state: CallState,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the reply itself.
+    Turn,
+    /// Inside the batch at this index, under the id the model gave it there.
+    Batch { parent: usize, item: String },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum CallState {
+    /// To be carried out here, and not yet given out.
+    New,
+    /// Given out to be carried out.
+    Running,
+    /// Put aside until a person has answered.
+    Approval,
+    /// To be carried out by whoever asked.
+    Client,
+    /// Ends when the calls inside have.
+    Batch(Extent),
+    Ended(ToolReply),
+}
+
+/// Who has to do something before the turn can go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Waiting {
+    Tools(Vec<ToolCall>),
+    Approval(Vec<ToolCall>),
+    Client(Vec<ToolCall>),
+    Nobody,
+}
+
+/// Whose answer is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum From {
+    Tools,
+    Approval,
+    Client,
+}
+
+/// All calls of one turn, in the order they were written; those of a batch stand behind it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct OpenCalls(pub(super) Vec<OpenCall>);
+
+impl OpenCalls {
+    /// Ours come first, so that a person or a client is asked only when everything else is done.
+    pub(super) fn waiting(&self) -> Waiting {
+        let ours = self.in_state(|state| matches!(state, CallState::New | CallState::Running));
+        if !ours.is_empty() {
+            return Waiting::Tools(ours);
+        }
+        let approval = self.in_state(|state| *state == CallState::Approval);
+        if !approval.is_empty() {
+            return Waiting::Approval(approval);
+        }
+        let client = self.in_state(|state| *state == CallState::Client);
+        if client.is_empty() { Waiting::Nobody } else { Waiting::Client(client) }
+    }
+
+    pub(super) fn give_out(&mut self) {
+        for open in self.0.iter_mut().filter(|open| open.state == CallState::New) {
+            open.state = CallState::Running;
+        }
+    }
+
+    /// Ends what nobody has begun, but for the first `keep` of them.
+    pub(super) fn refuse_new(&mut self, keep: usize, why: &str) {
+        self.end_where(keep, |state| *state == CallState::New, why);
+    }
+
+    /// Ends what waits for a person or a client.
+    pub(super) fn refuse_waiting(&mut self, why: &str) {
+        self.end_where(0, |state| matches!(state, CallState::Approval | CallState::Client), why);
+    }
+
+    pub(super) fn refuse_all(&mut self, why: &str) {
+        self.end_where(0, |state| !matches!(state, CallState::Ended(_) | CallState::Batch(_)), why);
+    }
+
+    fn end_where(&mut self, keep: usize, which: fn(&CallState) -> bool, why: &str) {
+        for open in self.0.iter_mut().filter(|open| which(&open.state)).skip(keep) {
+            open.state = CallState::Ended(ToolReply::error(&open.call, why));
+        }
+    }
+
+    /// Takes answers, all or none of them: an answer nobody waits for changes nothing.
+    pub(super) fn answer(&mut self, from: From, answers: Vec<(CallId, CallState)>) -> Result<(), RunError> {
+        let mut places = Vec::with_capacity(answers.len());
+        for (id, _) in &answers {
+            let place = self.place_of(from, id)?;
+            if places.contains(&place) {
+                return Err(RunError::AnsweredTwice { call: id.clone() });
+            }
+            places.push(place);
+        }
+        for (place, (_, state)) in places.into_iter().zip(answers) {
+            self.0[place].state = state;
+        }
+        Ok(())
+    }
+
+    fn place_of(&self, from: From, id: &CallId) -> Result<usize, RunError> {
+        let place = self.0.iter().position(|open| open.call.id == *id);
+        let place = place.ok_or_else(|| RunError::UnknownCall { call: id.clone() })?;
+        match (from, &self.0[place].state) {
+            (From::Tools, CallState::Running)
+            | (From::Approval, CallState::Approval)
+            | (From::Client, CallState::Client) => Ok(place),
+            (_, CallState::Ended(_)) => Err(RunError::AnsweredTwice { call: id.clone() }),
+            (
+                _,
+                CallState::New
+                | CallState::Running
+                | CallState::Approval
+                | CallState::Client
+                | CallState::Batch(_),
+            ) => Err(RunError::UnknownCall { call: id.clone() }),
+        }
+    }
+
+    /// The replies to the calls of the turn, as one message. Whatever has no end yet, has one now.
+    pub(super) fn into_message(self) -> Message {
+        let ends = self.0.iter().enumerate().filter(|(_, open)| open.place == Place::Turn);
+        Message::tool(ends.map(|(at, open)| self.reply(at, open)).collect())
+    }
+
+    fn reply(&self, at: usize, open: &OpenCall) -> ToolReply {
+        match &open.state {
+            CallState::Ended(reply) => reply.clone(),
+            CallState::Batch(extent) => ToolReply::text(&open.call, batch::reply(&self.ends_of(at), *extent)),
+            CallState::New | CallState::Running | CallState::Approval | CallState::Client => {
+                ToolReply::error(&open.call, "the call was not made")
+            }
+        }
+    }
+
+    fn ends_of(&self, batch: usize) -> Vec<BatchEnd<'_>> {
+        let inside = self.0.iter().filter_map(|open| match &open.place {
+            Place::Batch { parent, item } if *parent == batch => Some((item, open)),
+            Place::Batch { .. } | Place::Turn => None,
+        });
+        inside
+            .map(|(id, open)| BatchEnd { id, tool: &open.call.name, outcome: outcome(&open.state) })
+            .collect()
+    }
+
+    fn in_state(&self, which: impl Fn(&CallState) -> bool) -> Vec<ToolCall> {
+        self.0.iter().filter(|open| which(&open.state)).map(|open| open.call.clone()).collect()
+    }
+}
+
+fn outcome(state: &CallState) -> Result<String, String> {
+    match state {
+        CallState::Ended(reply) => {
+            let text = reply.content.iter().map(Content::as_text).collect::<Vec<_>>().join("\n");
+            if reply.is_error { Err(text) } else { Ok(text) }
+        }
+        CallState::New
+        | CallState::Running
+        | CallState::Approval
+        | CallState::Client
+        | CallState::Batch(_) => Err("the call was not made".into()),
+    }
+}

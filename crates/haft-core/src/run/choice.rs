@@ -1,0 +1,152 @@
+//! Which tools a model may or must call in a turn, what its provider is asked to see to, and what the run sees to itself.
+
+use crate::internal::batch::BATCH;
+use crate::internal::final_report::FINAL_REPORT;
+use crate::internal::handoff::HANDOFF;
+use crate::internal::task_status::TASK_STATUS;
+use crate::model_request::{ModelTool, MustCall, ToolChoice};
+
+/// What a provider can be asked for. What it cannot, the model is told in words, and the run checks either way.
+#[expect(clippy::struct_excessive_bools, reason = "capabilities are data: each stands for itself")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChoiceSupport {
+    pub none: bool,
+    pub required: bool,
+    pub named: bool,
+    pub allowed: bool,
+}
+
+impl Default for ChoiceSupport {
+    fn default() -> Self {
+        Self { none: true, required: true, named: true, allowed: true }
+    }
+}
+
+/// Which turn a choice is made for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// No tool has been called yet.
+    First,
+    /// Tools were called: whatever was required has happened, and the run must be able to end.
+    Later,
+    /// Only the answer is wanted.
+    Final,
+}
+
+/// How the answer of a run is given, as far as tools go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AnswerBy {
+    Text,
+    ReportTool,
+}
+
+/// The choice that holds for a turn. `allowed` is the list of the run; the request may have narrowed it further.
+pub(super) fn effective(
+    asked: &ToolChoice,
+    allowed: Option<&[String]>,
+    moment: Moment,
+    answer: AnswerBy,
+) -> ToolChoice {
+    let choice = match (moment, asked) {
+        (Moment::Final, _) | (_, ToolChoice::None) => return answer_only(answer),
+        (Moment::First, choice) => choice.clone(),
+        (Moment::Later, ToolChoice::Allowed { names, must_call: _ }) => {
+            ToolChoice::Allowed { names: names.clone(), must_call: MustCall::No }
+        }
+        (Moment::Later, ToolChoice::Auto | ToolChoice::Required | ToolChoice::Named(_)) => ToolChoice::Auto,
+    };
+    match allowed {
+        Some(allowed) => narrowed(choice, allowed, answer),
+        None => choice,
+    }
+}
+
+fn answer_only(answer: AnswerBy) -> ToolChoice {
+    match answer {
+        AnswerBy::Text => ToolChoice::None,
+        AnswerBy::ReportTool => ToolChoice::Named(FINAL_REPORT.into()),
+    }
+}
+
+fn narrowed(choice: ToolChoice, allowed: &[String], answer: AnswerBy) -> ToolChoice {
+    let (names, must_call) = match choice {
+        ToolChoice::Auto => (allowed.to_vec(), MustCall::No),
+        ToolChoice::Required => (allowed.to_vec(), MustCall::Yes),
+        ToolChoice::Named(name) if allowed.contains(&name) => return ToolChoice::Named(name),
+        ToolChoice::Named(_) | ToolChoice::None => return answer_only(answer),
+        ToolChoice::Allowed { names, must_call } => {
+            (names.into_iter().filter(|name| allowed.contains(name)).collect(), must_call)
+        }
+    };
+    if names.is_empty() { answer_only(answer) } else { ToolChoice::Allowed { names, must_call } }
+}
+
+/// Why a call breaks the choice; written for the model.
+pub(super) fn refusal(choice: &ToolChoice, tool: &str) -> Option<String> {
+    match choice {
+        ToolChoice::Auto | ToolChoice::Required => None,
+        ToolChoice::None => Some("tools cannot be called now; write your answer as text".into()),
+        ToolChoice::Named(name) if name == tool => None,
+        ToolChoice::Named(name) => Some(format!("only `{name}` can be called now; got `{tool}`")),
+        ToolChoice::Allowed { names, .. } if is_own(tool) || names.iter().any(|name| name == tool) => None,
+        ToolChoice::Allowed { names, .. } => {
+            Some(format!("`{tool}` is not allowed in this run; allowed are {}", names.join(", ")))
+        }
+    }
+}
+
+/// The tools by which a run is steered are no matter of lists. A batch is: what is inside is looked at by itself.
+fn is_own(tool: &str) -> bool {
+    [FINAL_REPORT, TASK_STATUS, HANDOFF, BATCH].contains(&tool)
+}
+
+/// Whether a reply without any call breaks the choice; what the model is told then.
+pub(super) fn unmet(choice: &ToolChoice) -> Option<String> {
+    match choice {
+        ToolChoice::Required => Some("you must call at least one tool".into()),
+        ToolChoice::Named(name) => Some(format!("you must call `{name}`")),
+        ToolChoice::Allowed { names, must_call: MustCall::Yes } => {
+            Some(format!("you must call at least one of {}", names.join(", ")))
+        }
+        ToolChoice::Auto | ToolChoice::None | ToolChoice::Allowed { must_call: MustCall::No, .. } => None,
+    }
+}
+
+/// What the provider is asked for, and what the model has to be told because the provider cannot be asked.
+pub(super) fn sent(
+    choice: &ToolChoice,
+    support: ChoiceSupport,
+    offered: &[ModelTool],
+) -> (ToolChoice, Option<String>) {
+    let required = if support.required { ToolChoice::Required } else { ToolChoice::Auto };
+    match choice {
+        ToolChoice::None if !support.none => {
+            (ToolChoice::Auto, Some("Do not call any tool; write your answer as text.".into()))
+        }
+        ToolChoice::Required if !support.required => {
+            (ToolChoice::Auto, Some("Call at least one tool before you answer.".into()))
+        }
+        ToolChoice::Named(name) if !support.named => {
+            (required, Some(format!("Call the tool `{name}`, and no other.")))
+        }
+        ToolChoice::Allowed { names, must_call } if !support.allowed => {
+            let base = match must_call {
+                MustCall::Yes => required,
+                MustCall::No => ToolChoice::Auto,
+            };
+            (base, Some(format!("Of all tools call only these: {}.", names.join(", "))))
+        }
+        ToolChoice::Allowed { names, must_call } => {
+            // The run's own tools are in nobody's list, but they may be called; what is not offered must not be named.
+            let may = |tool: &&ModelTool| is_own(&tool.name) || names.contains(&tool.name);
+            let names = offered.iter().filter(may).map(|tool| tool.name.clone()).collect();
+            (ToolChoice::Allowed { names, must_call: *must_call }, None)
+        }
+        ToolChoice::Auto | ToolChoice::None | ToolChoice::Required | ToolChoice::Named(_) => {
+            (choice.clone(), None)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! How a run's answer is recognised: the last text, a call of the report tool, or a tag in the text.
+
+use crate::internal::final_report::{Report, ReportShape};
+use crate::model_reply::StopReason;
+
+/// How the model gives its answer.
+#[derive(Debug, Clone)]
+pub enum FinalReport {
+    /// The last text is the answer.
+    None,
+    Tool(ReportShape),
+    /// Between `<haft-NONCE-FINAL format="…">` and its end: for models that write better than they call.
+    Xml {
+        shape: ReportShape,
+        /// Of this session alone, so that no text from elsewhere can pretend to be a report.
+        nonce: String,
+    },
+}
+
+/// What a text says about the end.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Found {
+    Report(Report),
+    /// There is a tag, but what is inside does not fit; written for the model.
+    Invalid(String),
+    /// The tag was opened, and the reply ended by a limit before it was closed.
+    Cut,
+    Nothing,
+}
+
+impl FinalReport {
+    pub fn shape(&self) -> Option<&ReportShape> {
+        match self {
+            Self::None => None,
+            Self::Tool(shape) | Self::Xml { shape, .. } => Some(shape),
+        }
+    }
+
+    /// What the system text says about the end of a run.
+    pub fn rule(&self) -> String {
+        match self {
+            Self::None => String::new(),
+            Self::Tool(shape) => format!(
+                "When you are done, call `{}` with format `{}`. {}",
+                crate::internal::final_report::FINAL_REPORT,
+                shape.format().name(),
+                shape.format().rule()
+            ),
+            Self::Xml { shape, nonce } => {
+                let name = shape.format().name();
+                let schema =
+                    shape.schema().map(|schema| format!(" The schema is: {schema}")).unwrap_or_default();
+                format!(
+                    "When you are done, write your final answer between <haft-{nonce}-FINAL format=\"{name}\"> and \
+                     </haft-{nonce}-FINAL>, and call no tool in the same reply. {}{schema}",
+                    shape.format().rule()
+                )
+            }
+        }
+    }
+
+    /// What the model is told in the last turn.
+    pub(super) fn last_words(&self) -> String {
+        match self {
+            Self::None => "Call no more tools. Answer now with what you have.".into(),
+            Self::Tool(_) => {
+                format!("Call `{}` now, and nothing else.", crate::internal::final_report::FINAL_REPORT)
+            }
+            Self::Xml { nonce, .. } => {
+                format!("Call no more tools. Write your final answer in <haft-{nonce}-FINAL …> now.")
+            }
+        }
+    }
+}
+
+/// Looks for the tag. What was not closed is taken when the model itself stopped; a structured report is of no use then
+/// and asked for again, as is any that a limit cut.
+pub(super) fn find(shape: &ReportShape, nonce: &str, text: &str, stop: &StopReason) -> Found {
+    let open = format!("<haft-{nonce}-FINAL");
+    // The last one counts: a model may think aloud about the tag before it writes it.
+    let Some((_, after)) = text.rsplit_once(&open) else { return Found::Nothing };
+    let Some((attributes, body)) = after.split_once('>') else { return Found::Cut };
+    let body = match body.split_once(&format!("</haft-{nonce}-FINAL")) {
+        Some((body, _)) => body,
+        None if was_cut(stop) => return Found::Cut,
+        None => body,
+    };
+    match shape.read_text(attribute(attributes, "format"), body) {
+        Ok(report) => Found::Report(report),
+        Err(problem) => Found::Invalid(problem),
+    }
+}
+
+fn was_cut(stop: &StopReason) -> bool {
+    match stop {
+        StopReason::Length | StopReason::CutOff | StopReason::Filtered | StopReason::Paused => true,
+        StopReason::EndOfTurn
+        | StopReason::ToolCalls
+        | StopReason::StopSequence
+        | StopReason::Refusal
+        | StopReason::Other(_) => false,
+    }
+}
+
+fn attribute<'t>(attributes: &'t str, name: &str) -> Option<&'t str> {
+    let (_, after) = attributes.split_once(name)?;
+    let value = after.trim_start().strip_prefix('=')?.trim_start();
+    let quote = value.chars().next().filter(|c| "\"'".contains(*c))?;
+    value[1..].split_once(quote).map(|(value, _)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::internal::report_format::ReportFormat;
+
+    fn check(format: ReportFormat, text: &str, stop: &StopReason, expected: Result<&str, &str>) {
+        let found = match find(&ReportShape::plain(format), "ab12", text, stop) {
+            Found::Report(report) => Ok(report.content.as_text()),
+            Found::Invalid(problem) => Err(problem),
+            Found::Cut => Err("CUT".into()),
+            Found::Nothing => Err("NOTHING".into()),
+        };
+        match (&found, expected) {
+            (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{text}"),
+            (Err(found), Err(part)) => assert!(found.contains(part), "{text}: {found}"),
+            _ => panic!("{text}: expected {expected:?}, found {found:?}"),
+        }
+    }
+
+    #[test]
+    fn a_report_stands_between_its_tags() {
+        let end = &StopReason::EndOfTurn;
+        let text = ReportFormat::Text;
+        check(
+            text,
+            r#"So: <haft-ab12-FINAL format="text">it is red</haft-ab12-FINAL> bye"#,
+            end,
+            Ok("it is red"),
+        );
+        check(text, "<haft-ab12-FINAL format='text'>\nred\n", end, Ok("red"));
+        check(text, "<haft-ab12-FINAL>red", end, Ok("red"));
+        check(text, "I will write <haft-ab12-FINAL …>. <haft-ab12-FINAL format=\"text\">a", end, Ok("a"));
+        check(text, r#"<haft-ab12-FINAL format="json">1"#, end, Err("`format` must be `text`"));
+        check(text, "<haft-ab12-FINAL>  </haft-ab12-FINAL>", end, Err("empty"));
+        check(text, "<haft-ab12-FINAL", end, Err("CUT"));
+    }
+
+    #[test]
+    fn a_tag_with_another_nonce_is_just_text() {
+        check(
+            ReportFormat::Text,
+            "<haft-0000-FINAL>x</haft-0000-FINAL>",
+            &StopReason::EndOfTurn,
+            Err("NOTHING"),
+        );
+        check(ReportFormat::Text, "no tag", &StopReason::Length, Err("NOTHING"));
+    }
+
+    #[test]
+    fn what_a_limit_cut_is_asked_for_again() {
+        let json = ReportFormat::Json;
+        check(ReportFormat::Text, "<haft-ab12-FINAL>half a sen", &StopReason::Length, Err("CUT"));
+        check(
+            ReportFormat::Text,
+            "<haft-ab12-FINAL>whole</haft-ab12-FINAL>",
+            &StopReason::Length,
+            Ok("whole"),
+        );
+        check(json, r#"<haft-ab12-FINAL format="json">{"a": 1}"#, &StopReason::EndOfTurn, Ok(r#"{"a":1}"#));
+        check(json, r#"<haft-ab12-FINAL format="json">{"a": "#, &StopReason::EndOfTurn, Err("not JSON"));
+    }
+
+    #[test]
+    fn every_way_says_how_to_end() {
+        let shape = ReportShape::plain(ReportFormat::Markdown);
+        assert_eq!(FinalReport::None.rule(), "");
+        assert!(FinalReport::Tool(shape.clone()).rule().contains("agent__final_report"));
+        let xml = FinalReport::Xml { shape, nonce: "ab12".into() };
+        assert!(xml.rule().contains(r#"<haft-ab12-FINAL format="markdown">"#));
+        assert!(xml.last_words().contains("haft-ab12-FINAL"));
+    }
+}

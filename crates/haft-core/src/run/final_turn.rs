@@ -1,0 +1,87 @@
+//! The last turn of a run, in which only the answer is wanted.
+
+use super::finish::FinishReason;
+
+/// Why the next turn is the last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhyFinal {
+    Stopped,
+    Budget,
+    ContextFull,
+    MaxToolCalls,
+    MaxToolCallsPerTurn,
+    /// The model said that the task is complete.
+    TaskComplete,
+    /// The only turn there is: nothing is cut short.
+    OnlyTurn,
+    LastTurn,
+}
+
+impl WhyFinal {
+    /// What the model is told.
+    pub(super) fn told(self) -> &'static str {
+        match self {
+            Self::Stopped => "The run was asked to stop.",
+            Self::Budget => "The budget of this run is used up.",
+            Self::ContextFull => "The context is full.",
+            Self::MaxToolCalls => "The tool calls of this run are used up.",
+            Self::MaxToolCallsPerTurn => "Too many tools were called in one turn, again.",
+            Self::TaskComplete => "You said that the task is complete.",
+            Self::OnlyTurn | Self::LastTurn => "This is the last turn.",
+        }
+    }
+
+    /// Why the run ends when an answer was given in this turn. What was cut short says so.
+    pub(super) fn answered(self) -> FinishReason {
+        match self {
+            Self::TaskComplete | Self::OnlyTurn => FinishReason::Completed,
+            Self::Stopped
+            | Self::Budget
+            | Self::ContextFull
+            | Self::MaxToolCalls
+            | Self::MaxToolCallsPerTurn
+            | Self::LastTurn => self.unanswered().unwrap_or(FinishReason::MaxTurns),
+        }
+    }
+
+    /// Why the run ends when none was given; nothing when what went wrong in the turn is the better reason.
+    pub(super) fn unanswered(self) -> Option<FinishReason> {
+        match self {
+            Self::Stopped => Some(FinishReason::Stopped),
+            Self::Budget => Some(FinishReason::Budget),
+            Self::ContextFull => Some(FinishReason::ContextFull),
+            Self::MaxToolCalls => Some(FinishReason::MaxToolCalls),
+            Self::MaxToolCallsPerTurn => Some(FinishReason::MaxToolCallsPerTurn),
+            Self::LastTurn => Some(FinishReason::MaxTurns),
+            Self::TaskComplete | Self::OnlyTurn => None,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::Budget => "budget",
+            Self::ContextFull => "context_full",
+            Self::MaxToolCalls => "max_tool_calls",
+            Self::MaxToolCallsPerTurn => "max_tool_calls_per_turn",
+            Self::TaskComplete => "task_complete",
+            Self::OnlyTurn => "only_turn",
+            Self::LastTurn => "last_turn",
+        }
+    }
+
+    pub const ALL: [WhyFinal; 8] = [
+        Self::Stopped,
+        Self::Budget,
+        Self::ContextFull,
+        Self::MaxToolCalls,
+        Self::MaxToolCallsPerTurn,
+        Self::TaskComplete,
+        Self::OnlyTurn,
+        Self::LastTurn,
+    ];
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|why| why.name() == name)
+    }
+}

@@ -1,0 +1,27 @@
+//! What is worth telling whoever watches a run.
+
+use super::final_turn::WhyFinal;
+use crate::internal::task_status::TaskStatus;
+
+/// Something a run decided, for logs and screens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RunNote {
+    /// The model said where it stands.
+    Status(TaskStatus),
+    /// A call that nobody will make.
+    Refused {
+        tool: String,
+        why: String,
+    },
+    /// The reply was of no use and is asked for again.
+    AskedAgain {
+        attempt: u32,
+        why: String,
+    },
+    /// The same call in turn after turn.
+    Circling {
+        tool: String,
+        times: u32,
+    },
+    FinalTurn(WhyFinal),
+}

@@ -1,0 +1,81 @@
+//! What holds for a whole run: its limits, its budget, which tools may be called and how it ends.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::budget::Budget;
+use super::choice::{AnswerBy, ChoiceSupport};
+use super::final_report::FinalReport;
+use super::limits::Limits;
+use crate::internal::batch;
+use crate::internal::handoff::Routes;
+use crate::internal::task_status::TaskStatus;
+use crate::model_request::{ModelTool, ToolChoice};
+
+/// The rules of one run. They are kept with it, so that a run that goes on elsewhere goes on by the same rules.
+#[derive(Debug, Clone)]
+pub struct RunPlan {
+    pub limits: Limits,
+    pub budget: Budget,
+    pub tool_choice: ToolChoice,
+    /// The only tools that may be called, though all stay visible; `None` is every tool, an empty list is none.
+    pub allowed_tools: Option<Vec<String>>,
+    /// Functions that whoever asked carries out.
+    pub client_tools: BTreeSet<String>,
+    pub support: ChoiceSupport,
+    pub report: FinalReport,
+    pub routes: Routes,
+    pub offer: Offer,
+}
+
+/// Which of the tools of a run itself are shown beside those that it needs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Offer {
+    pub task_status: bool,
+    pub batch: bool,
+}
+
+impl Default for RunPlan {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            budget: Budget::default(),
+            tool_choice: ToolChoice::Auto,
+            allowed_tools: None,
+            client_tools: BTreeSet::new(),
+            support: ChoiceSupport::default(),
+            report: FinalReport::None,
+            routes: Routes::default(),
+            offer: Offer::default(),
+        }
+    }
+}
+
+impl RunPlan {
+    /// The tools a model is shown: those given, and after them the run's own.
+    pub(super) fn shown(&self, tools: &Arc<[ModelTool]>) -> Arc<[ModelTool]> {
+        let own = self.own_tools();
+        if own.is_empty() {
+            return Arc::clone(tools);
+        }
+        let others = tools.iter().filter(|tool| own.iter().all(|own| own.name != tool.name)).cloned();
+        others.chain(own.iter().cloned()).collect()
+    }
+
+    fn own_tools(&self) -> Vec<ModelTool> {
+        let report = match &self.report {
+            FinalReport::Tool(shape) => Some(shape.tool()),
+            FinalReport::None | FinalReport::Xml { .. } => None,
+        };
+        let status = self.offer.task_status.then(TaskStatus::tool);
+        let batch = self.offer.batch.then(batch::tool);
+        [status, batch, self.routes.tool(), report].into_iter().flatten().collect()
+    }
+
+    pub(super) fn answer_by(&self) -> AnswerBy {
+        match self.report {
+            FinalReport::Tool(_) => AnswerBy::ReportTool,
+            FinalReport::None | FinalReport::Xml { .. } => AnswerBy::Text,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Models that go round in circles: the same call in turn after turn.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::digest::Digest;
+use crate::tool::ToolCall;
+
+/// So many turns in a row with the same call, and the model is told.
+pub const REPEATS_TOLD: u32 = 3;
+
+/// So many, and the run is stopped.
+pub const REPEATS_MAX: u32 = 5;
+
+/// Every call of the last turn, with the number of turns in a row it was made in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Repeats(pub(super) BTreeMap<Digest, u32>);
+
+/// What the calls of a turn say about the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Moving,
+    /// This tool was called with the same arguments too often; the model should know.
+    Circling {
+        tool: String,
+        times: u32,
+    },
+    /// It does not listen.
+    Stuck {
+        tool: String,
+        times: u32,
+    },
+}
+
+impl Repeats {
+    /// Takes the calls of one turn. A call made twice in a turn counts once: that is wasteful, but no circle.
+    pub(super) fn turn<'a>(&mut self, calls: impl Iterator<Item = &'a ToolCall>) -> Verdict {
+        let mut now = BTreeMap::new();
+        let mut worst: Option<(u32, &ToolCall)> = None;
+        for call in calls {
+            let digest = digest(call);
+            let times = self.0.get(&digest).map_or(1, |times| times.saturating_add(1));
+            now.insert(digest, times);
+            if worst.is_none_or(|(most, _)| times > most) {
+                worst = Some((times, call));
+            }
+        }
+        self.0 = now;
+        match worst {
+            Some((times, call)) if times >= REPEATS_MAX => Verdict::Stuck { tool: call.name.clone(), times },
+            Some((times, call)) if times >= REPEATS_TOLD => {
+                Verdict::Circling { tool: call.name.clone(), times }
+            }
+            Some(_) | None => Verdict::Moving,
+        }
+    }
+}
+
+/// The spaces and the order of keys do not make another call. What is not JSON is compared as it is.
+fn digest(call: &ToolCall) -> Digest {
+    let text = call.arguments.as_text();
+    let arguments = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
+    Digest::of_value(&Value::Array(vec![Value::from(call.name.as_str()), arguments]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::Arguments;
+    use crate::tool::CallId;
+
+    fn check(turns: &[&[(&str, &str)]], expected: &str) {
+        let mut repeats = Repeats::default();
+        let verdicts: String = turns
+            .iter()
+            .map(|calls| {
+                let calls: Vec<_> = calls
+                    .iter()
+                    .map(|(name, arguments)| ToolCall {
+                        id: CallId("x".into()),
+                        name: (*name).into(),
+                        arguments: Arguments::from_text(*arguments),
+                    })
+                    .collect();
+                match repeats.turn(calls.iter()) {
+                    Verdict::Moving => '.',
+                    Verdict::Circling { .. } => 't',
+                    Verdict::Stuck { .. } => 's',
+                }
+            })
+            .collect();
+        assert_eq!(verdicts, expected, "{turns:?}");
+    }
+
+    #[test]
+    fn three_in_a_row_are_told_and_five_stop() {
+        let a: &[(&str, &str)] = &[("read", r#"{"p": 1, "q": 2}"#)];
+        let same: &[(&str, &str)] = &[("read", r#"{"q":2,"p":1}"#)];
+        let b: &[(&str, &str)] = &[("read", r#"{"p": 2}"#)];
+        check(&[a, a, a, a, a], "..tts");
+        check(&[a, same, a, same, a], "..tts");
+        check(&[a, a, b, a, a, a], ".....t");
+        check(&[a, b, a, b, a, b, a], ".......");
+        check(&[&[("read", "{oops")], &[("read", "{oops")], &[("read", "{oops")]], "..t");
+    }
+
+    #[test]
+    fn another_call_beside_it_does_not_hide_it_and_twins_are_no_circle() {
+        let with = |n: &'static str| vec![("read", "{}"), ("grep", n)];
+        let turns = [with("1"), with("2"), with("3"), with("4"), with("5")];
+        let turns: Vec<&[(&str, &str)]> = turns.iter().map(Vec::as_slice).collect();
+        check(&turns, "..tts");
+        check(&[&[("read", "{}"); 6]], ".");
+    }
+}

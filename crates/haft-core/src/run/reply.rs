@@ -1,0 +1,361 @@
+//! What a reply of the model means for the run.
+
+use super::calls::OpenCalls;
+use super::choice;
+use super::final_report::{self, FinalReport, Found};
+use super::finish::{Answer, Finish, FinishReason};
+use super::repeat::Verdict;
+use super::state::Phase;
+use super::turn::{Rules, Turn};
+use super::{AgentRun, RunError, RunNote, WhyFinal};
+use crate::conversation::Body;
+use crate::internal::final_report::{FINAL_REPORT, Report};
+use crate::model_reply::{ModelReply, StopReason};
+use crate::model_request::ToolChoice;
+use crate::tool::ToolCall;
+
+/// How often a report that does not fit may be sent again.
+const REPORT_REPAIRS_MAX: u32 = 1;
+
+/// So many turns in a row with too many calls, and the next is the last.
+const CROWDED_TURNS_MAX: u32 = 2;
+
+/// What a reply is, seen from far.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kind {
+    Calls,
+    Text,
+    /// The model declined, in these words.
+    Refusal(String),
+    Filtered,
+    Paused,
+    Empty,
+}
+
+/// Why a reply is of no use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Fault {
+    Empty,
+    Cut,
+    Paused,
+    /// The tool choice was not met; what the model is told.
+    Choice(String),
+    NoReport,
+    BadReport(String),
+}
+
+impl Kind {
+    fn of(reply: &ModelReply) -> Self {
+        if reply.calls().next().is_some() {
+            return Self::Calls;
+        }
+        let refusal: String = reply.parts.iter().filter_map(refusal).collect();
+        match &reply.stop {
+            StopReason::Refusal => Self::Refusal(refusal),
+            _ if !refusal.is_empty() => Self::Refusal(refusal),
+            StopReason::Filtered => Self::Filtered,
+            StopReason::Paused => Self::Paused,
+            StopReason::EndOfTurn
+            | StopReason::ToolCalls
+            | StopReason::Length
+            | StopReason::StopSequence
+            | StopReason::CutOff
+            | StopReason::Other(_) => {
+                if reply.text().trim().is_empty() {
+                    Self::Empty
+                } else {
+                    Self::Text
+                }
+            }
+        }
+    }
+}
+
+fn refusal(part: &crate::conversation::Part) -> Option<&str> {
+    match &part.body {
+        Body::Refusal(words) => Some(words),
+        Body::Text { .. }
+        | Body::Image(_)
+        | Body::Audio(_)
+        | Body::File { .. }
+        | Body::Reasoning(_)
+        | Body::Call(_)
+        | Body::Reply(_)
+        | Body::Opaque => None,
+    }
+}
+
+impl Fault {
+    /// What the model is told; nothing when it only has to be asked again.
+    fn told(&self) -> Option<String> {
+        match self {
+            Self::Empty => Some("Your last reply was empty. Call a tool, or write your answer.".into()),
+            Self::Cut => Some(
+                "Your last reply was cut off by the limit of its length. Reply again, from the beginning and shorter."
+                    .into(),
+            ),
+            Self::Paused => None,
+            Self::Choice(words) => Some(format!("Your last reply does not count: {words}.")),
+            Self::NoReport => Some("Your last reply does not end the run: it has no final report.".into()),
+            Self::BadReport(problem) => Some(format!("Your final report was not taken: {problem}")),
+        }
+    }
+
+    fn reason(&self) -> FinishReason {
+        match self {
+            Self::Empty => FinishReason::EmptyReplies,
+            Self::Cut | Self::Paused => FinishReason::CutReplies,
+            Self::Choice(_) => FinishReason::ToolChoiceUnmet,
+            Self::NoReport => FinishReason::NoReport,
+            Self::BadReport(_) => FinishReason::InvalidReport,
+        }
+    }
+
+    fn detail(&self) -> String {
+        match self {
+            Self::Empty => "the model's replies were empty".into(),
+            Self::Cut => "the model's replies were cut off".into(),
+            Self::Paused => "the provider paused again and again".into(),
+            Self::Choice(words) => words.clone(),
+            Self::NoReport => "the model answered without a final report".into(),
+            Self::BadReport(problem) => problem.clone(),
+        }
+    }
+}
+
+impl AgentRun {
+    pub(super) fn take_reply(&mut self, reply: ModelReply) -> Result<(), RunError> {
+        match Kind::of(&reply) {
+            Kind::Calls => self.take_calls(reply),
+            Kind::Text => self.take_text(reply),
+            Kind::Refusal(words) => self.take_end(reply, FinishReason::Refused, words),
+            Kind::Filtered => self.take_end(reply, FinishReason::Filtered, String::new()),
+            Kind::Paused => self.take_fault(reply, &Fault::Paused),
+            Kind::Empty if reply.stop == StopReason::Length => self.take_fault(reply, &Fault::Cut),
+            Kind::Empty => self.take_fault(reply, &Fault::Empty),
+        }
+    }
+
+    fn take_end(&mut self, reply: ModelReply, reason: FinishReason, detail: String) -> Result<(), RunError> {
+        let answer = said(&reply);
+        self.keep(reply)?;
+        self.end(Finish::new(reason).with_answer(answer).with_detail(detail));
+        Ok(())
+    }
+
+    fn take_text(&mut self, reply: ModelReply) -> Result<(), RunError> {
+        if let Some(words) = choice::unmet(&self.choice())
+            && !self.wants_report()
+        {
+            return self.take_fault(reply, &Fault::Choice(words));
+        }
+        let was_cut = matches!(reply.stop, StopReason::Length | StopReason::CutOff);
+        match &self.plan.report {
+            FinalReport::Xml { shape, nonce } => {
+                match final_report::find(shape, nonce, &reply.text(), &reply.stop) {
+                    Found::Report(report) => self.take_answer(reply, Answer::Report(report)),
+                    Found::Invalid(problem) => self.take_fault(reply, &Fault::BadReport(problem)),
+                    Found::Cut => self.take_fault(reply, &Fault::Cut),
+                    Found::Nothing if was_cut => self.take_fault(reply, &Fault::Cut),
+                    Found::Nothing => self.take_fault(reply, &Fault::NoReport),
+                }
+            }
+            FinalReport::Tool(_) | FinalReport::None if was_cut => self.take_fault(reply, &Fault::Cut),
+            FinalReport::Tool(_) => self.take_fault(reply, &Fault::NoReport),
+            FinalReport::None => {
+                let text = reply.text();
+                self.take_answer(reply, Answer::Text(text))
+            }
+        }
+    }
+
+    /// Whether the only tool that may be called is the final report: then its absence is told in its own words.
+    fn wants_report(&self) -> bool {
+        self.choice() == ToolChoice::Named(FINAL_REPORT.into())
+    }
+
+    fn take_answer(&mut self, reply: ModelReply, answer: Answer) -> Result<(), RunError> {
+        self.keep(reply)?;
+        self.count_turn();
+        self.end(self.answered(answer));
+        Ok(())
+    }
+
+    fn answered(&self, answer: Answer) -> Finish {
+        let reason = self.state.final_turn.map_or(FinishReason::Completed, WhyFinal::answered);
+        Finish::new(reason).with_answer(Some(answer))
+    }
+
+    fn take_fault(&mut self, reply: ModelReply, fault: &Fault) -> Result<(), RunError> {
+        let answer = said(&reply);
+        self.keep(reply)?;
+        if let Fault::BadReport(_) = fault {
+            self.state.counts.bad_reports += 1;
+        }
+        if let Some(finish) = self.give_up(fault) {
+            self.end(finish.with_answer(answer));
+        } else if let Some(words) = fault.told() {
+            self.tell(self.with_last_words(words));
+        }
+        Ok(())
+    }
+
+    /// Counts an attempt; the end of the run when it was the last one.
+    fn give_up(&mut self, fault: &Fault) -> Option<Finish> {
+        let counts = &mut self.state.counts;
+        counts.attempts += 1;
+        let is_bad_report = matches!(fault, Fault::BadReport(_));
+        let exhausted = counts.attempts >= self.plan.limits.attempts_max
+            || is_bad_report && counts.bad_reports > REPORT_REPAIRS_MAX;
+        if !exhausted {
+            self.notes.push(RunNote::AskedAgain { attempt: counts.attempts, why: fault.detail() });
+            return None;
+        }
+        let why = self.state.final_turn.and_then(WhyFinal::unanswered);
+        Some(Finish::new(why.unwrap_or_else(|| fault.reason())).with_detail(fault.detail()))
+    }
+
+    fn with_last_words(&self, words: String) -> String {
+        let rule = self.plan.report.last_words();
+        match (self.state.final_turn, &self.plan.report) {
+            (Some(_), _) => format!("{words} {rule}"),
+            (None, FinalReport::Tool(_) | FinalReport::Xml { .. }) => {
+                format!("{words} {}", self.plan.report.rule())
+            }
+            (None, FinalReport::None) => words,
+        }
+    }
+
+    fn take_calls(&mut self, reply: ModelReply) -> Result<(), RunError> {
+        let calls: Vec<ToolCall> = reply.calls().cloned().collect();
+        let choice = self.choice();
+        let rules =
+            Rules { plan: &self.plan, counts: &self.state.counts, choice: &choice, stop: &reply.stop };
+        let mut turn = Turn::of(rules, &calls);
+        turn.take_report(self.report_in(&reply));
+        let answer = said(&reply);
+        self.keep(reply)?;
+        self.note(&turn);
+        if turn.useful == 0 {
+            self.take_wasted(turn, answer);
+        } else {
+            self.take_turn(turn, &calls);
+        }
+        Ok(())
+    }
+
+    /// A report written as text beside calls; it is taken when they have ended.
+    fn report_in(&self, reply: &ModelReply) -> Option<Report> {
+        let FinalReport::Xml { shape, nonce } = &self.plan.report else { return None };
+        match final_report::find(shape, nonce, &reply.text(), &reply.stop) {
+            Found::Report(report) => Some(report),
+            Found::Invalid(_) | Found::Cut | Found::Nothing => None,
+        }
+    }
+
+    fn note(&mut self, turn: &Turn) {
+        self.notes.extend(turn.statuses.iter().cloned().map(RunNote::Status));
+        let refused = turn.refused.iter().cloned();
+        self.notes.extend(refused.map(|(tool, why)| RunNote::Refused { tool, why }));
+    }
+
+    /// Every call was against the rules: the turn is asked for again.
+    fn take_wasted(&mut self, turn: Turn, answer: Option<Answer>) {
+        let fault = match (turn.bad_report, turn.refused.into_iter().next()) {
+            (Some(problem), _) => {
+                self.state.counts.bad_reports += 1;
+                Fault::BadReport(problem)
+            }
+            (None, Some(_)) if turn.cut > 0 => Fault::Cut,
+            (None, Some((_, why))) => Fault::Choice(why),
+            (None, None) => Fault::Empty,
+        };
+        self.state.ending = self.give_up(&fault).map(|finish| finish.with_answer(answer));
+        // What is wrong stands in the replies to the calls; only the last turn needs its words again.
+        if self.state.final_turn.is_some() {
+            self.state.to_tell.push(self.plan.report.last_words());
+        }
+        self.state.phase = Phase::Calls(OpenCalls(turn.calls));
+    }
+
+    fn take_turn(&mut self, turn: Turn, calls: &[ToolCall]) {
+        self.count_turn();
+        self.state.counts.tool_turns += 1;
+        self.state.counts.tool_calls = self.state.counts.tool_calls.saturating_add(turn.let_through);
+        self.force(&turn);
+        self.state.ending = self.ending(&turn);
+        let mut open = OpenCalls(turn.calls);
+        match self.state.repeats.turn(calls.iter()) {
+            Verdict::Moving => {}
+            Verdict::Circling { tool, times } => self.warn_of_circle(tool, times),
+            Verdict::Stuck { tool, times } => self.break_circle(&mut open, &tool, times),
+        }
+        self.state.phase = Phase::Calls(open);
+    }
+
+    /// What makes the next turn the last one.
+    fn force(&mut self, turn: &Turn) {
+        let counts = &mut self.state.counts;
+        counts.crowded_turns = if turn.too_many > 0 { counts.crowded_turns + 1 } else { 0 };
+        if turn.beyond_run > 0 {
+            self.state.forced = Some(WhyFinal::MaxToolCalls);
+        } else if counts.crowded_turns >= CROWDED_TURNS_MAX {
+            self.state.forced = Some(WhyFinal::MaxToolCallsPerTurn);
+        } else if turn.is_complete() {
+            self.state.forced = Some(WhyFinal::TaskComplete);
+        }
+    }
+
+    fn ending(&mut self, turn: &Turn) -> Option<Finish> {
+        if let Some(handoff) = &turn.handoff {
+            return Some(Finish::new(FinishReason::Handoff(handoff.clone())));
+        }
+        if let Some(report) = &turn.report {
+            return Some(self.answered(Answer::Report(report.clone())));
+        }
+        let problem = turn.bad_report.as_ref()?;
+        self.state.counts.bad_reports += 1;
+        let exhausted = self.state.counts.bad_reports > REPORT_REPAIRS_MAX;
+        exhausted.then(|| Finish::new(FinishReason::InvalidReport).with_detail(problem.clone()))
+    }
+
+    fn warn_of_circle(&mut self, tool: String, times: u32) {
+        self.state.to_tell.push(format!(
+            "You called `{tool}` with the same arguments in {times} turns in a row. The answer will not change: \
+             do something else, or answer with what you have."
+        ));
+        self.notes.push(RunNote::Circling { tool, times });
+    }
+
+    fn break_circle(&mut self, open: &mut OpenCalls, tool: &str, times: u32) {
+        open.refuse_all("Error: the run was stopped because it repeats itself; the call was not made");
+        let detail = format!("`{tool}` was called with the same arguments in {times} turns in a row");
+        let doom = Finish::new(FinishReason::DoomLoop).with_detail(detail);
+        // An answer in the same reply is still an answer.
+        self.state.ending.get_or_insert(doom);
+    }
+
+    fn count_turn(&mut self) {
+        self.state.counts.turns = self.state.counts.turns.saturating_add(1);
+        self.state.counts.attempts = 0;
+    }
+
+    /// Puts the reply into the conversation, unless there is nothing in it that another request could carry.
+    fn keep(&mut self, reply: ModelReply) -> Result<(), RunError> {
+        let is_kept = reply.parts.iter().any(|part| match &part.body {
+            Body::Text { text, .. } | Body::Refusal(text) => !text.trim().is_empty(),
+            Body::Call(_) | Body::Opaque | Body::Image(_) | Body::Audio(_) | Body::File { .. } => true,
+            Body::Reasoning(_) | Body::Reply(_) => false,
+        });
+        if !is_kept {
+            return Ok(());
+        }
+        self.say(reply.into_message()).map_err(RunError::Misfit)
+    }
+}
+
+/// The text of a reply, for whoever asked, when nothing better came.
+fn said(reply: &ModelReply) -> Option<Answer> {
+    let text = reply.text();
+    (!text.trim().is_empty()).then_some(Answer::Text(text))
+}

@@ -1,0 +1,281 @@
+//! The stored form of messages and calls.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+
+use super::{SnapshotError, names};
+use crate::arguments::Arguments;
+use crate::conversation::{Annotation, Body, Format, Mark, Media, Message, Part, Role, Source, ToolReply};
+use crate::output::Content;
+use crate::tool::{CallId, ToolCall};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct StoredMessage {
+    role: StoredRole,
+    parts: Vec<StoredPart>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredRole {
+    System,
+    User,
+    Assistant,
+    Tool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredPart {
+    body: StoredBody,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mark: Option<StoredMark>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredBody {
+    Text {
+        text: String,
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        annotations: Vec<StoredAnnotation>,
+    },
+    Refusal(String),
+    Image(StoredMedia),
+    Audio(StoredMedia),
+    File {
+        name: Option<String>,
+        media: StoredMedia,
+    },
+    Reasoning(String),
+    Call(StoredCall),
+    Reply(StoredReply),
+    Opaque,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredMark {
+    format: String,
+    id: Option<String>,
+    state: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredAnnotation {
+    format: String,
+    json: String,
+    url: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredMedia {
+    media_type: String,
+    source: StoredSource,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredSource {
+    Base64(String),
+    Url(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct StoredCall {
+    id: String,
+    name: String,
+    /// The model's own bytes.
+    arguments: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct StoredReply {
+    call: String,
+    name: String,
+    content: Vec<StoredContent>,
+    is_error: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredContent {
+    Text(String),
+    Image { media_type: String, base64: String },
+    Audio { media_type: String, base64: String },
+    Resource { uri: String, media_type: Option<String>, text: Option<String> },
+}
+
+impl StoredMessage {
+    pub(super) fn of(message: &Message) -> Self {
+        let role = match message.role {
+            Role::System => StoredRole::System,
+            Role::User => StoredRole::User,
+            Role::Assistant => StoredRole::Assistant,
+            Role::Tool => StoredRole::Tool,
+        };
+        Self { role, parts: message.parts.iter().map(StoredPart::of).collect() }
+    }
+
+    pub(super) fn into_message(self) -> Result<Message, SnapshotError> {
+        let role = match self.role {
+            StoredRole::System => Role::System,
+            StoredRole::User => Role::User,
+            StoredRole::Assistant => Role::Assistant,
+            StoredRole::Tool => Role::Tool,
+        };
+        let parts = self.parts.into_iter().map(StoredPart::into_part).collect::<Result<_, _>>()?;
+        Ok(Message { role, parts })
+    }
+}
+
+impl StoredPart {
+    fn of(part: &Part) -> Self {
+        let mark = part.mark.as_ref().map(|mark| StoredMark {
+            format: mark.format.name().into(),
+            id: mark.id.clone(),
+            state: mark.state.as_deref().map(str::to_owned),
+        });
+        Self { body: StoredBody::of(&part.body), mark }
+    }
+
+    fn into_part(self) -> Result<Part, SnapshotError> {
+        let mark = match self.mark {
+            None => None,
+            Some(StoredMark { format, id, state }) => {
+                Some(Mark { format: format_of(&format)?, id, state: state.map(Into::into) })
+            }
+        };
+        Ok(Part { body: self.body.into_body()?, mark })
+    }
+}
+
+impl StoredBody {
+    fn of(body: &Body) -> Self {
+        match body {
+            Body::Text { text, annotations } => Self::Text {
+                text: text.clone(),
+                annotations: annotations.iter().map(StoredAnnotation::of).collect(),
+            },
+            Body::Refusal(text) => Self::Refusal(text.clone()),
+            Body::Image(media) => Self::Image(StoredMedia::of(media)),
+            Body::Audio(media) => Self::Audio(StoredMedia::of(media)),
+            Body::File { name, media } => Self::File { name: name.clone(), media: StoredMedia::of(media) },
+            Body::Reasoning(text) => Self::Reasoning(text.clone()),
+            Body::Call(call) => Self::Call(StoredCall::of(call)),
+            Body::Reply(reply) => Self::Reply(StoredReply::of(reply)),
+            Body::Opaque => Self::Opaque,
+        }
+    }
+
+    fn into_body(self) -> Result<Body, SnapshotError> {
+        Ok(match self {
+            Self::Text { text, annotations } => {
+                let annotations = annotations.into_iter().map(StoredAnnotation::into_annotation);
+                Body::Text { text, annotations: annotations.collect::<Result<_, _>>()? }
+            }
+            Self::Refusal(text) => Body::Refusal(text),
+            Self::Image(media) => Body::Image(media.into_media()?),
+            Self::Audio(media) => Body::Audio(media.into_media()?),
+            Self::File { name, media } => Body::File { name, media: media.into_media()? },
+            Self::Reasoning(text) => Body::Reasoning(text),
+            Self::Call(call) => Body::Call(call.into_call()),
+            Self::Reply(reply) => Body::Reply(reply.into_reply()?),
+            Self::Opaque => Body::Opaque,
+        })
+    }
+}
+
+impl StoredAnnotation {
+    fn of(annotation: &Annotation) -> Self {
+        let Annotation { format, json, url } = annotation;
+        Self { format: format.name().into(), json: json.as_ref().into(), url: url.clone() }
+    }
+
+    fn into_annotation(self) -> Result<Annotation, SnapshotError> {
+        Ok(Annotation { format: format_of(&self.format)?, json: self.json.into(), url: self.url })
+    }
+}
+
+impl StoredMedia {
+    fn of(media: &Media) -> Self {
+        let source = match &media.source {
+            Source::Bytes(bytes) => StoredSource::Base64(STANDARD.encode(bytes)),
+            Source::Url(url) => StoredSource::Url(url.clone()),
+        };
+        Self { media_type: media.media_type.clone(), source }
+    }
+
+    fn into_media(self) -> Result<Media, SnapshotError> {
+        let source = match self.source {
+            StoredSource::Base64(text) => Source::Bytes(bytes(&text)?.into()),
+            StoredSource::Url(url) => Source::Url(url),
+        };
+        Ok(Media { media_type: self.media_type, source })
+    }
+}
+
+impl StoredCall {
+    pub(super) fn of(call: &ToolCall) -> Self {
+        let arguments = call.arguments.as_text().to_owned();
+        Self { id: call.id.0.clone(), name: call.name.clone(), arguments }
+    }
+
+    pub(super) fn into_call(self) -> ToolCall {
+        ToolCall { id: CallId(self.id), name: self.name, arguments: Arguments::from_text(self.arguments) }
+    }
+}
+
+impl StoredReply {
+    pub(super) fn of(reply: &ToolReply) -> Self {
+        let ToolReply { call, name, content, is_error } = reply;
+        let content = content.iter().map(StoredContent::of).collect();
+        Self { call: call.0.clone(), name: name.clone(), content, is_error: *is_error }
+    }
+
+    pub(super) fn into_reply(self) -> Result<ToolReply, SnapshotError> {
+        let content = self.content.into_iter().map(StoredContent::into_content).collect::<Result<_, _>>()?;
+        Ok(ToolReply { call: CallId(self.call), name: self.name, content, is_error: self.is_error })
+    }
+}
+
+impl StoredContent {
+    fn of(content: &Content) -> Self {
+        match content {
+            Content::Text(text) => Self::Text(text.clone()),
+            Content::Image { media_type, bytes } => {
+                Self::Image { media_type: media_type.clone(), base64: STANDARD.encode(bytes) }
+            }
+            Content::Audio { media_type, bytes } => {
+                Self::Audio { media_type: media_type.clone(), base64: STANDARD.encode(bytes) }
+            }
+            Content::Resource { uri, media_type, text } => {
+                Self::Resource { uri: uri.clone(), media_type: media_type.clone(), text: text.clone() }
+            }
+            // No wire carries these but in words, so the words are what a run goes on with.
+            Content::Binary { .. } | Content::Stored(_) => Self::Text(content.as_text()),
+        }
+    }
+
+    fn into_content(self) -> Result<Content, SnapshotError> {
+        Ok(match self {
+            Self::Text(text) => Content::Text(text),
+            Self::Image { media_type, base64 } => {
+                Content::Image { media_type, bytes: bytes(&base64)?.into() }
+            }
+            Self::Audio { media_type, base64 } => {
+                Content::Audio { media_type, bytes: bytes(&base64)?.into() }
+            }
+            Self::Resource { uri, media_type, text } => Content::Resource { uri, media_type, text },
+        })
+    }
+}
+
+fn format_of(name: &str) -> Result<Format, SnapshotError> {
+    names::find("wire format", &Format::ALL, Format::name, name)
+}
+
+fn bytes(text: &str) -> Result<Vec<u8>, SnapshotError> {
+    STANDARD
+        .decode(text)
+        .map_err(|error| SnapshotError::Broken { problem: format!("media is not base64: {error}") })
+}

@@ -1,0 +1,223 @@
+//! The stored form of the rules of a run.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{SnapshotError, names};
+use crate::internal::final_report::ReportShape;
+use crate::internal::handoff::Routes;
+use crate::internal::report_format::ReportFormat;
+use crate::model_request::{MustCall, ToolChoice};
+use crate::run::budget::Budget;
+use crate::run::choice::ChoiceSupport;
+use crate::run::final_report::FinalReport;
+use crate::run::limits::{ContextLimit, Limits};
+use crate::run::plan::{Offer, RunPlan};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct StoredPlan {
+    limits: StoredLimits,
+    budget: StoredBudget,
+    tool_choice: StoredChoice,
+    allowed_tools: Option<Vec<String>>,
+    client_tools: BTreeSet<String>,
+    support: StoredSupport,
+    report: Option<StoredReportPlan>,
+    destinations: Vec<String>,
+    path: Vec<String>,
+    task_status: bool,
+    batch: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredLimits {
+    turns_max: u32,
+    tool_calls_max: Option<u32>,
+    tool_calls_per_turn_max: u32,
+    attempts_max: u32,
+    context: Option<StoredContext>,
+}
+
+#[expect(clippy::struct_field_names, reason = "every limit has its unit in its name")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredContext {
+    window_tokens: u64,
+    output_tokens: u64,
+    buffer_tokens: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredBudget {
+    usd: Option<f64>,
+    tokens: Option<u64>,
+    calls: Option<u64>,
+    seconds: Option<f64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredChoice {
+    Auto,
+    None,
+    Required,
+    Named(String),
+    Allowed { names: Vec<String>, must_call: bool },
+}
+
+#[expect(clippy::struct_excessive_bools, reason = "mirrors what a provider can do")]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredSupport {
+    none: bool,
+    required: bool,
+    named: bool,
+    allowed: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredReportPlan {
+    format: String,
+    schema: Option<Value>,
+    /// With a nonce the report is written as a tag, without one it is a call.
+    nonce: Option<String>,
+}
+
+impl StoredPlan {
+    pub(super) fn of(plan: &RunPlan) -> Self {
+        let RunPlan {
+            limits,
+            budget,
+            tool_choice,
+            allowed_tools,
+            client_tools,
+            support,
+            report,
+            routes,
+            offer,
+        } = plan;
+        Self {
+            limits: StoredLimits::of(limits),
+            budget: StoredBudget::of(budget),
+            tool_choice: StoredChoice::of(tool_choice),
+            allowed_tools: allowed_tools.clone(),
+            client_tools: client_tools.clone(),
+            support: StoredSupport {
+                none: support.none,
+                required: support.required,
+                named: support.named,
+                allowed: support.allowed,
+            },
+            report: StoredReportPlan::of(report),
+            destinations: routes.destinations.clone(),
+            path: routes.path.clone(),
+            task_status: offer.task_status,
+            batch: offer.batch,
+        }
+    }
+
+    pub(super) fn into_plan(self) -> Result<RunPlan, SnapshotError> {
+        let StoredSupport { none, required, named, allowed } = self.support;
+        Ok(RunPlan {
+            limits: self.limits.into_limits(),
+            budget: self.budget.into_budget()?,
+            tool_choice: self.tool_choice.into_choice(),
+            allowed_tools: self.allowed_tools,
+            client_tools: self.client_tools,
+            support: ChoiceSupport { none, required, named, allowed },
+            report: self.report.map_or(Ok(FinalReport::None), StoredReportPlan::into_report)?,
+            routes: Routes { destinations: self.destinations, path: self.path },
+            offer: Offer { task_status: self.task_status, batch: self.batch },
+        })
+    }
+}
+
+impl StoredLimits {
+    fn of(limits: &Limits) -> Self {
+        let Limits { turns_max, tool_calls_max, tool_calls_per_turn_max, attempts_max, context } = *limits;
+        let context = context.map(|context| StoredContext {
+            window_tokens: context.window_tokens,
+            output_tokens: context.output_tokens,
+            buffer_tokens: context.buffer_tokens,
+        });
+        Self { turns_max, tool_calls_max, tool_calls_per_turn_max, attempts_max, context }
+    }
+
+    fn into_limits(self) -> Limits {
+        let Self { turns_max, tool_calls_max, tool_calls_per_turn_max, attempts_max, context } = self;
+        let context = context.map(|context| ContextLimit {
+            window_tokens: context.window_tokens,
+            output_tokens: context.output_tokens,
+            buffer_tokens: context.buffer_tokens,
+        });
+        Limits { turns_max, tool_calls_max, tool_calls_per_turn_max, attempts_max, context }
+    }
+}
+
+impl StoredBudget {
+    fn of(budget: &Budget) -> Self {
+        let Budget { usd, tokens, calls, time } = *budget;
+        Self { usd, tokens, calls, seconds: time.map(|time| time.as_secs_f64()) }
+    }
+
+    fn into_budget(self) -> Result<Budget, SnapshotError> {
+        let Self { usd, tokens, calls, seconds } = self;
+        let broken = |_| SnapshotError::Broken { problem: "the seconds of its budget are no time".into() };
+        let time = seconds.map(Duration::try_from_secs_f64).transpose().map_err(broken)?;
+        Ok(Budget { usd, tokens, calls, time })
+    }
+}
+
+impl StoredChoice {
+    fn of(choice: &ToolChoice) -> Self {
+        match choice {
+            ToolChoice::Auto => Self::Auto,
+            ToolChoice::None => Self::None,
+            ToolChoice::Required => Self::Required,
+            ToolChoice::Named(name) => Self::Named(name.clone()),
+            ToolChoice::Allowed { names, must_call } => {
+                Self::Allowed { names: names.clone(), must_call: *must_call == MustCall::Yes }
+            }
+        }
+    }
+
+    fn into_choice(self) -> ToolChoice {
+        match self {
+            Self::Auto => ToolChoice::Auto,
+            Self::None => ToolChoice::None,
+            Self::Required => ToolChoice::Required,
+            Self::Named(name) => ToolChoice::Named(name),
+            Self::Allowed { names, must_call } => {
+                ToolChoice::Allowed { names, must_call: if must_call { MustCall::Yes } else { MustCall::No } }
+            }
+        }
+    }
+}
+
+impl StoredReportPlan {
+    fn of(report: &FinalReport) -> Option<Self> {
+        let nonce = match report {
+            FinalReport::None | FinalReport::Tool(_) => None,
+            FinalReport::Xml { nonce, .. } => Some(nonce.clone()),
+        };
+        let shape = report.shape()?;
+        let schema = shape.schema().map(|schema| (**schema).clone());
+        Some(Self { format: shape.format().name().into(), schema, nonce })
+    }
+
+    fn into_report(self) -> Result<FinalReport, SnapshotError> {
+        let format = names::find("report format", &ReportFormat::ALL, ReportFormat::name, &self.format)?;
+        let shape = match self.schema {
+            Some(schema) => {
+                ReportShape::json(Arc::new(schema)).map_err(|problem| SnapshotError::Broken { problem })?
+            }
+            None => ReportShape::plain(format),
+        };
+        Ok(match self.nonce {
+            Some(nonce) => FinalReport::Xml { shape, nonce },
+            None => FinalReport::Tool(shape),
+        })
+    }
+}

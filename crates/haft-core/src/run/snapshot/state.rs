@@ -1,0 +1,290 @@
+//! The stored form of where a run stands.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::conversation::{StoredCall, StoredReply};
+use super::{SnapshotError, names};
+use crate::digest::Digest;
+use crate::internal::batch::Extent;
+use crate::internal::final_report::{Report, ReportContent, ReportStatus};
+use crate::internal::handoff::Handoff;
+use crate::internal::report_format::ReportFormat;
+use crate::model_error::ModelErrorKind;
+use crate::run::calls::{CallState, OpenCall, OpenCalls, Place};
+use crate::run::final_turn::WhyFinal;
+use crate::run::finish::{Answer, Finish, FinishReason};
+use crate::run::limits::Counts;
+use crate::run::repeat::Repeats;
+use crate::run::state::{Phase, Signal, State};
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct StoredState {
+    phase: StoredPhase,
+    counts: StoredCounts,
+    /// By digest, how many turns in a row had the call.
+    repeats: BTreeMap<String, u32>,
+    stopping: bool,
+    forced: Option<String>,
+    final_turn: Option<String>,
+    ending: Option<StoredFinish>,
+    to_tell: Vec<String>,
+    told_choice: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredPhase {
+    Model,
+    Calls(Vec<StoredOpenCall>),
+    Ended(StoredFinish),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredCounts {
+    turns: u32,
+    tool_turns: u32,
+    tool_calls: u32,
+    attempts: u32,
+    bad_reports: u32,
+    crowded_turns: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredOpenCall {
+    call: StoredCall,
+    /// The batch it is in and its id there.
+    batch: Option<(usize, String)>,
+    state: StoredCallState,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredCallState {
+    New,
+    Running,
+    Approval,
+    Client,
+    Batch { cut_off: bool },
+    Ended(StoredReply),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredFinish {
+    reason: StoredReason,
+    answer: Option<StoredAnswer>,
+    detail: String,
+    ended_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredReason {
+    Plain(String),
+    Handoff { agent: String, message: Option<String> },
+    ModelFailed(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredAnswer {
+    Text(String),
+    Report { status: String, format: String, content: StoredReportContent, metadata: Map<String, Value> },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredReportContent {
+    Text(String),
+    Json(Value),
+}
+
+impl StoredState {
+    pub(super) fn of(state: &State) -> Self {
+        let State { phase, counts, repeats, signal, forced, final_turn, ending, to_tell, told_choice } =
+            state;
+        Self {
+            phase: StoredPhase::of(phase),
+            counts: StoredCounts::of(counts),
+            repeats: repeats.0.iter().map(|(digest, times)| (digest.to_string(), *times)).collect(),
+            stopping: *signal == Signal::Stop,
+            forced: forced.map(|why| why.name().into()),
+            final_turn: final_turn.map(|why| why.name().into()),
+            ending: ending.as_ref().map(StoredFinish::of),
+            to_tell: to_tell.clone(),
+            told_choice: told_choice.clone(),
+        }
+    }
+
+    pub(super) fn into_state(self) -> Result<State, SnapshotError> {
+        Ok(State {
+            phase: self.phase.into_phase()?,
+            counts: self.counts.into_counts(),
+            repeats: repeats(self.repeats)?,
+            signal: if self.stopping { Signal::Stop } else { Signal::Go },
+            forced: self.forced.as_deref().map(why).transpose()?,
+            final_turn: self.final_turn.as_deref().map(why).transpose()?,
+            ending: self.ending.map(StoredFinish::into_finish).transpose()?,
+            to_tell: self.to_tell,
+            told_choice: self.told_choice,
+        })
+    }
+}
+
+impl StoredPhase {
+    fn of(phase: &Phase) -> Self {
+        match phase {
+            Phase::Model => Self::Model,
+            Phase::Calls(calls) => Self::Calls(calls.0.iter().map(StoredOpenCall::of).collect()),
+            Phase::Ended(finish) => Self::Ended(StoredFinish::of(finish)),
+        }
+    }
+
+    fn into_phase(self) -> Result<Phase, SnapshotError> {
+        Ok(match self {
+            Self::Model => Phase::Model,
+            Self::Calls(calls) => {
+                let calls = calls.into_iter().map(StoredOpenCall::into_open_call);
+                Phase::Calls(OpenCalls(calls.collect::<Result<_, _>>()?))
+            }
+            Self::Ended(finish) => Phase::Ended(finish.into_finish()?),
+        })
+    }
+}
+
+impl StoredCounts {
+    fn of(counts: &Counts) -> Self {
+        let Counts { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns } = *counts;
+        Self { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns }
+    }
+
+    fn into_counts(self) -> Counts {
+        let Self { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns } = self;
+        Counts { turns, tool_turns, tool_calls, attempts, bad_reports, crowded_turns }
+    }
+}
+
+impl StoredOpenCall {
+    fn of(open: &OpenCall) -> Self {
+        let batch = match &open.place {
+            Place::Turn => None,
+            Place::Batch { parent, item } => Some((*parent, item.clone())),
+        };
+        let state = match &open.state {
+            CallState::New => StoredCallState::New,
+            CallState::Running => StoredCallState::Running,
+            CallState::Approval => StoredCallState::Approval,
+            CallState::Client => StoredCallState::Client,
+            CallState::Batch(extent) => StoredCallState::Batch { cut_off: *extent == Extent::CutOff },
+            CallState::Ended(reply) => StoredCallState::Ended(StoredReply::of(reply)),
+        };
+        Self { call: StoredCall::of(&open.call), batch, state }
+    }
+
+    fn into_open_call(self) -> Result<OpenCall, SnapshotError> {
+        let place = match self.batch {
+            None => Place::Turn,
+            Some((parent, item)) => Place::Batch { parent, item },
+        };
+        let state = match self.state {
+            StoredCallState::New => CallState::New,
+            StoredCallState::Running => CallState::Running,
+            StoredCallState::Approval => CallState::Approval,
+            StoredCallState::Client => CallState::Client,
+            StoredCallState::Batch { cut_off: true } => CallState::Batch(Extent::CutOff),
+            StoredCallState::Batch { cut_off: false } => CallState::Batch(Extent::Whole),
+            StoredCallState::Ended(reply) => CallState::Ended(reply.into_reply()?),
+        };
+        Ok(OpenCall { call: self.call.into_call(), place, state })
+    }
+}
+
+impl StoredFinish {
+    fn of(finish: &Finish) -> Self {
+        let Finish { reason, answer, detail, ended_ms } = finish;
+        Self {
+            reason: StoredReason::of(reason),
+            answer: answer.as_ref().map(StoredAnswer::of),
+            detail: detail.clone(),
+            ended_ms: *ended_ms,
+        }
+    }
+
+    fn into_finish(self) -> Result<Finish, SnapshotError> {
+        let Self { reason, answer, detail, ended_ms } = self;
+        let answer = answer.map(StoredAnswer::into_answer).transpose()?;
+        Ok(Finish { reason: reason.into_reason()?, answer, detail, ended_ms })
+    }
+}
+
+impl StoredReason {
+    fn of(reason: &FinishReason) -> Self {
+        match reason {
+            FinishReason::Handoff(Handoff { agent, message }) => {
+                Self::Handoff { agent: agent.clone(), message: message.clone() }
+            }
+            FinishReason::ModelFailed(kind) => Self::ModelFailed(kind.name().into()),
+            plain => Self::Plain(plain.name().into()),
+        }
+    }
+
+    fn into_reason(self) -> Result<FinishReason, SnapshotError> {
+        match self {
+            Self::Handoff { agent, message } => Ok(FinishReason::Handoff(Handoff { agent, message })),
+            Self::ModelFailed(kind) => {
+                let kind = names::find("model error", &ModelErrorKind::ALL, ModelErrorKind::name, &kind)?;
+                Ok(FinishReason::ModelFailed(kind))
+            }
+            Self::Plain(name) => {
+                let found = FinishReason::PLAIN.into_iter().find(|reason| reason.name() == name);
+                found.ok_or(SnapshotError::UnknownWord { what: "finish reason", found: name })
+            }
+        }
+    }
+}
+
+impl StoredAnswer {
+    fn of(answer: &Answer) -> Self {
+        match answer {
+            Answer::Text(text) => Self::Text(text.clone()),
+            Answer::Report(Report { status, format, content, metadata }) => Self::Report {
+                status: status.name().into(),
+                format: format.name().into(),
+                content: match content {
+                    ReportContent::Text(text) => StoredReportContent::Text(text.clone()),
+                    ReportContent::Json(value) => StoredReportContent::Json(value.clone()),
+                },
+                metadata: metadata.clone(),
+            },
+        }
+    }
+
+    fn into_answer(self) -> Result<Answer, SnapshotError> {
+        Ok(match self {
+            Self::Text(text) => Answer::Text(text),
+            Self::Report { status, format, content, metadata } => Answer::Report(Report {
+                status: names::find("report status", &ReportStatus::ALL, ReportStatus::name, &status)?,
+                format: names::find("report format", &ReportFormat::ALL, ReportFormat::name, &format)?,
+                content: match content {
+                    StoredReportContent::Text(text) => ReportContent::Text(text),
+                    StoredReportContent::Json(value) => ReportContent::Json(value),
+                },
+                metadata,
+            }),
+        })
+    }
+}
+
+fn why(name: &str) -> Result<WhyFinal, SnapshotError> {
+    names::find("reason of a last turn", &WhyFinal::ALL, WhyFinal::name, name)
+}
+
+fn repeats(stored: BTreeMap<String, u32>) -> Result<Repeats, SnapshotError> {
+    let digests = stored.into_iter().map(|(digest, times)| match Digest::from_hex(&digest) {
+        Some(digest) => Ok((digest, times)),
+        None => Err(SnapshotError::UnknownWord { what: "digest", found: digest }),
+    });
+    digests.collect::<Result<_, _>>().map(Repeats)
+}

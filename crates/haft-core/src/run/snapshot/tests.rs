@@ -1,0 +1,131 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::arguments::Arguments;
+use crate::conversation::{Annotation, Body, Format, Mark, Media, Message, Part, Source, ToolReply};
+use crate::internal::final_report::ReportShape;
+use crate::output::Content;
+use crate::run::RunPlan;
+use crate::run::budget::Budget;
+use crate::run::final_report::FinalReport;
+use crate::run::limits::{ContextLimit, Limits};
+use crate::tool::{CallId, ToolCall};
+
+fn run(messages: Vec<Message>, plan: RunPlan) -> AgentRun {
+    let mut conversation = Conversation::default();
+    for message in messages {
+        conversation.push(message).unwrap();
+    }
+    AgentRun::new(ModelRequest::new("m", Arc::new(conversation)), plan)
+}
+
+fn stored(run: &AgentRun) -> Value {
+    serde_json::from_str(&run.snapshot().to_json().unwrap()).unwrap()
+}
+
+fn resume(value: &Value) -> Result<AgentRun, SnapshotError> {
+    RunSnapshot::from_json(&value.to_string())?.resume(ModelRequest::new("m", Arc::default()))
+}
+
+/// A message of each role with every kind of part.
+fn everything() -> Vec<Message> {
+    let media = Media { media_type: "image/png".into(), source: Source::Bytes([0, 255, 7][..].into()) };
+    let link =
+        Media { media_type: "image/png".into(), source: Source::Url("https://example.org/a.png".into()) };
+    let mark = Mark { format: Format::Anthropic, id: Some("i".into()), state: Some("signature".into()) };
+    let annotation = Annotation { format: Format::Gemini, json: "{ }".into(), url: Some("u".into()) };
+    let call = ToolCall {
+        id: CallId("c".into()),
+        name: "read".into(),
+        arguments: Arguments::from_text("{ \"a\":1 "),
+    };
+    let user = vec![
+        Part::text("hi"),
+        Part::new(Body::Image(link)),
+        Part::new(Body::File { name: None, media: media.clone() }),
+    ];
+    let assistant = vec![
+        Part::new(Body::Text { text: "t".into(), annotations: vec![annotation] }),
+        Part::new(Body::Reasoning("hm".into())).marked(mark),
+        Part::new(Body::Refusal("no".into())),
+        Part::new(Body::Audio(media)),
+        Part::new(Body::Opaque),
+        Part::new(Body::Call(call.clone())),
+    ];
+    let bytes: Arc<[u8]> = [1, 2][..].into();
+    let content = vec![
+        Content::Text("x".into()),
+        Content::Image { media_type: "image/png".into(), bytes: Arc::clone(&bytes) },
+        Content::Audio { media_type: "audio/wav".into(), bytes },
+        Content::Resource { uri: "file:a".into(), media_type: None, text: Some("t".into()) },
+    ];
+    let reply = ToolReply { content, is_error: true, ..ToolReply::text(&call, "") };
+    vec![
+        Message::system("s"),
+        Message { role: crate::conversation::Role::User, parts: user },
+        Message::assistant(assistant),
+        Message::tool(vec![reply]),
+    ]
+}
+
+#[test]
+fn whatever_was_said_comes_back_byte_for_byte() {
+    let before = run(everything(), RunPlan::default());
+    let after = resume(&stored(&before)).unwrap();
+    assert_eq!(before.conversation().messages(), after.conversation().messages());
+}
+
+#[test]
+fn the_rules_come_back() {
+    let context = Some(ContextLimit { window_tokens: 1, output_tokens: 2, buffer_tokens: 3 });
+    let shape = ReportShape::json(Arc::new(json!({"type": "object"}))).unwrap();
+    let plan = RunPlan {
+        limits: Limits {
+            turns_max: 7,
+            tool_calls_max: Some(8),
+            tool_calls_per_turn_max: 9,
+            attempts_max: 2,
+            context,
+        },
+        budget: Budget {
+            usd: Some(0.1),
+            tokens: Some(1),
+            calls: Some(2),
+            time: Some(std::time::Duration::from_millis(1500)),
+        },
+        allowed_tools: Some(Vec::new()),
+        report: FinalReport::Xml { shape, nonce: "n".into() },
+        ..RunPlan::default()
+    };
+    let before = run(vec![Message::user("hi")], plan);
+    let after = resume(&stored(&before)).unwrap();
+    assert_eq!(format!("{:?}", before.plan()), format!("{:?}", after.plan()));
+}
+
+#[test]
+fn what_cannot_be_trusted_is_refused() {
+    let whole = stored(&run(vec![Message::user("hi")], RunPlan::default()));
+    let check = |pointer: &str, value: Value, expected: &str| {
+        let mut changed = whole.clone();
+        *changed.pointer_mut(pointer).unwrap() = value;
+        let error = resume(&changed).unwrap_err().to_string();
+        assert!(error.contains(expected), "{pointer}: {error}");
+    };
+    check("/version", json!(2), "has version 2, this program reads version 1");
+    check("/state/forced", json!("boredom"), "`boredom`");
+    check("/state/repeats", json!({"zz": 1}), "digest");
+    check("/plan/budget/seconds", json!(-1.0), "no time");
+    check(
+        "/state/phase",
+        json!({"ended": {"reason": {"plain": "x"}, "answer": null, "detail": "", "ended_ms": null}}),
+        "finish reason",
+    );
+    check("/conversation/0/role", json!("tool"), "damaged");
+    let call = json!({"call": {"id": "a", "name": "b", "arguments": ""}, "batch": null, "state": "running"});
+    check("/state/phase", json!({"calls": [call]}), "other calls than were made");
+    assert!(matches!(RunSnapshot::from_json("{"), Err(SnapshotError::NotJson { .. })));
+    assert!(matches!(
+        RunSnapshot::from_json(r#"{"version": 9}"#),
+        Err(SnapshotError::UnknownVersion { found: 9 })
+    ));
+}

@@ -1,0 +1,211 @@
+//! Drives a run with scripted replies and writes down its steps.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use crate::arguments::Arguments;
+use crate::conversation::{Body, Conversation, Message, Part, Role, ToolReply};
+use crate::internal::final_report::ReportShape;
+use crate::internal::report_format::ReportFormat;
+use crate::model_reply::{ModelReply, StopReason};
+use crate::model_request::{ModelRequest, ModelTool, ToolChoice};
+use crate::output::ToolOutput;
+use crate::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
+use crate::run::final_report::FinalReport;
+use crate::run::finish::Finish;
+use crate::run::{AgentRun, Readings, RunPlan, Step, Verdict};
+use crate::tool::{CallId, ToolCall};
+
+pub(super) fn part(text: &str) -> Part {
+    Part::text(text)
+}
+
+pub(super) fn reply(parts: Vec<Part>, stop: StopReason) -> ModelReply {
+    ModelReply { id: None, model: None, parts, stop, usage: None, notes: Vec::new() }
+}
+
+pub(super) fn says(text: &str) -> ModelReply {
+    reply(vec![part(text)], StopReason::EndOfTurn)
+}
+
+pub(super) fn cut(text: &str) -> ModelReply {
+    reply(vec![part(text)], StopReason::Length)
+}
+
+pub(super) fn empty() -> ModelReply {
+    reply(Vec::new(), StopReason::EndOfTurn)
+}
+
+pub(super) fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
+    ToolCall { id: CallId(id.into()), name: name.into(), arguments: Arguments::from_text(arguments) }
+}
+
+/// Calls, with ids `0`, `1` …
+pub(super) fn calls(calls: &[(&str, &str)]) -> ModelReply {
+    let parts = calls
+        .iter()
+        .enumerate()
+        .map(|(at, (name, arguments))| Part::new(Body::Call(call(&at.to_string(), name, arguments))));
+    reply(parts.collect(), StopReason::ToolCalls)
+}
+
+pub(super) fn request() -> ModelRequest {
+    let mut conversation = Conversation::default();
+    conversation.push(Message::user("go")).unwrap();
+    let tool = |name: &str| ModelTool {
+        name: name.into(),
+        description: String::new(),
+        input_schema: Arc::new(json!({"type": "object"})),
+    };
+    let mut request = ModelRequest::new("m", Arc::new(conversation));
+    request.tools = ["read", "write", "client"].map(tool).into();
+    request
+}
+
+pub(super) fn report_tool() -> FinalReport {
+    FinalReport::Tool(ReportShape::plain(ReportFormat::Text))
+}
+
+pub(super) fn report_xml() -> FinalReport {
+    FinalReport::Xml { shape: ReportShape::plain(ReportFormat::Text), nonce: "n1".into() }
+}
+
+pub(super) const REPORT: (&str, &str) =
+    ("agent__final_report", r#"{"status": "success", "content": "all done"}"#);
+
+pub(super) fn succeeded(call: &ToolCall) -> ToolResult {
+    let outcome = Ok(ToolOutput::text(format!("{} ok", call.name)));
+    ToolResult { call: call.clone(), outcome, receipt: Receipt::default() }
+}
+
+pub(super) fn pending(call: &ToolCall) -> ToolResult {
+    let outcome = Err(ToolError::new(ToolErrorKind::ApprovalPending, "wait"));
+    ToolResult { call: call.clone(), outcome, receipt: Receipt::default() }
+}
+
+/// A run and the steps it took.
+pub(super) struct Bench {
+    pub(super) run: AgentRun,
+    pub(super) readings: Readings,
+    pub(super) log: Vec<String>,
+    asked: bool,
+}
+
+impl Bench {
+    pub(super) fn new(plan: RunPlan) -> Self {
+        Self {
+            run: AgentRun::new(request(), plan),
+            readings: Readings::default(),
+            log: Vec::new(),
+            asked: false,
+        }
+    }
+
+    pub(super) fn step(&mut self) -> Step {
+        let step = self.run.next_step(&self.readings);
+        self.log.push(shown(&step));
+        step
+    }
+
+    /// Goes on until the model is asked or the run is done. Tools succeed, but those called `ask` wait for a person once.
+    pub(super) fn until_model(&mut self) -> Option<Finish> {
+        loop {
+            match self.step() {
+                Step::CallModel(_) => return None,
+                Step::CallTools(calls) => {
+                    let results = calls.iter().map(|call| match call.name.as_str() {
+                        "ask" if !self.asked => pending(call),
+                        _ => succeeded(call),
+                    });
+                    self.run.tools_replied(results.collect()).unwrap();
+                }
+                Step::AwaitApproval(calls) => {
+                    self.asked = true;
+                    for call in calls {
+                        self.run.approval_given(&call.id, Verdict::Allowed).unwrap();
+                    }
+                }
+                Step::AwaitClient(calls) => {
+                    let replies = calls.iter().map(|call| ToolReply::text(call, "client ok"));
+                    self.run.client_replied(replies.collect()).unwrap();
+                }
+                Step::Done(finish) => return Some(finish),
+            }
+        }
+    }
+
+    pub(super) fn play(&mut self, replies: Vec<ModelReply>) -> Option<Finish> {
+        for reply in replies {
+            if let Some(finish) = self.until_model() {
+                panic!("ended before a reply: {finish:?}");
+            }
+            self.run.model_replied(reply).unwrap();
+        }
+        self.until_model()
+    }
+
+    /// What the model was told by the operator, in order.
+    pub(super) fn told(&self) -> Vec<String> {
+        let messages = self.run.conversation().messages().iter();
+        messages.filter(|message| message.role == Role::System).map(|message| text(message)).collect()
+    }
+
+    /// What calls came to, in order.
+    pub(super) fn replies(&self) -> Vec<String> {
+        let messages = self.run.conversation().messages().iter();
+        let parts = messages.flat_map(|message| message.parts.iter());
+        parts
+            .filter_map(|part| match &part.body {
+                Body::Reply(reply) => {
+                    Some(reply.content.iter().map(crate::output::Content::as_text).collect())
+                }
+                _ => None,
+            })
+            .collect()
+    }
+}
+
+/// Plays the replies and compares the steps.
+pub(super) fn check(plan: RunPlan, replies: Vec<ModelReply>, expected: &[&str]) -> Bench {
+    let mut bench = Bench::new(plan);
+    bench.play(replies);
+    assert_eq!(bench.log, expected);
+    bench
+}
+
+fn text(message: &Message) -> String {
+    message
+        .parts
+        .iter()
+        .map(|part| match &part.body {
+            Body::Text { text, .. } => text.as_str(),
+            _ => "",
+        })
+        .collect()
+}
+
+fn shown(step: &Step) -> String {
+    let names = |calls: &[ToolCall]| calls.iter().map(|call| call.name.clone()).collect::<Vec<_>>().join(",");
+    match step {
+        Step::CallModel(request) => format!("model {}", shown_choice(&request.tool_choice)),
+        Step::CallTools(calls) => format!("tools {}", names(calls)),
+        Step::AwaitClient(calls) => format!("client {}", names(calls)),
+        Step::AwaitApproval(calls) => format!("approval {}", names(calls)),
+        Step::Done(finish) => {
+            let answer =
+                finish.answer.as_ref().map(|answer| format!(": {}", answer.text())).unwrap_or_default();
+            format!("done {}{answer}", finish.reason.name())
+        }
+    }
+}
+
+fn shown_choice(choice: &ToolChoice) -> String {
+    match choice {
+        ToolChoice::Auto => "auto".into(),
+        ToolChoice::None => "none".into(),
+        ToolChoice::Required => "required".into(),
+        ToolChoice::Named(name) => format!("={name}"),
+        ToolChoice::Allowed { names, .. } => format!("[{}]", names.join(",")),
+    }
+}

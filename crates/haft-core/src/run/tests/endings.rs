@@ -1,0 +1,187 @@
+//! How runs end: reports, signals and failures.
+
+use super::bench::{Bench, REPORT, calls, check, cut, reply, report_tool, report_xml, says};
+use crate::conversation::{Body, Part};
+use crate::model_error::{ModelError, ModelErrorKind};
+use crate::model_reply::StopReason;
+use crate::run::finish::FinishReason;
+use crate::run::{Abort, Offer, RunNote, RunPlan, Step};
+
+fn with_tool() -> RunPlan {
+    RunPlan { report: report_tool(), ..RunPlan::default() }
+}
+
+fn with_xml() -> RunPlan {
+    RunPlan { report: report_xml(), ..RunPlan::default() }
+}
+
+#[test]
+fn a_report_ends_the_run_when_the_calls_beside_it_have_ended() {
+    let bench = check(
+        with_tool(),
+        vec![calls(&[("write", "{}"), REPORT])],
+        &["model auto", "tools write", "done completed: all done"],
+    );
+    assert_eq!(bench.replies(), ["write ok", "the report was taken"]);
+}
+
+#[test]
+fn text_is_no_report_when_one_is_wanted() {
+    let bench = check(
+        with_tool(),
+        vec![says("hello"), calls(&[REPORT])],
+        &["model auto", "model auto", "done completed: all done"],
+    );
+    assert!(bench.told()[0].contains("agent__final_report"));
+    let mut bench = Bench::new(with_tool());
+    bench.play(vec![says("hello"); 5]);
+    assert_eq!(bench.log.last().unwrap(), "done no_report: hello");
+}
+
+#[test]
+fn a_report_that_does_not_fit_has_one_repair() {
+    let bad = || calls(&[("agent__final_report", r#"{"status": "great", "content": "x"}"#)]);
+    let bench = check(
+        with_tool(),
+        vec![bad(), calls(&[REPORT])],
+        &["model auto", "model auto", "done completed: all done"],
+    );
+    assert!(bench.replies()[0].contains("`status` must be"));
+    check(with_tool(), vec![bad(), bad()], &["model auto", "model auto", "done invalid_report"]);
+}
+
+#[test]
+fn a_report_can_be_written_between_tags() {
+    let tag = |text: &str| format!("<haft-n1-FINAL format=\"text\">{text}");
+    check(
+        with_xml(),
+        vec![says(&format!("{}</haft-n1-FINAL>", tag("red")))],
+        &["model auto", "done completed: red"],
+    );
+    check(with_xml(), vec![says(&tag("unclosed"))], &["model auto", "done completed: unclosed"]);
+    check(
+        with_xml(),
+        vec![cut(&tag("hal")), says(&tag("whole"))],
+        &["model auto", "model auto", "done completed: whole"],
+    );
+    check(
+        with_xml(),
+        vec![says("red"), says(&tag("red"))],
+        &["model auto", "model auto", "done completed: red"],
+    );
+    check(
+        with_xml(),
+        vec![says(&tag(" ")), says(&tag(" "))],
+        &["model auto", "model auto", "done invalid_report: <haft-n1-FINAL format=\"text\"> "],
+    );
+    let mut both = calls(&[("read", "{}")]);
+    both.parts.push(Part::text(tag("with a call")));
+    check(with_xml(), vec![both], &["model auto", "tools read", "done completed: with a call"]);
+}
+
+#[test]
+fn a_complete_task_forces_the_report() {
+    let offer = Offer { task_status: true, batch: false };
+    let status = |ready: bool| {
+        format!(
+            r#"{{"status": "completed", "ready_for_final_report": {ready}, "need_to_run_more_tools": false}}"#
+        )
+    };
+    let plan = || RunPlan { offer, ..with_tool() };
+    let steps = ["model auto", "model =agent__final_report", "done completed: all done"];
+    let mut bench =
+        check(plan(), vec![calls(&[("agent__task_status", &status(true))]), calls(&[REPORT])], &steps);
+    assert!(matches!(bench.run.take_notes()[0], RunNote::Status(_)));
+    let steps = ["model auto", "model auto", "done completed: all done"];
+    let bench =
+        check(plan(), vec![calls(&[("agent__task_status", &status(false))]), calls(&[REPORT])], &steps);
+    assert!(bench.replies()[0].contains("you say `completed`"));
+}
+
+#[test]
+fn a_stop_lets_only_the_report_through() {
+    let mut bench = Bench::new(with_tool());
+    bench.step();
+    bench.run.stop();
+    bench.run.model_replied(calls(&[("write", "{}")])).unwrap();
+    bench.step();
+    bench.run.model_replied(calls(&[REPORT])).unwrap();
+    bench.step();
+    assert_eq!(bench.log, ["model auto", "model =agent__final_report", "done stopped: all done"]);
+    assert!(bench.replies()[0].contains("asked to stop"));
+}
+
+#[test]
+fn a_stop_waits_for_what_has_begun_but_for_no_client() {
+    let plan = RunPlan { client_tools: ["client".to_owned()].into(), ..RunPlan::default() };
+    let mut bench = Bench::new(plan);
+    bench.step();
+    bench.run.model_replied(calls(&[("write", "{}"), ("client", "{}")])).unwrap();
+    let Step::CallTools(open) = bench.step() else { panic!() };
+    bench.run.stop();
+    bench.step();
+    bench.run.tools_replied(vec![super::bench::succeeded(&open[0])]).unwrap();
+    bench.step();
+    assert_eq!(bench.log, ["model auto", "tools write", "tools write", "model none"]);
+    assert_eq!(bench.replies()[0], "write ok");
+    assert!(bench.replies()[1].contains("asked to stop"));
+}
+
+#[test]
+fn an_abort_ends_everything_and_keeps_what_was_said() {
+    let mut bench = Bench::new(RunPlan::default());
+    bench.step();
+    bench.run.model_replied(calls(&[("write", "{}")])).unwrap();
+    bench.step();
+    bench.run.abort(Abort::Interrupted);
+    bench.run.abort(Abort::TimedOut);
+    bench.readings.now_ms = 7;
+    let Step::Done(finish) = bench.step() else { panic!() };
+    assert_eq!((finish.reason, finish.ended_ms), (FinishReason::Aborted, Some(7)));
+    assert_eq!(bench.replies().len(), 1);
+    bench.readings.now_ms = 8;
+    let Step::Done(finish) = bench.step() else { panic!() };
+    assert_eq!(finish.ended_ms, Some(7));
+    assert!(bench.run.tools_replied(Vec::new()).is_err());
+    let mut bench = Bench::new(RunPlan::default());
+    bench.run.abort(Abort::TimedOut);
+    bench.step();
+    assert_eq!(bench.log, ["done timed_out"]);
+}
+
+#[test]
+fn a_model_that_declines_or_fails_ends_the_run() {
+    let refusal = reply(vec![Part::new(Body::Refusal("I will not".into()))], StopReason::EndOfTurn);
+    check(RunPlan::default(), vec![refusal], &["model auto", "done refused"]);
+    check(
+        RunPlan::default(),
+        vec![reply(vec![Part::text("ha")], StopReason::Filtered)],
+        &["model auto", "done filtered: ha"],
+    );
+    let mut bench = Bench::new(RunPlan::default());
+    bench.step();
+    bench.run.model_failed(&ModelError::new(ModelErrorKind::Unauthorized, "401")).unwrap();
+    let Step::Done(finish) = bench.step() else { panic!() };
+    assert_eq!(finish.reason, FinishReason::ModelFailed(ModelErrorKind::Unauthorized));
+    assert!(finish.detail.contains("401"));
+}
+
+#[test]
+fn a_pause_is_asked_again_without_a_word() {
+    let paused = reply(vec![Part::text("let me")], StopReason::Paused);
+    let bench = check(
+        RunPlan::default(),
+        vec![paused, says("ok")],
+        &["model auto", "model auto", "done completed: ok"],
+    );
+    assert!(bench.told().is_empty());
+}
+
+#[test]
+fn every_reason_has_a_name_and_a_hint_of_its_own() {
+    let mut seen = std::collections::HashSet::new();
+    for reason in FinishReason::PLAIN {
+        let row = reason.row();
+        assert!(seen.insert(row.name) && seen.insert(row.hint), "{row:?}");
+    }
+}

@@ -1,0 +1,188 @@
+//! What a run may do at most, and how it is told.
+
+use std::time::Duration;
+
+use super::bench::{Bench, REPORT, calls, check, cut, empty, report_tool, says};
+use crate::conversation::{Body, Part};
+use crate::model_reply::StopReason;
+use crate::run::budget::{Budget, Spent};
+use crate::run::limits::{ContextLimit, Limits};
+use crate::run::{RunNote, RunPlan, Step};
+
+fn limited(limits: Limits) -> RunPlan {
+    RunPlan { limits, ..RunPlan::default() }
+}
+
+/// A call that differs from turn to turn, so that nothing circles.
+fn read(n: u32) -> crate::model_reply::ModelReply {
+    calls(&[("read", &format!("{{\"n\": {n}}}"))])
+}
+
+#[test]
+fn the_last_turn_is_for_the_answer() {
+    let limits = Limits { turns_max: 2, ..Limits::default() };
+    let bench = check(
+        limited(limits),
+        vec![read(1), says("so far")],
+        &["model auto", "tools read", "model none", "done max_turns: so far"],
+    );
+    assert_eq!(bench.told(), ["This is the last turn. Call no more tools. Answer now with what you have."]);
+    let plan = RunPlan { report: report_tool(), ..limited(limits) };
+    check(
+        plan,
+        vec![read(1), calls(&[REPORT])],
+        &["model auto", "tools read", "model =agent__final_report", "done max_turns: all done"],
+    );
+}
+
+#[test]
+fn a_model_that_goes_on_in_its_last_turn_is_stopped() {
+    let limits = Limits { turns_max: 2, attempts_max: 3, ..Limits::default() };
+    let replies = vec![read(1), read(2), read(3), read(4)];
+    let steps = ["model auto", "tools read", "model none", "model none", "model none", "done max_turns"];
+    let bench = check(limited(limits), replies, &steps);
+    assert!(bench.replies()[1].contains("cannot be called now"));
+}
+
+#[test]
+fn a_run_of_one_turn_is_not_cut_short() {
+    let limits = Limits { turns_max: 1, ..Limits::default() };
+    let bench = check(limited(limits), vec![says("hi")], &["model none", "done completed: hi"]);
+    assert!(bench.told().is_empty());
+}
+
+#[test]
+fn a_turn_with_too_many_calls_makes_the_first_ones() {
+    let limits = Limits { tool_calls_per_turn_max: 2, ..Limits::default() };
+    let flood = |n: usize| {
+        let arguments: Vec<String> = (0..500).map(|at| format!("{{\"n\": {}}}", at + n)).collect();
+        let list: Vec<_> = arguments.iter().map(|arguments| ("read", arguments.as_str())).collect();
+        calls(&list)
+    };
+    let steps =
+        ["model auto", "tools read,read", "model auto", "tools read", "model auto", "done completed: ok"];
+    let bench = check(limited(limits), vec![flood(0), read(9), says("ok")], &steps);
+    assert_eq!(bench.replies().len(), 501);
+    assert!(bench.replies()[2].contains("at most 2 tool calls"));
+    let steps = [
+        "model auto",
+        "tools read,read",
+        "model auto",
+        "tools read,read",
+        "model none",
+        "done max_tool_calls_per_turn: ok",
+    ];
+    check(limited(limits), vec![flood(0), flood(1000), says("ok")], &steps);
+}
+
+#[test]
+fn the_calls_of_a_run_are_counted_over_its_turns() {
+    let limits = Limits { tool_calls_max: Some(2), ..Limits::default() };
+    let steps =
+        ["model auto", "tools read", "model auto", "tools read", "model none", "done max_tool_calls: ok"];
+    let three = calls(&[("read", "{}"), ("write", "{}"), ("write", "{}")]);
+    check(limited(limits), vec![read(1), three, says("ok")], &steps);
+    let steps = ["model auto", "tools read", "model auto", "tools read", "model auto", "done completed: ok"];
+    check(limited(limits), vec![read(1), read(2), says("ok")], &steps);
+}
+
+#[test]
+fn a_full_context_forces_the_answer() {
+    let context = Some(ContextLimit { window_tokens: 100, output_tokens: 20, buffer_tokens: 10 });
+    let mut bench = Bench::new(limited(Limits { context, ..Limits::default() }));
+    bench.readings.context_tokens = Some(70);
+    bench.step();
+    bench.readings.context_tokens = Some(71);
+    bench.step();
+    bench.run.model_replied(says("short")).unwrap();
+    bench.step();
+    assert_eq!(bench.log, ["model auto", "model none", "done context_full: short"]);
+}
+
+#[test]
+fn a_budget_that_is_used_up_allows_one_last_turn() {
+    let check = |budget: Budget, spent: Spent, steps: &[&str]| {
+        let mut bench = Bench::new(RunPlan { budget, ..RunPlan::default() });
+        bench.play(vec![read(1)]);
+        bench.readings.spent = spent;
+        bench.step();
+        bench.run.model_replied(says("partly")).unwrap();
+        bench.step();
+        assert_eq!(bench.log[3..], *steps, "{budget:?} {spent:?}");
+    };
+    let (stop, go) = (["model none", "done budget: partly"], ["model auto", "done completed: partly"]);
+    check(Budget { usd: Some(1.0), ..Budget::default() }, Spent { usd: 1.0, ..Spent::default() }, &stop);
+    check(Budget { usd: Some(1.0), ..Budget::default() }, Spent { usd: 0.9, ..Spent::default() }, &go);
+    check(Budget { tokens: Some(5), ..Budget::default() }, Spent { tokens: 6, ..Spent::default() }, &stop);
+    let (time, spent) = (Some(Duration::from_secs(1)), Duration::from_secs(2));
+    check(Budget { time, ..Budget::default() }, Spent { time: spent, ..Spent::default() }, &stop);
+}
+
+#[test]
+fn calls_beyond_the_budget_are_not_begun() {
+    let budget = Budget { calls: Some(3), ..Budget::default() };
+    let mut bench = Bench::new(RunPlan { budget, ..RunPlan::default() });
+    bench.readings.spent.calls = 2;
+    bench.step();
+    bench.run.model_replied(calls(&[("read", "{}"), ("write", "{}")])).unwrap();
+    let Step::CallTools(calls) = bench.step() else { panic!() };
+    // What was given out stays, however much is reserved meanwhile.
+    bench.readings.spent.calls = 3;
+    bench.step();
+    assert_eq!(bench.log[1..], ["tools read", "tools read"]);
+    bench.run.tools_replied(vec![super::bench::succeeded(&calls[0])]).unwrap();
+    bench.step();
+    assert_eq!(bench.log[3], "model none");
+    assert!(bench.replies()[1].contains("the budget of this run is used up"));
+}
+
+#[test]
+fn a_model_that_circles_is_told_and_then_stopped() {
+    let same = || calls(&[("read", r#"{"a": 1}"#)]);
+    let mut bench = Bench::new(RunPlan::default());
+    let finish = bench.play(vec![same(), same(), same(), same(), same()]).unwrap();
+    assert_eq!(finish.reason.name(), "doom_loop");
+    assert_eq!(bench.log.iter().filter(|step| *step == "tools read").count(), 4);
+    assert_eq!(bench.told().len(), 2);
+    assert!(bench.told()[0].contains("in 3 turns in a row"));
+    assert!(bench.run.take_notes().contains(&RunNote::Circling { tool: "read".into(), times: 3 }));
+}
+
+#[test]
+fn replies_of_no_use_are_asked_for_again_within_their_turn() {
+    let bench = check(
+        RunPlan::default(),
+        vec![empty(), cut("half an ans"), says("whole")],
+        &["model auto", "model auto", "model auto", "done completed: whole"],
+    );
+    assert_eq!(bench.run.counts().turns, 1);
+    assert!(bench.told()[0].contains("empty") && bench.told()[1].contains("cut off"));
+    let steps = ["model auto", "model auto", "model auto", "model auto", "model auto", "done empty_replies"];
+    check(RunPlan::default(), vec![empty(); 5], &steps);
+    let mut bench = Bench::new(limited(Limits { attempts_max: 2, ..Limits::default() }));
+    bench.play(vec![cut("a"), cut("b")]);
+    assert_eq!(bench.log.last().unwrap(), "done cut_replies: b");
+}
+
+#[test]
+fn a_call_that_was_cut_is_not_made() {
+    let mut reply = calls(&[("read", "{}"), ("write", r#"{"content": "half"#)]);
+    reply.stop = StopReason::Length;
+    let bench = check(
+        RunPlan::default(),
+        vec![reply, says("ok")],
+        &["model auto", "tools read", "model auto", "done completed: ok"],
+    );
+    assert!(bench.replies()[1].contains("cut off"));
+}
+
+#[test]
+fn only_thinking_is_no_reply() {
+    let thought = super::bench::reply(vec![Part::new(Body::Reasoning("hm".into()))], StopReason::EndOfTurn);
+    let bench = check(
+        RunPlan::default(),
+        vec![thought, says("ok")],
+        &["model auto", "model auto", "done completed: ok"],
+    );
+    assert_eq!(bench.run.conversation().messages().len(), 3);
+}

@@ -1,0 +1,179 @@
+//! Whatever a model says, a run ends; and wherever it is stored, it goes on as it would have.
+
+use proptest::prelude::*;
+
+use super::bench::{calls, cut, empty, pending, reply, report_tool, report_xml, request, says, succeeded};
+use crate::conversation::{Body, Part, ToolReply};
+use crate::model_reply::{ModelReply, StopReason};
+use crate::model_request::ToolChoice;
+use crate::run::budget::Budget;
+use crate::run::final_report::FinalReport;
+use crate::run::limits::Limits;
+use crate::run::snapshot::RunSnapshot;
+use crate::run::{AgentRun, Offer, Readings, RunPlan, Step, Verdict};
+
+const NAMES: [&str; 8] = [
+    "read",
+    "write",
+    "client",
+    "ask",
+    "agent__final_report",
+    "agent__task_status",
+    "agent__batch",
+    "router__handoff-to",
+];
+
+const ARGUMENTS: [&str; 8] = [
+    "{}",
+    "{oops",
+    "",
+    r#"{"status": "success", "content": "x"}"#,
+    r#"{"status": "completed", "ready_for_final_report": true, "need_to_run_more_tools": false}"#,
+    r#"{"calls": [{"tool": "read"}, {"tool": "ask"}, {"tool": "client"}, {"tool": "agent__batch"}]}"#,
+    r#"{"calls": [{"tool": "read"}, {"to"#,
+    r#"{"agent": "legal"}"#,
+];
+
+fn any_reply() -> impl Strategy<Value = ModelReply> {
+    let list = prop::collection::vec((0..NAMES.len(), 0..ARGUMENTS.len()), 1..5);
+    let some_calls = (list, any_stop()).prop_map(|(list, stop)| {
+        let list: Vec<_> =
+            list.into_iter().map(|(name, arguments)| (NAMES[name], ARGUMENTS[arguments])).collect();
+        ModelReply { stop, ..calls(&list) }
+    });
+    let text = prop::sample::select(vec!["hm", "<haft-n1-FINAL>ok", "<haft-n1-FINAL", " "]);
+    let some_text = (text, any_stop()).prop_map(|(text, stop)| reply(vec![Part::text(text)], stop));
+    let refusal = Just(reply(vec![Part::new(Body::Refusal("no".into()))], StopReason::Refusal));
+    prop_oneof![6 => some_calls, 3 => some_text, 1 => refusal, 1 => Just(empty()), 1 => Just(cut("x")), 1 => Just(says("y"))]
+}
+
+fn any_stop() -> impl Strategy<Value = StopReason> {
+    prop::sample::select(vec![
+        StopReason::EndOfTurn,
+        StopReason::ToolCalls,
+        StopReason::Length,
+        StopReason::Paused,
+        StopReason::CutOff,
+        StopReason::Other("?".into()),
+    ])
+}
+
+fn any_plan() -> impl Strategy<Value = RunPlan> {
+    let report = prop::sample::select(vec![0, 1, 2]);
+    let choice = prop::sample::select(vec![
+        ToolChoice::Auto,
+        ToolChoice::None,
+        ToolChoice::Required,
+        ToolChoice::Named("read".into()),
+    ]);
+    let allowed =
+        prop::option::of(prop::sample::select(vec![vec![], vec!["read".to_owned(), "client".to_owned()]]));
+    (report, choice, allowed, 0_u32..5, prop::option::of(0_u32..6), any::<bool>()).prop_map(
+        |(report, tool_choice, allowed_tools, turns_max, tool_calls_max, own)| RunPlan {
+            limits: Limits {
+                turns_max,
+                tool_calls_max,
+                tool_calls_per_turn_max: 3,
+                attempts_max: 3,
+                context: None,
+            },
+            budget: Budget { calls: Some(12), ..Budget::default() },
+            tool_choice,
+            allowed_tools,
+            client_tools: ["client".to_owned()].into(),
+            report: match report {
+                0 => FinalReport::None,
+                1 => report_tool(),
+                _ => report_xml(),
+            },
+            routes: crate::internal::handoff::Routes { destinations: vec!["legal".into()], path: Vec::new() },
+            offer: Offer { task_status: own, batch: own },
+            ..RunPlan::default()
+        },
+    )
+}
+
+/// What the world does, given what it did before: nothing here is random, so that two runs can be compared.
+struct World {
+    replies: Vec<ModelReply>,
+    asked: usize,
+    readings: Readings,
+    steps: Vec<String>,
+}
+
+impl World {
+    /// Does one step; whether the run is done.
+    fn turn(&mut self, run: &mut AgentRun) -> bool {
+        let step = run.next_step(&self.readings);
+        self.steps.push(match &step {
+            Step::CallModel(request) => format!("{:?} {:?}", request.tool_choice, request.conversation),
+            other => format!("{other:?}"),
+        });
+        match step {
+            Step::CallModel(_) => {
+                let reply = self.replies[self.asked % self.replies.len()].clone();
+                self.asked += 1;
+                run.model_replied(reply).unwrap();
+            }
+            Step::CallTools(calls) => {
+                self.readings.spent.calls += calls.len() as u64;
+                let is_new = |name: &str| name == "ask" && self.steps.len().is_multiple_of(2);
+                let results =
+                    calls.iter().map(|call| if is_new(&call.name) { pending(call) } else { succeeded(call) });
+                run.tools_replied(results.collect()).unwrap();
+            }
+            Step::AwaitApproval(calls) => run.approval_given(&calls[0].id, Verdict::Allowed).unwrap(),
+            Step::AwaitClient(calls) => run.client_replied(vec![ToolReply::text(&calls[0], "ok")]).unwrap(),
+            Step::Done(_) => return true,
+        }
+        false
+    }
+}
+
+/// Far more steps than any of these runs may take.
+const STEPS_MAX: usize = 2_000;
+
+fn finish(run: &mut AgentRun, world: &mut World) -> bool {
+    (0..STEPS_MAX).any(|_| world.turn(run))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn every_run_ends(plan in any_plan(), replies in prop::collection::vec(any_reply(), 1..12)) {
+        let turns_max = plan.limits.turns_max.max(1);
+        let mut world = World { replies, asked: 0, readings: Readings::default(), steps: Vec::new() };
+        let mut run = AgentRun::new(request(), plan);
+        prop_assert!(finish(&mut run, &mut world), "{:#?}", world.steps.last());
+        prop_assert!(run.counts().turns <= turns_max);
+        prop_assert!(world.asked <= (turns_max * 3) as usize);
+        prop_assert!(run.conversation().open_calls().next().is_none());
+    }
+
+    #[test]
+    fn a_stored_run_goes_on_as_it_would_have(
+        plan in any_plan(),
+        replies in prop::collection::vec(any_reply(), 1..12),
+        stored_after in 0_usize..12,
+    ) {
+        let world = || World { replies: replies.clone(), asked: 0, readings: Readings::default(), steps: Vec::new() };
+        let (mut here, mut there) = (world(), world());
+        let mut run = AgentRun::new(request(), plan.clone());
+        finish(&mut run, &mut here);
+        let mut moved = AgentRun::new(request(), plan);
+        for _ in 0..stored_after {
+            there.turn(&mut moved);
+        }
+        // Also after a step was given out: whoever goes on is given the same one.
+        moved.next_step(&there.readings);
+        let text = moved.snapshot().to_json().unwrap();
+        let mut moved = RunSnapshot::from_json(&text).unwrap().resume(request()).unwrap();
+        prop_assert_eq!(moved.snapshot().to_json().unwrap(), text);
+        finish(&mut moved, &mut there);
+        // A run that had ended before it was stored says so once more.
+        here.steps.dedup();
+        there.steps.dedup();
+        prop_assert_eq!(here.steps, there.steps);
+    }
+}

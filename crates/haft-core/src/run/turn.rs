@@ -1,0 +1,209 @@
+//! What becomes of each call of a turn: who carries it out, or why nobody does.
+
+use super::calls::{CallState, OpenCall, Place};
+use super::choice;
+use super::final_report::FinalReport;
+use super::limits::Counts;
+use super::plan::RunPlan;
+use crate::conversation::ToolReply;
+use crate::internal::batch::{self, BATCH, BatchPlan};
+use crate::internal::final_report::{FINAL_REPORT, Report};
+use crate::internal::handoff::{HANDOFF, Handoff};
+use crate::internal::task_status::{Completion, TASK_STATUS, TaskStatus};
+use crate::model_reply::StopReason;
+use crate::model_request::ToolChoice;
+use crate::tool::{CallId, ToolCall};
+
+/// The calls of one turn, sorted, and what they mean for the run.
+#[derive(Debug, Default)]
+pub(super) struct Turn {
+    pub(super) calls: Vec<OpenCall>,
+    /// Calls that were let through, those in batches included.
+    pub(super) let_through: u32,
+    /// Calls that can bring the run forward; when there are none the turn was wasted.
+    pub(super) useful: u32,
+    pub(super) report: Option<Report>,
+    pub(super) bad_report: Option<String>,
+    pub(super) handoff: Option<Handoff>,
+    pub(super) statuses: Vec<TaskStatus>,
+    /// Calls refused because the turn, or the run, had too many.
+    pub(super) too_many: u32,
+    pub(super) beyond_run: u32,
+    /// Calls of which only a half is there.
+    pub(super) cut: u32,
+    /// Refusals, with the tool they are about.
+    pub(super) refused: Vec<(String, String)>,
+}
+
+/// By which rules calls are sorted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules<'a> {
+    pub(super) plan: &'a RunPlan,
+    pub(super) counts: &'a Counts,
+    pub(super) choice: &'a ToolChoice,
+    pub(super) stop: &'a StopReason,
+}
+
+impl Turn {
+    pub(super) fn of(rules: Rules<'_>, calls: &[ToolCall]) -> Self {
+        let mut turn = Self::default();
+        for call in calls {
+            turn.take(rules, call, calls);
+        }
+        turn
+    }
+
+    pub(super) fn take_report(&mut self, report: Option<Report>) {
+        if let Some(report) = report {
+            self.useful += 1;
+            self.report.get_or_insert(report);
+        }
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.statuses.last().is_some_and(|status| status.completion() == Completion::Complete)
+    }
+
+    /// A call of the reply itself. Only here can the run's own tools be called, but for the status.
+    fn take(&mut self, rules: Rules<'_>, call: &ToolCall, all: &[ToolCall]) {
+        let plan = rules.plan;
+        if let Some(why) = choice::refusal(rules.choice, &call.name) {
+            return self.refuse(call, Place::Turn, &why);
+        }
+        match (call.name.as_str(), &plan.report) {
+            (FINAL_REPORT, FinalReport::Tool(shape)) => match shape.read(&call.arguments) {
+                Ok(report) => self.accept_report(call, report),
+                Err(why) => self.refuse_report(call, why),
+            },
+            (HANDOFF, _) if plan.routes.tool().is_some() => match plan.routes.read(&call.arguments) {
+                Ok(handoff) => self.accept_handoff(call, handoff),
+                Err(why) => self.misread(call, Place::Turn, &why),
+            },
+            (BATCH, _) if plan.offer.batch => match batch::plan(&call.arguments) {
+                Ok(batch) => self.take_batch(rules, call, batch, all),
+                Err(why) => self.misread(call, Place::Turn, &why),
+            },
+            _ => self.take_plain(rules, call, Place::Turn),
+        }
+    }
+
+    fn take_batch(&mut self, rules: Rules<'_>, call: &ToolCall, batch: BatchPlan, all: &[ToolCall]) {
+        let parent = self.calls.len();
+        self.put(call.clone(), Place::Turn, CallState::Batch(batch.extent));
+        for (at, item) in batch.items.into_iter().enumerate() {
+            let id = inner_id(&call.id, at, all);
+            let inner = ToolCall { id, name: item.tool, arguments: item.arguments };
+            let place = Place::Batch { parent, item: item.id };
+            let refusal = batch::refusal(&inner.name).or_else(|| choice::refusal(rules.choice, &inner.name));
+            match refusal {
+                Some(why) => self.refuse(&inner, place, &why),
+                None => self.take_plain(rules, &inner, place),
+            }
+        }
+    }
+
+    fn take_plain(&mut self, rules: Rules<'_>, call: &ToolCall, place: Place) {
+        if call.name == TASK_STATUS && rules.plan.offer.task_status {
+            return match TaskStatus::read(&call.arguments) {
+                Ok(status) => self.accept_status(call, place, status),
+                Err(why) => self.misread(call, place, &why),
+            };
+        }
+        if was_cut(rules.stop, call) {
+            self.cut += 1;
+            let why = "the call was cut off by the limit of the reply's length and was not made; send it again, shorter";
+            return self.refuse(call, place, why);
+        }
+        let limits = &rules.plan.limits;
+        if self.let_through >= limits.tool_calls_per_turn_max {
+            self.too_many += 1;
+            self.useful += 1;
+            let max = limits.tool_calls_per_turn_max;
+            let why = format!(
+                "a turn has at most {max} tool calls; this one was not made: call it in the next turn if needed"
+            );
+            return self.refuse(call, place, &why);
+        }
+        if limits
+            .tool_calls_max
+            .is_some_and(|max| rules.counts.tool_calls.saturating_add(self.let_through) >= max)
+        {
+            self.beyond_run += 1;
+            self.useful += 1;
+            return self.refuse(
+                call,
+                place,
+                "the tool calls of this run are used up; answer with what you have",
+            );
+        }
+        self.let_through += 1;
+        self.useful += 1;
+        let is_client = rules.plan.client_tools.contains(&call.name);
+        self.put(call.clone(), place, if is_client { CallState::Client } else { CallState::New });
+    }
+
+    fn accept_report(&mut self, call: &ToolCall, report: Report) {
+        self.useful += 1;
+        self.report = Some(report);
+        self.put(call.clone(), Place::Turn, CallState::Ended(ToolReply::text(call, "the report was taken")));
+    }
+
+    fn refuse_report(&mut self, call: &ToolCall, why: String) {
+        self.refuse(call, Place::Turn, &why);
+        self.bad_report = Some(why);
+    }
+
+    fn accept_handoff(&mut self, call: &ToolCall, handoff: Handoff) {
+        self.useful += 1;
+        let told = format!("`{}` takes over", handoff.agent);
+        self.handoff = Some(handoff);
+        self.put(call.clone(), Place::Turn, CallState::Ended(ToolReply::text(call, told)));
+    }
+
+    fn accept_status(&mut self, call: &ToolCall, place: Place, status: TaskStatus) {
+        self.useful += 1;
+        let told = status.completion().told();
+        self.statuses.push(status);
+        self.put(call.clone(), place, CallState::Ended(ToolReply::text(call, told)));
+    }
+
+    /// A call of one of the run's own tools that could not be read: an error like any other tool's, and a turn.
+    fn misread(&mut self, call: &ToolCall, place: Place, why: &str) {
+        self.useful += 1;
+        self.refuse(call, place, why);
+    }
+
+    fn refuse(&mut self, call: &ToolCall, place: Place, why: &str) {
+        self.refused.push((call.name.clone(), why.to_owned()));
+        self.put(call.clone(), place, CallState::Ended(ToolReply::error(call, format!("Error: {why}"))));
+    }
+
+    fn put(&mut self, call: ToolCall, place: Place, state: CallState) {
+        self.calls.push(OpenCall { call, place, state });
+    }
+}
+
+/// An id for a call inside a batch that no call of the reply has.
+fn inner_id(batch: &CallId, at: usize, all: &[ToolCall]) -> CallId {
+    let mut id = format!("{}.{at}", batch.0);
+    while all.iter().any(|call| call.id.0 == id) {
+        id.push('_');
+    }
+    CallId(id)
+}
+
+/// Whether half of the arguments is missing. To mend them and go on would do half of what was meant.
+fn was_cut(stop: &StopReason, call: &ToolCall) -> bool {
+    match stop {
+        StopReason::Length | StopReason::CutOff => {
+            serde_json::from_str::<serde::de::IgnoredAny>(call.arguments.as_text()).is_err()
+        }
+        StopReason::EndOfTurn
+        | StopReason::ToolCalls
+        | StopReason::StopSequence
+        | StopReason::Refusal
+        | StopReason::Filtered
+        | StopReason::Paused
+        | StopReason::Other(_) => false,
+    }
+}

@@ -1,0 +1,194 @@
+//! Drives a run: does what the run says is next, and tells it what came of it. Every decision is the run's.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use haft_core::event::{Event, EventSink};
+use haft_core::model_error::ModelError;
+use haft_core::model_provider::{ModelContext, ModelProvider};
+use haft_core::model_reply::{ModelReply, ReplyFold};
+use haft_core::model_request::ModelRequest;
+use haft_core::place::Place;
+use haft_core::result::ToolResult;
+use haft_core::run::budget::Spent;
+use haft_core::run::event::{Answered, RunEvent};
+use haft_core::run::finish::Finish;
+use haft_core::run::{Abort, AgentRun, Readings, RunError, Step};
+use haft_core::tool::ToolCall;
+use tokio::time::{Instant, timeout_at};
+
+use crate::meter::Meter;
+use crate::options::CallOptions;
+use crate::orchestrator::Orchestrator;
+use crate::order::EffectOrder;
+
+/// What a run is driven with. To drop the future of [`Driver::drive`] is to cancel whatever is under way; the run stays
+/// and can be aborted, stored or driven again.
+#[derive(Clone)]
+pub struct Driver<'a> {
+    pub models: &'a dyn ModelProvider,
+    pub orchestrator: &'a Orchestrator,
+    /// Sees the events of models and of the run; what it counted is held against the run's budget.
+    pub meter: Arc<Meter>,
+    /// For every call. The place names the session; the turn is the run's.
+    pub options: CallOptions,
+    pub began: Instant,
+    /// How long the run may take from its beginning on.
+    pub timeout: Duration,
+}
+
+impl fmt::Debug for Driver<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver")
+            .field("models", &self.models.name())
+            .field("meter", &self.meter)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why driving stopped.
+#[derive(Debug)]
+pub enum Driven {
+    Done(Finish),
+    /// Whoever asked carries these out and tells the run; then it can be driven on.
+    AwaitsClient(Vec<ToolCall>),
+    /// A person answers about these and the run is told; then it can be driven on.
+    AwaitsApproval(Vec<ToolCall>),
+}
+
+impl Driver<'_> {
+    /// An error is a mistake in here or in the run, never in what a model said.
+    pub async fn drive(&self, run: &mut AgentRun) -> Result<Driven, RunError> {
+        let in_time = timeout_at(self.began + self.timeout, self.steps(run)).await;
+        let driven = if let Ok(driven) = in_time {
+            driven?
+        } else {
+            run.abort(Abort::TimedOut);
+            self.steps(run).await?
+        };
+        if let Driven::Done(finish) = &driven {
+            let place = self.place(run.counts().turns);
+            self.tell(place, RunEvent::Finished { finish: finish.clone(), bill: self.meter.bill() });
+        }
+        Ok(driven)
+    }
+
+    async fn steps(&self, run: &mut AgentRun) -> Result<Driven, RunError> {
+        loop {
+            let step = run.next_step(&self.readings(run));
+            for note in run.take_notes() {
+                self.tell(self.place(run.counts().turns), RunEvent::Noted(note));
+            }
+            match step {
+                Step::CallModel(request) => match self.ask(run, *request).await {
+                    Ok(reply) => run.model_replied(reply)?,
+                    Err(error) => run.model_failed(&error)?,
+                },
+                Step::CallTools(calls) => {
+                    let results = self.call(run, calls).await;
+                    run.tools_replied(results)?;
+                }
+                Step::AwaitClient(calls) => return Ok(Driven::AwaitsClient(calls)),
+                Step::AwaitApproval(calls) => return Ok(Driven::AwaitsApproval(calls)),
+                Step::Done(finish) => return Ok(Driven::Done(finish)),
+            }
+        }
+    }
+
+    async fn ask(&self, run: &AgentRun, request: ModelRequest) -> Result<ModelReply, ModelError> {
+        // A turn counts once its reply is of use.
+        let place = self.place(run.counts().turns.saturating_add(1));
+        self.tell(place, RunEvent::Asked);
+        let id = format!("{}/{}", place.session, place.turn);
+        let principal = self.orchestrator.config().principal.clone();
+        let cx = ModelContext::new(id, principal, Arc::clone(&self.meter) as Arc<dyn EventSink>);
+        let mut events = self.models.ask(request, &cx);
+        let mut fold = ReplyFold::default();
+        while let Some(event) = events.next().await {
+            let event = event?;
+            fold.apply(&event);
+            self.tell(place, RunEvent::Said(event));
+        }
+        let reply = fold.finish();
+        self.weigh(&reply);
+        Ok(reply)
+    }
+
+    /// Each call has its place in the order before the first begins, and is told of as soon as it ends.
+    async fn call(&self, run: &AgentRun, calls: Vec<ToolCall>) -> Vec<ToolResult> {
+        let order = EffectOrder::default();
+        let place = self.place(run.counts().turns);
+        let options = CallOptions { place, ..self.options.clone() };
+        let carried_out = calls.into_iter().map(|call| {
+            self.tell(place, RunEvent::Called(call.clone()));
+            let ends = self.orchestrator.execute_in_turn_with(&order, call, options.clone());
+            async {
+                let result = ends.await;
+                self.tell(place, RunEvent::Answered(answered(&result)));
+                result
+            }
+        });
+        join_all(carried_out).await
+    }
+
+    /// The provider knows best how much the conversation takes; where it says nothing, what was added is counted.
+    fn weigh(&self, reply: &ModelReply) {
+        let Some(budget) = &self.options.budget else { return };
+        let before = budget.usage();
+        let counted = || {
+            let said = self.orchestrator.config().tokens.count(&reply.text()).count();
+            before.current_tokens.saturating_add(said)
+        };
+        budget.set_current(reply.usage.map_or_else(counted, |usage| {
+            usage.input.saturating_add(usage.output).saturating_sub(before.schema_tokens)
+        }));
+    }
+
+    fn readings(&self, run: &AgentRun) -> Readings {
+        let bill = self.meter.bill();
+        Readings {
+            now_ms: now_ms(),
+            spent: Spent {
+                usd: dollars(bill.cost.nano_usd),
+                tokens: bill.tokens(),
+                calls: run.counts().tool_calls.into(),
+                time: self.began.elapsed(),
+            },
+            context_tokens: self.options.budget.as_ref().map(|budget| {
+                let usage = budget.usage();
+                usage.current_tokens.saturating_add(usage.schema_tokens)
+            }),
+        }
+    }
+
+    fn place(&self, turn: u32) -> Place {
+        Place { turn: turn.max(1), ..self.options.place }
+    }
+
+    fn tell(&self, place: Place, event: RunEvent) {
+        self.meter.emit(Event::Run { place, event: Arc::new(event) });
+    }
+}
+
+fn answered(result: &ToolResult) -> Answered {
+    Answered {
+        call: result.call.id.clone(),
+        name: result.call.name.clone(),
+        failure: result.error_kind(),
+        text: result.text(),
+        latency: result.receipt.latency,
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a budget is not held to the billionth of a dollar")]
+fn dollars(nano_usd: u64) -> f64 {
+    nano_usd as f64 / 1e9
+}

@@ -1,0 +1,196 @@
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use haft_core::arguments::Arguments;
+use haft_core::budget::{Budget, ContextLimits};
+use haft_core::conversation::{Body, Conversation, Message, Part};
+use haft_core::model_error::{ModelError, ModelErrorKind};
+use haft_core::model_provider::{Attempt, ModelAccount, ModelContext, ModelProvider, Next, ReplyStream};
+use haft_core::model_reply::{ModelReply, StopReason, Usage};
+use haft_core::model_request::ModelRequest;
+use haft_core::naming::Scheme;
+use haft_core::place::{Place, SessionId};
+use haft_core::price::Cost;
+use haft_core::run::finish::Finish;
+use haft_core::run::limits::ContextLimit;
+use haft_core::run::{AgentRun, RunPlan};
+use haft_core::tool::{CallId, ToolCall};
+use haft_engine::{CallOptions, Catalog, Driven, Driver, Meter, Orchestrator, OrchestratorConfig};
+use tokio::time::Instant;
+
+use crate::fake::{Fake, Log};
+
+/// A model that gives these replies one after the other, and then says nothing more.
+struct Scripted(Mutex<VecDeque<Result<Vec<Body>, ModelErrorKind>>>);
+
+impl Scripted {
+    fn new(replies: Vec<Result<Vec<Body>, ModelErrorKind>>) -> Self {
+        Self(Mutex::new(replies.into()))
+    }
+}
+
+impl ModelProvider for Scripted {
+    fn name(&self) -> &'static str {
+        "scripted"
+    }
+
+    fn ask<'a>(&'a self, _request: ModelRequest, cx: &'a ModelContext) -> ReplyStream<'a> {
+        let attempt = Attempt { provider: "scripted".into(), model: "m".into(), number: 1 };
+        cx.attempt_started(&attempt);
+        let Some(next) = self.0.lock().unwrap().pop_front() else { return stream::pending().boxed() };
+        let usage = Usage { input: 100, output: 10, ..Usage::default() };
+        cx.attempt_finished(
+            &attempt,
+            ModelAccount {
+                failure: next.as_ref().err().copied(),
+                latency: Duration::ZERO,
+                first_event: None,
+                usage: Some(usage),
+                cost: Some(Cost { nano_usd: 5 }),
+                next: Next::Nothing,
+            },
+        );
+        match next {
+            Ok(bodies) => stream::iter(reply(bodies, usage).into_events()).map(Ok).boxed(),
+            Err(kind) => stream::iter([Err(ModelError::new(kind, "it broke"))]).boxed(),
+        }
+    }
+}
+
+fn reply(bodies: Vec<Body>, usage: Usage) -> ModelReply {
+    let parts: Vec<Part> = bodies.into_iter().map(Part::new).collect();
+    let calls = parts.iter().any(|part| part.as_call().is_some());
+    let stop = if calls { StopReason::ToolCalls } else { StopReason::EndOfTurn };
+    ModelReply { id: None, model: None, parts, stop, usage: Some(usage), notes: Vec::new() }
+}
+
+fn text(text: &str) -> Body {
+    Body::Text { text: text.into(), annotations: Vec::new() }
+}
+
+fn call(id: &str, name: &str, arguments: &str) -> Body {
+    Body::Call(ToolCall {
+        id: CallId(id.into()),
+        name: name.into(),
+        arguments: Arguments::from_text(arguments),
+    })
+}
+
+fn run(plan: RunPlan) -> AgentRun {
+    let mut conversation = Conversation::default();
+    conversation.push(Message::user("go")).unwrap();
+    AgentRun::new(ModelRequest::new("m", Arc::new(conversation)), plan)
+}
+
+struct World {
+    log: Log,
+    meter: Arc<Meter>,
+    orchestrator: Orchestrator,
+}
+
+impl World {
+    fn new() -> Self {
+        let log = Log::default();
+        let meter = Meter::new(Arc::new(log.clone()));
+        let catalog = Catalog::new(vec![Arc::new(Fake::builtins(log.clone()))], Scheme::Double);
+        let config = OrchestratorConfig { events: Arc::clone(&meter) as _, ..OrchestratorConfig::default() };
+        Self { log, meter, orchestrator: Orchestrator::new(catalog, config) }
+    }
+
+    fn driver<'a>(&'a self, models: &'a Scripted) -> Driver<'a> {
+        Driver {
+            models,
+            orchestrator: &self.orchestrator,
+            meter: Arc::clone(&self.meter),
+            options: CallOptions { place: Place::first(SessionId(7)), ..CallOptions::default() },
+            began: Instant::now(),
+            timeout: Duration::from_mins(10),
+        }
+    }
+
+    fn count(&self, part: &str) -> usize {
+        self.log.lines().iter().filter(|line| line.contains(part)).count()
+    }
+}
+
+fn done(driven: Driven) -> Finish {
+    match driven {
+        Driven::Done(finish) => finish,
+        other => panic!("not done: {other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_calls_tools_and_ends_with_the_answer() {
+    let world = World::new();
+    let models = Scripted::new(vec![
+        Ok(vec![call("1", "echo", r#"{"text":"a"}"#), call("2", "store", r#"{"text":"b"}"#)]),
+        Ok(vec![call("3", "nothing_like_it", "{}")]),
+        Ok(vec![text("done")]),
+    ]);
+    let mut run = run(RunPlan::default());
+    let finish = done(world.driver(&models).drive(&mut run).await.unwrap());
+    assert_eq!((finish.reason.name(), finish.answer.unwrap().text().as_str()), ("completed", "done"));
+    let bill = world.meter.bill();
+    assert_eq!((bill.requests, bill.tokens(), bill.cost.nano_usd, bill.calls), (3, 330, 15, 3));
+    assert_eq!(world.count("turn 1 called"), 2);
+    assert_eq!(world.count("turn 1 answered"), 2);
+    assert_eq!(world.count("turn 2 called"), 1);
+    assert_eq!(world.count("3 nothing_like_it finished unknown_tool"), 1);
+    assert_eq!(world.count("turn 3 asked"), 1);
+    assert_eq!(world.log.lines().last().unwrap(), "turn 3 finished");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_fails_ends_the_run_and_says_why() {
+    let world = World::new();
+    let models = Scripted::new(vec![Err(ModelErrorKind::QuotaExhausted)]);
+    let finish = done(world.driver(&models).drive(&mut run(RunPlan::default())).await.unwrap());
+    assert_eq!(finish.reason.name(), "model_failed");
+    assert!(finish.detail.contains("it broke"), "{}", finish.detail);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_of_a_run_ends_it_wherever_it_is() {
+    for replies in [vec![], vec![Ok(vec![call("1", "hang", "{}")])]] {
+        let world = World::new();
+        let models = Scripted::new(replies);
+        let driver = Driver { timeout: Duration::from_secs(30), ..world.driver(&models) };
+        let finish = done(driver.drive(&mut run(RunPlan::default())).await.unwrap());
+        assert_eq!(finish.reason.name(), "timed_out");
+        assert_eq!(driver.began.elapsed(), Duration::from_secs(30));
+        assert_eq!(world.count("undone"), world.count("1 hang started"), "{:?}", world.log.lines());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_dropped_cancels_its_call_and_can_still_say_how_it_ended() {
+    let world = World::new();
+    let models = Scripted::new(vec![Ok(vec![call("1", "hang", "{}")])]);
+    let mut run = run(RunPlan::default());
+    let driver = world.driver(&models);
+    let dropped = tokio::time::timeout(Duration::from_secs(1), driver.drive(&mut run)).await;
+    assert!(dropped.is_err());
+    assert_eq!(world.count("1 hang finished cancelled"), 1, "{:?}", world.log.lines());
+    run.abort(haft_core::run::Abort::Interrupted);
+    let finish = done(driver.drive(&mut run).await.unwrap());
+    assert_eq!(finish.reason.name(), "aborted");
+    assert_eq!(run.conversation().messages().len(), 3, "question, call and what became of it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_context_forces_the_last_turn() {
+    let world = World::new();
+    let models =
+        Scripted::new(vec![Ok(vec![call("1", "echo", r#"{"text":"a"}"#)]), Ok(vec![text("so far")])]);
+    let limits = ContextLimits { window_tokens: 200, buffer_tokens: 50, output_tokens_max: 50 };
+    let budget = Budget::new(limits, 0);
+    let mut plan = RunPlan::default();
+    plan.limits.context = Some(ContextLimit { window_tokens: 200, output_tokens: 50, buffer_tokens: 50 });
+    let mut driver = world.driver(&models);
+    driver.options.budget = Some(budget);
+    let finish = done(driver.drive(&mut run(plan)).await.unwrap());
+    assert_eq!((finish.reason.name(), finish.answer.unwrap().text().as_str()), ("context_full", "so far"));
+}

@@ -1,0 +1,204 @@
+//! The text of an agent with its variables and includes put in.
+
+use super::error::AgentError;
+use super::{AGENT_BYTES_MAX, Around};
+
+/// How deep files may include files.
+const INCLUDE_DEPTH_MAX: usize = 8;
+
+/// How many includes an agent may have in all.
+const INCLUDES_MAX: usize = 100;
+
+/// Puts `${NAME}`, `${NAME:-default}` and `{{ include "file" }}` in their places. `$${` is a `${` that stays. What a
+/// variable holds is not expanded again; what an included file holds is.
+pub(super) fn expand(file: &str, text: &str, line: usize, around: Around<'_>) -> Result<String, AgentError> {
+    let mut writer = Writer { around, open: vec![file.to_owned()], includes: 0, done: String::new() };
+    writer.text(text, line)?;
+    Ok(writer.done)
+}
+
+struct Writer<'a> {
+    around: Around<'a>,
+    /// The files that are being read, each included by the one before.
+    open: Vec<String>,
+    includes: usize,
+    done: String,
+}
+
+/// What stands in a text beside text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mark<'t> {
+    Literal,
+    Variable(&'t str),
+    Include(&'t str),
+    /// Braces that are no include: other template languages have them too.
+    Braces,
+    Unclosed,
+}
+
+impl Writer<'_> {
+    fn text(&mut self, text: &str, first_line: usize) -> Result<(), AgentError> {
+        let (mut rest, mut line) = (text, first_line);
+        while let Some(at) = next_mark(rest) {
+            self.push(&rest[..at], line)?;
+            line += newlines(&rest[..at]);
+            let (mark, length) = read_mark(&rest[at..]);
+            self.mark(mark, &rest[at..at + length], line)?;
+            line += newlines(&rest[at..at + length]);
+            rest = &rest[at + length..];
+        }
+        self.push(rest, line)
+    }
+
+    fn mark(&mut self, mark: Mark<'_>, written: &str, line: usize) -> Result<(), AgentError> {
+        match mark {
+            Mark::Literal => self.push("${", line),
+            Mark::Braces => self.push(written, line),
+            Mark::Variable(inside) => {
+                let value = self.variable(inside, line)?;
+                self.push(&value, line)
+            }
+            Mark::Include(name) => self.include(name, line),
+            Mark::Unclosed => {
+                let error = self.error(line, "`${` is not closed by `}`");
+                Err(error.with_hint(Some("write `$${` for the characters themselves".into())))
+            }
+        }
+    }
+
+    fn variable(&self, inside: &str, line: usize) -> Result<String, AgentError> {
+        let (name, default) = match inside.split_once(":-") {
+            Some((name, default)) => (name, Some(default)),
+            None => (inside, None),
+        };
+        let value = (self.around.variable)(name).filter(|value| !value.is_empty() || default.is_none());
+        value.or_else(|| default.map(str::to_owned)).ok_or_else(|| {
+            let hint = format!(
+                "give a default as in ${{{name}:-value}}, or write $${{ for the characters themselves"
+            );
+            self.error(line, format!("there is no variable `{name}`")).with_hint(Some(hint))
+        })
+    }
+
+    fn include(&mut self, name: &str, line: usize) -> Result<(), AgentError> {
+        self.includes += 1;
+        if self.open.iter().any(|open| open == name) {
+            let path = format!("{} > {name}", self.open.join(" > "));
+            return Err(self.error(line, format!("files include each other: {path}")));
+        }
+        if self.open.len() > INCLUDE_DEPTH_MAX || self.includes > INCLUDES_MAX {
+            let message = format!("at most {INCLUDES_MAX} includes, {INCLUDE_DEPTH_MAX} deep, are followed");
+            return Err(self.error(line, message));
+        }
+        let text = (self.around.read)(name)
+            .map_err(|problem| self.error(line, format!("`{name}` cannot be included: {problem}")))?;
+        self.open.push(name.to_owned());
+        self.text(text.trim_end_matches('\n'), 1)?;
+        self.open.pop();
+        Ok(())
+    }
+
+    fn push(&mut self, text: &str, line: usize) -> Result<(), AgentError> {
+        if self.done.len().saturating_add(text.len()) > AGENT_BYTES_MAX {
+            return Err(
+                self.error(line, format!("with all includes the text has more than {AGENT_BYTES_MAX} bytes"))
+            );
+        }
+        self.done.push_str(text);
+        Ok(())
+    }
+
+    fn error(&self, line: usize, message: impl Into<String>) -> AgentError {
+        AgentError::new(self.open.last().map_or("", String::as_str), line, message)
+    }
+}
+
+fn next_mark(text: &str) -> Option<usize> {
+    ["$${", "${", "{{"].iter().filter_map(|mark| text.find(mark)).min()
+}
+
+/// The mark at the beginning of a text, and its length.
+fn read_mark(text: &str) -> (Mark<'_>, usize) {
+    if text.starts_with("$${") {
+        return (Mark::Literal, 3);
+    }
+    if let Some(after) = text.strip_prefix("${") {
+        return match after.find(['}', '\n']) {
+            Some(end) if after[end..].starts_with('}') => (Mark::Variable(&after[..end]), end + 3),
+            Some(_) | None => (Mark::Unclosed, 2),
+        };
+    }
+    let include = text[2..].find("}}").and_then(|end| Some((include_name(&text[2..2 + end])?, end + 4)));
+    include.map_or((Mark::Braces, 2), |(name, length)| (Mark::Include(name), length))
+}
+
+fn include_name(inside: &str) -> Option<&str> {
+    let name = inside.trim().strip_prefix("include")?.trim();
+    let name = name.strip_prefix('"')?.strip_suffix('"')?;
+    (!name.is_empty() && !name.contains(['"', '\n'])).then_some(name)
+}
+
+fn newlines(text: &str) -> usize {
+    text.matches('\n').count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn around(run: impl Fn(Around<'_>)) {
+        let read = |name: &str| match name {
+            "rules.md" => Ok("be ${MOOD}\n".into()),
+            "a.md" => Ok("one\n{{ include \"b.md\" }}".into()),
+            "b.md" => Ok("two {{ include \"a.md\" }}".into()),
+            "big.md" => Ok("x".repeat(AGENT_BYTES_MAX)),
+            deep if deep.starts_with("deep") => Ok(format!("{{{{ include \"{deep}x\" }}}}")),
+            _ => Err("there is no such file".into()),
+        };
+        let variable = |name: &str| match name {
+            "MOOD" => Some("kind ${NOT_EXPANDED}".to_owned()),
+            "EMPTY" => Some(String::new()),
+            _ => None,
+        };
+        run(Around { read: &read, variable: &variable });
+    }
+
+    fn check(text: &str, expected: Result<&str, &str>) {
+        around(|around| match (expand("main.md", text, 5, around), expected) {
+            (Ok(found), Ok(expected)) => assert_eq!(found, expected, "{text}"),
+            (Err(error), Err(part)) => assert!(error.to_string().contains(part), "{text}: {error}"),
+            (found, expected) => panic!("{text}: expected {expected:?}, found {found:?}"),
+        });
+    }
+
+    #[test]
+    fn variables_are_put_in_once() {
+        check("a ${MOOD} b", Ok("a kind ${NOT_EXPANDED} b"));
+        check("${NO:-rest} ${EMPTY:-full} [${EMPTY}]", Ok("rest full []"));
+        check("$${MOOD} $5 {a} {{ x }} {{", Ok("${MOOD} $5 {a} {{ x }} {{"));
+        check("a\n\nb ${NO}", Err("main.md:7: there is no variable `NO`"));
+        check("a ${MOOD\n}", Err("main.md:5: `${` is not closed"));
+    }
+
+    #[test]
+    fn files_are_put_in_with_their_own_variables() {
+        check("Rules: {{ include \"rules.md\" }}.", Ok("Rules: be kind ${NOT_EXPANDED}."));
+        check("{{include \"rules.md\"}}", Ok("be kind ${NOT_EXPANDED}"));
+        check(
+            "x\n{{ include \"none.md\" }}",
+            Err("main.md:6: `none.md` cannot be included: there is no such file"),
+        );
+    }
+
+    #[test]
+    fn includes_end() {
+        check(
+            "{{ include \"a.md\" }}",
+            Err("b.md:1: files include each other: main.md > a.md > b.md > a.md"),
+        );
+        check("{{ include \"main.md\" }}", Err("include each other"));
+        check("{{ include \"deep\" }}", Err("8 deep"));
+        check(&"{{ include \"rules.md\" }}".repeat(INCLUDES_MAX + 1), Err("at most 100 includes"));
+        check("x{{ include \"big.md\" }}", Err("more than 1048576 bytes"));
+    }
+}

@@ -1,0 +1,96 @@
+//! Agents that would call each other for ever.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Which agents each agent may call or hand over to.
+pub type Links = BTreeMap<String, Vec<String>>;
+
+/// A way from an agent back to itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentCycle {
+    /// The first and the last are the same.
+    pub path: Vec<String>,
+}
+
+impl fmt::Display for AgentCycle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "agents call each other in a circle: {}; take one of these links away",
+            self.path.join(" > ")
+        )
+    }
+}
+
+impl std::error::Error for AgentCycle {}
+
+/// Finds the first circle, in the order of names. Links to agents that are not there lead nowhere.
+pub fn check(links: &Links) -> Result<(), AgentCycle> {
+    let mut cleared = BTreeSet::new();
+    for start in links.keys() {
+        walk(links, start, &mut cleared)?;
+    }
+    Ok(())
+}
+
+/// Goes along all links from an agent without recursion: the configuration decides how many there are.
+fn walk<'l>(links: &'l Links, start: &'l str, cleared: &mut BTreeSet<&'l str>) -> Result<(), AgentCycle> {
+    let mut path: Vec<(&str, std::slice::Iter<'_, String>)> = vec![(start, links_of(links, start))];
+    let mut on_path = BTreeSet::from([start]);
+    while let Some((agent, next)) = path.last_mut() {
+        let Some(target) = next.next() else {
+            cleared.insert(*agent);
+            on_path.remove(*agent);
+            path.pop();
+            continue;
+        };
+        if on_path.contains(target.as_str()) {
+            let circle =
+                path.iter().map(|(agent, _)| (*agent).to_owned()).skip_while(|agent| agent != target);
+            return Err(AgentCycle { path: circle.chain([target.clone()]).collect() });
+        }
+        if !cleared.contains(target.as_str()) {
+            on_path.insert(target);
+            path.push((target, links_of(links, target)));
+        }
+    }
+    Ok(())
+}
+
+fn links_of<'l>(links: &'l Links, agent: &str) -> std::slice::Iter<'l, String> {
+    links.get(agent).map(Vec::as_slice).unwrap_or_default().iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn links(written: &[(&str, &[&str])]) -> Links {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        written.iter().map(|(agent, targets)| ((*agent).to_owned(), owned(targets))).collect()
+    }
+
+    #[test]
+    fn circles_are_found_and_named() {
+        let check = |written: &[(&str, &[&str])], expected: Option<&[&str]>| {
+            let found = super::check(&links(written)).err().map(|cycle| cycle.path);
+            let expected =
+                expected.map(|path| path.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+            assert_eq!(found, expected, "{written:?}");
+        };
+        check(&[], None);
+        check(&[("a", &["b", "c"]), ("b", &["c"]), ("c", &["nobody"])], None);
+        check(&[("a", &["a"])], Some(&["a", "a"]));
+        check(&[("a", &["b"]), ("b", &["c"]), ("c", &["b"])], Some(&["b", "c", "b"]));
+    }
+
+    #[test]
+    fn a_long_chain_and_a_dense_net_cost_little() {
+        let chain: Links = (0..50_000).map(|n| (format!("{n:06}"), vec![format!("{:06}", n + 1)])).collect();
+        assert_eq!(super::check(&chain), Ok(()));
+        let net: Links =
+            (0..60).map(|n| (format!("{n:02}"), (n + 1..60).map(|m| format!("{m:02}")).collect())).collect();
+        assert_eq!(super::check(&net), Ok(()));
+    }
+}

@@ -1,0 +1,197 @@
+use std::time::Duration;
+
+use haft_core::internal::report_format::ReportFormat;
+use haft_core::model_request::Effort;
+use haft_core::run::final_report::FinalReport;
+use serde_json::json;
+
+use super::*;
+
+fn read(text: &str) -> Result<Agent, AgentError> {
+    let read = |name: &str| match name {
+        "out.json" => Ok(r#"{"type": "object", "required": ["n"]}"#.to_owned()),
+        "bad.json" => Ok("{".to_owned()),
+        "rules.md" => Ok("Be kind.".to_owned()),
+        _ => Err("there is no such file".to_owned()),
+    };
+    let variable = |name: &str| (name == "FORMAT").then(|| "markdown".to_owned());
+    Agent::read("team/researcher.md", text, Around { read: &read, variable: &variable })
+}
+
+fn whole(yaml: &str) -> Agent {
+    read(&format!("---\n{yaml}\n---\nHi.\n")).unwrap()
+}
+
+fn check_error(yaml: &str, expected: &str) {
+    let error = read(&format!("---\n{yaml}\n---\nHi.\n")).unwrap_err().to_string();
+    assert!(error.contains(expected), "{yaml}: {error}");
+}
+
+#[test]
+fn a_file_without_front_matter_is_an_agent_with_all_defaults() {
+    let agent = read("You answer in ${FORMAT}. {{ include \"rules.md\" }}\n").unwrap();
+    assert_eq!(agent.body, "You answer in markdown. Be kind.\n");
+    assert_eq!((agent.name.as_str(), agent.tool_name.as_str()), ("researcher", "researcher"));
+    let limits = agent.limits;
+    assert_eq!((limits.turns_max, limits.tool_calls_per_turn_max, limits.attempts_max), (10, 10, 5));
+    assert_eq!((agent.times.llm.as_secs(), agent.times.tool.as_secs()), (600, 300));
+    assert_eq!((agent.outputs.response_bytes_max, agent.asking.output_tokens_max), (12_288, 4096));
+    assert_eq!((agent.report.by, agent.input.format), (ReportBy::None, InputFormat::Text));
+    assert!(agent.reach.tools.is_none() && agent.models.is_empty());
+}
+
+/// Every key once, with a value that is not its default.
+const ALL: &str = r"
+description: Finds things
+toolName: finder
+models: [openai/gpt-5, anthropic/claude-sonnet-4-5]
+tools: github__*, read
+allowedTools: [read]
+agents:
+  - helpers/writer.md
+router: {destinations: [legal.md]}
+handoff: editor.md
+maxTurns: 3
+maxToolCalls: 20
+maxToolCallsPerTurn: 4
+maxRetries: 2
+maxOutputTokens: 1000
+contextWindow: 50000
+temperature: 0.5
+topP: 1
+topK: 40
+reasoning: high
+caching: none
+cache: 1h
+timeout: 5m
+llmTimeout: 90s
+toolTimeout: 1500
+toolResponseMaxBytes: 2000
+toolOutput: {enabled: false, maxChunks: 3, overlapPercent: 5, avgLineBytesThreshold: 10, models: a/b}
+budget: {usd: 0.25, tokens: 1000, calls: 5, seconds: 60}
+input: {format: json, schema: {type: object}}
+output: {format: json, schemaRef: out.json}
+finalReport: xml
+";
+
+#[test]
+fn every_key_has_its_place() {
+    let agent = whole(ALL);
+    assert_eq!((agent.description.as_str(), agent.tool_name.as_str()), ("Finds things", "finder"));
+    assert_eq!(agent.models, ["openai/gpt-5", "anthropic/claude-sonnet-4-5"]);
+    let tools = agent.reach.tools.as_ref().unwrap();
+    assert!(
+        tools.iter().any(|glob| glob.matches("github__search"))
+            && !tools.iter().any(|glob| glob.matches("write"))
+    );
+    assert_eq!(agent.reach.allowed_tools, Some(vec!["read".to_owned()]));
+    let limits = agent.limits;
+    assert_eq!((limits.turns_max, limits.tool_calls_max, limits.tool_calls_per_turn_max), (3, Some(20), 4));
+    assert_eq!((limits.attempts_max, limits.context.unwrap().window_tokens), (2, 50_000));
+    assert_eq!((agent.asking.output_tokens_max, agent.asking.context_tokens), (1000, 50_000));
+    let sampling = &agent.asking.sampling;
+    assert_eq!((sampling.temperature, sampling.top_p, sampling.top_k), (Some(0.5), Some(1.0), Some(40)));
+    assert_eq!((agent.asking.effort, agent.asking.caching), (Some(Effort::High), Caching::None));
+    assert_eq!(agent.outputs.cache_ttl, Some(Duration::from_hours(1)));
+    let times = [agent.times.run, agent.times.llm, agent.times.tool].map(|time| time.as_millis());
+    assert_eq!(times, [300_000, 90_000, 1500]);
+    let output = &agent.outputs.tool_output;
+    assert_eq!((output.enabled, output.chunks_max, output.line_bytes_threshold), (false, 3, 10));
+    assert_eq!((output.models.as_slice(), agent.outputs.response_bytes_max), (&["a/b".to_owned()][..], 2000));
+    assert_eq!(
+        (agent.budget.usd, agent.budget.tokens, agent.budget.calls),
+        (Some(0.25), Some(1000), Some(5))
+    );
+    assert_eq!(agent.budget.time, Some(Duration::from_mins(1)));
+    assert_eq!(
+        (agent.input.format, agent.input.schema.as_deref()),
+        (InputFormat::Json, Some(&json!({"type": "object"})))
+    );
+    assert_eq!(agent.report.by, ReportBy::Xml);
+    assert_eq!(agent.report.shape.schema().unwrap()["required"], json!(["n"]));
+    let mut links = cycle::Links::new();
+    agent.link(&mut links);
+    assert_eq!(links["researcher"], ["writer", "legal", "editor"]);
+    let plan = agent.plan(vec!["desk".into()], "n1");
+    assert_eq!(plan.routes.path, ["desk", "researcher"]);
+    assert!(matches!(plan.report, FinalReport::Xml { nonce, .. } if nonce == "n1"));
+}
+
+#[test]
+fn the_list_of_keys_is_the_keys() {
+    let written: Vec<_> =
+        ALL.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.split_once(':')).collect();
+    let mut names: Vec<_> = written.iter().map(|(key, _)| *key).collect();
+    names.sort_unstable();
+    assert_eq!(names, KEYS);
+}
+
+#[test]
+fn slips_are_told_with_their_line() {
+    check_error(
+        "description: a\nmaxTurn: 3",
+        "team/researcher.md:3: unknown key `maxTurn`; did you mean `maxTurns`?",
+    );
+    check_error("budget:\n  usd: 1\n  dollars: 2", "researcher.md:4: unknown key `dollars`");
+    check_error("output:\n  formt: json", "did you mean `format`?");
+    check_error("maxTurns: 0", "researcher.md:2: expected a whole number from 1");
+    check_error("\n\nmaxTurns: many", "researcher.md:4: ");
+    check_error("temperature: 3", "researcher.md:2: expected 0 to 2; got 3");
+    check_error("llmTimeout: soon", "expected a duration");
+    check_error("reasoning: hard", "expected one of off, minimal, low, medium, high, highest; got `hard`");
+    check_error("toolName: a b", "a tool name must be");
+    check_error("output: {format: html}", "expected one of json, markdown");
+    check_error("a: b: c", "researcher.md:2: ");
+    check_error("maxTurns: 1\nmaxTurns: 2", "researcher.md:3: ");
+    check_error("- a", "researcher.md:2: ");
+}
+
+#[test]
+fn schemas_are_looked_at_at_once() {
+    check_error(
+        "description: a\noutput:\n  schemaRef: none.json",
+        "researcher.md:4: `none.json` cannot be read: there is no such file",
+    );
+    check_error("output: {schemaRef: bad.json}", "researcher.md:2: `bad.json` is not JSON");
+    check_error("output: {schema: {type: nonsense}}", "the schema does not compile");
+    check_error("input: {schema: {}, schemaRef: out.json}", "not both");
+    check_error("output: {format: markdown, schema: {type: object}}", "a schema is for format `json`");
+}
+
+#[test]
+fn a_report_is_asked_for_when_its_form_matters() {
+    let check = |yaml: &str, by: ReportBy, format: ReportFormat| {
+        let report = whole(yaml).report;
+        assert_eq!((report.by, report.shape.format()), (by, format), "{yaml}");
+    };
+    check("description: a", ReportBy::None, ReportFormat::Markdown);
+    check("output: {format: slack-block-kit}", ReportBy::Tool, ReportFormat::SlackBlockKit);
+    check("output: {schema: {type: object}}", ReportBy::Tool, ReportFormat::Json);
+    check("finalReport: xml", ReportBy::Xml, ReportFormat::Markdown);
+    check("output: {format: text}\nfinalReport: none", ReportBy::None, ReportFormat::Text);
+}
+
+#[test]
+fn words_are_a_text_or_a_list_and_off_is_off() {
+    assert_eq!(whole("models: a/b, c/d").models, ["a/b", "c/d"]);
+    assert_eq!(whole("models: a/b").models, ["a/b"]);
+    assert_eq!(whole("allowedTools: []").reach.allowed_tools, Some(Vec::new()));
+    assert_eq!(whole("cache: off").outputs.cache_ttl, None);
+    assert_eq!(whole("# nothing").limits.turns_max, 10);
+}
+
+#[test]
+fn a_file_that_is_too_large_or_too_clever_is_refused() {
+    let error = read(&"x".repeat(AGENT_BYTES_MAX + 1)).unwrap_err().to_string();
+    assert!(error.contains("at most 1048576 are read"), "{error}");
+    let deep = format!("description: {}{}", "[".repeat(5000), "]".repeat(5000));
+    check_error(&deep, "researcher.md:2: ");
+    let bomb: String = ["b", "c", "d", "e", "f", "g", "h", "i"]
+        .iter()
+        .zip(["a", "b", "c", "d", "e", "f", "g", "h"])
+        .map(|(name, before)| {
+            ["  - &", name, " [", &vec![format!("*{before}"); 10].join(", "), "]\n"].concat()
+        })
+        .collect();
+    check_error(&format!("models:\n  - &a [x, x, x, x, x, x, x, x, x, x]\n{bomb}"), "researcher.md:");
+}

@@ -1,0 +1,163 @@
+//! `haft run`: a model works on a request with tools.
+
+mod ending;
+mod prepare;
+mod screen;
+mod system;
+mod wire;
+
+use std::pin::pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use haft_core::event::EventSink;
+use haft_core::run::finish::Finish;
+use haft_core::run::{Abort, AgentRun, RunError, Verdict};
+use haft_engine::{Driven, Driver};
+use tokio::time::{Instant, interval};
+
+use super::args::RunArgs;
+use super::call;
+use super::cancel;
+use super::exit::Exit;
+use super::settings::{self, Configuration, Refused};
+use super::terminal;
+use crate::config::environment;
+use crate::config::expand::Lookup;
+use prepare::Prepared;
+
+/// How often a line that says what is running moves.
+const TICK: Duration = Duration::from_millis(100);
+
+pub(super) async fn run(args: &RunArgs) -> ExitCode {
+    let configuration = settings::configuration(&args.policy.files);
+    match configuration.and_then(|configuration| prepare(args, configuration, &environment)) {
+        Ok(prepared) => carry_out(prepared).await,
+        Err((exit, message)) => terminal::failed(exit, &message),
+    }
+}
+
+/// Also for a run that was not typed: the variables say where the provider of the model is.
+pub(super) fn prepare(
+    args: &RunArgs,
+    configuration: Configuration,
+    variables: Lookup<'_>,
+) -> Result<Prepared, Refused> {
+    if args.no_color {
+        anstream::ColorChoice::Never.write_global();
+    }
+    Prepared::new(args, configuration, variables)
+}
+
+pub(super) async fn carry_out(mut prepared: Prepared) -> ExitCode {
+    let mut cancelled = pin!(cancel::cancelled());
+    tokio::select! {
+        biased;
+        () = call::begin(&prepared.orchestrator) => {}
+        exit = &mut cancelled => return exit.into(),
+    }
+    let mut run = match prepared.begin() {
+        Ok(run) => run,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    let driver = prepared.driver();
+    let ended = tokio::select! {
+        biased;
+        ended = to_the_end(&driver, &mut run, &prepared) => ended.map(|finish| (finish, None)),
+        exit = &mut cancelled => {
+            run.abort(Abort::Interrupted);
+            to_the_end(&driver, &mut run, &prepared).await.map(|finish| (finish, Some(exit)))
+        }
+    };
+    call::end(&prepared.orchestrator).await;
+    call::keep_approvals_of(&prepared.orchestrator);
+    match ended {
+        Ok((finish, stopped_by)) => prepared.end(&run, &finish, stopped_by),
+        Err(error) => terminal::failed(Exit::Internal, &error.to_string()),
+    }
+}
+
+/// At a terminal nobody else carries out functions, and whoever does not answer now has said no.
+async fn to_the_end(
+    driver: &Driver<'_>,
+    run: &mut AgentRun,
+    prepared: &Prepared,
+) -> Result<Finish, RunError> {
+    loop {
+        let calls = match moving(driver, run, prepared).await? {
+            Driven::Done(finish) => return Ok(finish),
+            Driven::AwaitsClient(calls) | Driven::AwaitsApproval(calls) => calls,
+        };
+        for call in calls {
+            run.approval_given(&call.id, Verdict::Denied)?;
+        }
+    }
+}
+
+async fn moving(driver: &Driver<'_>, run: &mut AgentRun, prepared: &Prepared) -> Result<Driven, RunError> {
+    let mut stops = pin!(driver.drive(run));
+    let mut ticks = interval(TICK);
+    loop {
+        tokio::select! {
+            biased;
+            outcome = &mut stops => return outcome,
+            _ = ticks.tick() => prepared.screen.iter().for_each(|screen| screen.tick()),
+        }
+    }
+}
+
+impl Prepared {
+    fn driver(&self) -> Driver<'_> {
+        Driver {
+            models: &*self.models,
+            orchestrator: &self.orchestrator,
+            meter: Arc::clone(&self.meter),
+            options: self.options.clone(),
+            began: Instant::now(),
+            timeout: self.timeout,
+        }
+    }
+
+    /// Gives the answer and says how it came about.
+    fn end(self, run: &AgentRun, finish: &Finish, stopped_by: Option<Exit>) -> ExitCode {
+        let exit = stopped_by.unwrap_or_else(|| ending::exit(finish, self.denials.count()));
+        let summary = ending::Summary {
+            session: self.options.place.session,
+            turns: run.counts().turns,
+            took: self.began.elapsed(),
+            bill: self.meter.bill(),
+            exit,
+        };
+        let written = self.output.end(finish, &summary);
+        if let Some(screen) = &self.screen {
+            screen.end(&summary);
+        }
+        if let Some(complaint) = ending::complaint(finish, exit).filter(|_| exit != Exit::ClosedPipe) {
+            let _ = terminal::failed(exit, &complaint);
+        }
+        self.watch.draw_tree();
+        self.watch.finish();
+        if written == ExitCode::SUCCESS { exit.into() } else { written }
+    }
+}
+
+/// Counts calls that were refused: a run that fails because of them says so by its exit code.
+#[derive(Debug, Default)]
+struct Denials(std::sync::atomic::AtomicU64);
+
+impl Denials {
+    fn count(&self) -> u64 {
+        self.0.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+impl EventSink for Denials {
+    fn emit(&self, event: haft_core::event::Event) {
+        use haft_core::event::Event;
+        use haft_core::result::ToolErrorKind;
+        if let Event::ToolFinished { failure: Some(ToolErrorKind::Denied), .. } = event {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! What goes to standard output: the answer, or what programs read. Its names are stable; `docs/agents.md` lists them.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+
+use haft_core::event::{Event, EventSink, Progress};
+use haft_core::model_event::{Delta, ModelEvent, PartStart};
+use haft_core::model_provider::{Attempt, ModelAccount};
+use haft_core::model_reply::Usage;
+use haft_core::model_request::ModelTool;
+use haft_core::place::SessionId;
+use haft_core::result::ToolErrorKind;
+use haft_core::run::RunPlan;
+use haft_core::run::event::{Answered, RunEvent};
+use haft_core::run::final_report::FinalReport;
+use haft_core::run::finish::{Answer, Finish};
+use serde_json::{Value, json};
+
+use super::ending::{Summary, complaint};
+use super::screen::note_in_words;
+use crate::cli::args::OutputFormat;
+use crate::cli::exit::Exit;
+use crate::cli::terminal;
+
+/// Standard output of a run.
+#[derive(Debug)]
+pub(in crate::cli) struct Output {
+    format: OutputFormat,
+    pub(super) texts: Texts,
+    reply: Mutex<Reply>,
+}
+
+/// Where the words of a model go while it says them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Texts {
+    /// To the terminal of the person who reads: an answer is seen as it is written.
+    Streamed,
+    /// Nowhere before the reply is whole. Only then it is known whether it is the answer, and nothing else may be in a
+    /// pipe.
+    Held,
+}
+
+/// The reply that is arriving.
+#[derive(Debug, Default)]
+struct Reply {
+    kinds: Vec<Said>,
+    shown: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Said {
+    Text,
+    Reasoning,
+    Nothing,
+}
+
+impl Output {
+    pub(super) fn new(format: OutputFormat, plan: &RunPlan) -> Self {
+        let is_answer = match &plan.report {
+            FinalReport::None => true,
+            FinalReport::Tool(_) | FinalReport::Xml { .. } => false,
+        };
+        let streams = format == OutputFormat::Text && is_answer && std::io::stdout().is_terminal();
+        let texts = if streams { Texts::Streamed } else { Texts::Held };
+        Self { format, texts, reply: Mutex::default() }
+    }
+
+    pub(super) fn begin(&self, session: SessionId, model: &str, tools: &[ModelTool]) {
+        if self.format == OutputFormat::StreamJson {
+            let tools: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
+            line(
+                &json!({"type": "run_started", "session": session.to_string(), "model": model, "tools": tools}),
+            );
+        }
+    }
+
+    /// The answer, and with JSON what there is to say about it.
+    pub(super) fn end(&self, finish: &Finish, summary: &Summary) -> ExitCode {
+        let result = || result(finish, summary);
+        match self.format {
+            OutputFormat::Text => self.end_text(finish),
+            OutputFormat::Json => terminal::answer(&format!("{:#}", result())),
+            OutputFormat::StreamJson => terminal::answer(&result().to_string()),
+        }
+    }
+
+    fn end_text(&self, finish: &Finish) -> ExitCode {
+        let answer = finish.answer.as_ref().map(Answer::text).unwrap_or_default();
+        let reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.texts == Texts::Streamed && !reply.shown.is_empty() {
+            let newline = if reply.shown.ends_with('\n') { "" } else { "\n" };
+            return terminal::answer_bytes(newline.as_bytes());
+        }
+        if answer.is_empty() { Exit::Success.into() } else { terminal::answer(&answer) }
+    }
+
+    fn said(&self, turn: u32, event: &ModelEvent) {
+        let mut reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            ModelEvent::Started { .. } => *reply = Reply::default(),
+            ModelEvent::PartStarted { part, .. } => reply.kinds.push(kind(part)),
+            ModelEvent::PartDelta { index, delta: Delta::Text(text) } => {
+                let kind = reply.kinds.get(*index).copied().unwrap_or(Said::Nothing);
+                self.delta(turn, kind, text, &mut reply);
+            }
+            ModelEvent::PartDelta { delta: Delta::Annotation(_), .. }
+            | ModelEvent::PartFinished { .. }
+            | ModelEvent::Usage(_)
+            | ModelEvent::Noted(_)
+            | ModelEvent::Finished { .. } => {}
+        }
+    }
+
+    fn delta(&self, turn: u32, kind: Said, text: &str, reply: &mut Reply) {
+        match (self.format, kind) {
+            (OutputFormat::StreamJson, Said::Text) => {
+                line(&json!({"type": "text_delta", "turn": turn, "text": text}));
+            }
+            (OutputFormat::StreamJson, Said::Reasoning) => {
+                line(&json!({"type": "reasoning_delta", "turn": turn, "text": text}));
+            }
+            (OutputFormat::Text, Said::Text) if self.texts == Texts::Streamed => {
+                let shown = terminal::harmless(text);
+                let mut out = std::io::stdout().lock();
+                let _ = out.write_all(shown.as_bytes()).and_then(|()| out.flush());
+                reply.shown.push_str(&shown);
+            }
+            (OutputFormat::Text | OutputFormat::Json | OutputFormat::StreamJson, _) => {}
+        }
+    }
+
+    fn run_event(&self, turn: u32, event: &RunEvent) {
+        match event {
+            RunEvent::Said(event) => self.said(turn, event),
+            RunEvent::Asked => self.line(&json!({"type": "turn_started", "turn": turn})),
+            RunEvent::Called(call) => self.line(&json!({
+                "type": "tool_call", "turn": turn, "id": call.id.0, "tool": call.name,
+                "arguments": call.arguments.as_text(),
+            })),
+            RunEvent::Answered(Answered { call, name, failure, text, latency }) => self.line(&json!({
+                "type": "tool_result", "turn": turn, "id": call.0, "tool": name, "is_error": failure.is_some(),
+                "error_kind": failure.map(ToolErrorKind::name), "text": text, "latency_ms": millis(*latency),
+            })),
+            RunEvent::Noted(note) => {
+                self.line(&json!({"type": "note", "turn": turn, "text": note_in_words(note)}));
+            }
+            // The result is the last line, and says more.
+            RunEvent::Finished { .. } => {}
+        }
+    }
+
+    fn line(&self, value: &Value) {
+        if self.format == OutputFormat::StreamJson {
+            line(value);
+        }
+    }
+}
+
+impl EventSink for Output {
+    fn emit(&self, event: Event) {
+        match &event {
+            Event::Run { place, event } => self.run_event(place.turn, event),
+            Event::ModelFinished { attempt, account, .. } => self.line(&attempted(attempt, account)),
+            Event::ToolProgress { operation, progress: Progress::Output(text) | Progress::Message(text) } => {
+                let id = &operation.call.0;
+                self.line(
+                    &json!({"type": "tool_progress", "turn": operation.place.turn, "id": id, "text": text}),
+                );
+            }
+            Event::ToolProgress { progress: Progress::Part { .. }, .. }
+            | Event::ToolStarted { .. }
+            | Event::ToolFinished { .. }
+            | Event::ModelStarted { .. } => {}
+        }
+    }
+}
+
+fn kind(part: &PartStart) -> Said {
+    match part {
+        PartStart::Text | PartStart::Refusal => Said::Text,
+        PartStart::Reasoning => Said::Reasoning,
+        PartStart::Call { .. }
+        | PartStart::Image(_)
+        | PartStart::Audio(_)
+        | PartStart::File { .. }
+        | PartStart::Opaque => Said::Nothing,
+    }
+}
+
+fn attempted(attempt: &Attempt, account: &ModelAccount) -> Value {
+    json!({
+        "type": "model_finished", "model": format!("{}/{}", attempt.provider, attempt.model), "attempt": attempt.number,
+        "error_kind": account.failure.map(haft_core::model_error::ModelErrorKind::name),
+        "latency_ms": millis(account.latency), "usage": account.usage.map(usage),
+        "cost_nano_usd": account.cost.map(|cost| cost.nano_usd),
+    })
+}
+
+fn result(finish: &Finish, summary: &Summary) -> Value {
+    let (code, _) = summary.exit.row();
+    let report = match &finish.answer {
+        Some(Answer::Report(report)) => Some(report),
+        Some(Answer::Text(_)) | None => None,
+    };
+    let structured = report.and_then(|report| match &report.content {
+        haft_core::internal::final_report::ReportContent::Json(value) => Some(value.clone()),
+        haft_core::internal::final_report::ReportContent::Text(_) => None,
+    });
+    json!({
+        "type": "result",
+        "session": summary.session.to_string(),
+        "finish": finish.reason.name(),
+        "is_error": summary.exit != Exit::Success,
+        "exit_code": code,
+        "answer": finish.answer.as_ref().map(Answer::text),
+        "answer_json": structured,
+        "status": report.map(|report| report.status.name()),
+        "error": complaint(finish, summary.exit),
+        "turns": summary.turns,
+        "tool_calls": summary.bill.calls,
+        "requests": summary.bill.requests,
+        "usage": usage(summary.bill.usage),
+        "cost_nano_usd": summary.bill.cost.nano_usd,
+        "unpriced_requests": summary.bill.unpriced,
+        "duration_ms": millis(summary.took),
+    })
+}
+
+fn usage(usage: Usage) -> Value {
+    json!({
+        "input_tokens": usage.input, "output_tokens": usage.output, "cache_read_tokens": usage.cache_read,
+        "cache_write_tokens": usage.cache_write, "reasoning_tokens": usage.reasoning,
+    })
+}
+
+fn millis(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A reader that went away is noticed elsewhere, and ends the run.
+fn line(value: &Value) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{value}").and_then(|()| out.flush());
+}

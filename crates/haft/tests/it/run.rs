@@ -1,0 +1,339 @@
+//! `haft run` and `haft demo`, end to end: the scripted model server in every format, real tools, the real sandbox.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use haft_model_server::{Call, Expect, Failure, Fault, ModelServer, Pace, Part, Script, Step, Stop, Usage};
+use haft_testkit::{Place, Ran, Run, eventually, libc, processes_with, send_signal, unique_marker};
+use serde_json::{Value, json};
+
+use super::call::here;
+
+/// One model of each wire format.
+const FORMATS: [&str; 5] = ["openai/m", "openai-responses/m", "anthropic/m", "gemini/m", "ollama/m"];
+
+fn server(steps: impl IntoIterator<Item = Step>) -> ModelServer {
+    ModelServer::start(Script::of(steps)).unwrap()
+}
+
+fn haft(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
+    let url = server.url();
+    place
+        .haft(words)
+        .env("OPENAI_BASE_URL", &format!("{url}/v1"))
+        .env("ANTHROPIC_BASE_URL", &url)
+        .env("GOOGLE_GEMINI_BASE_URL", &url)
+        .env("OLLAMA_HOST", url.trim_start_matches("http://"))
+        .env("OPENAI_API_KEY", "k")
+        .env("ANTHROPIC_API_KEY", "k")
+        .env("GEMINI_API_KEY", "k")
+}
+
+fn run_in(place: &Place, steps: impl IntoIterator<Item = Step>, words: &[&str]) -> Ran {
+    haft(place, &server(steps), &[&["run"], words].concat()).output()
+}
+
+fn run(steps: impl IntoIterator<Item = Step>, words: &[&str]) -> Ran {
+    run_in(&here(), steps, &[&["-m", "openai/m"], words].concat())
+}
+
+/// Expects this text in the last tool result.
+fn told(step: Step, text: &str) -> Step {
+    step.expecting(Expect { last_tool_result: Some(text.into()), ..Expect::default() })
+}
+
+fn bash(command: &str) -> Part {
+    Part::call("bash", json!({ "command": command }))
+}
+
+#[test]
+fn every_format_works_with_real_tools_until_the_answer() {
+    for model in FORMATS {
+        let place = here();
+        let steps = [
+            Step::call("write", json!({"file_path": "a.txt", "content": "one\n"})),
+            Step::say([
+                Part::Text("I look.".into()),
+                Part::call("read", json!({"file_path": "a.txt"})),
+                bash("echo two >> a.txt; cat a.txt"),
+            ]),
+            told(Step::call("bash", json!({"command": "echo oops >&2; exit 7"})), "two"),
+            told(Step::text("All done."), "oops"),
+        ];
+        let ran = run_in(&place, steps, &["-m", model, "go"]).expect_code(0);
+        assert_eq!(ran.stdout, "All done.\n", "{model}");
+        assert_eq!(place.text("ws/a.txt"), "one\ntwo\n", "{model}");
+        for line in ["✓ write a.txt", "✓ read a.txt", "✓ bash echo two", "4 turns, 4 calls", "I look."]
+        {
+            assert!(ran.stderr.contains(line), "{model}: {line}\n{}", ran.stderr);
+        }
+        assert!(!ran.stderr.contains('\u{1b}'), "colours without a terminal: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn the_request_may_come_from_standard_input_and_quiet_is_quiet() {
+    let place = here();
+    let expected = Expect { user: Some("from a file".into()), ..Expect::default() };
+    let server = server([Step::text("ok").expecting(expected)]);
+    let ran = haft(&place, &server, &["run", "-q", "-m", "openai/m", "-"]).stdin("from a file").output();
+    let ran = ran.expect_code(0);
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("ok\n", ""));
+    let ran = run([Step::fail(Failure::new(404, "no such model"))], &["-q", "go"]).expect_code(42);
+    assert!(ran.stderr.starts_with("error: ") && ran.stdout.is_empty(), "{}", ran.stderr);
+    for empty in ["", " \n"] {
+        haft(&place, &server, &["run", "-m", "openai/m", "-"]).stdin(empty).output().expect_code(42);
+    }
+}
+
+#[test]
+fn an_agent_is_a_file_and_what_is_typed_wins() {
+    let place = here();
+    let agent = "---\nmodels: openai/m\nmaxTurns: 2\ntools: [read, current_date]\n---\nYou are the {{ include \"who.txt\" }}.\n";
+    place.file("ws/helper.md", agent);
+    place.file("ws/who.txt", "librarian");
+    let first = Step::call("bash", json!({"command": "echo hi"}))
+        .expecting(Expect { system: Some("You are the librarian.".into()), ..Expect::default() });
+    let ran = run_in(&place, [first, Step::text("so far")], &["@helper.md", "go"]).expect_code(9);
+    assert_eq!(ran.stdout, "so far\n");
+    assert!(ran.stderr.contains("✗ bash") && ran.stderr.contains("maxTurns"), "{}", ran.stderr);
+    let steps = [Step::call("current_date", json!({})), Step::text("fine")];
+    run_in(&place, steps, &["--max-turns", "5", "@helper.md", "go"]).expect_code(0);
+    place.file("ws/bad.md", "---\nmaxTurn: 2\n---\n");
+    let ran = run_in(&place, [Step::text("x")], &["@bad.md", "go"]).expect_code(42);
+    assert!(ran.stderr.contains("bad.md:2") && ran.stderr.contains("maxTurns"), "{}", ran.stderr);
+    run_in(&place, [Step::text("x")], &["@nobody", "go"]).expect_code(42);
+    place.file("ws/team.md", "---\nagents: [helper.md]\n---\n");
+    run_in(&place, [Step::text("x")], &["-m", "openai/m", "@team.md", "go"]).expect_code(42);
+    run_in(&place, [Step::text("x")], &["@helper.md"]).expect_code(2);
+}
+
+#[test]
+fn an_answer_that_fits_a_schema_is_asked_for_again_once_and_then_given() {
+    for model in FORMATS {
+        let place = here();
+        place
+            .file("ws/s.json", r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}"#);
+        let report = |content: Value| {
+            Step::call(
+                "agent__final_report",
+                json!({"status": "success", "format": "json", "content_json": content}),
+            )
+        };
+        let steps = [report(json!({"n": "many"})), report(json!({"n": 3}))];
+        let words = ["-m", model, "--output-schema", "s.json", "--output-format", "json", "how many?"];
+        let ran = run_in(&place, steps, &words).expect_code(0);
+        let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!((&said["answer_json"]["n"], &said["finish"]), (&3.into(), &"completed".into()), "{model}");
+        let report = json!({"status": "failure", "format": "json", "content_json": {"n": 0}});
+        let steps = [Step::call("agent__final_report", report)];
+        let ran =
+            run_in(&place, steps, &["-m", model, "--output-schema", "s.json", "how many?"]).expect_code(3);
+        assert_eq!(ran.stdout, "{\"n\":0}\n");
+    }
+    let place = here();
+    place.file("ws/s.json", "{");
+    run_in(&place, [Step::text("x")], &["-m", "openai/m", "--output-schema", "s.json", "x"]).expect_code(42);
+}
+
+#[test]
+fn programs_read_one_event_per_line() {
+    let steps = [
+        Step::call("bash", json!({"command": "echo hi"})).using(Usage {
+            input: 100,
+            output: 7,
+            ..Usage::default()
+        }),
+        Step::text("done"),
+    ];
+    let ran = run(steps, &["--output-format", "stream-json", "go"]).expect_code(0);
+    let lines: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<&str> = lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
+    let mut kinds = names.clone();
+    kinds.dedup();
+    let expected = [
+        "run_started",
+        "turn_started",
+        "model_finished",
+        "tool_call",
+        "tool_progress",
+        "tool_result",
+        "turn_started",
+        "text_delta",
+        "model_finished",
+        "result",
+    ];
+    assert_eq!(kinds, expected);
+    let find = |name: &str| lines.iter().find(|line| line["type"] == name).unwrap();
+    assert_eq!((&find("tool_call")["tool"], &find("tool_result")["text"]), (&"bash".into(), &"hi\n".into()));
+    let result = lines.last().unwrap();
+    assert_eq!(
+        (&result["answer"], &result["turns"], &result["tool_calls"]),
+        (&"done".into(), &2.into(), &1.into())
+    );
+    assert_eq!((&result["usage"]["input_tokens"], &result["exit_code"]), (&110.into(), &0.into()));
+    assert_eq!(ran.stderr, "");
+}
+
+#[test]
+fn what_a_model_does_wrong_is_answered_and_the_run_goes_on() {
+    let garbage =
+        Call { name: "bash".into(), arguments_text: Some("{\"command\": <<<".into()), ..Call::default() };
+    let steps = [
+        Step::say([Part::Call(garbage)]),
+        told(Step::call("no_such_tool", json!({"a": 1})), "JSON"),
+        told(Step::call("read", json!({"file": 1})), "no_such_tool"),
+        told(Step::text("sorry"), "file_path"),
+    ];
+    let ran = run(steps, &["go"]).expect_code(0);
+    assert_eq!(ran.stdout, "sorry\n");
+    assert_eq!(ran.stderr.matches('✗').count(), 3, "{}", ran.stderr);
+}
+
+#[test]
+fn limits_have_codes_of_their_own_and_the_last_answer_is_kept() {
+    let dates =
+        |number: usize| (0..number).map(|_| Step::call("current_date", json!({}))).collect::<Vec<_>>();
+    let with_end = |number: usize| [dates(number), vec![Step::text("what I have")]].concat();
+    let ran = run(with_end(2), &["--max-turns", "3", "go"]).expect_code(9);
+    assert_eq!(ran.stdout, "what I have\n");
+    assert!(ran.stderr.contains("max_turns") && ran.stderr.contains("hint:"), "{}", ran.stderr);
+    let place = here();
+    place.file("ws/poor.md", "---\nbudget:\n  tokens: 20\n---\nSpend little.\n");
+    let ran = run_in(&place, with_end(2), &["-m", "openai/m", "@poor.md", "go"]).expect_code(10);
+    assert!(ran.stdout.contains("what I have"), "{}", ran.stdout);
+    // The same call again and again.
+    run(dates(9), &["go"]).expect_code(3);
+    // Five hundred at once: ten are made, the others are refused.
+    let flood = Step::say((0..500).map(|n| bash(&format!("echo {n} >> count.txt"))));
+    let place = here();
+    let ran = run_in(&place, [flood, Step::text("enough")], &["-m", "openai/m", "go"]);
+    assert_eq!(ran.stdout, "enough\n", "{}", ran.stderr);
+    assert_eq!(place.text("ws/count.txt").lines().count(), 10);
+}
+
+#[test]
+fn what_a_provider_does_wrong_ends_the_run_with_its_own_code() {
+    let once = r#"{"providers": {"openai": {"attemptsMax": 1}}}"#;
+    let check = |steps: Vec<Step>, code: i32| {
+        let place = here();
+        place.file("home/haft.json", once);
+        let ran = run_in(&place, steps, &["-m", "openai/m", "go"]).expect_code(code);
+        assert!(ran.stderr.contains("hint:"), "{}", ran.stderr);
+    };
+    check(vec![Step::fail(Failure::new(401, "wrong key"))], 6);
+    check(vec![Step::fail(Failure::new(429, "You exceeded your current quota"))], 7);
+    check(vec![Step::call("current_date", json!({})), Step::fail(Failure::new(500, "oh"))], 5);
+    check((0..9).map(|_| Step::say([]).at_turn(0)).collect(), 3);
+    check((0..9).map(|_| Step::text("cut").stopping(Stop::Length)).collect(), 3);
+    let place = here();
+    place.haft(&["run", "-m", "openai/m", "go"]).output().expect_code(6);
+    place.haft(&["run", "go"]).output().expect_code(2);
+}
+
+#[test]
+fn a_provider_that_dies_in_the_middle_is_no_answer() {
+    let place = here();
+    let steps: Vec<Step> = (0..9)
+        .map(|_| {
+            Step::text(&"half a sentence ".repeat(50))
+                .with_fault(Fault::Cut { after_frames: 3, and_bytes: 5 })
+        })
+        .collect();
+    let ran = run_in(&place, steps, &["-m", "openai/m", "go"]);
+    assert!(!matches!(ran.code, Some(0) | None), "{}\n{}", ran.stdout, ran.stderr);
+    assert!(ran.stderr.contains("error:"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_call_that_policy_denies_is_told_and_a_run_that_fails_of_it_says_so() {
+    let place = here();
+    place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "deny"}]}}"#);
+    let calls = |number: usize| (0..number).map(|_| Step::say([bash("ls")])).collect::<Vec<_>>();
+    let steps = [calls(1), vec![told(Step::text("I may not."), "denied")]].concat();
+    assert_eq!(run_in(&place, steps, &["-m", "openai/m", "go"]).expect_code(0).stdout, "I may not.\n");
+    run_in(&place, calls(9), &["-m", "openai/m", "go"]).expect_code(4);
+    let steps = [Step::say([bash("ls")]), Step::text("ok")];
+    let ran = run_in(&here(), steps, &["-m", "openai/m", "--allowed-tools", "read", "go"]).expect_code(0);
+    assert!(ran.stderr.contains("! bash"), "{}", ran.stderr);
+}
+
+#[test]
+fn the_time_of_a_run_is_bounded() {
+    let slow = Step::text("x").at_pace(Pace { first_byte_milliseconds: 60_000, ..Pace::default() });
+    run([slow], &["--timeout", "700ms", "go"]).expect_code(124);
+    let marker = unique_marker();
+    run([Step::say([bash(&format!("exec -a {marker} sleep 300"))])], &["--timeout", "2s", "go"])
+        .expect_code(124);
+    eventually("the command is gone", || processes_with(&marker).is_empty());
+}
+
+#[test]
+fn an_interrupt_leaves_nothing_running_and_says_what_was_done() {
+    let marker = unique_marker();
+    let place = here();
+    let server = server([
+        Step::call("write", json!({"file_path": "kept.txt", "content": "x"})),
+        Step::say([bash(&format!("exec -a {marker} sleep 300"))]),
+    ]);
+    let words = ["run", "-m", "openai/m", "--output-format", "json", "go"];
+    let mut child = haft(&place, &server, &words).start();
+    eventually("the command runs", || !processes_with(&marker).is_empty());
+    send_signal(child.id(), libc::SIGINT);
+    let output = {
+        child.stdin.take();
+        child.wait_with_output().unwrap()
+    };
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&said["finish"], &said["is_error"], &said["turns"]),
+        (&"aborted".into(), &true.into(), &2.into())
+    );
+    eventually("the command is gone", || processes_with(&marker).is_empty());
+    assert_eq!(place.text("ws/kept.txt"), "x");
+}
+
+#[test]
+fn nothing_that_was_said_is_kept_in_the_accounts() {
+    let place = here();
+    let steps = [Step::say([bash("echo canary-in-a-call")]), Step::text("canary-in-an-answer")];
+    run_in(&place, steps, &["-v", "-m", "openai/m", "canary-in-a-request"]).expect_code(0);
+    let accounts = place.text("home/data/accounting.jsonl");
+    assert_eq!(accounts.lines().count(), 3, "{accounts}");
+    assert!(!accounts.contains("canary"), "{accounts}");
+}
+
+/// `script` gives haft a terminal, as a person would; what is typed waits there until it is asked for.
+#[test]
+fn on_a_terminal_a_person_is_asked_and_sees_each_call_at_work() {
+    let place = here();
+    place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "ask"}]}}"#);
+    let server =
+        server([Step::say([bash("sleep 0.5; echo slept")]), told(Step::text("Good morning."), "slept")]);
+    let seen = |words: &str| {
+        let script = format!(r#"script -qec "$0 run -m openai/m {words} go" typescript"#);
+        haft(&place, &server, &[])
+            .env("TERM", "xterm")
+            .through(&["bash", "-c", &script])
+            .stdin("o\n")
+            .output()
+            .expect_code(0);
+        place.text("ws/typescript")
+    };
+    let coloured = seen("");
+    for part in ["allow? [o] once", "\r\u{1b}[2K", "\u{1b}[32m✓", "Good morning.", "2 turns, 1 call,"] {
+        assert!(coloured.contains(part), "{part}: {coloured:?}");
+    }
+    assert!(!seen("--no-color").contains("\u{1b}[32m"));
+}
+
+#[test]
+fn the_demo_needs_no_key_and_shows_each_call() {
+    // A proxy that nobody answers at: the demo needs none either.
+    let ran = here().haft(&["demo"]).env("HTTP_PROXY", "http://127.0.0.1:9").output().expect_code(0);
+    assert!(ran.stdout.contains("The sum is 14"), "{}", ran.stdout);
+    for line in
+        ["is a script on http://127.0.0.1:", "✓ read", "✓ current_date", "✓ bash", "✗ write", "4 calls"]
+    {
+        assert!(ran.stderr.contains(line), "{line}\n{}", ran.stderr);
+    }
+}
