@@ -4,6 +4,7 @@
 //! and the document. A doc comment is what a reader of the document sees, and so is a default: `resolve` fills it in,
 //! and a test holds the two equal.
 
+mod mcp;
 pub(super) mod models;
 mod oauth;
 mod rest;
@@ -15,9 +16,10 @@ use serde::Deserialize;
 
 use super::default;
 use super::format::{
-    AnyJson, Environment, GlobText, GroupText, MemberText, Millis, PathText, QueueText, TemplateText, Ttl,
-    group_names, queue_names, rest_names, tool_globs,
+    Environment, GlobText, GroupText, MemberText, Millis, PathText, QueueText, Ttl, group_names, queue_names,
+    rest_names, tool_globs,
 };
+pub(super) use mcp::{HealthProbe, McpKind, McpServer};
 pub(super) use oauth::{McpGrant, McpOauth};
 
 pub(super) use rest::{HttpMethod, Login, LowerMethod, OpenapiSpec, RestTool, StreamMode, Streaming};
@@ -327,112 +329,6 @@ pub(super) struct Telemetry {
     /// Whether spans carry the arguments and results of calls; `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` wins over it
     #[schemars(extend("default" = false))]
     pub(super) capture_content: Option<bool>,
-}
-
-/// What may hold a secret is kept as it is written: `haft config show` shows the variable, not its value.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct McpServer {
-    /// How it is reached; without this key a `command` is `stdio`, and of a `url` its scheme and path decide
-    #[serde(rename = "type")]
-    pub(super) kind: Option<McpKind>,
-
-    /// The program of a `stdio` server
-    pub(super) command: Option<TemplateText>,
-
-    /// Its arguments
-    #[schemars(extend("default" = []))]
-    pub(super) args: Option<Vec<TemplateText>>,
-
-    /// Variables it sees beside those that every server sees
-    pub(super) env: Option<BTreeMap<String, TemplateText>>,
-
-    /// The directory it runs in and may write; without this key the workspace
-    pub(super) cwd: Option<TemplateText>,
-
-    /// The address of a server elsewhere
-    pub(super) url: Option<TemplateText>,
-
-    /// What is sent with every request to that address
-    pub(super) headers: Option<BTreeMap<String, TemplateText>>,
-
-    /// How it learns who we are when it asks for a token and `headers` have no `Authorization`
-    pub(super) oauth: Option<McpOauth>,
-
-    /// Whether it is there at all
-    #[schemars(extend("default" = true))]
-    pub(super) enabled: Option<bool>,
-
-    /// Patterns of its tools, by its own names, that there are
-    #[schemars(extend("default" = ["*"]))]
-    pub(super) tools_allowed: Option<Vec<GlobText>>,
-
-    /// Patterns of its tools that there are not; they win over `toolsAllowed`
-    #[schemars(extend("default" = []))]
-    pub(super) tools_denied: Option<Vec<GlobText>>,
-
-    /// Input schemas that stand in for those of the server, by its own names
-    pub(super) tool_schemas: Option<BTreeMap<String, AnyJson>>,
-
-    /// What calls of its tools do to the world, by patterns of its own names, where it says nothing or the wrong thing
-    #[schemars(extend("propertyNames" = tool_globs()))]
-    pub(super) effects: Option<BTreeMap<String, Effects>>,
-
-    /// How long answers of its tools may be given again without a call, or `off`
-    #[schemars(extend("x-unit" = "milliseconds"))]
-    pub(super) cache: Option<Ttl>,
-
-    /// The same for some of its tools, by patterns of its own names
-    #[schemars(extend("propertyNames" = tool_globs()))]
-    pub(super) tools_cache: Option<BTreeMap<String, Ttl>>,
-
-    /// The queue that calls of its tools wait in
-    pub(super) queue: Option<QueueText>,
-
-    /// Whether all runs of one program use the same process or connection
-    #[schemars(extend("default" = true))]
-    pub(super) shared: Option<bool>,
-
-    /// How long a request may go without a reply or progress
-    #[schemars(extend("default" = default::MCP_REQUEST_TIMEOUT_MS, "x-unit" = "milliseconds"))]
-    pub(super) request_timeout_ms: Option<Millis>,
-
-    /// How long it may take to start, a download included
-    #[schemars(extend("default" = default::MCP_STARTUP_TIMEOUT_MS, "x-unit" = "milliseconds"))]
-    pub(super) startup_timeout: Option<Millis>,
-
-    /// How it is asked whether it is still there after a call got no answer
-    #[schemars(extend("default" = "ping"))]
-    pub(super) health_probe: Option<HealthProbe>,
-
-    /// Whether the sandbox holds it: reading and the network are open, writing is not
-    #[schemars(extend("default" = true))]
-    pub(super) sandbox: Option<bool>,
-
-    /// More directories it may write
-    #[schemars(extend("default" = []))]
-    pub(super) writable: Option<Vec<TemplateText>>,
-
-    /// Whether it may open unix sockets
-    #[schemars(extend("default" = "deny"))]
-    pub(super) unix_sockets: Option<Grant>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum McpKind {
-    Stdio,
-    Http,
-    StreamableHttp,
-    Sse,
-    Websocket,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(super) enum HealthProbe {
-    Ping,
-    ListTools,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]

@@ -1,0 +1,116 @@
+//! How an MCP server is reached, and what holds for it, as it is written.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::super::default;
+use super::super::format::{AnyJson, GlobText, Millis, QueueText, TemplateText, Ttl, tool_globs};
+use super::{Effects, Grant, McpOauth};
+
+/// What may hold a secret is kept as it is written: `haft config show` shows the variable, not its value.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::config) struct McpServer {
+    /// How it is reached; without this key a `command` is `stdio`, and of a `url` its scheme and path decide
+    #[serde(rename = "type")]
+    pub(in crate::config) kind: Option<McpKind>,
+
+    /// The program of a `stdio` server
+    pub(in crate::config) command: Option<TemplateText>,
+
+    /// Its arguments
+    #[schemars(extend("default" = []))]
+    pub(in crate::config) args: Option<Vec<TemplateText>>,
+
+    /// Variables it sees beside those that every server sees
+    pub(in crate::config) env: Option<BTreeMap<String, TemplateText>>,
+
+    /// The directory it runs in and may write; without this key the workspace
+    pub(in crate::config) cwd: Option<TemplateText>,
+
+    /// The address of a server elsewhere
+    pub(in crate::config) url: Option<TemplateText>,
+
+    /// What is sent with every request to that address
+    pub(in crate::config) headers: Option<BTreeMap<String, TemplateText>>,
+
+    /// How it learns who we are when it asks for a token and `headers` have no `Authorization`
+    pub(in crate::config) oauth: Option<McpOauth>,
+
+    /// Whether it is there at all
+    #[schemars(extend("default" = true))]
+    pub(in crate::config) enabled: Option<bool>,
+
+    /// Patterns of its tools, by its own names, that there are
+    #[schemars(extend("default" = ["*"]))]
+    pub(in crate::config) tools_allowed: Option<Vec<GlobText>>,
+
+    /// Patterns of its tools that there are not; they win over `toolsAllowed`
+    #[schemars(extend("default" = []))]
+    pub(in crate::config) tools_denied: Option<Vec<GlobText>>,
+
+    /// Input schemas that stand in for those of the server, by its own names
+    pub(in crate::config) tool_schemas: Option<BTreeMap<String, AnyJson>>,
+
+    /// What calls of its tools do to the world, by patterns of its own names, where it says nothing or the wrong thing
+    #[schemars(extend("propertyNames" = tool_globs()))]
+    pub(in crate::config) effects: Option<BTreeMap<String, Effects>>,
+
+    /// How long answers of its tools may be given again without a call, or `off`
+    #[schemars(extend("x-unit" = "milliseconds"))]
+    pub(in crate::config) cache: Option<Ttl>,
+
+    /// The same for some of its tools, by patterns of its own names
+    #[schemars(extend("propertyNames" = tool_globs()))]
+    pub(in crate::config) tools_cache: Option<BTreeMap<String, Ttl>>,
+
+    /// The queue that calls of its tools wait in
+    pub(in crate::config) queue: Option<QueueText>,
+
+    /// Whether all runs of one program use the same process or connection
+    #[schemars(extend("default" = true))]
+    pub(in crate::config) shared: Option<bool>,
+
+    /// How long a request may go without a reply or progress
+    #[schemars(extend("default" = default::MCP_REQUEST_TIMEOUT_MS, "x-unit" = "milliseconds"))]
+    pub(in crate::config) request_timeout_ms: Option<Millis>,
+
+    /// How long it may take to start, a download included
+    #[schemars(extend("default" = default::MCP_STARTUP_TIMEOUT_MS, "x-unit" = "milliseconds"))]
+    pub(in crate::config) startup_timeout: Option<Millis>,
+
+    /// How it is asked whether it is still there after a call got no answer
+    #[schemars(extend("default" = "ping"))]
+    pub(in crate::config) health_probe: Option<HealthProbe>,
+
+    /// Whether the sandbox holds it: reading and the network are open, writing is not
+    #[schemars(extend("default" = true))]
+    pub(in crate::config) sandbox: Option<bool>,
+
+    /// More directories it may write
+    #[schemars(extend("default" = []))]
+    pub(in crate::config) writable: Option<Vec<TemplateText>>,
+
+    /// Whether it may open unix sockets
+    #[schemars(extend("default" = "deny"))]
+    pub(in crate::config) unix_sockets: Option<Grant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::config) enum McpKind {
+    Stdio,
+    Http,
+    StreamableHttp,
+    Sse,
+    Websocket,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::config) enum HealthProbe {
+    Ping,
+    ListTools,
+}
