@@ -1,6 +1,6 @@
 //! `haft ask`: one question to a model, one answer; no tools.
 
-use std::io::{IsTerminal, Read, Write};
+use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 use super::args::AskArgs;
 use super::cancel;
 use super::exit::Exit;
+use super::prose::Prose;
 use super::settings::{self, Refused};
 use super::{terminal, watch};
 use crate::config::resolved::ModelName;
@@ -161,7 +162,9 @@ async fn ask(args: &AskArgs, asked: Prepared) -> ExitCode {
     if args.json {
         return print_json(&reply, failure.as_ref(), &spent, began);
     }
-    shown.end();
+    if shown.prose.end().is_err() {
+        return Exit::ClosedPipe.into();
+    }
     tell(&reply, failure.as_ref())
 }
 
@@ -170,7 +173,7 @@ async fn ask(args: &AskArgs, asked: Prepared) -> ExitCode {
 struct Shown {
     /// Which parts are text or a refusal; reasoning and calls are not shown.
     texts: Vec<usize>,
-    ends_line: Option<bool>,
+    prose: Prose,
 }
 
 impl Shown {
@@ -182,7 +185,7 @@ impl Shown {
                 Ok(())
             }
             ModelEvent::PartDelta { index, delta: Delta::Text(text) } if self.texts.contains(index) => {
-                self.write(text)
+                self.prose.write(text)
             }
             ModelEvent::Started { .. }
             | ModelEvent::PartStarted { .. }
@@ -191,27 +194,6 @@ impl Shown {
             | ModelEvent::Usage(_)
             | ModelEvent::Noted(_)
             | ModelEvent::Finished { .. } => Ok(()),
-        }
-    }
-
-    /// What a model writes must not steer the terminal of the person who reads it.
-    fn write(&mut self, text: &str) -> std::io::Result<()> {
-        let mut out = std::io::stdout().lock();
-        if out.is_terminal() {
-            let kept = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
-            out.write_all(text.chars().filter(kept).collect::<String>().as_bytes())?;
-        } else {
-            out.write_all(text.as_bytes())?;
-        }
-        if !text.is_empty() {
-            self.ends_line = Some(text.ends_with('\n'));
-        }
-        out.flush()
-    }
-
-    fn end(&self) {
-        if self.ends_line == Some(false) {
-            let _ = writeln!(std::io::stdout().lock());
         }
     }
 }

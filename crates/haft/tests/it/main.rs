@@ -16,6 +16,8 @@ mod call;
 mod files;
 // `haft run` and `haft demo`: models, tools, limits and endings.
 mod run;
+// What a person sees of a run: the screen of a terminal, character by character.
+mod screen;
 // `haft ask` and the other commands about models.
 mod ask;
 // `haft call --stdin`.

@@ -10,11 +10,11 @@ use super::call::here;
 /// One model of each wire format.
 const FORMATS: [&str; 5] = ["openai/m", "openai-responses/m", "anthropic/m", "gemini/m", "ollama/m"];
 
-fn server(steps: impl IntoIterator<Item = Step>) -> ModelServer {
+pub(super) fn server(steps: impl IntoIterator<Item = Step>) -> ModelServer {
     ModelServer::start(Script::of(steps)).unwrap()
 }
 
-fn haft(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
+pub(super) fn haft(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
     let url = server.url();
     place
         .haft(words)

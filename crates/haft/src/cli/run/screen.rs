@@ -115,8 +115,8 @@ impl Screen {
             return;
         }
         match self.output.texts {
-            // It stands there already; what comes next begins a line of its own.
-            Texts::Streamed => self.say(state, ""),
+            // It stands there already.
+            Texts::Streamed => {}
             Texts::Held => self.say(state, &format!("\x1b[2m{said}\x1b[0m")),
         }
     }

@@ -21,6 +21,7 @@ use super::ending::{Summary, complaint};
 use super::screen::note_in_words;
 use crate::cli::args::OutputFormat;
 use crate::cli::exit::Exit;
+use crate::cli::prose::Prose;
 use crate::cli::terminal;
 
 /// Standard output of a run.
@@ -45,7 +46,9 @@ pub(super) enum Texts {
 #[derive(Debug, Default)]
 struct Reply {
     kinds: Vec<Said>,
-    shown: String,
+    prose: Prose,
+    /// Whether a person has seen some of it.
+    seen: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,10 +90,9 @@ impl Output {
 
     fn end_text(&self, finish: &Finish) -> ExitCode {
         let answer = finish.answer.as_ref().map(Answer::text).unwrap_or_default();
-        let reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.texts == Texts::Streamed && !reply.shown.is_empty() {
-            let newline = if reply.shown.ends_with('\n') { "" } else { "\n" };
-            return terminal::answer_bytes(newline.as_bytes());
+        let mut reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
+        if reply.seen {
+            return terminal::written(reply.prose.end());
         }
         if answer.is_empty() { Exit::Success.into() } else { terminal::answer(&answer) }
     }
@@ -121,16 +123,28 @@ impl Output {
                 line(&json!({"type": "reasoning_delta", "turn": turn, "text": text}));
             }
             (OutputFormat::Text, Said::Text) if self.texts == Texts::Streamed => {
-                let shown = terminal::harmless(text);
-                let mut out = std::io::stdout().lock();
-                let _ = out.write_all(shown.as_bytes()).and_then(|()| out.flush());
-                reply.shown.push_str(&shown);
+                let _ = reply.prose.write(text);
+                reply.seen |= !text.is_empty();
             }
             (OutputFormat::Text | OutputFormat::Json | OutputFormat::StreamJson, _) => {}
         }
     }
 
+    /// What comes next begins a line of its own.
+    fn end_line(&self) {
+        let mut reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
+        if reply.seen {
+            let _ = reply.prose.end();
+        }
+    }
+
     fn run_event(&self, turn: u32, event: &RunEvent) {
+        match event {
+            RunEvent::Said(_) | RunEvent::Finished { .. } => {}
+            RunEvent::Asked | RunEvent::Called(_) | RunEvent::Answered(_) | RunEvent::Noted(_) => {
+                self.end_line();
+            }
+        }
         match event {
             RunEvent::Said(event) => self.said(turn, event),
             RunEvent::Asked => self.line(&json!({"type": "turn_started", "turn": turn})),

@@ -1,0 +1,98 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn whole(text: &str) -> String {
+    let mut markdown = Markdown::default();
+    let shown = markdown.push(text);
+    shown + &markdown.finish()
+}
+
+/// Cut at every place, because a model may send any pieces.
+fn in_pieces(text: &str) -> String {
+    let mut markdown = Markdown::default();
+    let shown: String = text.chars().map(|c| markdown.push(&c.to_string())).collect();
+    shown + &markdown.finish()
+}
+
+/// The codes written as words.
+fn check(text: &str, expected: &str) {
+    let named = |shown: String| {
+        let shown = shown.replace("\x1b[0m", "</>").replace("\x1b[1m", "<b>").replace("\x1b[2m", "<dim>");
+        shown.replace("\x1b[3m", "<i>").replace("\x1b[36m", "<code>").replace("\x1b[1;3m", "<bi>")
+    };
+    assert_eq!(named(whole(text)), expected, "whole: {text:?}");
+    assert_eq!(named(in_pieces(text)), expected, "in pieces: {text:?}");
+}
+
+#[test]
+fn marks_become_weight_and_colour() {
+    check("a **b** c", "a <b>b</> c");
+    check("*a* and _b_.", "<i>a</> and <i>b</>.");
+    check("***a***", "<bi>a</>");
+    check("run `ls *.rs` now", "run <code>ls *.rs</> now");
+    check("``a`b``", "<code>a`b</>");
+    check("**a `b` c**", "<b>a <code>b</><b> c</>");
+    check("# Title\ntext\n", "<b>Title</>\ntext\n");
+    check("## A `b` c", "<b>A <code>b</><b> c</>");
+    check("- a\n  * b\n", "• a\n  • b\n");
+    check("> a\n>b\n", "<dim>│</> a\n<dim>│</> b\n");
+    check("> - a", "<dim>│</> • a");
+    check("a\n\n---\nb", &format!("a\n\n<dim>{}</>\nb", "─".repeat(40)));
+}
+
+#[test]
+fn what_is_no_mark_is_shown_as_it_was_written() {
+    for text in [
+        "2 * 3 = 6, 2*3*4",
+        "snake_case_name",
+        "*.rs is no list",
+        "**never closed",
+        "a ` b",
+        "#hashtag",
+        "1. one\n2. two\n",
+        "a \\ b",
+        "-5 degrees",
+        "| a | b |\n|---|---|\n",
+        "** a **",
+        "trailing *",
+        "",
+        "\n\n",
+    ] {
+        check(text, text);
+    }
+    check("a \\*b\\*", "a *b*");
+}
+
+#[test]
+fn code_between_fences_is_not_touched() {
+    check(
+        "```rust\nlet a = *b * c;\n# no title\n```\n**x**",
+        "<dim>```rust</>\nlet a = *b * c;\n# no title\n<dim>```</>\n<b>x</>",
+    );
+    check("````\n```\n````\n", "<dim>````</>\n```\n<dim>````</>\n");
+    check("~~~\na", "<dim>~~~</>\na");
+    check("```a```", "<code>a</>");
+    check("```\n\n``", "<dim>```</>\n\n``");
+}
+
+#[test]
+fn an_open_mark_is_held_back_only_so_long() {
+    let mut markdown = Markdown::default();
+    assert_eq!(markdown.push("a **b"), "a ");
+    assert_eq!(markdown.push(" c** d"), "\x1b[1mb c\x1b[0m d");
+    let long = "x".repeat(2 * HELD_BYTES_MAX);
+    assert_eq!(markdown.push(&format!("**{long}")), format!("**{long}"));
+}
+
+proptest! {
+    /// However the text is cut into pieces, the same is shown, and every letter and digit of it.
+    #[test]
+    fn nothing_is_lost(text in "[ab1 \n*_`#>~\\\\-]{0,80}") {
+        let shown = whole(&text);
+        prop_assert_eq!(&shown, &in_pieces(&text));
+        let letters = |text: &str| text.chars().filter(|c| c.is_alphanumeric()).collect::<String>();
+        let plain = anstream::adapter::strip_str(&shown).to_string();
+        prop_assert_eq!(letters(&plain), letters(&text));
+    }
+}

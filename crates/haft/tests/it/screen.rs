@@ -1,0 +1,111 @@
+//! `haft run` in a terminal of eighty columns: what stands on its screen when all is over, and on the way there.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use haft_model_server::{Part, Step};
+use haft_testkit::Place;
+use serde_json::json;
+
+use super::call::here;
+use super::run::{haft, server};
+
+const ANSWER: &str = "\
+# Found it
+
+The build is **red** because `tests/a.rs` says *no*:
+
+```text
+assert **left** == right
+```
+
+- one test fails
+- the others pass
+";
+
+const SCREEN: &str = "\
+Let me look.
+✓ bash sleep 0.7; echo red TIME, 4 bytes
+✗ write /etc/haft TIME, denied: Write denied: /etc/haft is a protected path
+Found it
+
+The build is red because tests/a.rs says no:
+
+```text
+assert **left** == right
+```
+
+• one test fails
+• the others pass
+2 turns, 2 calls, 20 tokens read, 10 written, TIME";
+
+/// Everything that was written to the terminal. `script` gives one, as a person would have it.
+fn typescript(place: &Place, words: &str, steps: impl IntoIterator<Item = Step>) -> Vec<u8> {
+    let script = format!(r#"script -qec "stty cols 80 rows 24; $0 run -m openai/m {words} go" typescript"#);
+    let server = server(steps);
+    let run = haft(place, &server, &[]).env("TERM", "xterm").through(&["bash", "-c", &script]);
+    run.output().expect_code(0);
+    let written = std::fs::read(place.root().join("ws/typescript")).unwrap();
+    // What `script` itself says stands around it.
+    let begin = written.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    let last = b"\nScript done on";
+    let end = written.windows(last.len()).rposition(|window| window == last).unwrap();
+    written[begin..end].to_vec()
+}
+
+fn steps() -> [Step; 2] {
+    let calls = [
+        Part::Text("Let me look.".into()),
+        Part::call("bash", json!({"command": "sleep 0.7; echo red"})),
+        Part::call("write", json!({"file_path": "/etc/haft", "content": "x"})),
+    ];
+    [Step::say(calls), Step::text(ANSWER)]
+}
+
+fn screen(written: &[u8]) -> vt100::Parser {
+    let mut terminal = vt100::Parser::new(24, 80, 0);
+    terminal.process(written);
+    terminal
+}
+
+/// The text of the screen. How long things took differs from time to time.
+fn text(terminal: &vt100::Parser) -> String {
+    let times = regex::Regex::new(r"[0-9.]+ (ms|s|µs)\b").unwrap();
+    times.replace_all(&terminal.screen().contents(), "TIME").trim_end().to_owned()
+}
+
+#[test]
+fn a_run_leaves_calls_answer_and_bill_on_the_screen() {
+    let written = typescript(&here(), "", steps());
+    let terminal = screen(&written);
+    assert_eq!(text(&terminal), SCREEN);
+    // Weight and colour are where they belong.
+    let cell_of = |word: &str| {
+        let contents = terminal.screen().contents();
+        let (row, line) = contents.lines().enumerate().find(|(_, line)| line.contains(word)).unwrap();
+        let column = line[..line.find(word).unwrap()].chars().count();
+        terminal.screen().cell(row.try_into().unwrap(), column.try_into().unwrap()).unwrap().clone()
+    };
+    assert!(cell_of("Found").bold());
+    assert!(cell_of("red because").bold());
+    assert!(cell_of("no:").italic());
+    assert!(!cell_of("**left**").bold());
+    assert_eq!(cell_of("✓").fgcolor(), vt100::Color::Idx(2));
+    assert_eq!(cell_of("✗").fgcolor(), vt100::Color::Idx(1));
+}
+
+#[test]
+fn a_call_at_work_has_a_line_that_moves() {
+    let written = typescript(&here(), "", steps());
+    let moving = b"bash sleep 0.7; echo red";
+    let at = written.windows(moving.len()).position(|window| window == moving).unwrap();
+    let seen = text(&screen(&written[..at + moving.len()]));
+    assert!(seen.starts_with("Let me look.\n"), "{seen}");
+    assert!(seen.lines().last().unwrap().contains("bash sleep"), "{seen}");
+}
+
+#[test]
+fn without_colours_markdown_keeps_its_marks() {
+    let terminal = screen(&typescript(&here(), "--no-color", steps()));
+    let seen = text(&terminal);
+    assert!(seen.contains(ANSWER.trim_end()), "{seen}");
+    assert!(!terminal.screen().contents_formatted().windows(4).any(|window| window == b"\x1b[32"));
+}
