@@ -16,9 +16,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::approver::TerminalApprover;
-use super::args::CallArgs;
+use super::args::{CallArgs, FileArgs};
 use super::cancel;
 use super::exit::Exit;
+use super::remedy;
 use super::servers::providers;
 use super::settings::{self, Refused};
 use super::terminal;
@@ -59,7 +60,7 @@ fn print(args: &CallArgs, result: &ToolResult, watch: &Watch) -> ExitCode {
     if args.json {
         return print_json(result, watch.tree_json());
     }
-    let code = print_text(result);
+    let code = print_text(result, &args.policy.files);
     watch.draw_tree();
     code
 }
@@ -155,22 +156,22 @@ fn read_arguments(input: impl Read) -> Result<Arguments, Refused> {
 }
 
 /// A tool that ran and failed has given an answer; everything else is said on standard error.
-fn print_text(result: &ToolResult) -> ExitCode {
+fn print_text(result: &ToolResult, files: &FileArgs) -> ExitCode {
     match &result.outcome {
         Ok(output) => terminal::answer(&output.as_text()),
         Err(error) if error.kind == ToolErrorKind::Failed => {
             let printed = terminal::answer(&error.message);
             if printed == ExitCode::SUCCESS { Exit::Failed.into() } else { printed }
         }
-        Err(error) => terminal::failed(error.kind.into(), &for_a_person(error, result)),
+        Err(error) => terminal::failed(error.kind.into(), &for_a_person(error, result, files)),
     }
 }
 
 /// The message was written for a model. A person sees `error:` before it, and is told what to do next.
-fn for_a_person(error: &ToolError, result: &ToolResult) -> String {
+fn for_a_person(error: &ToolError, result: &ToolResult, files: &FileArgs) -> String {
     let lines: Vec<&str> = error.message.lines().map(|line| unlabelled(line, error.kind)).collect();
     let message = lines.join("\n");
-    match hint(error.kind, result) {
+    match hint(error.kind, result, files) {
         Some(hint) => format!("{message}\nhint: {hint}"),
         None => message,
     }
@@ -194,26 +195,12 @@ fn unlabelled(line: &str, kind: ToolErrorKind) -> &str {
     }
 }
 
-fn hint(kind: ToolErrorKind, result: &ToolResult) -> Option<String> {
-    let tool = &result.call.name;
-    match kind {
-        ToolErrorKind::UnknownTool => Some("`haft tools` lists all tools".into()),
-        ToolErrorKind::InvalidArguments => Some(format!("`haft tools {tool} --schema` shows what it takes")),
-        ToolErrorKind::Denied if result.receipt.executed => {
-            Some("--writable and --readable grant more; see `haft call --help`".into())
-        }
-        ToolErrorKind::Denied => Some("`haft config show` shows what decides, and which file says so".into()),
-        ToolErrorKind::Timeout => Some("--timeout allows more".into()),
-        // What the sandbox says brings its own hint.
-        ToolErrorKind::Unavailable
-        | ToolErrorKind::ApprovalPending
-        | ToolErrorKind::LimitExceeded
-        | ToolErrorKind::QueueFull
-        | ToolErrorKind::Cancelled
-        | ToolErrorKind::Failed
-        | ToolErrorKind::Internal
-        | ToolErrorKind::UnknownOutcome => None,
+fn hint(kind: ToolErrorKind, result: &ToolResult, files: &FileArgs) -> Option<String> {
+    if kind == ToolErrorKind::Denied && result.receipt.executed {
+        return Some("--writable and --readable grant more; see `haft call --help`".into());
     }
+    let config = settings::configuration(files).ok()?;
+    remedy::of(kind, &result.call.name, &config.resolved)
 }
 
 /// The result as programs read it.

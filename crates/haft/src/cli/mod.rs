@@ -18,6 +18,7 @@ mod models;
 mod output;
 mod policy;
 mod prose;
+mod remedy;
 mod rest;
 mod run;
 mod sandbox;

@@ -17,7 +17,7 @@ mod format;
 mod glob;
 mod groups;
 mod layers;
-mod mcp;
+pub mod mcp;
 mod models;
 mod oauth;
 mod position;
