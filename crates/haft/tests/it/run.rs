@@ -331,6 +331,11 @@ fn the_demo_needs_no_key_and_shows_each_call() {
     // A proxy that nobody answers at: the demo needs none either.
     let ran = here().haft(&["demo"]).env("HTTP_PROXY", "http://127.0.0.1:9").output().expect_code(0);
     assert!(ran.stdout.contains("The sum is 14"), "{}", ran.stdout);
+    // The README's picture shows the same; `examples/recording.rs` draws it anew.
+    let picture = include_str!("../../../../docs/demo.svg");
+    for shown in ran.stdout.split_whitespace().chain(["✓", "✗", "current_date"]) {
+        assert!(picture.contains(shown), "the picture does not show `{shown}`");
+    }
     for line in
         ["is a script on http://127.0.0.1:", "✓ read", "✓ current_date", "✓ bash", "✗ write", "4 calls"]
     {
