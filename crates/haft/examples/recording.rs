@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-const COLUMNS: u16 = 100;
+const COLUMNS: u16 = 112;
 const ROWS: u16 = 14;
 
 /// Changes that come faster than this are one picture.
@@ -31,8 +31,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Pieces of output, each with the seconds since the one before.
-fn record(haft: &Path) -> Result<Vec<(f64, Vec<u8>)>, Box<dyn Error>> {
+/// A piece of output.
+struct Piece {
+    /// Since the piece before it.
+    seconds: f64,
+    bytes: Vec<u8>,
+}
+
+fn record(haft: &Path) -> Result<Vec<Piece>, Box<dyn Error>> {
     let place = tempfile::tempdir()?;
     let (output, times) = (place.path().join("output"), place.path().join("times"));
     let status = Command::new("script")
@@ -53,19 +59,19 @@ fn record(haft: &Path) -> Result<Vec<(f64, Vec<u8>)>, Box<dyn Error>> {
     for line in std::fs::read_to_string(times)?.lines() {
         let (seconds, bytes) = line.split_once(' ').ok_or("a time without a size")?;
         let end = (at + bytes.trim().parse::<usize>()?).min(written.len());
-        pieces.push((seconds.parse()?, written[at..end].to_vec()));
+        pieces.push(Piece { seconds: seconds.parse()?, bytes: written[at..end].to_vec() });
         at = end;
     }
     Ok(pieces)
 }
 
 /// What stood on the screen, from which second on.
-fn frames(pieces: &[(f64, Vec<u8>)]) -> Vec<(f64, String)> {
+fn frames(pieces: &[Piece]) -> Vec<(f64, String)> {
     let mut terminal = vt100::Parser::new(ROWS, COLUMNS, 0);
     terminal.process(b"\x1b[1m$\x1b[0m haft demo\r\n");
     let (mut now, mut last) = (PROMPT_SECONDS, 0.0);
     let mut frames = vec![(0.0, lines(terminal.screen()))];
-    for (seconds, bytes) in pieces {
+    for Piece { seconds, bytes } in pieces {
         // Pauses in which nothing is shown are no part of a recording worth watching.
         now += seconds.min(1.5);
         terminal.process(bytes);
@@ -84,7 +90,7 @@ fn frames(pieces: &[(f64, Vec<u8>)]) -> Vec<(f64, String)> {
 fn lines(screen: &vt100::Screen) -> String {
     (0..ROWS).fold(String::new(), |mut text, row| {
         let y = MARGIN + LINE_HEIGHT * f64::from(row + 1);
-        let spans: String = runs(screen, row).iter().map(|run| run.text()).collect();
+        let spans: String = runs(screen, row).iter().map(Run::text).collect();
         if !spans.is_empty() {
             let _ = write!(text, r#"<text x="{MARGIN}" y="{y}">{spans}</text>"#);
         }
