@@ -24,6 +24,8 @@ const ROUNDS_MAX: usize = 8;
 pub(super) struct Call<'a> {
     pub(super) tool: &'a Known,
     pub(super) arguments: &'a Map<String, Value>,
+    /// The trace that it belongs to.
+    pub(super) trace_parent: Option<String>,
     pub(super) patience: Duration,
     pub(super) progress: &'a (dyn Fn(Progress) + Send + Sync),
 }
@@ -49,6 +51,7 @@ pub(super) async fn call(session: &Session, host: &Host, call: &Call<'_>) -> Res
     for _ in 0..ROUNDS_MAX {
         let mut ask = Ask::new("tools/call", format!("{fields}{more}"), call.patience);
         ask.headers = headers(session, call);
+        ask.trace_parent.clone_from(&call.trace_parent);
         ask.progress = Some(call.progress);
         let raw = session.peer.request(ask).await.map_err(failed)?;
         match content::read(&raw).map_err(CallError::Told)? {

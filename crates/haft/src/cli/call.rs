@@ -18,10 +18,12 @@ use serde_json::Value;
 use super::approver::TerminalApprover;
 use super::args::CallArgs;
 use super::cancel;
+use super::elicitor::TerminalElicitor;
 use super::exit::Exit;
-use super::servers::providers;
+use super::servers::{Asked, providers};
 use super::settings::{self, Refused};
 use super::terminal;
+use super::waiting::waiting;
 use super::watch::Watch;
 use crate::approvals;
 use crate::config::Resolved;
@@ -66,7 +68,8 @@ fn print(args: &CallArgs, result: &ToolResult, watch: &Watch) -> ExitCode {
 
 /// Makes the tools ready before the first call; what is wrong with some of them is told once.
 pub(super) async fn begin(orchestrator: &Orchestrator) {
-    wiring::warm_up(orchestrator).await.iter().for_each(|warning| terminal::warn(&warning.to_string()));
+    let warnings = waiting("making tools ready", String::new, wiring::warm_up(orchestrator)).await;
+    warnings.iter().for_each(|warning| terminal::warn(&warning.to_string()));
 }
 
 pub(super) async fn end(orchestrator: &Orchestrator) {
@@ -79,11 +82,13 @@ pub(super) async fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch
     config.resolved.trace_mcp |= args.trace_mcp;
     let policy = settings::policy(&args.policy, &config)?;
     let home = policy.home().clone();
-    let servers = providers(&config.resolved, &policy, args.tool.as_deref());
     let approver = if args.stdin { None } else { TerminalApprover::when_somebody_is_there() };
     let store = store(&home, &config.resolved.tool_output.limits)?;
     let others = others(args, &config.resolved, &home).await;
     let watch = Watch::begin(args, &home);
+    let person = if args.stdin { None } else { TerminalElicitor::when_somebody_is_there() };
+    let asked = Asked { tool: args.tool.as_deref(), person, parents: watch.trace_parents() };
+    let servers = providers(&config.resolved, &policy, asked);
     let telemetry = &mut config.resolved.telemetry;
     telemetry.capture_content =
         watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);

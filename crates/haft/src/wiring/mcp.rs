@@ -8,7 +8,7 @@ use haft_core::provider::ToolProvider;
 use haft_sandbox::Policy;
 use haft_tools::mcp::{
     Connect, Elicitor, McpProvider, ParamHeaders, ProcessConfig, Protocol, Server, ServerConfig,
-    SharedServers, Surroundings, TraceSink, Wanted, server_policy,
+    SharedServers, Surroundings, TraceParents, TraceSink, Wanted, server_policy,
 };
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
@@ -17,7 +17,7 @@ use url::Url;
 
 use super::authorization;
 use crate::config::Resolved;
-use crate::config::resolved::{Concealed, McpReach, McpServer};
+use crate::config::resolved::{Concealed, McpReach, McpServer, Roots};
 
 /// The servers of a configuration. None of them runs because of this.
 #[derive(Debug, Default)]
@@ -41,6 +41,8 @@ pub struct McpFace {
     pub elicitor: Option<Arc<dyn Elicitor>>,
     /// Sees every message.
     pub trace: Option<Arc<dyn TraceSink>>,
+    /// Knows the spans of calls, so that servers learn which they work for.
+    pub parents: Option<Arc<dyn TraceParents>>,
     /// Those that other runs of this program use already.
     pub shared: Arc<SharedServers>,
 }
@@ -55,6 +57,7 @@ pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpSer
         elicitor: face.elicitor.clone(),
         starts: Arc::new(Semaphore::new(config.mcp_init_concurrency)),
         trace: face.trace.clone(),
+        parents: face.parents.clone(),
     };
     for (name, server) in config.mcp_servers.iter().filter(|(_, server)| server.enabled) {
         match server_config(name, server, policy) {
@@ -98,6 +101,10 @@ fn server_config(name: &str, server: &McpServer, policy: &Policy) -> Result<Serv
         startup_timeout: server.startup_timeout,
         health_probe: server.health_probe,
         wanted,
+        roots: match server.roots {
+            Roots::Nothing => Vec::new(),
+            Roots::Workspace => vec![policy.workspace().to_owned()],
+        },
         digest: digest(reach),
     })
 }
