@@ -37,6 +37,8 @@ pub(super) enum CallError {
     Told(ToolError),
     /// Nothing was heard in time: the server may be stuck.
     Silent(Duration),
+    /// The server wants to know who we are, and did nothing.
+    NeedsAuth(String),
     /// The server does not know our session, so it did nothing; the call may be made again.
     SessionExpired,
     /// The connection ended while the server was at it: whether it did it is not known.
@@ -101,7 +103,8 @@ fn failed(error: PeerError) -> CallError {
         PeerError::Silent(patience) => CallError::Silent(patience),
         PeerError::Failed(Failure::SessionExpired) => CallError::SessionExpired,
         PeerError::Failed(Failure::Closed(reason)) => CallError::Lost(reason),
-        PeerError::Failed(failure @ (Failure::NeedsAuth(_) | Failure::WrongTransport(_))) => {
+        PeerError::Failed(Failure::NeedsAuth(reason)) => CallError::NeedsAuth(reason),
+        PeerError::Failed(failure @ Failure::WrongTransport(_)) => {
             told(ToolErrorKind::Unavailable, failure.to_string())
         }
         PeerError::Failed(failure @ (Failure::TooLarge { .. } | Failure::Broken(_))) => {

@@ -226,8 +226,15 @@ impl Server {
         for _ in 0..2 {
             let connection = self.ready_for(cx).await?;
             match call::call(&connection.session, &self.shared.host, &call).await {
-                Ok(output) => return Ok(output),
+                Ok(output) => {
+                    self.let_in(connection.generation);
+                    return Ok(output);
+                }
                 Err(CallError::Told(error)) => return Err(error),
+                Err(CallError::NeedsAuth(reason)) => {
+                    self.note(connection.generation, Event::AuthNeeded { reason: reason.clone() });
+                    return Err(self.error(ToolErrorKind::Unavailable, &reason));
+                }
                 Err(CallError::SessionExpired) => self.note(connection.generation, Event::Expired),
                 Err(CallError::Silent(patience)) => {
                     self.note(connection.generation, Event::Silent);
@@ -288,6 +295,13 @@ impl Server {
             if state.changed().await.is_err() {
                 return Err(self.error(ToolErrorKind::Unavailable, "the server was stopped"));
             }
+        }
+    }
+
+    /// A server that had refused us answers again, for somebody has logged in meanwhile.
+    fn let_in(&self, generation: u64) {
+        if matches!(*self.shared.state.borrow(), State::NeedsAuth { .. }) {
+            self.note(generation, Event::Alive);
         }
     }
 

@@ -8,7 +8,7 @@ use haft_core::arguments::{ARGUMENTS_BYTES_MAX, Arguments};
 use haft_core::provider::ToolProvider;
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{Memory, Orchestrator};
+use haft_engine::{CatalogWarning, Memory, Orchestrator};
 use haft_sandbox::Home;
 use haft_tools::output::{FileStore, StoreLimits};
 use haft_tools::rest::RestTools;
@@ -20,7 +20,7 @@ use super::args::CallArgs;
 use super::cancel;
 use super::elicitor::TerminalElicitor;
 use super::exit::Exit;
-use super::servers::{Asked, providers};
+use super::servers::{Asked, begins_with, providers};
 use super::settings::{self, Refused};
 use super::terminal;
 use super::waiting::waiting;
@@ -41,7 +41,10 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
     let call = ToolCall { id: CallId("1".into()), name, arguments };
     let outcome = tokio::select! {
         biased;
-        result = async { begin(&orchestrator).await; orchestrator.execute_with(call, watch.options()).await } => Ok(result),
+        result = async {
+            let warnings = warmed_up(&orchestrator).await;
+            told_why(orchestrator.execute_with(call, watch.options()).await, &warnings)
+        } => Ok(result),
         exit = cancel::cancelled() => Err(exit),
     };
     let code = match outcome {
@@ -68,8 +71,25 @@ fn print(args: &CallArgs, result: &ToolResult, watch: &Watch) -> ExitCode {
 
 /// Makes the tools ready before the first call; what is wrong with some of them is told once.
 pub(super) async fn begin(orchestrator: &Orchestrator) {
+    drop(warmed_up(orchestrator).await);
+}
+
+/// The same, with what is wrong.
+async fn warmed_up(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
     let warnings = waiting("making tools ready", String::new, wiring::warm_up(orchestrator)).await;
     warnings.iter().for_each(|warning| terminal::warn(&warning.to_string()));
+    warnings
+}
+
+/// The tools of a server that was never ready are not known. That one of them is called is no mistake of the caller.
+fn told_why(mut result: ToolResult, warnings: &[CatalogWarning]) -> ToolResult {
+    let meant = |warning: &&CatalogWarning| begins_with(&result.call.name, &warning.provider);
+    if let (Some(ToolErrorKind::UnknownTool), Some(warning)) =
+        (result.error_kind(), warnings.iter().find(meant))
+    {
+        result.outcome = Err(ToolError::new(ToolErrorKind::Unavailable, warning.to_string()));
+    }
+    result
 }
 
 pub(super) async fn end(orchestrator: &Orchestrator) {

@@ -64,7 +64,8 @@ impl TraceSink for OnStandardError {
     }
 }
 
-fn begins_with(tool: &str, namespace: &str) -> bool {
+/// Whether a name may be that of a tool of this server.
+pub(super) fn begins_with(tool: &str, namespace: &str) -> bool {
     let tool = tool.strip_prefix("mcp__").unwrap_or(tool);
     tool.strip_prefix(namespace).is_some_and(|rest| rest.starts_with('_'))
 }

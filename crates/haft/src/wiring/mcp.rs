@@ -1,5 +1,6 @@
 //! MCP servers, from the configuration to what gives their tools.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
@@ -59,7 +60,18 @@ pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpSer
         trace: face.trace.clone(),
         parents: face.parents.clone(),
     };
+    let mut taken: BTreeMap<Namespace, &String> = BTreeMap::new();
     for (name, server) in config.mcp_servers.iter().filter(|(_, server)| server.enabled) {
+        // What is remembered of a server, and its tokens and logs, are kept under this.
+        let namespace = Namespace::sanitize(name);
+        if let Some(other) = taken.get(&namespace) {
+            let reason = format!(
+                "its tools would be called `{namespace}__…`, as those of `{other}`; rename one of them"
+            );
+            made.unusable.push((name.clone(), reason));
+            continue;
+        }
+        taken.insert(namespace, name);
         match server_config(name, server, policy) {
             Ok(config) => {
                 // Who is held otherwise, or wants other tools, is another server.
