@@ -18,7 +18,8 @@ use haft_core::store::OutputStore;
 use haft_core::tool::{Approval, ToolDefinition};
 use haft_engine::{
     Activity, Authority, Cache, CacheConfig, Capture, Catalog, CatalogConfig, CatalogWarning, Governed,
-    Memory, Orchestrator, OrchestratorConfig, Policies, QueueConfig, Queues, UncheckedSchemas,
+    Memory, Orchestrator, OrchestratorConfig, PROVIDERS_AT_ONCE_MAX, Policies, QueueConfig, Queues,
+    UncheckedSchemas,
 };
 use haft_sandbox::Policy;
 use haft_tools::builtin::{BASH_TIMEOUT_SECS, BuiltinTools};
@@ -105,6 +106,7 @@ fn catalog_config(config: &Resolved) -> CatalogConfig {
         scheme: config.naming,
         tools_per_provider_max: config.catalog.tools_per_provider_max,
         warmup_timeout: warmup_timeout(config),
+        providers_at_once_max: config.mcp_init_concurrency.max(PROVIDERS_AT_ONCE_MAX),
         ..CatalogConfig::default()
     }
 }
