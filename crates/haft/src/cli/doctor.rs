@@ -1,5 +1,7 @@
 //! `haft doctor`: what works on this machine, found by trying it.
 
+mod models;
+mod queues;
 mod servers;
 
 use std::fmt::Write;
@@ -8,11 +10,11 @@ use std::process::ExitCode;
 use haft_sandbox::{Confinement, Launcher, PROBE, Policy, SandboxError, SandboxMode, Worker};
 use serde_json::{Value, json};
 
-use self::servers::Finding;
 use super::args::DoctorArgs;
 use super::cancel;
 use super::exit::Exit;
 use super::{settings, terminal};
+use crate::config::environment;
 
 pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
     let config = settings::configuration(&args.policy.files);
@@ -35,7 +37,11 @@ pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
         // Without a sandbox there is nothing to try them in.
         (Err(_), _) | (_, Err(_)) => Vec::new(),
     };
-    let findings = Findings { policy: both.ok().map(|(policy, _)| policy), mode, confinement, servers };
+    let config = both.as_ref().ok().map(|(_, config)| config);
+    let models = config.map(|config| models::look_at_all(config, &environment)).unwrap_or_default();
+    let queues = config.map(queues::look_at_all).unwrap_or_default();
+    let policy = both.ok().map(|(policy, _)| policy);
+    let findings = Findings { policy, mode, confinement, servers, models, queues };
     let code =
         terminal::answer(&if args.json { format!("{:#}", findings.as_json()) } else { findings.as_text() });
     if code == ExitCode::SUCCESS && !findings.are_good() { Exit::Unavailable.into() } else { code }
@@ -53,12 +59,16 @@ struct Findings {
     policy: Option<Policy>,
     mode: SandboxMode,
     confinement: Result<Confinement, String>,
-    servers: Vec<Finding>,
+    servers: Vec<servers::Finding>,
+    models: Vec<models::Finding>,
+    queues: Vec<queues::Finding>,
 }
 
 impl Findings {
     fn are_good(&self) -> bool {
-        self.confinement.is_ok() && self.servers.iter().all(Finding::is_ready)
+        self.confinement.is_ok()
+            && self.servers.iter().all(servers::Finding::is_ready)
+            && self.models.iter().all(models::Finding::is_good)
     }
 
     fn as_json(&self) -> Value {
@@ -79,7 +89,9 @@ impl Findings {
             "system": { "os": std::env::consts::OS, "arch": std::env::consts::ARCH, "kernel": kernel(),
                         "landlock_abi": haft_sandbox::landlock_version() },
             "sandbox": sandbox,
-            "servers": self.servers.iter().map(Finding::as_json).collect::<Vec<_>>(),
+            "servers": self.servers.iter().map(servers::Finding::as_json).collect::<Vec<_>>(),
+            "models": self.models.iter().map(models::Finding::as_json).collect::<Vec<_>>(),
+            "queues": self.queues.iter().map(queues::Finding::as_json).collect::<Vec<_>>(),
             "workspace": self.workspace(),
             "home": home(),
             "config": self.config_files().iter().map(|(path, exists)| json!({ "path": path, "exists": exists })).collect::<Vec<_>>(),
@@ -105,6 +117,8 @@ impl Findings {
         }
         self.sandbox_text(&mut text);
         self.servers.iter().for_each(|server| server.tell(&mut text));
+        self.models.iter().for_each(|provider| provider.tell(&mut text));
+        self.queues.iter().for_each(|queue| queue.tell(&mut text));
         text
     }
 

@@ -216,8 +216,8 @@ fn severity(kind: ToolErrorKind) -> Level {
 
 /// How the call was carried out, by topics that hold nothing of what was said.
 fn details(result: &ToolResult) -> Vec<String> {
-    const TOPICS: [&str; 8] =
-        ["approval", "cache", "exit_code", "mended", "progress", "queue", "resolved_as", "sandbox"];
+    const TOPICS: [&str; 9] =
+        ["approval", "cache", "exit_code", "mended", "progress", "queue", "resolved_as", "sandbox", "stored"];
     let repairs = result.receipt.repairs.iter().map(|repair| format!("    arguments repaired: {repair}"));
     let notes = result.receipt.notes.iter().filter(|(topic, _)| TOPICS.contains(topic));
     repairs.chain(notes.map(|(topic, value)| format!("    {topic}: {value}"))).collect()

@@ -40,6 +40,8 @@ mod outputs;
 mod cli;
 // The library, embedded in another program.
 mod library;
+// The headings of the troubleshooting page, each brought about.
+mod troubleshooting;
 // Every command shown in the documents is run.
 mod docs;
 // Tools over HTTP: a real server with its own description, and servers at their worst.

@@ -10,7 +10,7 @@ use haft_sandbox::Policy;
 use haft_tools::mcp::{McpProvider, Server};
 use serde_json::{Value, json};
 
-use super::super::mcp::rights::lacked;
+use super::super::mcp::rights::{lacked, where_to_look};
 use super::super::servers::face;
 use super::super::waiting::waiting;
 use crate::config::{Resolved, printable};
@@ -130,6 +130,7 @@ fn hint(name: &str, reason: &str, server: &Server) -> String {
     match (server.status().state, lacked) {
         ("needs_auth", _) => format!("`haft mcp login {name}` logs in"),
         (_, Some(lacked)) => lacked.hint(name),
-        (_, None) => format!("`haft mcp test {name}` and `haft mcp logs {name}` say more"),
+        (_, None) => where_to_look(name, reason)
+            .unwrap_or_else(|| format!("`haft mcp test {name}` and `haft mcp logs {name}` say more")),
     }
 }

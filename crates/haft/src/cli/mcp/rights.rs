@@ -30,6 +30,16 @@ impl Lacked {
     }
 }
 
+/// The keys that say what could not be run or reached.
+pub(in crate::cli) fn where_to_look(server: &str, reason: &str) -> Option<String> {
+    let key = match reason {
+        _ if reason.contains("could not be run") => "command",
+        _ if reason.contains("cannot be reached") => "url",
+        _ => return None,
+    };
+    Some(format!("look at `mcpServers.{server}.{key}`"))
+}
+
 /// How programs say that they were not let.
 const REFUSALS: [&str; 6] =
     ["permission denied", "read-only file system", "operation not permitted", "eacces", "erofs", "eperm"];

@@ -14,7 +14,7 @@ use super::super::servers::face;
 use super::super::settings::{self, Refused};
 use super::super::waiting::waiting;
 use super::args::TestArgs;
-use super::rights::lacked;
+use super::rights::{lacked, where_to_look};
 use super::{Answer, configured};
 use crate::config::{Resolved, printable};
 use crate::wiring;
@@ -99,8 +99,9 @@ fn failed(name: &str, status: &Status, message: &str, server: &Arc<Server>) -> A
     for line in &said {
         let _ = writeln!(text, "  | {}", printable(line));
     }
-    if let Some(lacked) = &lacked {
-        let _ = writeln!(text, "hint: {}", lacked.hint(name));
+    let hint = lacked.as_ref().map(|lacked| lacked.hint(name)).or_else(|| where_to_look(name, &reason));
+    if let Some(hint) = &hint {
+        let _ = writeln!(text, "hint: {hint}");
     }
     let json = json!({
         "name": name,
@@ -109,7 +110,7 @@ fn failed(name: &str, status: &Status, message: &str, server: &Arc<Server>) -> A
         "reason": reason,
         "log": said,
         "grant": lacked.as_ref().map(super::rights::Lacked::key),
-        "hint": lacked.as_ref().map(|lacked| lacked.hint(name)),
+        "hint": hint,
     });
     Answer { text, json, exit: Exit::Unavailable }
 }

@@ -1,0 +1,114 @@
+//! The headings of `docs/troubleshooting.md`, each brought about: the error names the setting to change, and the page
+//! shows what is really said.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use haft_testkit::{Place, Ran};
+
+use super::call::here;
+
+const PAGE: &str = include_str!("../../../../docs/troubleshooting.md");
+
+fn place(config: &str) -> Place {
+    let place = here();
+    place.file("home/haft.json", config);
+    place
+}
+
+/// What is said on standard error contains each of these, and the page shows each of those.
+fn check(ran: &Ran, said: &[&str], shown: &[&str]) {
+    for words in said.iter().chain(shown) {
+        assert!(ran.stderr.contains(words), "`{words}` is not said:\n{}\n{}", ran.stderr, ran.stdout);
+    }
+    for words in shown {
+        assert!(PAGE.contains(words), "`{words}` is not on the page");
+    }
+}
+
+#[test]
+fn tool_not_found() {
+    let ran = here().haft(&["call", "bsh"]).output().expect_code(42);
+    check(
+        &ran,
+        &[],
+        &["error: Unknown tool: bsh; did you mean `bash`?", "hint: `haft tools` lists all tools"],
+    );
+    let server = |keys: &str| {
+        let place = here();
+        let command = place.misbehaving_server("echo", &[]);
+        place.file("home/haft.json", &format!(r#"{{"mcpServers": {{"s": {{{command}, {keys}}}}}}}"#));
+        place.haft(&["call", "s__echo", r#"{"text": "x"}"#]).output()
+    };
+    for (keys, setting) in [
+        (r#""enabled": false"#, "`mcpServers.s.enabled` is false"),
+        (r#""toolsAllowed": ["other"]"#, "`mcpServers.s.toolsAllowed` does not name it"),
+        (r#""toolsDenied": ["e*"]"#, "`mcpServers.s.toolsDenied` keeps it out"),
+        (
+            r#""env": {"A": "${HAFT_TEST_NOT_SET}"}"#,
+            "mcpServers.s.env.A: variable `HAFT_TEST_NOT_SET` is not set",
+        ),
+    ] {
+        check(&server(keys).expect_code(42), &[setting], &["error: Unknown tool: "]);
+    }
+}
+
+#[test]
+fn tool_timeout() {
+    let place = place(r#"{"toolTimeout": "300ms"}"#);
+    let ran = place.haft(&["call", "bash", r#"{"command": "sleep 9"}"#]).output().expect_code(124);
+    let hint = "hint: --timeout allows more for one call; `toolTimeout`, `tools.bash.timeout` for all";
+    check(&ran, &[], &["error: Command timed out after 300ms", hint]);
+}
+
+#[test]
+fn large_response_stored_for_tool_output() {
+    let place = place(r#"{"toolResponseMaxBytes": 2000}"#);
+    place.file("ws/big.txt", &"many words\n".repeat(10_000));
+    let ran = place.haft(&["call", "-v", "read", r#"{"file_path": "big.txt"}"#]).output().expect_code(0);
+    for words in ["All of it is stored (", "size_cap", "Call tool_output(handle = \"session-"] {
+        assert!(ran.stdout.contains(words) && PAGE.contains(words), "{words}: {}", ran.stdout);
+    }
+    check(&ran, &["handle", "size_cap"], &[]);
+}
+
+#[test]
+fn mcp_connection_failed() {
+    let place = place(r#"{"mcpServers": {"time": {"command": "haft-no-such-program"}}}"#);
+    let ran = place.haft(&["call", "time__get_current_time"]).output().expect_code(5);
+    let shown = [
+        "error: provider `time`: it could not make its tools ready: mcp_start_failed:time: the server could not be run: No such file",
+        "hint: `haft mcp test time` tries what `mcpServers.time` says",
+    ];
+    check(&ran, &[], &shown);
+    let ran = place.haft(&["mcp", "test", "time"]).output().expect_code(5);
+    assert!((ran.stdout + &ran.stderr).contains("`mcpServers.time.command`"));
+}
+
+#[test]
+fn queue_deadlock() {
+    let place = place(r#"{"queues": {"default": {"concurrent": 1, "maxWaiting": 0}}}"#);
+    let calls = r#"{"id": "1", "tool": "bash", "args": {"command": "sleep 1"}}
+{"id": "2", "tool": "current_date", "args": {}}
+"#;
+    let ran = place.haft(&["call", "--stdin"]).stdin(calls).output();
+    let full = "queue `default` is full: 0 calls are waiting; try again later";
+    assert!(ran.stdout.contains(full) && PAGE.contains(full), "{}", ran.stdout);
+    assert!(PAGE.contains(
+        "`queues.NAME.concurrent` lets more calls run at once, `queues.NAME.maxWaiting` more wait"
+    ));
+    let found = place.haft(&["doctor"]).output().expect_code(0).stdout;
+    assert!(found.contains("queue      default: 1 at once, 0 may wait"), "{found}");
+}
+
+#[test]
+fn doctor_names_keys_that_are_missing_and_queues_that_nothing_uses() {
+    let place = place(r#"{"models": {"default": "anthropic/m"}, "queues": {"slow": {"concurrent": 2}}}"#);
+    let without = place.haft(&["doctor"]).output().expect_code(5).stdout;
+    assert!(
+        without.contains("cannot be asked: anthropic: ") && without.contains("ANTHROPIC_API_KEY"),
+        "{without}"
+    );
+    let with = place.haft(&["doctor"]).env("ANTHROPIC_API_KEY", "canary-key").output().expect_code(0).stdout;
+    assert!(with.contains("models     anthropic: what it needs is there"), "{with}");
+    assert!(with.contains("it holds nothing"), "{with}");
+    assert!(!with.contains("canary"), "{with}");
+}
