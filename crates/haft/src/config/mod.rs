@@ -138,11 +138,6 @@ pub fn inspect(path: &Path, variables: Lookup<'_>) -> Result<Option<Inspected>, 
     Ok(Some(Inspected { digest, rows }))
 }
 
-/// Holds the text of one file against the schema, for whoever is about to write it.
-pub fn check_text(path: &Path, text: &str, variables: Lookup<'_>) -> Result<(), ConfigErrors> {
-    read::read(path, text, variables).map(|_| ()).map_err(ConfigErrors)
-}
-
 /// The digest of a file; `None` when it cannot be read.
 pub fn digest_of(path: &Path) -> Option<Digest> {
     file::bytes(path).ok().flatten().map(|bytes| Digest::of(&bytes))
