@@ -1,6 +1,5 @@
 //! Tools over HTTP, from the configuration: descriptions are read, variables put in, and what cannot be used is told.
 
-mod add;
 mod kept;
 
 use std::collections::BTreeMap;
@@ -14,12 +13,12 @@ use haft_tools::rest::openapi::{self, Filter, Imported, Settings, Source};
 use haft_tools::rest::{Expected, Plan, Private, Reach, RestTool, Service, Templated, Written};
 use http::HeaderName;
 use secrecy::SecretString;
+use serde_json::Value;
 use url::Url;
 
-use crate::config::expand::Lookup;
+use crate::config::expand::{ExpandError, Lookup, expand};
 use crate::config::resolved::{self, Secret, Spec};
 
-pub use add::{AddError, Addition, add};
 pub use kept::Freshness;
 
 /// What became of all that is configured.
@@ -163,12 +162,14 @@ fn written_tool(name: &str, tool: &resolved::RestTool, variables: Lookup<'_>) ->
         let value = value.expand(variables).map_err(|error| format!("`headers.{header}`: {error}"))?;
         headers.insert(header.clone(), SecretString::from(value));
     }
+    let body = tool.body.as_ref().map(|body| expanded(body, variables)).transpose();
+    let body = body.map_err(|error| format!("`bodyTemplate`: {error}"))?;
     let templated = Templated::new(&Written {
         method: tool.method,
         url: &url,
         headers: &headers,
         schema: tool.schema.as_ref(),
-        body: tool.body.as_ref(),
+        body,
         query: tool.query.clone(),
         query_form: tool.query_form,
     });
@@ -190,6 +191,21 @@ fn written_tool(name: &str, tool: &resolved::RestTool, variables: Lookup<'_>) ->
         expected: Expected::Anything,
         streaming: tool.streaming.clone(),
         credentials: Vec::new(),
+    })
+}
+
+/// Variables are put into texts, never into keys.
+fn expanded(value: &Value, variables: Lookup<'_>) -> Result<Value, ExpandError> {
+    Ok(match value {
+        Value::String(text) => Value::String(expand(text, variables)?),
+        Value::Array(items) => {
+            items.iter().map(|item| expanded(item, variables)).collect::<Result<_, _>>().map(Value::Array)?
+        }
+        Value::Object(members) => {
+            let each = |(key, member): (&String, &Value)| Ok((key.clone(), expanded(member, variables)?));
+            members.iter().map(each).collect::<Result<_, _>>().map(Value::Object)?
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     })
 }
 

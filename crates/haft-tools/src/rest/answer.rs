@@ -1,10 +1,8 @@
 //! What came back, as an output for a model.
 
+use super::tool::Expected;
 use haft_core::output::{Content, ToolOutput};
 use haft_core::result::{ToolError, ToolErrorKind};
-use serde_json::Value;
-
-use super::tool::Expected;
 
 /// A whole answer.
 #[derive(Debug)]
@@ -75,10 +73,14 @@ fn is_page(media_type: Option<&str>) -> bool {
     matches!(media_type, Some("text/html" | "application/xhtml+xml"))
 }
 
+/// The largest answer that is also given as a value: small values take many times the memory of their text.
+const STRUCTURED_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 /// The text is the server's own; beside it the value, for those who read it as a whole.
 fn json(bytes: &[u8]) -> ToolOutput {
     let text = String::from_utf8_lossy(bytes).into_owned();
-    let structured = serde_json::from_slice::<Value>(bytes).ok();
+    let structured =
+        if bytes.len() <= STRUCTURED_BYTES_MAX { serde_json::from_slice(bytes).ok() } else { None };
     ToolOutput { structured, ..ToolOutput::text(text) }
 }
 

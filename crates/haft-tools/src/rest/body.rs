@@ -1,19 +1,29 @@
 //! The body of a request, from arguments.
 
+use std::fmt;
+
 use base64::Engine;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use haft_core::result::{ToolError, ToolErrorKind};
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 
 use super::encode;
 use super::parameter::{Explode, Style, pairs};
 use super::template::{Arguments, text_of};
 
 /// A body, ready to be sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Body {
     pub media_type: String,
     pub bytes: Vec<u8>,
+}
+
+/// What it holds may be secret.
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Body({}, {} bytes)", self.media_type, self.bytes.len())
+    }
 }
 
 /// How a body is made.
@@ -110,12 +120,12 @@ fn multipart(media_type: &str, value: &Value, fields: &[Field]) -> Result<(Strin
             single => std::slice::from_ref(single),
         };
         for value in values {
-            parts.push((name.as_str(), part(name, value, binary)?));
+            parts.push(part(name, value, binary)?);
         }
     }
     let boundary = boundary(&parts);
     let mut bytes = Vec::new();
-    for (_, part) in &parts {
+    for part in &parts {
         bytes.extend_from_slice(format!("--{boundary}\r\n").as_bytes());
         bytes.extend_from_slice(part);
         bytes.extend_from_slice(b"\r\n");
@@ -147,17 +157,11 @@ fn quoted(name: &str) -> String {
 /// What every such line begins with.
 const BOUNDARY: &str = "haft-part-";
 
-/// A line that stands in none of the parts. The same parts have the same line, so the request is a pure function.
-fn boundary(parts: &[(&str, Vec<u8>)]) -> String {
-    let occurs = |line: &str| {
-        parts.iter().any(|(_, part)| part.windows(line.len()).any(|window| window == line.as_bytes()))
-    };
-    // There are fewer windows in the parts than numbers, so one is free.
-    let mut number = 0_u64;
-    while occurs(&format!("{BOUNDARY}{number:016x}")) {
-        number += 1;
-    }
-    format!("{BOUNDARY}{number:016x}")
+/// A line that stands in none of the parts: a text cannot hold its own digest. The same parts have the same line, so the
+/// request is a pure function.
+fn boundary(parts: &[Vec<u8>]) -> String {
+    let digest = parts.iter().fold(Sha256::new(), Digest::chain_update).finalize();
+    digest.iter().take(16).fold(BOUNDARY.to_owned(), |line, byte| format!("{line}{byte:02x}"))
 }
 
 /// Base64 of both alphabets is in use; models leave out the padding.
@@ -215,13 +219,14 @@ mod tests {
     #[test]
     fn files_are_sent_as_the_bytes_they_stand_for() {
         let fields = vec![field("f\"\r\n", true), field("t", false)];
-        let given = json!({"f\"\r\n": "AP/+", "t": "haft-part-0000000000000000"});
+        let given = json!({"f\"\r\n": "AP/+", "t": "--haft-part-"});
         let found = made(BodyKind::Multipart, "multipart/form-data", fields, given).unwrap();
-        assert_eq!(found.media_type, "multipart/form-data; boundary=haft-part-0000000000000001");
+        let (_, line) = found.media_type.split_once("; boundary=").unwrap();
         let text = String::from_utf8_lossy(&found.bytes);
+        assert_eq!(text.matches(&format!("--{line}\r\n")).count(), 2, "{text}");
         assert!(text.contains("name=\"f%22%0D%0A\"; filename=\"f%22%0D%0A\""), "{text}");
         assert!(found.bytes.windows(3).any(|window| window == [0, 255, 254]));
-        assert!(text.ends_with("--haft-part-0000000000000001--\r\n"));
+        assert!(text.ends_with(&format!("--{line}--\r\n")));
     }
 
     #[test]

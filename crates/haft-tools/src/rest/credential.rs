@@ -35,20 +35,30 @@ impl Credential {
                 add_header(request, name, value.expose_secret())
             }
             Self::Key { place: KeyPlace::Query, name, value } => {
-                let own = request.url.query().map(|own| format!("{own}&")).unwrap_or_default();
+                let own = others(request.url.query().unwrap_or_default(), "&", &encode::strict(name));
                 let pair = format!("{}={}", encode::strict(name), encode::strict(value.expose_secret()));
                 request.url.set_query(Some(&format!("{own}{pair}")));
                 Ok(())
             }
-            Self::Key { place: KeyPlace::Cookie, name, value } => {
-                add_cookie(request, &format!("{name}={}", encode::strict(value.expose_secret())))
-            }
+            Self::Key { place: KeyPlace::Cookie, name, value } => add_cookie(request, name, value),
             Self::Basic { username, password } => {
                 let pair = STANDARD.encode(format!("{username}:{}", password.expose_secret()));
                 add_header(request, http::header::AUTHORIZATION, &format!("Basic {pair}"))
             }
             Self::Bearer(token) => bearer(request, token),
             Self::ClientCredentials(credentials) => bearer(request, &credentials.token().await?),
+        }
+    }
+}
+
+impl Credential {
+    /// What must not be shown of an answer, should the server repeat it.
+    pub(super) fn secret(&self) -> Option<&SecretString> {
+        match self {
+            Self::Key { value, .. } => Some(value),
+            Self::Basic { password, .. } => Some(password),
+            // These stand in the header that is sent.
+            Self::Bearer(_) | Self::ClientCredentials(_) => None,
         }
     }
 }
@@ -67,15 +77,49 @@ pub(super) fn add_header(request: &mut Request, name: HeaderName, text: &str) ->
 }
 
 /// There is one header for all cookies.
-fn add_cookie(request: &mut Request, pair: &str) -> Result<(), ToolError> {
+fn add_cookie(request: &mut Request, name: &str, value: &SecretString) -> Result<(), ToolError> {
     let own = request.headers.iter().find(|(name, _)| *name == http::header::COOKIE);
-    let own =
-        own.and_then(|(_, value)| value.to_str().ok()).map(|own| format!("{own}; ")).unwrap_or_default();
-    add_header(request, http::header::COOKIE, &format!("{own}{pair}"))
+    let own = own.and_then(|(_, value)| value.to_str().ok()).unwrap_or_default();
+    let line = format!("{}{name}={}", others(own, "; ", name), encode::strict(value.expose_secret()));
+    add_header(request, http::header::COOKIE, &line)
+}
+
+/// The pairs of other names, ready for one more: the operator's word stands above an argument here too.
+fn others(pairs: &str, separator: &str, name: &str) -> String {
+    let others = pairs
+        .split(separator)
+        .filter(|pair| !pair.is_empty() && pair.split('=').next().is_some_and(|other| other != name));
+    others.flat_map(|pair| [pair, separator]).collect()
 }
 
 fn unusable(name: &str) -> ToolError {
     let message =
         format!("the value configured for `{name}` cannot stand in a request; it must be one line of text");
     ToolError::new(ToolErrorKind::Unavailable, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::method::Method;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_credential_takes_the_place_of_an_argument_of_its_name() {
+        let check = async |place: KeyPlace, expected: &str| {
+            let mut request = Request {
+                method: Method::Get,
+                url: url::Url::parse("https://a.com/?k=mine&b=1&kk=2").unwrap(),
+                headers: vec![(http::header::COOKIE, HeaderValue::from_static("a=1; k=mine"))],
+                body: None,
+            };
+            let key = Credential::Key { place, name: "k".into(), value: "s&3".into() };
+            key.add_to(&mut request).await.unwrap();
+            let headers = request.headers.iter().map(|(name, value)| (name, value.to_str().unwrap()));
+            let headers: Vec<String> = headers.map(|(name, value)| format!("{name}: {value}")).collect();
+            assert_eq!(format!("{} {}", request.url.query().unwrap(), headers.join(" ")), expected);
+        };
+        check(KeyPlace::Query, "b=1&kk=2&k=s%263 cookie: a=1; k=mine").await;
+        check(KeyPlace::Cookie, "k=mine&b=1&kk=2 cookie: a=1; k=s%263").await;
+        check(KeyPlace::Header, "k=mine&b=1&kk=2 cookie: a=1; k=mine k: s&3").await;
+    }
 }

@@ -23,6 +23,7 @@ mod stream;
 mod template;
 mod templated;
 mod tool;
+mod withheld;
 
 pub use body::{Body, BodyKind, BodyPlan, BodyShape, Field};
 pub use client::Client;

@@ -37,17 +37,38 @@ struct Kept {
 #[derive(Deserialize)]
 struct Granted {
     access_token: String,
-    expires_in: Option<u64>,
+    /// In seconds; some servers write the number as a text.
+    expires_in: Option<Seconds>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Seconds {
+    Number(f64),
+    Text(String),
+}
+
+impl Granted {
+    /// What is no number says nothing.
+    fn life(&self) -> Duration {
+        let seconds = match &self.expires_in {
+            Some(Seconds::Number(seconds)) => Some(*seconds),
+            Some(Seconds::Text(text)) => text.trim().parse().ok(),
+            None => None,
+        };
+        let life = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        life.unwrap_or(LIFE_DEFAULT).min(LIFE_MAX)
+    }
 }
 
 /// A token is not used in its last moments: it could end on its way.
 const MARGIN: Duration = Duration::from_secs(30);
 
 /// How long a token is used of which the server does not say.
-const LIFE_DEFAULT_SECONDS: u64 = 300;
+const LIFE_DEFAULT: Duration = Duration::from_mins(5);
 
 /// No token is trusted for longer.
-const LIFE_SECONDS_MAX: u64 = 24 * 3600;
+const LIFE_MAX: Duration = Duration::from_hours(24);
 
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
@@ -69,11 +90,23 @@ impl ClientCredentials {
             return Ok(kept.token.clone());
         }
         let granted = self.ask().await?;
-        let seconds = granted.expires_in.unwrap_or(LIFE_DEFAULT_SECONDS).min(LIFE_SECONDS_MAX);
-        let until = Instant::now() + Duration::from_secs(seconds).saturating_sub(MARGIN);
+        let until = Instant::now() + granted.life().saturating_sub(MARGIN);
         let token = SecretString::from(granted.access_token);
         *kept = Some(Kept { token: token.clone(), until });
         Ok(token)
+    }
+
+    /// A token that was refused is not used again. Another one that has come since stays.
+    pub(super) async fn forget(&self, refused: &Request) {
+        let mut kept = self.kept.lock().await;
+        let sent = |kept: &mut Kept| {
+            let line = format!("Bearer {}", kept.token.expose_secret());
+            let mut headers = refused.headers.iter();
+            headers.any(|(name, value)| {
+                *name == http::header::AUTHORIZATION && value.as_bytes() == line.as_bytes()
+            })
+        };
+        kept.take_if(sent);
     }
 
     async fn ask(&self) -> Result<Granted, ToolError> {
@@ -114,5 +147,26 @@ impl ClientCredentials {
 impl From<ClientCredentials> for Credential {
     fn from(credentials: ClientCredentials) -> Self {
         Credential::ClientCredentials(Box::new(credentials))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_lives_as_long_as_the_server_says_within_bounds() {
+        let check = |expires: &str, expected: Duration| {
+            let granted: Granted =
+                serde_json::from_str(&format!("{{\"access_token\": \"t\"{expires}}}")).unwrap();
+            assert_eq!(granted.life(), expected, "{expires}");
+        };
+        check("", LIFE_DEFAULT);
+        check(r#", "expires_in": 60"#, Duration::from_mins(1));
+        check(r#", "expires_in": "60""#, Duration::from_mins(1));
+        check(r#", "expires_in": 1e300"#, LIFE_DEFAULT);
+        check(r#", "expires_in": 99999999"#, LIFE_MAX);
+        check(r#", "expires_in": -5"#, LIFE_DEFAULT);
+        check(r#", "expires_in": "soon""#, LIFE_DEFAULT);
     }
 }

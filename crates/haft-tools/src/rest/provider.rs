@@ -17,10 +17,11 @@ use serde_json::json;
 
 use super::answer::{Answer, output};
 use super::client::{broken, media_type};
-use super::credential::add_header;
+use super::credential::{Credential, add_header};
 use super::request::{self, Request};
 use super::stream::{StreamReader, Streaming};
 use super::tool::RestTool;
+use super::withheld::Withheld;
 
 /// The provider.
 pub struct RestTools {
@@ -51,37 +52,67 @@ impl RestTools {
     ) -> Result<ToolOutput, ToolError> {
         let unknown = || ToolError::new(ToolErrorKind::UnknownTool, format!("there is no tool `{tool}`"));
         let tool = self.tools.get(tool).ok_or_else(unknown)?;
-        let mut request = request::build(tool, arguments.value())?;
-        complete(tool, &mut request).await?;
-        let response = tool.service.client.send(&request).await?;
+        let plain = request::build(tool, arguments.value())?;
+        let (sent, response) = send(tool, &plain).await?;
+        let secrets = tool.used_credentials().filter_map(Credential::secret);
+        let withheld = Withheld::of(&sent, secrets);
         let status = response.status().as_u16();
         cx.note("http_status", json!(status));
         match &tool.streaming {
-            Some(streaming) if response.status().is_success() => stream(response, streaming, cx).await,
+            Some(streaming) if response.status().is_success() => {
+                stream(response, streaming, &withheld, cx).await
+            }
             Some(_) | None => {
                 let (media_type, bytes) = tool.service.client.whole(response, ANSWER_BYTES_MAX).await?;
-                output(Answer { status, media_type, bytes }, tool.expected)
+                output(Answer { status, media_type, bytes: withheld.left_of_bytes(bytes) }, tool.expected)
             }
         }
     }
 }
 
-/// Adds what the service's requests carry.
-async fn complete(tool: &RestTool, request: &mut Request) -> Result<(), ToolError> {
-    for (name, value) in &tool.service.headers {
-        add_header(request, name.clone(), value.expose_secret())?;
+/// Sends a request with what lets it in; once more when a token was refused that can be had anew.
+async fn send(tool: &RestTool, plain: &Request) -> Result<(Request, reqwest::Response), ToolError> {
+    let sent = completed(tool, plain).await?;
+    let response = tool.service.client.send(&sent).await?;
+    if response.status() != http::StatusCode::UNAUTHORIZED || !forget_token(tool, &sent).await {
+        return Ok((sent, response));
     }
-    for name in &tool.credentials {
-        if let Some(credential) = tool.service.credentials.get(name) {
-            credential.add_to(request).await?;
+    let sent = completed(tool, plain).await?;
+    let response = tool.service.client.send(&sent).await?;
+    Ok((sent, response))
+}
+
+/// The request with what the service's requests carry.
+async fn completed(tool: &RestTool, plain: &Request) -> Result<Request, ToolError> {
+    let mut request = plain.clone();
+    for (name, value) in &tool.service.headers {
+        add_header(&mut request, name.clone(), value.expose_secret())?;
+    }
+    for credential in tool.used_credentials() {
+        credential.add_to(&mut request).await?;
+    }
+    Ok(request)
+}
+
+/// Whether there is a token that can be had anew.
+async fn forget_token(tool: &RestTool, refused: &Request) -> bool {
+    let mut found = false;
+    for credential in tool.used_credentials() {
+        match credential {
+            Credential::ClientCredentials(credentials) => {
+                credentials.forget(refused).await;
+                found = true;
+            }
+            Credential::Key { .. } | Credential::Basic { .. } | Credential::Bearer(_) => {}
         }
     }
-    Ok(())
+    found
 }
 
 async fn stream(
     mut response: reqwest::Response,
     streaming: &Streaming,
+    withheld: &Withheld,
     cx: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
     let found = media_type(&response);
@@ -90,7 +121,7 @@ async fn stream(
         while let Some(piece) = response.chunk().await.map_err(broken)? {
             let added = reader.push(&piece).map_err(|_| too_much(streaming))?;
             if !added.is_empty() {
-                cx.progress(Progress::Output(added));
+                cx.progress(Progress::Output(withheld.left_of(added)));
             }
             if reader.is_done() {
                 break;
@@ -100,7 +131,7 @@ async fn stream(
     };
     let ended = tokio::time::timeout(streaming.timeout, all).await;
     ended.unwrap_or_else(|_| Err(too_long(streaming)))?;
-    let answer = reader.finish();
+    let answer = withheld.left_of(reader.finish());
     if answer.is_empty() {
         let found = found.unwrap_or_else(|| "no media type".into());
         let message =

@@ -66,6 +66,14 @@ impl Template {
         Ok(rendered)
     }
 
+    /// Key and parameter of a template like `key=${parameters.x}`.
+    pub(super) fn assignment(&self) -> Option<(&str, &str)> {
+        match self.pieces.as_slice() {
+            [Piece::Text(before), Piece::Parameter(name)] => Some((before.strip_suffix('=')?, name)),
+            _ => None,
+        }
+    }
+
     /// The parameter when the template is nothing but its place.
     fn whole(&self) -> Option<&str> {
         match self.pieces.as_slice() {
@@ -84,7 +92,60 @@ impl fmt::Debug for Template {
 
 /// A JSON value with places in its strings. A string that is nothing but a place becomes the argument itself, with its
 /// type; where that argument is not given, the key or element is left out.
-pub(super) fn render_json(template: &Value, arguments: &Arguments) -> Result<Option<Value>, Missing> {
+#[derive(Clone, PartialEq)]
+pub(super) struct JsonTemplate(Value);
+
+impl JsonTemplate {
+    pub(super) fn parse(value: Value) -> Result<Self, TemplateError> {
+        check_strings(&value)?;
+        Ok(Self(value))
+    }
+
+    pub(super) fn parameters(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        places(&self.0, &mut names);
+        names
+    }
+
+    /// Whether it is one text, and not text inside something else.
+    pub(super) fn is_text(&self) -> bool {
+        self.0.is_string()
+    }
+
+    pub(super) fn render(&self, arguments: &Arguments) -> Result<Option<Value>, Missing> {
+        render_json(&self.0, arguments)
+    }
+}
+
+/// What it holds may be secret: some services want their key in the body.
+impl fmt::Debug for JsonTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JsonTemplate").field("parameters", &self.parameters()).finish()
+    }
+}
+
+fn check_strings(value: &Value) -> Result<(), TemplateError> {
+    match value {
+        Value::String(text) => Template::parse(text).map(|_| ()),
+        Value::Array(items) => items.iter().try_for_each(check_strings),
+        Value::Object(members) => members.values().try_for_each(check_strings),
+        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
+    }
+}
+
+fn places(template: &Value, names: &mut Vec<String>) {
+    match template {
+        Value::String(text) => {
+            let template = Template::parse(text);
+            names.extend(template.iter().flat_map(Template::parameters).map(str::to_owned));
+        }
+        Value::Array(items) => items.iter().for_each(|item| places(item, names)),
+        Value::Object(members) => members.values().for_each(|member| places(member, names)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn render_json(template: &Value, arguments: &Arguments) -> Result<Option<Value>, Missing> {
     match template {
         Value::String(text) => render_string(text, arguments),
         Value::Array(items) => {
@@ -190,14 +251,15 @@ mod tests {
         });
         let expected =
             json!({"count": 3, "tags": ["a"], "text": "n=3", "list": ["x"], "k": [1, null], "no": null});
-        assert_eq!(render_json(&template, &given), Ok(Some(expected)));
-        let partly = json!({"text": "n=${parameters.gone}"});
-        assert_eq!(render_json(&partly, &given), Err(Missing("gone".into())));
+        let render = |value: Value| JsonTemplate::parse(value).unwrap().render(&given);
+        assert_eq!(render(template), Ok(Some(expected)));
+        assert_eq!(render(json!({"text": "n=${parameters.gone}"})), Err(Missing("gone".into())));
     }
 
     #[test]
     fn what_is_not_closed_or_named_is_refused() {
         assert_eq!(Template::parse("${parameters.x"), Err(TemplateError::Open));
         assert_eq!(Template::parse("${parameters.}"), Err(TemplateError::Unnamed));
+        assert_eq!(JsonTemplate::parse(json!({"a": ["${parameters.x"]})), Err(TemplateError::Open));
     }
 }

@@ -14,7 +14,7 @@ use super::encode;
 use super::method::Method;
 use super::parameter::{Explode, Style, pairs};
 use super::request::{Request, header_value, is_dots, missing};
-use super::template::{Arguments, Missing, Template, TemplateError, render_json};
+use super::template::{Arguments, JsonTemplate, Missing, Template, TemplateError};
 
 /// What the operator wrote, with variables already in their places.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Written<'a> {
     pub url: &'a str,
     pub headers: &'a BTreeMap<String, SecretString>,
     pub schema: Option<&'a Value>,
-    pub body: Option<&'a Value>,
+    pub body: Option<Value>,
     pub query: Vec<String>,
     pub query_form: QueryForm,
 }
@@ -49,7 +49,7 @@ pub struct Templated {
     named: Vec<String>,
     query_form: QueryForm,
     headers: Vec<(HeaderName, Template)>,
-    body: Option<Value>,
+    body: Option<JsonTemplate>,
     defaults: Map<String, Value>,
     pub schema: Value,
 }
@@ -66,7 +66,9 @@ impl Templated {
         let (origin, path, query) = split_url(written.url)?;
         let named = written.query.clone();
         let headers = headers(written.headers)?;
-        let schema = schema(written)?;
+        let body = written.body.clone().map(JsonTemplate::parse).transpose();
+        let body = body.map_err(|error| WrittenError { key: "bodyTemplate", message: error.to_string() })?;
+        let schema = schema(written, body.as_ref())?;
         let defaults =
             schema["properties"].as_object().into_iter().flatten().filter_map(|(name, property)| {
                 property.get("default").map(|value| (name.clone(), value.clone()))
@@ -80,7 +82,7 @@ impl Templated {
             named,
             query_form: written.query_form,
             headers,
-            body: written.body.cloned(),
+            body,
             defaults,
             schema,
         })
@@ -102,7 +104,7 @@ impl Templated {
         if path.split('/').any(is_dots) {
             return Err(super::request::invalid("`.` and `..` cannot be a part of the path"));
         }
-        let written = self.query.iter().filter_map(|pair| pair.render(arguments, encode::strict).ok());
+        let written = self.query.iter().flat_map(|pair| self.written_pairs(pair, arguments));
         let named = self.named.iter().filter_map(|name| {
             arguments.get(name).filter(|value| !value.is_null()).map(|value| (name, value))
         });
@@ -112,6 +114,20 @@ impl Templated {
         url.set_path(&path);
         url.set_query((!query.is_empty()).then(|| query.join("&")).as_deref());
         Ok(url)
+    }
+
+    /// A pair of the URL, as it is sent; several for a list or an object that is to be written in brackets.
+    fn written_pairs(&self, pair: &Template, arguments: &Arguments) -> Vec<String> {
+        if pair.parameters().any(|name| self.named.iter().any(|named| named == name)) {
+            return Vec::new();
+        }
+        if let (QueryForm::Brackets, Some((key, name))) = (self.query_form, pair.assignment()) {
+            match arguments.get(name) {
+                Some(value @ (Value::Array(_) | Value::Object(_))) => return self.pairs(key, value),
+                Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) | None => {}
+            }
+        }
+        pair.render(arguments, encode::strict).into_iter().collect()
     }
 
     fn pairs(&self, name: &str, value: &Value) -> Vec<String> {
@@ -141,10 +157,9 @@ impl Templated {
     /// A string is sent as text, anything else as JSON, unless the headers say otherwise.
     fn made_body(&self, arguments: &Arguments) -> Result<Option<Body>, ToolError> {
         let Some(template) = &self.body else { return Ok(None) };
-        let rendered =
-            render_json(template, arguments).map_err(|gone: Missing| missing(&gone, "the body"))?;
-        Ok(rendered.map(|value| match (&value, template) {
-            (Value::String(text), Value::String(_)) => {
+        let rendered = template.render(arguments).map_err(|gone: Missing| missing(&gone, "the body"))?;
+        Ok(rendered.map(|value| match &value {
+            Value::String(text) if template.is_text() => {
                 Body { media_type: "text/plain; charset=utf-8".into(), bytes: text.clone().into_bytes() }
             }
             _ => Body { media_type: "application/json".into(), bytes: value.to_string().into_bytes() },
@@ -187,7 +202,7 @@ fn headers(written: &BTreeMap<String, SecretString>) -> Result<Vec<(HeaderName, 
 
 /// The operator's schema; without one, every parameter that has a place is a string, and required where a request cannot
 /// be made without it.
-fn schema(written: &Written<'_>) -> Result<Value, WrittenError> {
+fn schema(written: &Written<'_>, body: Option<&JsonTemplate>) -> Result<Value, WrittenError> {
     if let Some(schema) = written.schema {
         let object = schema.get("type").and_then(Value::as_str) == Some("object");
         let wrong = || WrittenError {
@@ -205,26 +220,12 @@ fn schema(written: &Written<'_>) -> Result<Value, WrittenError> {
         let template = Template::parse(header.expose_secret());
         names.extend(template.iter().flat_map(Template::parameters).map(str::to_owned));
     }
-    if let Some(body) = written.body {
-        places(body, &mut names);
-    }
+    names.extend(body.into_iter().flat_map(JsonTemplate::parameters));
     let properties: Map<String, Value> =
         names.into_iter().map(|name| (name, json!({ "type": "string" }))).collect();
     Ok(
         json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false }),
     )
-}
-
-fn places(template: &Value, names: &mut Vec<String>) {
-    match template {
-        Value::String(text) => {
-            let template = Template::parse(text);
-            names.extend(template.iter().flat_map(Template::parameters).map(str::to_owned));
-        }
-        Value::Array(items) => items.iter().for_each(|item| places(item, names)),
-        Value::Object(members) => members.values().for_each(|member| places(member, names)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
 }
 
 impl fmt::Display for WrittenError {
@@ -252,7 +253,7 @@ mod tests {
             url,
             headers: &headers,
             schema: None,
-            body: body.as_ref(),
+            body,
             query: vec!["filter".into()],
             query_form: QueryForm::Brackets,
         })
@@ -267,16 +268,18 @@ mod tests {
         let tool = templated(
             "https://api.example.com/w/${parameters.city}?lang=${parameters.lang}&v=1",
             &[("Authorization", "Bearer s3cret"), ("X-Id", "${parameters.id}")],
-            Some(json!({"n": "${parameters.n}"})),
+            Some(json!({"n": "${parameters.n}", "z": "s3cret"})),
         )
         .unwrap();
         let made = request(&tool, &json!({"city": "a/b", "n": 3, "filter": [{"p": "q"}]})).unwrap();
         assert_eq!(made.url.as_str(), "https://api.example.com/w/a%2Fb?v=1&filter%5B0%5D%5Bp%5D=q");
         assert_eq!(made.headers.len(), 1);
-        assert_eq!(made.body.as_ref().unwrap().bytes, br#"{"n":3}"#);
+        assert_eq!(made.body.as_ref().unwrap().bytes, br#"{"n":3,"z":"s3cret"}"#);
         assert!(!format!("{made:?} {tool:?}").contains("s3cret"));
         assert_eq!(tool.schema["required"], json!(["city"]));
         assert!(request(&tool, &json!({})).unwrap_err().message.contains("`city` is missing"));
+        let many = request(&tool, &json!({"city": "x", "lang": ["de", "fr"]})).unwrap();
+        assert_eq!(many.url.query(), Some("lang%5B0%5D=de&lang%5B1%5D=fr&v=1"));
         let evil = json!({"city": "x", "id": "a\r\nb"});
         assert!(request(&tool, &evil).unwrap_err().message.contains("one line"));
         assert!(request(&tool, &json!({"city": ".."})).is_err());
@@ -294,6 +297,8 @@ mod tests {
         ] {
             assert_eq!(templated(bad, &[], None).unwrap_err().key, "url", "{bad}");
         }
+        let open = templated("https://a.com/", &[], Some(json!(["${parameters.x"])));
+        assert_eq!(open.unwrap_err().key, "bodyTemplate");
         let tool = templated("https://a.com/${parameters.x}", &[], None).unwrap();
         let made = request(&tool, &json!({"x": "@evil.com/..//\\"})).unwrap();
         assert_eq!(made.url.host_str(), Some("a.com"));

@@ -28,6 +28,13 @@ pub struct RestTool {
     pub credentials: Vec<String>,
 }
 
+impl RestTool {
+    /// What its requests carry to be let in.
+    pub(super) fn used_credentials(&self) -> impl Iterator<Item = &Credential> {
+        self.credentials.iter().filter_map(|name| self.service.credentials.get(name))
+    }
+}
+
 /// How a request is made from arguments.
 #[derive(Debug)]
 pub enum Plan {

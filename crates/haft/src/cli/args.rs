@@ -9,6 +9,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::mcp::args::McpArgs;
+use super::rest::args::RestArgs;
 use super::skills::args::SkillsArgs;
 
 pub(super) use run::{DemoArgs, OutputFormat, RunArgs};
@@ -409,82 +410,4 @@ pub(super) struct StatsArgs {
     /// Print the sums as JSON
     #[arg(long)]
     pub(super) json: bool,
-}
-
-/// Tools over HTTP, made from descriptions of APIs (`OpenAPI` 3, Swagger 2.0)
-#[derive(Debug, Args)]
-#[command(after_help = REST_EXAMPLES)]
-pub(super) struct RestArgs {
-    #[command(subcommand)]
-    pub(super) command: RestCommand,
-}
-
-const REST_EXAMPLES: &str = "\
-Examples:
-  haft rest add petstore ./openapi.yaml --base-url https://petstore.example.com/v2
-  haft rest add github https://example.com/api.json --header 'Authorization: Bearer ${GITHUB_TOKEN}'
-  haft rest list
-  haft rest check petstore
-  haft call rest__petstore_getPetById '{\"petId\": 1}'";
-
-#[derive(Debug, Subcommand)]
-pub(super) enum RestCommand {
-    /// Read a description and put it into the haft.json of haft's home
-    #[command(
-        after_help = "Examples:\n  haft rest add petstore ./openapi.yaml\n  haft rest add petstore https://example.com/openapi.json --header 'Authorization: Bearer ${PETSTORE_TOKEN}'"
-    )]
-    Add(RestAddArgs),
-    /// List the descriptions and the tools written by hand
-    #[command(after_help = "Examples:\n  haft rest list\n  haft rest list --json | jq '.[].name'")]
-    List(RestListArgs),
-    /// Show which operations are tools, and which are not and why
-    #[command(
-        after_help = "Examples:\n  haft rest check petstore\n  haft rest check petstore --json | jq .skipped"
-    )]
-    Check(RestCheckArgs),
-}
-
-#[derive(Debug, Args)]
-pub(super) struct RestAddArgs {
-    /// What to call it; a part of every tool's name
-    pub(super) name: String,
-
-    /// A file, or a URL
-    #[arg(value_name = "FILE|URL")]
-    pub(super) source: String,
-
-    /// A header of every request; ${VAR} is put in when a request is made
-    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = super::rest::header)]
-    pub(super) headers: Vec<(String, String)>,
-
-    /// Where requests go, instead of the server that the description names
-    #[arg(long, value_name = "URL")]
-    pub(super) base_url: Option<String>,
-
-    /// Print the answer as JSON
-    #[arg(long)]
-    pub(super) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct RestListArgs {
-    /// Print the list as JSON
-    #[arg(long)]
-    pub(super) json: bool,
-
-    #[command(flatten)]
-    pub(super) files: FileArgs,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct RestCheckArgs {
-    /// The description, as it is called in haft.json
-    pub(super) name: String,
-
-    /// Print the findings as JSON
-    #[arg(long)]
-    pub(super) json: bool,
-
-    #[command(flatten)]
-    pub(super) files: FileArgs,
 }

@@ -52,6 +52,20 @@ pub fn add(path: &Path, entry: Entry<'_>, value: &Value) -> Result<(), EditError
     replace(path, &changed)
 }
 
+/// Writes an entry, also over one that is there.
+pub fn put(path: &Path, entry: Entry<'_>, value: &Value) -> Result<(), EditError> {
+    let text = text(path)?.unwrap_or_else(|| "{}\n".to_owned());
+    let changed = put_into(path, &text, entry, value)?;
+    read::read(path, &changed, &environment).map_err(|errors| EditError::Invalid(ConfigErrors(errors)))?;
+    replace(path, &changed)
+}
+
+/// Whether an entry could be added.
+pub fn check_free(path: &Path, entry: Entry<'_>) -> Result<(), EditError> {
+    let text = text(path)?.unwrap_or_else(|| "{}\n".to_owned());
+    added(path, &text, entry, &Value::Null).map(|_| ())
+}
+
 /// Takes an entry out.
 pub fn remove(path: &Path, entry: Entry<'_>) -> Result<(), EditError> {
     let text = text(path)?.ok_or_else(|| absent(entry))?;
@@ -81,12 +95,27 @@ fn top(path: &Path, text: &str) -> Result<(CstRootNode, CstObject), EditError> {
     Ok((root, top))
 }
 
+fn put_into(path: &Path, text: &str, entry: Entry<'_>, value: &Value) -> Result<String, EditError> {
+    let (root, top) = top(path, text)?;
+    let object = section(path, &top, entry.section)?;
+    match object.get(entry.name) {
+        Some(there) => there.set_value(written(value)),
+        None => {
+            object.append(entry.name, written(value));
+        }
+    }
+    Ok(root.to_string())
+}
+
+fn section(path: &Path, top: &CstObject, name: &str) -> Result<CstObject, EditError> {
+    top.object_value_or_create(name)
+        .ok_or_else(|| EditError::Unreadable(path.to_owned(), format!("`{name}` is no object")))
+}
+
 fn added(path: &Path, text: &str, entry: Entry<'_>, value: &Value) -> Result<String, EditError> {
     let Entry { section, name } = entry;
     let (root, top) = top(path, text)?;
-    let object = top
-        .object_value_or_create(section)
-        .ok_or_else(|| EditError::Unreadable(path.to_owned(), format!("`{section}` is no object")))?;
+    let object = self::section(path, &top, section)?;
     if object.get(name).is_some() {
         return Err(EditError::Exists { section: section.to_owned(), name: name.to_owned() });
     }
@@ -132,6 +161,16 @@ mod tests {
         assert!(one.starts_with("{\n  // why\n  \"toolTimeout\": 5, /* ms */\n"), "{one}");
         let two = added(path, &one, entry("git"), &json!({ "command": "uvx" })).unwrap();
         assert!(matches!(added(path, &two, entry("git"), &json!({})), Err(EditError::Exists { .. })));
+        let other = put_into(path, &two, entry("git"), &json!({ "command": "git" })).unwrap();
+        assert_eq!(
+            other,
+            two.replacen(
+                "\"git\": {\n      \"command\": \"uvx\"",
+                "\"git\": {\n      \"command\": \"git\"",
+                1
+            )
+        );
+        assert_eq!(put_into(path, &one, entry("git"), &json!({ "command": "uvx" })).unwrap(), two);
         let back = removed(path, &two, entry("git")).unwrap();
         assert!(back.contains("// why") && back.contains("\"time\"") && !back.contains("\"git\""), "{back}");
         assert!(matches!(removed(path, &back, entry("git")), Err(EditError::Absent { .. })));

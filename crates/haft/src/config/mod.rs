@@ -139,11 +139,6 @@ pub fn inspect(path: &Path, variables: Lookup<'_>) -> Result<Option<Inspected>, 
     Ok(Some(Inspected { digest, rows }))
 }
 
-/// Holds the text of one file against the schema, for whoever is about to write it.
-pub fn check_text(path: &Path, text: &str, variables: Lookup<'_>) -> Result<(), ConfigErrors> {
-    read::read(path, text, variables).map(|_| ()).map_err(ConfigErrors)
-}
-
 /// Reads entries of `mcpServers` that stand in another file than a configuration, such as a skill.
 pub(crate) fn mcp_servers_of(
     file: &Path,

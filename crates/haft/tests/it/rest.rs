@@ -3,4 +3,7 @@
 
 mod bad_servers;
 mod canned;
+mod commands;
+mod oauth;
+mod rebinding;
 mod shop;

@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::super::body::{BodyKind, BodyPlan, BodyShape, Field};
 use super::super::parameter::{Explode, Style};
 use super::documents::Node;
+use super::operation::MEDIA_TYPES_MAX;
 use super::parameters::is_legal;
 use super::schema::{Direction, Schemas};
 
@@ -25,7 +26,9 @@ pub(super) fn body(
     let Some(written) = operation.value.get("requestBody") else { return Ok(None) };
     let written = operation.with(written).resolved().map_err(|bad| format!("the body: {bad}"))?;
     let Some(content) = written.get("content") else { return Ok(None) };
-    let Some((media_type, media)) = content.members().min_by_key(|(media_type, _)| rank(media_type)) else {
+    let Some((media_type, media)) =
+        content.members().take(MEDIA_TYPES_MAX).min_by_key(|(media_type, _)| rank(media_type))
+    else {
         return Ok(None);
     };
     let kind = kind(media_type);

@@ -1,16 +1,18 @@
 //! One document, from bytes: JSON or YAML, within bounds, and without what no tool needs.
 
+use std::cell::Cell;
 use std::fmt;
 
 use serde::Deserializer;
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 /// The largest document that is read.
 pub const DOCUMENT_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// How many values a document in YAML may have; aliases count as often as they are used.
-const YAML_NODES_MAX: usize = 1_500_000;
+/// How many values all documents of a description may have that are kept; aliases of YAML count as often as they are used.
+/// Small values take many times the memory of their text.
+pub(super) const VALUES_MAX: usize = 1_500_000;
 
 /// How deep YAML may be nested. Reading it takes much more of the stack than JSON, whose parser stops at 128.
 const YAML_DEPTH_MAX: usize = 64;
@@ -28,7 +30,7 @@ impl fmt::Display for DocumentError {
 impl std::error::Error for DocumentError {}
 
 /// Reads a document. Examples and extensions are most of a large description and are never kept.
-pub(super) fn parse(bytes: &[u8]) -> Result<Value, DocumentError> {
+pub(super) fn parse(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, DocumentError> {
     if bytes.len() > DOCUMENT_BYTES_MAX {
         return Err(DocumentError(format!(
             "the document is larger than {DOCUMENT_BYTES_MAX} bytes; cut it down to the operations you need"
@@ -37,30 +39,35 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Value, DocumentError> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     let value = match first {
-        Some(b'{') => json(bytes),
+        Some(b'{') => json(bytes, values_left),
         Some(b'<') => Err(DocumentError("expected JSON or YAML; found what looks like HTML or XML".into())),
-        Some(_) => yaml(bytes),
+        Some(_) => yaml(bytes, values_left),
         None => Err(DocumentError("the document is empty".into())),
     }?;
     if value.is_object() { Ok(value) } else { Err(DocumentError("expected an object at the top".into())) }
 }
 
 /// What begins with a brace may still be YAML in one line.
-fn json(bytes: &[u8]) -> Result<Value, DocumentError> {
+fn json(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, DocumentError> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let parsed = Kept(Context::Keywords).deserialize(&mut deserializer);
-    parsed
-        .and_then(|value| deserializer.end().map(|()| value))
-        .or_else(|error| yaml(bytes).map_err(|_| DocumentError(format!("this is no JSON: {error}"))))
+    let before = values_left.get();
+    let parsed = Kept { context: Context::Keywords, values_left }.deserialize(&mut deserializer);
+    parsed.and_then(|value| deserializer.end().map(|()| value)).or_else(|error| {
+        let no_json = || DocumentError(format!("this is no JSON: {error}"));
+        if values_left.replace(before) == 0 {
+            return Err(no_json());
+        }
+        yaml(bytes, values_left).map_err(|_| no_json())
+    })
 }
 
-fn yaml(bytes: &[u8]) -> Result<Value, DocumentError> {
+fn yaml(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, DocumentError> {
     let text = std::str::from_utf8(bytes)
         .map_err(|error| DocumentError(format!("the document is not UTF-8: {error}")))?;
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
-            max_nodes: YAML_NODES_MAX,
-            max_events: 2 * YAML_NODES_MAX,
+            max_nodes: VALUES_MAX,
+            max_events: 2 * VALUES_MAX,
             max_depth: YAML_DEPTH_MAX,
             flow_nesting_limit: YAML_DEPTH_MAX,
             max_documents: 1,
@@ -69,7 +76,7 @@ fn yaml(bytes: &[u8]) -> Result<Value, DocumentError> {
         with_snippet: false,
     };
     let parsed = serde_saphyr::with_deserializer_from_str_with_options(text, options, |deserializer| {
-        Kept(Context::Keywords).deserialize(deserializer)
+        Kept { context: Context::Keywords, values_left }.deserialize(deserializer)
     });
     parsed.map_err(|error| DocumentError(format!("this is no YAML: {}", first_line(&error.to_string()))))
 }
@@ -136,17 +143,23 @@ impl Context {
 }
 
 /// Builds a value and leaves out what is not kept, so that it never takes memory.
-struct Kept(Context);
+struct Kept<'a> {
+    context: Context,
+    values_left: &'a Cell<usize>,
+}
 
-impl<'de> DeserializeSeed<'de> for Kept {
+impl<'de> DeserializeSeed<'de> for Kept<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        let left = self.values_left.get().checked_sub(1);
+        let left = left.ok_or_else(|| D::Error::custom(format!("it has more than {VALUES_MAX} values")))?;
+        self.values_left.set(left);
         deserializer.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Kept {
+impl<'de> Visitor<'de> for Kept<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -192,8 +205,8 @@ impl<'de> Visitor<'de> for Kept {
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut kept = Vec::new();
         // A list of parameters has no names of its own: its elements are objects with keywords.
-        let inside = if self.0 == Context::Names { Context::Keywords } else { self.0 };
-        while let Some(item) = items.next_element_seed(Kept(inside))? {
+        let context = if self.context == Context::Names { Context::Keywords } else { self.context };
+        while let Some(item) = items.next_element_seed(Kept { context, ..self })? {
             kept.push(item);
         }
         Ok(Value::Array(kept))
@@ -202,8 +215,8 @@ impl<'de> Visitor<'de> for Kept {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let mut kept = Map::new();
         while let Some(key) = members.next_key::<String>()? {
-            if self.0.keeps(&key) {
-                let value = members.next_value_seed(Kept(self.0.below(&key)))?;
+            if self.context.keeps(&key) {
+                let value = members.next_value_seed(Kept { context: self.context.below(&key), ..self })?;
                 kept.insert(key, value);
             } else {
                 members.next_value::<IgnoredAny>()?;
@@ -218,6 +231,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn parse(bytes: &[u8]) -> Result<Value, DocumentError> {
+        super::parse(bytes, &Cell::new(VALUES_MAX))
+    }
 
     #[test]
     fn what_no_tool_needs_is_left_out_and_names_are_not() {
@@ -260,6 +277,8 @@ mod tests {
             let error = parse(bytes).unwrap_err();
             assert!(error.0.contains(expected), "{expected}: {error}");
         };
+        let many = format!("{{\"a\":[{}0]}}", "0,".repeat(VALUES_MAX));
+        check(many.as_bytes(), "more than 1500000 values");
         check(bomb.as_bytes(), "no YAML");
         check(deep.as_bytes(), "no JSON");
         check("[".repeat(100_000).as_bytes(), "no YAML");

@@ -36,6 +36,9 @@ impl fmt::Display for BadReference {
     }
 }
 
+/// The longest reference that is followed.
+const REFERENCE_BYTES_MAX: usize = 2_000;
+
 /// How many references may lead to each other before there is a value.
 const REFERENCE_CHAIN_MAX: usize = 32;
 
@@ -98,12 +101,15 @@ impl<'a> Node<'a> {
                 None => return Ok(node),
             }
         }
-        Err(BadReference(self.reference().unwrap_or_default().to_owned()))
+        Err(BadReference(self.reference().unwrap_or_default().chars().take(200).collect()))
     }
 
     /// Where one reference leads.
     pub(super) fn follow(&self, reference: &str) -> Result<Node<'a>, BadReference> {
         let bad = || BadReference(reference.chars().take(200).collect());
+        if reference.len() > REFERENCE_BYTES_MAX {
+            return Err(bad());
+        }
         let (file, pointer) = reference.split_once('#').unwrap_or((reference, ""));
         let document = if file.is_empty() { self.document } else { self.find(file).ok_or_else(bad)? };
         let target = self.documents.documents.get(document).ok_or_else(bad)?;

@@ -65,6 +65,15 @@ impl std::error::Error for ImportError {}
 /// How many operations one description may have.
 const OPERATIONS_MAX: usize = 10_000;
 
+/// How much is kept of the line that names an operation.
+const LINE_CHARS_MAX: usize = 300;
+
+/// What it takes to look at an operation, in values of schemas.
+const OPERATION_EFFORT: usize = 500;
+
+/// How many tags of an operation are looked at.
+const TAGS_MAX: usize = 100;
+
 /// Makes tools of a description.
 pub fn import(documents: &Documents, settings: Settings<'_>) -> Result<Imported, ImportError> {
     let root = documents.root();
@@ -169,9 +178,15 @@ impl<'a> Importer<'a> {
     fn all(&mut self) {
         let paths = self.root.get("paths");
         for (path, item) in paths.iter().flat_map(Node::members) {
+            if self.tools.len() + self.skipped.len() >= OPERATIONS_MAX {
+                return self.skip(
+                    path,
+                    format!("this and what follows: there are more than {OPERATIONS_MAX} operations"),
+                );
+            }
             match item.resolved() {
                 Ok(item) => self.path(path, item),
-                Err(bad) => self.skip(path.to_owned(), bad.to_string()),
+                Err(bad) => self.skip(path, bad.to_string()),
             }
         }
     }
@@ -180,9 +195,6 @@ impl<'a> Importer<'a> {
         for method in Method::ALL {
             let Some(written) = item.value.get(method.name().to_ascii_lowercase()) else { continue };
             let line = format!("{} {path}", method.name());
-            if self.tools.len() + self.skipped.len() >= OPERATIONS_MAX {
-                return self.skip(line, format!("there are more than {OPERATIONS_MAX} operations"));
-            }
             let operation = item.with(written).resolved().map(|node| Operation { path, method, item, node });
             let made = match operation {
                 Ok(operation) if operation.node.value.is_object() => self.operation(&operation),
@@ -191,12 +203,13 @@ impl<'a> Importer<'a> {
             };
             match made {
                 Ok(tool) => self.tools.push(tool),
-                Err(reason) => self.skip(line, reason),
+                Err(reason) => self.skip(&line, reason),
             }
         }
     }
 
     fn operation(&mut self, operation: &Operation<'a>) -> Result<RestTool, String> {
+        self.schemas.effort.work(OPERATION_EFFORT);
         let id = operation.node.text("operationId");
         let looked = Looked {
             method: operation.method,
@@ -207,6 +220,7 @@ impl<'a> Importer<'a> {
                 .get("tags")
                 .iter()
                 .flat_map(Node::items)
+                .take(TAGS_MAX)
                 .filter_map(|tag| tag.value.as_str())
                 .collect(),
             deprecated: operation.node.flag("deprecated"),
@@ -214,7 +228,14 @@ impl<'a> Importer<'a> {
         if let Some(reason) = self.filter.leaves_out(&looked) {
             return Err(reason.into());
         }
+        let spent = || "the description takes more time or memory than it may; `includeOperations` can choose from it";
+        if self.schemas.effort.is_spent() {
+            return Err(spent().into());
+        }
         let made = operation.made(&self.server(operation)?, &self.schemas)?;
+        if self.schemas.effort.is_spent() {
+            return Err(spent().into());
+        }
         let name = self.names.give(self.name, id, operation.method, operation.path);
         Ok(RestTool {
             definition: definition(name, self.name, &made),
@@ -242,7 +263,8 @@ impl<'a> Importer<'a> {
         }
     }
 
-    fn skip(&mut self, operation: String, reason: String) {
+    fn skip(&mut self, operation: &str, reason: String) {
+        let operation = operation.chars().take(LINE_CHARS_MAX).collect();
         self.skipped.push(Skipped { operation, reason });
     }
 }

@@ -28,4 +28,6 @@ pub use source::{Source, SourceError};
 #[cfg(test)]
 mod fixture;
 #[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod tests;

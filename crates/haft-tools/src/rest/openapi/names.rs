@@ -1,6 +1,6 @@
 //! Names of imported tools: legal, unique, and short enough with everything that stands before them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use haft_core::name::{NAME_CHARS_MAX, ToolName};
@@ -16,20 +16,31 @@ const CHARS_MAX: usize = NAME_CHARS_MAX - EXPOSED_PREFIX_CHARS;
 
 /// Names given so far.
 #[derive(Debug, Default)]
-pub(super) struct Names(HashSet<String>);
+pub(super) struct Names {
+    taken: HashSet<String>,
+    /// How often a name was wanted: with many of one name, each would else try all numbers before its own.
+    wanted: HashMap<String, usize>,
+}
+
+/// No more of an id is looked at.
+const ID_CHARS_MAX: usize = 1_000;
 
 impl Names {
     /// `spec_operationId`, or method and path when there is no id; the second of a name gets `_2`.
     pub(super) fn give(&mut self, spec: &str, id: Option<&str>, method: Method, path: &str) -> ToolName {
-        let own = id.filter(|id| !id.trim().is_empty()).map_or_else(|| of_path(method, path), tidy);
+        let id = id.map(|id| id.chars().take(ID_CHARS_MAX).collect::<String>());
+        let id = id.filter(|id| !id.trim().is_empty());
+        let own = id.map_or_else(|| of_path(method, path), |id| tidy(&id));
         let wanted = fitted(&format!("{spec}_{own}"), CHARS_MAX);
-        let numbered = (2..).map(|number: usize| {
+        let times = self.wanted.entry(wanted.to_ascii_lowercase()).or_insert(0);
+        *times += 1;
+        let numbered = ((*times).max(2)..).map(|number: usize| {
             let suffix = format!("_{number}");
             format!("{}{suffix}", fitted(&wanted, CHARS_MAX - suffix.len()))
         });
         let mut candidates = std::iter::once(wanted.clone()).chain(numbered);
         // Providers of models do not all tell names apart by case.
-        let free = candidates.find(|name| self.0.insert(name.to_ascii_lowercase())).unwrap_or(wanted);
+        let free = candidates.find(|name| self.taken.insert(name.to_ascii_lowercase())).unwrap_or(wanted);
         ToolName::sanitize(&free)
     }
 }

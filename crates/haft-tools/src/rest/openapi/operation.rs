@@ -15,6 +15,9 @@ use super::documents::Node;
 use super::parameters::{self, parameters};
 use super::schema::{Direction, Schemas};
 
+/// How many content types are looked at of one body or answer.
+pub(super) const MEDIA_TYPES_MAX: usize = 50;
+
 /// An operation of a description.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Operation<'a> {
@@ -81,9 +84,9 @@ impl Operation<'_> {
         let Some(content) = response.get("content") else {
             return Answer { description, ..Answer::default() };
         };
-        let json = content.members().find(|(media_type, _)| is_json(media_type));
+        let json = content.members().take(MEDIA_TYPES_MAX).find(|(media_type, _)| is_json(media_type));
         let chosen = json.or_else(|| content.members().next());
-        let only_json = content.members().all(|(media_type, _)| is_json(media_type));
+        let only_json = content.members().take(MEDIA_TYPES_MAX).all(|(media_type, _)| is_json(media_type));
         Answer {
             description,
             accept: chosen.and_then(|(media_type, _)| HeaderValue::from_str(media_type).ok()),

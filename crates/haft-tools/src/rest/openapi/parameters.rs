@@ -1,6 +1,6 @@
 //! Parameters of an operation: how each is sent, and what a model is told of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Map, Value, json};
 
@@ -31,6 +31,15 @@ const NOT_GIVEN: [&str; 9] = [
     "upgrade",
 ];
 
+/// How many parameters an operation may have; a model could not fill more.
+const PARAMETERS_MAX: usize = 200;
+
+/// What it takes to look at one, in values of schemas.
+const PARAMETER_EFFORT: usize = 100;
+
+/// The longest path of an operation.
+const PATH_BYTES_MAX: usize = 2_000;
+
 /// The parameters of an operation; those of its path stand below its own.
 pub(super) fn parameters(
     item: &Node<'_>,
@@ -38,7 +47,12 @@ pub(super) fn parameters(
     schemas: &Schemas,
 ) -> Result<Vec<Described>, String> {
     let mut found: BTreeMap<(Place, String), Described> = BTreeMap::new();
-    for list in [item, operation].into_iter().filter_map(|node| node.get("parameters")) {
+    let lists = [item, operation].map(|node| node.get("parameters"));
+    let count: usize = lists.iter().flatten().filter_map(|list| list.value.as_array()).map(Vec::len).sum();
+    if count > PARAMETERS_MAX {
+        return Err(too_many());
+    }
+    for list in lists.into_iter().flatten() {
         for written in list.items() {
             let written = written.resolved().map_err(|bad| format!("a parameter: {bad}"))?;
             let described = described(&written, schemas)?;
@@ -54,7 +68,12 @@ pub(super) fn parameters(
     Ok(all)
 }
 
+fn too_many() -> String {
+    format!("it has more than {PARAMETERS_MAX} parameters")
+}
+
 fn described(written: &Node<'_>, schemas: &Schemas) -> Result<Described, String> {
+    schemas.effort.work(PARAMETER_EFFORT);
     let name = written.text("name").ok_or("a parameter has no name")?;
     let place = match written.text("in") {
         Some("path") => Place::Path,
@@ -111,14 +130,14 @@ fn with_description(mut schema: Value, text: Option<&str>) -> Value {
 
 /// Arguments of one name in two places: the first keeps it (a path before a query), the others say where they are.
 fn name_arguments(all: &mut [Described]) {
-    let mut taken: Vec<String> = Vec::new();
+    let mut taken: HashSet<String> = HashSet::new();
     for described in all {
         let plain = legal(&described.parameter.name);
         let placed = format!("{}_{plain}", described.parameter.place.name());
         let numbered = (2..).map(|number: usize| format!("{placed}_{number}"));
         let mut candidates = [plain, placed.clone()].into_iter().chain(numbered);
         described.parameter.argument = candidates.find(|name| !taken.contains(name)).unwrap_or_default();
-        taken.push(described.parameter.argument.clone());
+        taken.insert(described.parameter.argument.clone());
     }
 }
 
@@ -146,6 +165,9 @@ fn legal(name: &str) -> String {
 
 /// The path in pieces. A name in braces that nobody described is a text.
 pub(super) fn path(written: &str, all: &mut Vec<Described>) -> Result<Vec<PathPiece>, String> {
+    if written.len() > PATH_BYTES_MAX {
+        return Err(format!("its path is longer than {PATH_BYTES_MAX} bytes"));
+    }
     if written.contains('?') {
         return Err("its path holds a `?`".into());
     }
@@ -161,6 +183,9 @@ pub(super) fn path(written: &str, all: &mut Vec<Described>) -> Result<Vec<PathPi
         pieces.push(PathPiece::Text(before.to_owned()));
         pieces.push(PathPiece::Parameter(position(name, all)));
         rest = behind;
+        if all.len() > PARAMETERS_MAX {
+            return Err(too_many());
+        }
     }
     if rest.contains('}') {
         return Err("its path has a brace without its other half".into());

@@ -1,6 +1,7 @@
 //! Schemas of a description, made whole: references put in their places, the dialect of `OpenAPI` turned into JSON Schema.
 
 mod all_of;
+mod effort;
 mod keywords;
 mod nullable;
 mod trim;
@@ -12,8 +13,10 @@ use serde_json::{Map, Value, json};
 
 use super::documents::Node;
 
+pub(super) use effort::Effort;
+
 /// Whether a schema describes what is sent or what comes back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Direction {
     Request,
     Response,
@@ -40,38 +43,75 @@ impl Direction {
 /// How many references deep a schema is written out.
 const REFERENCES_MAX: u8 = 8;
 
+/// How deep JSON may be between two references; with all references that is still little of a stack.
+const NESTING_MAX: usize = 48;
+
+/// The size of what is too deep to be counted.
+const TOO_LARGE: usize = 1_000_000;
+
+/// How many schemas one keyword may hold; more are never written out.
+const BREADTH_MAX: usize = 3_000;
+
 /// Makes schemas, and remembers how large what is referred to becomes.
 #[derive(Debug, Default)]
 pub(super) struct Schemas {
     /// By the address of the value and the references still followed below it.
     sizes: RefCell<HashMap<(usize, u8), usize>>,
+    /// What was asked for before: nothing yet for what was asked for once.
+    made: RefCell<HashMap<(usize, Direction), Option<Value>>>,
+    pub(super) effort: Effort,
 }
 
 impl Schemas {
     /// The schema as one piece. Of several depths the greatest that stays within bounds is written out; what lies deeper, or
     /// inside itself, is only named by its type.
     pub(super) fn whole(&self, node: &Node<'_>, direction: Direction) -> Value {
+        if self.effort.is_spent() {
+            return json!({});
+        }
+        let node = &alone(node);
+        let key = (address(node), direction);
+        let before = self.made.borrow().get(&key).cloned();
+        let whole = match &before {
+            Some(Some(known)) => known.clone(),
+            Some(None) | None => self.made(node, direction),
+        };
+        // Most schemas are asked for once, and need not be held twice.
+        match before {
+            None => drop(self.made.borrow_mut().insert(key, None)),
+            Some(None) => drop(self.made.borrow_mut().insert(key, Some(whole.clone()))),
+            Some(Some(_)) => {}
+        }
+        self.effort.give(&whole);
+        whole
+    }
+
+    fn made(&self, node: &Node<'_>, direction: Direction) -> Value {
         let nodes_max = direction.nodes_max();
-        let fits = |depth: &u8| self.size(node, *depth) <= nodes_max;
+        let fits = |depth: &u8| self.size(node, *depth, 0) <= nodes_max;
         let depth = (1..=REFERENCES_MAX).take_while(fits).last().unwrap_or(0);
-        let whole = Writer { direction, inside: Vec::new() }.schema(node, depth);
+        let mut writer =
+            Writer { direction, effort: &self.effort, inside: vec![address(node)], levels: 0, cuts: 0 };
+        let whole = writer.schema(node, depth);
         trim::trimmed(whole, nodes_max)
     }
 
     /// How many values the schema has when references are followed so deep.
-    fn size(&self, node: &Node<'_>, depth: u8) -> usize {
+    /// `levels` are those since the last reference.
+    fn size(&self, node: &Node<'_>, depth: u8, levels: usize) -> usize {
+        self.effort.work(1);
+        if levels > NESTING_MAX {
+            return TOO_LARGE;
+        }
+        let below = |sum: usize, inner: Node<'_>| sum.saturating_add(self.size(&inner, depth, levels + 1));
         match node.value {
-            Value::Array(_) => node.items().fold(1, |sum, item| self.sum(sum, &item, depth)),
+            Value::Array(_) => node.items().fold(1, below),
             Value::Object(_) => match node.reference() {
                 Some(reference) => self.size_of_target(node, reference, depth),
-                None => node.members().fold(1, |sum, (_, member)| self.sum(sum, &member, depth)),
+                None => node.members().map(|(_, member)| member).fold(1, below),
             },
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 1,
         }
-    }
-
-    fn sum(&self, sum: usize, node: &Node<'_>, depth: u8) -> usize {
-        sum.saturating_add(self.size(node, depth))
     }
 
     fn size_of_target(&self, node: &Node<'_>, reference: &str, depth: u8) -> usize {
@@ -80,10 +120,16 @@ impl Schemas {
         if let Some(size) = self.sizes.borrow().get(&key) {
             return *size;
         }
-        let size = self.size(&target, below);
+        let size = self.size(&target, below, 0);
         self.sizes.borrow_mut().insert(key, size);
         size
     }
+}
+
+/// What a reference that stands alone leads to: it is the same schema wherever it is referred to.
+fn alone<'a>(node: &Node<'a>) -> Node<'a> {
+    let only = node.value.as_object().is_some_and(|members| members.len() == 1);
+    if only { node.resolved().unwrap_or(*node) } else { *node }
 }
 
 /// Two nodes are the same when they are the same value in memory.
@@ -92,29 +138,49 @@ fn address(node: &Node<'_>) -> usize {
 }
 
 /// Writes one schema out.
-pub(super) struct Writer {
+struct Writer<'w> {
     direction: Direction,
+    effort: &'w Effort,
     /// What is being written out, so that nothing is inside itself.
     inside: Vec<usize>,
+    /// How deep the schema is that is being written.
+    levels: usize,
+    /// How often something was left out so far.
+    cuts: usize,
 }
 
-impl Writer {
+impl Writer<'_> {
     fn schema(&mut self, node: &Node<'_>, depth: u8) -> Value {
-        match (node.value, node.reference()) {
+        self.effort.work(1);
+        if self.levels > trim::LEVELS_MAX || self.effort.is_spent() {
+            return self.cut(node);
+        }
+        self.levels += 1;
+        let written = match (node.value, node.reference()) {
             (Value::Object(_), Some(reference)) => self.target(node, reference, depth),
             (Value::Object(_), None) => self.object(node, depth),
             (Value::Bool(flag), _) => Value::Bool(*flag),
             _ => json!({}),
-        }
+        };
+        self.levels -= 1;
+        written
+    }
+
+    fn cut(&mut self, node: &Node<'_>) -> Value {
+        self.cuts += 1;
+        outline(node)
     }
 
     fn target(&mut self, node: &Node<'_>, reference: &str, depth: u8) -> Value {
         // What leads nowhere says nothing about the value.
-        let Ok(target) = node.follow(reference) else { return json!({}) };
+        let Ok(target) = node.follow(reference) else {
+            self.cuts += 1;
+            return json!({});
+        };
         let simple = keywords::is_simple(target.value);
         let own = address(&target);
         if self.inside.contains(&own) || (depth == 0 && !simple) {
-            return outline(&target);
+            return self.cut(&target);
         }
         self.inside.push(own);
         let mut written = self.schema(&target, depth.saturating_sub(1));
@@ -140,7 +206,26 @@ impl Writer {
     }
 
     /// A keyword in today's form; nothing when it has none.
+    ///
+    /// What was cut takes more than the whole. So one of several may fit where it did not before, and what must not fit, or
+    /// decides what else must, says too much.
     fn keyword<'k>(&mut self, key: &'k str, member: &Node<'_>, depth: u8) -> Option<(&'k str, Value)> {
+        let before = self.cuts;
+        let (key, written) = self.keyword_as_written(key, member, depth)?;
+        match key {
+            _ if self.cuts == before => Some((key, written)),
+            "oneOf" => Some(("anyOf", written)),
+            "not" | "if" | "then" | "else" => None,
+            key => Some((key, written)),
+        }
+    }
+
+    fn keyword_as_written<'k>(
+        &mut self,
+        key: &'k str,
+        member: &Node<'_>,
+        depth: u8,
+    ) -> Option<(&'k str, Value)> {
         let written = match key {
             "properties" | "patternProperties" | "dependentSchemas" => self.named(key, member, depth),
             "items" if member.value.is_array() => {
@@ -155,14 +240,21 @@ impl Writer {
             | "contains"
             | "propertyNames" => Some(self.schema(member, depth)),
             "allOf" | "anyOf" | "oneOf" | "prefixItems" => self.list(member, depth),
-            other => keywords::plain(other, member.value),
+            "pattern" => member.value.as_str().filter(|text| self.effort.is_pattern(text)).map(Value::from),
+            other => {
+                self.effort.work(keywords::effort(other, member.value));
+                keywords::plain(other, member.value)
+            }
         };
         written.map(|written| (key, written))
     }
 
     fn named(&mut self, key: &str, members: &Node<'_>, depth: u8) -> Option<Value> {
         let left_out = self.direction.left_out();
-        members.value.as_object()?;
+        if members.value.as_object()?.len() > BREADTH_MAX {
+            self.cuts += 1;
+            return None;
+        }
         let kept = members
             .members()
             .filter(|(_, member)| key != "properties" || !is_marked(member, left_out))
@@ -171,6 +263,10 @@ impl Writer {
     }
 
     fn list(&mut self, members: &Node<'_>, depth: u8) -> Option<Value> {
+        if members.value.as_array()?.len() > BREADTH_MAX {
+            self.cuts += 1;
+            return None;
+        }
         let written: Vec<Value> = members.items().map(|member| self.schema(&member, depth)).collect();
         (!written.is_empty()).then_some(Value::Array(written))
     }

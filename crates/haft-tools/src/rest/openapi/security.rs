@@ -95,6 +95,9 @@ fn client_credentials(scheme: &Node<'_>, login: &Login, reach: &Reach) -> Result
     Ok(ClientCredentials::new(url, reach, id, secret, login.scopes.clone()).into())
 }
 
+/// How many alternatives are looked at, and how many schemes of each; every operation looks anew.
+const ALTERNATIVES_MAX: usize = 50;
+
 /// The schemes whose credentials a request of the operation carries: the first alternative that is configured in full.
 pub(super) fn needed(
     root: &Node<'_>,
@@ -106,11 +109,13 @@ pub(super) fn needed(
         return known.keys().cloned().collect();
     };
     let names = |alternative: Node<'_>| {
-        alternative.members().map(|(name, _)| name.to_owned()).collect::<Vec<String>>()
+        let names = alternative.members().take(ALTERNATIVES_MAX).map(|(name, _)| name.to_owned());
+        names.collect::<Vec<String>>()
     };
     let configured = |names: &Vec<String>| names.iter().all(|name| known.contains_key(name));
     // An empty alternative means that nothing is needed; what is configured is still better.
-    let mut found: Vec<Vec<String>> = alternatives.items().map(names).filter(configured).collect();
+    let mut found: Vec<Vec<String>> =
+        alternatives.items().take(ALTERNATIVES_MAX).map(names).filter(configured).collect();
     found.sort_by_key(Vec::is_empty);
     found.into_iter().next().unwrap_or_default()
 }

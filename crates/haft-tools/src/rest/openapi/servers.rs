@@ -10,18 +10,51 @@ use super::documents::Node;
 pub(super) fn first(node: &Node<'_>, at: Option<&Url>) -> Option<Result<Url, String>> {
     let server = node.value.get("servers")?.as_array()?.first()?;
     let written = server.get("url")?.as_str()?;
-    Some(absolute(&filled(written, server), at))
+    Some(filled(written, server).and_then(|filled| absolute(&filled, at)))
 }
 
-fn filled(written: &str, server: &Value) -> String {
-    let variables = server.get("variables").and_then(Value::as_object).into_iter().flatten();
-    variables.fold(written.to_owned(), |url, (name, variable)| {
-        let default = match &variable["default"] {
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
+/// The longest URL of a server, also with its variables in their places.
+const SERVER_BYTES_MAX: usize = 2_000;
+
+/// What a variable holds is not looked at again: defaults that name each other would grow without end.
+fn filled(written: &str, server: &Value) -> Result<String, String> {
+    let mut filled = String::new();
+    let mut rest = written;
+    while let Some((before, name, behind)) = next_place(rest) {
+        let default = server.get("variables").and_then(|variables| variables.get(name)?.get("default"));
+        let default = match default {
+            Some(Value::String(text)) => text.clone(),
+            Some(Value::Number(number)) => number.to_string(),
+            _ => {
+                return Err(format!(
+                    "its server `{}` has a variable without a default; set `baseUrl`",
+                    short(written)
+                ));
+            }
         };
-        url.replace(&format!("{{{name}}}"), &default)
-    })
+        filled.push_str(before);
+        filled.push_str(&default);
+        rest = behind;
+        if filled.len() > SERVER_BYTES_MAX {
+            break;
+        }
+    }
+    filled.push_str(rest);
+    if filled.len() > SERVER_BYTES_MAX {
+        return Err(format!("its server is longer than {SERVER_BYTES_MAX} bytes; set `baseUrl`"));
+    }
+    Ok(filled)
+}
+
+/// What stands before a place, the name in its braces, and what is behind it.
+fn next_place(text: &str) -> Option<(&str, &str, &str)> {
+    let (before, after) = text.split_once('{')?;
+    let (name, behind) = after.split_once('}')?;
+    Some((before, name, behind))
+}
+
+fn short(text: &str) -> String {
+    text.chars().take(200).collect()
 }
 
 /// A relative server is relative to the description; a file has no host.
@@ -67,6 +100,12 @@ mod tests {
             Some("https://eu.a.com:8443/"),
         );
         check(json!({"url": "https://{r}.a.com"}), file, None);
+        check(
+            json!({"url": "https://a.com/{a}", "variables": {"a": {"default": "{b}{b}"}, "b": {"default": "x"}}}),
+            file,
+            None,
+        );
+        check(json!({"url": format!("https://a.com/{}", "x".repeat(3_000))}), file, None);
         check(json!({"url": "/v2"}), file, None);
         check(json!({"url": "//a.com/v2"}), file, Some("https://a.com/v2"));
         check(json!({"url": "/v2"}), "http://localhost:80/d/openapi.json", Some("http://localhost/v2"));

@@ -1,5 +1,6 @@
 //! Where a description is, and reading it from there.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use super::super::credential::add_header;
 use super::super::guard::Reach;
 use super::super::method::Method;
 use super::super::request::Request;
-use super::document::{self, DOCUMENT_BYTES_MAX};
+use super::document::{self, DOCUMENT_BYTES_MAX, VALUES_MAX};
 use super::documents::{Document, Documents, files_named};
 use super::swagger2;
 
@@ -49,6 +50,7 @@ impl Source {
         let mut documents: Vec<Document> = Vec::new();
         let mut waiting = vec![path];
         let mut bytes_left = DOCUMENT_BYTES_MAX;
+        let values_left = Cell::new(VALUES_MAX);
         while let Some(path) = waiting.pop() {
             let at = file_url(&path)?;
             if documents.iter().any(|document| document.at == at) {
@@ -61,7 +63,8 @@ impl Source {
             }
             let bytes = file_bytes(&path, bytes_left)?;
             bytes_left -= bytes.len();
-            let mut value = document::parse(&bytes).map_err(|error| unreadable(&path, &error.to_string()))?;
+            let mut value = document::parse(&bytes, &values_left)
+                .map_err(|error| unreadable(&path, &error.to_string()))?;
             drop(bytes);
             swagger2::upgrade(&mut value);
             waiting.extend(neighbours(&value, &at, &directory));
@@ -106,7 +109,7 @@ impl Source {
 
     /// A description that was fetched from `url`. It cannot refer to other documents.
     pub fn read_bytes(url: &Url, bytes: &[u8]) -> Result<Documents, SourceError> {
-        let parsed = document::parse(bytes);
+        let parsed = document::parse(bytes, &Cell::new(VALUES_MAX));
         let mut value = parsed.map_err(|error| SourceError(format!("`{}`: {error}", shown(url))))?;
         swagger2::upgrade(&mut value);
         Ok(Documents::new(vec![Document { at: url.clone(), value }]))

@@ -9,16 +9,20 @@ pub(super) fn upgrade(document: &mut Value) {
     if document.get("swagger").and_then(Value::as_str).is_none_or(|version| !version.starts_with("2.")) {
         return;
     }
-    let old = document.clone();
     let Some(root) = document.as_object_mut() else { return };
+    // Taken out, so that the rest can be looked at meanwhile: a copy of it would take as much again.
+    let mut paths = root.remove("paths").unwrap_or_default();
     root.remove("swagger");
     root.insert("openapi".into(), json!("3.0.3"));
-    root.extend(servers(&old).map(|servers| ("servers".to_owned(), servers)));
-    root.insert("components".into(), json!({ "securitySchemes": security_schemes(&old) }));
-    let paths = root.get_mut("paths").and_then(Value::as_object_mut);
-    for item in paths.into_iter().flat_map(Map::values_mut).filter_map(Value::as_object_mut) {
-        path_item(item, &old);
+    let old = &*document;
+    for item in paths.as_object_mut().into_iter().flat_map(Map::values_mut).filter_map(Value::as_object_mut) {
+        path_item(item, old);
     }
+    let (servers, schemes) = (servers(old), security_schemes(old));
+    let Some(root) = document.as_object_mut() else { return };
+    root.insert("paths".into(), paths);
+    root.extend(servers.map(|servers| ("servers".to_owned(), servers)));
+    root.insert("components".into(), json!({ "securitySchemes": schemes }));
 }
 
 /// Without a host, the description's own; then the path alone is the server.
@@ -47,129 +51,167 @@ fn path_item(item: &mut Map<String, Value>, old: &Value) {
 }
 
 fn operation(operation: &mut Map<String, Value>, shared: Option<&Value>, old: &Value) {
-    let listed = |key: &str| operation.get(key).or_else(|| old.get(key)).cloned().unwrap_or_default();
-    let (consumes, produces) = (media_types(&listed("consumes")), media_types(&listed("produces")));
-    let own = operation.get("parameters").and_then(Value::as_array).cloned().unwrap_or_default();
-    let shared = shared.and_then(Value::as_array).cloned().unwrap_or_default();
+    let listed = |key: &str| media_type(operation.get(key).or_else(|| old.get(key))).to_owned();
+    let (consumes, produces) = (listed("consumes"), listed("produces"));
+    let own = operation.remove("parameters");
     // Those of the path first: the operation's own replace them by name and place.
-    let all: Vec<Value> = shared.into_iter().chain(own).map(|written| followed(written, old)).collect();
-    let is = |written: &Value, place: &str| written.get("in").and_then(Value::as_str) == Some(place);
-    let whole = all.iter().rfind(|written| is(written, "body"));
-    let fields: Vec<&Value> = all.iter().filter(|written| is(written, "formData")).collect();
-    let body = match whole {
-        Some(written) => Some(whole_body(written, &consumes)),
+    let all = [shared, own.as_ref()].into_iter().flatten().filter_map(Value::as_array).flatten();
+    let all: Vec<Written<'_>> = all.map(|written| Written::of(written, old)).collect();
+    let fields: Vec<&Written<'_>> = all.iter().filter(|written| written.is_in("formData")).collect();
+    let body = match all.iter().rfind(|written| written.is_in("body")) {
+        Some(written) => Some(written.whole_body(&consumes)),
         None if !fields.is_empty() => Some(form_body(&fields, &consumes)),
         None => None,
     };
-    let rest = all.iter().filter(|written| !is(written, "body") && !is(written, "formData"));
-    operation.insert("parameters".into(), rest.map(parameter).collect());
-    operation.extend(body.map(|body| ("requestBody".to_owned(), body)));
+    let rest = all.iter().filter(|written| !written.is_in("body") && !written.is_in("formData"));
+    let rest: Value = rest.map(Written::parameter).collect();
     let responses = operation.get_mut("responses").and_then(Value::as_object_mut);
     for response in responses.into_iter().flat_map(Map::values_mut) {
-        *response = answer(followed(response.take(), old), &produces);
+        *response = Written::of(response, old).answer(&produces);
+    }
+    operation.insert("parameters".into(), rest);
+    operation.extend(body.map(|body| ("requestBody".to_owned(), body)));
+}
+
+/// A parameter or an answer, as it stands there or as a reference leads to it. What a reference leads to is never copied: a
+/// thousand references may lead to one large thing.
+struct Written<'a> {
+    here: &'a Value,
+    reference: Option<&'a str>,
+    value: &'a Value,
+}
+
+impl<'a> Written<'a> {
+    /// A reference to another file, or into a path, stays as it is.
+    fn of(here: &'a Value, old: &'a Value) -> Self {
+        let reference = here.get("$ref").and_then(Value::as_str);
+        let target = reference.and_then(|reference| old.pointer(reference.strip_prefix('#')?));
+        Self { here, reference: reference.filter(|_| target.is_some()), value: target.unwrap_or(here) }
+    }
+
+    fn text(&self, key: &str) -> Option<&'a str> {
+        self.value.get(key).and_then(Value::as_str)
+    }
+
+    fn is_in(&self, place: &str) -> bool {
+        self.text("in") == Some(place)
+    }
+
+    fn is_required(&self) -> bool {
+        self.value.get("required") == Some(&Value::Bool(true))
+    }
+
+    /// What stands under `schema`.
+    fn schema(&self) -> Option<Value> {
+        let schema = self.value.get("schema")?;
+        Some(match self.reference {
+            Some(reference) => json!({ "$ref": format!("{reference}/schema") }),
+            None => schema.clone(),
+        })
+    }
+
+    /// The type of a parameter stands at the parameter itself.
+    fn own_schema(&self) -> Value {
+        match (self.text("type"), self.reference) {
+            (Some("file"), _) => {
+                json!({ "type": "string", "format": "binary", "description": self.description() })
+            }
+            (_, Some(reference)) => json!({ "$ref": reference }),
+            (_, None) => {
+                let mut schema = self.value.as_object().cloned().unwrap_or_default();
+                for key in ["name", "in", "required", "collectionFormat", "allowEmptyValue"] {
+                    schema.remove(key);
+                }
+                Value::Object(schema)
+            }
+        }
+    }
+
+    fn description(&self) -> Option<String> {
+        self.text("description").map(|text| text.chars().take(DESCRIPTION_CHARS_MAX).collect())
+    }
+
+    fn whole_body(&self, consumes: &str) -> Value {
+        let schema = self.schema().unwrap_or_else(|| json!({}));
+        json!({ "required": self.is_required(), "content": { consumes: { "schema": schema } } })
+    }
+
+    fn parameter(&self) -> Value {
+        if self.value.get("schema").is_some() || self.value.get("$ref").is_some() {
+            return self.here.clone();
+        }
+        let mut new = json!({ "schema": self.own_schema(), "required": self.is_required() });
+        for key in ["name", "in"] {
+            if let Some(text) = self.text(key) {
+                new[key] = json!(text);
+            }
+        }
+        if let Some(text) = self.description() {
+            new["description"] = json!(text);
+        }
+        if let Some((style, explode)) = self.collection() {
+            new["style"] = json!(style);
+            new["explode"] = json!(explode);
+        }
+        new
+    }
+
+    /// How a list is written; commas unless it says otherwise.
+    fn collection(&self) -> Option<(&'static str, bool)> {
+        if self.text("type") != Some("array") {
+            return None;
+        }
+        let query = self.is_in("query") || self.is_in("formData");
+        Some(match self.text("collectionFormat") {
+            Some("multi") => ("form", true),
+            Some("ssv") => ("spaceDelimited", false),
+            Some("pipes") => ("pipeDelimited", false),
+            Some(_) | None if query => ("form", false),
+            Some(_) | None => ("simple", false),
+        })
+    }
+
+    fn answer(&self, produces: &str) -> Value {
+        match self.schema() {
+            Some(schema) => {
+                json!({ "description": self.description(), "content": { produces: { "schema": schema } } })
+            }
+            None => self.here.clone(),
+        }
     }
 }
 
-/// What a reference within the document leads to; a reference to another file stays.
-fn followed(written: Value, old: &Value) -> Value {
-    let pointer =
-        written.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix('#'));
-    let target = pointer.and_then(|pointer| old.pointer(pointer)).cloned();
-    target.unwrap_or(written)
+/// How much of a description is copied to where it is needed; a model is shown less.
+const DESCRIPTION_CHARS_MAX: usize = 2_000;
+
+const JSON: &str = "application/json";
+
+/// Of several content types JSON, else the first: one is sent, and one is asked for.
+fn media_type(list: Option<&Value>) -> &str {
+    let mut all = list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let first = all.clone().next().unwrap_or(JSON);
+    all.find(|kind| *kind == JSON || kind.ends_with("+json")).unwrap_or(first)
 }
 
-fn media_types(list: &Value) -> Vec<String> {
-    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
-fn whole_body(written: &Value, consumes: &[String]) -> Value {
-    let default = ["application/json".to_owned()];
-    let consumes = if consumes.is_empty() { &default } else { consumes };
-    let schema = written.get("schema").cloned().unwrap_or_else(|| json!({}));
-    json!({ "required": written.get("required") == Some(&json!(true)), "content": content(consumes, &schema) })
-}
-
-fn form_body(fields: &[&Value], consumes: &[String]) -> Value {
-    let file = fields.iter().any(|field| field.get("type") == Some(&json!("file")));
-    let multipart = file || consumes.iter().any(|kind| kind == "multipart/form-data");
+fn form_body(fields: &[&Written<'_>], consumes: &str) -> Value {
+    let file = fields.iter().any(|field| field.text("type") == Some("file"));
+    let multipart = file || consumes == "multipart/form-data";
     let kind = if multipart { "multipart/form-data" } else { "application/x-www-form-urlencoded" };
-    let name = |field: &Value| field.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-    let properties: Map<String, Value> = fields.iter().map(|field| (name(field), schema_of(field))).collect();
+    let name = |field: &Written<'_>| field.text("name").unwrap_or_default().to_owned();
+    let properties: Map<String, Value> =
+        fields.iter().map(|field| (name(field), field.own_schema())).collect();
     let required: Vec<String> =
-        fields.iter().filter(|field| is_required(field)).map(|field| name(field)).collect();
+        fields.iter().filter(|field| field.is_required()).map(|field| name(field)).collect();
     let encoding: Map<String, Value> = fields
         .iter()
         .filter_map(|field| {
-            let (style, explode) = collection(field)?;
+            let (style, explode) = field.collection()?;
             Some((name(field), json!({ "style": style, "explode": explode })))
         })
         .collect();
     let needed = !required.is_empty();
     let schema = json!({ "type": "object", "properties": properties, "required": required });
     json!({ "required": needed, "content": { kind: { "schema": schema, "encoding": encoding } } })
-}
-
-fn is_required(written: &Value) -> bool {
-    written.get("required") == Some(&json!(true))
-}
-
-fn content(kinds: &[String], schema: &Value) -> Value {
-    let media = kinds.iter().map(|kind| (kind.clone(), json!({ "schema": schema })));
-    Value::Object(media.collect())
-}
-
-/// The type of a parameter stands at the parameter itself.
-fn parameter(written: &Value) -> Value {
-    if written.get("schema").is_some() || written.get("$ref").is_some() {
-        return written.clone();
-    }
-    let mut new = json!({ "schema": schema_of(written) });
-    for key in ["name", "in", "description", "required"] {
-        if let Some(value) = written.get(key) {
-            new[key] = value.clone();
-        }
-    }
-    if let Some((style, explode)) = collection(written) {
-        new["style"] = json!(style);
-        new["explode"] = json!(explode);
-    }
-    new
-}
-
-fn schema_of(written: &Value) -> Value {
-    let mut schema = written.as_object().cloned().unwrap_or_default();
-    for key in ["name", "in", "required", "collectionFormat", "allowEmptyValue"] {
-        schema.remove(key);
-    }
-    if schema.get("type") == Some(&json!("file")) {
-        schema.insert("type".into(), json!("string"));
-        schema.insert("format".into(), json!("binary"));
-    }
-    Value::Object(schema)
-}
-
-/// How a list is written; commas unless it says otherwise.
-fn collection(written: &Value) -> Option<(&'static str, bool)> {
-    if written.get("type") != Some(&json!("array")) {
-        return None;
-    }
-    let query = matches!(written.get("in").and_then(Value::as_str), Some("query" | "formData"));
-    Some(match written.get("collectionFormat").and_then(Value::as_str) {
-        Some("multi") => ("form", true),
-        Some("ssv") => ("spaceDelimited", false),
-        Some("pipes") => ("pipeDelimited", false),
-        Some(_) | None if query => ("form", false),
-        Some(_) | None => ("simple", false),
-    })
-}
-
-fn answer(mut written: Value, produces: &[String]) -> Value {
-    let default = ["application/json".to_owned()];
-    let produces = if produces.is_empty() { &default } else { produces };
-    if let Some(schema) = written.as_object_mut().and_then(|members| members.remove("schema")) {
-        written["content"] = content(produces, &schema);
-    }
-    written
 }
 
 fn security_schemes(old: &Value) -> Value {

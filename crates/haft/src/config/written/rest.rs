@@ -32,7 +32,7 @@ pub(in crate::config) struct RestTool {
     /// The JSON Schema of its arguments; without it every argument that has a place is a string
     pub(in crate::config) parameters_schema: Option<AnyJson>,
 
-    /// The body as JSON; a string that is nothing but `${parameters.x}` becomes that argument with its type
+    /// The body as JSON; a string that is nothing but `${parameters.x}` becomes that argument with its type, `${VAR}` a variable
     pub(in crate::config) body_template: Option<AnyJson>,
 
     /// How an answer is read that comes in pieces

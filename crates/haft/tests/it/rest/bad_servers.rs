@@ -7,6 +7,7 @@ use haft_testkit::{Place, Ran, User, eventually};
 use serde_json::{Value, json};
 
 use super::canned::{Canned, answer};
+use super::shop::python;
 
 /// A place with one tool, `rest__it`.
 fn place(url: &str, more: &Value) -> Place {
@@ -36,18 +37,29 @@ fn an_error_has_its_status_and_a_capped_body() {
     check(&server, "GET", 3, "HTTP 404: no such thing");
 }
 
-#[test]
-fn an_endless_answer_is_cut_off() {
-    let server = Canned::with(|_, stream| {
+/// What is read of an answer at most.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+
+/// Promises a gigabyte and goes on for ever.
+fn endless() -> Canned {
+    Canned::with(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n");
         let piece = vec![b'x'; 1 << 20];
         while stream.write_all(&piece).is_ok() {}
-    });
-    check(&server, "GET", 3, "larger than 16777216 bytes");
+    })
+}
+
+#[test]
+fn an_endless_answer_is_cut_off() {
+    check(&endless(), "GET", 3, "larger than 16777216 bytes");
 }
 
 #[test]
 fn what_grows_when_it_is_unpacked_is_cut_off() {
+    check(&bomb(), "GET", 3, "larger than 16777216 bytes");
+}
+
+fn bomb() -> Canned {
     // Fifty megabytes of zeros, packed by a real gzip.
     let packed = std::process::Command::new("bash")
         .args(["-c", "head -c 52428800 /dev/zero | gzip -9"])
@@ -58,8 +70,7 @@ fn what_grows_when_it_is_unpacked_is_cut_off() {
         "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         packed.len()
     );
-    let server = Canned::new([head.into_bytes(), packed].concat());
-    check(&server, "GET", 3, "larger than 16777216 bytes");
+    Canned::new([head.into_bytes(), packed].concat())
 }
 
 #[test]
@@ -115,6 +126,55 @@ fn a_server_that_hangs_is_left_in_time() {
     eventually("the request arrived", || server.heads().len() == 1);
 }
 
+/// A description whose only operation promises JSON.
+fn described(server: &Canned) -> Place {
+    let place = Place::new(User::Ourselves);
+    let answer = json!({ "description": "It", "content": { "application/json": { "schema": {} } } });
+    let get = json!({ "operationId": "it", "responses": { "200": answer } });
+    let api = json!({ "openapi": "3.1.0", "paths": { "/a": { "get": get } } });
+    let path = place.file("home/api.json", &api.to_string());
+    let spec = json!({ "spec": path, "baseUrl": server.url() });
+    place.file("home/haft.json", &json!({ "openapiSpecs": { "api": spec } }).to_string());
+    place
+}
+
+#[test]
+fn a_page_for_people_is_no_answer_where_json_is_promised() {
+    let page = answer("200 OK", "Content-Type: text/html; charset=utf-8\r\n", "<html><h1>Please log in</h1>");
+    let place = described(&Canned::new(page));
+    let ran = place.haft(&["call", "rest__api_it", "{}"]).output().expect_code(3);
+    assert!(ran.stdout.contains("expected JSON; the server answered text/html: <html>"), "{ran:?}");
+}
+
+/// How much memory a call may take whatever a server sends: what is read is held a few times over, never the whole.
+const PEAK_MEGABYTES_MAX: u64 = 250;
+
+/// Runs the words after it and says on standard error how much memory they took at most, in kilobytes.
+const PEAK: &str = "import resource, subprocess, sys; code = subprocess.run(sys.argv[1:]).returncode; \
+    print('peak', resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); sys.exit(code)";
+
+#[test]
+fn what_a_server_sends_costs_a_bounded_amount_of_memory() {
+    let python = python();
+    let check = |server: &Canned, code: i32| {
+        let place = place(&server.url(), &json!({}));
+        let run = place.haft(&["call", "rest__it", "{}"]);
+        let ran = run.through(&[python.to_str().unwrap(), "-c", PEAK]).output().expect_code(code);
+        let (_, peak) = ran.stderr.rsplit_once("peak ").unwrap();
+        let megabytes = peak.trim().parse::<u64>().unwrap() / 1024;
+        assert!(megabytes < PEAK_MEGABYTES_MAX, "{megabytes} MB");
+    };
+    check(&endless(), 3);
+    check(&bomb(), 3);
+    // Small values take many times the memory of their text.
+    let values = format!("[0{}]", ",0".repeat((ANSWER_BYTES_MAX - 100) / 2));
+    check(&Canned::new(answer("200 OK", "Content-Type: application/json\r\n", &values)), 0);
+    let deep = "[".repeat(ANSWER_BYTES_MAX - 100);
+    check(&Canned::new(answer("200 OK", "Content-Type: application/json\r\n", &deep)), 0);
+    let head = format!("X-Long: {}\r\n", "x".repeat(64 << 20));
+    check(&Canned::new(answer("200 OK", &head, "")), 5);
+}
+
 #[test]
 fn nobody_is_there() {
     let ran = call(&place("http://127.0.0.1:1/", &json!({}))).expect_code(5);
@@ -159,6 +219,21 @@ fn a_secret_is_sent_and_never_shown() {
         ran.stderr
     );
     assert!(ran.stdout.contains("bash") && !ran.stdout.contains("rest__it"), "{}", ran.stdout);
+}
+
+#[test]
+fn variables_and_arguments_stand_in_a_body() {
+    let server = Canned::new(answer("200 OK", "", "x"));
+    let body = json!({ "key": "${KEY_OF_IT}", "n": "${parameters.n}", "list": ["v${KEY_OF_IT:-0}"] });
+    let place = place(&server.url(), &json!({ "method": "POST", "bodyTemplate": body }));
+    let call = || place.haft(&["call", "rest__it", r#"{"n": "1"}"#]);
+    call().env("KEY_OF_IT", "s3cret").output().expect_code(0);
+    let sent = server.heads()[0].split("\r\n\r\n").nth(1).map(serde_json::from_str::<Value>);
+    assert_eq!(sent.unwrap().unwrap(), json!({ "key": "s3cret", "n": "1", "list": ["vs3cret"] }));
+    let unset = call().output();
+    assert!(unset.stderr.contains("`bodyTemplate`: variable `KEY_OF_IT` is not set"), "{unset:?}");
+    let shown = place.haft(&["config", "show"]).env("KEY_OF_IT", "s3cret").output().expect_code(0);
+    assert!(!format!("{shown:?}").contains("s3cret"));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// Says `answer` to every request and closes; remembers the heads of the requests.
+/// Says `answer` to every request and closes; remembers the requests.
 pub(super) struct Canned {
     pub(super) address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
@@ -48,13 +48,20 @@ impl Canned {
     }
 }
 
+/// The head of a request and, behind it, its body.
 fn head(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let mut byte = [0];
     while !bytes.ends_with(b"\r\n\r\n") && matches!(stream.read(&mut byte), Ok(1)) {
         bytes.push(byte[0]);
     }
-    String::from_utf8_lossy(&bytes).into_owned()
+    let head = String::from_utf8_lossy(&bytes).into_owned();
+    let length = head
+        .lines()
+        .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    let _ = stream.read_exact(&mut body);
+    head + &String::from_utf8_lossy(&body)
 }
 
 /// A whole answer with its length.

@@ -20,14 +20,18 @@ impl Drop for Shop {
     }
 }
 
-fn shop() -> Shop {
+/// The Python that `cargo xtask install` puts beside the build products.
+pub(super) fn python() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let python =
         own.ancestors().map(|place| place.join("tools/python-api/bin/python")).find(|path| path.exists());
-    let python = python.unwrap_or_else(|| panic!("Python is not installed: run `cargo xtask install`"));
+    python.unwrap_or_else(|| panic!("Python is not installed: run `cargo xtask install`"))
+}
+
+fn shop() -> Shop {
     let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/rest/shop.py");
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut command = Command::new(python);
+    let mut command = Command::new(python());
     let child = command.arg("-B").arg(script).arg(port.to_string()).stdout(Stdio::null()).spawn().unwrap();
     let shop = Shop { child, url: format!("http://127.0.0.1:{port}") };
     eventually("the shop opens", || std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());

@@ -5,6 +5,9 @@ use serde_json::{Map, Value, json};
 /// What a plain object consists of.
 const PLAIN: [&str; 6] = ["type", "properties", "required", "description", "additionalProperties", "default"];
 
+/// How many required names are put together.
+const REQUIRED_MAX: usize = 1_000;
+
 /// Puts the members of `allOf` into the schema itself when nothing is lost by it.
 pub(super) fn merge(schema: &mut Map<String, Value>) {
     let Some(Value::Array(members)) = schema.get("allOf") else { return };
@@ -53,6 +56,10 @@ fn joined(mut left: Map<String, Value>, right: &Map<String, Value>) -> Option<Ma
     let names = right.get("required").and_then(Value::as_array).into_iter().flatten();
     let required = left.entry("required").or_insert_with(|| json!([])).as_array_mut()?;
     for name in names {
+        // What has more is no object that a model fills in.
+        if required.len() == REQUIRED_MAX {
+            return None;
+        }
         if !required.contains(name) {
             required.push(name.clone());
         }

@@ -12,10 +12,12 @@ pub(super) fn plain(key: &str, value: &Value) -> Option<Value> {
     let kept = match key {
         "type" => return types(value),
         "description" => return value.as_str().map(description),
-        "pattern" => value.as_str().is_some_and(|pattern| regex::Regex::new(pattern).is_ok()),
-        "enum" => value.as_array().is_some_and(|words| !words.is_empty()),
+        "enum" => {
+            value.as_array().is_some_and(|words| (1..=NAMES_MAX).contains(&words.len()) && is_small(value))
+        }
         "required" => return required(value),
-        "const" | "default" => true,
+        // What says which value it must be cannot be shortened, only left out.
+        "const" | "default" => is_small(value),
         "format" | "contentEncoding" | "contentMediaType" => value.is_string(),
         "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" => {
             value.is_u64()
@@ -27,6 +29,34 @@ pub(super) fn plain(key: &str, value: &Value) -> Option<Value> {
         _ => false,
     };
     kept.then(|| value.clone())
+}
+
+/// What it takes to look at a keyword, in values.
+pub(super) fn effort(key: &str, value: &Value) -> usize {
+    match (key, value) {
+        ("description", Value::String(text)) => text.len().min(PROPERTY_CHARS_MAX) / 16,
+        (_, Value::Array(items)) => items.len(),
+        _ => 1,
+    }
+}
+
+/// How many values an `enum` and how many names a `required` may have. Without them a schema only takes more.
+const NAMES_MAX: usize = 1_000;
+
+/// How much text the author's own values may have, in one keyword.
+const VALUE_BYTES_MAX: usize = 64 * 1024;
+
+/// Whether a value holds little text; deep ones were refused when the document was read.
+fn is_small(value: &Value) -> bool {
+    fn bytes(value: &Value) -> usize {
+        match value {
+            Value::String(text) => text.len(),
+            Value::Array(items) => items.iter().map(bytes).sum(),
+            Value::Object(members) => members.iter().map(|(key, value)| key.len() + bytes(value)).sum(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+        }
+    }
+    bytes(value) <= VALUE_BYTES_MAX
 }
 
 pub(super) fn description(text: &str) -> Value {
@@ -52,7 +82,7 @@ fn types(value: &Value) -> Option<Value> {
 /// Some descriptions write `required: true` at a property, as parameters do; it means nothing there.
 fn required(value: &Value) -> Option<Value> {
     let names: Vec<&Value> = value.as_array()?.iter().filter(|name| name.is_string()).collect();
-    (!names.is_empty()).then(|| json!(names))
+    (1..=NAMES_MAX).contains(&names.len()).then(|| json!(names))
 }
 
 /// In old dialects the limits that exclude themselves are flags beside the limits.

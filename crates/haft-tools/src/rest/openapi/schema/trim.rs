@@ -3,10 +3,13 @@
 use serde_json::{Map, Value};
 
 /// How deep schemas may be inside each other; what checks arguments takes half of the 64 levels of JSON that makes.
-const LEVELS_MAX: usize = 24;
+pub(super) const LEVELS_MAX: usize = 24;
 
 /// Levels that are tried, the most first.
 const TRIED: [usize; 9] = [LEVELS_MAX, 12, 8, 6, 5, 4, 3, 2, 1];
+
+/// How far the fields alone may go beyond the bound.
+const FIELDS_FACTOR: usize = 4;
 
 /// The schema with as many levels as stay within the bound.
 pub(super) fn trimmed(schema: Value, nodes_max: usize) -> Value {
@@ -15,7 +18,9 @@ pub(super) fn trimmed(schema: Value, nodes_max: usize) -> Value {
     }
     let mut cut = TRIED.iter().map(|levels| self::cut(&schema, *levels));
     let fits = cut.find(|cut| count(cut) <= nodes_max);
-    fits.unwrap_or_else(|| self::cut(&schema, 1))
+    // The names of its fields are worth more than the bound, but not without end.
+    fits.or_else(|| Some(self::cut(&schema, 1)).filter(|cut| count(cut) <= FIELDS_FACTOR * nodes_max))
+        .unwrap_or_else(|| self::cut(&schema, 0))
 }
 
 fn count(value: &Value) -> usize {

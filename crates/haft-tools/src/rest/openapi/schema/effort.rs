@@ -1,0 +1,77 @@
+//! How much a description may cost: whoever wrote it may refer to one large thing from ten thousand places.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
+use serde_json::Value;
+
+/// What is left of it.
+#[derive(Debug)]
+pub(in super::super) struct Effort {
+    work: Cell<usize>,
+    bytes: Cell<usize>,
+    /// Patterns that were tried, and whether they are any.
+    patterns: RefCell<HashMap<String, bool>>,
+}
+
+/// How many values are looked at. The largest description in daily use needs a thirtieth of it; all of it takes seconds.
+const WORK_MAX: usize = 50_000_000;
+
+/// How much all schemas of one description may take, as [`bytes`] counts.
+const BYTES_MAX: usize = 128 * 1024 * 1024;
+
+/// What a value takes beside its text.
+const VALUE_BYTES: usize = 32;
+
+/// The longest pattern, and how large it may become when it is made ready.
+const PATTERN_BYTES_MAX: usize = 1_000;
+const PATTERN_READY_BYTES_MAX: usize = 128 * 1024;
+
+/// What it takes to make a pattern ready, in values; the largest description in daily use has seventy.
+const PATTERN_EFFORT: usize = 50_000;
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self { work: Cell::new(WORK_MAX), bytes: Cell::new(BYTES_MAX), patterns: RefCell::default() }
+    }
+}
+
+impl Effort {
+    /// So many values are looked at.
+    pub(in super::super) fn work(&self, values: usize) {
+        self.work.set(self.work.get().saturating_sub(values));
+    }
+
+    /// A schema becomes a part of a tool.
+    pub(super) fn give(&self, schema: &Value) {
+        self.bytes.set(self.bytes.get().saturating_sub(bytes(schema)));
+    }
+
+    /// Whether a text can be used as a pattern. Each is tried once: to make one ready may take a millisecond.
+    pub(super) fn is_pattern(&self, text: &str) -> bool {
+        if text.len() > PATTERN_BYTES_MAX {
+            return false;
+        }
+        if let Some(known) = self.patterns.borrow().get(text) {
+            return *known;
+        }
+        self.work(PATTERN_EFFORT);
+        let is = regex::RegexBuilder::new(text).size_limit(PATTERN_READY_BYTES_MAX).build().is_ok();
+        self.patterns.borrow_mut().insert(text.to_owned(), is);
+        is
+    }
+
+    pub(in super::super) fn is_spent(&self) -> bool {
+        self.work.get() == 0 || self.bytes.get() == 0
+    }
+}
+
+fn bytes(value: &Value) -> usize {
+    let inner = match value {
+        Value::String(text) => text.len(),
+        Value::Array(items) => items.iter().map(bytes).sum(),
+        Value::Object(members) => members.iter().map(|(key, member)| key.len() + bytes(member)).sum(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    VALUE_BYTES + inner
+}

@@ -1,0 +1,48 @@
+//! Names that change their answer between two looks: what is dialled is what was checked.
+
+use std::path::PathBuf;
+
+use haft_testkit::{Place, Ran, User};
+
+use super::canned::answer;
+use super::shop::python;
+
+const PUBLIC: &str = "93.184.216.34";
+const PRIVATE: &str = "127.0.0.1";
+
+/// Calls the tool as often as there are lines, in a network where the name gives these answers.
+fn call(answers: &[&str], says: &str, calls: usize) -> Ran {
+    let place = Place::new(User::Ourselves);
+    place.file(
+        "home/haft.json",
+        r#"{ "restTools": { "it": { "description": "It", "method": "GET", "url": "http://rebind.example.org/" } } }"#,
+    );
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/rest/rebinding.py");
+    let (python, script, answers) = (python(), script, answers.join(","));
+    let wrapper = ["unshare", "--map-root-user", "--net", "--mount"];
+    let network = [python.to_str().unwrap(), "-B", script.to_str().unwrap(), &answers, says];
+    let line = "{\"id\":1,\"tool\":\"rest__it\",\"args\":{}}\n";
+    let run = place.haft(&["call", "--stdin", "--jobs", "1"]).through(&[&wrapper[..], &network].concat());
+    run.stdin(line.repeat(calls)).output()
+}
+
+#[test]
+fn a_name_that_turns_private_is_not_followed_there() {
+    let check = |answers: &[&str], says: &str, calls: usize, seen: &str, said: &[&str]| {
+        let ran = call(answers, says, calls);
+        assert!(ran.stderr.contains(seen), "{answers:?}: no `{seen}` in {ran:?}");
+        for text in said {
+            assert!(ran.stdout.contains(text), "{answers:?}: no `{text}` in {ran:?}");
+        }
+        assert!(!ran.stdout.contains("the private one"), "{ran:?}");
+    };
+    let fine = answer("200 OK", "", "the public one");
+    let refused = "which is not a public address";
+    // What the name says later cannot change where a checked request goes.
+    check(&[PUBLIC, PRIVATE], &fine, 1, "public 1, private 0", &["the public one"]);
+    check(&[PUBLIC, PRIVATE], &fine, 2, "public 1, private 0", &["the public one", refused]);
+    check(&[PRIVATE], &fine, 1, "public 0, private 0", &[refused]);
+    check(&["93.184.216.34+127.0.0.1"], &fine, 1, "public 0, private 0", &[refused]);
+    let around = answer("307 Temporary", "Location: /again\r\n", "");
+    check(&[PUBLIC, PRIVATE], &around, 1, "public 1, private 0", &[refused]);
+}
