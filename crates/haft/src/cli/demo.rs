@@ -39,7 +39,7 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
     };
     let prepared = typed(args, workspace.path()).and_then(|typed| {
         // The operator's own files could name another server, or deny a tool.
-        running::prepare(&typed, Configuration::defaults()?, &variables)
+        running::prepare(&typed, Configuration::defaults()?, Vec::new(), &variables)
     });
     match prepared {
         Ok(prepared) => running::carry_out(prepared).await,

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::event::EventSink;
+use haft_core::provider::ToolProvider;
 use haft_core::run::finish::Finish;
 use haft_core::run::{Abort, AgentRun, RunError, Verdict};
 use haft_engine::{Driven, Driver};
@@ -31,23 +32,28 @@ use prepare::Prepared;
 const TICK: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(args: &RunArgs) -> ExitCode {
-    let configuration = settings::configuration(&args.policy.files);
-    match configuration.and_then(|configuration| prepare(args, configuration, &environment)) {
+    let prepared = async {
+        let configuration = settings::configuration(&args.policy.files)?;
+        let others = call::over_http(&configuration.resolved, &settings::home()?).await;
+        prepare(args, configuration, others, &environment)
+    };
+    match prepared.await {
         Ok(prepared) => carry_out(prepared).await,
         Err((exit, message)) => terminal::failed(exit, &message),
     }
 }
 
-/// Also for a run that was not typed: the variables say where the provider of the model is.
+/// Also for a run that was not typed. `others` are tools beside the built-in ones; the variables say where the provider of the model is.
 pub(super) fn prepare(
     args: &RunArgs,
     configuration: Configuration,
+    others: Vec<Arc<dyn ToolProvider>>,
     variables: Lookup<'_>,
 ) -> Result<Prepared, Refused> {
     if args.no_color {
         anstream::ColorChoice::Never.write_global();
     }
-    Prepared::new(args, configuration, variables)
+    Prepared::new(args, configuration, others, variables)
 }
 
 pub(super) async fn carry_out(mut prepared: Prepared) -> ExitCode {

@@ -12,6 +12,7 @@ use haft_core::glob::ToolGlob;
 use haft_core::internal::final_report::ReportShape;
 use haft_core::model_provider::ModelProvider;
 use haft_core::model_request::{ModelRequest, ModelTool};
+use haft_core::provider::ToolProvider;
 use haft_core::run::final_report::FinalReport;
 use haft_core::run::limits::ContextLimit;
 use haft_core::run::{AgentRun, RunPlan};
@@ -69,6 +70,7 @@ impl Prepared {
     pub(super) fn new(
         args: &RunArgs,
         mut configuration: Configuration,
+        others: Vec<Arc<dyn ToolProvider>>,
         variables: Lookup<'_>,
     ) -> Result<Self, Refused> {
         let (agent, request) = said(args)?;
@@ -102,7 +104,7 @@ impl Prepared {
             remembered: Memory::new(approvals::load(&home)),
             store: Some(store),
         };
-        let orchestrator = wiring::orchestrator_with(settings, servers);
+        let orchestrator = wiring::orchestrator_with(settings, [servers, others].concat());
         let options = CallOptions { selection: selection(args, &agent)?, ..watch.options() };
         let timeout = args.timeout.unwrap_or(agent.times.run);
         let began = Instant::now();
