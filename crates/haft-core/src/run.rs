@@ -116,6 +116,11 @@ impl AgentRun {
         &self.request.conversation
     }
 
+    /// The tools that the model is shown, the run's own included.
+    pub fn tools(&self) -> &[ModelTool] {
+        &self.request.tools
+    }
+
     pub fn plan(&self) -> &RunPlan {
         &self.plan
     }

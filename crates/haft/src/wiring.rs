@@ -59,7 +59,7 @@ pub fn orchestrator(settings: Settings) -> Orchestrator {
 /// a [`Registry`](haft_tools::registry::Registry) of the program's own.
 pub fn orchestrator_with(settings: Settings, others: Vec<Arc<dyn ToolProvider>>) -> Orchestrator {
     let parts = Parts::new(settings, others);
-    parts.orchestrator(parts.config(), Vec::new())
+    parts.orchestrator(parts.config(), Vec::new(), HashMap::new())
 }
 
 fn catalog_config(config: &Resolved) -> CatalogConfig {
@@ -85,7 +85,8 @@ pub fn is_builtin(name: &str) -> bool {
 
 /// The tools as the operator wants them seen, those that are active, under the names by which they are called.
 pub fn definitions(config: &Resolved, rest: Vec<RestTool>) -> Vec<ToolDefinition> {
-    let governor = Configured { config: Arc::new(config.clone()), timeout: None };
+    let governor =
+        Configured { config: Arc::new(config.clone()), timeout: None, answers_kept: HashMap::new() };
     let described = |tool: ToolDefinition| {
         let policy = Policies::default().default;
         let undecided = Governed {

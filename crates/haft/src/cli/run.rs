@@ -64,7 +64,9 @@ pub(super) async fn carry_out(prepared: Prepared) -> ExitCode {
         () = call::begin(orchestrator) => {}
         exit = &mut cancelled => return exit.into(),
     }
-    let ended = match Errand::begin(Arc::clone(&prepared.worker), prepared.task()) {
+    let task = prepared.task();
+    prepared.screen.iter().for_each(|screen| screen.show_budget(&task.scope.meter));
+    let ended = match Errand::begin(Arc::clone(&prepared.worker), task) {
         Ok(errand) => drive(errand, &prepared, cancelled).await,
         Err(error) => Err(error),
     };

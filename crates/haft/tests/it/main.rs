@@ -16,6 +16,8 @@ mod call;
 mod files;
 // `haft run` and `haft demo`: models, tools, limits and endings.
 mod run;
+// Agents that use agents: sub-agents, routers, budgets of the tree, the keys of an agent's file.
+mod agents;
 // `haft ask` and the other commands about models.
 mod ask;
 // `haft call --stdin`.

@@ -11,7 +11,6 @@ use super::Denials;
 use super::said;
 use super::screen::Screen;
 use super::wire::Output;
-use crate::agents::Agent;
 use crate::approvals;
 use crate::cli::approver::TerminalApprover;
 use crate::cli::args::RunArgs;
@@ -44,12 +43,12 @@ impl Prepared {
         others: Vec<Arc<dyn ToolProvider>>,
         variables: Variables,
     ) -> Result<Self, Refused> {
-        let (agent, request) = said::said(args, &shelf())?;
+        let (crew, request) = said::said(args, &shelf())?;
         let policy = settings::policy(&args.policy, &configuration)?;
         let home = policy.home().clone();
         let config = &mut configuration.resolved;
 
-        let output = Arc::new(Output::new(args.output_format, &agent));
+        let output = Arc::new(Output::new(args.output_format, &crew.first().agent));
         let screen = (!args.quiet).then(|| Arc::new(Screen::new(args, &output)));
         let denials = Arc::new(Denials::default());
         let mut seen: Vec<Arc<dyn EventSink>> = vec![Arc::clone(&denials) as _, Arc::clone(&output) as _];
@@ -70,7 +69,7 @@ impl Prepared {
             store: Some(store),
         };
         let workshop = Workshop::new(settings, [servers, others].concat(), variables);
-        let worker = worker(&workshop, agent)?;
+        let worker = workshop.employ(&crew).map_err(|error| ask::refused(&error))?;
         Ok(Self { worker, watch, output, screen, denials, began: Instant::now(), request })
     }
 
@@ -85,8 +84,4 @@ impl Prepared {
 fn shelf() -> Shelf {
     let home = crate::home::find().map(|home| home.root().join("agents"));
     Shelf { directories: home.into_iter().collect() }
-}
-
-fn worker(workshop: &Arc<Workshop>, agent: Agent) -> Result<Arc<Worker>, Refused> {
-    Worker::new(workshop, agent).map_err(|error| ask::refused(&error))
 }
