@@ -21,7 +21,9 @@ mod stage;
 
 pub use authority::{Authority, Memory};
 pub use cache::{Cache, CacheConfig, CacheUse};
-pub use catalog::{Catalog, CatalogConfig, CatalogEntry, CatalogWarning, ResolvedTool, Snapshot};
+pub use catalog::{
+    Catalog, CatalogConfig, CatalogEntry, CatalogWarning, PROVIDERS_AT_ONCE_MAX, ResolvedTool, Snapshot,
+};
 pub use drive::{Driven, Driver};
 pub use haft_core::priority::Priority;
 pub use haft_core::run::meter::Meter;

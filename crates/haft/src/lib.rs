@@ -16,6 +16,7 @@ pub mod prelude;
 mod private_file;
 pub mod rest;
 pub mod runs;
+pub mod skills;
 pub mod telemetry;
 pub mod tokens;
 pub mod wiring;

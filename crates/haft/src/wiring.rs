@@ -18,8 +18,8 @@ use haft_core::rules::{CommandPattern, Decision, Rule, Rules};
 use haft_core::store::OutputStore;
 use haft_core::tool::{Approval, ToolDefinition};
 use haft_engine::{
-    Activity, Catalog, CatalogConfig, CatalogWarning, Governed, Memory, Orchestrator, Policies, QueueConfig,
-    Queues,
+    Activity, Catalog, CatalogConfig, CatalogWarning, Governed, Memory, Orchestrator, PROVIDERS_AT_ONCE_MAX,
+    Policies, QueueConfig, Queues,
 };
 use haft_sandbox::Policy;
 use haft_tools::builtin::BASH_TIMEOUT_SECS;
@@ -67,6 +67,7 @@ fn catalog_config(config: &Resolved) -> CatalogConfig {
         scheme: config.naming,
         tools_per_provider_max: config.catalog.tools_per_provider_max,
         warmup_timeout: warmup_timeout(config),
+        providers_at_once_max: config.mcp_init_concurrency.max(PROVIDERS_AT_ONCE_MAX),
         ..CatalogConfig::default()
     }
 }

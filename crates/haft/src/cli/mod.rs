@@ -9,6 +9,7 @@ mod config;
 mod demo;
 mod dev;
 mod doctor;
+mod elicitor;
 mod exit;
 mod lines;
 mod log;
@@ -21,6 +22,7 @@ mod run;
 mod sandbox;
 mod servers;
 mod settings;
+mod skills;
 mod stats;
 mod stream;
 mod terminal;
@@ -83,6 +85,7 @@ async fn dispatch(command: Command) -> ExitCode {
         }
         Command::Output(args) => output::run(&args),
         Command::Mcp(args) => mcp::run(&args.command).await,
+        Command::Skills(args) => skills::run(&args.command),
         Command::Stats(args) => stats::run(&args),
         Command::Completions { shell } => completions(shell),
     }

@@ -24,6 +24,8 @@ mod ask;
 mod stream;
 // Tools of MCP servers, good ones and bad ones.
 mod mcp;
+// `SKILL.md` files: found, checked, trusted.
+mod skills;
 // Configuration, trust, rules, stored outputs and accounting, as an operator meets them.
 mod governed;
 // What is seen of calls from outside: op tree, log lines, accounting.

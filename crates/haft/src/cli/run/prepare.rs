@@ -16,7 +16,8 @@ use crate::cli::approver::TerminalApprover;
 use crate::cli::args::RunArgs;
 use crate::cli::ask;
 use crate::cli::call;
-use crate::cli::servers;
+use crate::cli::elicitor::TerminalElicitor;
+use crate::cli::servers::{self, Asked};
 use crate::cli::settings::{self, Configuration, Refused};
 use crate::cli::watch::Watch;
 use crate::runs::shelf::Shelf;
@@ -58,7 +59,9 @@ impl Prepared {
         telemetry.capture_content =
             watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);
         let store = Arc::new(call::store(&home, &config.tool_output.limits)?);
-        let servers = servers::providers(config, &policy, None);
+        let person = TerminalElicitor::when_somebody_is_there();
+        let asked = Asked { tool: None, person, parents: watch.trace_parents() };
+        let servers = servers::providers(config, &policy, asked);
         let settings = Settings {
             policy,
             timeout: None,
