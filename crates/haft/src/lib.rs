@@ -14,6 +14,7 @@ pub mod home;
 pub mod models;
 pub mod prelude;
 pub mod rest;
+pub mod runs;
 pub mod skills;
 pub mod telemetry;
 pub mod tokens;
