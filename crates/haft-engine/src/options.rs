@@ -5,6 +5,7 @@ use std::sync::Arc;
 use haft_core::budget::Budget;
 use haft_core::place::Place;
 use haft_core::priority::Priority;
+use haft_core::run::scope::RunScope;
 
 use crate::cache::CacheUse;
 use crate::selection::Selection;
@@ -22,6 +23,8 @@ pub struct CallOptions {
     pub concurrency: Concurrency,
     /// What the request is about; a call of any other tool is refused.
     pub selection: Selection,
+    /// The run that the call is made for. Its meter sees the call, instead of whoever watches the orchestrator.
+    pub scope: Option<Arc<RunScope>>,
 }
 
 /// Whether a call waits for a slot of its tool's queue.
