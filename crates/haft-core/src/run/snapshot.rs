@@ -7,6 +7,7 @@ mod conversation;
 mod names;
 mod plan;
 mod state;
+mod told;
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,6 +17,8 @@ use serde::{Deserialize, Serialize};
 use super::AgentRun;
 use crate::conversation::{Conversation, ConversationError};
 use crate::model_request::ModelRequest;
+
+pub use told::StoredTold;
 
 /// The form that is written, and the only one that is read.
 pub const VERSION: u32 = 1;

@@ -26,7 +26,7 @@ enum StoredRole {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct StoredPart {
+pub(super) struct StoredPart {
     body: StoredBody,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mark: Option<StoredMark>,
@@ -129,7 +129,7 @@ impl StoredMessage {
 }
 
 impl StoredPart {
-    fn of(part: &Part) -> Self {
+    pub(super) fn of(part: &Part) -> Self {
         let mark = part.mark.as_ref().map(|mark| StoredMark {
             format: mark.format.name().into(),
             id: mark.id.clone(),
@@ -138,7 +138,7 @@ impl StoredPart {
         Self { body: StoredBody::of(&part.body), mark }
     }
 
-    fn into_part(self) -> Result<Part, SnapshotError> {
+    pub(super) fn into_part(self) -> Result<Part, SnapshotError> {
         let mark = match self.mark {
             None => None,
             Some(StoredMark { format, id, state }) => {
