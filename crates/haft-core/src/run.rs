@@ -86,6 +86,17 @@ pub enum Abort {
     Unrecorded(String),
 }
 
+impl Abort {
+    /// The stable name on every wire.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Interrupted => "interrupted",
+            Self::TimedOut => "timed_out",
+            Self::Unrecorded(_) => "unrecorded",
+        }
+    }
+}
+
 /// The state machine of one run.
 #[derive(Debug, Clone)]
 pub struct AgentRun {

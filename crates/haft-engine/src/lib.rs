@@ -7,6 +7,7 @@
 pub mod authority;
 pub mod cache;
 pub mod catalog;
+pub mod chronicle;
 pub mod drive;
 pub mod meter;
 pub mod options;
@@ -23,6 +24,7 @@ mod stage;
 pub use authority::{Authority, Memory};
 pub use cache::{Cache, CacheConfig, CacheUse};
 pub use catalog::{Catalog, CatalogConfig, CatalogEntry, CatalogWarning, ResolvedTool, Snapshot};
+pub use chronicle::{Chronicle, Unrecorded};
 pub use drive::{Driven, Driver};
 pub use haft_core::priority::Priority;
 pub use meter::Meter;

@@ -7,6 +7,7 @@ use haft_core::place::Place;
 use haft_core::priority::Priority;
 
 use crate::cache::CacheUse;
+use crate::chronicle::Chronicle;
 use crate::selection::Selection;
 
 /// How a call is carried out, beside what it asks.
@@ -22,6 +23,8 @@ pub struct CallOptions {
     pub concurrency: Concurrency,
     /// What the request is about; a call of any other tool is refused.
     pub selection: Selection,
+    /// Where the call is put on record before it is made; without it nobody wants to know.
+    pub chronicle: Option<Arc<dyn Chronicle>>,
 }
 
 /// Whether a call waits for a slot of its tool's queue.

@@ -200,6 +200,15 @@ impl Orchestrator {
         self.catalog.resolve(written_name).map_or(Effects::Unknown, effects)
     }
 
+    /// Whether a call of this tool that may have been made can be made again.
+    pub fn may_repeat(&self, written_name: &str) -> bool {
+        let assured = |tool: Arc<CatalogEntry>| tool.governed(&self.config.policies).assured;
+        match self.catalog.resolve(written_name).map_or(Effects::Unknown, assured) {
+            Effects::ReadOnly | Effects::Idempotent => true,
+            Effects::Mutating | Effects::Unknown => false,
+        }
+    }
+
     fn begin(&self, call: ToolCall, place: Place) -> CallRecord {
         let events = Arc::clone(&self.config.events);
         CallRecord::begin(call, place, self.config.principal.clone(), events, self.config.capture)
@@ -253,6 +262,7 @@ impl Orchestrator {
             Cached::Miss(keeper) => {
                 let priority = policy.priority.unwrap_or(options.priority);
                 let _slot = stage::queue(record, queue, priority, &deadline).await?;
+                stage::put_down(record, options.chronicle.as_deref(), &deadline).await?;
                 let progress = record.bounded_progress();
                 let idle = stage::Idle::watch(tool.entry().exposed(), policy.idle_timeout, progress.clone());
                 let context = record

@@ -105,11 +105,9 @@ impl FinishReason {
             Self::Stopped => ("stopped", Interrupted, "the run was asked to come to an end"),
             Self::Aborted => ("aborted", Interrupted, "the run was ended at once"),
             Self::TimedOut => ("timed_out", TimedOut, "raise the timeout of the run or ask for less"),
-            Self::Unrecorded => (
-                "unrecorded",
-                Failed,
-                "make room where haft keeps its sessions, then `haft resume`",
-            ),
+            Self::Unrecorded => {
+                ("unrecorded", Failed, "make room where haft keeps its sessions, then `haft resume`")
+            }
             Self::DoomLoop => {
                 ("doom_loop", Failed, "the model repeats itself; say more clearly what is wanted")
             }

@@ -131,12 +131,11 @@ impl StoredTold {
 }
 
 fn stored_abort(why: &Abort) -> StoredTold {
-    let (why, problem) = match why {
-        Abort::Interrupted => ("interrupted", ""),
-        Abort::TimedOut => ("timed_out", ""),
-        Abort::Unrecorded(problem) => ("unrecorded", problem.as_str()),
+    let problem = match why {
+        Abort::Interrupted | Abort::TimedOut => "",
+        Abort::Unrecorded(problem) => problem.as_str(),
     };
-    StoredTold::Aborted { why: why.into(), problem: problem.into() }
+    StoredTold::Aborted { why: why.name().into(), problem: problem.into() }
 }
 
 fn abort(why: String, problem: String) -> Result<Abort, SnapshotError> {
