@@ -73,6 +73,11 @@ impl Conversation {
         &self.messages
     }
 
+    /// The first messages of it, as a conversation of their own; nothing when there are fewer.
+    pub fn beginning(&self, messages: usize) -> Option<Self> {
+        Some(Self { messages: self.messages.get(..messages)?.to_vec() })
+    }
+
     /// The calls that nobody has answered: those of the last message.
     pub fn open_calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.messages.last().into_iter().flat_map(|message| message.calls())

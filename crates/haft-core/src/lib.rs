@@ -6,6 +6,7 @@
 //! What models are asked and answer is in [`conversation`], [`model_request`], [`model_event`] and [`model_reply`]; [`model_provider`]
 //! is the seam at which they are asked.
 //! How a model, tools and limits make a run is in [`run`], and the tools that belong to the run itself in [`internal`].
+//! What of it files keep is in [`stored`].
 //! This crate does no IO, starts no task and reads no clock; nothing in it is `async` but trait signatures.
 
 pub mod approval;
@@ -38,6 +39,7 @@ pub mod run;
 pub mod shell;
 pub mod shorten;
 pub mod store;
+pub mod stored;
 pub mod text;
 pub mod time_limit;
 pub mod tokens;

@@ -54,6 +54,8 @@ pub enum ModelErrorKind {
     /// The reply is not what the format says.
     Malformed,
     ReplyTooLarge,
+    /// A recording answers, and it holds no such request.
+    NotRecorded,
     Cancelled,
 }
 
@@ -67,7 +69,7 @@ pub struct ModelErrorRow {
 }
 
 impl ModelErrorKind {
-    pub const ALL: [ModelErrorKind; 17] = [
+    pub const ALL: [ModelErrorKind; 18] = [
         Self::Unauthorized,
         Self::Forbidden,
         Self::UnknownModel,
@@ -84,6 +86,7 @@ impl ModelErrorKind {
         Self::Blocked,
         Self::Malformed,
         Self::ReplyTooLarge,
+        Self::NotRecorded,
         Self::Cancelled,
     ];
 
@@ -109,6 +112,7 @@ impl ModelErrorKind {
             Self::Blocked => ("blocked", false, "the provider's filter refused the content"),
             Self::Malformed => ("malformed", true, "the server may not speak this format; check `baseUrl`"),
             Self::ReplyTooLarge => ("reply_too_large", false, "ask for less output"),
+            Self::NotRecorded => ("not_recorded", false, "ask as it was asked then, or record anew"),
             Self::Cancelled => ("cancelled", false, "the request was given up"),
         };
         ModelErrorRow { name, retryable, hint }

@@ -11,6 +11,7 @@ use crate::model_error::{ModelError, ModelErrorKind};
 use crate::model_event::ModelEvent;
 use crate::model_reply::Usage;
 use crate::model_request::ModelRequest;
+use crate::place::Place;
 use crate::price::Cost;
 use crate::provider::Principal;
 
@@ -23,8 +24,9 @@ pub trait ModelProvider: Send + Sync {
     /// Who it is, in configuration, messages and accounts.
     fn name(&self) -> &str;
 
-    /// Events that were given are never taken back: after the first, nothing is tried again.
-    fn ask<'a>(&'a self, request: ModelRequest, cx: &'a ModelContext) -> ReplyStream<'a>;
+    /// Events that were given are never taken back: after the first, nothing is tried again. The context is cheap to
+    /// clone; the reply does not borrow it, so that a provider around another one may give it a context of its own.
+    fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_>;
 }
 
 /// What a provider is told about a request beside what is asked, and how it says what it does.
@@ -33,12 +35,25 @@ pub struct ModelContext {
     /// Names the request in events and accounts; all its attempts share it.
     pub id: Arc<str>,
     pub principal: Principal,
+    /// Whose turn it is.
+    pub place: Place,
     events: Arc<dyn EventSink>,
 }
 
 impl ModelContext {
     pub fn new(id: impl Into<Arc<str>>, principal: Principal, events: Arc<dyn EventSink>) -> Self {
-        Self { id: id.into(), principal, events }
+        Self { id: id.into(), principal, place: Place::default(), events }
+    }
+
+    #[must_use]
+    pub fn at(self, place: Place) -> Self {
+        Self { place, ..self }
+    }
+
+    /// The same, with somebody between it and those who watch.
+    #[must_use]
+    pub fn through(&self, between: impl FnOnce(Arc<dyn EventSink>) -> Arc<dyn EventSink>) -> Self {
+        Self { events: between(Arc::clone(&self.events)), ..self.clone() }
     }
 
     /// The request goes out; every provider says so for every attempt.

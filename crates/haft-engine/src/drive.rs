@@ -158,7 +158,7 @@ impl Driver<'_> {
         self.tell(place, RunEvent::Asked);
         let id = format!("{}/{}", place.session, place.turn);
         let principal = self.orchestrator.config().principal.clone();
-        let cx = ModelContext::new(id, principal, Arc::clone(&self.meter) as Arc<dyn EventSink>);
+        let cx = ModelContext::new(id, principal, Arc::clone(&self.meter) as Arc<dyn EventSink>).at(place);
         let mut events = self.models.ask(request, &cx);
         let mut fold = ReplyFold::default();
         while let Some(event) = events.next().await {

@@ -20,15 +20,15 @@ impl Fallback {
     }
 
     /// The first reply that begins, with what has come of it; else the last error.
-    async fn begin<'a>(&'a self, request: ModelRequest, cx: &'a ModelContext) -> Begun<'a> {
-        let mut begun = Begun::of(self.first.ask(request.clone(), cx)).await;
+    async fn begin(&self, request: ModelRequest, cx: ModelContext) -> Begun<'_> {
+        let mut begun = Begun::of(self.first.ask(request.clone(), &cx)).await;
         for (provider, model) in &self.then {
             match &begun.first {
                 Err(error) if helps(error.kind) => {}
                 Ok(_) | Err(_) => break,
             }
             let request = ModelRequest { model: model.clone(), ..request.clone() };
-            begun = Begun::of(provider.ask(request, cx)).await;
+            begun = Begun::of(provider.ask(request, &cx)).await;
         }
         begun
     }
@@ -39,8 +39,8 @@ impl ModelProvider for Fallback {
         self.first.name()
     }
 
-    fn ask<'a>(&'a self, request: ModelRequest, cx: &'a ModelContext) -> ReplyStream<'a> {
-        stream::once(self.begin(request, cx)).flat_map(Begun::into_stream).boxed()
+    fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
+        stream::once(self.begin(request, cx.clone())).flat_map(Begun::into_stream).boxed()
     }
 }
 
@@ -81,7 +81,7 @@ fn helps(kind: ModelErrorKind) -> bool {
         | ModelErrorKind::Blocked
         | ModelErrorKind::Malformed
         | ModelErrorKind::ReplyTooLarge => true,
-        ModelErrorKind::InvalidRequest | ModelErrorKind::Cancelled => false,
+        ModelErrorKind::InvalidRequest | ModelErrorKind::NotRecorded | ModelErrorKind::Cancelled => false,
     }
 }
 

@@ -59,22 +59,23 @@ impl FitTools {
     }
 
     /// Asks natively, and with a prompt when the provider says that the model knows no tools.
-    async fn find_out<'a>(&'a self, request: ModelRequest, cx: &'a ModelContext) -> ReplyStream<'a> {
-        let begun = Begun::of(self.inner.ask(request.clone(), cx)).await;
+    async fn find_out(&self, request: ModelRequest, cx: ModelContext) -> ReplyStream<'_> {
+        let begun = Begun::of(self.inner.ask(request.clone(), &cx)).await;
         match &begun.first {
             Err(error) if error.kind == ModelErrorKind::ToolsUnsupported => {
                 self.remember(&request.model);
-                self.ask_prompted(request, cx)
+                self.ask_prompted(request, &cx)
             }
             Ok(_) | Err(_) => begun.into_stream(),
         }
     }
 
     /// Calls are known only when the text is whole, so the reply comes in one piece.
-    fn ask_prompted<'a>(&'a self, request: ModelRequest, cx: &'a ModelContext) -> ReplyStream<'a> {
+    fn ask_prompted(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
         let asked = Asked { turn: request.conversation.messages().len(), ..Asked::default() };
+        let cx = cx.clone();
         let reply = async move {
-            let mut replies = self.inner.ask(self.rewritten(&request)?, cx);
+            let mut replies = self.inner.ask(self.rewritten(&request)?, &cx);
             let mut fold = ReplyFold::default();
             while let Some(event) = replies.next().await {
                 fold.apply(&event?);
@@ -97,13 +98,13 @@ impl ModelProvider for FitTools {
         self.inner.name()
     }
 
-    fn ask<'a>(&'a self, request: ModelRequest, cx: &'a ModelContext) -> ReplyStream<'a> {
+    fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
         match self.known(&request.model) {
             _ if request.tools.is_empty() => self.inner.ask(request, cx),
             Some(ToolCalling::Native) => self.inner.ask(request, cx),
             Some(ToolCalling::Prompted) => self.ask_prompted(request, cx),
             Some(ToolCalling::None) => self.ask_prompted(ModelRequest { tools: [].into(), ..request }, cx),
-            None => stream::once(self.find_out(request, cx)).flatten().boxed(),
+            None => stream::once(self.find_out(request, cx.clone())).flatten().boxed(),
         }
     }
 }

@@ -3,8 +3,6 @@
 //! The types here and below are the stored form and nothing else; they change only together with [`VERSION`]. What can be
 //! had again is not in it: the model, the system text and the tools are given anew when the run goes on.
 
-mod conversation;
-mod names;
 mod plan;
 mod state;
 mod told;
@@ -17,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::AgentRun;
 use crate::conversation::{Conversation, ConversationError};
 use crate::model_request::ModelRequest;
+use crate::stored::{StoredError, StoredMessage};
 
 pub use told::StoredTold;
 
@@ -29,7 +28,7 @@ pub struct RunSnapshot {
     version: u32,
     plan: plan::StoredPlan,
     state: state::StoredState,
-    conversation: Vec<conversation::StoredMessage>,
+    conversation: Vec<StoredMessage>,
 }
 
 /// What is looked at before all else.
@@ -83,18 +82,22 @@ impl From<ConversationError> for SnapshotError {
     }
 }
 
+impl From<StoredError> for SnapshotError {
+    fn from(error: StoredError) -> Self {
+        match error {
+            StoredError::UnknownWord { what, found } => Self::UnknownWord { what, found },
+            StoredError::Broken { problem } => Self::Broken { problem },
+        }
+    }
+}
+
 impl AgentRun {
     pub fn snapshot(&self) -> RunSnapshot {
         RunSnapshot {
             version: VERSION,
             plan: plan::StoredPlan::of(&self.plan),
             state: state::StoredState::of(&self.state),
-            conversation: self
-                .conversation()
-                .messages()
-                .iter()
-                .map(|message| conversation::StoredMessage::of(message))
-                .collect(),
+            conversation: self.conversation().messages().iter().map(|one| StoredMessage::of(one)).collect(),
         }
     }
 }

@@ -36,7 +36,7 @@ impl ModelProvider for Scripted {
         "scripted"
     }
 
-    fn ask<'a>(&'a self, _request: ModelRequest, cx: &'a ModelContext) -> ReplyStream<'a> {
+    fn ask(&self, _request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
         let attempt = Attempt { provider: "scripted".into(), model: "m".into(), number: 1 };
         cx.attempt_started(&attempt);
         let Some(next) = self.0.lock().unwrap().pop_front() else { return stream::pending().boxed() };

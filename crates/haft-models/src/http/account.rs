@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 /// An attempt that is under way. Dropped before its end, it was cancelled.
 #[derive(Debug)]
-pub(crate) struct Running<'a> {
-    cx: &'a ModelContext,
+pub(crate) struct Running {
+    cx: ModelContext,
     attempt: Attempt,
     price: Option<Price>,
     began: Instant,
@@ -21,8 +21,8 @@ pub(crate) struct Running<'a> {
     told: bool,
 }
 
-impl<'a> Running<'a> {
-    pub(crate) fn start(cx: &'a ModelContext, attempt: Attempt, price: Option<Price>) -> Self {
+impl Running {
+    pub(crate) fn start(cx: ModelContext, attempt: Attempt, price: Option<Price>) -> Self {
         cx.attempt_started(&attempt);
         Self { cx, attempt, price, began: Instant::now(), first_event: None, usage: None, told: false }
     }
@@ -54,7 +54,7 @@ impl<'a> Running<'a> {
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for Running {
     fn drop(&mut self) {
         self.tell(Some(ModelErrorKind::Cancelled), Next::Nothing);
     }

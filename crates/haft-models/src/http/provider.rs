@@ -81,11 +81,7 @@ impl HttpProvider {
     }
 
     /// Asks until a reply has begun, or until asking again is of no use.
-    async fn begin<'a>(
-        &'a self,
-        request: ModelRequest,
-        cx: &'a ModelContext,
-    ) -> Result<Reply<'a>, ModelError> {
+    async fn begin(&self, request: ModelRequest, cx: ModelContext) -> Result<Reply, ModelError> {
         let deadline = Instant::now() + self.client.timeouts().total;
         let (outgoing, asked, notes) = self.encode(&request)?;
         let mut attempt = Attempt {
@@ -95,7 +91,7 @@ impl HttpProvider {
         };
         loop {
             let price = self.settings.prices.of(&request.model);
-            let mut running = Running::start(cx, attempt.clone(), price);
+            let mut running = Running::start(cx.clone(), attempt.clone(), price);
             let begun = tokio::time::timeout_at(deadline, self.send(&outgoing, &asked)).await;
             let error = match begun.unwrap_or_else(|_| Err(arriving::out_of_time())) {
                 Ok(arriving) => return Ok(Reply { arriving: arriving.noting(notes), running, deadline }),
@@ -127,8 +123,8 @@ impl ModelProvider for HttpProvider {
         &self.settings.name
     }
 
-    fn ask<'a>(&'a self, request: ModelRequest, cx: &'a ModelContext) -> ReplyStream<'a> {
-        let begun = stream::once(self.begin(request, cx));
+    fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
+        let begun = stream::once(self.begin(request, cx.clone()));
         begun
             .flat_map(|begun| match begun {
                 Ok(reply) => {
@@ -141,13 +137,13 @@ impl ModelProvider for HttpProvider {
 }
 
 /// A reply that has begun, and its account.
-struct Reply<'a> {
+struct Reply {
     arriving: Arriving,
-    running: Running<'a>,
+    running: Running,
     deadline: Instant,
 }
 
-impl Reply<'_> {
+impl Reply {
     async fn next(&mut self) -> Option<Result<ModelEvent, ModelError>> {
         let next = self.arriving.next(self.deadline).await;
         match &next {

@@ -87,7 +87,8 @@ impl From<ModelErrorKind> for Exit {
             | ModelErrorKind::InvalidRequest
             | ModelErrorKind::ContextTooLong
             | ModelErrorKind::ToolsUnsupported
-            | ModelErrorKind::RequestTooLarge => Exit::Input,
+            | ModelErrorKind::RequestTooLarge
+            | ModelErrorKind::NotRecorded => Exit::Input,
             ModelErrorKind::Blocked | ModelErrorKind::Malformed | ModelErrorKind::ReplyTooLarge => {
                 Exit::Failed
             }

@@ -7,16 +7,16 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{SnapshotError, names};
+use super::SnapshotError;
 use crate::internal::final_report::ReportShape;
 use crate::internal::handoff::Routes;
 use crate::internal::report_format::ReportFormat;
-use crate::model_request::{MustCall, ToolChoice};
 use crate::run::budget::Budget;
 use crate::run::choice::ChoiceSupport;
 use crate::run::final_report::FinalReport;
 use crate::run::limits::{ContextLimit, Limits};
 use crate::run::plan::{Offer, RunPlan};
+use crate::stored::{StoredChoice, find};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct StoredPlan {
@@ -56,16 +56,6 @@ struct StoredBudget {
     tokens: Option<u64>,
     calls: Option<u64>,
     seconds: Option<f64>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum StoredChoice {
-    Auto,
-    None,
-    Required,
-    Named(String),
-    Allowed { names: Vec<String>, must_call: bool },
 }
 
 #[expect(clippy::struct_excessive_bools, reason = "mirrors what a provider can do")]
@@ -170,32 +160,6 @@ impl StoredBudget {
     }
 }
 
-impl StoredChoice {
-    fn of(choice: &ToolChoice) -> Self {
-        match choice {
-            ToolChoice::Auto => Self::Auto,
-            ToolChoice::None => Self::None,
-            ToolChoice::Required => Self::Required,
-            ToolChoice::Named(name) => Self::Named(name.clone()),
-            ToolChoice::Allowed { names, must_call } => {
-                Self::Allowed { names: names.clone(), must_call: *must_call == MustCall::Yes }
-            }
-        }
-    }
-
-    fn into_choice(self) -> ToolChoice {
-        match self {
-            Self::Auto => ToolChoice::Auto,
-            Self::None => ToolChoice::None,
-            Self::Required => ToolChoice::Required,
-            Self::Named(name) => ToolChoice::Named(name),
-            Self::Allowed { names, must_call } => {
-                ToolChoice::Allowed { names, must_call: if must_call { MustCall::Yes } else { MustCall::No } }
-            }
-        }
-    }
-}
-
 impl StoredReportPlan {
     fn of(report: &FinalReport) -> Option<Self> {
         let nonce = match report {
@@ -208,7 +172,7 @@ impl StoredReportPlan {
     }
 
     fn into_report(self) -> Result<FinalReport, SnapshotError> {
-        let format = names::find("report format", &ReportFormat::ALL, ReportFormat::name, &self.format)?;
+        let format = find("report format", &ReportFormat::ALL, ReportFormat::name, &self.format)?;
         let shape = match self.schema {
             Some(schema) => {
                 ReportShape::json(Arc::new(schema)).map_err(|problem| SnapshotError::Broken { problem })?

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::conversation::{StoredCall, StoredReply};
-use super::{SnapshotError, names};
+use super::SnapshotError;
 use crate::digest::Digest;
 use crate::internal::batch::Extent;
 use crate::internal::final_report::{Report, ReportContent, ReportStatus};
@@ -19,6 +18,7 @@ use crate::run::finish::{Answer, Finish, FinishReason};
 use crate::run::limits::Counts;
 use crate::run::repeat::Repeats;
 use crate::run::state::{Phase, Signal, State};
+use crate::stored::{StoredCall, StoredReply, find};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct StoredState {
@@ -234,7 +234,7 @@ impl StoredReason {
         match self {
             Self::Handoff { agent, message } => Ok(FinishReason::Handoff(Handoff { agent, message })),
             Self::ModelFailed(kind) => {
-                let kind = names::find("model error", &ModelErrorKind::ALL, ModelErrorKind::name, &kind)?;
+                let kind = find("model error", &ModelErrorKind::ALL, ModelErrorKind::name, &kind)?;
                 Ok(FinishReason::ModelFailed(kind))
             }
             Self::Plain(name) => {
@@ -265,8 +265,8 @@ impl StoredAnswer {
         Ok(match self {
             Self::Text(text) => Answer::Text(text),
             Self::Report { status, format, content, metadata } => Answer::Report(Report {
-                status: names::find("report status", &ReportStatus::ALL, ReportStatus::name, &status)?,
-                format: names::find("report format", &ReportFormat::ALL, ReportFormat::name, &format)?,
+                status: find("report status", &ReportStatus::ALL, ReportStatus::name, &status)?,
+                format: find("report format", &ReportFormat::ALL, ReportFormat::name, &format)?,
                 content: match content {
                     StoredReportContent::Text(text) => ReportContent::Text(text),
                     StoredReportContent::Json(value) => ReportContent::Json(value),
@@ -278,7 +278,7 @@ impl StoredAnswer {
 }
 
 fn why(name: &str) -> Result<WhyFinal, SnapshotError> {
-    names::find("reason of a last turn", &WhyFinal::ALL, WhyFinal::name, name)
+    Ok(find("reason of a last turn", &WhyFinal::ALL, WhyFinal::name, name)?)
 }
 
 fn repeats(stored: BTreeMap<String, u32>) -> Result<Repeats, SnapshotError> {

@@ -4,14 +4,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-use super::{SnapshotError, names};
+use super::{StoredError, names};
 use crate::arguments::Arguments;
 use crate::conversation::{Annotation, Body, Format, Mark, Media, Message, Part, Role, Source, ToolReply};
 use crate::output::Content;
 use crate::tool::{CallId, ToolCall};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct StoredMessage {
+pub struct StoredMessage {
     role: StoredRole,
     parts: Vec<StoredPart>,
 }
@@ -54,21 +54,21 @@ enum StoredBody {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct StoredMark {
+pub(super) struct StoredMark {
     format: String,
     id: Option<String>,
     state: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct StoredAnnotation {
+pub(super) struct StoredAnnotation {
     format: String,
     json: String,
     url: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct StoredMedia {
+pub(super) struct StoredMedia {
     media_type: String,
     source: StoredSource,
 }
@@ -81,7 +81,7 @@ enum StoredSource {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct StoredCall {
+pub struct StoredCall {
     id: String,
     name: String,
     /// The model's own bytes.
@@ -89,7 +89,7 @@ pub(super) struct StoredCall {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct StoredReply {
+pub struct StoredReply {
     call: String,
     name: String,
     content: Vec<StoredContent>,
@@ -106,7 +106,7 @@ enum StoredContent {
 }
 
 impl StoredMessage {
-    pub(super) fn of(message: &Message) -> Self {
+    pub fn of(message: &Message) -> Self {
         let role = match message.role {
             Role::System => StoredRole::System,
             Role::User => StoredRole::User,
@@ -116,7 +116,7 @@ impl StoredMessage {
         Self { role, parts: message.parts.iter().map(StoredPart::of).collect() }
     }
 
-    pub(super) fn into_message(self) -> Result<Message, SnapshotError> {
+    pub fn into_message(self) -> Result<Message, StoredError> {
         let role = match self.role {
             StoredRole::System => Role::System,
             StoredRole::User => Role::User,
@@ -130,22 +130,22 @@ impl StoredMessage {
 
 impl StoredPart {
     pub(super) fn of(part: &Part) -> Self {
-        let mark = part.mark.as_ref().map(|mark| StoredMark {
-            format: mark.format.name().into(),
-            id: mark.id.clone(),
-            state: mark.state.as_deref().map(str::to_owned),
-        });
-        Self { body: StoredBody::of(&part.body), mark }
+        Self { body: StoredBody::of(&part.body), mark: part.mark.as_ref().map(StoredMark::of) }
     }
 
-    pub(super) fn into_part(self) -> Result<Part, SnapshotError> {
-        let mark = match self.mark {
-            None => None,
-            Some(StoredMark { format, id, state }) => {
-                Some(Mark { format: format_of(&format)?, id, state: state.map(Into::into) })
-            }
-        };
-        Ok(Part { body: self.body.into_body()?, mark })
+    pub(super) fn into_part(self) -> Result<Part, StoredError> {
+        Ok(Part { body: self.body.into_body()?, mark: self.mark.map(StoredMark::into_mark).transpose()? })
+    }
+}
+
+impl StoredMark {
+    pub(super) fn of(mark: &Mark) -> Self {
+        let Mark { format, id, state } = mark;
+        Self { format: format.name().into(), id: id.clone(), state: state.as_deref().map(str::to_owned) }
+    }
+
+    pub(super) fn into_mark(self) -> Result<Mark, StoredError> {
+        Ok(Mark { format: format_of(&self.format)?, id: self.id, state: self.state.map(Into::into) })
     }
 }
 
@@ -167,7 +167,7 @@ impl StoredBody {
         }
     }
 
-    fn into_body(self) -> Result<Body, SnapshotError> {
+    fn into_body(self) -> Result<Body, StoredError> {
         Ok(match self {
             Self::Text { text, annotations } => {
                 let annotations = annotations.into_iter().map(StoredAnnotation::into_annotation);
@@ -186,18 +186,18 @@ impl StoredBody {
 }
 
 impl StoredAnnotation {
-    fn of(annotation: &Annotation) -> Self {
+    pub(super) fn of(annotation: &Annotation) -> Self {
         let Annotation { format, json, url } = annotation;
         Self { format: format.name().into(), json: json.as_ref().into(), url: url.clone() }
     }
 
-    fn into_annotation(self) -> Result<Annotation, SnapshotError> {
+    pub(super) fn into_annotation(self) -> Result<Annotation, StoredError> {
         Ok(Annotation { format: format_of(&self.format)?, json: self.json.into(), url: self.url })
     }
 }
 
 impl StoredMedia {
-    fn of(media: &Media) -> Self {
+    pub(super) fn of(media: &Media) -> Self {
         let source = match &media.source {
             Source::Bytes(bytes) => StoredSource::Base64(STANDARD.encode(bytes)),
             Source::Url(url) => StoredSource::Url(url.clone()),
@@ -205,7 +205,7 @@ impl StoredMedia {
         Self { media_type: media.media_type.clone(), source }
     }
 
-    fn into_media(self) -> Result<Media, SnapshotError> {
+    pub(super) fn into_media(self) -> Result<Media, StoredError> {
         let source = match self.source {
             StoredSource::Base64(text) => Source::Bytes(bytes(&text)?.into()),
             StoredSource::Url(url) => Source::Url(url),
@@ -215,24 +215,24 @@ impl StoredMedia {
 }
 
 impl StoredCall {
-    pub(super) fn of(call: &ToolCall) -> Self {
+    pub fn of(call: &ToolCall) -> Self {
         let arguments = call.arguments.as_text().to_owned();
         Self { id: call.id.0.clone(), name: call.name.clone(), arguments }
     }
 
-    pub(super) fn into_call(self) -> ToolCall {
+    pub fn into_call(self) -> ToolCall {
         ToolCall { id: CallId(self.id), name: self.name, arguments: Arguments::from_text(self.arguments) }
     }
 }
 
 impl StoredReply {
-    pub(super) fn of(reply: &ToolReply) -> Self {
+    pub fn of(reply: &ToolReply) -> Self {
         let ToolReply { call, name, content, is_error } = reply;
         let content = content.iter().map(StoredContent::of).collect();
         Self { call: call.0.clone(), name: name.clone(), content, is_error: *is_error }
     }
 
-    pub(super) fn into_reply(self) -> Result<ToolReply, SnapshotError> {
+    pub fn into_reply(self) -> Result<ToolReply, StoredError> {
         let content = self.content.into_iter().map(StoredContent::into_content).collect::<Result<_, _>>()?;
         Ok(ToolReply { call: CallId(self.call), name: self.name, content, is_error: self.is_error })
     }
@@ -256,7 +256,7 @@ impl StoredContent {
         }
     }
 
-    fn into_content(self) -> Result<Content, SnapshotError> {
+    fn into_content(self) -> Result<Content, StoredError> {
         Ok(match self {
             Self::Text(text) => Content::Text(text),
             Self::Image { media_type, base64 } => {
@@ -270,12 +270,12 @@ impl StoredContent {
     }
 }
 
-fn format_of(name: &str) -> Result<Format, SnapshotError> {
+fn format_of(name: &str) -> Result<Format, StoredError> {
     names::find("wire format", &Format::ALL, Format::name, name)
 }
 
-fn bytes(text: &str) -> Result<Vec<u8>, SnapshotError> {
+fn bytes(text: &str) -> Result<Vec<u8>, StoredError> {
     STANDARD
         .decode(text)
-        .map_err(|error| SnapshotError::Broken { problem: format!("media is not base64: {error}") })
+        .map_err(|error| StoredError::Broken { problem: format!("media is not base64: {error}") })
 }

@@ -1,14 +1,14 @@
 //! Words that stand for values, looked up in the table that also writes them.
 
-use super::SnapshotError;
+use super::StoredError;
 
 /// The value of which this is the name.
-pub(super) fn find<T: Copy>(
+pub fn find<T: Copy>(
     what: &'static str,
     all: &[T],
     name: fn(T) -> &'static str,
     written: &str,
-) -> Result<T, SnapshotError> {
+) -> Result<T, StoredError> {
     let found = all.iter().copied().find(|value| name(*value) == written);
-    found.ok_or_else(|| SnapshotError::UnknownWord { what, found: written.into() })
+    found.ok_or_else(|| StoredError::UnknownWord { what, found: written.into() })
 }

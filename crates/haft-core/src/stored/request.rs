@@ -1,0 +1,269 @@
+//! The stored form of a request to a model.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{StoredError, StoredMessage};
+use crate::conversation::Conversation;
+use crate::model_request::{
+    Effort, ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, Sampling, ToolChoice,
+};
+
+/// A request, or of one that goes on where another stood, what is new in it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StoredRequest {
+    model: String,
+    /// Nothing when it is the other's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    system: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tools: Option<Vec<StoredTool>>,
+    tool_choice: StoredChoice,
+    #[serde(default, skip_serializing_if = "is_false")]
+    one_call_at_a_time: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    output: Option<StoredShape>,
+    #[serde(default, skip_serializing_if = "StoredSampling::is_empty")]
+    sampling: StoredSampling,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reasoning: Option<StoredEffort>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    output_tokens_max: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    context_tokens: Option<u32>,
+    messages: Vec<StoredMessage>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredTool {
+    name: String,
+    description: String,
+    input_schema: Value,
+}
+
+/// Which tools the model may or must call.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StoredChoice {
+    Auto,
+    None,
+    Required,
+    Named(String),
+    Allowed { names: Vec<String>, must_call: bool },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredShape {
+    Json,
+    Schema { name: String, schema: Value },
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct StoredSampling {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_p: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    top_k: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seed: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    presence_penalty: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frequency_penalty: Option<f64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    stop: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredEffort {
+    Off,
+    Minimal,
+    Low,
+    Medium,
+    High,
+    Highest,
+}
+
+impl StoredRequest {
+    pub fn of(request: &ModelRequest) -> Self {
+        Self::after(request, None, 0)
+    }
+
+    /// What is new in a request since `before`, of whose messages it begins with so many.
+    pub fn after(request: &ModelRequest, before: Option<&ModelRequest>, messages: usize) -> Self {
+        let same_system = before.is_some_and(|before| before.system == request.system);
+        let same_tools = before.is_some_and(|before| Arc::ptr_eq(&before.tools, &request.tools));
+        let new = request.conversation.messages().get(messages..).unwrap_or_default();
+        Self {
+            model: request.model.clone(),
+            system: (!same_system).then(|| request.system.as_ref().to_owned()),
+            tools: (!same_tools).then(|| request.tools.iter().map(StoredTool::of).collect()),
+            tool_choice: StoredChoice::of(&request.tool_choice),
+            one_call_at_a_time: request.parallel_calls == ParallelCalls::OneAtATime,
+            output: StoredShape::of(&request.output),
+            sampling: StoredSampling::of(&request.sampling),
+            reasoning: request.reasoning.map(StoredEffort::of),
+            output_tokens_max: request.output_tokens_max,
+            context_tokens: request.context_tokens,
+            messages: new.iter().map(|message| StoredMessage::of(message)).collect(),
+        }
+    }
+
+    /// The whole request. `before` is what it goes on from, with as many of its messages as were left out.
+    pub fn into_request(self, before: Option<(&ModelRequest, usize)>) -> Result<ModelRequest, StoredError> {
+        let alone = || StoredError::Broken { problem: "it goes on from a request that is not there".into() };
+        let mut conversation = begun(before)?;
+        for message in self.messages {
+            let message = message.into_message()?;
+            conversation.push(message).map_err(|error| StoredError::Broken { problem: error.to_string() })?;
+        }
+        let system = match (self.system, before) {
+            (Some(system), _) => system.into(),
+            (None, Some((before, _))) => Arc::clone(&before.system),
+            (None, None) => return Err(alone()),
+        };
+        let tools = match (self.tools, before) {
+            (Some(tools), _) => tools.into_iter().map(StoredTool::into_tool).collect(),
+            (None, Some((before, _))) => Arc::clone(&before.tools),
+            (None, None) => return Err(alone()),
+        };
+        Ok(ModelRequest {
+            model: self.model,
+            system,
+            tools,
+            tool_choice: self.tool_choice.into_choice(),
+            parallel_calls: match self.one_call_at_a_time {
+                true => ParallelCalls::OneAtATime,
+                false => ParallelCalls::Allowed,
+            },
+            conversation: Arc::new(conversation),
+            output: self.output.map_or(OutputShape::Text, StoredShape::into_shape),
+            sampling: self.sampling.into_sampling(),
+            reasoning: self.reasoning.map(StoredEffort::into_effort),
+            output_tokens_max: self.output_tokens_max,
+            context_tokens: self.context_tokens,
+        })
+    }
+}
+
+fn begun(before: Option<(&ModelRequest, usize)>) -> Result<Conversation, StoredError> {
+    let Some((before, count)) = before else { return Ok(Conversation::default()) };
+    let beginning = before.conversation.beginning(count);
+    beginning.ok_or_else(|| StoredError::Broken {
+        problem: format!("it begins with {count} messages of a request that has fewer"),
+    })
+}
+
+impl StoredTool {
+    fn of(tool: &ModelTool) -> Self {
+        let ModelTool { name, description, input_schema } = tool;
+        Self {
+            name: name.clone(),
+            description: description.clone(),
+            input_schema: input_schema.as_ref().clone(),
+        }
+    }
+
+    fn into_tool(self) -> ModelTool {
+        let Self { name, description, input_schema } = self;
+        ModelTool { name, description, input_schema: Arc::new(input_schema) }
+    }
+}
+
+impl StoredChoice {
+    pub fn of(choice: &ToolChoice) -> Self {
+        match choice {
+            ToolChoice::Auto => Self::Auto,
+            ToolChoice::None => Self::None,
+            ToolChoice::Required => Self::Required,
+            ToolChoice::Named(name) => Self::Named(name.clone()),
+            ToolChoice::Allowed { names, must_call } => {
+                Self::Allowed { names: names.clone(), must_call: *must_call == MustCall::Yes }
+            }
+        }
+    }
+
+    pub fn into_choice(self) -> ToolChoice {
+        match self {
+            Self::Auto => ToolChoice::Auto,
+            Self::None => ToolChoice::None,
+            Self::Required => ToolChoice::Required,
+            Self::Named(name) => ToolChoice::Named(name),
+            Self::Allowed { names, must_call } => {
+                ToolChoice::Allowed { names, must_call: if must_call { MustCall::Yes } else { MustCall::No } }
+            }
+        }
+    }
+}
+
+impl StoredShape {
+    fn of(shape: &OutputShape) -> Option<Self> {
+        match shape {
+            OutputShape::Text => None,
+            OutputShape::Json => Some(Self::Json),
+            OutputShape::Schema { name, schema } => {
+                Some(Self::Schema { name: name.clone(), schema: schema.as_ref().clone() })
+            }
+        }
+    }
+
+    fn into_shape(self) -> OutputShape {
+        match self {
+            Self::Json => OutputShape::Json,
+            Self::Schema { name, schema } => OutputShape::Schema { name, schema: Arc::new(schema) },
+        }
+    }
+}
+
+impl StoredSampling {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn of(sampling: &Sampling) -> Self {
+        let Sampling { temperature, top_p, top_k, seed, presence_penalty, frequency_penalty, stop } =
+            sampling.clone();
+        Self { temperature, top_p, top_k, seed, presence_penalty, frequency_penalty, stop }
+    }
+
+    fn into_sampling(self) -> Sampling {
+        let Self { temperature, top_p, top_k, seed, presence_penalty, frequency_penalty, stop } = self;
+        Sampling { temperature, top_p, top_k, seed, presence_penalty, frequency_penalty, stop }
+    }
+}
+
+impl StoredEffort {
+    fn of(effort: Effort) -> Self {
+        match effort {
+            Effort::Off => Self::Off,
+            Effort::Minimal => Self::Minimal,
+            Effort::Low => Self::Low,
+            Effort::Medium => Self::Medium,
+            Effort::High => Self::High,
+            Effort::Highest => Self::Highest,
+        }
+    }
+
+    fn into_effort(self) -> Effort {
+        match self {
+            Self::Off => Effort::Off,
+            Self::Minimal => Effort::Minimal,
+            Self::Low => Effort::Low,
+            Self::Medium => Effort::Medium,
+            Self::High => Effort::High,
+            Self::Highest => Effort::Highest,
+        }
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
+fn is_false(value: &bool) -> bool {
+    !*value
+}

@@ -1,0 +1,142 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::*;
+use crate::conversation::{Annotation, Conversation, Format, Mark, Media, Message, Source};
+use crate::model_error::{ModelError, ModelErrorKind};
+use crate::model_event::{Delta, ModelEvent, PartStart};
+use crate::model_reply::{ReplyNote, StopReason, Usage};
+use crate::model_request::{
+    Effort, ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, Sampling, ToolChoice,
+};
+use crate::tool::CallId;
+
+fn conversation(texts: &[&str]) -> Arc<Conversation> {
+    let mut conversation = Conversation::default();
+    for text in texts {
+        conversation.push(Message::user(*text)).unwrap();
+    }
+    Arc::new(conversation)
+}
+
+/// Says something of everything there is to say.
+fn everything(texts: &[&str]) -> ModelRequest {
+    let schema = Arc::new(json!({"type": "object"}));
+    let tool = ModelTool { name: "t".into(), description: "d".into(), input_schema: Arc::clone(&schema) };
+    ModelRequest {
+        system: "be brief".into(),
+        tools: [tool].into(),
+        tool_choice: ToolChoice::Allowed { names: vec!["t".into()], must_call: MustCall::Yes },
+        parallel_calls: ParallelCalls::OneAtATime,
+        output: OutputShape::Schema { name: "s".into(), schema },
+        sampling: Sampling {
+            temperature: Some(0.5),
+            top_k: Some(3),
+            seed: Some(u64::MAX),
+            stop: vec!["x".into()],
+            ..Sampling::default()
+        },
+        reasoning: Some(Effort::Highest),
+        output_tokens_max: Some(7),
+        context_tokens: Some(9),
+        ..ModelRequest::new("m", conversation(texts))
+    }
+}
+
+fn through_text(stored: &StoredRequest) -> StoredRequest {
+    serde_json::from_str(&serde_json::to_string(stored).unwrap()).unwrap()
+}
+
+#[test]
+fn a_request_comes_back_whole() {
+    for request in [everything(&["a", "b"]), ModelRequest::new("m", conversation(&[]))] {
+        let back = through_text(&StoredRequest::of(&request)).into_request(None).unwrap();
+        assert_eq!(format!("{request:?}"), format!("{back:?}"));
+    }
+}
+
+#[test]
+fn a_request_that_goes_on_holds_only_what_is_new() {
+    let before = everything(&["a", "b"]);
+    let tools = Arc::clone(&before.tools);
+    let after = ModelRequest { tools, ..everything(&["a", "b", "c"]) };
+    let stored = StoredRequest::after(&after, Some(&before), 2);
+    let text = serde_json::to_string(&stored).unwrap();
+    assert!(
+        !text.contains("be brief") && !text.contains("input_schema") && !text.contains("\"b\""),
+        "{text}"
+    );
+    let back = through_text(&stored).into_request(Some((&before, 2))).unwrap();
+    assert_eq!(format!("{after:?}"), format!("{back:?}"));
+    assert!(matches!(stored.clone().into_request(None), Err(StoredError::Broken { .. })));
+    assert!(matches!(stored.into_request(Some((&before, 3))), Err(StoredError::Broken { .. })));
+}
+
+#[test]
+fn every_event_comes_back() {
+    let mark = Some(Mark { format: Format::Gemini, id: Some("i".into()), state: Some("s".into()) });
+    let media = Media { media_type: "image/png".into(), source: Source::Bytes([0, 255][..].into()) };
+    let link = Media { media_type: "image/png".into(), source: Source::Url("https://example.org".into()) };
+    let annotation = Annotation { format: Format::Anthropic, json: "{ }".into(), url: None };
+    let starts = [
+        PartStart::Text,
+        PartStart::Refusal,
+        PartStart::Reasoning,
+        PartStart::Call { id: CallId("c".into()), name: "read".into() },
+        PartStart::Image(media.clone()),
+        PartStart::Audio(link.clone()),
+        PartStart::File { name: Some("f".into()), media },
+        PartStart::Opaque,
+    ];
+    let notes = [
+        ReplyNote::CallIdGiven { id: "c".into() },
+        ReplyNote::UnknownStopReason { reason: "r".into() },
+        ReplyNote::UnknownPart { kind: "k".into() },
+        ReplyNote::NoEnd,
+        ReplyNote::Empty,
+        ReplyNote::PromptCut { read_tokens: 1, sent_tokens_min: 2 },
+        ReplyNote::NotSaid { what: "w".into(), instead: "i".into() },
+        ReplyNote::EventSkipped { reason: "r".into() },
+    ];
+    let stops = [
+        StopReason::EndOfTurn,
+        StopReason::ToolCalls,
+        StopReason::Length,
+        StopReason::StopSequence,
+        StopReason::Refusal,
+        StopReason::Filtered,
+        StopReason::Paused,
+        StopReason::CutOff,
+        StopReason::Other("o".into()),
+    ];
+    let usage = Usage { input: 1, output: 2, cache_read: 3, cache_write: 4, reasoning: 5 };
+    let mut events = vec![
+        ModelEvent::Started { id: Some("i".into()), model: None },
+        ModelEvent::PartDelta { index: 1, delta: Delta::Text("\u{1}é\n".into()) },
+        ModelEvent::PartDelta { index: 1, delta: Delta::Annotation(annotation) },
+        ModelEvent::PartFinished { index: 2, mark: mark.clone() },
+        ModelEvent::Usage(usage),
+        ModelEvent::Usage(Usage::default()),
+    ];
+    let started = |part| ModelEvent::PartStarted { index: 0, part, mark: mark.clone() };
+    events.extend(starts.into_iter().map(started));
+    events.extend(notes.into_iter().map(ModelEvent::Noted));
+    events.extend(stops.into_iter().map(|stop| ModelEvent::Finished { stop }));
+    for event in events {
+        let text = serde_json::to_string(&StoredEvent::of(&event)).unwrap();
+        let back: StoredEvent = serde_json::from_str(&text).unwrap();
+        assert_eq!(back.into_event().unwrap(), event, "{text}");
+    }
+}
+
+#[test]
+fn every_failure_comes_back() {
+    for kind in ModelErrorKind::ALL {
+        let error = ModelError { kind, message: "m".into(), retry_after: Some(Duration::from_millis(1500)) };
+        assert_eq!(StoredModelError::of(&error).into_error().unwrap(), error);
+    }
+    let unknown: StoredModelError = serde_json::from_str(r#"{"kind": "boredom", "message": ""}"#).unwrap();
+    assert!(unknown.into_error().unwrap_err().to_string().contains("`boredom`"));
+}
