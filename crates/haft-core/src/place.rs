@@ -29,12 +29,20 @@ pub struct Place {
     pub turn: u32,
     /// The operation that this session works for: the call of a sub-agent. All places of a session name the same one.
     pub parent: Option<OperationId>,
+    /// The session in which the request was first made; its own when the session works for nobody else.
+    pub origin: SessionId,
 }
 
 impl Place {
     /// The first turn of a session that works for nobody else.
     pub const fn first(session: SessionId) -> Self {
-        Self { session, turn: 1, parent: None }
+        Self { session, turn: 1, parent: None, origin: session }
+    }
+
+    /// The first turn of a session that works for an operation of this one.
+    #[must_use]
+    pub const fn below(&self, session: SessionId, operation: OperationId) -> Self {
+        Self { session, turn: 1, parent: Some(operation), origin: self.origin }
     }
 }
 

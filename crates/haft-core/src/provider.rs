@@ -14,6 +14,7 @@ use crate::output::ToolOutput;
 use crate::place::{Operation, OperationId, Place};
 use crate::priority::Priority;
 use crate::result::ToolError;
+use crate::run::scope::RunScope;
 use crate::time_limit::TimeLimit;
 use crate::tool::{CallId, ToolDefinition};
 use crate::validate::ValidArguments;
@@ -103,6 +104,8 @@ pub struct CallContext {
     operation: Arc<Operation>,
     /// How urgent the call is. A provider that makes calls of its own makes them as urgent.
     pub priority: Priority,
+    /// The run that the call is made for; none for a call that stands alone.
+    pub scope: Option<Arc<RunScope>>,
     events: Arc<dyn EventSink>,
     notes: Mutex<BTreeMap<&'static str, Value>>,
 }
@@ -125,6 +128,12 @@ impl CallContext {
         self
     }
 
+    #[must_use]
+    pub fn with_scope(mut self, scope: Option<Arc<RunScope>>) -> Self {
+        self.scope = scope;
+        self
+    }
+
     pub fn of(
         id: CallId,
         operation: Arc<Operation>,
@@ -138,6 +147,7 @@ impl CallContext {
             time_limit,
             operation,
             priority: Priority::default(),
+            scope: None,
             events,
             notes: Mutex::default(),
         }

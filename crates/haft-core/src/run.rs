@@ -16,10 +16,12 @@ pub mod final_report;
 pub mod final_turn;
 pub mod finish;
 pub mod limits;
+pub mod meter;
 mod note;
 pub mod plan;
 pub mod repeat;
 mod reply;
+pub mod scope;
 pub mod snapshot;
 mod state;
 pub mod told;
@@ -34,7 +36,7 @@ use crate::model_request::{ModelRequest, ModelTool, ToolChoice};
 use crate::result::ToolResult;
 use crate::tool::{CallId, ToolCall};
 
-use budget::Spent;
+use budget::Budget;
 use calls::{CallState, From, OpenCalls, Waiting};
 use choice::Moment;
 use final_turn::WhyFinal;
@@ -64,7 +66,8 @@ pub enum Step {
 pub struct Readings {
     /// Milliseconds since 1970.
     pub now_ms: u64,
-    pub spent: Spent,
+    /// What may still be spent, here and by whoever this run works for; what others hold counts as spent.
+    pub left: Budget,
     /// What the next request would have the model read; `None` when nobody counts.
     pub context_tokens: Option<u64>,
 }
@@ -124,6 +127,11 @@ impl AgentRun {
         self.request.tools = self.plan.shown(tools);
     }
 
+    /// What the model is shown.
+    pub fn tools(&self) -> &[ModelTool] {
+        &self.request.tools
+    }
+
     pub fn conversation(&self) -> &Conversation {
         &self.request.conversation
     }
@@ -134,6 +142,14 @@ impl AgentRun {
 
     pub fn counts(&self) -> &limits::Counts {
         &self.state.counts
+    }
+
+    /// The calls that were given out to be carried out, and have not ended.
+    pub fn given_out(&self) -> Vec<ToolCall> {
+        match &self.state.phase {
+            Phase::Calls(calls) => calls.given_out(),
+            Phase::Model | Phase::Ended(_) => Vec::new(),
+        }
     }
 
     /// Takes what is worth telling whoever watches; each is told once.
@@ -220,7 +236,7 @@ impl AgentRun {
 
     fn step_for_calls(&mut self, readings: &Readings) -> Option<Step> {
         let Phase::Calls(calls) = &mut self.state.phase else { return None };
-        cut_short(calls, self.state.signal, &self.plan, readings);
+        cut_short(calls, self.state.signal, readings);
         match calls.waiting() {
             Waiting::Tools(tools) => {
                 calls.give_out();
@@ -269,7 +285,7 @@ impl AgentRun {
         if state.signal == Signal::Stop {
             return Some(WhyFinal::Stopped);
         }
-        if plan.budget.exhausted(&readings.spent).is_some() {
+        if readings.left.used_up().is_some() {
             return Some(WhyFinal::Budget);
         }
         if plan.limits.context.is_some_and(full) {
@@ -362,15 +378,15 @@ impl AgentRun {
 }
 
 /// Ends calls that must not begin any more.
-fn cut_short(calls: &mut OpenCalls, signal: Signal, plan: &RunPlan, readings: &Readings) {
+fn cut_short(calls: &mut OpenCalls, signal: Signal, readings: &Readings) {
     const USED_UP: &str = "Error: the budget of this run is used up; the call was not made";
     if signal == Signal::Stop {
         let why = "Error: the run was asked to stop; the call was not made";
         calls.refuse_new(0, why);
         calls.refuse_waiting(why);
-    } else if plan.budget.exhausted(&readings.spent).is_some() {
+    } else if readings.left.used_up().is_some() {
         calls.refuse_new(0, USED_UP);
-    } else if let Some(left) = plan.budget.calls_left(&readings.spent) {
+    } else if let Some(left) = readings.left.calls {
         calls.refuse_new(usize::try_from(left).unwrap_or(usize::MAX), USED_UP);
     }
 }

@@ -7,22 +7,22 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use haft_core::event::{Event, EventSink};
-use haft_core::model_error::ModelError;
+use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_reply::{ModelReply, ReplyFold};
 use haft_core::model_request::ModelRequest;
 use haft_core::place::Place;
 use haft_core::result::ToolResult;
-use haft_core::run::budget::Spent;
 use haft_core::run::event::{Answered, RunEvent};
 use haft_core::run::finish::Finish;
+use haft_core::run::meter::Amount;
+use haft_core::run::scope::RunScope;
 use haft_core::run::told::{CallEnd, Told};
 use haft_core::run::{Abort, AgentRun, Readings, RunError, Step};
 use haft_core::tool::ToolCall;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::chronicle::Unrecorded;
-use crate::meter::Meter;
 use crate::options::CallOptions;
 use crate::orchestrator::Orchestrator;
 use crate::order::EffectOrder;
@@ -33,20 +33,19 @@ use crate::order::EffectOrder;
 pub struct Driver<'a> {
     pub models: &'a dyn ModelProvider,
     pub orchestrator: &'a Orchestrator,
-    /// Sees the events of models and of the run; what it counted is held against the run's budget.
-    pub meter: Arc<Meter>,
+    /// Its meter sees the events of models, calls and of the run; what it counted is held against the run's budget.
+    pub scope: Arc<RunScope>,
     /// For every call. The place names the session; the turn is the run's.
     pub options: CallOptions,
-    pub began: Instant,
-    /// How long the run may take from its beginning on.
-    pub timeout: Duration,
+    /// How long a model may take for one reply.
+    pub reply_timeout: Duration,
 }
 
 impl fmt::Debug for Driver<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Driver")
             .field("models", &self.models.name())
-            .field("meter", &self.meter)
+            .field("scope", &self.scope)
             .finish_non_exhaustive()
     }
 }
@@ -82,7 +81,7 @@ impl From<Unrecorded> for Halt {
 impl Driver<'_> {
     /// An error is a mistake in here or in the run, never in what a model said.
     pub async fn drive(&self, run: &mut AgentRun) -> Result<Driven, RunError> {
-        let driven = match timeout_at(self.began + self.timeout, self.steps(run)).await {
+        let driven = match timeout_at(Instant::from_std(self.scope.until), self.steps(run)).await {
             Ok(Ok(driven)) => driven,
             Ok(Err(Halt::Mistake(error))) => return Err(error),
             Ok(Err(Halt::Unrecorded(unrecorded))) => {
@@ -98,7 +97,7 @@ impl Driver<'_> {
         // What can no longer be put down is known by what is missing.
         let _ = self.put_down(&Told::Aborted(why.clone()));
         run.abort(why);
-        match run.next_step(&self.readings(run)) {
+        match run.next_step(&self.readings()) {
             Step::Done(finish) => self.stopped(run, Driven::Done(finish)).await,
             Step::CallModel(_) | Step::CallTools(_) | Step::AwaitClient(_) | Step::AwaitApproval(_) => {
                 Err(RunError::Unexpected { given: "its end", waits_for: "more" })
@@ -116,7 +115,7 @@ impl Driver<'_> {
     async fn stopped(&self, run: &AgentRun, driven: Driven) -> Result<Driven, RunError> {
         if let Driven::Done(finish) = &driven {
             let place = self.place(run.counts().turns);
-            self.tell(place, RunEvent::Finished { finish: finish.clone(), bill: self.meter.bill() });
+            self.tell(place, RunEvent::Finished { finish: finish.clone(), bill: self.scope.meter.bill() });
         }
         // Nothing follows that could be lost.
         let _ = self.secure().await;
@@ -125,7 +124,7 @@ impl Driver<'_> {
 
     async fn steps(&self, run: &mut AgentRun) -> Result<Driven, Halt> {
         loop {
-            let readings = self.readings(run);
+            let readings = self.readings();
             let step = run.next_step(&readings);
             self.put_down(&Told::Stepped(readings))?;
             for note in run.take_notes() {
@@ -133,7 +132,7 @@ impl Driver<'_> {
             }
             match step {
                 Step::CallModel(request) => {
-                    let told = match self.ask(run, *request).await {
+                    let told = match self.ask_in_time(run, *request).await {
                         Ok(reply) => Told::Replied(reply),
                         Err(error) => Told::Failed(error),
                     };
@@ -152,13 +151,30 @@ impl Driver<'_> {
         }
     }
 
+    async fn ask_in_time(&self, run: &AgentRun, request: ModelRequest) -> Result<ModelReply, ModelError> {
+        let _held = self.scope.meter.hold(self.worst_case(&request));
+        timeout(self.reply_timeout, self.ask(run, request)).await.unwrap_or_else(|_| {
+            let message =
+                format!("no whole reply within {} ms (`llmTimeout`)", self.reply_timeout.as_millis());
+            Err(ModelError::new(ModelErrorKind::Timeout, message))
+        })
+    }
+
+    /// What a request may take, so that those who work at the same time do not spend it too.
+    fn worst_case(&self, request: &ModelRequest) -> Amount {
+        let output = request.output_tokens_max.unwrap_or_default();
+        let tokens = self.context_tokens().unwrap_or_default().saturating_add(output.into());
+        Amount { tokens, calls: 0 }
+    }
+
     async fn ask(&self, run: &AgentRun, request: ModelRequest) -> Result<ModelReply, ModelError> {
         // A turn counts once its reply is of use.
         let place = self.place(run.counts().turns.saturating_add(1));
         self.tell(place, RunEvent::Asked);
         let id = format!("{}/{}", place.session, place.turn);
         let principal = self.orchestrator.config().principal.clone();
-        let cx = ModelContext::new(id, principal, Arc::clone(&self.meter) as Arc<dyn EventSink>).at(place);
+        let cx =
+            ModelContext::new(id, principal, Arc::clone(&self.scope.meter) as Arc<dyn EventSink>).at(place);
         let mut events = self.models.ask(request, &cx);
         let mut fold = ReplyFold::default();
         while let Some(event) = events.next().await {
@@ -175,12 +191,14 @@ impl Driver<'_> {
     async fn call(&self, run: &AgentRun, calls: Vec<ToolCall>) -> Vec<Result<Told, Unrecorded>> {
         let order = EffectOrder::default();
         let place = self.place(run.counts().turns);
-        let options = CallOptions { place, ..self.options.clone() };
+        let options = CallOptions { place, scope: Some(Arc::clone(&self.scope)), ..self.options.clone() };
         let carried_out = calls.into_iter().map(|call| {
             self.tell(place, RunEvent::Called(call.clone()));
             let ends = self.orchestrator.execute_in_turn_with(&order, call, options.clone());
+            let held = self.scope.meter.hold(Amount { tokens: 0, calls: 1 });
             async {
                 let result = ends.await;
+                drop(held);
                 let answered = RunEvent::Answered(answered(&result));
                 let told = Told::Ended(vec![CallEnd::of(result)]);
                 self.put_down(&told)?;
@@ -216,21 +234,18 @@ impl Driver<'_> {
         }));
     }
 
-    fn readings(&self, run: &AgentRun) -> Readings {
-        let bill = self.meter.bill();
+    fn readings(&self) -> Readings {
+        let time = Instant::now().duration_since(Instant::from_std(self.scope.began));
         Readings {
             now_ms: now_ms(),
-            spent: Spent {
-                usd: dollars(bill.cost.nano_usd),
-                tokens: bill.tokens(),
-                calls: run.counts().tool_calls.into(),
-                time: self.began.elapsed(),
-            },
-            context_tokens: self.options.budget.as_ref().map(|budget| {
-                let usage = budget.usage();
-                usage.current_tokens.saturating_add(usage.schema_tokens)
-            }),
+            left: self.scope.meter.left(time),
+            context_tokens: self.context_tokens(),
         }
+    }
+
+    fn context_tokens(&self) -> Option<u64> {
+        let usage = self.options.budget.as_ref()?.usage();
+        Some(usage.current_tokens.saturating_add(usage.schema_tokens))
     }
 
     /// Turns of a run that goes on in a session are counted on from those before it.
@@ -240,7 +255,7 @@ impl Driver<'_> {
     }
 
     fn tell(&self, place: Place, event: RunEvent) {
-        self.meter.emit(Event::Run { place, event: Arc::new(event) });
+        self.scope.meter.emit(Event::Run { place, event: Arc::new(event) });
     }
 }
 
@@ -257,9 +272,4 @@ fn answered(result: &ToolResult) -> Answered {
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a budget is not held to the billionth of a dollar")]
-fn dollars(nano_usd: u64) -> f64 {
-    nano_usd as f64 / 1e9
 }

@@ -9,7 +9,6 @@ pub mod cache;
 pub mod catalog;
 pub mod chronicle;
 pub mod drive;
-pub mod meter;
 pub mod options;
 pub mod orchestrator;
 pub mod order;
@@ -27,7 +26,8 @@ pub use catalog::{Catalog, CatalogConfig, CatalogEntry, CatalogWarning, Resolved
 pub use chronicle::{Chronicle, Unrecorded};
 pub use drive::{Driven, Driver};
 pub use haft_core::priority::Priority;
-pub use meter::Meter;
+pub use haft_core::run::meter::Meter;
+pub use haft_core::run::scope::RunScope;
 pub use options::{CallOptions, Concurrency};
 pub use orchestrator::{Capture, Orchestrator, OrchestratorConfig, Shown};
 pub use order::{EffectOrder, Turn};

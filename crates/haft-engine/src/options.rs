@@ -5,6 +5,7 @@ use std::sync::Arc;
 use haft_core::budget::Budget;
 use haft_core::place::Place;
 use haft_core::priority::Priority;
+use haft_core::run::scope::RunScope;
 
 use crate::cache::CacheUse;
 use crate::chronicle::Chronicle;
@@ -25,6 +26,8 @@ pub struct CallOptions {
     pub selection: Selection,
     /// Where the call is put on record before it is made; without it nobody wants to know.
     pub chronicle: Option<Arc<dyn Chronicle>>,
+    /// The run that the call is made for. Its meter sees the call, instead of whoever watches the orchestrator.
+    pub scope: Option<Arc<RunScope>>,
 }
 
 /// Whether a call waits for a slot of its tool's queue.

@@ -4,13 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{OptionFuture, join_all};
 use haft_core::arguments::ArgumentLimits;
 use haft_core::digest::CallKey;
 use haft_core::event::{EventSink, NoEvents};
 use haft_core::output::ToolOutput;
-use haft_core::place::Place;
-use haft_core::provider::Principal;
+use haft_core::provider::{Principal, ProviderKind};
 use haft_core::result::{ToolError, ToolResult};
 use haft_core::store::OutputStore;
 use haft_core::tokens::{ByLength, TokenCounter};
@@ -156,7 +155,7 @@ impl Orchestrator {
     }
 
     pub async fn execute_with(&self, call: ToolCall, options: CallOptions) -> ToolResult {
-        self.carry_out(self.begin(call, options.place), options).await
+        self.carry_out(self.begin(call, &options), options).await
     }
 
     /// Carries out the calls of one turn; the results stand in call order. Calls that only read run at the same time;
@@ -186,10 +185,10 @@ impl Orchestrator {
         call: ToolCall,
         options: CallOptions,
     ) -> impl Future<Output = ToolResult> + Send + use<'a> {
-        let turn = order.enter(self.effects_of(&call.name));
-        let record = self.begin(call, options.place);
+        let turn = self.waits_for_turn(&call.name).then(|| order.enter(self.effects_of(&call.name)));
+        let record = self.begin(call, &options);
         async move {
-            let _turn = turn.await;
+            let _turn = OptionFuture::from(turn).await;
             self.carry_out(record.after_waiting(), options).await
         }
     }
@@ -209,9 +208,16 @@ impl Orchestrator {
         }
     }
 
-    fn begin(&self, call: ToolCall, place: Place) -> CallRecord {
-        let events = Arc::clone(&self.config.events);
-        CallRecord::begin(call, place, self.config.principal.clone(), events, self.config.capture)
+    /// A sub-agent's call has no place in the order; the calls inside it have theirs, each in its own turn.
+    fn waits_for_turn(&self, written_name: &str) -> bool {
+        let is_agent = |tool: Arc<CatalogEntry>| tool.identity().kind == ProviderKind::Agent;
+        !self.catalog.resolve(written_name).is_ok_and(is_agent)
+    }
+
+    fn begin(&self, call: ToolCall, options: &CallOptions) -> CallRecord {
+        let of_run = options.scope.as_ref().map(|scope| Arc::clone(&scope.meter) as Arc<dyn EventSink>);
+        let events = of_run.unwrap_or_else(|| Arc::clone(&self.config.events));
+        CallRecord::begin(call, options.place, self.config.principal.clone(), events, self.config.capture)
     }
 
     /// The budget stands around all stages: whatever a call says takes room, a refusal too.
@@ -267,7 +273,8 @@ impl Orchestrator {
                 let idle = stage::Idle::watch(tool.entry().exposed(), policy.idle_timeout, progress.clone());
                 let context = record
                     .reach_provider(config.principal.clone(), deadline.limit(), idle.sink())
-                    .with_priority(priority);
+                    .with_priority(priority)
+                    .with_scope(options.scope.clone());
                 let call = stage::call(&tool, &arguments, &context);
                 let outcome = deadline.bound(idle.bound(call)).await;
                 record.keep_notes(&context, &progress);

@@ -15,6 +15,7 @@ pub mod models;
 pub mod prelude;
 mod private_file;
 pub mod rest;
+pub mod runs;
 pub mod sessions;
 pub mod telemetry;
 pub mod tokens;

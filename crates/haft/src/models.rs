@@ -120,6 +120,8 @@ fn wishes(name: &str, wanted: &Provider, variables: Lookup<'_>) -> Result<Wishes
 #[derive(Debug)]
 pub enum ModelsError {
     NoModel,
+    /// A name that is none.
+    Name(String),
     Unknown {
         provider: String,
         known: Vec<String>,
@@ -142,6 +144,7 @@ impl fmt::Display for ModelsError {
             Self::NoModel => {
                 write!(f, "no model is named; give -m PROVIDER/MODEL or set `models.default` in haft.json")
             }
+            Self::Name(problem) => f.write_str(problem),
             Self::Unknown { provider, known } => {
                 let provider = crate::config::printable(provider);
                 write!(f, "nobody provides `{provider}`; known are {}", known.join(", "))

@@ -2,6 +2,7 @@
 
 mod authorization;
 mod mcp;
+mod parts;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,20 +18,19 @@ use haft_core::rules::{CommandPattern, Decision, Rule, Rules};
 use haft_core::store::OutputStore;
 use haft_core::tool::{Approval, ToolDefinition};
 use haft_engine::{
-    Activity, Authority, Cache, CacheConfig, Capture, Catalog, CatalogConfig, CatalogWarning, Governed,
-    Memory, Orchestrator, OrchestratorConfig, Policies, QueueConfig, Queues, UncheckedSchemas,
+    Activity, Catalog, CatalogConfig, CatalogWarning, Governed, Memory, Orchestrator, Policies, QueueConfig,
+    Queues,
 };
 use haft_sandbox::Policy;
-use haft_tools::builtin::{BASH_TIMEOUT_SECS, BuiltinTools};
-use haft_tools::output::OutputTools;
+use haft_tools::builtin::BASH_TIMEOUT_SECS;
 use haft_tools::rest::{RestTool, RestTools};
 
 pub use authorization::authorizer;
 pub use mcp::{McpFace, McpServers, mcp_servers};
+pub use parts::Parts;
 
 use crate::config::Resolved;
 use crate::governing::Configured;
-use crate::tokens::Vocabulary;
 
 /// What an orchestrator is made from.
 pub struct Settings {
@@ -58,46 +58,8 @@ pub fn orchestrator(settings: Settings) -> Orchestrator {
 /// An orchestrator over the built-in tools and those of other providers, for example [MCP servers](McpServers::providers) or
 /// a [`Registry`](haft_tools::registry::Registry) of the program's own.
 pub fn orchestrator_with(settings: Settings, others: Vec<Arc<dyn ToolProvider>>) -> Orchestrator {
-    let config = Arc::new(settings.config);
-    let workspace = settings.policy.workspace().to_string_lossy().into_owned();
-    let store = settings.store.filter(|_| config.tool_output.enabled);
-    let mut providers: Vec<Arc<dyn ToolProvider>> = Vec::new();
-    if let Some(store) = &store {
-        providers.push(Arc::new(OutputTools::new(
-            Arc::clone(store),
-            settings.policy.clone(),
-            config.tool_output.reading,
-        )));
-    }
-    providers.push(Arc::new(BuiltinTools::new(settings.policy, store.clone())));
-    providers.extend(others);
-    let catalog = Catalog::with(providers, catalog_config(&config));
-    let governor = Configured { config: Arc::clone(&config), timeout: settings.timeout };
-    let engine = OrchestratorConfig {
-        policies: Policies { governor: Some(Arc::new(governor)), ..Policies::default() },
-        unchecked: if config.validation.strict { UncheckedSchemas::Denied } else { UncheckedSchemas::Called },
-        draft: config.validation.draft,
-        scope: workspace.into(),
-        tool_timeout_max: settings.timeout.unwrap_or(config.tool_timeout),
-        queues: queues(&config),
-        cache: Cache::new(CacheConfig {
-            entries_max: usize::try_from(config.cache.entries_max).unwrap_or(usize::MAX),
-            bytes_max: usize::try_from(config.cache.bytes_max).unwrap_or(usize::MAX),
-        }),
-        authority: Authority {
-            rules: rules(&config),
-            approver: settings.approver,
-            command_lines: command_lines(),
-            remembered: settings.remembered,
-        },
-        store,
-        tokens: Arc::new(Vocabulary),
-        events: settings.events,
-        capture: if config.telemetry.capture_content { Capture::Content } else { Capture::Nothing },
-        ..OrchestratorConfig::default()
-    };
-    // Every queue that is named was found when the configuration was read.
-    Orchestrator::new(catalog, engine)
+    let parts = Parts::new(settings, others);
+    parts.orchestrator(parts.config(), Vec::new())
 }
 
 fn catalog_config(config: &Resolved) -> CatalogConfig {

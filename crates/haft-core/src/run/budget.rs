@@ -30,32 +30,45 @@ pub enum Exhausted {
 }
 
 impl Budget {
-    /// The first part of which everything is spent.
-    pub fn exhausted(&self, spent: &Spent) -> Option<Exhausted> {
+    /// Of what is left: the first part of which nothing is.
+    pub fn used_up(&self) -> Option<Exhausted> {
         let Self { usd, tokens, calls, time } = self;
         let parts = [
-            (usd.is_some_and(|usd| spent.usd >= usd), Exhausted::Usd),
-            (tokens.is_some_and(|tokens| spent.tokens >= tokens), Exhausted::Tokens),
-            (calls.is_some_and(|calls| spent.calls >= calls), Exhausted::Calls),
-            (time.is_some_and(|time| spent.time >= time), Exhausted::Time),
+            (usd.is_some_and(|usd| usd <= 0.0), Exhausted::Usd),
+            (*tokens == Some(0), Exhausted::Tokens),
+            (*calls == Some(0), Exhausted::Calls),
+            (*time == Some(Duration::ZERO), Exhausted::Time),
         ];
         parts.into_iter().find_map(|(used_up, part)| used_up.then_some(part))
     }
 
-    /// How many calls may still be made.
-    pub fn calls_left(&self, spent: &Spent) -> Option<u64> {
-        self.calls.map(|calls| calls.saturating_sub(spent.calls))
+    /// The smaller of both, part by part.
+    #[must_use]
+    pub fn within(&self, other: &Budget) -> Budget {
+        Budget {
+            usd: smaller(self.usd, other.usd, f64::min),
+            tokens: smaller(self.tokens, other.tokens, u64::min),
+            calls: smaller(self.calls, other.calls, u64::min),
+            time: smaller(self.time, other.time, Duration::min),
+        }
     }
 
-    /// What a descendant may spend: what is left.
+    /// What may still be spent.
     #[must_use]
     pub fn left(&self, spent: &Spent) -> Budget {
         Budget {
             usd: self.usd.map(|usd| (usd - spent.usd).max(0.0)),
             tokens: self.tokens.map(|tokens| tokens.saturating_sub(spent.tokens)),
-            calls: self.calls_left(spent),
+            calls: self.calls.map(|calls| calls.saturating_sub(spent.calls)),
             time: self.time.map(|time| time.saturating_sub(spent.time)),
         }
+    }
+}
+
+fn smaller<T>(one: Option<T>, other: Option<T>, min: fn(T, T) -> T) -> Option<T> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(min(one, other)),
+        (one, other) => one.or(other),
     }
 }
 
@@ -82,8 +95,8 @@ mod tests {
     fn at_a_hundred_percent_of_any_part_it_is_used_up() {
         let check = |usd: f64, tokens: u64, calls: u64, seconds: u64, expected: Option<Exhausted>| {
             let spent = Spent { usd, tokens, calls, time: Duration::from_secs(seconds) };
-            assert_eq!(budget().exhausted(&spent), expected, "{spent:?}");
-            assert_eq!(Budget::default().exhausted(&spent), None);
+            assert_eq!(budget().left(&spent).used_up(), expected, "{spent:?}");
+            assert_eq!(Budget::default().left(&spent).used_up(), None);
         };
         check(0.0, 0, 0, 0, None);
         check(0.99, 99, 2, 59, None);
@@ -94,12 +107,21 @@ mod tests {
     }
 
     #[test]
-    fn descendants_get_what_is_left() {
+    fn what_is_left_is_never_less_than_nothing() {
         let spent = Spent { usd: 0.25, tokens: 200, calls: 1, time: Duration::from_secs(10) };
         let left = budget().left(&spent);
         let expected =
             Budget { usd: Some(0.75), tokens: Some(0), calls: Some(2), time: Some(Duration::from_secs(50)) };
         assert_eq!(left, expected);
         assert_eq!(Budget::default().left(&spent), Budget::default());
+    }
+
+    #[test]
+    fn of_two_budgets_the_smaller_parts_hold() {
+        let other = Budget { usd: Some(0.5), tokens: Some(200), ..Budget::default() };
+        let expected = Budget { usd: Some(0.5), ..budget() };
+        assert_eq!(budget().within(&other), expected);
+        assert_eq!(other.within(&budget()), expected);
+        assert_eq!(Budget::default().within(&other), other);
     }
 }

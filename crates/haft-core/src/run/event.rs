@@ -14,6 +14,8 @@ use crate::tool::{CallId, ToolCall};
 /// record keeps them unless it was made for that.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunEvent {
+    /// The first event of a run.
+    Began(Began),
     /// The model is asked for a reply of this turn.
     Asked,
     Said(ModelEvent),
@@ -32,6 +34,7 @@ impl RunEvent {
     /// The stable name on every wire.
     pub fn name(&self) -> &'static str {
         match self {
+            Self::Began(_) => "began",
             Self::Asked => "asked",
             Self::Said(_) => "said",
             Self::Called(_) => "called",
@@ -40,6 +43,18 @@ impl RunEvent {
             Self::Finished { .. } => "finished",
         }
     }
+}
+
+/// Who begins to work on what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Began {
+    /// The agents above, from the one that was asked first, and the one whose run it is.
+    pub path: Vec<String>,
+    /// As `provider/model`.
+    pub model: String,
+    pub request: String,
+    /// The names of the tools that the model is shown.
+    pub tools: Vec<String>,
 }
 
 /// How a call ended, as the model is told.

@@ -124,7 +124,7 @@ async fn nobody_decided_about_a_call_that_means_no_tool() {
 #[tokio::test]
 async fn all_events_of_a_call_name_one_operation_and_its_place() {
     let (orchestrator, kept) = watched(Fake::builtins(Log::default()), OrchestratorConfig::default());
-    let place = Place { session: SessionId(7), turn: 3, parent: Some(OperationId(1)) };
+    let place = Place { session: SessionId(7), turn: 3, parent: Some(OperationId(1)), origin: SessionId(6) };
     let options = CallOptions { place, ..CallOptions::default() };
     let long = haft_core::tool::ToolCall { id: CallId("x".repeat(1_000)), ..call("fail", "{}") };
     orchestrator.execute_with(long.clone(), options.clone()).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use haft_core::arguments::Arguments;
-use haft_core::budget::{Budget, ContextLimits};
+use haft_core::budget::{Budget as ContextBudget, ContextLimits};
 use haft_core::conversation::{Body, Conversation, Message, Part};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_provider::{Attempt, ModelAccount, ModelContext, ModelProvider, Next, ReplyStream};
@@ -13,11 +13,12 @@ use haft_core::model_request::ModelRequest;
 use haft_core::naming::Scheme;
 use haft_core::place::{Place, SessionId};
 use haft_core::price::Cost;
+use haft_core::run::budget::Budget;
 use haft_core::run::finish::Finish;
 use haft_core::run::limits::ContextLimit;
 use haft_core::run::{AgentRun, RunPlan};
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{CallOptions, Catalog, Driven, Driver, Meter, Orchestrator, OrchestratorConfig};
+use haft_engine::{CallOptions, Catalog, Driven, Driver, Meter, Orchestrator, OrchestratorConfig, RunScope};
 use tokio::time::Instant;
 
 use crate::fake::{Fake, Log};
@@ -93,21 +94,29 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new() -> Self {
         let log = Log::default();
-        let meter = Meter::new(Arc::new(log.clone()));
+        let meter = Meter::new(Arc::new(log.clone()), Budget::default());
         let catalog = Catalog::new(vec![Arc::new(Fake::builtins(log.clone()))], Scheme::Double);
-        let config = OrchestratorConfig { events: Arc::clone(&meter) as _, ..OrchestratorConfig::default() };
-        Self { log, meter, orchestrator: Orchestrator::new(catalog, config) }
+        Self { log, meter, orchestrator: Orchestrator::new(catalog, OrchestratorConfig::default()) }
     }
 
     pub(crate) fn driver<'a>(&'a self, models: &'a Scripted) -> Driver<'a> {
         Driver {
             models,
             orchestrator: &self.orchestrator,
-            meter: Arc::clone(&self.meter),
+            scope: self.scope(Duration::from_mins(10)),
             options: CallOptions { place: Place::first(SessionId(7)), ..CallOptions::default() },
-            began: Instant::now(),
-            timeout: Duration::from_mins(10),
+            reply_timeout: Duration::from_mins(5),
         }
+    }
+
+    fn scope(&self, timeout: Duration) -> Arc<RunScope> {
+        let began = Instant::now().into_std();
+        Arc::new(RunScope {
+            meter: Arc::clone(&self.meter),
+            path: vec!["run".into()],
+            began,
+            until: began + timeout,
+        })
     }
 
     pub(crate) fn count(&self, part: &str) -> usize {
@@ -157,10 +166,11 @@ async fn the_time_of_a_run_ends_it_wherever_it_is() {
     for replies in [vec![], vec![Ok(vec![call("1", "hang", "{}")])]] {
         let world = World::new();
         let models = Scripted::new(replies);
-        let driver = Driver { timeout: Duration::from_secs(30), ..world.driver(&models) };
+        let driver = Driver { scope: world.scope(Duration::from_secs(30)), ..world.driver(&models) };
+        let began = Instant::now();
         let finish = done(driver.drive(&mut run(RunPlan::default())).await.unwrap());
         assert_eq!(finish.reason.name(), "timed_out");
-        assert_eq!(driver.began.elapsed(), Duration::from_secs(30));
+        assert_eq!(began.elapsed(), Duration::from_secs(30));
         assert_eq!(world.count("undone"), world.count("1 hang started"), "{:?}", world.log.lines());
     }
 }
@@ -186,7 +196,7 @@ async fn a_full_context_forces_the_last_turn() {
     let models =
         Scripted::new(vec![Ok(vec![call("1", "echo", r#"{"text":"a"}"#)]), Ok(vec![text("so far")])]);
     let limits = ContextLimits { window_tokens: 200, buffer_tokens: 50, output_tokens_max: 50 };
-    let budget = Budget::new(limits, 0);
+    let budget = ContextBudget::new(limits, 0);
     let mut plan = RunPlan::default();
     plan.limits.context = Some(ContextLimit { window_tokens: 200, output_tokens: 50, buffer_tokens: 50 });
     let mut driver = world.driver(&models);

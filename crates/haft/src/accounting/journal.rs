@@ -107,6 +107,7 @@ fn standing(operation: &Operation) -> Standing {
         turn: operation.place.turn,
         operation: operation.id.0,
         parent_operation: operation.place.parent.map(|parent| parent.0),
+        origin: Some(operation.place.origin.to_string()),
     }
 }
 

@@ -67,6 +67,8 @@ pub struct Standing {
     pub operation: u64,
     /// The operation that the session works for.
     pub parent_operation: Option<u64>,
+    /// The session in which the request was first made.
+    pub origin: Option<String>,
 }
 
 /// Who decided about the call; empty when it ended before that.

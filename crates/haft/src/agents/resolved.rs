@@ -26,14 +26,13 @@ use super::written::{
     WrittenAgent, WrittenBudget, WrittenCaching, WrittenEffort, WrittenInput, WrittenInputFormat,
     WrittenOutput, WrittenReport, WrittenToolOutput,
 };
+use crate::config::resolved as config;
 
 const OUTPUT_TOKENS_MAX_DEFAULT: u32 = 4096;
 const CONTEXT_WINDOW_TOKENS_DEFAULT: u32 = 131_072;
 const CONTEXT_BUFFER_TOKENS: u64 = 8192;
 const LLM_TIMEOUT_DEFAULT: Duration = Duration::from_mins(10);
-const TOOL_TIMEOUT_DEFAULT: Duration = Duration::from_mins(5);
 const RUN_TIMEOUT_DEFAULT: Duration = Duration::from_hours(1);
-const RESPONSE_BYTES_MAX_DEFAULT: u32 = 12_288;
 
 /// An agent, ready to run.
 #[derive(Debug, Clone)]
@@ -91,28 +90,44 @@ pub enum Caching {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
     pub run: Duration,
+    /// For one reply of a model.
     pub llm: Duration,
-    pub tool: Duration,
+    /// For one call; `None` leaves it to the configuration.
+    pub tool: Option<Duration>,
 }
 
 /// What is done with the outputs of tools, and with the agent's own.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outputs {
-    pub response_bytes_max: u32,
+    /// `None` leaves it to the configuration.
+    pub response_bytes_max: Option<u32>,
     pub tool_output: ToolOutput,
     /// How long the agent's answer is kept for an equal request.
     pub cache_ttl: Option<Duration>,
 }
 
-/// How stored outputs are read with a model.
+/// How stored outputs are read with a model. `None` leaves it to the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolOutput {
-    pub enabled: bool,
-    pub chunks_max: u32,
-    pub overlap_percent: f64,
-    pub line_bytes_threshold: u32,
+    pub enabled: Option<bool>,
+    pub chunks_max: Option<u32>,
+    pub overlap_percent: Option<u32>,
+    pub line_bytes_threshold: Option<u32>,
     /// Empty takes the agent's own.
     pub models: Vec<String>,
+}
+
+impl ToolOutput {
+    /// Changes what the configuration says, where the agent says anything.
+    pub fn change(&self, configured: &mut config::ToolOutput) {
+        let whole = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+        let reading = &mut configured.reading;
+        configured.enabled = self.enabled.unwrap_or(configured.enabled);
+        reading.chunks_max = self.chunks_max.map_or(reading.chunks_max, whole);
+        reading.avg_line_bytes_threshold =
+            self.line_bytes_threshold.map_or(reading.avg_line_bytes_threshold, whole);
+        reading.overlap_percent = self.overlap_percent.map_or(reading.overlap_percent, whole);
+    }
 }
 
 /// What the agent is given when it is a tool.
@@ -274,15 +289,13 @@ fn times(written: &WrittenAgent) -> Times {
     Times {
         run: written.timeout.map_or(RUN_TIMEOUT_DEFAULT, |time| time.0),
         llm: written.llm_timeout.map_or(LLM_TIMEOUT_DEFAULT, |time| time.0),
-        tool: written.tool_timeout.map_or(TOOL_TIMEOUT_DEFAULT, |time| time.0),
+        tool: written.tool_timeout.map(|time| time.0),
     }
 }
 
 fn outputs(written: &WrittenAgent) -> Outputs {
     Outputs {
-        response_bytes_max: written
-            .tool_response_max_bytes
-            .map_or(RESPONSE_BYTES_MAX_DEFAULT, |count| count.0),
+        response_bytes_max: written.tool_response_max_bytes.map(|count| count.0),
         tool_output: tool_output(&written.tool_output),
         cache_ttl: written.cache.and_then(|time| time.0),
     }
@@ -290,10 +303,10 @@ fn outputs(written: &WrittenAgent) -> Outputs {
 
 fn tool_output(written: &WrittenToolOutput) -> ToolOutput {
     ToolOutput {
-        enabled: written.enabled.unwrap_or(true),
-        chunks_max: written.max_chunks.map_or(1, |count| count.0),
-        overlap_percent: written.overlap_percent.map_or(10.0, |number| number.0),
-        line_bytes_threshold: written.avg_line_bytes_threshold.map_or(1000, |count| count.0),
+        enabled: written.enabled,
+        chunks_max: written.max_chunks.map(|count| count.0),
+        overlap_percent: written.overlap_percent.map(|percent| percent.0),
+        line_bytes_threshold: written.avg_line_bytes_threshold.map(|count| count.0),
         models: written.models.0.clone(),
     }
 }

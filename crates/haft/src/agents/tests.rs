@@ -34,8 +34,8 @@ fn a_file_without_front_matter_is_an_agent_with_all_defaults() {
     assert_eq!((agent.name.as_str(), agent.tool_name.as_str()), ("researcher", "researcher"));
     let limits = agent.limits;
     assert_eq!((limits.turns_max, limits.tool_calls_per_turn_max, limits.attempts_max), (10, 10, 5));
-    assert_eq!((agent.times.llm.as_secs(), agent.times.tool.as_secs()), (600, 300));
-    assert_eq!((agent.outputs.response_bytes_max, agent.asking.output_tokens_max), (12_288, 4096));
+    assert_eq!((agent.times.llm.as_secs(), agent.times.tool), (600, None));
+    assert_eq!((agent.outputs.response_bytes_max, agent.asking.output_tokens_max), (None, 4096));
     assert_eq!((agent.report.by, agent.input.format), (ReportBy::None, InputFormat::Text));
     assert!(agent.reach.tools.is_none() && agent.models.is_empty());
 }
@@ -93,11 +93,15 @@ fn every_key_has_its_place() {
     assert_eq!((sampling.temperature, sampling.top_p, sampling.top_k), (Some(0.5), Some(1.0), Some(40)));
     assert_eq!((agent.asking.effort, agent.asking.caching), (Some(Effort::High), Caching::None));
     assert_eq!(agent.outputs.cache_ttl, Some(Duration::from_hours(1)));
-    let times = [agent.times.run, agent.times.llm, agent.times.tool].map(|time| time.as_millis());
+    let times = [agent.times.run, agent.times.llm, agent.times.tool.unwrap()].map(|time| time.as_millis());
     assert_eq!(times, [300_000, 90_000, 1500]);
     let output = &agent.outputs.tool_output;
-    assert_eq!((output.enabled, output.chunks_max, output.line_bytes_threshold), (false, 3, 10));
-    assert_eq!((output.models.as_slice(), agent.outputs.response_bytes_max), (&["a/b".to_owned()][..], 2000));
+    assert_eq!(
+        (output.enabled, output.chunks_max, output.line_bytes_threshold),
+        (Some(false), Some(3), Some(10))
+    );
+    assert_eq!(output.models, ["a/b"]);
+    assert_eq!(agent.outputs.response_bytes_max, Some(2000));
     assert_eq!(
         (agent.budget.usd, agent.budget.tokens, agent.budget.calls),
         (Some(0.25), Some(1000), Some(5))

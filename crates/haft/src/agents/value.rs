@@ -32,6 +32,11 @@ pub(super) struct Count(pub(super) u32);
 #[serde(try_from = "f64")]
 pub(super) struct UpTo<const MAX: u32>(pub(super) f64);
 
+/// A whole number of hundredths, up to a half.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "i64")]
+pub(super) struct Percent(pub(super) u32);
+
 /// The name of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
@@ -68,6 +73,17 @@ impl TryFrom<i64> for Count {
         match u32::try_from(value) {
             Ok(count) if count > 0 => Ok(Self(count)),
             Ok(_) | Err(_) => Err(format!("expected a whole number from 1 to {}; got {value}", u32::MAX)),
+        }
+    }
+}
+
+impl TryFrom<i64> for Percent {
+    type Error = String;
+
+    fn try_from(value: i64) -> Result<Self, String> {
+        match u32::try_from(value) {
+            Ok(percent) if percent <= 50 => Ok(Self(percent)),
+            Ok(_) | Err(_) => Err(format!("expected a whole number from 0 to 50; got {value}")),
         }
     }
 }

@@ -6,7 +6,7 @@ use serde_saphyr::Spanned;
 
 use super::error::AgentError;
 use super::front_matter::Parts;
-use super::value::{Count, FormatWord, Time, TimeOrOff, ToolWord, UpTo, Words};
+use super::value::{Count, FormatWord, Percent, Time, TimeOrOff, ToolWord, UpTo, Words};
 use crate::config::nearest;
 
 /// All keys, for documents and suggestions.
@@ -120,7 +120,7 @@ pub(super) enum WrittenInputFormat {
 pub(super) struct WrittenToolOutput {
     pub(super) enabled: Option<bool>,
     pub(super) max_chunks: Option<Count>,
-    pub(super) overlap_percent: Option<UpTo<5000>>,
+    pub(super) overlap_percent: Option<Percent>,
     pub(super) avg_line_bytes_threshold: Option<Count>,
     pub(super) models: Words,
 }

@@ -314,7 +314,7 @@ fn stop_name(stop: &StopReason) -> (&'static str, Option<&str>) {
 pub(super) fn refused(error: &ModelsError) -> Refused {
     use haft_models::providers::SetupError;
     let exit = match error {
-        ModelsError::NoModel => Exit::Usage,
+        ModelsError::NoModel | ModelsError::Name(_) => Exit::Usage,
         ModelsError::Setup { error: SetupError::NoKey { .. }, .. } => Exit::Unauthorized,
         ModelsError::Unknown { .. } | ModelsError::Variable { .. } | ModelsError::Setup { .. } => Exit::Input,
         ModelsError::Client(error) => error.kind.into(),

@@ -104,6 +104,10 @@ async fn others(args: &CallArgs, config: &Resolved, home: &Home) -> Vec<Arc<dyn 
     if args.tool.as_deref().is_some_and(wiring::is_builtin) {
         return Vec::new();
     }
+    over_http(config, home).await
+}
+
+pub(super) async fn over_http(config: &Resolved, home: &Home) -> Vec<Arc<dyn ToolProvider>> {
     let tools = super::rest::tools(config, home, Freshness::Kept).await;
     if tools.is_empty() { Vec::new() } else { vec![Arc::new(RestTools::new(tools))] }
 }

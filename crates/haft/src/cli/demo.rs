@@ -1,6 +1,7 @@
 //! `haft demo`: a run for everybody to see. The model is scripted, the tools and the sandbox are real.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Parser;
 use haft_model_server::{ModelServer, Part, Script, Step};
@@ -32,14 +33,14 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
         server.url()
     ));
     let url = format!("{}/v1", server.url());
-    let variables = |name: &str| match name {
+    let variables = move |name: &str| match name {
         "OPENAI_BASE_URL" => Some(url.clone()),
         "OPENAI_API_KEY" => Some(KEY.to_owned()),
         _ => None,
     };
     let prepared = typed(args, workspace.path()).and_then(|typed| {
         // The operator's own files could name another server, or deny a tool.
-        running::prepare(&typed, Configuration::defaults()?, &variables)
+        running::prepare(&typed, Configuration::defaults()?, Vec::new(), Arc::new(variables))
     });
     match prepared {
         Ok(prepared) => running::carry_out(prepared).await,

@@ -2,20 +2,22 @@
 
 mod ending;
 mod prepare;
+mod said;
 mod screen;
-mod system;
 mod wire;
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::event::EventSink;
+use haft_core::provider::ToolProvider;
 use haft_core::run::finish::Finish;
-use haft_core::run::{Abort, AgentRun, RunError, Verdict};
-use haft_engine::{Driven, Driver};
-use tokio::time::{Instant, interval};
+use haft_core::run::told::Told;
+use haft_core::run::{Abort, RunError, Verdict};
+use haft_engine::Driven;
+use tokio::time::interval;
 
 use super::args::RunArgs;
 use super::call;
@@ -24,79 +26,105 @@ use super::exit::Exit;
 use super::settings::{self, Configuration, Refused};
 use super::terminal;
 use crate::config::environment;
-use crate::config::expand::Lookup;
+use crate::runs::{Errand, Variables};
 use prepare::Prepared;
 
 /// How often a line that says what is running moves.
 const TICK: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(args: &RunArgs) -> ExitCode {
-    let configuration = settings::configuration(&args.policy.files);
-    match configuration.and_then(|configuration| prepare(args, configuration, &environment)) {
+    let prepared = async {
+        let configuration = settings::configuration(&args.policy.files)?;
+        let others = call::over_http(&configuration.resolved, &settings::home()?).await;
+        prepare(args, configuration, others, Arc::new(environment))
+    };
+    match prepared.await {
         Ok(prepared) => carry_out(prepared).await,
         Err((exit, message)) => terminal::failed(exit, &message),
     }
 }
 
-/// Also for a run that was not typed: the variables say where the provider of the model is.
+/// Also for a run that was not typed. `others` are tools beside the built-in ones; the variables say where the provider of the model is.
 pub(super) fn prepare(
     args: &RunArgs,
     configuration: Configuration,
-    variables: Lookup<'_>,
+    others: Vec<Arc<dyn ToolProvider>>,
+    variables: Variables,
 ) -> Result<Prepared, Refused> {
     if args.no_color {
         anstream::ColorChoice::Never.write_global();
     }
-    Prepared::new(args, configuration, variables)
+    Prepared::new(args, configuration, others, variables)
 }
 
-pub(super) async fn carry_out(mut prepared: Prepared) -> ExitCode {
+pub(super) async fn carry_out(prepared: Prepared) -> ExitCode {
+    let orchestrator = prepared.worker.orchestrator();
     let mut cancelled = pin!(cancel::cancelled());
     tokio::select! {
         biased;
-        () = call::begin(&prepared.orchestrator) => {}
+        () = call::begin(orchestrator) => {}
         exit = &mut cancelled => return exit.into(),
     }
-    let mut run = match prepared.begin() {
-        Ok(run) => run,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+    let ended = match Errand::begin(Arc::clone(&prepared.worker), prepared.task()) {
+        Ok(errand) => drive(errand, &prepared, cancelled).await,
+        Err(error) => Err(error),
     };
-    let driver = prepared.driver();
-    let ended = tokio::select! {
-        biased;
-        ended = to_the_end(&driver, &mut run, &prepared) => ended.map(|finish| (finish, None)),
-        exit = &mut cancelled => {
-            run.abort(Abort::Interrupted);
-            to_the_end(&driver, &mut run, &prepared).await.map(|finish| (finish, Some(exit)))
-        }
-    };
-    call::end(&prepared.orchestrator).await;
-    call::keep_approvals_of(&prepared.orchestrator);
+    call::end(orchestrator).await;
+    call::keep_approvals_of(orchestrator);
     match ended {
-        Ok((finish, stopped_by)) => prepared.end(&run, &finish, stopped_by),
+        Ok(ended) => prepared.end(&ended),
         Err(error) => terminal::failed(Exit::Internal, &error.to_string()),
     }
 }
 
-/// At a terminal nobody else carries out functions, and whoever does not answer now has said no.
-async fn to_the_end(
-    driver: &Driver<'_>,
-    run: &mut AgentRun,
+/// A run that is over.
+struct Ended {
+    errand: Errand,
+    finish: Finish,
+    stopped_by: Option<Exit>,
+}
+
+async fn drive(
+    mut errand: Errand,
     prepared: &Prepared,
-) -> Result<Finish, RunError> {
-    loop {
-        let calls = match moving(driver, run, prepared).await? {
-            Driven::Done(finish) => return Ok(finish),
-            Driven::AwaitsClient(calls) | Driven::AwaitsApproval(calls) => calls,
-        };
-        for call in calls {
-            run.approval_given(&call.id, Verdict::Denied)?;
+    mut cancelled: Pin<&mut impl Future<Output = Exit>>,
+) -> Result<Ended, RunError> {
+    let ended = tokio::select! {
+        biased;
+        ended = to_the_end(&mut errand, prepared) => ended.map(|finish| (Some(finish), None)),
+        exit = &mut cancelled => Ok((None, Some(exit))),
+    }?;
+    let (finish, stopped_by) = match ended {
+        (Some(finish), stopped_by) => (finish, stopped_by),
+        (None, stopped_by) => (aborted(&mut errand).await?, stopped_by),
+    };
+    Ok(Ended { errand, finish, stopped_by })
+}
+
+async fn aborted(errand: &mut Errand) -> Result<Finish, RunError> {
+    match errand.abort(Abort::Interrupted).await? {
+        Driven::Done(finish) => Ok(finish),
+        Driven::AwaitsClient(_) | Driven::AwaitsApproval(_) => {
+            Err(RunError::Unexpected { given: "its end", waits_for: "more" })
         }
     }
 }
 
-async fn moving(driver: &Driver<'_>, run: &mut AgentRun, prepared: &Prepared) -> Result<Driven, RunError> {
-    let mut stops = pin!(driver.drive(run));
+/// At a terminal nobody else carries out functions, and whoever does not answer now has said no.
+async fn to_the_end(errand: &mut Errand, prepared: &Prepared) -> Result<Finish, RunError> {
+    loop {
+        let calls = match moving(errand, prepared).await? {
+            Driven::Done(finish) => return Ok(finish),
+            Driven::AwaitsClient(calls) | Driven::AwaitsApproval(calls) => calls,
+        };
+        for call in calls {
+            errand.tell(Told::Judged { call: call.id, verdict: Verdict::Denied })?;
+        }
+    }
+}
+
+async fn moving(errand: &mut Errand, prepared: &Prepared) -> Result<Driven, RunError> {
+    let mut stops = pin!(errand.drive());
     let mut ticks = interval(TICK);
     loop {
         tokio::select! {
@@ -108,25 +136,15 @@ async fn moving(driver: &Driver<'_>, run: &mut AgentRun, prepared: &Prepared) ->
 }
 
 impl Prepared {
-    fn driver(&self) -> Driver<'_> {
-        Driver {
-            models: &*self.models,
-            orchestrator: &self.orchestrator,
-            meter: Arc::clone(&self.meter),
-            options: self.options.clone(),
-            began: Instant::now(),
-            timeout: self.timeout,
-        }
-    }
-
     /// Gives the answer and says how it came about.
-    fn end(self, run: &AgentRun, finish: &Finish, stopped_by: Option<Exit>) -> ExitCode {
+    fn end(self, ended: &Ended) -> ExitCode {
+        let Ended { errand, finish, stopped_by } = ended;
         let exit = stopped_by.unwrap_or_else(|| ending::exit(finish, self.denials.count()));
         let summary = ending::Summary {
-            session: self.options.place.session,
-            turns: run.counts().turns,
+            session: self.watch.options().place.session,
+            turns: errand.run().counts().turns,
             took: self.began.elapsed(),
-            bill: self.meter.bill(),
+            bill: errand.bill(),
             exit,
         };
         let written = self.output.end(finish, &summary);

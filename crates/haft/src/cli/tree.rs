@@ -160,7 +160,12 @@ mod tests {
     use super::*;
 
     fn operation(id: u64, session: u128, turn: u32, parent: Option<u64>) -> Arc<Operation> {
-        let place = Place { session: SessionId(session), turn, parent: parent.map(OperationId) };
+        let place = Place {
+            session: SessionId(session),
+            turn,
+            parent: parent.map(OperationId),
+            origin: SessionId(session),
+        };
         Arc::new(Operation { id: OperationId(id), call: CallId(id.to_string()), place })
     }
 

@@ -116,7 +116,11 @@ fn run_line(turn: u32, event: &RunEvent) -> Option<Line> {
             let reason = finish.reason.name().to_owned();
             Some(Line::Finished { at_ms: now_ms(), reason, turns: turn })
         }
-        RunEvent::Asked | RunEvent::Said(_) | RunEvent::Called(_) | RunEvent::Answered(_) => None,
+        RunEvent::Began(_)
+        | RunEvent::Asked
+        | RunEvent::Said(_)
+        | RunEvent::Called(_)
+        | RunEvent::Answered(_) => None,
     }
 }
 

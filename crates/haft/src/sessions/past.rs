@@ -15,7 +15,7 @@ use haft_core::provider::Principal;
 use haft_core::result::ToolErrorKind;
 use haft_core::run::event::Bill;
 use haft_core::run::told::{CallEnd, Told};
-use haft_core::run::{AgentRun, RunError};
+use haft_core::run::{AgentRun, RunError, RunPlan};
 use haft_core::tool::CallId;
 
 use super::line::{Line, Opened};
@@ -33,14 +33,18 @@ pub struct Past {
     pub last_ms: u64,
     /// What everything cost.
     pub total: Bill,
-    /// What the last request cost so far, and how long it was worked on: limits go by these.
+    /// What the last request cost so far; its budget goes by that.
     pub bill: Bill,
-    pub worked: Duration,
     pub tree: OpTree,
     told: Vec<Told>,
     /// Calls of the last turn that reached their tool, and of which no end is on record.
     begun: Vec<CallId>,
     session: SessionId,
+    /// How long the last request was worked on before `since_ms`, when it was last taken up.
+    worked_before: Duration,
+    since_ms: u64,
+    /// What the next request would have had the model read, when that was last known.
+    context_tokens: Option<u64>,
 }
 
 /// How far a session has come.
@@ -64,6 +68,8 @@ pub struct Unfinished {
     pub begun: Vec<CallId>,
     /// The turns of earlier requests.
     pub turns_before: u32,
+    /// What the model would read next, when that was last known.
+    pub context_tokens: Option<u64>,
 }
 
 impl Past {
@@ -75,16 +81,18 @@ impl Past {
             id.map_err(|error| ReadError::Broken { problem: format!("its id is none: {error}") })?;
         let mut past = Self {
             last_ms: opened.at_ms,
+            since_ms: opened.at_ms,
             opened: *opened,
             standing: Standing::Open,
             requests: Vec::new(),
             total: Bill::default(),
             bill: Bill::default(),
-            worked: Duration::ZERO,
             tree: OpTree::default(),
             told: Vec::new(),
             begun: Vec::new(),
             session: SessionId(session.as_u128()),
+            worked_before: Duration::ZERO,
+            context_tokens: None,
         };
         for line in lines {
             past.take(line?)?;
@@ -94,6 +102,15 @@ impl Past {
 
     pub fn session(&self) -> SessionId {
         self.session
+    }
+
+    /// How long the last request was worked on.
+    pub fn worked(&self) -> Duration {
+        self.worked_before + Duration::from_millis(self.last_ms.saturating_sub(self.since_ms))
+    }
+
+    pub fn plan(&self) -> Result<RunPlan, ReadError> {
+        self.opened.run.plan().map_err(|error| ReadError::Broken { problem: error.to_string() })
     }
 
     /// The run as it was left. What stands in the request is what the model is told anew: its name, the system text and
@@ -110,14 +127,15 @@ impl Past {
             // They were told when they were new.
             run.take_notes();
         }
-        Ok(Unfinished { run, begun: self.begun, turns_before })
+        Ok(Unfinished { run, begun: self.begun, turns_before, context_tokens: self.context_tokens })
     }
 
     fn take(&mut self, line: Line) -> Result<(), ReadError> {
         match line {
             Line::Session(_) => return Err(ReadError::Broken { problem: "it begins twice".into() }),
             Line::Resumed { at_ms } => {
-                self.last_ms = at_ms;
+                self.worked_before = self.worked();
+                (self.last_ms, self.since_ms) = (at_ms, at_ms);
                 if let Standing::Cut { .. } = self.standing {
                     self.standing = Standing::Open;
                 }
@@ -153,7 +171,7 @@ impl Past {
                 self.requests.push(text.clone());
                 self.begun.clear();
                 self.bill = Bill::default();
-                self.worked = Duration::ZERO;
+                (self.worked_before, self.since_ms) = (Duration::ZERO, self.last_ms);
                 self.standing = Standing::Open;
             }
             (Standing::Cut { .. }, _) => return,
@@ -165,11 +183,11 @@ impl Past {
                 self.standing = Standing::Cut { reason: why.name().into() };
                 return;
             }
-            (_, Told::Stepped(readings)) => self.worked = readings.spent.time,
             (_, Told::Replied(_)) => self.begun.clear(),
             (_, Told::Ended(ends)) => {
                 self.begun.retain(|call| ends.iter().all(|end: &CallEnd| end.call() != call));
             }
+            (_, Told::Stepped(readings)) => self.context_tokens = readings.context_tokens,
             (_, Told::ClientReplied(_) | Told::Judged { .. } | Told::Stopped) => {}
         }
         self.told.push(told);
@@ -199,7 +217,7 @@ impl Past {
 
 /// The event that a line was made of, as far as the tree looks at it.
 fn finished(session: SessionId, record: &Record) -> Event {
-    let place = Place { session, turn: record.standing.turn, parent: None };
+    let place = Place { turn: record.standing.turn, ..Place::first(session) };
     let operation = Operation {
         // Each process counts its own; what tells them apart is when they ended.
         id: OperationId(record.standing.operation ^ record.timestamp_ms.rotate_right(20)),

@@ -292,6 +292,24 @@ fn an_interrupt_leaves_nothing_running_and_says_what_was_done() {
     assert_eq!(place.text("ws/kept.txt"), "x");
 }
 
+/// The list of the scripted server's models stands for an API of somebody's own.
+#[test]
+fn tools_over_http_are_tools_of_a_run() {
+    let place = here();
+    let script = Script { models: vec!["a-model-of-many".into()], ..Script::default() };
+    let script = Script {
+        steps: vec![Step::call("rest__it", json!({})), told(Step::text("seen"), "a-model-of-many")],
+        ..script
+    };
+    let server = ModelServer::start(script).unwrap();
+    let tool =
+        json!({"description": "Lists models", "method": "GET", "url": format!("{}/v1/models", server.url())});
+    place.file("home/haft.json", &json!({"restTools": {"it": tool}}).to_string());
+    let ran = haft(&place, &server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+    assert_eq!(ran.stdout, "seen\n");
+    assert!(ran.stderr.contains("✓ rest__it"), "{}", ran.stderr);
+}
+
 #[test]
 fn nothing_that_was_said_is_kept_in_the_accounts() {
     let place = here();

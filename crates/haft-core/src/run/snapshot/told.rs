@@ -1,11 +1,9 @@
 //! The stored form of what a run was told.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
 use super::SnapshotError;
-use crate::run::budget::Spent;
+use super::plan::StoredBudget;
 use crate::run::told::{CallEnd, Told};
 use crate::run::{Abort, Readings, Verdict};
 use crate::stored::{StoredModelError, StoredModelReply, StoredReply};
@@ -29,10 +27,7 @@ pub enum StoredTold {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredReadings {
     now_ms: u64,
-    usd: f64,
-    tokens: u64,
-    calls: u64,
-    seconds: f64,
+    left: StoredBudget,
     context_tokens: Option<u64>,
 }
 
@@ -50,9 +45,9 @@ impl StoredTold {
             Told::Replied(reply) => Self::Replied(StoredModelReply::of(reply)),
             Told::Failed(error) => Self::Failed(StoredModelError::of(error)),
             Told::Ended(ends) => Self::Ended(ends.iter().map(StoredEnd::of).collect()),
-            Told::ClientReplied(replies) => Self::ClientReplied(
-                replies.iter().map(|reply| StoredReply::of(reply)).collect(),
-            ),
+            Told::ClientReplied(replies) => {
+                Self::ClientReplied(replies.iter().map(|reply| StoredReply::of(reply)).collect())
+            }
             Told::Judged { call, verdict } => {
                 Self::Judged { call: call.0.clone(), allowed: *verdict == Verdict::Allowed }
             }
@@ -104,15 +99,13 @@ fn abort(why: String, problem: String) -> Result<Abort, SnapshotError> {
 
 impl StoredReadings {
     fn of(readings: &Readings) -> Self {
-        let Readings { now_ms, spent: Spent { usd, tokens, calls, time }, context_tokens } = *readings;
-        Self { now_ms, usd, tokens, calls, seconds: time.as_secs_f64(), context_tokens }
+        let Readings { now_ms, left, context_tokens } = readings;
+        Self { now_ms: *now_ms, left: StoredBudget::of(left), context_tokens: *context_tokens }
     }
 
     fn into_readings(self) -> Result<Readings, SnapshotError> {
-        let Self { now_ms, usd, tokens, calls, seconds, context_tokens } = self;
-        let broken = |_| SnapshotError::Broken { problem: "the seconds it took are no time".into() };
-        let time = Duration::try_from_secs_f64(seconds).map_err(broken)?;
-        Ok(Readings { now_ms, spent: Spent { usd, tokens, calls, time }, context_tokens })
+        let Self { now_ms, left, context_tokens } = self;
+        Ok(Readings { now_ms, left: left.into_budget()?, context_tokens })
     }
 }
 

@@ -104,7 +104,7 @@ fn a_budget_that_is_used_up_allows_one_last_turn() {
     let check = |budget: Budget, spent: Spent, steps: &[&str]| {
         let mut bench = Bench::new(RunPlan { budget, ..RunPlan::default() });
         bench.play(vec![read(1)]);
-        bench.readings.spent = spent;
+        bench.readings.left = budget.left(&spent);
         bench.step();
         bench.run.model_replied(says("partly")).unwrap();
         bench.step();
@@ -122,12 +122,12 @@ fn a_budget_that_is_used_up_allows_one_last_turn() {
 fn calls_beyond_the_budget_are_not_begun() {
     let budget = Budget { calls: Some(3), ..Budget::default() };
     let mut bench = Bench::new(RunPlan { budget, ..RunPlan::default() });
-    bench.readings.spent.calls = 2;
+    bench.readings.left = budget.left(&Spent { calls: 2, ..Spent::default() });
     bench.step();
     bench.run.model_replied(calls(&[("read", "{}"), ("write", "{}")])).unwrap();
     let Step::CallTools(calls) = bench.step() else { panic!() };
     // What was given out stays, however much is reserved meanwhile.
-    bench.readings.spent.calls = 3;
+    bench.readings.left.calls = Some(0);
     bench.step();
     assert_eq!(bench.log[1..], ["tools read", "tools read"]);
     bench.run.tools_replied(vec![super::bench::succeeded(&calls[0])]).unwrap();

@@ -128,7 +128,8 @@ impl World {
                 self.tell(run, Told::Replied(reply));
             }
             Step::CallTools(calls) => {
-                self.readings.spent.calls += calls.len() as u64;
+                let left = self.readings.left.calls.unwrap_or(12);
+                self.readings.left.calls = Some(left.saturating_sub(calls.len() as u64));
                 let is_new = |name: &str| name == "ask" && self.steps.len().is_multiple_of(2);
                 let results =
                     calls.iter().map(|call| if is_new(&call.name) { pending(call) } else { succeeded(call) });

@@ -103,7 +103,7 @@ impl Screen {
             }
             RunEvent::Answered(answered) => self.ended(&mut state, answered),
             RunEvent::Noted(note) => self.noted(&mut state, note),
-            RunEvent::Finished { .. } => {}
+            RunEvent::Began(_) | RunEvent::Finished { .. } => {}
         }
     }
 

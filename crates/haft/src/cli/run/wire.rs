@@ -8,17 +8,15 @@ use haft_core::event::{Event, EventSink, Progress};
 use haft_core::model_event::{Delta, ModelEvent, PartStart};
 use haft_core::model_provider::{Attempt, ModelAccount};
 use haft_core::model_reply::Usage;
-use haft_core::model_request::ModelTool;
-use haft_core::place::SessionId;
+use haft_core::place::Place;
 use haft_core::result::ToolErrorKind;
-use haft_core::run::RunPlan;
-use haft_core::run::event::{Answered, RunEvent};
-use haft_core::run::final_report::FinalReport;
+use haft_core::run::event::{Answered, Began, RunEvent};
 use haft_core::run::finish::{Answer, Finish};
 use serde_json::{Value, json};
 
 use super::ending::{Summary, complaint};
 use super::screen::note_in_words;
+use crate::agents::{Agent, ReportBy};
 use crate::cli::args::OutputFormat;
 use crate::cli::exit::Exit;
 use crate::cli::terminal;
@@ -56,23 +54,14 @@ enum Said {
 }
 
 impl Output {
-    pub(super) fn new(format: OutputFormat, plan: &RunPlan) -> Self {
-        let is_answer = match &plan.report {
-            FinalReport::None => true,
-            FinalReport::Tool(_) | FinalReport::Xml { .. } => false,
+    pub(super) fn new(format: OutputFormat, agent: &Agent) -> Self {
+        let is_answer = match agent.report.by {
+            ReportBy::None => true,
+            ReportBy::Tool | ReportBy::Xml => false,
         };
         let streams = format == OutputFormat::Text && is_answer && std::io::stdout().is_terminal();
         let texts = if streams { Texts::Streamed } else { Texts::Held };
         Self { format, texts, reply: Mutex::default() }
-    }
-
-    pub(super) fn begin(&self, session: SessionId, model: &str, tools: &[ModelTool]) {
-        if self.format == OutputFormat::StreamJson {
-            let tools: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-            line(
-                &json!({"type": "run_started", "session": session.to_string(), "model": model, "tools": tools}),
-            );
-        }
     }
 
     /// The answer, and with JSON what there is to say about it.
@@ -130,8 +119,12 @@ impl Output {
         }
     }
 
-    fn run_event(&self, turn: u32, event: &RunEvent) {
+    fn run_event(&self, place: Place, event: &RunEvent) {
+        let turn = place.turn;
         match event {
+            RunEvent::Began(Began { model, tools, .. }) => self.line(&json!({
+                "type": "run_started", "session": place.session.to_string(), "model": model, "tools": tools,
+            })),
             RunEvent::Said(event) => self.said(turn, event),
             RunEvent::Asked => self.line(&json!({"type": "turn_started", "turn": turn})),
             RunEvent::Called(call) => self.line(&json!({
@@ -160,7 +153,7 @@ impl Output {
 impl EventSink for Output {
     fn emit(&self, event: Event) {
         match &event {
-            Event::Run { place, event } => self.run_event(place.turn, event),
+            Event::Run { place, event } => self.run_event(*place, event),
             Event::ModelFinished { attempt, account, .. } => self.line(&attempted(attempt, account)),
             Event::ToolProgress { operation, progress: Progress::Output(text) | Progress::Message(text) } => {
                 let id = &operation.call.0;

@@ -1,19 +1,30 @@
 //! What a model is told before the request: the agent's text, then the instructions of tool providers, then how to end.
 
 use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
 
+use haft_core::provider::ToolProvider;
 use haft_core::run::final_report::FinalReport;
 use haft_core::text::truncate_chars;
-use haft_engine::Catalog;
+use haft_engine::Shown;
 
 /// The most of one provider's instructions that is passed on.
 const INSTRUCTIONS_CHARS_MAX: usize = 16 << 10;
 
-/// In a fixed order, so that equal runs have equal prompts.
-pub(super) fn text(body: &str, catalog: &Catalog, report: &FinalReport) -> String {
+/// In a fixed order, so that equal runs have equal prompts. Who gives none of the tools that are shown says nothing.
+pub(super) fn text(
+    body: &str,
+    providers: &[Arc<dyn ToolProvider>],
+    shown: &[Shown],
+    report: &FinalReport,
+) -> String {
+    let gives = |provider: &Arc<dyn ToolProvider>| {
+        shown.iter().any(|tool| tool.entry.identity().namespace == *provider.namespace())
+    };
     let mut text = body.trim_end().to_owned();
-    for provider in catalog.providers() {
-        if let Some(instructions) = provider.instructions().filter(|_| provider.is_shown()) {
+    for provider in providers.iter().filter(|provider| gives(provider)) {
+        if let Some(instructions) = provider.instructions() {
             let label = provider.namespace().as_str();
             let said = truncate_chars(&instructions, INSTRUCTIONS_CHARS_MAX);
             let _ = write!(text, "\n\nInstructions of the tools of `{label}`:\n{}", said.trim_end());
@@ -26,8 +37,8 @@ pub(super) fn text(body: &str, catalog: &Catalog, report: &FinalReport) -> Strin
     text
 }
 
-/// For a run without an agent.
-pub(super) fn plain(workspace: &std::path::Path) -> String {
+/// For an agent that says nothing of itself.
+pub(super) fn plain(workspace: &Path) -> String {
     format!(
         "You work on a person's request with the tools you are given. Relative paths are below `{}`. Look before you \
          change anything, check what you did, and answer in plain words when you are done.",

@@ -1,0 +1,261 @@
+//! Adds up what a run costs and holds it against its budget, as a fold over the events that pass through it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use super::budget::{Budget, Spent};
+use super::event::Bill;
+use crate::event::{Event, EventSink};
+
+/// Passes every event on and keeps the bill of one run and its descendants. The meter of a descendant passes its events to
+/// the one above, so each bill has everything below it, once.
+pub struct Meter {
+    next: Next,
+    budget: Budget,
+    tally: Mutex<Tally>,
+    /// Whoever keeps what happens; it sees every event before those who watch.
+    keeper: OnceLock<Arc<dyn EventSink>>,
+}
+
+/// Where events go from here.
+enum Next {
+    Watchers(Arc<dyn EventSink>),
+    Above(Arc<Meter>),
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Tally {
+    bill: Bill,
+    /// Set aside for what is under way.
+    held: Amount,
+}
+
+/// What is about to be spent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Amount {
+    pub tokens: u64,
+    pub calls: u64,
+}
+
+impl Meter {
+    /// Of a run that works for nobody else.
+    pub fn new(watchers: Arc<dyn EventSink>, budget: Budget) -> Arc<Self> {
+        Self::carried_on(watchers, budget, Bill::default())
+    }
+
+    /// Of a run that has spent something before.
+    pub fn carried_on(watchers: Arc<dyn EventSink>, budget: Budget, bill: Bill) -> Arc<Self> {
+        let tally = Tally { bill, ..Tally::default() };
+        Arc::new(Self {
+            next: Next::Watchers(watchers),
+            budget,
+            tally: Mutex::new(tally),
+            keeper: OnceLock::new(),
+        })
+    }
+
+    /// Of a descendant: it has a budget of its own, within what is left here.
+    pub fn below(self: &Arc<Self>, budget: Budget) -> Arc<Self> {
+        Arc::new(Self {
+            next: Next::Above(Arc::clone(self)),
+            budget,
+            tally: Mutex::default(),
+            keeper: OnceLock::new(),
+        })
+    }
+
+    /// From now on this one sees every event, too. There is only one such, the first that comes.
+    pub fn keep_with(&self, keeper: Arc<dyn EventSink>) {
+        self.keeper.get_or_init(|| keeper);
+    }
+
+    pub fn bill(&self) -> Bill {
+        self.tally().bill
+    }
+
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// What may still be spent after so much time, here and above; what is held for others counts as spent. Time goes by for
+    /// all at once, so a descendant is given what is left of it when it begins.
+    pub fn left(&self, time: Duration) -> Budget {
+        let own = self.budget.left(&self.tally().spent(time));
+        match &self.next {
+            Next::Watchers(_) => own,
+            Next::Above(above) => own.within(&Budget { time: None, ..above.left(Duration::ZERO) }),
+        }
+    }
+
+    /// Sets something aside, here and above, until it is known what was spent. Dropped, it is free again.
+    pub fn hold(self: &Arc<Self>, amount: Amount) -> Held {
+        self.for_all(|tally| tally.held = tally.held.plus(amount));
+        Held { meter: Arc::clone(self), amount }
+    }
+
+    fn for_all(&self, change: impl Fn(&mut Tally)) {
+        change(&mut self.tally());
+        let mut next = &self.next;
+        while let Next::Above(above) = next {
+            change(&mut above.tally());
+            next = &above.next;
+        }
+    }
+
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Tally {
+    fn spent(&self, time: Duration) -> Spent {
+        let Self { bill, held } = self;
+        Spent {
+            usd: dollars(bill.cost.nano_usd.saturating_add(self.held_nano_usd())),
+            tokens: bill.tokens().saturating_add(held.tokens),
+            calls: bill.calls.saturating_add(held.calls),
+            time,
+        }
+    }
+
+    /// What the tokens that are held will cost, if they cost what tokens have cost so far.
+    fn held_nano_usd(&self) -> u64 {
+        let Self { bill, held } = self;
+        let product = u128::from(bill.cost.nano_usd) * u128::from(held.tokens);
+        u64::try_from(product / u128::from(bill.tokens().max(1))).unwrap_or(u64::MAX)
+    }
+}
+
+impl Amount {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            tokens: self.tokens.saturating_add(other.tokens),
+            calls: self.calls.saturating_add(other.calls),
+        }
+    }
+
+    fn minus(self, other: Self) -> Self {
+        Self {
+            tokens: self.tokens.saturating_sub(other.tokens),
+            calls: self.calls.saturating_sub(other.calls),
+        }
+    }
+}
+
+/// Something that was set aside.
+#[derive(Debug)]
+pub struct Held {
+    meter: Arc<Meter>,
+    amount: Amount,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let amount = self.amount;
+        self.meter.for_all(|tally| tally.held = tally.held.minus(amount));
+    }
+}
+
+impl EventSink for Meter {
+    fn emit(&self, event: Event) {
+        match &event {
+            Event::ModelFinished { account, .. } => {
+                self.tally().bill.add_request(account.usage, account.cost);
+            }
+            Event::ToolFinished { .. } => self.tally().bill.calls += 1,
+            Event::ToolStarted { .. }
+            | Event::ToolProgress { .. }
+            | Event::ModelStarted { .. }
+            | Event::Run { .. } => {}
+        }
+        if let Some(keeper) = self.keeper.get() {
+            keeper.emit(event.clone());
+        }
+        match &self.next {
+            Next::Watchers(watchers) => watchers.emit(event),
+            Next::Above(above) => above.emit(event),
+        }
+    }
+}
+
+impl fmt::Debug for Meter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Meter")
+            .field("budget", &self.budget)
+            .field("tally", &self.tally())
+            .finish_non_exhaustive()
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a budget is not held to the billionth of a dollar")]
+fn dollars(nano_usd: u64) -> f64 {
+    nano_usd as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::NoEvents;
+    use crate::model_provider::{Attempt, ModelAccount, Next as After};
+    use crate::model_reply::Usage;
+    use crate::price::Cost;
+    use crate::provider::Principal;
+
+    fn spend(meter: &Meter, tokens: u64, nano_usd: u64) {
+        meter.emit(Event::ModelFinished {
+            id: "1".into(),
+            attempt: Attempt { provider: "p".into(), model: "m".into(), number: 1 },
+            principal: Principal::local(),
+            account: ModelAccount {
+                failure: None,
+                latency: Duration::ZERO,
+                first_event: None,
+                usage: Some(Usage { input: tokens, ..Usage::default() }),
+                cost: Some(Cost { nano_usd }),
+                next: After::Nothing,
+            },
+        });
+    }
+
+    fn tokens(tokens: u64) -> Budget {
+        Budget { tokens: Some(tokens), ..Budget::default() }
+    }
+
+    #[test]
+    fn what_a_descendant_spends_is_spent_above_once() {
+        let root = Meter::new(Arc::new(NoEvents), tokens(100));
+        let (one, other) = (root.below(tokens(30)), root.below(Budget::default()));
+        let below = one.below(Budget::default());
+        spend(&below, 10, 0);
+        spend(&one, 5, 0);
+        spend(&other, 40, 0);
+        let used = [&root, &one, &other, &below].map(|meter| meter.bill().tokens());
+        assert_eq!(used, [55, 15, 40, 10]);
+        let left = [&root, &one, &other, &below].map(|meter| meter.left(Duration::ZERO).tokens);
+        assert_eq!(left, [Some(45), Some(15), Some(45), Some(15)]);
+        spend(&other, 40, 0);
+        assert_eq!(below.left(Duration::ZERO).tokens, Some(5), "others have used up what was left");
+    }
+
+    #[test]
+    fn what_is_held_is_spent_for_everybody_until_it_is_known() {
+        let root = Meter::new(Arc::new(NoEvents), Budget { usd: Some(1.0), calls: Some(3), ..tokens(100) });
+        let (one, other) = (root.below(Budget::default()), root.below(Budget::default()));
+        spend(&one, 10, 100_000_000);
+        let held = one.hold(Amount { tokens: 40, calls: 2 });
+        let left = other.left(Duration::ZERO);
+        assert_eq!((left.tokens, left.calls), (Some(50), Some(1)));
+        assert!((left.usd.unwrap() - 0.5).abs() < 1e-9, "forty tokens at the price of ten: {left:?}");
+        drop(held);
+        assert_eq!(other.left(Duration::ZERO).tokens, Some(90));
+    }
+
+    #[test]
+    fn time_is_each_ones_own() {
+        let time = Some(Duration::from_secs(10));
+        let root = Meter::new(Arc::new(NoEvents), Budget { time, ..Budget::default() });
+        assert_eq!(root.left(Duration::from_secs(4)).time, Some(Duration::from_secs(6)));
+        assert_eq!(root.below(Budget::default()).left(Duration::from_secs(4)).time, None);
+    }
+}

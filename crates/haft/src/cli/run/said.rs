@@ -1,0 +1,116 @@
+//! What was typed: the agent, as what was typed changes it, and what is asked of it.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use haft_core::glob::ToolGlob;
+use haft_core::internal::final_report::ReportShape;
+use serde_json::Value;
+
+use crate::agents::{Agent, ReportBy};
+use crate::cli::args::RunArgs;
+use crate::cli::exit::Exit;
+use crate::cli::settings::Refused;
+use crate::runs::shelf::{self, Shelf, read_bounded};
+
+/// The longest request that is read from standard input.
+const REQUEST_BYTES_MAX: u64 = 16 << 20;
+
+/// The longest schema that is read.
+const SCHEMA_BYTES_MAX: u64 = 1 << 20;
+
+/// The agent and what is asked of it.
+pub(super) fn said(args: &RunArgs, shelf: &Shelf) -> Result<(Agent, String), Refused> {
+    let (agent, request) = match args.words.as_slice() {
+        [agent, request] if agent.starts_with('@') => (read_agent(&agent[1..], shelf)?, request),
+        [agent] if agent.starts_with('@') => {
+            let hint = "hint: haft run @AGENT 'what it shall do', or - to read it from standard input";
+            return Err((Exit::Usage, format!("nothing is asked of the agent\n{hint}")));
+        }
+        [request] => (shelf::unnamed().map_err(|error| (Exit::Internal, error.to_string()))?, request),
+        _ => {
+            let hint = "hint: put it in quotation marks; an agent's file is written @FILE";
+            return Err((Exit::Usage, format!("the request must be one word for the shell\n{hint}")));
+        }
+    };
+    Ok((as_typed(args, agent)?, written_request(request)?))
+}
+
+fn read_agent(name: &str, shelf: &Shelf) -> Result<Agent, Refused> {
+    let agent = shelf.read(name).map_err(|error| (Exit::Input, error.to_string()))?;
+    alone(agent).map_err(|problem| (Exit::Input, format!("{name}: {problem}")))
+}
+
+/// Nothing that a file asks for is passed over in silence.
+fn alone(agent: Agent) -> Result<Agent, String> {
+    let reach = &agent.reach;
+    if reach.agents.is_empty() && reach.destinations.is_empty() && reach.handoff.is_none() {
+        return Ok(agent);
+    }
+    Err("`agents`, `router` and `handoff` are not carried out by this version\nhint: take them out to run the agent alone".into())
+}
+
+fn written_request(word: &str) -> Result<String, Refused> {
+    let unusable = |problem: &dyn std::fmt::Display| {
+        (
+            Exit::Input,
+            format!("the request cannot be used: {problem}\nhint: give UTF-8 text that is not empty"),
+        )
+    };
+    let mut text = String::new();
+    if word == "-" {
+        let read = std::io::stdin().take(REQUEST_BYTES_MAX + 1).read_to_string(&mut text);
+        read.map_err(|error| unusable(&error))?;
+    } else {
+        word.clone_into(&mut text);
+    }
+    if text.len() as u64 > REQUEST_BYTES_MAX {
+        return Err(unusable(&format!("it has more than {REQUEST_BYTES_MAX} bytes")));
+    }
+    if text.trim().is_empty() {
+        return Err(unusable(&"it is empty"));
+    }
+    Ok(text)
+}
+
+/// What was typed wins over the agent's file.
+fn as_typed(args: &RunArgs, mut agent: Agent) -> Result<Agent, Refused> {
+    if !args.model.is_empty() {
+        agent.models.clone_from(&args.model);
+    }
+    if let Some(system) = &args.system {
+        agent.body.clone_from(system);
+    }
+    agent.limits.turns_max = args.max_turns.unwrap_or(agent.limits.turns_max);
+    agent.times.run = args.timeout.unwrap_or(agent.times.run);
+    if let Some(allowed) = &args.allowed_tools {
+        agent.reach.allowed_tools = Some(words(allowed));
+    }
+    if let Some(tools) = &args.tools {
+        let globs = words(tools).iter().map(|word| ToolGlob::new(word)).collect::<Result<Vec<_>, _>>();
+        agent.reach.tools = Some(globs.map_err(|error| (Exit::Usage, format!("--tools: {error}")))?);
+    }
+    if let Some(shape) = output_shape(args)? {
+        agent.report.shape = shape;
+        agent.report.by = match agent.report.by {
+            ReportBy::None | ReportBy::Tool => ReportBy::Tool,
+            ReportBy::Xml => ReportBy::Xml,
+        };
+    }
+    Ok(agent)
+}
+
+fn output_shape(args: &RunArgs) -> Result<Option<ReportShape>, Refused> {
+    let Some(file) = &args.output_schema else { return Ok(None) };
+    let wrong = |problem: String| {
+        (Exit::Input, format!("{}: {problem}\nhint: give a file with one JSON Schema", file.display()))
+    };
+    let text = read_bounded(file, SCHEMA_BYTES_MAX).map_err(wrong)?;
+    let schema: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    ReportShape::json(Arc::new(schema)).map(Some).map_err(wrong)
+}
+
+/// `--tools ''` is no tools at all.
+fn words(typed: &[String]) -> Vec<String> {
+    typed.iter().map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect()
+}

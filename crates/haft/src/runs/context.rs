@@ -1,0 +1,28 @@
+//! How much of a model's context a run takes before it begins.
+
+use std::sync::Arc;
+
+use haft_core::budget::{Budget, ContextLimits};
+use haft_core::model_request::{ModelRequest, ModelTool};
+use haft_core::run::limits::ContextLimit;
+use haft_core::tokens::TokenCounter;
+
+/// What the context still holds after the tools, the system text and the request.
+pub(super) fn budget(
+    limit: ContextLimit,
+    request: &ModelRequest,
+    asked: &str,
+    counter: &dyn TokenCounter,
+) -> Arc<Budget> {
+    let of_tool = |tool: &ModelTool| {
+        counter.count(&format!("{} {} {}", tool.name, tool.description, tool.input_schema)).count()
+    };
+    let limits = ContextLimits {
+        window_tokens: limit.window_tokens,
+        buffer_tokens: limit.buffer_tokens,
+        output_tokens_max: limit.output_tokens,
+    };
+    let budget = Budget::new(limits, request.tools.iter().map(of_tool).sum());
+    budget.set_current(counter.count(&request.system).count() + counter.count(asked).count());
+    budget
+}

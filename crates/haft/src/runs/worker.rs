@@ -1,0 +1,155 @@
+//! An agent ready to be asked: its models, its tools and its rules.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use haft_core::model_provider::ModelProvider;
+use haft_core::model_request::{ModelRequest, ModelTool};
+use haft_core::run::RunPlan;
+use haft_core::run::scope::RunScope;
+use haft_engine::{CallOptions, Driver, Orchestrator, Pick, Selection, Shown};
+
+use super::system;
+use super::workshop::Workshop;
+use crate::agents::Agent;
+use crate::config::Resolved;
+use crate::config::resolved::ModelName;
+use crate::models::ModelsError;
+
+/// An agent with all it needs. Many runs of it may go on at once.
+pub struct Worker {
+    agent: Agent,
+    model: ModelName,
+    models: Box<dyn ModelProvider>,
+    workshop: Arc<Workshop>,
+    /// Made when it is first needed: the tools of servers are known only once those are ready.
+    orchestrator: OnceLock<Orchestrator>,
+}
+
+impl Worker {
+    pub fn new(workshop: &Arc<Workshop>, agent: Agent) -> Result<Arc<Self>, ModelsError> {
+        let config = workshop.config();
+        let names = model_names(&agent, config)?;
+        let models = workshop.models(&names)?;
+        let model = names.into_iter().next().ok_or(ModelsError::NoModel)?;
+        let agent = as_known(with_body(agent, workshop.parts.workspace()), config, &model);
+        let workshop = Arc::clone(workshop);
+        Ok(Arc::new(Self { agent, model, models, workshop, orchestrator: OnceLock::new() }))
+    }
+
+    pub fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    pub(super) fn workshop(&self) -> &Workshop {
+        &self.workshop
+    }
+
+    /// The model that is asked first.
+    pub fn model(&self) -> &ModelName {
+        &self.model
+    }
+
+    pub fn orchestrator(&self) -> &Orchestrator {
+        self.orchestrator.get_or_init(|| {
+            let config = self.config();
+            self.workshop.parts.orchestrator(&config, Vec::new())
+        })
+    }
+
+    /// The rules of one run of it. `path` are the agents above.
+    pub fn plan(&self, path: &[String]) -> RunPlan {
+        let nonce = uuid::Uuid::new_v4().simple().to_string();
+        self.agent.plan(path.to_vec(), &nonce[..8])
+    }
+
+    /// Which tools it is shown and may call.
+    pub fn selection(&self) -> Selection {
+        let picks = |globs: &Vec<_>| Selection::of(globs.iter().cloned().map(Pick::Tool));
+        self.agent.reach.tools.as_ref().map_or(Selection::All, picks)
+    }
+
+    /// What is asked of the model, but for the conversation.
+    pub(super) fn request(&self, plan: &RunPlan) -> ModelRequest {
+        let shown = self.orchestrator().tools(&self.selection());
+        let catalog = self.orchestrator().catalog();
+        let asking = &self.agent.asking;
+        ModelRequest {
+            system: system::text(&self.agent.body, catalog.providers(), &shown, &plan.report).into(),
+            tools: shown.iter().map(model_tool).collect(),
+            sampling: asking.sampling.clone(),
+            reasoning: asking.effort,
+            output_tokens_max: Some(asking.output_tokens_max),
+            context_tokens: Some(asking.context_tokens),
+            ..ModelRequest::new(self.model.model.clone(), Arc::default())
+        }
+    }
+
+    pub(super) fn driver(&self, scope: &Arc<RunScope>, options: &CallOptions) -> Driver<'_> {
+        Driver {
+            models: &*self.models,
+            orchestrator: self.orchestrator(),
+            scope: Arc::clone(scope),
+            options: options.clone(),
+            reply_timeout: self.agent.times.llm,
+        }
+    }
+
+    /// The configuration as this agent changes it for its own calls.
+    fn config(&self) -> Arc<Resolved> {
+        let shared = self.workshop.config();
+        let Agent { times, outputs, .. } = &self.agent;
+        let mut config = Resolved::clone(shared);
+        config.tool_timeout = times.tool.unwrap_or(config.tool_timeout);
+        let bytes_max = outputs.response_bytes_max.and_then(|bytes| usize::try_from(bytes).ok());
+        config.tool_response_bytes_max = bytes_max.unwrap_or(config.tool_response_bytes_max);
+        outputs.tool_output.change(&mut config.tool_output);
+        if config == **shared { Arc::clone(shared) } else { Arc::new(config) }
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("agent", &self.agent.name)
+            .field("model", &self.model)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What the agent says, else the configuration.
+fn model_names(agent: &Agent, config: &Resolved) -> Result<Vec<ModelName>, ModelsError> {
+    if agent.models.is_empty() {
+        return Ok(config.models.default.iter().chain(&config.models.fallback).cloned().collect());
+    }
+    agent.models.iter().map(|name| ModelName::parse(name).map_err(ModelsError::Name)).collect()
+}
+
+fn with_body(mut agent: Agent, workspace: &Path) -> Agent {
+    if agent.body.trim().is_empty() {
+        agent.body = system::plain(workspace);
+    }
+    agent
+}
+
+/// What the operator knows about the model wins.
+fn as_known(mut agent: Agent, config: &Resolved, model: &ModelName) -> Agent {
+    let Some(known) = config.models.settings.get(model) else { return agent };
+    agent.asking.output_tokens_max = known.output_tokens_max.unwrap_or(agent.asking.output_tokens_max);
+    agent.asking.context_tokens = known.context_tokens.unwrap_or(agent.asking.context_tokens);
+    if let Some(context) = &mut agent.limits.context {
+        context.window_tokens = agent.asking.context_tokens.into();
+        context.output_tokens = agent.asking.output_tokens_max.into();
+    }
+    agent
+}
+
+fn model_tool(shown: &Shown) -> ModelTool {
+    let definition = shown.entry.definition();
+    ModelTool {
+        name: shown.entry.exposed().as_str().to_owned(),
+        description: definition.description.clone(),
+        input_schema: Arc::new(definition.input_schema.clone()),
+    }
+}
