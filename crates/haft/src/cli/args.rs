@@ -2,6 +2,7 @@
 
 mod models;
 mod run;
+mod sessions;
 
 use std::path::PathBuf;
 
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use super::mcp::args::McpArgs;
 
 pub(super) use run::{DemoArgs, OutputFormat, RunArgs};
+pub(super) use sessions::{ResumeArgs, SessionsArgs, SessionsCommand};
 
 pub(super) use models::{
     AskArgs, CheckArgs, DevArgs, DevCommand, GrammarName, ModelServerArgs, ModelsArgs, ToolsCommand,
@@ -49,6 +51,8 @@ Exit codes: 0 success, 1 internal error, 2 usage, 3 the tool failed, 4 denied,
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     Run(RunArgs),
+    Resume(ResumeArgs),
+    Sessions(SessionsArgs),
     Demo(DemoArgs),
     Call(CallArgs),
     Tools(ToolsArgs),

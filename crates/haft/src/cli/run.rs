@@ -2,6 +2,7 @@
 
 mod ending;
 mod prepare;
+mod resume;
 mod said;
 mod screen;
 mod wire;
@@ -26,11 +27,13 @@ use super::exit::Exit;
 use super::settings::{self, Configuration, Refused};
 use super::terminal;
 use crate::config::environment;
-use crate::runs::{Errand, Variables};
+use crate::runs::{Errand, ResumeError, Resumed, Variables};
 use prepare::Prepared;
 
 /// How often a line that says what is running moves.
 const TICK: Duration = Duration::from_millis(100);
+
+pub(super) use resume::run as resume;
 
 pub(super) async fn run(args: &RunArgs) -> ExitCode {
     let prepared = async {
@@ -39,7 +42,10 @@ pub(super) async fn run(args: &RunArgs) -> ExitCode {
         prepare(args, configuration, others, Arc::new(environment))
     };
     match prepared.await {
-        Ok(prepared) => carry_out(prepared).await,
+        Ok(prepared) => {
+            prepared.keep_session();
+            carry_out(prepared, Beginning::New).await
+        }
         Err((exit, message)) => terminal::failed(exit, &message),
     }
 }
@@ -57,7 +63,13 @@ pub(super) fn prepare(
     Prepared::new(args, configuration, others, variables)
 }
 
-pub(super) async fn carry_out(prepared: Prepared) -> ExitCode {
+/// How a run begins.
+pub(super) enum Beginning {
+    New,
+    Again(Box<Resumed>),
+}
+
+pub(super) async fn carry_out(prepared: Prepared, beginning: Beginning) -> ExitCode {
     let orchestrator = prepared.worker.orchestrator();
     let mut cancelled = pin!(cancel::cancelled());
     tokio::select! {
@@ -65,15 +77,45 @@ pub(super) async fn carry_out(prepared: Prepared) -> ExitCode {
         () = call::begin(orchestrator) => {}
         exit = &mut cancelled => return exit.into(),
     }
-    let ended = match Errand::begin(Arc::clone(&prepared.worker), prepared.task()) {
-        Ok(errand) => drive(errand, &prepared, cancelled).await,
-        Err(error) => Err(error),
+    let ended = match begin(&prepared, beginning) {
+        Ok(errand) => drive(errand, &prepared, cancelled).await.map_err(internal),
+        Err(refused) => Err(refused),
     };
     call::end(orchestrator).await;
     call::keep_approvals_of(orchestrator);
     match ended {
         Ok(ended) => prepared.end(&ended),
-        Err(error) => terminal::failed(Exit::Internal, &error.to_string()),
+        Err((exit, message)) => terminal::failed(exit, &message),
+    }
+}
+
+fn begin(prepared: &Prepared, beginning: Beginning) -> Result<Errand, Refused> {
+    let worker = Arc::clone(&prepared.worker);
+    let errand = match beginning {
+        Beginning::New => Errand::begin(worker, prepared.task()).map_err(internal)?,
+        Beginning::Again(resumed) => {
+            Errand::resume(worker, *resumed, prepared.watch.sink()).map_err(|error| not_resumed(&error))?
+        }
+    };
+    if let Some(error) = errand.unkept() {
+        terminal::warn(&format!("the run cannot be resumed: {error}"));
+    }
+    Ok(errand)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
+fn internal(error: RunError) -> Refused {
+    (Exit::Internal, error.to_string())
+}
+
+fn not_resumed(error: &ResumeError) -> Refused {
+    match error {
+        ResumeError::Finished { .. } => {
+            let hint = "hint: haft resume ID 'what else it shall do'";
+            (Exit::Input, format!("{error}\n{hint}"))
+        }
+        ResumeError::Unreadable(_) => (Exit::Input, error.to_string()),
+        ResumeError::Run(_) | ResumeError::Unrecorded(_) => (Exit::Internal, error.to_string()),
     }
 }
 

@@ -15,7 +15,7 @@ use haft_core::run::scope::RunScope;
 use haft_core::run::told::{CallEnd, Told};
 use haft_core::run::{AgentRun, RunError};
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{CallOptions, Orchestrator};
+use haft_engine::{CallOptions, Orchestrator, Unrecorded};
 
 use super::context;
 use super::errand::{Errand, Task};
@@ -31,6 +31,7 @@ pub enum ResumeError {
         reason: String,
     },
     Run(RunError),
+    Unrecorded(Unrecorded),
 }
 
 impl fmt::Display for ResumeError {
@@ -39,6 +40,7 @@ impl fmt::Display for ResumeError {
             Self::Unreadable(error) => error.fmt(f),
             Self::Finished { reason } => write!(f, "the session has ended ({reason})"),
             Self::Run(error) => error.fmt(f),
+            Self::Unrecorded(unrecorded) => unrecorded.fmt(f),
         }
     }
 }
@@ -89,6 +91,7 @@ impl Errand {
         let selection = worker.selection();
         let options = CallOptions { place, budget, selection, ..CallOptions::default() };
         let task = Task { request, place, scope };
+        journal.resumed().map_err(ResumeError::Unrecorded)?;
         let mut errand = Self::of(worker, task, unfinished.run, options);
         errand.keep_with(Arc::new(journal));
         errand.tell_beginning();

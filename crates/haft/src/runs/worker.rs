@@ -42,7 +42,7 @@ impl Worker {
         &self.agent
     }
 
-    pub(super) fn workshop(&self) -> &Workshop {
+    pub fn workshop(&self) -> &Workshop {
         &self.workshop
     }
 

@@ -53,6 +53,11 @@ impl SessionJournal {
         self.session
     }
 
+    /// Puts down that another process goes on from here.
+    pub fn resumed(&self) -> Result<(), Unrecorded> {
+        self.write(&Line::Resumed { at_ms: now_ms() })
+    }
+
     /// Appends a line in one write. A short wait for the disk's cache is all it takes.
     pub(super) fn write(&self, line: &Line) -> Result<(), Unrecorded> {
         let mut bytes =

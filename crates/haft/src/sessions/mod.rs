@@ -25,7 +25,6 @@ pub use journal::SessionJournal;
 pub use past::{Past, Standing, Unfinished};
 pub use read::{Lines, ReadError};
 
-use crate::accounting::now_ms;
 use line::{Line, Opened};
 
 const SUFFIX: &str = "jsonl";
@@ -143,9 +142,17 @@ impl Sessions {
         let bytes = whole_lines(&mut file)?;
         let past = self.past_of(id, &file)?;
         let journal = SessionJournal::new(id, file, bytes, self.limits.bytes_max);
-        let resumed = journal.write(&Line::Resumed { at_ms: now_ms() });
-        resumed.map_err(|unrecorded| SessionError::Io { problem: io::Error::other(unrecorded.problem) })?;
         Ok((past, journal))
+    }
+
+    /// How a session began.
+    pub fn opened(&self, id: SessionId) -> Result<Opened, SessionError> {
+        let unreadable = |problem| SessionError::Unreadable { id, problem };
+        let file = File::open(self.path(id))?.take(self.limits.bytes_max);
+        match Lines::of(file).next().unwrap_or(Err(ReadError::Empty)).map_err(unreadable)? {
+            Line::Session(opened) => Ok(*opened),
+            _ => Err(unreadable(ReadError::Version { found: None })),
+        }
     }
 
     /// Reads a session, also one that is being written.

@@ -114,6 +114,7 @@ fn a_last_line_that_is_half_written_never_was() {
         fs::write(fixture.file(1), &whole[..cut]).unwrap();
         let (past, journal) = fixture.sessions().resume(SessionId(1)).unwrap();
         assert_eq!(past.standing, Standing::Open, "{cut}");
+        journal.resumed().unwrap();
         drop(journal);
         let text = fs::read_to_string(fixture.file(1)).unwrap();
         assert_eq!(text.lines().filter(|line| line.contains("resumed")).count(), 1);
@@ -157,6 +158,7 @@ fn what_ended_a_run_against_its_will_is_no_part_of_it() {
         let mut run = past.run(request()).unwrap().run;
         let step = run.next_step(&Readings::default());
         assert!(matches!(step, haft_core::run::Step::CallModel(_)), "{step:?}");
+        journal.resumed().unwrap();
         drop(journal);
         assert_eq!(fixture.sessions().past(SessionId(1)).unwrap().standing, Standing::Open);
     };

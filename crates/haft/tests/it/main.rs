@@ -16,6 +16,8 @@ mod call;
 mod files;
 // `haft run` and `haft demo`: models, tools, limits and endings.
 mod run;
+// Sessions: runs that are killed, go on, and are looked at.
+mod sessions;
 // `haft ask` and the other commands about models.
 mod ask;
 // `haft call --stdin`.

@@ -50,7 +50,7 @@ fn alone(agent: Agent) -> Result<Agent, String> {
     Err("`agents`, `router` and `handoff` are not carried out by this version\nhint: take them out to run the agent alone".into())
 }
 
-fn written_request(word: &str) -> Result<String, Refused> {
+pub(super) fn written_request(word: &str) -> Result<String, Refused> {
     let unusable = |problem: &dyn std::fmt::Display| {
         (
             Exit::Input,
