@@ -127,13 +127,13 @@ impl AgentRun {
         self.request.tools = self.plan.shown(tools);
     }
 
-    /// What the model is shown.
-    pub fn tools(&self) -> &[ModelTool] {
-        &self.request.tools
-    }
-
     pub fn conversation(&self) -> &Conversation {
         &self.request.conversation
+    }
+
+    /// The tools that the model is shown, the run's own included.
+    pub fn tools(&self) -> &[ModelTool] {
+        &self.request.tools
     }
 
     pub fn plan(&self) -> &RunPlan {

@@ -41,6 +41,8 @@ pub struct CatalogConfig {
     pub warmup_timeout: Duration,
     /// How long a provider may take to end what it keeps running.
     pub shutdown_timeout: Duration,
+    /// How many providers are made ready, or ended, at the same time.
+    pub providers_at_once_max: usize,
 }
 
 impl Default for CatalogConfig {
@@ -50,6 +52,7 @@ impl Default for CatalogConfig {
             tools_per_provider_max: 10_000,
             warmup_timeout: Duration::from_secs(30),
             shutdown_timeout: Duration::from_secs(10),
+            providers_at_once_max: PROVIDERS_AT_ONCE_MAX,
         }
     }
 }

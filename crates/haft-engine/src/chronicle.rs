@@ -5,7 +5,7 @@ use std::fmt;
 use futures_util::future::BoxFuture;
 use haft_core::place::Operation;
 use haft_core::run::told::Told;
-use haft_core::tool::CallId;
+use haft_core::tool::ToolCall;
 
 /// Keeps what a run was told, and which calls reached their tool. A call that is not on record is not made, so whatever a
 /// chronicle does not know did not happen.
@@ -14,7 +14,7 @@ pub trait Chronicle: fmt::Debug + Send + Sync {
     fn told(&self, told: &Told) -> Result<(), Unrecorded>;
 
     /// Puts down that a call is about to reach its tool.
-    fn begins(&self, call: &CallId, operation: &Operation) -> Result<(), Unrecorded>;
+    fn begins(&self, call: &ToolCall, operation: &Operation) -> Result<(), Unrecorded>;
 
     /// Returns when everything that was put down outlives the machine, too.
     fn secure(&self) -> BoxFuture<'_, Result<(), Unrecorded>>;

@@ -22,7 +22,9 @@ mod stage;
 
 pub use authority::{Authority, Memory};
 pub use cache::{Cache, CacheConfig, CacheUse};
-pub use catalog::{Catalog, CatalogConfig, CatalogEntry, CatalogWarning, ResolvedTool, Snapshot};
+pub use catalog::{
+    Catalog, CatalogConfig, CatalogEntry, CatalogWarning, PROVIDERS_AT_ONCE_MAX, ResolvedTool, Snapshot,
+};
 pub use chronicle::{Chronicle, Unrecorded};
 pub use drive::{Driven, Driver};
 pub use haft_core::priority::Priority;

@@ -199,12 +199,14 @@ impl Orchestrator {
         self.catalog.resolve(written_name).map_or(Effects::Unknown, effects)
     }
 
-    /// Whether a call of this tool that may have been made can be made again.
+    /// Whether a call of this tool that may have been made can be made again. A sub-agent is not asked anew: it goes on by its
+    /// own record.
     pub fn may_repeat(&self, written_name: &str) -> bool {
-        let assured = |tool: Arc<CatalogEntry>| tool.governed(&self.config.policies).assured;
-        match self.catalog.resolve(written_name).map_or(Effects::Unknown, assured) {
+        let Ok(tool) = self.catalog.resolve(written_name) else { return false };
+        let is_agent = tool.identity().kind == ProviderKind::Agent;
+        match tool.governed(&self.config.policies).assured {
             Effects::ReadOnly | Effects::Idempotent => true,
-            Effects::Mutating | Effects::Unknown => false,
+            Effects::Mutating | Effects::Unknown => is_agent,
         }
     }
 

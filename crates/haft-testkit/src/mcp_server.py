@@ -32,10 +32,36 @@ def tools():
     return listed
 
 
+def ask(method, params):
+    """Asks the client, and gives its answer."""
+    send({"jsonrpc": "2.0", "id": f"q-{method}", "method": method, "params": params})
+    while True:
+        message = json.loads(sys.stdin.readline())
+        if message.get("id") == f"q-{method}":
+            return message.get("result", message.get("error"))
+
+
+FORM = {"message": "Which colour?", "requestedSchema": {"type": "object", "properties": {"colour": {"type": "string"}}}}
+
+
 def call(request):
     global calls
     calls += 1
-    name = request["params"]["name"]
+    params = request["params"]
+    name = params["name"]
+    if mode == "shows-meta":
+        return reply(request, text(json.dumps(params["_meta"])))
+    if mode == "asks-roots":
+        return reply(request, text(json.dumps(ask("roots/list", {}))))
+    if mode == "asks-person":
+        return reply(request, text(json.dumps(ask("elicitation/create", FORM))))
+    if mode == "modern" and name == "slow" and "inputResponses" not in params:
+        wanted = {"colour": {"method": "elicitation/create", "params": FORM}}
+        return reply(request, {"resultType": "input_required", "inputRequests": wanted, "requestState": "s-17"})
+    if mode == "modern" and name == "slow":
+        return reply(request, text(json.dumps([params["inputResponses"], params["requestState"]])))
+    if mode == "modern" and name == "fail":
+        return reply(request, {"resultType": "input_required", "inputRequests": {}, "requestState": "again"})
     if mode == "never-answers":
         return
     if mode == "wrong-id":
@@ -63,6 +89,7 @@ def call(request):
         out.write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[{"type":"text","text":"a\xff\xfeb"}]}}\n' % request["id"])
         return out.flush()
     if mode == "changes":
+        # The list is another one from here on, and this call is not over.
         send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
     if name == "slow" and mode != "counts":
         for step in range(3):
@@ -99,11 +126,24 @@ for line in sys.stdin:
             sys.exit(1)
         if mode == "silent-on-probe":
             continue
+        if mode == "modern":
+            found = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+            reply(request, found)
+            continue
         send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "unknown method"}})
     elif method == "initialize" and mode != "never-greets":
         info = {"name": "misbehaving", "version": "1"}
         capabilities = {"tools": {"listChanged": True}}
-        reply(request, {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info})
+        if mode == "prompts":
+            capabilities["prompts"] = {}
+        if mode == "waits-for-others":
+            open(os.path.join(sys.argv[2], sys.argv[3]), "w").close()
+            while len(os.listdir(sys.argv[2])) < int(sys.argv[4]):
+                time.sleep(0.02)
+        greeting = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
+        reply(request, {**greeting, "instructions": "Be kind."} if mode == "prompts" else greeting)
+    elif method == "prompts/list":
+        reply(request, {"prompts": [{"name": "review", "description": "Reviews code"}, 7]})
     elif method == "tools/list":
         reply(request, {"tools": tools()})
     elif method == "tools/call":

@@ -13,7 +13,7 @@ mod value;
 mod written;
 
 pub use error::AgentError;
-pub use resolved::{Agent, Caching, InputFormat, ReportBy, ToolOutput};
+pub use resolved::{Agent, Caching, Input, InputFormat, ReportBy, ToolOutput};
 pub use written::KEYS;
 
 /// How an agent's file reaches beyond itself. Passed in, so that reading knows no disk and no environment.

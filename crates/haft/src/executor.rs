@@ -1,19 +1,26 @@
 //! A small, self-contained face for programs that only want tools run: definitions in, text out.
 
+mod servers;
+
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use haft_core::arguments::Arguments;
 use haft_core::event::NoEvents;
+use haft_core::provider::ToolProvider;
 use haft_core::tool::{CallId, ToolCall, ToolDefinition};
-use haft_engine::{Memory, Orchestrator};
+use haft_engine::{Memory, Orchestrator, Selection};
 use haft_sandbox::{Home, Policy, PolicyError, SandboxMode, user_home};
+use haft_tools::mcp::McpProvider;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::config;
+use crate::config::{self, resolved};
 use crate::wiring::{self, Settings};
+
+pub use servers::{McpServer, NotConnected};
 
 pub use haft_core::text::truncate_chars as truncate_output;
 pub use haft_tools::builtin::{BASH_TIMEOUT_SECS, MAX_BASH_OUTPUT};
@@ -34,12 +41,15 @@ pub struct ToolResult {
     pub is_error: bool,
 }
 
-/// Runs the built-in tools in a sandbox around one workspace.
+/// Runs the built-in tools, and those of MCP servers, in a sandbox around one workspace.
 #[derive(Debug)]
 pub struct ToolExecutor {
     workspace_path: PathBuf,
     data_dir: PathBuf,
     sandbox_mode: SandboxMode,
+    policy: Result<Policy, String>,
+    mcp_clients: HashMap<String, Arc<McpProvider>>,
+    mcp_servers: BTreeMap<String, resolved::McpServer>,
     /// `Err` when the workspace cannot be used; every call then says so.
     orchestrator: Result<Orchestrator, String>,
 }
@@ -55,9 +65,25 @@ impl ToolExecutor {
     pub fn new(workspace_path: PathBuf, sandbox_mode: SandboxMode) -> Self {
         let data_dir = workspace_path.parent().unwrap_or(&workspace_path).to_path_buf();
         let policy = policy(&workspace_path, &data_dir, sandbox_mode);
-        let orchestrator = policy.and_then(|policy| {
-            let config = config::defaults().map_err(|errors| errors.to_string())?;
-            Ok(wiring::orchestrator(Settings {
+        let mut executor = Self {
+            workspace_path,
+            data_dir,
+            sandbox_mode,
+            policy,
+            mcp_clients: HashMap::new(),
+            mcp_servers: BTreeMap::new(),
+            orchestrator: Err("not ready".into()),
+        };
+        executor.rebuild();
+        executor
+    }
+
+    /// Puts an orchestrator around whatever gives tools now.
+    fn rebuild(&mut self) {
+        self.orchestrator = self.policy.clone().and_then(|policy| {
+            let mut config = config::defaults().map_err(|errors| errors.to_string())?;
+            config.mcp_servers.clone_from(&self.mcp_servers);
+            let settings = Settings {
                 policy,
                 timeout: None,
                 events: Arc::new(NoEvents),
@@ -65,9 +91,11 @@ impl ToolExecutor {
                 approver: None,
                 remembered: Memory::default(),
                 store: None,
-            }))
+            };
+            let clients = self.mcp_clients.values();
+            let clients = clients.map(|client| Arc::clone(client) as Arc<dyn ToolProvider>).collect();
+            Ok(wiring::orchestrator_with(settings, clients))
         });
-        Self { workspace_path, data_dir, sandbox_mode, orchestrator }
     }
 
     pub fn workspace_path(&self) -> &Path {
@@ -78,9 +106,17 @@ impl ToolExecutor {
         &self.data_dir
     }
 
-    /// All tools, the four that every executor has first.
+    /// All tools, the four that every executor has first and those of MCP servers last.
     pub fn all_tool_defs(&self) -> Vec<ToolDef> {
-        haft_tools::builtin::definitions().into_iter().map(ToolDef::from).collect()
+        let own = haft_tools::builtin::definitions().into_iter().map(ToolDef::from);
+        let served = self.mcp_tool_map();
+        let all = self.orchestrator.iter().flat_map(|orchestrator| orchestrator.tools(&Selection::default()));
+        let of_servers =
+            all.filter(|shown| served.contains_key(shown.entry.exposed().as_str())).map(|shown| {
+                let name = shown.entry.exposed().to_string();
+                ToolDef { name, ..ToolDef::from(shown.entry.definition().clone()) }
+            });
+        own.chain(of_servers).collect()
     }
 
     /// Runs one tool. There is always a result; names are matched exactly first, then without regard to case.

@@ -1,5 +1,6 @@
 //! What the configuration says about each tool, decided by the name under which it is exposed.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,12 +27,14 @@ pub struct Configured {
     pub config: Arc<Resolved>,
     /// Beats what the configuration says about any tool.
     pub timeout: Option<Duration>,
+    /// How long the answers of agents are kept that are tools, by their names there.
+    pub answers_kept: HashMap<ToolName, Duration>,
 }
 
 impl Governor for Configured {
     fn govern(&self, tool: &CatalogEntry, undecided: Governed) -> Governed {
         let undecided = with_own_timeout(undecided, tool.identity().kind);
-        let policy = of_its_source(tool, undecided.policy, &self.config);
+        let policy = of_its_source(tool, undecided.policy, &self.config, &self.answers_kept);
         let mut decided = self.decide(tool.exposed(), Governed { policy, ..undecided });
         if let Some(server) = self.server(tool) {
             self.fill_in(&mut decided.policy, tool, server);
@@ -42,7 +45,12 @@ impl Governor for Configured {
 }
 
 /// What holds for a tool because of where it comes from.
-fn of_its_source(tool: &CatalogEntry, undecided: ToolPolicy, config: &Resolved) -> ToolPolicy {
+fn of_its_source(
+    tool: &CatalogEntry,
+    undecided: ToolPolicy,
+    config: &Resolved,
+    agents: &HashMap<ToolName, Duration>,
+) -> ToolPolicy {
     match tool.identity().kind {
         ProviderKind::Rest => {
             let groups = tool.definition().groups.iter().map(GroupName::as_str);
@@ -50,7 +58,11 @@ fn of_its_source(tool: &CatalogEntry, undecided: ToolPolicy, config: &Resolved) 
             let queue = queue.or(undecided.queue);
             ToolPolicy { queue, cache_ttl: ttl_or(cache, undecided.cache_ttl), ..undecided }
         }
-        ProviderKind::Builtin | ProviderKind::Mcp | ProviderKind::Agent | ProviderKind::Client => undecided,
+        ProviderKind::Agent => {
+            let cache_ttl = agents.get(&tool.identity().tool).copied().or(undecided.cache_ttl);
+            ToolPolicy { cache_ttl, ..undecided }
+        }
+        ProviderKind::Builtin | ProviderKind::Mcp | ProviderKind::Client => undecided,
     }
 }
 

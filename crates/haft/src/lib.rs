@@ -17,6 +17,7 @@ mod private_file;
 pub mod rest;
 pub mod runs;
 pub mod sessions;
+pub mod skills;
 pub mod telemetry;
 pub mod tokens;
 pub mod wiring;

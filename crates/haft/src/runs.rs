@@ -4,15 +4,21 @@
 //! [`Errand`] a request on its way. The command line, sub-agents and whoever else runs agents do it through these. Nothing
 //! here writes to a screen or knows an exit code.
 
+mod agent_tools;
 mod context;
+pub mod crew;
 mod errand;
+mod lineage;
+mod offer;
+mod relay;
 mod resuming;
 pub mod shelf;
 mod system;
 mod worker;
 mod workshop;
 
+pub use crew::Crew;
 pub use errand::{Errand, Task};
 pub use resuming::{ResumeError, Resumed};
 pub use worker::Worker;
-pub use workshop::{Variables, Workshop};
+pub use workshop::{TakingUp, Variables, Workshop};

@@ -18,8 +18,8 @@ use haft_core::rules::{CommandPattern, Decision, Rule, Rules};
 use haft_core::store::OutputStore;
 use haft_core::tool::{Approval, ToolDefinition};
 use haft_engine::{
-    Activity, Catalog, CatalogConfig, CatalogWarning, Governed, Memory, Orchestrator, Policies, QueueConfig,
-    Queues,
+    Activity, Catalog, CatalogConfig, CatalogWarning, Governed, Memory, Orchestrator, PROVIDERS_AT_ONCE_MAX,
+    Policies, QueueConfig, Queues,
 };
 use haft_sandbox::Policy;
 use haft_tools::builtin::BASH_TIMEOUT_SECS;
@@ -59,7 +59,7 @@ pub fn orchestrator(settings: Settings) -> Orchestrator {
 /// a [`Registry`](haft_tools::registry::Registry) of the program's own.
 pub fn orchestrator_with(settings: Settings, others: Vec<Arc<dyn ToolProvider>>) -> Orchestrator {
     let parts = Parts::new(settings, others);
-    parts.orchestrator(parts.config(), Vec::new())
+    parts.orchestrator(parts.config(), Vec::new(), HashMap::new())
 }
 
 fn catalog_config(config: &Resolved) -> CatalogConfig {
@@ -67,6 +67,7 @@ fn catalog_config(config: &Resolved) -> CatalogConfig {
         scheme: config.naming,
         tools_per_provider_max: config.catalog.tools_per_provider_max,
         warmup_timeout: warmup_timeout(config),
+        providers_at_once_max: config.mcp_init_concurrency.max(PROVIDERS_AT_ONCE_MAX),
         ..CatalogConfig::default()
     }
 }
@@ -85,7 +86,8 @@ pub fn is_builtin(name: &str) -> bool {
 
 /// The tools as the operator wants them seen, those that are active, under the names by which they are called.
 pub fn definitions(config: &Resolved, rest: Vec<RestTool>) -> Vec<ToolDefinition> {
-    let governor = Configured { config: Arc::new(config.clone()), timeout: None };
+    let governor =
+        Configured { config: Arc::new(config.clone()), timeout: None, answers_kept: HashMap::new() };
     let described = |tool: ToolDefinition| {
         let policy = Policies::default().default;
         let undecided = Governed {

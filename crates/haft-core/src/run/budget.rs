@@ -53,6 +53,19 @@ impl Budget {
         }
     }
 
+    /// How much of the part is spent of which least is left, in hundredths. Time is not looked at: everybody has a clock.
+    pub fn used_percent(&self, left: &Budget) -> Option<u8> {
+        let share = |all: f64, left: f64| if all > 0.0 { 1.0 - left / all } else { 1.0 };
+        let count = |all: u64, left: u64| share(whole(all), whole(left));
+        let parts = [
+            self.usd.zip(left.usd).map(|(all, left)| share(all, left)),
+            self.tokens.zip(left.tokens).map(|(all, left)| count(all, left)),
+            self.calls.zip(left.calls).map(|(all, left)| count(all, left)),
+        ];
+        let most = parts.into_iter().flatten().reduce(f64::max)?;
+        Some(percent(most))
+    }
+
     /// What may still be spent.
     #[must_use]
     pub fn left(&self, spent: &Spent) -> Budget {
@@ -63,6 +76,16 @@ impl Budget {
             time: self.time.map(|time| time.saturating_sub(spent.time)),
         }
     }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a hundredth is exact enough")]
+fn whole(number: u64) -> f64 {
+    number as f64
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it lies between 0 and 100")]
+fn percent(share: f64) -> u8 {
+    (share.clamp(0.0, 1.0) * 100.0).round() as u8
 }
 
 fn smaller<T>(one: Option<T>, other: Option<T>, min: fn(T, T) -> T) -> Option<T> {
@@ -114,6 +137,19 @@ mod tests {
             Budget { usd: Some(0.75), tokens: Some(0), calls: Some(2), time: Some(Duration::from_secs(50)) };
         assert_eq!(left, expected);
         assert_eq!(Budget::default().left(&spent), Budget::default());
+    }
+
+    #[test]
+    fn the_part_of_which_most_is_spent_is_told() {
+        let check = |usd: f64, tokens: u64, calls: u64, expected: u8| {
+            let spent = Spent { usd, tokens, calls, time: Duration::MAX };
+            assert_eq!(budget().used_percent(&budget().left(&spent)), Some(expected), "{spent:?}");
+        };
+        check(0.0, 0, 0, 0);
+        check(0.5, 10, 1, 50);
+        check(0.5, 99, 1, 99);
+        check(0.0, 500, 9, 100);
+        assert_eq!(Budget::default().used_percent(&Budget::default()), None);
     }
 
     #[test]

@@ -65,6 +65,11 @@ impl Meter {
         })
     }
 
+    /// What was spent before, by a run that goes on; whoever is above knows it already.
+    pub fn carry(&self, bill: Bill) {
+        self.tally().bill = bill;
+    }
+
     /// From now on this one sees every event, too. There is only one such, the first that comes.
     pub fn keep_with(&self, keeper: Arc<dyn EventSink>) {
         self.keeper.get_or_init(|| keeper);

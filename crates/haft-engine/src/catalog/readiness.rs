@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::listing::name_of;
 use super::{Catalog, CatalogWarning};
 
-/// How many providers are made ready, or ended, at the same time.
+/// How many providers are made ready, or ended, at the same time when nobody says otherwise.
 pub const PROVIDERS_AT_ONCE_MAX: usize = 16;
 
 impl Catalog {
@@ -33,7 +33,7 @@ impl Catalog {
     async fn with_each(&self, work: Work, time: Duration) -> Vec<CatalogWarning> {
         let one = |provider: &Arc<dyn ToolProvider>| alone(Arc::clone(provider), work, time);
         let all: Vec<_> = self.providers.iter().map(one).collect();
-        let warnings = stream::iter(all).buffered(PROVIDERS_AT_ONCE_MAX);
+        let warnings = stream::iter(all).buffered(self.config.providers_at_once_max.max(1));
         warnings.filter_map(std::future::ready).collect().await
     }
 }

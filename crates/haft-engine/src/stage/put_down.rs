@@ -13,7 +13,7 @@ pub(crate) async fn put_down(
 ) -> Result<(), ToolError> {
     let Some(chronicle) = chronicle else { return Ok(()) };
     let kept = async {
-        chronicle.begins(&record.call.id, record.operation())?;
+        chronicle.begins(&record.call, record.operation())?;
         chronicle.secure().await
     };
     Ok(deadline.wait(kept, "being put on record").await??)

@@ -5,7 +5,7 @@ use futures_util::future::BoxFuture;
 use haft_core::place::Operation;
 use haft_core::run::RunPlan;
 use haft_core::run::told::Told;
-use haft_core::tool::CallId;
+use haft_core::tool::ToolCall;
 use haft_engine::{Chronicle, Unrecorded};
 
 use crate::drive::{Scripted, World, call, done, run, text};
@@ -46,8 +46,8 @@ impl Chronicle for Notebook {
         })
     }
 
-    fn begins(&self, call: &CallId, _: &Operation) -> Result<(), Unrecorded> {
-        self.put(format!("begin {}", call.0))
+    fn begins(&self, call: &ToolCall, _: &Operation) -> Result<(), Unrecorded> {
+        self.put(format!("begin {}", call.id.0))
     }
 
     fn secure(&self) -> BoxFuture<'_, Result<(), Unrecorded>> {

@@ -96,6 +96,7 @@ async fn main() {
             param_headers: ParamHeaders::Sent,
             ..Wanted::default()
         },
+        roots: Vec::new(),
         digest: String::new(),
     };
     let around = Surroundings { elicitor: Some(Arc::new(Defaults)), ..Surroundings::default() };

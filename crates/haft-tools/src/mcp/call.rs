@@ -24,6 +24,8 @@ const ROUNDS_MAX: usize = 8;
 pub(super) struct Call<'a> {
     pub(super) tool: &'a Known,
     pub(super) arguments: &'a Map<String, Value>,
+    /// The trace that it belongs to.
+    pub(super) trace_parent: Option<String>,
     pub(super) patience: Duration,
     pub(super) progress: &'a (dyn Fn(Progress) + Send + Sync),
 }
@@ -35,6 +37,8 @@ pub(super) enum CallError {
     Told(ToolError),
     /// Nothing was heard in time: the server may be stuck.
     Silent(Duration),
+    /// The server wants to know who we are, and did nothing.
+    NeedsAuth(String),
     /// The server does not know our session, so it did nothing; the call may be made again.
     SessionExpired,
     /// The connection ended while the server was at it: whether it did it is not known.
@@ -49,6 +53,7 @@ pub(super) async fn call(session: &Session, host: &Host, call: &Call<'_>) -> Res
     for _ in 0..ROUNDS_MAX {
         let mut ask = Ask::new("tools/call", format!("{fields}{more}"), call.patience);
         ask.headers = headers(session, call);
+        ask.trace_parent.clone_from(&call.trace_parent);
         ask.progress = Some(call.progress);
         let raw = session.peer.request(ask).await.map_err(failed)?;
         match content::read(&raw).map_err(CallError::Told)? {
@@ -98,7 +103,8 @@ fn failed(error: PeerError) -> CallError {
         PeerError::Silent(patience) => CallError::Silent(patience),
         PeerError::Failed(Failure::SessionExpired) => CallError::SessionExpired,
         PeerError::Failed(Failure::Closed(reason)) => CallError::Lost(reason),
-        PeerError::Failed(failure @ (Failure::NeedsAuth(_) | Failure::WrongTransport(_))) => {
+        PeerError::Failed(Failure::NeedsAuth(reason)) => CallError::NeedsAuth(reason),
+        PeerError::Failed(failure @ Failure::WrongTransport(_)) => {
             told(ToolErrorKind::Unavailable, failure.to_string())
         }
         PeerError::Failed(failure @ (Failure::TooLarge { .. } | Failure::Broken(_))) => {

@@ -1,6 +1,7 @@
 //! A server as the operator wants it. Every value is settled; variables and defaults are somebody else's work.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +27,8 @@ pub struct ServerConfig {
     pub startup_timeout: Duration,
     pub health_probe: HealthProbe,
     pub wanted: Wanted,
+    /// Directories it is told of when it asks; some servers take them for all that they may touch.
+    pub roots: Vec<PathBuf>,
     /// Changes whenever anything above does that could make it another server.
     pub digest: String,
 }

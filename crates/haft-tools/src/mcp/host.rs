@@ -4,12 +4,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use haft_core::place::Operation;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use url::Url;
 
 use super::ring::Ring;
 use super::trace::{Trace, Traced};
+use super::trace_parent::{self, TraceParents};
 
 /// How much of a notice or of noise is kept.
 const EXCERPT_CHARS_MAX: usize = 500;
@@ -37,6 +40,8 @@ pub(super) struct Host {
     pub(super) roots: Vec<PathBuf>,
     pub(super) log: Arc<Ring>,
     pub(super) trace: Option<Trace>,
+    /// Knows the spans of calls, where any are made.
+    pub(super) parents: Option<Arc<dyn TraceParents>>,
     /// Rung when the server says that its tools have changed.
     pub(super) tools_changed: Arc<Notify>,
 }
@@ -60,11 +65,18 @@ impl Host {
             "ping" => Some("{}".into()),
             "roots/list" if !self.roots.is_empty() => Some(self.list_roots().to_string()),
             "elicitation/create" => {
-                let elicitor = self.elicitor.as_ref()?;
                 let request = serde_json::from_str(params?.get()).ok()?;
-                Some(told(elicitor.elicit(&self.server, request).await).to_string())
+                Some(told(self.elicited(request).await).to_string())
             }
             _ => None,
+        }
+    }
+
+    /// Nobody there is somebody who declines.
+    async fn elicited(&self, request: Value) -> Elicited {
+        match &self.elicitor {
+            Some(elicitor) => elicitor.elicit(&self.server, request).await,
+            None => Elicited::Declined,
         }
     }
 
@@ -75,6 +87,12 @@ impl Host {
             // Other lists are not kept, and a question that was taken back is answered for nobody.
             _ => {}
         }
+    }
+
+    /// The trace that a call belongs to.
+    pub(super) fn trace_parent(&self, operation: &Operation) -> Option<String> {
+        let span = self.parents.as_ref().and_then(|parents| parents.of(operation));
+        span.or_else(|| trace_parent::of_session(operation))
     }
 
     /// Shows a message to an operator who asked to see them all.
@@ -89,8 +107,9 @@ impl Host {
     }
 
     fn list_roots(&self) -> Value {
-        let root = |path: &PathBuf| json!({ "uri": format!("file://{}", path.display()) });
-        json!({ "roots": self.roots.iter().map(root).collect::<Vec<_>>() })
+        let addresses = self.roots.iter().filter_map(|path| Url::from_directory_path(path).ok());
+        let root = |url: Url| json!({ "uri": url.as_str().trim_end_matches('/') });
+        json!({ "roots": addresses.map(root).collect::<Vec<_>>() })
     }
 }
 

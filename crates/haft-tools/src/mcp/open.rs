@@ -1,6 +1,7 @@
 //! From a configuration to a connection with its tools: which transport, which era, and a second try where one helps.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 
@@ -10,6 +11,7 @@ use super::host::Host;
 use super::listing;
 use super::peer::{Peer, PeerError, Table};
 use super::process;
+use super::prompts::{self, Prompt};
 use super::ring::Ring;
 use super::session::{self, OpenError, Session};
 use super::transport::http::Http;
@@ -17,6 +19,9 @@ use super::transport::sse::Sse;
 use super::transport::stdio::Stdio;
 use super::transport::websocket::WebSocket;
 use super::transport::{Failure, Inbox, Transport};
+
+/// How long the tools of a server wait for its prompts.
+const PROMPTS_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A server that answers, and what it has.
 #[derive(Debug)]
@@ -48,7 +53,7 @@ async fn open_and_list(
     known: Option<Era>,
 ) -> Result<Opened, OpenError> {
     let mut protocol = protocol_of(config);
-    let session = match attempt(config, host, stderr, known.as_ref(), protocol_of(config)).await {
+    let mut session = match attempt(config, host, stderr, known.as_ref(), protocol_of(config)).await {
         // It may have died of being asked. Greeted the old way it is as well as it ever was.
         Err(OpenError::DiedOnProbe(_)) => {
             let old = Era::Legacy { version: String::new() };
@@ -61,13 +66,28 @@ async fn open_and_list(
         }
         opened => opened?,
     };
-    let tools = if session.greeting.tools {
-        let listed = listing::fetch(&session.peer, config.startup_timeout).await;
-        listed.map_err(not_listed)?
-    } else {
-        Vec::new()
-    };
+    let (tools, prompts) = tokio::join!(
+        tools_of(&session, config.startup_timeout),
+        prompts_of(&session, host, PROMPTS_PATIENCE)
+    );
+    let tools = tools.map_err(not_listed)?;
+    session.greeting.instructions = prompts::told(session.greeting.instructions.as_deref(), &prompts);
     Ok(Opened { session, tools, transport: protocol.map_or("stdio", Protocol::name) })
+}
+
+async fn tools_of(session: &Session, patience: Duration) -> Result<Vec<Box<RawValue>>, PeerError> {
+    if session.greeting.tools { listing::fetch(&session.peer, patience).await } else { Ok(Vec::new()) }
+}
+
+/// Only names for a model; a server that cannot give them is as good as one that has none.
+async fn prompts_of(session: &Session, host: &Host, patience: Duration) -> Vec<Prompt> {
+    if !session.greeting.prompts {
+        return Vec::new();
+    }
+    prompts::fetch(&session.peer, patience).await.unwrap_or_else(|error| {
+        host.log.note(&format!("the prompts could not be listed: {error}"));
+        Vec::new()
+    })
 }
 
 fn protocol_of(config: &ServerConfig) -> Option<Protocol> {

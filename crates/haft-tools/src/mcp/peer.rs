@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use super::host::Host;
 use super::message::{self, METHOD_NOT_FOUND, Message, Outgoing, RequestId, RpcError};
 use super::trace::Traced;
+use super::trace_parent;
 use super::transport::{Failure, Forgotten, Inbox, Transport};
 
 /// How many progress messages of one call may wait to be told; more are let go, for the next says more.
@@ -29,6 +30,8 @@ pub(super) struct Peer {
     table: Arc<Table>,
     transport: Arc<dyn Transport>,
     next_id: AtomicU64,
+    /// The trace of what is asked for no call.
+    trace: u128,
     manner: OnceLock<Manner>,
 }
 
@@ -46,6 +49,8 @@ pub(super) struct Ask<'a> {
     /// The members of `params`, without braces.
     pub(super) fields: String,
     pub(super) headers: Vec<(String, String)>,
+    /// The trace it belongs to; without one it is the connection's own.
+    pub(super) trace_parent: Option<String>,
     /// How long nothing may be heard: a reply or progress.
     pub(super) patience: Duration,
     pub(super) progress: Option<&'a (dyn Fn(Progress) + Send + Sync)>,
@@ -55,7 +60,15 @@ pub(super) struct Ask<'a> {
 
 impl Ask<'_> {
     pub(super) fn new(method: &'static str, fields: impl Into<String>, patience: Duration) -> Self {
-        Self { method, fields: fields.into(), headers: Vec::new(), patience, progress: None, manner: None }
+        Self {
+            method,
+            fields: fields.into(),
+            headers: Vec::new(),
+            trace_parent: None,
+            patience,
+            progress: None,
+            manner: None,
+        }
     }
 }
 
@@ -83,7 +96,8 @@ impl Peer {
         let weak = Arc::downgrade(&transport);
         // A table belongs to one transport; whoever was first keeps it.
         let _ = table.transport.set(weak);
-        Self { table, transport, next_id: AtomicU64::new(1), manner: OnceLock::new() }
+        let trace = uuid::Uuid::new_v4().as_u128();
+        Self { table, transport, next_id: AtomicU64::new(1), trace, manner: OnceLock::new() }
     }
 
     /// Settles what every further request carries.
@@ -140,15 +154,18 @@ impl Peer {
         let Ask { method, fields, headers, .. } = ask;
         let none = Manner::default();
         let manner = ask.manner.as_ref().or(self.manner.get()).unwrap_or(&none);
-        let mut text = String::with_capacity(160 + fields.len() + manner.meta.len());
+        let own = || trace_parent::of_connection(self.trace, id);
+        let parent = ask.trace_parent.clone().unwrap_or_else(own);
+        let mut text = String::with_capacity(240 + fields.len() + manner.meta.len());
         let (comma, meta_comma) = (separator(fields), separator(&manner.meta));
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{{{fields}{comma}\"_meta\":{{{}{meta_comma}\"progressToken\":{id}}}}}}}",
+            "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{{{fields}{comma}\"_meta\":{{{}{meta_comma}\"traceparent\":\"{parent}\",\"progressToken\":{id}}}}}}}",
             manner.meta
         );
-        let headers = manner.headers.iter().chain(headers).cloned().collect();
+        let traced = std::iter::once(("traceparent".to_owned(), parent));
+        let headers = manner.headers.iter().chain(headers).cloned().chain(traced).collect();
         Outgoing { id: Some(id), method: Cow::Borrowed(method), headers, text }
     }
 }

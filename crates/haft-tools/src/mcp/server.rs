@@ -2,16 +2,19 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use haft_core::changes::Changes;
+use haft_core::event::Progress;
 use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::tool::Effects;
 use serde_json::{Map, Value};
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
+use tokio::time::timeout;
 
 use super::call::{self, Call, CallError};
 use super::config::ServerConfig;
@@ -25,9 +28,13 @@ use super::session::{Greeting, Session};
 use super::shared::Users;
 use super::supervisor::{Cause, Event, State};
 use super::trace::{Trace, TraceSink, Traced};
+use super::trace_parent::TraceParents;
 
 /// How many notes to the driver may wait; each call leaves at most two.
 const NOTES_WAITING_MAX: usize = 1024;
+
+/// How often a call that waits for its server says so.
+const STARTING_TOLD_EVERY: Duration = Duration::from_millis(1100);
 
 /// A server, whether it runs or not. Dropping it ends its process and all that it started.
 pub struct Server {
@@ -47,6 +54,8 @@ pub struct Surroundings {
     pub starts: Arc<Semaphore>,
     /// Sees every message.
     pub trace: Option<Arc<dyn TraceSink>>,
+    /// Knows the spans of calls, so that servers learn which they work for.
+    pub parents: Option<Arc<dyn TraceParents>>,
 }
 
 /// How many servers are started at the same time when nobody says otherwise.
@@ -54,7 +63,13 @@ const STARTS_MAX: usize = 16;
 
 impl Default for Surroundings {
     fn default() -> Self {
-        Self { directory: None, elicitor: None, starts: Arc::new(Semaphore::new(STARTS_MAX)), trace: None }
+        Self {
+            directory: None,
+            elicitor: None,
+            starts: Arc::new(Semaphore::new(STARTS_MAX)),
+            trace: None,
+            parents: None,
+        }
     }
 }
 
@@ -109,13 +124,14 @@ pub struct Status {
 impl Server {
     /// A server that is not started yet. What is remembered of it is offered at once.
     pub fn new(config: ServerConfig, around: &Surroundings) -> Self {
-        let Surroundings { directory, elicitor, starts, trace } = around;
+        let Surroundings { directory, elicitor, starts, trace, parents } = around;
         let log = Arc::new(Ring::default());
         let host = Host {
             server: config.name.clone(),
             elicitor: elicitor.clone(),
             trace: trace.as_ref().map(|sink| Trace::new(&config.name, Arc::clone(sink))),
-            roots: Vec::new(),
+            parents: parents.clone(),
+            roots: config.roots.clone(),
             log: Arc::clone(&log),
             tools_changed: Arc::new(Notify::new()),
         };
@@ -200,12 +216,25 @@ impl Server {
     ) -> Result<ToolOutput, ToolError> {
         let progress = |progress| cx.progress(progress);
         let config = &self.shared.config;
-        let call = Call { tool, arguments, patience: config.request_timeout, progress: &progress };
+        let call = Call {
+            tool,
+            arguments,
+            trace_parent: self.shared.host.trace_parent(cx.operation()),
+            patience: config.request_timeout,
+            progress: &progress,
+        };
         for _ in 0..2 {
-            let connection = self.ready().await?;
+            let connection = self.ready_for(cx).await?;
             match call::call(&connection.session, &self.shared.host, &call).await {
-                Ok(output) => return Ok(output),
+                Ok(output) => {
+                    self.let_in(connection.generation);
+                    return Ok(output);
+                }
                 Err(CallError::Told(error)) => return Err(error),
+                Err(CallError::NeedsAuth(reason)) => {
+                    self.note(connection.generation, Event::AuthNeeded { reason: reason.clone() });
+                    return Err(self.error(ToolErrorKind::Unavailable, &reason));
+                }
                 Err(CallError::SessionExpired) => self.note(connection.generation, Event::Expired),
                 Err(CallError::Silent(patience)) => {
                     self.note(connection.generation, Event::Silent);
@@ -215,6 +244,20 @@ impl Server {
             }
         }
         Err(self.error(ToolErrorKind::Unavailable, "the server forgets every session it opens"))
+    }
+
+    /// Waits for the connection, and tells whoever watches the call why it takes so long.
+    async fn ready_for(&self, cx: &CallContext) -> Result<Arc<Connection>, ToolError> {
+        let mut ready = pin!(self.ready());
+        loop {
+            match timeout(STARTING_TOLD_EVERY, &mut ready).await {
+                Ok(ready) => return ready,
+                Err(_) => {
+                    let name = &self.shared.config.name;
+                    cx.progress(Progress::Message(format!("MCP server `{name}` is starting")));
+                }
+            }
+        }
     }
 
     /// The connection, as soon as there is one. While the server is being started again there is none, and that is said
@@ -252,6 +295,13 @@ impl Server {
             if state.changed().await.is_err() {
                 return Err(self.error(ToolErrorKind::Unavailable, "the server was stopped"));
             }
+        }
+    }
+
+    /// A server that had refused us answers again, for somebody has logged in meanwhile.
+    fn let_in(&self, generation: u64) {
+        if matches!(*self.shared.state.borrow(), State::NeedsAuth { .. }) {
+            self.note(generation, Event::Alive);
         }
     }
 

@@ -35,6 +35,8 @@ pub struct Greeting {
     pub instructions: Option<Arc<str>>,
     /// Whether it has tools at all.
     pub(super) tools: bool,
+    /// Whether it has prompts.
+    pub(super) prompts: bool,
     /// Whether it says when its tools change.
     pub(super) tools_change: bool,
 }
@@ -239,6 +241,7 @@ fn greeting(who: &Value, instructions: Option<String>, capabilities: &Value) -> 
         version: text(&who["version"]),
         instructions: instructions.filter(|text| !text.trim().is_empty()).map(Into::into),
         tools: capabilities["tools"].is_object(),
+        prompts: capabilities["prompts"].is_object(),
         tools_change: capabilities["tools"]["listChanged"] == true,
     }
 }

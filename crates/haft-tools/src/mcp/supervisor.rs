@@ -102,6 +102,12 @@ pub(super) fn step(state: State, event: Event, now: Instant) -> (State, Action) 
             (state, A::OpenAfter(wait))
         }
         (S::Starting { .. }, E::AuthNeeded { reason }) => (S::NeedsAuth { reason }, A::Nothing),
+        // The connection stays: other calls go on, and the next may find that somebody has logged in.
+        (S::Ready { .. } | S::Degraded { .. }, E::AuthNeeded { reason }) => {
+            (S::NeedsAuth { reason }, A::Nothing)
+        }
+        (S::NeedsAuth { .. }, E::Alive) => (S::Ready { since: now, failures: 0 }, A::Nothing),
+        (S::NeedsAuth { reason }, E::Ended { .. } | E::Expired) => (S::NeedsAuth { reason }, A::Close),
         (S::Ready { since, failures } | S::Degraded { since, failures }, E::Ended { reason }) => {
             let (state, wait) = again(Cause::Ended, forgiven(failures, since, now), reason, now);
             (state, A::ReopenAfter(wait))

@@ -171,7 +171,10 @@ impl Agent {
                 ReportBy::Tool => FinalReport::Tool(shape),
                 ReportBy::Xml => FinalReport::Xml { shape, nonce: nonce.into() },
             },
-            routes: Routes { destinations: self.reach.destinations.clone(), path },
+            routes: Routes {
+                destinations: self.reach.destinations.iter().map(|file| stem(file)).collect(),
+                path,
+            },
             ..RunPlan::default()
         }
     }

@@ -10,6 +10,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::mcp::args::McpArgs;
+use super::skills::args::SkillsArgs;
 
 pub(super) use run::{DemoArgs, OutputFormat, RunArgs};
 pub(super) use sessions::{ResumeArgs, SessionsArgs, SessionsCommand};
@@ -67,6 +68,7 @@ pub(super) enum Command {
     Policy(PolicyCommandArgs),
     Output(OutputArgs),
     Mcp(McpArgs),
+    Skills(SkillsArgs),
     Stats(StatsArgs),
     /// Print a completion script for a shell
     #[command(

@@ -8,7 +8,7 @@ use haft_core::arguments::{ARGUMENTS_BYTES_MAX, Arguments};
 use haft_core::provider::ToolProvider;
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{Memory, Orchestrator};
+use haft_engine::{CatalogWarning, Memory, Orchestrator};
 use haft_sandbox::Home;
 use haft_tools::output::{FileStore, StoreLimits};
 use haft_tools::rest::RestTools;
@@ -18,10 +18,12 @@ use serde_json::Value;
 use super::approver::TerminalApprover;
 use super::args::CallArgs;
 use super::cancel;
+use super::elicitor::TerminalElicitor;
 use super::exit::Exit;
-use super::servers::providers;
+use super::servers::{Asked, begins_with, providers};
 use super::settings::{self, Refused};
 use super::terminal;
+use super::waiting::waiting;
 use super::watch::Watch;
 use crate::approvals;
 use crate::config::Resolved;
@@ -39,7 +41,10 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
     let call = ToolCall { id: CallId("1".into()), name, arguments };
     let outcome = tokio::select! {
         biased;
-        result = async { begin(&orchestrator).await; orchestrator.execute_with(call, watch.options()).await } => Ok(result),
+        result = async {
+            let warnings = warmed_up(&orchestrator).await;
+            told_why(orchestrator.execute_with(call, watch.options()).await, &warnings)
+        } => Ok(result),
         exit = cancel::cancelled() => Err(exit),
     };
     let code = match outcome {
@@ -66,7 +71,25 @@ fn print(args: &CallArgs, result: &ToolResult, watch: &Watch) -> ExitCode {
 
 /// Makes the tools ready before the first call; what is wrong with some of them is told once.
 pub(super) async fn begin(orchestrator: &Orchestrator) {
-    wiring::warm_up(orchestrator).await.iter().for_each(|warning| terminal::warn(&warning.to_string()));
+    drop(warmed_up(orchestrator).await);
+}
+
+/// The same, with what is wrong.
+async fn warmed_up(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
+    let warnings = waiting("making tools ready", String::new, wiring::warm_up(orchestrator)).await;
+    warnings.iter().for_each(|warning| terminal::warn(&warning.to_string()));
+    warnings
+}
+
+/// The tools of a server that was never ready are not known. That one of them is called is no mistake of the caller.
+fn told_why(mut result: ToolResult, warnings: &[CatalogWarning]) -> ToolResult {
+    let meant = |warning: &&CatalogWarning| begins_with(&result.call.name, &warning.provider);
+    if let (Some(ToolErrorKind::UnknownTool), Some(warning)) =
+        (result.error_kind(), warnings.iter().find(meant))
+    {
+        result.outcome = Err(ToolError::new(ToolErrorKind::Unavailable, warning.to_string()));
+    }
+    result
 }
 
 pub(super) async fn end(orchestrator: &Orchestrator) {
@@ -79,11 +102,13 @@ pub(super) async fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch
     config.resolved.trace_mcp |= args.trace_mcp;
     let policy = settings::policy(&args.policy, &config)?;
     let home = policy.home().clone();
-    let servers = providers(&config.resolved, &policy, args.tool.as_deref());
     let approver = if args.stdin { None } else { TerminalApprover::when_somebody_is_there() };
     let store = store(&home, &config.resolved.tool_output.limits)?;
     let others = others(args, &config.resolved, &home).await;
     let watch = Watch::begin(args, &home);
+    let person = if args.stdin { None } else { TerminalElicitor::when_somebody_is_there() };
+    let asked = Asked { tool: args.tool.as_deref(), person, parents: watch.trace_parents() };
+    let servers = providers(&config.resolved, &policy, asked);
     let telemetry = &mut config.resolved.telemetry;
     telemetry.capture_content =
         watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);

@@ -1,12 +1,16 @@
 //! `haft doctor`: what works on this machine, found by trying it.
 
+mod servers;
+
 use std::fmt::Write;
 use std::process::ExitCode;
 
 use haft_sandbox::{Confinement, Launcher, PROBE, Policy, SandboxError, SandboxMode, Worker};
 use serde_json::{Value, json};
 
+use self::servers::Finding;
 use super::args::DoctorArgs;
+use super::cancel;
 use super::exit::Exit;
 use super::{settings, terminal};
 
@@ -17,15 +21,24 @@ pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
         .mode
         .or_else(|| Some(config.as_ref().ok()?.resolved.sandbox.mode))
         .unwrap_or(SandboxMode::Sandbox);
-    let policy = config.and_then(|config| settings::policy(&args.policy, &config));
-    let confinement = match &policy {
-        Ok(policy) => probe(policy).await.map_err(|error| error.to_string()),
+    let both = config.and_then(|config| Ok((settings::policy(&args.policy, &config)?, config.resolved)));
+    let confinement = match &both {
+        Ok((policy, _)) => probe(policy).await.map_err(|error| error.to_string()),
         Err((_, message)) => Err(message.clone()),
     };
-    let findings = Findings { policy: policy.ok(), mode, confinement };
+    let servers = match (&both, &confinement) {
+        (Ok((policy, config)), Ok(_)) => tokio::select! {
+            biased;
+            exit = cancel::cancelled() => return exit.into(),
+            servers = servers::try_all(config, policy) => servers,
+        },
+        // Without a sandbox there is nothing to try them in.
+        (Err(_), _) | (_, Err(_)) => Vec::new(),
+    };
+    let findings = Findings { policy: both.ok().map(|(policy, _)| policy), mode, confinement, servers };
     let code =
         terminal::answer(&if args.json { format!("{:#}", findings.as_json()) } else { findings.as_text() });
-    if code == ExitCode::SUCCESS && findings.confinement.is_err() { Exit::Unavailable.into() } else { code }
+    if code == ExitCode::SUCCESS && !findings.are_good() { Exit::Unavailable.into() } else { code }
 }
 
 /// Puts the whole sandbox up around nothing.
@@ -40,9 +53,14 @@ struct Findings {
     policy: Option<Policy>,
     mode: SandboxMode,
     confinement: Result<Confinement, String>,
+    servers: Vec<Finding>,
 }
 
 impl Findings {
+    fn are_good(&self) -> bool {
+        self.confinement.is_ok() && self.servers.iter().all(Finding::is_ready)
+    }
+
     fn as_json(&self) -> Value {
         let sandbox = match &self.confinement {
             Ok(confinement) => json!({
@@ -61,6 +79,7 @@ impl Findings {
             "system": { "os": std::env::consts::OS, "arch": std::env::consts::ARCH, "kernel": kernel(),
                         "landlock_abi": haft_sandbox::landlock_version() },
             "sandbox": sandbox,
+            "servers": self.servers.iter().map(Finding::as_json).collect::<Vec<_>>(),
             "workspace": self.workspace(),
             "home": home(),
             "config": self.config_files().iter().map(|(path, exists)| json!({ "path": path, "exists": exists })).collect::<Vec<_>>(),
@@ -85,6 +104,7 @@ impl Findings {
             let _ = writeln!(text, "config     {path} ({})", if exists { "found" } else { "not there" });
         }
         self.sandbox_text(&mut text);
+        self.servers.iter().for_each(|server| server.tell(&mut text));
         text
     }
 

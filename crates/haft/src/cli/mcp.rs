@@ -6,7 +6,7 @@ mod callback;
 mod list;
 mod login;
 mod logs;
-mod rights;
+pub(super) mod rights;
 mod test;
 
 use std::path::PathBuf;

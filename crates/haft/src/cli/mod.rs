@@ -9,6 +9,7 @@ mod config;
 mod demo;
 mod dev;
 mod doctor;
+mod elicitor;
 mod exit;
 mod lines;
 mod log;
@@ -22,6 +23,7 @@ mod sandbox;
 mod servers;
 mod sessions;
 mod settings;
+mod skills;
 mod stats;
 mod stream;
 mod terminal;
@@ -86,6 +88,7 @@ async fn dispatch(command: Command) -> ExitCode {
         }
         Command::Output(args) => output::run(&args),
         Command::Mcp(args) => mcp::run(&args.command).await,
+        Command::Skills(args) => skills::run(&args.command),
         Command::Stats(args) => stats::run(&args),
         Command::Completions { shell } => completions(shell),
     }

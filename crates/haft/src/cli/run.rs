@@ -27,7 +27,7 @@ use super::exit::Exit;
 use super::settings::{self, Configuration, Refused};
 use super::terminal;
 use crate::config::environment;
-use crate::runs::{Errand, ResumeError, Resumed, Variables};
+use crate::runs::{Errand, ResumeError, Resumed, TakingUp, Variables};
 use prepare::Prepared;
 
 /// How often a line that says what is running moves.
@@ -43,7 +43,7 @@ pub(super) async fn run(args: &RunArgs) -> ExitCode {
     };
     match prepared.await {
         Ok(prepared) => {
-            prepared.keep_session();
+            prepared.keep_session(TakingUp::No);
             carry_out(prepared, Beginning::New).await
         }
         Err((exit, message)) => terminal::failed(exit, &message),
@@ -92,7 +92,11 @@ pub(super) async fn carry_out(prepared: Prepared, beginning: Beginning) -> ExitC
 fn begin(prepared: &Prepared, beginning: Beginning) -> Result<Errand, Refused> {
     let worker = Arc::clone(&prepared.worker);
     let errand = match beginning {
-        Beginning::New => Errand::begin(worker, prepared.task()).map_err(internal)?,
+        Beginning::New => {
+            let task = prepared.task();
+            prepared.screen.iter().for_each(|screen| screen.show_budget(&task.scope.meter));
+            Errand::begin(worker, task).map_err(internal)?
+        }
         Beginning::Again(resumed) => {
             Errand::resume(worker, *resumed, prepared.watch.sink()).map_err(|error| not_resumed(&error))?
         }
@@ -114,8 +118,7 @@ fn not_resumed(error: &ResumeError) -> Refused {
             let hint = "hint: haft resume ID 'what else it shall do'";
             (Exit::Input, format!("{error}\n{hint}"))
         }
-        ResumeError::Unreadable(_) => (Exit::Input, error.to_string()),
-        ResumeError::Run(_) | ResumeError::Unrecorded(_) => (Exit::Internal, error.to_string()),
+        ResumeError::Run(_) => (Exit::Internal, error.to_string()),
     }
 }
 

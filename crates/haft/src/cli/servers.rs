@@ -4,22 +4,31 @@ use std::sync::Arc;
 
 use haft_core::provider::ToolProvider;
 use haft_sandbox::Policy;
-use haft_tools::mcp::{TraceSink, Traced};
+use haft_tools::mcp::{Elicitor, TraceParents, TraceSink, Traced};
 
 use super::terminal;
 use crate::config::Resolved;
 use crate::wiring::{self, McpFace};
 
+/// For what servers are wanted, and who is there while they work.
+#[derive(Default)]
+pub(super) struct Asked<'a> {
+    /// The one tool that is meant; nothing means all.
+    pub(super) tool: Option<&'a str>,
+    /// Answers what servers want to know.
+    pub(super) person: Option<Arc<dyn Elicitor>>,
+    /// Knows the spans of calls.
+    pub(super) parents: Option<Arc<dyn TraceParents>>,
+}
+
 /// What gives the tools of the servers that may be meant. None of them runs yet.
-pub(super) fn providers(
-    config: &Resolved,
-    policy: &Policy,
-    tool: Option<&str>,
-) -> Vec<Arc<dyn ToolProvider>> {
+pub(super) fn providers(config: &Resolved, policy: &Policy, asked: Asked<'_>) -> Vec<Arc<dyn ToolProvider>> {
+    let Asked { tool, person, parents } = asked;
     if config.mcp_servers.is_empty() || tool.is_some_and(is_builtin) {
         return Vec::new();
     }
-    let found = wiring::mcp_servers(config, policy, &face(config));
+    let face = McpFace { elicitor: person, parents, ..face(config) };
+    let found = wiring::mcp_servers(config, policy, &face);
     let all = found.providers();
     let is_meant = |provider: &&Arc<dyn ToolProvider>| {
         tool.is_some_and(|tool| begins_with(tool, provider.namespace().as_str()))
@@ -55,7 +64,8 @@ impl TraceSink for OnStandardError {
     }
 }
 
-fn begins_with(tool: &str, namespace: &str) -> bool {
+/// Whether a name may be that of a tool of this server.
+pub(super) fn begins_with(tool: &str, namespace: &str) -> bool {
     let tool = tool.strip_prefix("mcp__").unwrap_or(tool);
     tool.strip_prefix(namespace).is_some_and(|rest| rest.starts_with('_'))
 }

@@ -48,7 +48,7 @@ pub(super) fn find(sessions: &Sessions, word: &str) -> Result<SessionId, Refused
     if word != "last" {
         return sessions.find(word).map_err(refused);
     }
-    let newest = sessions.ids().map_err(refused)?.into_iter().next();
+    let newest = sessions.newest().map_err(refused)?;
     newest.ok_or((Exit::Input, "there is no session\nhint: `haft run` begins one".to_owned()))
 }
 
@@ -71,7 +71,9 @@ struct Listed {
 }
 
 fn list(sessions: &Sessions, limit: usize) -> Result<Vec<Listed>, Refused> {
-    let ids = sessions.ids().map_err(refused)?.into_iter().take(limit);
+    let ids = sessions.ids().map_err(refused)?.into_iter();
+    // Those that work for others are a part of them.
+    let first = ids.filter(|id| sessions.opened(*id).map_or(true, |opened| opened.origin.is_none()));
     let listed = |id: SessionId| {
         let past = sessions.past(id).map(|past| {
             let standing = standing(sessions, &past);
@@ -79,13 +81,17 @@ fn list(sessions: &Sessions, limit: usize) -> Result<Vec<Listed>, Refused> {
         });
         Listed { id, past: past.map_err(|error| error.to_string().lines().next().unwrap_or_default().into()) }
     };
-    Ok(ids.map(listed).collect())
+    Ok(first.take(limit).map(listed).collect())
 }
 
 fn remove(sessions: &Sessions, words: &[String]) -> Result<Vec<String>, Refused> {
     let ids = words.iter().map(|word| find(sessions, word)).collect::<Result<Vec<_>, _>>()?;
     for id in &ids {
+        let below = sessions.below(*id).map_err(refused)?;
         sessions.remove(*id).map_err(refused)?;
+        for below in below {
+            sessions.remove(below).map_err(refused)?;
+        }
     }
     Ok(ids.iter().map(ToString::to_string).collect())
 }
@@ -137,7 +143,7 @@ fn summary(past: &Past, standing: &str) -> Value {
         "session": past.session().to_string(), "state": standing, "request": past.opened.title,
         "began_ms": past.opened.at_ms, "last_ms": past.last_ms, "calls": calls, "model_requests": requests,
         "input_tokens": usage.input, "output_tokens": usage.output, "cost_nano_usd": cost.nano_usd,
-        "unpriced_requests": unpriced, "parent": past.opened.parent.as_ref().map(|parent| parent.session.clone()),
+        "unpriced_requests": unpriced,
     })
 }
 

@@ -16,7 +16,7 @@ use super::args::{FileArgs, PolicyArgs, ToolsArgs};
 use super::call::{begin, end};
 use super::cancel;
 use super::exit::Exit;
-use super::servers::providers;
+use super::servers::{Asked, providers};
 use super::settings::{Configuration, Refused};
 use super::{settings, terminal};
 use crate::rest::Freshness;
@@ -108,7 +108,7 @@ pub(super) async fn listed(
     }
     let policy = settings::policy(&PolicyArgs::of_files(files), &configuration)?;
     let config = configuration.resolved;
-    let mut others = providers(&config, &policy, name);
+    let mut others = providers(&config, &policy, Asked { tool: name, ..Asked::default() });
     others.push(Arc::new(RestTools::new(rest)));
     let settings = Settings {
         policy,

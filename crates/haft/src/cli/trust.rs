@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::config::trust::{self, Digest, Record, Trust};
 use crate::config::{self, Inspected};
+use crate::skills::{self, Skill, project_skill_files};
 
 use super::args::TrustArgs;
 use super::config::table;
@@ -38,24 +39,62 @@ fn answer(args: &TrustArgs) -> Result<Answer, Refused> {
     let directory = args.directory.clone().unwrap_or_else(|| PathBuf::from("."));
     let [servers, own] = trust::project_files(&directory)
         .map_err(|error| (Exit::Input, format!("directory `{}`: {error}", directory.display())))?;
-    let change = |path: &Path| if args.revoke { revoke(&home, path) } else { grant(&home, path) };
-    match (own.exists() || args.revoke || !servers.exists(), servers.exists()) {
-        (true, false) => change(&own),
-        (false, _) => change(&servers),
-        (true, true) => Ok(change(&own)?.and(change(&servers)?)),
-    }
+    let also: Vec<PathBuf> = std::iter::once(servers)
+        .filter(|path| path.exists())
+        .chain(project_skill_files(&directory))
+        .collect();
+    let first = (own.exists() || args.revoke || also.is_empty()).then_some(own);
+    let answers = first
+        .iter()
+        .chain(&also)
+        .map(|path| if args.revoke { revoke(&home, path) } else { grant(&home, path) });
+    let mut answers = answers.collect::<Result<Vec<Answer>, Refused>>()?.into_iter();
+    // There is always one: without any other file it is the project's own.
+    let first = answers.next().ok_or_else(|| (Exit::Input, "there is nothing to trust".to_owned()))?;
+    Ok(answers.fold(first, Answer::and))
 }
 
 impl Answer {
-    /// A project may have two files; what is said of the second stands beside that of the first.
+    /// A project may have several files; what is said of the others stands beside that of the first.
     fn and(mut self, other: Self) -> Self {
-        self.json["also"] = Value::Array(vec![other.json]);
+        match &mut self.json["also"] {
+            Value::Array(others) => others.push(other.json),
+            none => *none = Value::Array(vec![other.json]),
+        }
         Self { text: format!("{}\n\n{}", self.text.trim_end(), other.text), json: self.json }
     }
 }
 
-/// Shows what the file sets, and trusts exactly what was shown.
 fn grant(home: &Home, path: &Path) -> Result<Answer, Refused> {
+    if path.ends_with(skills::FILE_NAME) { grant_skill(home, path) } else { grant_config(home, path) }
+}
+
+/// Shows a skill as a model would read it, and trusts exactly what was shown.
+fn grant_skill(home: &Home, path: &Path) -> Result<Answer, Refused> {
+    let shown = path.display();
+    let bytes = config::file_bytes(path).map_err(|reason| (Exit::Input, format!("`{shown}`: {reason}")))?;
+    let digest = Digest::of(&bytes);
+    let text = String::from_utf8_lossy(&bytes);
+    let skill = Skill::read(path, &text, &config::environment).map_err(|errors| {
+        let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        (Exit::Input, format!("`{shown}` is not trusted: {}", told.join("\n")))
+    })?;
+    change(home, |record| {
+        record.files.insert(path.to_owned(), digest.clone());
+    })?;
+    let servers: Vec<&String> = skill.servers.keys().collect();
+    Ok(Answer {
+        text: format!(
+            "{}\n\ntrusted: {shown} (sha256 {})",
+            text.trim_end().lines().map(config::printable).collect::<Vec<_>>().join("\n"),
+            digest.as_str()
+        ),
+        json: json!({ "path": path.to_string_lossy(), "sha256": digest.as_str(), "skill": skill.name, "servers": servers }),
+    })
+}
+
+/// Shows what the file sets, and trusts exactly what was shown.
+fn grant_config(home: &Home, path: &Path) -> Result<Answer, Refused> {
     let shown = path.display();
     let Inspected { digest, rows } = match config::inspect(path, &config::environment) {
         Ok(Some(inspected)) => inspected,

@@ -7,6 +7,7 @@ use haft_core::place::{Place, SessionId};
 use haft_core::result::ToolResult;
 use haft_engine::CallOptions;
 use haft_sandbox::Home;
+use haft_tools::mcp::TraceParents;
 use serde_json::Value;
 
 use super::args::{CallArgs, LogFormat, RunArgs};
@@ -81,6 +82,11 @@ impl Watch {
 
     pub(super) fn sink(&self) -> Arc<dyn EventSink> {
         Arc::new(self.sinks.clone())
+    }
+
+    /// The spans that servers of ours may put their own below.
+    pub(super) fn trace_parents(&self) -> Option<Arc<dyn TraceParents>> {
+        self.telemetry.as_ref().map(Telemetry::trace_parents)
     }
 
     /// Whether what was said would reach anybody.

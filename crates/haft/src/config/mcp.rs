@@ -40,6 +40,14 @@ pub struct McpServer {
     pub tools_cache: Vec<(ToolGlob, CacheFor)>,
     pub queue: Option<QueueName>,
     pub shared: bool,
+    pub roots: Roots,
+}
+
+/// What a server is told when it asks for directories.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Roots {
+    Nothing,
+    Workspace,
 }
 
 impl McpServer {
@@ -129,6 +137,7 @@ impl Resolver<'_> {
             tools_cache: self.by_pattern(&child(path, "toolsCache"), written.tools_cache.as_ref(), cache_for),
             queue: written.queue.as_ref().and_then(|name| self.queue(&child(path, "queue"), &name.0, queues)),
             shared: written.shared.unwrap_or(true),
+            roots: if written.roots.unwrap_or(false) { Roots::Workspace } else { Roots::Nothing },
             reach: self.reach(path, written)?,
         })
     }

@@ -31,10 +31,11 @@ mod shown;
 pub mod trust;
 mod written;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use haft_sandbox::Home;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 pub use error::{ConfigError, ConfigErrors};
 pub use haft_core::glob::ToolGlob;
@@ -143,6 +144,35 @@ pub fn check_text(path: &Path, text: &str, variables: Lookup<'_>) -> Result<(), 
     read::read(path, text, variables).map(|_| ()).map_err(ConfigErrors)
 }
 
+/// Reads entries of `mcpServers` that stand in another file than a configuration, such as a skill.
+pub(crate) fn mcp_servers_of(
+    file: &Path,
+    servers: Map<String, Value>,
+    variables: Lookup<'_>,
+) -> Result<BTreeMap<String, resolved::McpServer>, Vec<ConfigError>> {
+    let text = serde_json::json!({ "mcpServers": servers }).to_string();
+    let mut layers = Layers::default();
+    layers.add(file, read::read(file, &text, variables)?);
+    let written = serde_json::from_value(Value::Object(layers.value.clone()))
+        .map_err(|error| vec![layers.error("", error.to_string())])?;
+    resolve::resolve(written, &layers, variables).map(|resolved| resolved.mcp_servers)
+}
+
+/// The bytes of a file that must be there, or why not, in words.
+pub(crate) fn file_bytes(path: &Path) -> Result<Vec<u8>, String> {
+    file::bytes(path).map_err(|error| error.message)?.ok_or_else(|| "does not exist".into())
+}
+
+/// Whether a file of a project counts, with exactly these bytes.
+pub(crate) fn trusted(path: &Path, bytes: &[u8], home: Option<&Home>) -> Result<(), Untrusted> {
+    match judge(path, bytes, home) {
+        Ok(Trust::Trusted) => Ok(()),
+        Ok(Trust::Changed) => Err(Untrusted::Changed),
+        Ok(Trust::Never) => Err(Untrusted::Never),
+        Err(reason) => Err(Untrusted::Undecided(reason)),
+    }
+}
+
 /// The digest of a file; `None` when it cannot be read.
 pub fn digest_of(path: &Path) -> Option<Digest> {
     file::bytes(path).ok().flatten().map(|bytes| Digest::of(&bytes))
@@ -187,11 +217,9 @@ impl Gathered<'_> {
             Ok(Some(bytes)) => bytes,
             Err(error) => return self.ignored(path, Untrusted::Undecided(error.message)),
         };
-        match judge(path, &bytes, home) {
-            Ok(Trust::Trusted) => self.add(path, bytes),
-            Ok(Trust::Changed) => self.ignored(path, Untrusted::Changed),
-            Ok(Trust::Never) => self.ignored(path, Untrusted::Never),
-            Err(reason) => self.ignored(path, Untrusted::Undecided(reason)),
+        match trusted(path, &bytes, home) {
+            Ok(()) => self.add(path, bytes),
+            Err(reason) => self.ignored(path, reason),
         }
     }
 

@@ -12,7 +12,7 @@ use haft_core::validate::Draft;
 use haft_sandbox::{Access, GitMetadata, Limits, SandboxMode};
 use haft_tools::output::{Reading, StoreLimits};
 
-pub use super::mcp::{Concealed, McpReach, McpServer};
+pub use super::mcp::{Concealed, McpReach, McpServer, Roots};
 pub use super::models::{ModelName, ModelSettings, Models, Provider, Template};
 pub use super::oauth::McpOauth;
 use crate::sessions::SessionLimits;

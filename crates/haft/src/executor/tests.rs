@@ -183,3 +183,51 @@ async fn a_workspace_that_does_not_exist_is_said_at_every_call() {
     assert!(result.is_error);
     assert!(result.content.contains("does not exist"), "{}", result.content);
 }
+
+/// A real server, in the real sandbox.
+fn echo_server(place: &Place, name: &str) -> McpServer {
+    let script = include_str!("../../../haft-testkit/src/mcp_server.py");
+    let file = place.path("workspace/server.py");
+    std::fs::write(&file, script).unwrap();
+    McpServer::new(name, "python3", &[file.to_str().unwrap(), "good"])
+}
+
+#[test]
+fn test_tool_executor_mcp_tool_map_routing() {
+    let executor = Place::new().executor(SandboxMode::Sandbox);
+    assert!(executor.mcp_clients().is_empty());
+    assert!(executor.mcp_tool_map().is_empty());
+}
+
+#[tokio::test]
+async fn tools_of_mcp_servers_are_listed_called_and_gone_after_the_end() {
+    let place = Place::new();
+    let mut executor = place.executor(SandboxMode::Sandbox);
+    let servers = [
+        echo_server(&place, "one"),
+        McpServer::new("gone", "/no/such/program", &[]),
+        McpServer::configured("wrong", &json!({ "command": "a", "url": "http://b" })),
+        echo_server(&place, "two"),
+    ];
+    let failed = executor.connect_mcp_servers(&servers).await;
+    let named: Vec<&str> = failed.iter().map(|failed| failed.name.as_str()).collect();
+    assert_eq!(named, ["gone", "wrong"], "{failed:?}");
+    assert_eq!(executor.mcp_clients().len(), 2);
+    let map = executor.mcp_tool_map();
+    assert_eq!((map["one__echo"].as_str(), map["two__fail"].as_str(), map.len()), ("one", "two", 6));
+    let listed: Vec<String> = executor.all_tool_defs().into_iter().map(|def| def.name).collect();
+    assert_eq!((listed.len(), listed[0].as_str()), (12, "bash"));
+
+    let called = executor.execute("one__echo", &json!({ "text": "hi" })).await;
+    assert_eq!((called.content.as_str(), called.is_error), ("echo: hi", false));
+    // As others write the names of such tools.
+    assert_eq!(executor.execute("mcp__two__echo", &json!({ "text": "x" })).await.content, "echo: x");
+    assert!(executor.execute("two__fail", &json!({})).await.is_error);
+
+    executor.shutdown_mcp().await;
+    executor.shutdown_mcp().await;
+    assert!(executor.mcp_clients().is_empty() && executor.mcp_tool_map().is_empty());
+    let gone = executor.execute("one__echo", &json!({})).await;
+    assert!(gone.is_error && gone.content.contains("one__echo"), "{}", gone.content);
+    assert!(!executor.execute("bash", &json!({ "command": "true" })).await.is_error);
+}

@@ -1,21 +1,26 @@
 //! A request on its way: which agent has it now, and how far that run is.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use haft_core::budget::Budget as ContextBudget;
 use haft_core::conversation::{Conversation, Message};
 use haft_core::event::{Event, EventSink};
+use haft_core::model_request::ModelRequest;
 use haft_core::place::Place;
+use haft_core::provider::CallContext;
+use haft_core::run::budget::Budget;
 use haft_core::run::event::{Began, Bill, RunEvent};
 use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
 use haft_core::run::told::Told;
-use haft_core::run::{Abort, AgentRun, RunError};
-use haft_engine::{CallOptions, Driven};
+use haft_core::run::{Abort, AgentRun, RunError, RunPlan};
+use haft_engine::{CallOptions, Driven, Priority};
 use tokio::time::Instant;
 
-use super::context;
 use super::worker::Worker;
+use super::workshop::Session;
+use super::{context, lineage, relay};
+use crate::agents::Agent;
 use crate::sessions::{SessionError, SessionJournal};
 
 /// What an agent is asked, and on whose account.
@@ -25,66 +30,131 @@ pub struct Task {
     /// The session of the run.
     pub place: Place,
     pub scope: Arc<RunScope>,
+    pub priority: Priority,
 }
 
 impl Task {
     /// For nobody else: `watchers` see everything that comes of it.
     pub fn first(worker: &Worker, request: String, place: Place, watchers: Arc<dyn EventSink>) -> Self {
         let agent = worker.agent();
+        let began = Instant::now().into_std();
         let meter = Meter::new(watchers, agent.budget);
-        Self { request, place, scope: scope(meter, vec![agent.name.clone()], agent.times.run) }
+        let until = began + agent.times.run;
+        let scope = RunScope { meter, path: vec![agent.name.clone()], began, until };
+        Self { request, place, scope: Arc::new(scope), priority: Priority::default() }
+    }
+
+    /// For a call: in a session of its own, within what the run above has left of money and time.
+    pub fn below(worker: &Worker, request: String, cx: &CallContext, above: &RunScope) -> Self {
+        let operation = cx.operation();
+        let session = lineage::below(operation.place.session, operation.place.turn, &cx.id);
+        let place = operation.place.below(session, operation.id);
+        let mut scope = within(worker.agent(), above);
+        scope.until = cx.time_limit.map_or(scope.until, |limit| scope.until.min(limit.deadline));
+        Self { request, place, scope: Arc::new(scope), priority: cx.priority }
+    }
+
+    /// For whoever goes on with the request: beside the session before, on the same account.
+    fn after(before: &Self, worker: &Worker, request: String) -> Self {
+        let place = Place { session: lineage::after(before.place.session), turn: 1, ..before.place };
+        let scope = Arc::new(within(worker.agent(), &before.scope));
+        Self { request, place, scope, priority: before.priority }
     }
 }
 
-fn scope(meter: Arc<Meter>, path: Vec<String>, timeout: Duration) -> Arc<RunScope> {
-    let began = Instant::now().into_std();
-    Arc::new(RunScope { meter, path, began, until: began + timeout })
+/// What is left of the run above, or less if the agent says so.
+fn within(agent: &Agent, above: &RunScope) -> RunScope {
+    let began = Instant::now();
+    let time = began.duration_since(Instant::from_std(above.began));
+    let budget = agent.budget.within(&Budget { time: above.meter.left(time).time, ..Budget::default() });
+    let began = began.into_std();
+    let path = above.path.iter().chain([&agent.name]).cloned().collect();
+    RunScope {
+        meter: above.meter.below(budget),
+        path,
+        began,
+        until: above.until.min(began + agent.times.run),
+    }
 }
 
 /// A run and whoever drives it. To drop the future of [`Errand::drive`] is to cancel whatever is under way; what was done so
 /// far is still here.
 #[derive(Debug)]
 pub struct Errand {
-    worker: Arc<Worker>,
-    task: Task,
-    run: AgentRun,
-    options: CallOptions,
-    unkept: Option<SessionError>,
+    pub(super) worker: Arc<Worker>,
+    pub(super) task: Task,
+    pub(super) run: AgentRun,
+    pub(super) options: CallOptions,
+    /// What was asked of the first agent that had it.
+    pub(super) original: Arc<str>,
+    /// Of that agent's run: whoever goes on spends from it.
+    pub(super) account: Arc<Meter>,
+    /// Why it is not kept, where it should be.
+    pub(super) unkept: Option<SessionError>,
 }
 
 impl Errand {
-    /// The run, once the tools are ready: they are a part of what the model is told.
-    pub fn begin(worker: Arc<Worker>, task: Task) -> Result<Self, RunError> {
-        let plan = worker.plan(&task.scope.path[..task.scope.path.len().saturating_sub(1)]);
+    /// The run, once the tools are ready: they are a part of what the model is told. One that was begun in another process,
+    /// for a run that goes on now, goes on too.
+    pub fn begin(worker: Arc<Worker>, mut task: Task) -> Result<Self, RunError> {
+        match worker.workshop().session_for(&mut task, worker.agent()) {
+            Session::Left { past, journal } => Self::take_up(worker, task, *past, journal),
+            Session::New => {
+                let mut errand = Self::new(worker, task)?;
+                errand.open_session();
+                errand.tell_beginning();
+                Ok(errand)
+            }
+        }
+    }
+
+    fn new(worker: Arc<Worker>, task: Task) -> Result<Self, RunError> {
+        let path = &task.scope.path;
+        let plan = worker.plan(&path[..path.len().saturating_sub(1)]);
         let mut request = worker.request(&plan);
         let mut conversation = Conversation::default();
         conversation.push(Message::user(task.request.clone())).map_err(RunError::Misfit)?;
         request.conversation = Arc::new(conversation);
+        let budget = Self::context(&worker, &task, &plan, &request);
+        Ok(Self::of(worker, task, AgentRun::new(request, plan), budget))
+    }
+
+    pub(super) fn context(
+        worker: &Worker,
+        task: &Task,
+        plan: &RunPlan,
+        request: &ModelRequest,
+    ) -> Option<Arc<ContextBudget>> {
         let counter = &*worker.orchestrator().config().tokens;
-        let budget =
-            plan.limits.context.map(|limit| context::budget(limit, &request, &task.request, counter));
+        plan.limits.context.map(|limit| context::budget(limit, request, &task.request, counter))
+    }
+
+    pub(super) fn of(
+        worker: Arc<Worker>,
+        task: Task,
+        run: AgentRun,
+        budget: Option<Arc<ContextBudget>>,
+    ) -> Self {
         let options = CallOptions {
             place: task.place,
+            priority: task.priority,
             budget,
             selection: worker.selection(),
             ..CallOptions::default()
         };
-        let run = AgentRun::new(request, plan);
-        let mut errand = Self::of(worker, task, run, options);
-        errand.open_session();
-        errand.tell_beginning();
-        Ok(errand)
+        let (original, account) = (task.request.as_str().into(), Arc::clone(&task.scope.meter));
+        Self { worker, task, run, options, original, account, unkept: None }
     }
 
-    pub(super) fn of(worker: Arc<Worker>, task: Task, run: AgentRun, options: CallOptions) -> Self {
-        Self { worker, task, run, options, unkept: None }
-    }
-
-    /// A run that cannot be put on record from its beginning is made all the same: nothing is promised about it.
+    /// A run that cannot be put on record from its beginning is made all the same, and nothing is promised about it. One that
+    /// works for another is not: that one would not know what it did.
     fn open_session(&mut self) {
-        let request = &self.task.request;
-        match self.worker.workshop().open_session(self.task.place.session, request, &self.run) {
+        let opened = self.worker.workshop().open_session(&self.task, self.worker.agent(), &self.run);
+        match opened {
             Some(Ok(journal)) => self.keep_with(Arc::new(journal)),
+            Some(Err(error)) if self.task.place.parent.is_some() => {
+                self.options.chronicle = Some(Arc::new(lineage::Lost(error.to_string())));
+            }
             Some(Err(error)) => self.unkept = Some(error),
             None => {}
         }
@@ -95,22 +165,35 @@ impl Errand {
         self.options.chronicle = Some(journal);
     }
 
-    pub(super) fn tell_beginning(&self) {
-        let task = &self.task;
-        let began = Began {
-            path: task.scope.path.clone(),
-            model: self.worker.model().to_string(),
-            request: task.request.clone(),
-            tools: self.run.tools().iter().map(|tool| tool.name.clone()).collect(),
-        };
-        let event = Arc::new(RunEvent::Began(began));
-        task.scope.meter.emit(Event::Run { place: task.place, event });
+    /// Until the request is answered, or somebody outside has to do something first. Agents that are handed the request, or
+    /// the answer, go on with it here.
+    pub async fn drive(&mut self) -> Result<Driven, RunError> {
+        loop {
+            let Self { worker, task, run, options, .. } = self;
+            let finish = match worker.driver(&task.scope, options).drive(run).await? {
+                Driven::Done(finish) => finish,
+                waits @ (Driven::AwaitsClient(_) | Driven::AwaitsApproval(_)) => return Ok(waits),
+            };
+            let Some((next, request)) = relay::next(worker, &self.original, &finish) else {
+                return Ok(Driven::Done(finish));
+            };
+            let task = Task::after(&self.task, &next, request);
+            let (original, account) = (Arc::clone(&self.original), Arc::clone(&self.account));
+            *self = Self { original, account, ..Self::begin(next, task)? };
+        }
     }
 
-    /// Until the request is answered, or somebody outside has to do something first.
-    pub async fn drive(&mut self) -> Result<Driven, RunError> {
-        let Self { worker, task, run, options, .. } = self;
-        worker.driver(&task.scope, options).drive(run).await
+    /// The agent that has the request now.
+    pub fn worker(&self) -> &Arc<Worker> {
+        &self.worker
+    }
+
+    pub fn task(&self) -> &Task {
+        &self.task
+    }
+
+    pub fn run(&self) -> &AgentRun {
+        &self.run
     }
 
     /// Ends the run now, on record. To drop what drives it comes first.
@@ -125,26 +208,25 @@ impl Errand {
         worker.driver(&task.scope, options).tell_run(run, told)
     }
 
-    pub fn run(&self) -> &AgentRun {
-        &self.run
-    }
-
     /// Why it is not kept, where it should be.
     pub fn unkept(&self) -> Option<&SessionError> {
         self.unkept.as_ref()
     }
 
-    pub(super) fn task(&self) -> &Task {
-        &self.task
-    }
-
-    /// The first turn of what is asked now.
-    pub(super) fn place(&self) -> Place {
-        self.task.place
-    }
-
     /// What it has cost so far, with everybody who worked for it.
     pub fn bill(&self) -> Bill {
-        self.task.scope.meter.bill()
+        self.account.bill()
+    }
+
+    pub(super) fn tell_beginning(&self) {
+        let Task { request, place, scope, .. } = &self.task;
+        let shown = self.run.tools().iter();
+        let began = Began {
+            path: scope.path.clone(),
+            model: self.worker.model().to_string(),
+            request: request.clone(),
+            tools: shown.map(|tool| tool.name.clone()).collect(),
+        };
+        scope.meter.emit(Event::Run { place: *place, event: Arc::new(RunEvent::Began(began)) });
     }
 }

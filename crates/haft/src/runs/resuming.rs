@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use haft_core::budget::Budget;
-use haft_core::conversation::ToolReply;
+use haft_core::conversation::{Body, Role, ToolReply};
 use haft_core::event::{Event, EventSink};
 use haft_core::place::Place;
 use haft_core::result::ToolErrorKind;
@@ -13,34 +13,31 @@ use haft_core::run::event::{Answered, Bill, RunEvent};
 use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
 use haft_core::run::told::{CallEnd, Told};
-use haft_core::run::{AgentRun, RunError};
+use haft_core::run::{AgentRun, Readings, RunError, Step};
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{CallOptions, Orchestrator, Unrecorded};
+use haft_engine::{Orchestrator, Priority};
 
-use super::context;
 use super::errand::{Errand, Task};
+use super::lineage::Lost;
+use super::relay;
 use super::worker::Worker;
 use crate::sessions::{Past, ReadError, SessionJournal, Standing};
 
 /// Why a session does not go on.
 #[derive(Debug)]
 pub enum ResumeError {
-    Unreadable(ReadError),
     /// It has ended, and nothing more is asked.
     Finished {
         reason: String,
     },
     Run(RunError),
-    Unrecorded(Unrecorded),
 }
 
 impl fmt::Display for ResumeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable(error) => error.fmt(f),
             Self::Finished { reason } => write!(f, "the session has ended ({reason})"),
             Self::Run(error) => error.fmt(f),
-            Self::Unrecorded(unrecorded) => unrecorded.fmt(f),
         }
     }
 }
@@ -71,37 +68,76 @@ impl Errand {
         watchers: Arc<dyn EventSink>,
     ) -> Result<Self, ResumeError> {
         let Resumed { past, journal, more } = resumed;
-        if let (Standing::Finished { reason }, None) = (&past.standing, &more) {
-            return Err(ResumeError::Finished { reason: reason.clone() });
+        let (bill, worked) = match &more {
+            Some(_) => (Bill::default(), Duration::ZERO),
+            None => (past.bill, past.worked()),
+        };
+        let task = Task {
+            request: past.opened.title.clone(),
+            place: Place::first(past.session()),
+            scope: scope(&worker, watchers, bill, worked),
+            priority: Priority::default(),
+        };
+        let standing = past.standing.clone();
+        let mut errand = Self::take_up(worker, task, past, journal)?;
+        errand.original = asked_first(&errand.run).into();
+        match (standing, more) {
+            (_, Some(more)) => errand.ask_more(more)?,
+            (Standing::Finished { reason }, None) if !errand.is_handed_on() => {
+                return Err(ResumeError::Finished { reason });
+            }
+            (Standing::Finished { .. } | Standing::Open | Standing::Cut { .. }, None) => {}
         }
-        let plan = past.plan().map_err(ResumeError::Unreadable)?;
+        Ok(errand)
+    }
+
+    /// Goes on with a session on the account of a task.
+    pub(super) fn take_up(
+        worker: Arc<Worker>,
+        mut task: Task,
+        past: Past,
+        journal: SessionJournal,
+    ) -> Result<Self, RunError> {
+        let broken = |error: ReadError| RunError::Unreadable { problem: error.to_string() };
+        let plan = past.plan().map_err(broken)?;
         let request = worker.request(&plan);
-        let (session, title) = (past.session(), past.opened.title.clone());
-        let bill = if more.is_some() { Bill::default() } else { past.bill };
-        let worked = if more.is_some() { Duration::ZERO } else { past.worked() };
-        let scope = scope(&worker, watchers, bill, worked);
-        let counter = &*worker.orchestrator().config().tokens;
-        let budget = plan.limits.context.map(|limit| context::budget(limit, &request, &title, counter));
-        let unfinished = past.run(request).map_err(ResumeError::Unreadable)?;
+        let budget = Self::context(&worker, &task, &plan, &request);
+        let bill = past.bill;
+        let unfinished = past.run(request).map_err(broken)?;
         known_context(budget.as_deref(), unfinished.context_tokens);
-        let before = unfinished.turns_before + more.as_ref().map_or(0, |_| unfinished.run.counts().turns);
-        let place = Place { turn: before + 1, ..Place::first(session) };
+        task.place.turn = unfinished.turns_before + 1;
+        task.scope.meter.carry(bill);
         let unknown = unknown(&unfinished.run, &unfinished.begun, worker.orchestrator());
-        let request = more.clone().unwrap_or(title);
-        let selection = worker.selection();
-        let options = CallOptions { place, budget, selection, ..CallOptions::default() };
-        let task = Task { request, place, scope };
-        journal.resumed().map_err(ResumeError::Unrecorded)?;
-        let mut errand = Self::of(worker, task, unfinished.run, options);
-        errand.keep_with(Arc::new(journal));
+        let mut errand = Self::of(worker, task, unfinished.run, budget);
+        errand.go_on_in(journal);
         errand.tell_beginning();
         for call in unknown {
             errand.tell_unknown(&call)?;
         }
-        if let Some(more) = more {
-            errand.tell(Told::Requested(more))?;
-        }
         Ok(errand)
+    }
+
+    fn go_on_in(&mut self, journal: SessionJournal) {
+        match journal.resumed() {
+            Ok(()) => self.keep_with(Arc::new(journal)),
+            Err(unrecorded) => self.options.chronicle = Some(Arc::new(Lost(unrecorded.problem))),
+        }
+    }
+
+    /// In the same conversation; its turns are counted on.
+    fn ask_more(&mut self, more: String) -> Result<(), RunError> {
+        self.task.place.turn += self.run.counts().turns;
+        self.options.place = self.task.place;
+        self.original = more.as_str().into();
+        self.tell(Told::Requested(more))
+    }
+
+    /// Whether somebody else has to go on with what has ended here.
+    fn is_handed_on(&mut self) -> bool {
+        match self.run.next_step(&Readings::default()) {
+            Step::Done(finish) => relay::next(&self.worker, &self.original, &finish).is_some(),
+            Step::CallModel(_) | Step::CallTools(_) | Step::AwaitClient(_) | Step::AwaitApproval(_) => true,
+        }
     }
 
     /// The model decides what to do about a call whose end nobody knows.
@@ -120,10 +156,20 @@ impl Errand {
     }
 
     fn show(&self, event: RunEvent) {
-        let place =
-            Place { turn: self.place().turn + self.run().counts().turns.saturating_sub(1), ..self.place() };
-        self.task().scope.meter.emit(Event::Run { place, event: Arc::new(event) });
+        let before = self.task.place.turn.saturating_sub(1);
+        let place = Place { turn: before + self.run.counts().turns.max(1), ..self.task.place };
+        self.task.scope.meter.emit(Event::Run { place, event: Arc::new(event) });
     }
+}
+
+fn asked_first(run: &AgentRun) -> String {
+    let message = run.conversation().messages().iter().find(|message| message.role == Role::User);
+    let parts = message.into_iter().flat_map(|message| &message.parts);
+    let texts = parts.filter_map(|part| match &part.body {
+        Body::Text { text, .. } => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect()
 }
 
 /// Calls that reached their tool, have no end on record and must not be made again on our own account.

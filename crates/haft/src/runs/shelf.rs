@@ -13,6 +13,13 @@ pub struct Shelf {
     pub directories: Vec<PathBuf>,
 }
 
+/// An agent and the file it stands in.
+#[derive(Debug)]
+pub struct OnShelf {
+    pub agent: Agent,
+    pub file: PathBuf,
+}
+
 /// Why an agent cannot be had; read by whoever named it.
 #[derive(Debug)]
 pub enum ShelfError {
@@ -24,14 +31,33 @@ pub enum ShelfError {
 impl Shelf {
     /// A file, else one of a directory, with or without its ending.
     pub fn find(&self, name: &str) -> Result<PathBuf, ShelfError> {
-        let named = self.directories.iter();
-        let named = named.flat_map(|agents| [agents.join(name), agents.join(format!("{name}.md"))]);
-        let found = std::iter::once(PathBuf::from(name)).chain(named).find(|path| path.is_file());
+        let file = Path::new(name);
+        if file.is_file() { Ok(file.to_owned()) } else { self.on_shelf(name) }
+    }
+
+    fn on_shelf(&self, name: &str) -> Result<PathBuf, ShelfError> {
+        let paths = self.directories.iter().filter_map(|agents| inside(agents, name).ok());
+        let mut paths = paths.flat_map(|path| [path.with_added_extension("md"), path]);
+        let found = paths.find(|path| path.is_file());
         found.ok_or_else(|| ShelfError::Unknown { name: name.to_owned() })
     }
 
-    pub fn read(&self, name: &str) -> Result<Agent, ShelfError> {
-        read(&self.find(name)?)
+    pub fn read(&self, name: &str) -> Result<OnShelf, ShelfError> {
+        self.open(&self.find(name)?)
+    }
+
+    /// As `find`, but a name may also mean a file beside or below that of the agent that says it.
+    pub fn find_beside(&self, file: &Path, name: &str) -> Result<PathBuf, ShelfError> {
+        let beside = file.parent().unwrap_or(Path::new(""));
+        let near = inside(beside, name).into_iter().flat_map(|path| [path.with_added_extension("md"), path]);
+        match near.into_iter().find(|path| path.is_file()) {
+            Some(path) => Ok(path),
+            None => self.on_shelf(name),
+        }
+    }
+
+    pub fn open(&self, file: &Path) -> Result<OnShelf, ShelfError> {
+        Ok(OnShelf { agent: read(file)?, file: file.to_owned() })
     }
 }
 
@@ -45,8 +71,9 @@ fn read(path: &Path) -> Result<Agent, ShelfError> {
 }
 
 /// An agent that says nothing of itself has every default.
-pub fn unnamed() -> Result<Agent, AgentError> {
-    Agent::read("run", "", Around { read: &|_| Err(String::new()), variable: &|_| None })
+pub fn unnamed() -> Result<OnShelf, AgentError> {
+    let agent = Agent::read("run", "", Around { read: &|_| Err(String::new()), variable: &|_| None })?;
+    Ok(OnShelf { agent, file: PathBuf::new() })
 }
 
 /// What an agent includes lies beside it or below.

@@ -4,10 +4,13 @@ use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use haft_core::internal::handoff::HANDOFF;
 use haft_core::provider::ToolProvider;
 use haft_core::run::final_report::FinalReport;
 use haft_core::text::truncate_chars;
 use haft_engine::Shown;
+
+use crate::agents::Agent;
 
 /// The most of one provider's instructions that is passed on.
 const INSTRUCTIONS_CHARS_MAX: usize = 16 << 10;
@@ -33,6 +36,19 @@ pub(super) fn text(
     let rule = report.rule();
     if !rule.is_empty() {
         let _ = write!(text, "\n\n{rule}");
+    }
+    text
+}
+
+/// An agent that can give the request to others is told who they are.
+pub(super) fn with_destinations<'a>(body: &str, destinations: impl Iterator<Item = &'a Agent>) -> String {
+    let mut text = body.trim_end().to_owned();
+    for (at, agent) in destinations.enumerate() {
+        if at == 0 {
+            let _ = write!(text, "\n\nWith `{HANDOFF}` you can hand the request to:");
+        }
+        let said = agent.description.trim();
+        let _ = write!(text, "\n- `{}`{}{}", agent.name, if said.is_empty() { "" } else { ": " }, said);
     }
     text
 }

@@ -6,10 +6,14 @@ use std::sync::{Arc, OnceLock};
 
 use haft_core::model_provider::ModelProvider;
 use haft_core::model_request::{ModelRequest, ModelTool};
+use haft_core::name::GroupName;
 use haft_core::run::RunPlan;
 use haft_core::run::scope::RunScope;
 use haft_engine::{CallOptions, Driver, Orchestrator, Pick, Selection, Shown};
 
+use super::agent_tools::AgentTools;
+use super::crew::NAMESPACE;
+use super::offer;
 use super::system;
 use super::workshop::Workshop;
 use crate::agents::Agent;
@@ -25,17 +29,33 @@ pub struct Worker {
     workshop: Arc<Workshop>,
     /// Made when it is first needed: the tools of servers are known only once those are ready.
     orchestrator: OnceLock<Orchestrator>,
+    colleagues: Colleagues,
+}
+
+/// Whom an agent leads to.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Colleagues {
+    /// Those it calls as tools.
+    pub(super) below: Vec<Arc<Worker>>,
+    /// Those it can give the request to, who then answer instead.
+    pub(super) destinations: Vec<Arc<Worker>>,
+    /// Who gets its finished answer.
+    pub(super) handoff: Option<Arc<Worker>>,
 }
 
 impl Worker {
-    pub fn new(workshop: &Arc<Workshop>, agent: Agent) -> Result<Arc<Self>, ModelsError> {
+    pub(super) fn new(
+        workshop: &Arc<Workshop>,
+        agent: Agent,
+        colleagues: Colleagues,
+    ) -> Result<Arc<Self>, ModelsError> {
         let config = workshop.config();
         let names = model_names(&agent, config)?;
         let models = workshop.models(&names)?;
         let model = names.into_iter().next().ok_or(ModelsError::NoModel)?;
         let agent = as_known(with_body(agent, workshop.parts.workspace()), config, &model);
         let workshop = Arc::clone(workshop);
-        Ok(Arc::new(Self { agent, model, models, workshop, orchestrator: OnceLock::new() }))
+        Ok(Arc::new(Self { agent, model, models, workshop, orchestrator: OnceLock::new(), colleagues }))
     }
 
     pub fn agent(&self) -> &Agent {
@@ -54,20 +74,34 @@ impl Worker {
     pub fn orchestrator(&self) -> &Orchestrator {
         self.orchestrator.get_or_init(|| {
             let config = self.config();
-            self.workshop.parts.orchestrator(&config, Vec::new())
+            let below = &self.colleagues.below;
+            let more = (!below.is_empty()).then(|| Arc::new(AgentTools::new(below.clone())) as _);
+            let kept = |worker: &Arc<Worker>| {
+                let agent = worker.agent();
+                Some((agent.tool_name.clone(), agent.outputs.cache_ttl?))
+            };
+            let answers_kept = below.iter().filter_map(kept).collect();
+            self.workshop.parts.orchestrator(&config, more.into_iter().collect(), answers_kept)
         })
+    }
+
+    pub(super) fn colleagues(&self) -> &Colleagues {
+        &self.colleagues
     }
 
     /// The rules of one run of it. `path` are the agents above.
     pub fn plan(&self, path: &[String]) -> RunPlan {
         let nonce = uuid::Uuid::new_v4().simple().to_string();
-        self.agent.plan(path.to_vec(), &nonce[..8])
+        let others = self.orchestrator().tools(&self.selection()).len();
+        RunPlan { offer: offer::offer(&self.agent, others), ..self.agent.plan(path.to_vec(), &nonce[..8]) }
     }
 
-    /// Which tools it is shown and may call.
+    /// Which tools it is shown and may call; the agents it names are always among them.
     pub fn selection(&self) -> Selection {
-        let picks = |globs: &Vec<_>| Selection::of(globs.iter().cloned().map(Pick::Tool));
-        self.agent.reach.tools.as_ref().map_or(Selection::All, picks)
+        let Some(globs) = &self.agent.reach.tools else { return Selection::All };
+        let agents = GroupName::new(NAMESPACE).ok().filter(|_| !self.colleagues.below.is_empty());
+        let agents = agents.map(Pick::Group);
+        Selection::of(globs.iter().cloned().map(Pick::Tool).chain(agents))
     }
 
     /// What is asked of the model, but for the conversation.
@@ -76,7 +110,7 @@ impl Worker {
         let catalog = self.orchestrator().catalog();
         let asking = &self.agent.asking;
         ModelRequest {
-            system: system::text(&self.agent.body, catalog.providers(), &shown, &plan.report).into(),
+            system: system::text(&self.prompt(), catalog.providers(), &shown, &plan.report).into(),
             tools: shown.iter().map(model_tool).collect(),
             sampling: asking.sampling.clone(),
             reasoning: asking.effort,
@@ -84,6 +118,11 @@ impl Worker {
             context_tokens: Some(asking.context_tokens),
             ..ModelRequest::new(self.model.model.clone(), Arc::default())
         }
+    }
+
+    /// The agent's text, and to whom it can give the request.
+    fn prompt(&self) -> String {
+        system::with_destinations(&self.agent.body, self.colleagues.destinations.iter().map(|to| to.agent()))
     }
 
     pub(super) fn driver(&self, scope: &Arc<RunScope>, options: &CallOptions) -> Driver<'_> {
@@ -119,7 +158,7 @@ impl fmt::Debug for Worker {
 }
 
 /// What the agent says, else the configuration.
-fn model_names(agent: &Agent, config: &Resolved) -> Result<Vec<ModelName>, ModelsError> {
+pub(super) fn model_names(agent: &Agent, config: &Resolved) -> Result<Vec<ModelName>, ModelsError> {
     if agent.models.is_empty() {
         return Ok(config.models.default.iter().chain(&config.models.fallback).cloned().collect());
     }

@@ -1,6 +1,8 @@
 //! What all runs of one process share: configuration, tools, and where models are.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use haft_core::model_provider::ModelProvider;
@@ -9,11 +11,15 @@ use haft_core::provider::ToolProvider;
 use haft_core::run::AgentRun;
 use serde_json::Value;
 
+use super::crew::Crew;
+use super::errand::Task;
+use super::worker::{self, Colleagues, Worker};
+use crate::agents::Agent;
 use crate::config::Resolved;
 use crate::config::resolved::ModelName;
 use crate::models::{self, ModelsError};
 use crate::sessions::line::Opened;
-use crate::sessions::{SessionError, SessionJournal, Sessions};
+use crate::sessions::{Past, SessionError, SessionJournal, Sessions};
 use crate::wiring::{Parts, Settings};
 
 /// Looks up the variables that say where providers of models are, and their keys.
@@ -30,6 +36,25 @@ pub struct Workshop {
 struct Kept {
     sessions: Sessions,
     order: Value,
+    taking_up: TakingUp,
+}
+
+/// Whether sessions that were left behind go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakingUp {
+    No,
+    /// This process goes on with a run; whoever worked for it goes on too.
+    Yes,
+}
+
+/// Where a run is put on record.
+pub(super) enum Session {
+    New,
+    /// It was begun in another process.
+    Left {
+        past: Box<Past>,
+        journal: SessionJournal,
+    },
 }
 
 impl Workshop {
@@ -42,25 +67,92 @@ impl Workshop {
     }
 
     /// From now on runs are put on record. The order is what whoever began them needs to put all this together again.
-    pub fn keep_sessions(&self, sessions: Sessions, order: Value) {
-        self.kept.get_or_init(|| Kept { sessions, order });
+    pub fn keep_sessions(&self, sessions: Sessions, order: Value, taking_up: TakingUp) {
+        self.kept.get_or_init(|| Kept { sessions, order, taking_up });
+    }
+
+    /// Where a task is put on record. The id of a session that works for another follows from that one, so what was left of it
+    /// is found again; when it is somebody else's, the task gets an id of its own.
+    pub(super) fn session_for(&self, task: &mut Task, agent: &Agent) -> Session {
+        let Some(kept) = self.kept.get() else { return Session::New };
+        if !kept.sessions.has(task.place.session) {
+            return Session::New;
+        }
+        let left = match kept.taking_up {
+            TakingUp::Yes => kept.sessions.resume(task.place.session).ok(),
+            TakingUp::No => None,
+        };
+        match left {
+            Some((past, journal)) if past.opened.is_for(&task.request, &agent.name) => {
+                Session::Left { past: Box::new(past), journal }
+            }
+            _ => {
+                task.place.session = SessionId(uuid::Uuid::new_v4().as_u128());
+                Session::New
+            }
+        }
     }
 
     /// Begins to put a run on record, where runs are.
     pub(super) fn open_session(
         &self,
-        id: SessionId,
-        request: &str,
+        task: &Task,
+        agent: &Agent,
         run: &AgentRun,
     ) -> Option<Result<SessionJournal, SessionError>> {
-        let Kept { sessions, order } = self.kept.get()?;
-        let opened = Opened::new(id, request, order.clone(), run.snapshot());
+        let Kept { sessions, order, .. } = self.kept.get()?;
+        let id = task.place.session;
+        let mut opened = Opened::new(id, &task.request, order.clone(), run.snapshot());
+        opened.agent.clone_from(&agent.name);
+        let works_for_another = task.place.origin != id;
+        opened.origin = works_for_another.then(|| task.place.origin.to_string());
         Some(sessions.open(id, opened))
+    }
+
+    /// A worker for each of a crew; gives the one who is asked. Who names no model takes that one's.
+    pub fn employ(self: &Arc<Self>, crew: &Crew) -> Result<Arc<Worker>, ModelsError> {
+        let names = worker::model_names(&crew.first().agent, self.config())?;
+        let models = names.iter().map(ToString::to_string).collect();
+        let first = crew.first_file().to_owned();
+        Employing { workshop: self, crew, models, done: HashMap::new() }.worker(&first)
     }
 
     /// The provider of the first model, with the others behind it.
     pub(super) fn models(&self, names: &[ModelName]) -> Result<Box<dyn ModelProvider>, ModelsError> {
         models::chain(self.config(), names, &*self.variables)
+    }
+}
+
+/// Makes the workers of a crew, those below first. There are no circles in a crew.
+struct Employing<'a> {
+    workshop: &'a Arc<Workshop>,
+    crew: &'a Crew,
+    models: Vec<String>,
+    done: HashMap<PathBuf, Arc<Worker>>,
+}
+
+impl Employing<'_> {
+    fn worker(&mut self, file: &Path) -> Result<Arc<Worker>, ModelsError> {
+        if let Some(done) = self.done.get(file) {
+            return Ok(Arc::clone(done));
+        }
+        let member = self.crew.member(file).ok_or(ModelsError::NoModel)?;
+        let colleagues = Colleagues {
+            below: self.all(&member.agents)?,
+            destinations: self.all(&member.destinations)?,
+            handoff: member.handoff.as_ref().map(|file| self.worker(file)).transpose()?,
+        };
+        let mut agent = member.agent.clone();
+        if agent.models.is_empty() {
+            agent.models.clone_from(&self.models);
+        }
+        let worker = Worker::new(self.workshop, agent, colleagues)?;
+        self.done.insert(file.to_owned(), Arc::clone(&worker));
+        Ok(worker)
+    }
+
+    fn all(&mut self, files: &[PathBuf]) -> Result<Vec<Arc<Worker>>, ModelsError> {
+        files.iter().map(|file| self.worker(file)).collect()
     }
 }
 

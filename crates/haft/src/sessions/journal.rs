@@ -10,7 +10,7 @@ use haft_core::place::{Operation, SessionId};
 use haft_core::run::event::RunEvent;
 use haft_core::run::snapshot::StoredTold;
 use haft_core::run::told::Told;
-use haft_core::tool::CallId;
+use haft_core::tool::ToolCall;
 use haft_engine::{Chronicle, Unrecorded};
 
 use super::line::Line;
@@ -20,8 +20,6 @@ use crate::accounting::{model_record, now_ms, record};
 #[derive(Debug)]
 pub struct SessionJournal {
     session: SessionId,
-    /// As the ids of requests to models begin.
-    requests: String,
     bytes_max: u64,
     written: Mutex<Written>,
     file: Arc<File>,
@@ -41,7 +39,6 @@ impl SessionJournal {
     pub(super) fn new(session: SessionId, file: File, bytes: u64, bytes_max: u64) -> Self {
         Self {
             session,
-            requests: format!("{session}/"),
             bytes_max,
             written: Mutex::new(Written { bytes, failed: None }),
             file: Arc::new(file),
@@ -92,20 +89,17 @@ impl SessionJournal {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What whoever works for this session does and costs is a part of it.
     fn line_of(&self, event: &Event) -> Option<Line> {
         match event {
-            Event::ToolFinished { operation, tool, failure, latency, account, said: _ }
-                if operation.place.session == self.session =>
-            {
+            Event::ToolFinished { operation, tool, failure, latency, account, said: _ } => {
                 Some(Line::Tool(Box::new(record(operation, tool, *failure, *latency, account))))
             }
-            Event::ModelFinished { id, attempt, principal, account } if id.starts_with(&self.requests) => {
+            Event::ModelFinished { id, attempt, principal, account } => {
                 Some(Line::Model(Box::new(model_record(id, attempt, principal, account))))
             }
             Event::Run { place, event } if place.session == self.session => run_line(place.turn, event),
-            Event::ToolFinished { .. }
-            | Event::ModelFinished { .. }
-            | Event::Run { .. }
+            Event::Run { .. }
             | Event::ToolStarted { .. }
             | Event::ToolProgress { .. }
             | Event::ModelStarted { .. } => None,
@@ -143,8 +137,14 @@ impl Chronicle for SessionJournal {
         self.write(&Line::Told { at_ms: now_ms(), told: StoredTold::of(told) })
     }
 
-    fn begins(&self, call: &CallId, operation: &Operation) -> Result<(), Unrecorded> {
-        self.write(&Line::Begun { at_ms: now_ms(), call: call.0.clone(), operation: operation.id.0 })
+    fn begins(&self, call: &ToolCall, operation: &Operation) -> Result<(), Unrecorded> {
+        self.write(&Line::Begun {
+            at_ms: now_ms(),
+            call: call.id.0.clone(),
+            tool: call.name.clone(),
+            turn: operation.place.turn,
+            operation: operation.id.0,
+        })
     }
 
     /// Calls of one turn end together often; who waited while another's bytes were secured may find its own among them.

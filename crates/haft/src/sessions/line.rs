@@ -31,6 +31,9 @@ pub enum Line {
     Begun {
         at_ms: u64,
         call: String,
+        /// As it was written.
+        tool: String,
+        turn: u32,
         operation: u64,
     },
     /// What a call was and cost.
@@ -59,9 +62,11 @@ pub struct Opened {
     pub at_ms: u64,
     /// What was asked first, shortened.
     pub title: String,
-    /// The call that it works for.
+    /// The agent that works in it.
+    pub agent: String,
+    /// The session in which the request was first made; nothing when it is this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parent: Option<Parent>,
+    pub origin: Option<String>,
     /// How whoever began it can put it together again; theirs alone to read.
     pub order: Value,
     /// The run before its first step.
@@ -70,17 +75,19 @@ pub struct Opened {
 
 impl Opened {
     pub fn new(id: SessionId, request: &str, order: Value, run: RunSnapshot) -> Self {
-        let first = request.trim().lines().next().unwrap_or_default();
-        let title = first.chars().take(TITLE_CHARS_MAX).collect();
-        Self { version: VERSION, id: id.to_string(), at_ms: now_ms(), title, parent: None, order, run }
+        let (id, title, agent) = (id.to_string(), title(request), String::new());
+        Self { version: VERSION, id, at_ms: now_ms(), title, agent, origin: None, order, run }
+    }
+
+    /// Whether it is the work of this agent on this request.
+    pub fn is_for(&self, request: &str, agent: &str) -> bool {
+        self.title == title(request) && self.agent == agent
     }
 }
 
-/// The call of another session that a session works for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Parent {
-    pub session: String,
-    pub call: String,
+fn title(request: &str) -> String {
+    let first = request.trim().lines().next().unwrap_or_default();
+    first.chars().take(TITLE_CHARS_MAX).collect()
 }
 
 /// What is looked at before all else.

@@ -193,6 +193,23 @@ impl Sessions {
         Ok(fs::remove_file(path)?)
     }
 
+    /// The newest session that works for no other.
+    pub fn newest(&self) -> Result<Option<SessionId>, SessionError> {
+        let is_first = |id: &SessionId| self.opened(*id).is_ok_and(|opened| opened.origin.is_none());
+        Ok(self.ids()?.into_iter().find(is_first))
+    }
+
+    /// The sessions that work for this one, however far below.
+    pub fn below(&self, id: SessionId) -> Result<Vec<SessionId>, SessionError> {
+        let origin = Some(id.to_string());
+        let works_for = |below: &SessionId| self.opened(*below).is_ok_and(|opened| opened.origin == origin);
+        Ok(self.ids()?.into_iter().filter(works_for).collect())
+    }
+
+    pub fn has(&self, id: SessionId) -> bool {
+        self.path(id).exists()
+    }
+
     /// Whether a process is at work on it just now.
     pub fn is_busy(&self, id: SessionId) -> bool {
         let locked = |file: File| flock(&file, FlockOperation::NonBlockingLockExclusive).is_err();

@@ -43,6 +43,8 @@ pub struct Past {
     /// How long the last request was worked on before `since_ms`, when it was last taken up.
     worked_before: Duration,
     since_ms: u64,
+    /// How many processes have worked on it before the last.
+    processes: u64,
     /// What the next request would have had the model read, when that was last known.
     context_tokens: Option<u64>,
 }
@@ -92,6 +94,7 @@ impl Past {
             begun: Vec::new(),
             session: SessionId(session.as_u128()),
             worked_before: Duration::ZERO,
+            processes: 0,
             context_tokens: None,
         };
         for line in lines {
@@ -135,6 +138,7 @@ impl Past {
             Line::Session(_) => return Err(ReadError::Broken { problem: "it begins twice".into() }),
             Line::Resumed { at_ms } => {
                 self.worked_before = self.worked();
+                self.processes += 1;
                 (self.last_ms, self.since_ms) = (at_ms, at_ms);
                 if let Standing::Cut { .. } = self.standing {
                     self.standing = Standing::Open;
@@ -146,8 +150,13 @@ impl Past {
                     told.into_told().map_err(|error| ReadError::Broken { problem: error.to_string() })?;
                 self.take_told(told);
             }
-            Line::Begun { at_ms, call, .. } => {
+            Line::Begun { at_ms, call, tool, turn, operation } => {
                 self.last_ms = at_ms;
+                let place = Place { turn, ..Place::first(self.session) };
+                let id = numbered(self.processes, operation);
+                let operation = Arc::new(Operation { id, call: CallId(call.clone()), place });
+                let (tool, waited) = (ToolSeen::Written(tool), Duration::ZERO);
+                self.tree.apply(&Event::ToolStarted { operation, tool, waited });
                 self.begun.push(CallId(call));
             }
             Line::Tool(record) => self.take_tool(&record),
@@ -197,7 +206,7 @@ impl Past {
         self.last_ms = record.timestamp_ms;
         self.total.calls += 1;
         self.bill.calls += 1;
-        self.tree.apply(&finished(self.session, record));
+        self.tree.apply(&finished(self.session, self.processes, record));
     }
 
     fn take_model(&mut self, record: &ModelRecord) {
@@ -215,15 +224,23 @@ impl Past {
     }
 }
 
+/// Each process counts its own operations from one.
+fn numbered(process: u64, operation: u64) -> OperationId {
+    OperationId((process << 48) | operation)
+}
+
 /// The event that a line was made of, as far as the tree looks at it.
-fn finished(session: SessionId, record: &Record) -> Event {
-    let place = Place { turn: record.standing.turn, ..Place::first(session) };
-    let operation = Operation {
-        // Each process counts its own; what tells them apart is when they ended.
-        id: OperationId(record.standing.operation ^ record.timestamp_ms.rotate_right(20)),
-        call: CallId(record.call_id.clone()),
-        place,
+fn finished(own: SessionId, process: u64, record: &Record) -> Event {
+    let number = |operation: u64| numbered(process, operation);
+    let session = record.standing.session.as_deref().and_then(|id| uuid::Uuid::parse_str(id).ok());
+    let place = Place {
+        session: session.map_or(own, |id| SessionId(id.as_u128())),
+        turn: record.standing.turn,
+        parent: record.standing.parent_operation.map(number),
+        origin: own,
     };
+    let (id, call) = (number(record.standing.operation), CallId(record.call_id.clone()));
+    let operation = Operation { id, call, place };
     let kind = |name: &str| ToolErrorKind::ALL.into_iter().find(|kind| kind.name() == name);
     Event::ToolFinished {
         operation: Arc::new(operation),

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::event::EventSink;
+use haft_tools::mcp::TraceParents;
 use opentelemetry_sdk::trace::SdkTracerProvider;
 
 use export::{Trouble, exporter, resource};
@@ -51,6 +52,11 @@ impl Telemetry {
 
     /// What the engine's events are to be sent to.
     pub fn sink(&self) -> Arc<dyn EventSink> {
+        Arc::clone(&self.spans) as _
+    }
+
+    /// Which spans the calls under way have.
+    pub fn trace_parents(&self) -> Arc<dyn TraceParents> {
         Arc::clone(&self.spans) as _
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use haft_core::event::{Account, Event, EventSink, Said, ToolSeen};
 use haft_core::place::{Operation, OperationId};
 use haft_core::result::ToolErrorKind;
+use haft_tools::mcp::TraceParents;
 use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt, Tracer, TracerProvider};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
@@ -72,6 +73,15 @@ impl EventSink for Spans {
                 end(&context, *failure, account, said.as_deref());
             }
         }
+    }
+}
+
+impl TraceParents for Spans {
+    fn of(&self, operation: &Operation) -> Option<String> {
+        let context = self.open().get(&operation.id).cloned()?;
+        let span = context.span().span_context().clone();
+        let sampled = span.trace_flags().to_u8();
+        span.is_valid().then(|| format!("00-{}-{}-{sampled:02x}", span.trace_id(), span.span_id()))
     }
 }
 

@@ -1,5 +1,6 @@
 //! MCP servers, from the configuration to what gives their tools.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use haft_core::provider::ToolProvider;
 use haft_sandbox::Policy;
 use haft_tools::mcp::{
     Connect, Elicitor, McpProvider, ParamHeaders, ProcessConfig, Protocol, Server, ServerConfig,
-    SharedServers, Surroundings, TraceSink, Wanted, server_policy,
+    SharedServers, Surroundings, TraceParents, TraceSink, Wanted, server_policy,
 };
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
@@ -17,7 +18,7 @@ use url::Url;
 
 use super::authorization;
 use crate::config::Resolved;
-use crate::config::resolved::{Concealed, McpReach, McpServer};
+use crate::config::resolved::{Concealed, McpReach, McpServer, Roots};
 
 /// The servers of a configuration. None of them runs because of this.
 #[derive(Debug, Default)]
@@ -41,6 +42,8 @@ pub struct McpFace {
     pub elicitor: Option<Arc<dyn Elicitor>>,
     /// Sees every message.
     pub trace: Option<Arc<dyn TraceSink>>,
+    /// Knows the spans of calls, so that servers learn which they work for.
+    pub parents: Option<Arc<dyn TraceParents>>,
     /// Those that other runs of this program use already.
     pub shared: Arc<SharedServers>,
 }
@@ -55,8 +58,20 @@ pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpSer
         elicitor: face.elicitor.clone(),
         starts: Arc::new(Semaphore::new(config.mcp_init_concurrency)),
         trace: face.trace.clone(),
+        parents: face.parents.clone(),
     };
+    let mut taken: BTreeMap<Namespace, &String> = BTreeMap::new();
     for (name, server) in config.mcp_servers.iter().filter(|(_, server)| server.enabled) {
+        // What is remembered of a server, and its tokens and logs, are kept under this.
+        let namespace = Namespace::sanitize(name);
+        if let Some(other) = taken.get(&namespace) {
+            let reason = format!(
+                "its tools would be called `{namespace}__…`, as those of `{other}`; rename one of them"
+            );
+            made.unusable.push((name.clone(), reason));
+            continue;
+        }
+        taken.insert(namespace, name);
         match server_config(name, server, policy) {
             Ok(config) => {
                 // Who is held otherwise, or wants other tools, is another server.
@@ -98,6 +113,10 @@ fn server_config(name: &str, server: &McpServer, policy: &Policy) -> Result<Serv
         startup_timeout: server.startup_timeout,
         health_probe: server.health_probe,
         wanted,
+        roots: match server.roots {
+            Roots::Nothing => Vec::new(),
+            Roots::Workspace => vec![policy.workspace().to_owned()],
+        },
         digest: digest(reach),
     })
 }

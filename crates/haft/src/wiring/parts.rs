@@ -1,10 +1,12 @@
 //! What orchestrators are made from. Those made from the same parts share servers, queues, cache, store and what people said.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use haft_core::name::ToolName;
 use haft_core::provider::ToolProvider;
 use haft_core::store::OutputStore;
 use haft_engine::{
@@ -73,15 +75,20 @@ impl Parts {
     }
 
     /// An orchestrator over all tools and `more` of them. What the configuration says about tools may be changed for it;
-    /// what is shared stays as it is.
-    pub fn orchestrator(&self, config: &Arc<Resolved>, more: Vec<Arc<dyn ToolProvider>>) -> Orchestrator {
+    /// what is shared stays as it is. `answers_kept` says how long those of agents among them are.
+    pub fn orchestrator(
+        &self,
+        config: &Arc<Resolved>,
+        more: Vec<Arc<dyn ToolProvider>>,
+        answers_kept: HashMap<ToolName, Duration>,
+    ) -> Orchestrator {
         let store = self.store.clone().filter(|_| config.tool_output.enabled);
         let stored = store.clone().map(|store| {
             let tools = OutputTools::new(store, self.policy.clone(), config.tool_output.reading);
             Arc::new(tools) as Arc<dyn ToolProvider>
         });
         let providers = stored.into_iter().chain(self.providers.iter().cloned()).chain(more).collect();
-        let governor = Configured { config: Arc::clone(config), timeout: self.timeout };
+        let governor = Configured { config: Arc::clone(config), timeout: self.timeout, answers_kept };
         let engine = OrchestratorConfig {
             policies: Policies { governor: Some(Arc::new(governor)), ..Policies::default() },
             tool_timeout_max: self.timeout.unwrap_or(config.tool_timeout),

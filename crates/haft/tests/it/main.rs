@@ -18,12 +18,16 @@ mod files;
 mod run;
 // Sessions: runs that are killed, go on, and are looked at.
 mod sessions;
+// Agents that use agents: sub-agents, routers, budgets of the tree, the keys of an agent's file.
+mod agents;
 // `haft ask` and the other commands about models.
 mod ask;
 // `haft call --stdin`.
 mod stream;
 // Tools of MCP servers, good ones and bad ones.
 mod mcp;
+// `SKILL.md` files: found, checked, trusted.
+mod skills;
 // Configuration, trust, rules, stored outputs and accounting, as an operator meets them.
 mod governed;
 // What is seen of calls from outside: op tree, log lines, accounting.

@@ -1,16 +1,20 @@
 //! MCP servers as a user meets them: through the real binary, in the real sandbox, however badly they behave.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Child;
 
 use haft_testkit::{Place, User, eventually, processes_with, send_signal, unique_marker};
 
+mod asking;
 mod commands;
+mod doctor;
 mod http;
 mod leaks;
 mod login;
 mod real;
+mod sharing;
+mod sse;
 
 fn place() -> Place {
     Place::new(User::Ourselves)
@@ -59,6 +63,15 @@ impl Stream {
     fn end(mut self) {
         drop(self.child.stdin.take());
         assert!(self.child.wait().unwrap().success());
+    }
+
+    /// Ends it, and gives all that it said on standard error.
+    fn end_and_read(mut self) -> String {
+        let mut said = String::new();
+        drop(self.child.stdin.take());
+        self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(self.child.wait().unwrap().success());
+        said
     }
 }
 

@@ -101,8 +101,6 @@ fn an_agent_is_a_file_and_what_is_typed_wins() {
     let ran = run_in(&place, [Step::text("x")], &["@bad.md", "go"]).expect_code(42);
     assert!(ran.stderr.contains("bad.md:2") && ran.stderr.contains("maxTurns"), "{}", ran.stderr);
     run_in(&place, [Step::text("x")], &["@nobody", "go"]).expect_code(42);
-    place.file("ws/team.md", "---\nagents: [helper.md]\n---\n");
-    run_in(&place, [Step::text("x")], &["-m", "openai/m", "@team.md", "go"]).expect_code(42);
     run_in(&place, [Step::text("x")], &["@helper.md"]).expect_code(2);
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// What the configuration would have to grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Lacked {
+pub(in crate::cli) enum Lacked {
     /// To write in this directory.
     Writing { path: String, directory: String },
     /// To open a unix socket.
@@ -13,14 +13,14 @@ pub(super) enum Lacked {
 
 impl Lacked {
     /// The line that grants it, as it stands in the server's entry.
-    pub(super) fn key(&self) -> String {
+    pub(in crate::cli) fn key(&self) -> String {
         match self {
             Self::Writing { directory, .. } => format!("\"writable\": [{directory:?}]"),
             Self::Socket(_) => "\"unixSockets\": \"allow\"".to_owned(),
         }
     }
 
-    pub(super) fn hint(&self, server: &str) -> String {
+    pub(in crate::cli) fn hint(&self, server: &str) -> String {
         let what = match self {
             Self::Writing { path, .. } => format!("it may not write `{path}`"),
             Self::Socket(Some(path)) => format!("it may not open the socket `{path}`"),
@@ -35,7 +35,7 @@ const REFUSALS: [&str; 6] =
     ["permission denied", "read-only file system", "operation not permitted", "eacces", "erofs", "eperm"];
 
 /// Finds the first refusal that names a path or a socket. `is_directory` says what is there now.
-pub(super) fn lacked<'a>(
+pub(in crate::cli) fn lacked<'a>(
     lines: impl IntoIterator<Item = &'a str>,
     is_directory: impl Fn(&str) -> bool,
 ) -> Option<Lacked> {

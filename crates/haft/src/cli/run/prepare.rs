@@ -12,17 +12,17 @@ use super::resume;
 use super::said;
 use super::screen::Screen;
 use super::wire::Output;
-use crate::agents::Agent;
 use crate::approvals;
 use crate::cli::approver::TerminalApprover;
 use crate::cli::args::RunArgs;
 use crate::cli::ask;
 use crate::cli::call;
-use crate::cli::servers;
+use crate::cli::elicitor::TerminalElicitor;
+use crate::cli::servers::{self, Asked};
 use crate::cli::settings::{self, Configuration, Refused};
 use crate::cli::watch::Watch;
 use crate::runs::shelf::Shelf;
-use crate::runs::{Task, Variables, Worker, Workshop};
+use crate::runs::{TakingUp, Task, Variables, Worker, Workshop};
 use crate::sessions::Sessions;
 use crate::telemetry::captures_content;
 use crate::wiring::Settings;
@@ -46,12 +46,12 @@ impl Prepared {
         others: Vec<Arc<dyn ToolProvider>>,
         variables: Variables,
     ) -> Result<Self, Refused> {
-        let (agent, request) = said::said(args, &shelf())?;
+        let (crew, request) = said::said(args, &shelf())?;
         let policy = settings::policy(&args.policy, &configuration)?;
         let home = policy.home().clone();
         let config = &mut configuration.resolved;
 
-        let output = Arc::new(Output::new(args.output_format, &agent));
+        let output = Arc::new(Output::new(args.output_format, &crew.first().agent));
         let screen = (!args.quiet).then(|| Arc::new(Screen::new(args, &output)));
         let denials = Arc::new(Denials::default());
         let mut seen: Vec<Arc<dyn EventSink>> = vec![Arc::clone(&denials) as _, Arc::clone(&output) as _];
@@ -61,7 +61,9 @@ impl Prepared {
         telemetry.capture_content =
             watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);
         let store = Arc::new(call::store(&home, &config.tool_output.limits)?);
-        let servers = servers::providers(config, &policy, None);
+        let person = TerminalElicitor::when_somebody_is_there();
+        let asked = Asked { tool: None, person, parents: watch.trace_parents() };
+        let servers = servers::providers(config, &policy, asked);
         let settings = Settings {
             policy,
             timeout: None,
@@ -72,17 +74,17 @@ impl Prepared {
             store: Some(store),
         };
         let workshop = Workshop::new(settings, [servers, others].concat(), variables);
-        let worker = worker(&workshop, agent)?;
+        let worker = workshop.employ(&crew).map_err(|error| ask::refused(&error))?;
         Ok(Self { worker, watch, output, screen, denials, began: Instant::now(), request })
     }
 
     /// Puts the run on record, where the operator wants that.
-    pub(super) fn keep_session(&self) {
+    pub(super) fn keep_session(&self, taking_up: TakingUp) {
         let workshop = self.worker.workshop();
         let Some(home) = crate::home::find() else { return };
         let kept = &workshop.config().sessions;
         if kept.enabled {
-            workshop.keep_sessions(Sessions::of(&home, kept.limits), resume::order());
+            workshop.keep_sessions(Sessions::of(&home, kept.limits), resume::order(), taking_up);
         }
     }
 
@@ -97,8 +99,4 @@ impl Prepared {
 fn shelf() -> Shelf {
     let home = crate::home::find().map(|home| home.root().join("agents"));
     Shelf { directories: home.into_iter().collect() }
-}
-
-fn worker(workshop: &Arc<Workshop>, agent: Agent) -> Result<Arc<Worker>, Refused> {
-    Worker::new(workshop, agent).map_err(|error| ask::refused(&error))
 }

@@ -15,7 +15,7 @@ use crate::cli::sessions;
 use crate::cli::settings::{self, Refused};
 use crate::cli::{call, terminal};
 use crate::config::environment;
-use crate::runs::Resumed;
+use crate::runs::{Resumed, TakingUp};
 use crate::sessions::Sessions;
 
 /// What was typed to begin a session, and where. The same words give the same agent, tools and policy.
@@ -43,8 +43,8 @@ async fn prepared(args: &ResumeArgs) -> Result<(super::Prepared, Resumed), Refus
     let all = sessions::sessions()?;
     let id = sessions::find(&all, &args.id)?;
     let opened = all.opened(id).map_err(sessions::refused)?;
-    if let Some(parent) = opened.parent {
-        let hint = format!("hint: haft resume {}", parent.session);
+    if let Some(origin) = opened.origin {
+        let hint = format!("hint: haft resume {origin}");
         return Err((
             Exit::Input,
             format!("the session works for another one, which goes on with it\n{hint}"),
@@ -58,6 +58,7 @@ async fn prepared(args: &ResumeArgs) -> Result<(super::Prepared, Resumed), Refus
     let others = call::over_http(&configuration.resolved, &home).await;
     let mut prepared = prepare(&typed, configuration, others, Arc::new(environment))?;
     prepared.watch.go_on_in(id);
+    prepared.keep_session(TakingUp::Yes);
     let (past, journal) = own.resume(id).map_err(sessions::refused)?;
     Ok((prepared, Resumed { past, journal, more }))
 }

@@ -11,7 +11,8 @@ use crate::agents::{Agent, ReportBy};
 use crate::cli::args::RunArgs;
 use crate::cli::exit::Exit;
 use crate::cli::settings::Refused;
-use crate::runs::shelf::{self, Shelf, read_bounded};
+use crate::runs::Crew;
+use crate::runs::shelf::{self, OnShelf, Shelf, read_bounded};
 
 /// The longest request that is read from standard input.
 const REQUEST_BYTES_MAX: u64 = 16 << 20;
@@ -20,7 +21,7 @@ const REQUEST_BYTES_MAX: u64 = 16 << 20;
 const SCHEMA_BYTES_MAX: u64 = 1 << 20;
 
 /// The agent and what is asked of it.
-pub(super) fn said(args: &RunArgs, shelf: &Shelf) -> Result<(Agent, String), Refused> {
+pub(super) fn said(args: &RunArgs, shelf: &Shelf) -> Result<(Crew, String), Refused> {
     let (agent, request) = match args.words.as_slice() {
         [agent, request] if agent.starts_with('@') => (read_agent(&agent[1..], shelf)?, request),
         [agent] if agent.starts_with('@') => {
@@ -33,21 +34,14 @@ pub(super) fn said(args: &RunArgs, shelf: &Shelf) -> Result<(Agent, String), Ref
             return Err((Exit::Usage, format!("the request must be one word for the shell\n{hint}")));
         }
     };
-    Ok((as_typed(args, agent)?, written_request(request)?))
+    let OnShelf { agent, file } = agent;
+    let agent = OnShelf { agent: as_typed(args, agent)?, file };
+    let crew = Crew::gather(agent, shelf).map_err(|error| (Exit::Input, error.to_string()))?;
+    Ok((crew, written_request(request)?))
 }
 
-fn read_agent(name: &str, shelf: &Shelf) -> Result<Agent, Refused> {
-    let agent = shelf.read(name).map_err(|error| (Exit::Input, error.to_string()))?;
-    alone(agent).map_err(|problem| (Exit::Input, format!("{name}: {problem}")))
-}
-
-/// Nothing that a file asks for is passed over in silence.
-fn alone(agent: Agent) -> Result<Agent, String> {
-    let reach = &agent.reach;
-    if reach.agents.is_empty() && reach.destinations.is_empty() && reach.handoff.is_none() {
-        return Ok(agent);
-    }
-    Err("`agents`, `router` and `handoff` are not carried out by this version\nhint: take them out to run the agent alone".into())
+fn read_agent(name: &str, shelf: &Shelf) -> Result<OnShelf, Refused> {
+    shelf.read(name).map_err(|error| (Exit::Input, error.to_string()))
 }
 
 pub(super) fn written_request(word: &str) -> Result<String, Refused> {

@@ -1,15 +1,18 @@
 //! What a person sees of a run on standard error: one line per call, what is running, and the bill.
 
+use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use haft_core::event::{Event, EventSink};
 use haft_core::model_event::{Delta, ModelEvent, PartStart};
+use haft_core::place::{Operation, Place, SessionId};
 use haft_core::run::RunNote;
 use haft_core::run::event::{Answered, RunEvent};
 use haft_core::run::final_turn::WhyFinal;
-use haft_core::tool::{CallId, ToolCall};
+use haft_core::run::meter::Meter;
+use haft_core::tool::ToolCall;
 use serde_json::{Map, Value};
 
 use super::ending::{Summary, line, time};
@@ -30,6 +33,8 @@ pub(in crate::cli) struct Screen {
     /// Only a terminal has a line that moves.
     moves: bool,
     output: Arc<Output>,
+    /// What is spent of the budget. It holds whoever watches, this screen among them.
+    meter: OnceLock<Weak<Meter>>,
     state: Mutex<State>,
 }
 
@@ -45,6 +50,8 @@ enum Words {
 #[derive(Debug, Default)]
 struct State {
     running: Vec<Running>,
+    /// The agents below the one that was asked, by their sessions.
+    below: HashMap<SessionId, Vec<String>>,
     frame: usize,
     line_shown: bool,
     /// What the model said in this turn, and which of its parts are text.
@@ -55,6 +62,7 @@ struct State {
 /// A call that was asked for. It may wait for its turn, or for a person who is being asked about it.
 #[derive(Debug)]
 struct Running {
+    session: SessionId,
     call: ToolCall,
     /// Since when its tool is at work.
     began: Option<Instant>,
@@ -68,7 +76,12 @@ impl Screen {
             (OutputFormat::Json | OutputFormat::StreamJson, false) => Words::Few,
         };
         let moves = std::io::stderr().is_terminal() && words != Words::Few;
-        Self { words, moves, output: Arc::clone(output), state: Mutex::default() }
+        Self { words, moves, output: Arc::clone(output), meter: OnceLock::new(), state: Mutex::default() }
+    }
+
+    /// Shows how much of the budget is spent, from now on.
+    pub(super) fn show_budget(&self, meter: &Arc<Meter>) {
+        let _ = self.meter.set(Arc::downgrade(meter));
     }
 
     /// Time went by.
@@ -86,9 +99,15 @@ impl Screen {
         }
     }
 
-    fn run_event(&self, event: &RunEvent) {
+    fn run_event(&self, place: Place, event: &RunEvent) {
         let mut state = self.state();
         match event {
+            RunEvent::Began(began) if place.parent.is_some() => {
+                let below = began.path.iter().skip(1).cloned().collect();
+                state.below.insert(place.session, below);
+            }
+            // What those below say is for whoever called them.
+            RunEvent::Asked | RunEvent::Said(_) if place.parent.is_some() => {}
             RunEvent::Asked => {
                 state.said.clear();
                 state.texts.clear();
@@ -98,11 +117,13 @@ impl Screen {
             }
             RunEvent::Said(event) => keep_text(&mut state, event),
             RunEvent::Called(call) => {
-                self.tell_aside(&mut state);
-                state.running.push(Running { call: call.clone(), began: None });
+                if place.parent.is_none() {
+                    self.tell_aside(&mut state);
+                }
+                state.running.push(Running { session: place.session, call: call.clone(), began: None });
             }
-            RunEvent::Answered(answered) => self.ended(&mut state, answered),
-            RunEvent::Noted(note) => self.noted(&mut state, note),
+            RunEvent::Answered(answered) => self.ended(&mut state, place.session, answered),
+            RunEvent::Noted(note) => self.noted(&mut state, place.session, note),
             RunEvent::Began(_) | RunEvent::Finished { .. } => {}
         }
     }
@@ -122,18 +143,22 @@ impl Screen {
     }
 
     /// Events name a call by the beginning of its id.
-    fn started(&self, call: &CallId) {
+    fn started(&self, operation: &Operation) {
         let mut state = self.state();
-        let waits =
-            |running: &&mut Running| running.began.is_none() && running.call.id.0.starts_with(&call.0);
+        let waits = |running: &&mut Running| {
+            running.began.is_none()
+                && running.session == operation.place.session
+                && running.call.id.0.starts_with(&operation.call.0)
+        };
         if let Some(running) = state.running.iter_mut().find(waits) {
             running.began = Some(Instant::now());
         }
         self.show_running(&mut state);
     }
 
-    fn ended(&self, state: &mut State, answered: &Answered) {
-        let found = state.running.iter().position(|running| running.call.id == answered.call);
+    fn ended(&self, state: &mut State, session: SessionId, answered: &Answered) {
+        let is_it = |running: &Running| running.session == session && running.call.id == answered.call;
+        let found = state.running.iter().position(is_it);
         let Some(running) = found.map(|position| state.running.remove(position)) else { return };
         let sign = if answered.failure.is_none() { "\x1b[32m✓\x1b[0m" } else { "\x1b[31m✗\x1b[0m" };
         let took = time(answered.latency);
@@ -141,11 +166,12 @@ impl Screen {
             || format!("{took}, {} bytes", answered.text.len()),
             |kind| format!("{took}, {}: {}", kind.name(), first_line(&answered.text)),
         );
-        self.say(state, &format!("{sign} {} \x1b[2m{end}\x1b[0m", in_words(&running.call)));
+        let (indent, who) = standing(state.below.get(&session));
+        self.say(state, &format!("{indent}{sign} {who}{} \x1b[2m{end}\x1b[0m", in_words(&running.call)));
         self.show_running(state);
     }
 
-    fn noted(&self, state: &mut State, note: &RunNote) {
+    fn noted(&self, state: &mut State, session: SessionId, note: &RunNote) {
         let told = match note {
             RunNote::AskedAgain { .. } | RunNote::FinalTurn(WhyFinal::OnlyTurn | WhyFinal::TaskComplete) => {
                 self.words == Words::Many
@@ -156,7 +182,9 @@ impl Screen {
             | RunNote::FinalTurn(_) => true,
         };
         if told {
-            self.say(state, &format!("\x1b[33m!\x1b[0m {}", terminal::harmless(&note_in_words(note))));
+            let (indent, who) = standing(state.below.get(&session));
+            let words = terminal::harmless(&note_in_words(note));
+            self.say(state, &format!("{indent}\x1b[33m!\x1b[0m {who}{words}"));
         }
     }
 
@@ -173,16 +201,25 @@ impl Screen {
         }
         clear(state);
         // Nothing moves while a person is asked: the question must stay readable.
-        let mut at_work = state.running.iter().filter_map(|running| Some((&running.call, running.began?)));
-        let Some((call, began)) = at_work.next() else { return };
+        let mut at_work = state.running.iter().filter_map(|running| Some((running, running.began?)));
+        let Some((running, began)) = at_work.next() else { return };
         let more = match at_work.count() {
             0 => String::new(),
             number => format!(" and {number} more"),
         };
         let frame = FRAMES[state.frame % FRAMES.len()];
-        let said = format!("{frame} {}{more} {}", in_words(call), time(began.elapsed()));
+        let (_, who) = standing(state.below.get(&running.session));
+        let call = in_words(&running.call);
+        let said = format!("{frame} {who}{call}{more} {}{}", time(began.elapsed()), self.spent());
         let _ = write!(anstream::stderr(), "\x1b[2m{said}\x1b[0m");
         state.line_shown = true;
+    }
+
+    /// How much of the budget is used up, where there is one.
+    fn spent(&self) -> String {
+        let meter = self.meter.get().and_then(Weak::upgrade);
+        let used = meter.and_then(|meter| meter.budget().used_percent(&meter.left(Duration::ZERO)));
+        used.map(|percent| format!(", {percent} % of the budget")).unwrap_or_default()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -193,14 +230,21 @@ impl Screen {
 impl EventSink for Screen {
     fn emit(&self, event: Event) {
         match &event {
-            Event::Run { event, .. } => self.run_event(event),
-            Event::ToolStarted { operation, .. } => self.started(&operation.call),
+            Event::Run { place, event } => self.run_event(*place, event),
+            Event::ToolStarted { operation, .. } => self.started(operation),
             Event::ToolProgress { .. }
             | Event::ToolFinished { .. }
             | Event::ModelStarted { .. }
             | Event::ModelFinished { .. } => {}
         }
     }
+}
+
+/// How far a line is moved in, and whose it is, by the agents below the one that was asked.
+fn standing(below: Option<&Vec<String>>) -> (String, String) {
+    let Some(below) = below else { return (String::new(), String::new()) };
+    let who = below.last().map(|agent| format!("{}: ", first_line(agent))).unwrap_or_default();
+    ("  ".repeat(below.len()), who)
 }
 
 fn keep_text(state: &mut State, event: &ModelEvent) {
@@ -280,6 +324,7 @@ pub(super) fn note_in_words(note: &RunNote) -> String {
 mod tests {
     use super::*;
     use haft_core::arguments::Arguments;
+    use haft_core::tool::CallId;
 
     #[test]
     fn a_call_is_one_short_line_that_steers_no_terminal() {

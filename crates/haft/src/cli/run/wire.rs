@@ -1,5 +1,6 @@
 //! What goes to standard output: the answer, or what programs read. Its names are stable; `docs/agents.md` lists them.
 
+use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +9,7 @@ use haft_core::event::{Event, EventSink, Progress};
 use haft_core::model_event::{Delta, ModelEvent, PartStart};
 use haft_core::model_provider::{Attempt, ModelAccount};
 use haft_core::model_reply::Usage;
-use haft_core::place::Place;
+use haft_core::place::{Place, SessionId};
 use haft_core::result::ToolErrorKind;
 use haft_core::run::event::{Answered, Began, RunEvent};
 use haft_core::run::finish::{Answer, Finish};
@@ -27,6 +28,8 @@ pub(in crate::cli) struct Output {
     format: OutputFormat,
     pub(super) texts: Texts,
     reply: Mutex<Reply>,
+    /// The kinds of parts of the replies that are arriving in sessions below.
+    below: Mutex<HashMap<SessionId, Vec<Said>>>,
 }
 
 /// Where the words of a model go while it says them.
@@ -61,7 +64,7 @@ impl Output {
         };
         let streams = format == OutputFormat::Text && is_answer && std::io::stdout().is_terminal();
         let texts = if streams { Texts::Streamed } else { Texts::Held };
-        Self { format, texts, reply: Mutex::default() }
+        Self { format, texts, reply: Mutex::default(), below: Mutex::default() }
     }
 
     /// The answer, and with JSON what there is to say about it.
@@ -84,14 +87,18 @@ impl Output {
         if answer.is_empty() { Exit::Success.into() } else { terminal::answer(&answer) }
     }
 
-    fn said(&self, turn: u32, event: &ModelEvent) {
+    /// What those below say is told to programs, and is no part of the answer.
+    fn said(&self, place: Place, event: &ModelEvent) {
+        if place.parent.is_some() {
+            return self.said_below(place, event);
+        }
         let mut reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             ModelEvent::Started { .. } => *reply = Reply::default(),
             ModelEvent::PartStarted { part, .. } => reply.kinds.push(kind(part)),
             ModelEvent::PartDelta { index, delta: Delta::Text(text) } => {
                 let kind = reply.kinds.get(*index).copied().unwrap_or(Said::Nothing);
-                self.delta(turn, kind, text, &mut reply);
+                self.delta(place, kind, text, &mut reply);
             }
             ModelEvent::PartDelta { delta: Delta::Annotation(_), .. }
             | ModelEvent::PartFinished { .. }
@@ -101,13 +108,32 @@ impl Output {
         }
     }
 
-    fn delta(&self, turn: u32, kind: Said, text: &str, reply: &mut Reply) {
+    fn said_below(&self, place: Place, event: &ModelEvent) {
+        let mut below = self.below.lock().unwrap_or_else(PoisonError::into_inner);
+        let kinds = below.entry(place.session).or_default();
+        match event {
+            ModelEvent::Started { .. } => kinds.clear(),
+            ModelEvent::PartStarted { part, .. } => kinds.push(kind(part)),
+            ModelEvent::PartDelta { index, delta: Delta::Text(text) } => match kinds.get(*index) {
+                Some(Said::Text) => self.line(place, json!({"type": "text_delta", "text": text})),
+                Some(Said::Reasoning) => self.line(place, json!({"type": "reasoning_delta", "text": text})),
+                Some(Said::Nothing) | None => {}
+            },
+            ModelEvent::PartDelta { delta: Delta::Annotation(_), .. }
+            | ModelEvent::PartFinished { .. }
+            | ModelEvent::Usage(_)
+            | ModelEvent::Noted(_)
+            | ModelEvent::Finished { .. } => {}
+        }
+    }
+
+    fn delta(&self, place: Place, kind: Said, text: &str, reply: &mut Reply) {
         match (self.format, kind) {
             (OutputFormat::StreamJson, Said::Text) => {
-                line(&json!({"type": "text_delta", "turn": turn, "text": text}));
+                self.line(place, json!({"type": "text_delta", "text": text}));
             }
             (OutputFormat::StreamJson, Said::Reasoning) => {
-                line(&json!({"type": "reasoning_delta", "turn": turn, "text": text}));
+                self.line(place, json!({"type": "reasoning_delta", "text": text}));
             }
             (OutputFormat::Text, Said::Text) if self.texts == Texts::Streamed => {
                 let shown = terminal::harmless(text);
@@ -120,32 +146,44 @@ impl Output {
     }
 
     fn run_event(&self, place: Place, event: &RunEvent) {
-        let turn = place.turn;
         match event {
-            RunEvent::Began(Began { model, tools, .. }) => self.line(&json!({
-                "type": "run_started", "session": place.session.to_string(), "model": model, "tools": tools,
-            })),
-            RunEvent::Said(event) => self.said(turn, event),
-            RunEvent::Asked => self.line(&json!({"type": "turn_started", "turn": turn})),
-            RunEvent::Called(call) => self.line(&json!({
-                "type": "tool_call", "turn": turn, "id": call.id.0, "tool": call.name,
-                "arguments": call.arguments.as_text(),
-            })),
-            RunEvent::Answered(Answered { call, name, failure, text, latency }) => self.line(&json!({
-                "type": "tool_result", "turn": turn, "id": call.0, "tool": name, "is_error": failure.is_some(),
-                "error_kind": failure.map(ToolErrorKind::name), "text": text, "latency_ms": millis(*latency),
-            })),
+            RunEvent::Began(Began { path, model, tools, .. }) => self.line(
+                place,
+                json!({"type": "run_started", "agents": path, "model": model, "tools": tools}),
+            ),
+            RunEvent::Said(event) => self.said(place, event),
+            RunEvent::Asked => self.line(place, json!({"type": "turn_started"})),
+            RunEvent::Called(call) => self.line(
+                place,
+                json!({
+                    "type": "tool_call", "id": call.id.0, "tool": call.name,
+                    "arguments": call.arguments.as_text(),
+                }),
+            ),
+            RunEvent::Answered(Answered { call, name, failure, text, latency }) => self.line(
+                place,
+                json!({
+                    "type": "tool_result", "id": call.0, "tool": name, "is_error": failure.is_some(),
+                    "error_kind": failure.map(ToolErrorKind::name), "text": text, "latency_ms": millis(*latency),
+                }),
+            ),
             RunEvent::Noted(note) => {
-                self.line(&json!({"type": "note", "turn": turn, "text": note_in_words(note)}));
+                self.line(place, json!({"type": "note", "text": note_in_words(note)}));
+            }
+            RunEvent::Finished { finish, .. } if place.session != place.origin => {
+                self.line(place, json!({"type": "run_finished", "finish": finish.reason.name()}));
             }
             // The result is the last line, and says more.
             RunEvent::Finished { .. } => {}
         }
     }
 
-    fn line(&self, value: &Value) {
+    /// Every line says in which session it was, and in which turn of it.
+    fn line(&self, place: Place, mut value: Value) {
         if self.format == OutputFormat::StreamJson {
-            line(value);
+            value["session"] = place.session.to_string().into();
+            value["turn"] = place.turn.into();
+            line(&value);
         }
     }
 }
@@ -154,17 +192,18 @@ impl EventSink for Output {
     fn emit(&self, event: Event) {
         match &event {
             Event::Run { place, event } => self.run_event(*place, event),
-            Event::ModelFinished { attempt, account, .. } => self.line(&attempted(attempt, account)),
+            Event::ModelFinished { id, attempt, account, .. } if self.format == OutputFormat::StreamJson => {
+                line(&attempted(id, attempt, account));
+            }
             Event::ToolProgress { operation, progress: Progress::Output(text) | Progress::Message(text) } => {
                 let id = &operation.call.0;
-                self.line(
-                    &json!({"type": "tool_progress", "turn": operation.place.turn, "id": id, "text": text}),
-                );
+                self.line(operation.place, json!({"type": "tool_progress", "id": id, "text": text}));
             }
             Event::ToolProgress { progress: Progress::Part { .. }, .. }
             | Event::ToolStarted { .. }
             | Event::ToolFinished { .. }
-            | Event::ModelStarted { .. } => {}
+            | Event::ModelStarted { .. }
+            | Event::ModelFinished { .. } => {}
         }
     }
 }
@@ -181,9 +220,11 @@ fn kind(part: &PartStart) -> Said {
     }
 }
 
-fn attempted(attempt: &Attempt, account: &ModelAccount) -> Value {
+/// A request is named by its session and turn.
+fn attempted(id: &str, attempt: &Attempt, account: &ModelAccount) -> Value {
+    let (session, _) = id.split_once('/').unwrap_or((id, ""));
     json!({
-        "type": "model_finished", "model": format!("{}/{}", attempt.provider, attempt.model), "attempt": attempt.number,
+        "type": "model_finished", "session": session, "model": format!("{}/{}", attempt.provider, attempt.model), "attempt": attempt.number,
         "error_kind": account.failure.map(haft_core::model_error::ModelErrorKind::name),
         "latency_ms": millis(account.latency), "usage": account.usage.map(usage),
         "cost_nano_usd": account.cost.map(|cost| cost.nano_usd),

@@ -81,6 +81,10 @@ pub(in crate::config) struct McpServer {
     #[schemars(extend("default" = default::MCP_STARTUP_TIMEOUT_MS, "x-unit" = "milliseconds"))]
     pub(in crate::config) startup_timeout: Option<Millis>,
 
+    /// Whether it is told the workspace as its root when it asks; some servers take that for all they may touch
+    #[schemars(extend("default" = false))]
+    pub(in crate::config) roots: Option<bool>,
+
     /// How it is asked whether it is still there after a call got no answer
     #[schemars(extend("default" = "ping"))]
     pub(in crate::config) health_probe: Option<HealthProbe>,

@@ -11,17 +11,17 @@ use haft_testkit::{Place, Ran};
 /// What came over the wire.
 #[derive(Debug, Clone)]
 pub(super) struct Request {
-    method: String,
-    headers: BTreeMap<String, String>,
-    body: String,
+    pub(super) method: String,
+    pub(super) headers: BTreeMap<String, String>,
+    pub(super) body: String,
 }
 
 impl Request {
-    fn calls(&self, method: &str) -> bool {
+    pub(super) fn calls(&self, method: &str) -> bool {
         self.body.contains(&format!("\"method\":\"{method}\""))
     }
 
-    fn id(&self) -> String {
+    pub(super) fn id(&self) -> String {
         let after = self.body.split("\"id\":").nth(1).unwrap_or("0");
         after.chars().take_while(char::is_ascii_digit).collect()
     }
@@ -48,7 +48,7 @@ pub(super) fn serve(
     (address, told)
 }
 
-fn read(stream: &TcpStream) -> Option<Request> {
+pub(super) fn read(stream: &TcpStream) -> Option<Request> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
@@ -82,6 +82,8 @@ fn json(request: &Request, result: &str) -> Vec<u8> {
 const TOOLS: &str = r#"{"tools":[{"name":"echo","annotations":{"readOnlyHint":true}},{"name":"change"}]}"#;
 const TEXT: &str = r#"{"content":[{"type":"text","text":"from afar"}]}"#;
 
+const GREETING: &str = r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{}}"#;
+
 /// A well-behaved server of the handshake era, but for its answer to calls.
 fn legacy(call: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static) -> (String, mpsc::Receiver<Request>) {
     serve(move |request| {
@@ -90,8 +92,7 @@ fn legacy(call: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static) -> (String
         } else if request.calls("server/discover") {
             response("400 Bad Request", "", b"Bad Request")
         } else if request.calls("initialize") {
-            let greeting = r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{}}"#;
-            let answer = String::from_utf8(json(request, greeting)).unwrap();
+            let answer = String::from_utf8(json(request, GREETING)).unwrap();
             answer.replacen("\r\n", "\r\nmcp-session-id: s1\r\n", 1).into_bytes()
         } else if request.calls("tools/list") {
             json(request, TOOLS)
@@ -189,6 +190,60 @@ fn every_way_to_refuse_is_told_as_what_it_is() {
 fn bomb() -> Vec<u8> {
     let script = "import gzip,sys; sys.stdout.buffer.write(gzip.compress(b'0'*(64<<20)))";
     std::process::Command::new("python3").args(["-c", script]).output().unwrap().stdout
+}
+
+#[test]
+fn a_call_says_in_a_header_and_in_its_message_which_trace_it_belongs_to() {
+    let place = place();
+    let (url, asked) = legacy(|request| json(request, TEXT));
+    configure(&place, &url, "");
+    call(&place, "far__echo").expect_code(0);
+    let asked: Vec<Request> = asked.try_iter().filter(|request| request.body.contains("\"id\"")).collect();
+    for request in &asked {
+        let parent = &request.headers["traceparent"];
+        assert!(request.body.contains(&format!("\"traceparent\":\"{parent}\"")), "{request:?}");
+        assert_eq!(parent.split('-').map(str::len).collect::<Vec<_>>(), [2, 32, 16, 2], "{parent}");
+    }
+    assert!(asked.len() >= 3, "{asked:?}");
+}
+
+#[test]
+fn a_reply_whose_stream_broke_off_is_taken_up_where_it_ended() {
+    let place = place();
+    let waiting = std::sync::Mutex::new(String::new());
+    let (url, asked) = serve(move |request| {
+        let stream =
+            |body: String| response("200 OK", "content-type: text/event-stream\r\n", body.as_bytes());
+        if request.headers.contains_key("last-event-id") {
+            let id = waiting.lock().unwrap().clone();
+            return stream(format!("data: {{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{TEXT}}}\n\n"));
+        }
+        if request.method == "GET" {
+            return response("405 Method Not Allowed", "", b"");
+        }
+        match () {
+            () if request.calls("server/discover") => response("400 Bad Request", "", b"no"),
+            () if request.calls("initialize") => json(request, GREETING),
+            () if request.calls("tools/list") => json(request, TOOLS),
+            () if request.calls("tools/call") => {
+                *waiting.lock().unwrap() = request.id();
+                stream("id: e-7\nretry: 10\ndata:\n\n".into())
+            }
+            () => response("202 Accepted", "", b""),
+        }
+    });
+    configure(&place, &url, "");
+    let ran = call(&place, "far__change").expect_code(0);
+    assert!(ran.stdout.contains("from afar"), "{ran:?}");
+    let asked: Vec<Request> = asked.try_iter().collect();
+    let resumed: Vec<&Request> =
+        asked.iter().filter(|request| request.headers.contains_key("last-event-id")).collect();
+    assert_eq!((resumed.len(), resumed[0].headers["last-event-id"].as_str()), (1, "e-7"));
+    assert_eq!(
+        asked.iter().filter(|request| request.calls("tools/call")).count(),
+        1,
+        "it is not called twice"
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Child;
 
-use super::place;
+use super::{Stream, place};
 use haft_testkit::{CANARY, GuardedServer, Place, Ran};
 
 fn configured(server: &GuardedServer) -> Place {
@@ -59,8 +59,8 @@ fn log_in(place: &Place) {
 fn a_person_logs_in_with_a_browser_and_is_let_in_until_they_log_out() {
     let server = GuardedServer::start();
     let place = configured(&server);
-    // Nothing is known of its tools before somebody was let in.
-    let refused = echo(&place).expect_code(42);
+    // Nothing is known of its tools before somebody was let in, and that is not the caller's mistake.
+    let refused = echo(&place).expect_code(5);
     assert!(refused.stderr.contains("haft mcp login far"), "{}", refused.stderr);
 
     log_in(&place);
@@ -155,8 +155,46 @@ fn a_token_is_shown_to_no_other_address() {
     let place = configured(&server);
     log_in(&place);
     write(&place, &other.url());
-    echo(&place).expect_code(42);
+    echo(&place).expect_code(5);
     assert_eq!(other.shown(), Vec::<String>::new());
+}
+
+#[test]
+fn a_server_that_refuses_later_needs_a_login_and_is_back_after_it() {
+    let server = GuardedServer::start();
+    let place = configured(&server);
+    log_in(&place);
+    let mut stream = Stream::open(&place, &["--trace-mcp"]);
+    assert!(stream.ask("far__echo", "{}").contains("let in"));
+    server.expire();
+    server.revoke();
+    let refused = stream.ask("far__echo", "{}");
+    assert!(refused.contains("unavailable") && refused.contains("haft mcp login far"), "{refused}");
+    log_in(&place);
+    assert!(stream.ask("far__echo", "{}").contains("let in"), "the same process goes on");
+    let said = stream.end_and_read();
+    assert!(said.contains("ready ► needs_auth") && said.contains("needs_auth ► ready"), "{said}");
+}
+
+#[test]
+fn a_robot_is_let_in_by_its_own_credentials() {
+    let server = GuardedServer::start();
+    let place = place();
+    let oauth = r#"{"grant": "clientCredentials", "clientId": "robot", "clientSecret": "${ROBOT_SECRET}"}"#;
+    let config =
+        format!("{{\"mcpServers\": {{\"far\": {{\"url\": \"{}\", \"oauth\": {oauth}}}}}}}", server.url());
+    place.file("home/haft.json", &config);
+    let secret = format!("robot-{CANARY}");
+    let run = || place.haft(&["call", "far__echo", "{}"]).env("ROBOT_SECRET", &secret).output();
+    let called = run().expect_code(0);
+    assert!(called.stdout.contains("let in") && !format!("{called:?}").contains(CANARY), "{called:?}");
+    // A token that is good no more is got anew, without a person.
+    server.expire();
+    run().expect_code(0);
+    let wrong = place.haft(&["call", "far__echo", "{}"]).env("ROBOT_SECRET", "wrong").output();
+    assert!(wrong.code == Some(0) || !wrong.stderr.contains("wrong"), "{wrong:?}");
+    let tried = place.haft(&["mcp", "test", "far"]).env("ROBOT_SECRET", &secret).output().expect_code(0);
+    assert!(tried.stdout.contains("echo"), "{tried:?}");
 }
 
 #[test]

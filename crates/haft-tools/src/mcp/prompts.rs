@@ -1,0 +1,98 @@
+//! What a server offers beside its tools: its own words about them, and the names of its prompts, as one text for a model.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::peer::{Ask, Peer, PeerError};
+
+/// How much of a server's words a model is shown.
+const INSTRUCTIONS_CHARS_MAX: usize = 4_000;
+
+/// How many prompts are named.
+const PROMPTS_MAX: usize = 50;
+
+/// How much of a prompt's description is shown.
+const DESCRIPTION_CHARS_MAX: usize = 200;
+
+/// A prompt that a person or an agent may ask the server for.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct Prompt {
+    name: String,
+    #[serde(default)]
+    description: Option<String>,
+}
+
+/// The first page of them: more are named to nobody.
+pub(super) async fn fetch(peer: &Peer, patience: Duration) -> Result<Vec<Prompt>, PeerError> {
+    peer.request(Ask::new("prompts/list", "", patience)).await.map(|raw| read(&raw))
+}
+
+/// One by one: a bad prompt costs only itself.
+fn read(raw: &RawValue) -> Vec<Prompt> {
+    #[derive(Deserialize)]
+    struct Page {
+        #[serde(default)]
+        prompts: Vec<Box<RawValue>>,
+    }
+    let page = serde_json::from_str::<Page>(raw.get()).map(|page| page.prompts).unwrap_or_default();
+    page.iter().take(PROMPTS_MAX).filter_map(|prompt| serde_json::from_str(prompt.get()).ok()).collect()
+}
+
+/// What a model is told of the server; nothing when there is nothing to tell.
+pub(super) fn told(instructions: Option<&str>, prompts: &[Prompt]) -> Option<Arc<str>> {
+    let words =
+        instructions.map(|text| cut(text.trim(), INSTRUCTIONS_CHARS_MAX)).filter(|text| !text.is_empty());
+    let listed = (!prompts.is_empty()).then(|| {
+        let lines: Vec<String> = prompts.iter().map(line).collect();
+        format!("The server also has prompts:\n{}", lines.join("\n"))
+    });
+    let parts: Vec<String> = words.into_iter().chain(listed).collect();
+    (!parts.is_empty()).then(|| parts.join("\n\n").into())
+}
+
+fn line(Prompt { name, description }: &Prompt) -> String {
+    let description = description.as_deref().unwrap_or_default().replace('\n', " ");
+    let text =
+        format!("- {}: {}", cut(name, DESCRIPTION_CHARS_MAX), cut(description.trim(), DESCRIPTION_CHARS_MAX));
+    text.trim_end_matches([':', ' ']).to_owned()
+}
+
+fn cut(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prompts(json: &str) -> Vec<Prompt> {
+        read(&RawValue::from_string(json.to_owned()).unwrap())
+    }
+
+    #[test]
+    fn words_and_prompts_are_one_text_and_a_bad_prompt_costs_only_itself() {
+        let listed = prompts(
+            r#"{"prompts":[{"name":"review","description":"Reviews\ncode","x":1},7,{"name":"bare"}]}"#,
+        );
+        let text = "Be kind.\n\nThe server also has prompts:\n- review: Reviews code\n- bare";
+        assert_eq!(told(Some(" Be kind. "), &listed).as_deref(), Some(text));
+        assert_eq!(told(Some("  "), &[]), None);
+        assert_eq!(told(None, &[]), None);
+        assert_eq!(prompts("[]"), []);
+    }
+
+    #[test]
+    fn what_is_long_is_cut() {
+        let many: Vec<String> = (0..900).map(|number| format!(r#"{{"name":"p{number}"}}"#)).collect();
+        let listed = prompts(&format!(r#"{{"prompts":[{}]}}"#, many.join(",")));
+        assert_eq!(listed.len(), PROMPTS_MAX);
+        let text = told(Some(&"ü".repeat(9_000)), &listed).unwrap();
+        assert!(text.chars().count() < INSTRUCTIONS_CHARS_MAX + 1_000, "{}", text.len());
+    }
+}

@@ -1,0 +1,211 @@
+//! What a server wants to know, as fields: how each is asked, and what an answer means.
+
+use serde_json::{Value, json};
+
+/// How many fields a person is asked for.
+const FIELDS_MAX: usize = 32;
+
+/// A question in several fields.
+#[derive(Debug, PartialEq)]
+pub(super) struct Form {
+    pub(super) message: String,
+    pub(super) fields: Vec<Field>,
+}
+
+#[derive(Debug, PartialEq)]
+pub(super) struct Field {
+    pub(super) name: String,
+    title: String,
+    kind: Kind,
+    default: Option<Value>,
+    required: bool,
+}
+
+#[derive(Debug, PartialEq)]
+enum Kind {
+    Text,
+    Number,
+    Whole,
+    YesOrNo,
+    /// The values, in the order they are numbered.
+    OneOf(Vec<String>),
+    SomeOf(Vec<String>),
+}
+
+/// What a line of a person means.
+#[derive(Debug, PartialEq)]
+pub(super) enum Answered {
+    Value(Value),
+    LeftOut,
+    No,
+}
+
+impl Form {
+    /// Reads what a server sent; the error says why it cannot be asked at a terminal.
+    pub(super) fn of(request: &Value) -> Result<Self, String> {
+        if request["mode"].as_str().is_some_and(|mode| mode != "form") {
+            return Err("it wants something done in a browser".into());
+        }
+        let schema = &request["requestedSchema"];
+        let required: Vec<&str> =
+            schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let properties: Vec<(&String, &Value)> =
+            schema["properties"].as_object().into_iter().flatten().collect();
+        if properties.len() > FIELDS_MAX {
+            return Err(format!("it wants {} fields; at most {FIELDS_MAX} are asked", properties.len()));
+        }
+        let fields = properties.into_iter().map(|(name, schema)| {
+            let kind =
+                kind(schema).ok_or_else(|| format!("its field `{name}` is of no kind that can be asked"))?;
+            let title =
+                ["description", "title"].iter().find_map(|key| schema[key].as_str()).unwrap_or_default();
+            let default = schema.get("default").filter(|default| !default.is_null()).cloned();
+            let required = required.contains(&name.as_str());
+            Ok(Field { name: name.clone(), title: title.to_owned(), kind, default, required })
+        });
+        let fields = fields.collect::<Result<_, String>>()?;
+        Ok(Self { message: request["message"].as_str().unwrap_or_default().to_owned(), fields })
+    }
+}
+
+fn kind(schema: &Value) -> Option<Kind> {
+    match (schema["type"].as_str(), choices(schema), choices(&schema["items"])) {
+        (Some("string") | None, Some(values), _) => Some(Kind::OneOf(values)),
+        (Some("string"), None, _) => Some(Kind::Text),
+        (Some("number"), _, _) => Some(Kind::Number),
+        (Some("integer"), _, _) => Some(Kind::Whole),
+        (Some("boolean"), _, _) => Some(Kind::YesOrNo),
+        (Some("array"), _, Some(values)) => Some(Kind::SomeOf(values)),
+        (_, _, _) => None,
+    }
+}
+
+/// `enum`, or `oneOf` and `anyOf` of constants.
+fn choices(schema: &Value) -> Option<Vec<String>> {
+    let plain = schema["enum"].as_array().map(|values| values.iter().collect::<Vec<_>>());
+    let titled = ["oneOf", "anyOf"].iter().find_map(|key| schema[key].as_array());
+    let values =
+        plain.or_else(|| titled.map(|values| values.iter().map(|value| &value["const"]).collect()))?;
+    values.into_iter().map(|value| value.as_str().map(str::to_owned)).collect()
+}
+
+impl Field {
+    pub(super) fn question(&self) -> String {
+        let title = if self.title.is_empty() { String::new() } else { format!(": {}", self.title) };
+        let wanted = match &self.kind {
+            Kind::Text => "text".to_owned(),
+            Kind::Number => "number".to_owned(),
+            Kind::Whole => "whole number".to_owned(),
+            Kind::YesOrNo => "yes or no".to_owned(),
+            Kind::OneOf(values) => format!("one of {}", values.join(", ")),
+            Kind::SomeOf(values) => format!("some of {}, with commas", values.join(", ")),
+        };
+        let default =
+            self.default.as_ref().map(|value| format!(", else {}", plain(value))).unwrap_or_default();
+        let optional = if self.required { "" } else { ", may be left out" };
+        format!("{}{title} ({wanted}{default}{optional})", self.name)
+    }
+
+    /// What was typed, in the kind that is wanted. An empty line takes the default where there is one.
+    pub(super) fn read(&self, line: &str) -> Result<Answered, String> {
+        match (line, &self.default, self.required) {
+            ("", Some(default), _) => return Ok(Answered::Value(default.clone())),
+            ("", None, _) => return Ok(Answered::No),
+            ("-", _, false) => return Ok(Answered::LeftOut),
+            ("-", _, true) => return Err(format!("`{}` is needed", self.name)),
+            (_, _, _) => {}
+        }
+        self.value(line).map(Answered::Value)
+    }
+
+    fn value(&self, line: &str) -> Result<Value, String> {
+        let number = || line.parse::<f64>().ok().filter(|number| number.is_finite());
+        match &self.kind {
+            Kind::Text => Ok(line.into()),
+            Kind::Number => {
+                number().map(Value::from).ok_or_else(|| format!("expected a number; got `{line}`"))
+            }
+            Kind::Whole => line
+                .parse::<i64>()
+                .map(Value::from)
+                .map_err(|_| format!("expected a whole number; got `{line}`")),
+            Kind::YesOrNo => match line.to_lowercase().as_str() {
+                "y" | "yes" | "true" => Ok(true.into()),
+                "n" | "no" | "false" => Ok(false.into()),
+                _ => Err(format!("expected yes or no; got `{line}`")),
+            },
+            Kind::OneOf(values) => chosen(values, line).map(Value::from),
+            Kind::SomeOf(values) => {
+                let words = line.split(',').map(str::trim).filter(|word| !word.is_empty());
+                words
+                    .map(|word| chosen(values, word))
+                    .collect::<Result<Vec<_>, _>>()
+                    .map(|words| json!(words))
+            }
+        }
+    }
+}
+
+fn chosen(values: &[String], word: &str) -> Result<String, String> {
+    let found = values.iter().find(|value| *value == word);
+    let found = found.or_else(|| values.iter().find(|value| value.eq_ignore_ascii_case(word)));
+    found.cloned().ok_or_else(|| format!("expected one of {}; got `{word}`", values.join(", ")))
+}
+
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(schema: &Value, required: &[&str]) -> Field {
+        let request = json!({ "message": "m", "requestedSchema": { "type": "object", "properties": { "f": schema }, "required": required } });
+        Form::of(&request).unwrap().fields.remove(0)
+    }
+
+    #[test]
+    fn answers_are_read_in_the_kind_that_is_wanted() {
+        let check = |schema: Value, line: &str, expected: Option<Value>| {
+            let read = field(&schema, &["f"]).read(line);
+            assert_eq!(read.ok(), expected.map(Answered::Value), "{schema} {line}");
+        };
+        check(json!({ "type": "string" }), "two words", Some("two words".into()));
+        check(json!({ "type": "integer" }), "-7", Some((-7).into()));
+        check(json!({ "type": "integer" }), "1.5", None);
+        check(json!({ "type": "number" }), "1.5", Some(1.5.into()));
+        check(json!({ "type": "number" }), "NaN", None);
+        check(json!({ "type": "boolean" }), "Yes", Some(true.into()));
+        check(json!({ "type": "boolean" }), "maybe", None);
+        check(json!({ "type": "string", "enum": ["red", "blue"] }), "RED", Some("red".into()));
+        check(json!({ "type": "string", "enum": ["red", "blue"] }), "green", None);
+        check(
+            json!({ "type": "string", "oneOf": [{ "const": "r", "title": "Red" }] }),
+            "r",
+            Some("r".into()),
+        );
+        check(json!({ "type": "array", "items": { "enum": ["a", "b"] } }), "a, b", Some(json!(["a", "b"])));
+        check(json!({ "type": "string", "default": "d" }), "", Some("d".into()));
+        check(json!({ "type": "string" }), "-", None);
+    }
+
+    #[test]
+    fn an_empty_line_says_no_and_a_dash_leaves_out() {
+        assert_eq!(field(&json!({ "type": "string" }), &[]).read(""), Ok(Answered::No));
+        assert_eq!(field(&json!({ "type": "string" }), &[]).read("-"), Ok(Answered::LeftOut));
+        let question = field(&json!({ "type": "boolean", "title": "Sure?" }), &[]).question();
+        assert_eq!(question, "f: Sure? (yes or no, may be left out)");
+    }
+
+    #[test]
+    fn what_no_terminal_can_ask_is_not_asked() {
+        assert!(Form::of(&json!({ "mode": "url", "url": "https://h" })).is_err());
+        let deep = json!({ "requestedSchema": { "properties": { "a": { "type": "object" } } } });
+        assert!(Form::of(&deep).is_err());
+        let many: serde_json::Map<String, Value> =
+            (0..100).map(|number| (format!("f{number}"), json!({ "type": "string" }))).collect();
+        assert!(Form::of(&json!({ "requestedSchema": { "properties": many } })).is_err());
+        assert_eq!(Form::of(&json!({ "message": "sure?" })).unwrap().fields, []);
+    }
+}

@@ -1,0 +1,126 @@
+//! Where the keys of a skill end and its text begins, in which language they are written, and on which line a key stands.
+
+use serde_json::{Map, Value};
+
+/// A file in its two parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Parts<'t> {
+    pub(super) keys: &'t str,
+    pub(super) language: Language,
+    pub(super) body: &'t str,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Language {
+    Toml,
+    Yaml,
+}
+
+/// The line on which the keys begin: the fence is the first.
+pub(super) const KEYS_LINE: usize = 2;
+
+/// Splits a file, or says on which line that cannot be done and why.
+pub(super) fn split(text: &str) -> Result<Parts<'_>, &'static str> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let (first, after) = text.split_once('\n').unwrap_or((text, ""));
+    let fence = match first.trim_end() {
+        fence @ ("+++" | "---") => fence,
+        _ => return Err("the file must begin with its keys, between two lines `---` (YAML) or `+++` (TOML)"),
+    };
+    let mut at = 0;
+    for line in after.split_inclusive('\n') {
+        if line.trim_end() == fence {
+            let keys = &after[..at];
+            return Ok(Parts { keys, language: language(fence, keys), body: &after[at + line.len()..] });
+        }
+        at += line.len();
+    }
+    Err("the keys are not closed by a second line like the first")
+}
+
+/// TOML also stands between `---` in skills that are about: its first line says which it is.
+fn language(fence: &str, keys: &str) -> Language {
+    let first = keys.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+    let is_toml = first.is_some_and(|line| {
+        line.starts_with('[')
+            || line.find('=').is_some_and(|at| line.find(':').is_none_or(|colon| at < colon))
+    });
+    if fence == "+++" || is_toml { Language::Toml } else { Language::Yaml }
+}
+
+/// The keys as values, whatever they were written in; the error has its line among them, counted from 1.
+pub(super) fn values(parts: &Parts<'_>) -> Result<Map<String, Value>, (usize, String)> {
+    match parts.language {
+        Language::Toml => toml::from_str(parts.keys).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            let line = 1 + parts.keys.get(..at).unwrap_or_default().matches('\n').count();
+            (line, one_line(error.message()))
+        }),
+        Language::Yaml => serde_saphyr::from_str(parts.keys).map_err(|error| {
+            let error = error.without_snippet();
+            let line = error.location().and_then(|location| usize::try_from(location.line()).ok());
+            (line.unwrap_or(1), one_line(&error.to_string()))
+        }),
+    }
+}
+
+/// Without where: that is said once, in lines of the file.
+fn one_line(text: &str) -> String {
+    let line = text.lines().next().unwrap_or_default();
+    line.split(" at line ").next().unwrap_or_default().to_owned()
+}
+
+/// The line of the file on which a key stands, given with those around it. Found by reading, since neither parser tells:
+/// good enough for a person to look at.
+pub(super) fn line_of(keys: &str, path: &[&str]) -> usize {
+    let lines: Vec<&str> = keys.lines().collect();
+    let mut at = 0;
+    for key in path {
+        let named = |line: &&str| stands_in(line.split([':', '=']).next().unwrap_or_default(), key);
+        let anywhere = |line: &&str| stands_in(line, key);
+        let rest = lines.get(at..).unwrap_or_default();
+        let found = rest.iter().position(named).or_else(|| rest.iter().position(anywhere));
+        at += found.unwrap_or(0);
+    }
+    KEYS_LINE + at
+}
+
+fn stands_in(line: &str, key: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_');
+    line.match_indices(key).any(|(at, _)| {
+        let (before, after) = (&line[..at], &line[at + key.len()..]);
+        !before.ends_with(is_word) && !after.starts_with(is_word)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_split_and_their_language_is_told() {
+        let check = |text: &str, expected: Option<(&str, Language, &str)>| {
+            let found = split(text).ok().map(|parts| (parts.keys, parts.language, parts.body));
+            assert_eq!(found, expected, "{text:?}");
+        };
+        check("---\nname: a\n---\nhi", Some(("name: a\n", Language::Yaml, "hi")));
+        check("---\nname = \"a: b\"\n---\n", Some(("name = \"a: b\"\n", Language::Toml, "")));
+        check("---\n# c\n[mcp.x]\n---\n", Some(("# c\n[mcp.x]\n", Language::Toml, "")));
+        check("---\nurl: http://h?a=b\n---\n", Some(("url: http://h?a=b\n", Language::Yaml, "")));
+        check("+++\n+++\n", Some(("", Language::Toml, "")));
+        check("\u{feff}---\r\na: 1\r\n---\r\nhi", Some(("a: 1\r\n", Language::Yaml, "hi")));
+        for bad in ["", "name: a", "---\nname: a", "---\nname: a\n+++\n", " ---\n---\n"] {
+            check(bad, None);
+        }
+    }
+
+    #[test]
+    fn keys_are_found_where_they_stand() {
+        let keys = "name = \"mcp\"\ndescription = \"command\"\n\n[mcp.x]\nargs = []\ncommand = \"a\"\n";
+        let check = |path: &[&str], expected| assert_eq!(line_of(keys, path), expected, "{path:?}");
+        check(&["name"], 2);
+        check(&["mcp", "x", "command"], 7);
+        check(&["mcp", "x", "args"], 6);
+        check(&["gone"], 2);
+    }
+}

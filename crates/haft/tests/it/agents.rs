@@ -1,0 +1,393 @@
+//! Agents that use agents, end to end: the real binary, the scripted model server, real tools in the real sandbox.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use haft_model_server::{Expect, ModelServer, Pace, Part, Script, Step, Usage};
+use haft_testkit::{Place, Ran, Run, eventually, libc, processes_with, send_signal, unique_marker};
+use serde_json::{Value, json};
+
+use super::call::here;
+
+/// What each agent says is told apart by what it is asked.
+fn script(about: impl IntoIterator<Item = (&'static str, Vec<Step>)>) -> Script {
+    about.into_iter().fold(Script::default(), |script, (text, steps)| script.about(text, steps))
+}
+
+fn haft(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
+    place
+        .haft(&[&["run", "-m", "openai/m"], words].concat())
+        .env("OPENAI_BASE_URL", &format!("{}/v1", server.url()))
+        .env("OPENAI_API_KEY", "k")
+}
+
+fn run(place: &Place, script: Script, words: &[&str]) -> Ran {
+    let server = ModelServer::start(script).unwrap();
+    haft(place, &server, words).output()
+}
+
+fn agents(files: &[(&str, &str)]) -> Place {
+    let place = here();
+    for (name, yaml) in files {
+        place.file(&format!("ws/{name}"), &format!("---\n{yaml}\n---\nYou are {name}.\n"));
+    }
+    place
+}
+
+fn ask(agent: &str, request: &str) -> Part {
+    Part::call(&format!("agent__{agent}"), json!({ "request": request }))
+}
+
+fn bash(command: &str) -> Step {
+    Step::call("bash", json!({ "command": command }))
+}
+
+fn told(step: Step, text: &str) -> Step {
+    step.expecting(Expect { last_tool_result: Some(text.into()), ..Expect::default() })
+}
+
+fn using(step: Step, tokens: u64) -> Step {
+    step.using(Usage { input: tokens, output: 0, ..Usage::default() })
+}
+
+fn accounts(place: &Place) -> Vec<Value> {
+    let text = place.text("home/data/accounting.jsonl");
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn an_agent_asks_another_that_asks_a_third_and_everything_is_counted_once() {
+    let place = agents(&[
+        ("lead.md", "agents: researcher.md\ntools: []"),
+        ("researcher.md", "description: Looks things up\nagents: [below/reader.md]"),
+        ("below/reader.md", "tools: read, bash"),
+    ]);
+    place.file("ws/facts.txt", "the answer is 42\n");
+    let script = script([
+        (
+            "LEAD",
+            vec![
+                using(Step::say([ask("researcher", "RESEARCH it")]), 100),
+                told(Step::text("It is 42."), "forty-two"),
+            ],
+        ),
+        (
+            "RESEARCH",
+            vec![
+                using(Step::say([ask("reader", "READ it")]), 100),
+                told(Step::text("forty-two"), "it says 42"),
+            ],
+        ),
+        (
+            "READ",
+            vec![
+                Step::call("read", json!({"file_path": "facts.txt"})),
+                told(bash("wc -c < facts.txt"), "42"),
+                told(Step::text("it says 42"), "17"),
+            ],
+        ),
+    ]);
+    let ran =
+        run(&place, script, &["--tree", "--output-format", "json", "@lead.md", "LEAD on"]).expect_code(0);
+    let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((&said["answer"], &said["turns"]), (&"It is 42.".into(), &2.into()));
+    assert_eq!((&said["tool_calls"], &said["requests"]), (&4.into(), &7.into()), "two agents, two tools");
+    assert_eq!(said["usage"]["input_tokens"], 250, "two of a hundred, five of ten: {said}");
+    for line in ["1-1 agent__researcher", "1-1.1-1 agent__reader", "1-1.1-1.1-1 read", "1-1.1-1.2-1 bash"] {
+        assert!(ran.stderr.contains(line), "{line}\n{}", ran.stderr);
+    }
+    let accounts = accounts(&place);
+    let tools: Vec<&Value> = accounts.iter().filter(|line| line["type"] == "tool").collect();
+    assert_eq!(tools.len(), 4);
+    let origins: Vec<&Value> = tools.iter().map(|line| &line["origin"]).collect();
+    assert!(origins.iter().all(|origin| **origin == said["session"]), "{origins:?}");
+    let call = |tool: &str| tools.iter().find(|line| line["tool"] == tool).unwrap();
+    assert_eq!(call("read")["parentOperation"], call("agent__reader")["operation"]);
+    assert_eq!(call("agent__reader")["parentOperation"], call("agent__researcher")["operation"]);
+}
+
+#[test]
+fn lines_of_agents_below_are_moved_in_and_say_whose_they_are() {
+    let place = agents(&[("lead.md", "agents: helper.md"), ("helper.md", "tools: current_date")]);
+    let script = script([
+        ("LEAD", vec![Step::say([Part::Text("I ask.".into()), ask("helper", "HELP")]), Step::text("done")]),
+        (
+            "HELP",
+            vec![
+                Step::say([Part::Text("only for the lead".into()), Part::call("current_date", json!({}))]),
+                Step::text("today"),
+            ],
+        ),
+    ]);
+    let ran = run(&place, script.clone(), &["@lead.md", "LEAD"]).expect_code(0);
+    assert_eq!(ran.stdout, "done\n");
+    let lines: Vec<&str> = ran.stderr.lines().collect();
+    assert!(lines.iter().any(|line| line.starts_with("  ✓ helper: current_date")), "{}", ran.stderr);
+    assert!(lines.iter().any(|line| line.starts_with("✓ agent__helper HELP")), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("only for the lead"), "{}", ran.stderr);
+    let ran = run(&place, script, &["--output-format", "stream-json", "@lead.md", "LEAD"]).expect_code(0);
+    let lines: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let started: Vec<&Value> = lines.iter().filter(|line| line["type"] == "run_started").collect();
+    assert_eq!(started[1]["agents"], json!(["lead", "helper"]));
+    let below = &started[1]["session"];
+    assert_ne!(below, &started[0]["session"]);
+    let of_below: Vec<&str> = lines
+        .iter()
+        .filter(|line| line["session"] == *below)
+        .map(|line| line["type"].as_str().unwrap())
+        .collect();
+    for kind in ["turn_started", "text_delta", "model_finished", "tool_call", "tool_result", "run_finished"] {
+        assert!(of_below.contains(&kind), "{kind}: {of_below:?}");
+    }
+}
+
+#[test]
+fn two_agents_work_at_once_and_no_slot_is_held_for_them() {
+    let place = agents(&[("lead.md", "agents: [one.md, two.md]"), ("one.md", ""), ("two.md", "")]);
+    let meet =
+        |own: &str, other: &str| bash(&format!("touch {own}; until [ -e {other} ]; do sleep 0.05; done"));
+    let both = || Step::say([ask("one", "FIRST"), ask("two", "SECOND")]);
+    let meeting = script([
+        (
+            "LEAD",
+            vec![
+                both(),
+                Step::text("met").expecting(Expect {
+                    tool_results: Some(vec!["one saw".into(), "two saw".into()]),
+                    ..Expect::default()
+                }),
+            ],
+        ),
+        ("FIRST", vec![meet("a", "b"), Step::text("one saw")]),
+        ("SECOND", vec![meet("b", "a"), Step::text("two saw")]),
+    ]);
+    assert_eq!(run(&place, meeting, &["@lead.md", "LEAD"]).expect_code(0).stdout, "met\n");
+    // One slot for everything: what an agent calls would wait for ever if its own call held it.
+    place.file("home/haft.json", r#"{"queues": {"default": {"concurrent": 1}}}"#);
+    let one_by_one = script([
+        ("LEAD", vec![both(), Step::text("done")]),
+        ("FIRST", vec![bash("echo 1 >> log"), Step::text("x")]),
+        ("SECOND", vec![bash("echo 2 >> log"), Step::text("x")]),
+    ]);
+    run(&place, one_by_one, &["@lead.md", "LEAD"]).expect_code(0);
+    assert_eq!(place.text("ws/log").lines().count(), 2);
+}
+
+#[test]
+fn an_interrupt_ends_everything_below() {
+    let marker = unique_marker();
+    let place = agents(&[("lead.md", "agents: a.md"), ("a.md", "agents: b.md"), ("b.md", "")]);
+    let server = ModelServer::start(script([
+        ("LEAD", vec![Step::say([ask("a", "MIDDLE")])]),
+        ("MIDDLE", vec![Step::say([ask("b", "LOWEST")])]),
+        ("LOWEST", vec![bash(&format!("exec -a {marker} sleep 300"))]),
+    ]))
+    .unwrap();
+    let mut child = haft(&place, &server, &["--output-format", "json", "@lead.md", "LEAD"]).start();
+    eventually("the command runs", || !processes_with(&marker).is_empty());
+    send_signal(child.id(), libc::SIGINT);
+    child.stdin.take();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(said["finish"], "aborted");
+    eventually("the command is gone", || processes_with(&marker).is_empty());
+    let cancelled = accounts(&place).iter().filter(|line| line["errorKind"] == "cancelled").count();
+    assert_eq!(cancelled, 3, "the command and both agents");
+}
+
+#[test]
+fn a_budget_holds_for_an_agent_and_all_below_it() {
+    let place = agents(&[("lead.md", "agents: helper.md\nbudget: {tokens: 1000}"), ("helper.md", "")]);
+    let date = || Step::call("current_date", json!({}));
+    let script = |helper: Vec<Step>| {
+        script([
+            (
+                "LEAD",
+                vec![
+                    using(Step::say([ask("helper", "HELP")]), 100),
+                    told(Step::text("what we have"), "cut short: budget; this is what it had)\nhalf"),
+                ],
+            ),
+            ("HELP", helper),
+        ])
+    };
+    // The helper spends what is left: it gets a last turn, and then so does the lead.
+    let helper = vec![using(date(), 950), told(Step::text("half"), "the call was not made")];
+    let ran = run(&place, script(helper), &["--output-format", "json", "@lead.md", "LEAD"]).expect_code(10);
+    let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((&said["finish"], &said["answer"]), (&"budget".into(), &"what we have".into()));
+    // With a budget of its own only the helper is cut short.
+    place.file("ws/helper.md", "---\nbudget: {calls: 1}\n---\n");
+    let helper = vec![
+        Step::say([Part::call("current_date", json!({})), Part::call("current_date", json!({}))]),
+        Step::text("half"),
+    ];
+    let lead = vec![Step::say([ask("helper", "HELP")]), told(Step::text("fine"), "cut short: budget")];
+    let ran =
+        run(&place, self::script([("LEAD", lead), ("HELP", helper)]), &["@lead.md", "LEAD"]).expect_code(0);
+    assert!(ran.stderr.contains("✓ helper: current_date"), "{}", ran.stderr);
+    let made = accounts(&place).iter().filter(|line| line["tool"] == "current_date").count();
+    assert_eq!(made, 1, "none in the first run, one of two in the second");
+}
+
+#[test]
+fn time_is_handed_down() {
+    let place = agents(&[("lead.md", "agents: helper.md\ntimeout: 60s"), ("helper.md", "timeout: 1s")]);
+    let slow = Step::text("x").at_pace(Pace { first_byte_milliseconds: 60_000, ..Pace::default() });
+    let lead = vec![Step::say([ask("helper", "HELP")]), told(Step::text("it took too long"), "timed_out")];
+    let ran =
+        run(&place, script([("LEAD", lead), ("HELP", vec![slow])]), &["@lead.md", "LEAD"]).expect_code(0);
+    assert!(ran.stderr.contains("✗ agent__helper") && ran.stderr.contains("timeout"), "{}", ran.stderr);
+}
+
+#[test]
+fn agents_that_cannot_work_together_are_refused_before_anything_is_asked() {
+    let check = |files: &[(&str, &str)], parts: &[&str]| {
+        let ran = run(&agents(files), Script::default(), &["@lead.md", "go"]).expect_code(42);
+        for part in parts {
+            assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
+        }
+    };
+    check(
+        &[("lead.md", "agents: a.md"), ("a.md", "agents: b.md"), ("b.md", "handoff: a.md")],
+        &["a > b > a", "circle"],
+    );
+    check(&[("lead.md", "agents: lead.md")], &["lead > lead"]);
+    check(&[("lead.md", "agents: nobody")], &["lead: there is no agent `nobody`", "hint:"]);
+    check(&[("lead.md", "agents: ../outside.md")], &["there is no agent"]);
+    check(&[("lead.md", "agents: bad.md"), ("bad.md", "maxTurn: 1")], &["bad.md:2", "maxTurns"]);
+    check(&[("lead.md", "agents: [x/a.md, y/a.md]"), ("x/a.md", ""), ("y/a.md", "")], &["`a`", "toolName"]);
+    check(&[("lead.md", "agents: batch.md"), ("batch.md", "")], &["`batch`", "taken"]);
+    let chain: Vec<(String, String)> =
+        (0..9).map(|n| (format!("a{n}.md"), format!("agents: a{}.md", n + 1))).collect();
+    let mut files: Vec<(&str, &str)> =
+        chain.iter().map(|(name, yaml)| (name.as_str(), yaml.as_str())).collect();
+    files.extend([("lead.md", "agents: a0.md"), ("a9.md", "")]);
+    check(&files, &["at most 8 deep", "lead > a0"]);
+}
+
+#[test]
+fn a_router_hands_the_request_on_and_the_last_agent_gets_the_answer() {
+    let place = agents(&[
+        ("desk.md", "router: {destinations: [legal.md, sales.md]}\ntools: []"),
+        ("legal.md", "description: Knows the law\nhandoff: editor.md"),
+        ("sales.md", "description: Sells"),
+        ("editor.md", "tools: []"),
+    ]);
+    let desk = Expect {
+        system: Some("- `legal`: Knows the law".into()),
+        tools: Some(vec!["router__handoff-to".into()]),
+        ..Expect::default()
+    };
+    let server = ModelServer::start(script([
+        ("LEGAL answered", vec![]),
+        (
+            "The request was",
+            vec![Step::text("Edited.").expecting(Expect {
+                user: Some("The agent `legal` answered:\nIt is allowed.".into()),
+                system: Some("You are editor.md".into()),
+                ..Expect::default()
+            })],
+        ),
+        (
+            "hands this request",
+            vec![Step::text("It is allowed.").expecting(Expect {
+                user: Some("MAY I?".into()),
+                system: Some("You are legal.md".into()),
+                ..Expect::default()
+            })],
+        ),
+        (
+            "MAY I?",
+            vec![
+                Step::call("router__handoff-to", json!({"agent": "nobody"})).expecting(desk),
+                told(
+                    Step::call(
+                        "router__handoff-to",
+                        json!({"agent": "legal", "message": "Look at paragraph 5."}),
+                    ),
+                    "choose one of legal, sales",
+                ),
+            ],
+        ),
+    ]))
+    .unwrap();
+    let ran =
+        haft(&place, &server, &["--output-format", "json", "@desk.md", "MAY I?"]).output().expect_code(0);
+    let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(
+        (&said["answer"], &said["finish"], &said["requests"]),
+        (&"Edited.".into(), &"completed".into(), &4.into())
+    );
+    assert!(server.requests().iter().any(|request| request.body.to_string().contains("paragraph 5")));
+}
+
+#[test]
+fn a_batch_and_a_status_are_offered_to_who_asks_for_them() {
+    let place = agents(&[
+        ("lead.md", "agents: helper.md\ntools: [current_date, 'agent__batch', 'agent__task_status']"),
+        ("helper.md", "tools: []"),
+    ]);
+    let calls = json!({"calls": [
+        {"tool": "current_date", "parameters": {}},
+        {"id": "h", "tool": "agent__helper", "parameters": {"request": "HELP"}},
+        {"tool": "agent__batch", "parameters": {"calls": []}},
+    ]});
+    let status = json!({"status": "completed", "done": "all", "pending": "", "now": "I am through",
+        "ready_for_final_report": true, "need_to_run_more_tools": false});
+    let offered = ["agent__batch", "agent__helper", "agent__task_status", "current_date"];
+    let tools = Expect { tools: Some(offered.map(str::to_owned).to_vec()), ..Expect::default() };
+    let lead = vec![
+        Step::call("agent__batch", calls).expecting(tools),
+        told(Step::call("agent__task_status", status), "helped"),
+        Step::text("ready"),
+    ];
+    let ran =
+        run(&place, script([("LEAD", lead), ("HELP", vec![Step::text("helped")])]), &["@lead.md", "LEAD"])
+            .expect_code(0);
+    assert_eq!(ran.stdout, "ready\n");
+    assert!(ran.stderr.contains("I am through"), "{}", ran.stderr);
+}
+
+#[test]
+fn an_agent_is_given_what_its_input_says() {
+    let schema =
+        "input: {schema: {type: object, properties: {city: {type: string}}, required: [city]}}\ntools: []";
+    let place = agents(&[("lead.md", "agents: weather.md\ntools: []"), ("weather.md", schema)]);
+    let lead = vec![
+        Step::call("agent__weather", json!({"town": 1})),
+        told(Step::call("agent__weather", json!({"city": "Oslo"})), "city"),
+        told(Step::text("It rains."), "rain"),
+    ];
+    let weather = vec![
+        Step::text("rain").expecting(Expect { user: Some(r#"{"city":"Oslo"}"#.into()), ..Expect::default() }),
+    ];
+    run(&place, script([("LEAD", lead), ("Oslo", weather)]), &["@lead.md", "LEAD"]).expect_code(0);
+}
+
+#[test]
+fn the_answer_of_an_agent_is_kept_for_an_equal_request() {
+    let place = agents(&[("lead.md", "agents: helper.md\ntools: []"), ("helper.md", "cache: 1h\ntools: []")]);
+    let lead = vec![
+        Step::say([ask("helper", "HELP")]),
+        Step::say([ask("helper", "HELP")]),
+        told(Step::text("done"), "helped"),
+    ];
+    let server = ModelServer::start(script([("LEAD", lead), ("HELP", vec![Step::text("helped")])])).unwrap();
+    haft(&place, &server, &["@lead.md", "LEAD"]).output().expect_code(0);
+    assert_eq!(server.requests().len(), 4, "the helper was asked once");
+}
+
+#[test]
+fn times_and_sizes_of_an_agents_file_hold_for_its_calls() {
+    let place = agents(&[("a.md", "toolTimeout: 1500\nllmTimeout: 3s\ntoolResponseMaxBytes: 600")]);
+    place.file("home/haft.json", r#"{"tools": {"read": {"output": "store"}}}"#);
+    place.file("ws/long.txt", &"0123456789\n".repeat(100));
+    let slow = Step::text("x").at_pace(Pace { first_byte_milliseconds: 60_000, ..Pace::default() });
+    let steps = [
+        bash("sleep 30"),
+        told(Step::call("read", json!({"file_path": "long.txt"})), "timed out after 1.5s"),
+        told(slow, "tool_output"),
+    ];
+    let ran = run(&place, Script::of(steps), &["@a.md", "go"]).expect_code(124);
+    assert!(ran.stderr.contains("llmTimeout"), "{}", ran.stderr);
+}

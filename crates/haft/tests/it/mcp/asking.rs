@@ -1,0 +1,157 @@
+//! What goes along with a call beside its arguments, what servers ask on the way, and lists that change meanwhile.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use super::{Stream, configure, place};
+use haft_testkit::{Collector, Place, eventually};
+use serde_json::{Value, json};
+
+fn call(place: &Place, tool: &str) -> Value {
+    let ran = place.haft(&["call", tool, "{}"]).output().expect_code(0);
+    serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stdout))
+}
+
+#[test]
+fn a_server_learns_which_trace_it_works_for() {
+    let place = place();
+    configure(&place, "shows-meta", &[], "");
+    let parent = |meta: Value| meta["traceparent"].as_str().unwrap().to_owned();
+    let (one, other) = (parent(call(&place, "bad__echo")), parent(call(&place, "bad__echo")));
+    assert_eq!(one.split('-').map(str::len).collect::<Vec<_>>(), [2, 32, 16, 2], "{one}");
+    assert_ne!(one, other, "another session is another trace");
+}
+
+#[test]
+fn with_a_collector_it_is_the_span_of_the_call() {
+    let place = place();
+    configure(&place, "shows-meta", &[], "");
+    let collector = Collector::start();
+    let run = place.haft(&["call", "bad__echo", "{}"]);
+    let ran = run.env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint()).output().expect_code(0);
+    let meta: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let span = collector.spans().remove(0);
+    let expected = format!("00-{}-{}-01", span.trace, span.id);
+    assert_eq!(meta["traceparent"], expected);
+}
+
+#[test]
+fn roots_are_told_only_when_the_operator_says_so() {
+    let place = place();
+    configure(&place, "asks-roots", &[], r#", "roots": true"#);
+    let uri = format!("file://{}", place.path("ws").display());
+    assert_eq!(call(&place, "bad__echo"), json!({ "roots": [{ "uri": uri }] }));
+    configure(&place, "asks-roots", &[], "");
+    assert_eq!(call(&place, "bad__echo")["code"], -32601);
+}
+
+#[test]
+fn where_nobody_can_be_asked_a_server_is_told_no_in_both_eras() {
+    let place = place();
+    configure(&place, "asks-person", &[], "");
+    assert_eq!(call(&place, "bad__echo"), json!({ "action": "decline" }));
+    configure(&place, "modern", &[], "");
+    let expected = json!([{ "colour": { "action": "decline" } }, "s-17"]);
+    assert_eq!(call(&place, "bad__slow"), expected, "and its own state goes back to it");
+}
+
+#[test]
+fn a_server_that_never_stops_asking_is_given_up() {
+    let place = place();
+    configure(&place, "modern", &[], "");
+    let ran = place.haft(&["call", "bad__fail", "{}"]).output().expect_code(3);
+    assert!(ran.stdout.contains("more than 8 times"), "{ran:?}");
+}
+
+/// Runs haft on a terminal of its own, with these lines typed, and gives all that was shown.
+fn at_a_terminal(place: &Place, words: &str, typed: &str) -> String {
+    let mut command = Command::new("script");
+    let words = format!("{} {words}", env!("CARGO_BIN_EXE_haft"));
+    command.args(["-qec", &words, "/dev/null"]).current_dir(place.path("ws")).env_clear();
+    command
+        .env("HAFT_HOME", place.path("home"))
+        .env("TERM", "xterm")
+        .env("PATH", std::env::var("PATH").unwrap());
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(typed.as_bytes()).unwrap();
+    String::from_utf8_lossy(&child.wait_with_output().unwrap().stdout).into_owned()
+}
+
+#[test]
+fn at_a_terminal_a_person_answers_what_a_server_asks_in_both_eras() {
+    for (mode, tool) in [("asks-person", "echo"), ("modern", "slow")] {
+        let place = place();
+        configure(&place, mode, &[], "");
+        let shown = at_a_terminal(&place, &format!("call bad__{tool} '{{}}'"), "deep red\n");
+        assert!(shown.contains("`bad` asks: Which colour?"), "{mode}: {shown}");
+        assert!(shown.contains("\"accept\"") && shown.contains("\"deep red\""), "{mode}: {shown}");
+        let shown = at_a_terminal(&place, &format!("call bad__{tool} '{{}}'"), "\n");
+        assert!(shown.contains("\"decline\""), "{mode}: {shown}");
+    }
+}
+
+#[test]
+fn a_start_that_takes_long_is_shown_at_a_terminal() {
+    let place = place();
+    configure(&place, "silent-on-probe", &[], "");
+    let shown = at_a_terminal(&place, "tools", "");
+    assert!(shown.contains("making tools ready") && shown.contains("bad__echo"), "{shown}");
+}
+
+#[test]
+fn prompts_are_named_beside_what_the_server_says_of_itself() {
+    let place = place();
+    configure(&place, "prompts", &[], "");
+    let ran = place.haft(&["mcp", "test", "bad", "--json"]).output().expect_code(0);
+    let tried: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(tried["instructions"], "Be kind.\n\nThe server also has prompts:\n- review: Reviews code");
+}
+
+#[test]
+fn a_list_that_changes_during_a_call_leaves_the_call_alone_and_is_there_afterwards() {
+    let place = place();
+    configure(&place, "changes", &[], "");
+    let mut stream = Stream::open(&place, &[]);
+    assert!(stream.ask("bad__late", r#"{"text":"x"}"#).contains("unknown_tool"));
+    // It announces the change before it answers.
+    assert!(stream.ask("bad__slow", r#"{"text":"mine"}"#).contains("echo: mine"));
+    let late = || stream.ask("bad__late", r#"{"text":"new"}"#).contains("echo: new");
+    eventually("the new tool is there", late);
+    stream.end();
+}
+
+#[test]
+fn more_servers_start_at_once_than_sixteen_when_the_operator_says_so() {
+    const SERVERS: usize = 18;
+    let place = place();
+    let meeting = place.directory("ws/meeting");
+    let server = |number: usize| {
+        let (number, all) = (number.to_string(), SERVERS.to_string());
+        let words = [meeting.to_str().unwrap(), &number, &all];
+        format!("\"s{number}\": {{{}}}", place.misbehaving_server("waits-for-others", &words))
+    };
+    let servers: Vec<String> = (0..SERVERS).map(server).collect();
+    let config = format!("{{\"mcpInitConcurrency\": {SERVERS}, \"mcpServers\": {{{}}}}}", servers.join(", "));
+    place.file("home/haft.json", &config);
+    // Each waits for all the others; were fewer started at once, none would ever be ready.
+    let listed = place.haft(&["tools"]).output().expect_code(0);
+    assert!((0..SERVERS).all(|number| listed.stdout.contains(&format!("s{number}__echo"))), "{listed:?}");
+}
+
+#[test]
+fn of_two_names_that_become_one_the_second_is_left_out_and_told() {
+    let place = place();
+    let server = place.misbehaving_server("good", &[]);
+    place.file(
+        "home/haft.json",
+        &format!("{{\"mcpServers\": {{\"a b\": {{{server}}}, \"a.b\": {{{server}}}}}}}"),
+    );
+    let listed = place.haft(&["tools"]).output().expect_code(0);
+    assert!(listed.stdout.contains("a_b__echo"), "{}", listed.stdout);
+    assert!(
+        listed.stderr.contains("`a.b` cannot be used") && listed.stderr.contains("as those of `a b`"),
+        "{}",
+        listed.stderr
+    );
+}

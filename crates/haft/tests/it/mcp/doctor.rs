@@ -1,0 +1,41 @@
+//! `haft doctor` tries every server: each is ready, or why not and what would help.
+
+use serde_json::Value;
+
+use super::place;
+use haft_testkit::{GuardedServer, eventually};
+
+#[test]
+fn each_server_is_ready_or_it_is_said_why_not_and_what_helps() {
+    let place = place();
+    let guarded = GuardedServer::start();
+    let good = place.misbehaving_server("good", &[]);
+    let ends = place.misbehaving_server("exits-at-once", &[]);
+    let unset = r#""command": "x", "env": {"A": "${NOT_SET_ANYWHERE}"}"#;
+    let config = format!(
+        "{{\"mcpServers\": {{\"good\": {{{good}}}, \"ends\": {{{ends}}}, \"unset\": {{{unset}}}, \"off\": {{{ends}, \"enabled\": false}}, \"far\": {{\"url\": \"{}\"}}}}}}",
+        guarded.url()
+    );
+    place.file("home/haft.json", &config);
+    let ran = place.haft(&["doctor", "--json"]).output().expect_code(5);
+    let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let of = |name: &str| {
+        let servers = found["servers"].as_array().unwrap();
+        servers.iter().find(|server| server["name"] == name).cloned().unwrap_or_default()
+    };
+    assert_eq!((&of("good")["ready"], &of("good")["tools"]), (&true.into(), &3.into()), "{found}");
+    assert!(of("ends")["reason"].as_str().unwrap().contains("no licence found"), "{found}");
+    assert!(of("unset")["reason"].as_str().unwrap().contains("NOT_SET_ANYWHERE"), "{found}");
+    assert!(of("far")["hint"].as_str().unwrap().contains("haft mcp login far"), "{found}");
+    assert_eq!(of("off"), Value::Null);
+    let told = place.haft(&["doctor"]).output().expect_code(5).stdout;
+    assert!(told.contains("server     good: ready") && told.contains("server     ends: not ready"), "{told}");
+}
+
+#[test]
+fn when_all_are_ready_all_is_well() {
+    let place = place();
+    super::configure(&place, "good", &[], "");
+    // A busy machine may need more than one look.
+    eventually("all is well", || place.haft(&["doctor"]).output().code == Some(0));
+}

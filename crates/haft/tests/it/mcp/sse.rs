@@ -1,0 +1,137 @@
+//! The older HTTP with SSE: one stream to hear on, another address to write to, and streams that break off.
+
+use std::io::Write;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use super::http::{Request, read};
+use super::place;
+use haft_testkit::{Place, Ran};
+
+/// How the stream of events is kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    Steady,
+    /// Breaks off when a tool is called, once; events are numbered and it can be taken up again.
+    Numbered,
+    /// The same, but nothing is numbered.
+    Lossy,
+}
+
+struct Server {
+    way: Stream,
+    held: Mutex<Option<TcpStream>>,
+    /// What was not delivered before the stream broke off.
+    left: Mutex<Vec<String>>,
+    asked: Mutex<Vec<Request>>,
+    broken: Mutex<bool>,
+}
+
+/// Starts it and gives its address.
+fn start(way: Stream) -> (String, Arc<Server>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}/sse", listener.local_addr().unwrap());
+    let server = Arc::new(Server {
+        way,
+        held: Mutex::default(),
+        left: Mutex::default(),
+        asked: Mutex::default(),
+        broken: Mutex::default(),
+    });
+    let shared = Arc::clone(&server);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            if let Some(request) = read(&stream) {
+                shared.asked.lock().unwrap().push(request.clone());
+                shared.serve(stream, &request);
+            }
+        }
+    });
+    (address, server)
+}
+
+impl Server {
+    fn serve(&self, mut stream: TcpStream, request: &Request) {
+        if request.method == "GET" {
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+            stream.write_all(head.as_bytes()).unwrap();
+            if request.headers.contains_key("last-event-id") {
+                let left = std::mem::take(&mut *self.left.lock().unwrap());
+                left.iter().for_each(|event| stream.write_all(event.as_bytes()).unwrap());
+            } else {
+                let id = if self.way == Stream::Numbered { "id: 1\nretry: 10\n" } else { "" };
+                stream.write_all(format!("{id}event: endpoint\ndata: /messages\n\n").as_bytes()).unwrap();
+            }
+            *self.held.lock().unwrap() = Some(stream);
+            return;
+        }
+        stream.write_all(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\nconnection: close\r\n\r\n").unwrap();
+        drop(stream);
+        let Some(result) = result(request) else { return };
+        let event =
+            format!("event: message\ndata: {{\"jsonrpc\":\"2.0\",\"id\":{},{result}}}\n\n", request.id());
+        let breaks = request.calls("tools/call") && self.way != Stream::Steady;
+        let mut held = self.held.lock().unwrap();
+        if breaks && !std::mem::replace(&mut *self.broken.lock().unwrap(), true) {
+            self.left.lock().unwrap().push(event);
+            let _ = held.take().map(|stream| stream.shutdown(Shutdown::Both));
+        } else if let Some(stream) = held.as_mut() {
+            let _ = stream.write_all(event.as_bytes());
+        }
+    }
+
+    fn count(&self, is_it: impl Fn(&Request) -> bool) -> usize {
+        self.asked.lock().unwrap().iter().filter(|request| is_it(request)).count()
+    }
+}
+
+fn result(request: &Request) -> Option<String> {
+    let result = match () {
+        () if request.calls("initialize") => {
+            r#"{"protocolVersion":"2024-11-05","capabilities":{"tools":{}},"serverInfo":{}}"#
+        }
+        () if request.calls("tools/list") => r#"{"tools":[{"name":"change"}]}"#,
+        () if request.calls("tools/call") => r#"{"content":[{"type":"text","text":"heard"}]}"#,
+        () if request.body.contains("\"id\"") => {
+            return Some(r#""error":{"code":-32601,"message":"unknown"}"#.into());
+        }
+        () => return None,
+    };
+    Some(format!("\"result\":{result}"))
+}
+
+fn call(place: &Place, url: &str) -> Ran {
+    place.file("home/haft.json", &format!("{{\"mcpServers\": {{\"old\": {{\"url\": \"{url}\"}}}}}}"));
+    place.haft(&["call", "--json", "old__change", "{}"]).output()
+}
+
+#[test]
+fn a_server_is_written_to_at_the_address_it_names_and_heard_on_its_stream() {
+    let (url, server) = start(Stream::Steady);
+    let place = place();
+    let ran = call(&place, &url).expect_code(0);
+    assert!(ran.stdout.contains("heard") && ran.stdout.contains("2024-11-05"), "{ran:?}");
+    assert_eq!(server.count(|request| request.method == "GET"), 1);
+}
+
+#[test]
+fn a_stream_that_broke_off_is_taken_up_after_the_last_event() {
+    let (url, server) = start(Stream::Numbered);
+    let place = place();
+    let ran = call(&place, &url).expect_code(0);
+    assert!(ran.stdout.contains("heard"), "{ran:?}");
+    let resumed = |request: &Request| request.headers.get("last-event-id").is_some_and(|id| id == "1");
+    assert_eq!(server.count(resumed), 1);
+    assert_eq!(server.count(|request| request.calls("tools/call")), 1, "it is not called twice");
+}
+
+#[test]
+fn without_numbers_the_call_is_lost_and_told_as_such() {
+    let (url, server) = start(Stream::Lossy);
+    let place = place();
+    let ran = call(&place, &url);
+    assert!(ran.stdout.contains("not known whether it took effect"), "{ran:?}");
+    assert_eq!(server.count(|request| request.calls("tools/call")), 1, "it is not called twice");
+    let again = call(&place, &url).expect_code(0);
+    assert!(again.stdout.contains("heard"), "{again:?}");
+}

@@ -1,0 +1,66 @@
+//! Skills as a user meets them: listed, checked, trusted, through the real binary.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use haft_testkit::{Place, User};
+use serde_json::Value;
+
+const GOOD: &str = "---\nname: browser\ndescription: Drives a browser\ntrigger: browse|web\nrequires: {bins: [sh, no-such-program], env: [BROWSER_KEY]}\nmcp-playwright: npx -y @playwright/mcp\n---\n# Browser\n";
+
+fn place() -> Place {
+    Place::new(User::Ourselves)
+}
+
+#[test]
+fn skills_of_home_are_listed_with_what_they_lack() {
+    let place = place();
+    place.file("home/skills/browser/SKILL.md", GOOD);
+    let ran = place.haft(&["skills", "list"]).output().expect_code(0);
+    assert!(ran.stdout.contains("browser  lacking  playwright"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("`no-such-program` is not on PATH"), "{}", ran.stdout);
+    let ran = place.haft(&["skills", "list", "--json"]).env("BROWSER_KEY", "s3cret").output().expect_code(0);
+    let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(listed[0]["servers"][0], "playwright");
+    assert_eq!(listed[0]["missing"].as_array().unwrap().len(), 1, "{listed}");
+    assert!(!ran.stdout.contains("s3cret"));
+}
+
+#[test]
+fn what_is_wrong_is_told_with_file_and_line() {
+    let place = place();
+    place.file("home/skills/good/SKILL.md", GOOD);
+    place.haft(&["skills", "check"]).output().expect_code(0);
+    place.file("home/skills/bad/SKILL.md", "---\nname: bad\ndescripton: typo\n---\n");
+    let ran = place.haft(&["skills", "check"]).output().expect_code(42);
+    assert!(
+        ran.stdout.contains("bad/SKILL.md:3: unknown key `descripton`; did you mean `description`?"),
+        "{}",
+        ran.stdout
+    );
+    let listed = place.haft(&["skills", "list"]).output().expect_code(0);
+    assert!(listed.stdout.contains("browser") && listed.stderr.contains("left out"), "{listed:?}");
+    let one = place.haft(&["skills", "check", "--json", "../home/skills/bad"]).output().expect_code(42);
+    let found: Value = serde_json::from_str(&one.stdout).unwrap();
+    assert_eq!((&found["ok"], &found["errors"][0]["line"]), (&false.into(), &3.into()), "{found}");
+    place.haft(&["skills", "check", "nothing/there"]).output().expect_code(42);
+}
+
+#[test]
+fn skills_of_a_project_count_once_they_are_trusted_and_until_they_change() {
+    let place = place();
+    let file = "ws/.haft/skills/browser/SKILL.md";
+    place.file(file, GOOD);
+    let listed = || place.haft(&["skills", "list"]).output().expect_code(0);
+    assert!(listed().stdout.contains("no skills") && listed().stderr.contains("is not trusted"));
+    let trusted = place.haft(&["trust"]).output().expect_code(0);
+    assert!(
+        trusted.stdout.contains("mcp-playwright: npx") && trusted.stdout.contains("trusted: "),
+        "{}",
+        trusted.stdout
+    );
+    assert!(listed().stdout.contains("browser"));
+    place.file(file, &GOOD.replace("npx", "evil"));
+    assert!(listed().stderr.contains("changed since it was trusted"));
+    place.haft(&["trust", "--revoke"]).output().expect_code(0);
+    place.file(file, GOOD);
+    assert!(listed().stderr.contains("is not trusted"));
+}
