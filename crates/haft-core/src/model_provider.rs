@@ -29,6 +29,16 @@ pub trait ModelProvider: Send + Sync {
     fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_>;
 }
 
+impl<P: ModelProvider + ?Sized> ModelProvider for Box<P> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
+        (**self).ask(request, cx)
+    }
+}
+
 /// What a provider is told about a request beside what is asked, and how it says what it does.
 #[derive(Clone)]
 pub struct ModelContext {

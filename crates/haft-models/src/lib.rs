@@ -7,6 +7,7 @@
 
 pub mod anthropic;
 mod call_id;
+pub mod cassette;
 mod draft;
 mod failure;
 pub mod fallback;

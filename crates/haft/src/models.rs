@@ -10,6 +10,7 @@ use haft_models::http::{HttpProvider, HttpSettings};
 use haft_models::prices::Prices;
 use haft_models::providers::{PROVIDERS, ProviderRow, SetupError, Wishes};
 use haft_models::tool_calling::{FitTools, ToolCalling};
+use secrecy::SecretString;
 
 use crate::config::Resolved;
 use crate::config::expand::{Lookup, expand};
@@ -58,6 +59,17 @@ fn fitted(
     let said: HashMap<String, ToolCalling> =
         settings.filter_map(|(model, said)| Some((model.model.clone(), said.tool_calling?))).collect();
     Ok(Box::new(FitTools::new(Box::new(provider(config, name, variables)?), said)))
+}
+
+/// Every key and header value that is known here, so that no recording holds one.
+pub fn secrets(config: &Resolved, variables: Lookup<'_>) -> Vec<SecretString> {
+    let names = PROVIDERS.iter().flat_map(|row| row.key_variables).filter_map(|name| variables(name));
+    let configured = config.providers.values().flat_map(|provider| {
+        let headers = provider.headers.iter().map(|(_, text)| text);
+        provider.api_key.iter().chain(headers)
+    });
+    let written = configured.filter_map(|template| expand(&template.0, variables).ok());
+    names.chain(written).map(Into::into).collect()
 }
 
 /// One provider: configured under this name, or known by it.

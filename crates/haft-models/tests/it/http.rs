@@ -2,6 +2,8 @@
 
 /// What these tests share.
 mod asker;
+/// What was said, recorded and said again.
+mod cassette;
 /// Requests and replies that go wrong, and what is tried about it.
 mod failures;
 /// Every scenario in every format, streamed and whole.

@@ -16,6 +16,7 @@ use haft_core::model_reply::{ModelReply, ReplyFold, StopReason};
 use haft_core::model_request::ModelRequest;
 use haft_core::price::Cost;
 use haft_core::provider::Principal;
+use haft_models::cassette::{Matching, Recorder, Recording, RecordingError, Replayer, Tape};
 use serde_json::{Value, json};
 
 use super::args::AskArgs;
@@ -38,10 +39,15 @@ pub(super) async fn run(args: &AskArgs) -> ExitCode {
         Ok(asked) => asked,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
-    tokio::select! {
+    let tape = asked.tape.clone();
+    let exit = tokio::select! {
         biased;
         exit = ask(args, asked) => exit,
         exit = cancel::cancelled() => exit.into(),
+    };
+    match tape.and_then(|tape| tape.problem()) {
+        None => exit,
+        Some(problem) => terminal::failed(Exit::Failed, &format!("the recording is not whole: {problem}")),
     }
 }
 
@@ -51,20 +57,60 @@ struct Prepared {
     request: ModelRequest,
     cx: ModelContext,
     spent: Arc<Spent>,
+    /// What is written of it.
+    tape: Option<Arc<Tape>>,
 }
 
 fn prepare(args: &AskArgs) -> Result<Prepared, Refused> {
     let config = settings::configuration(&args.files)?.resolved;
     let names = names(args, &config)?;
-    let provider = models::chain(&config, &names, &environment).map_err(|error| refused(&error))?;
-    let first = names.first().ok_or_else(|| refused(&ModelsError::NoModel))?;
-    let request = request(args, &config, first)?;
+    let Asked { provider, name, tape } = match &args.replay {
+        Some(file) => replayed(file, names)?,
+        None => asked(args, &config, names)?,
+    };
+    let request = request(args, &config, &name)?;
     let spent = Arc::new(Spent::default());
     let mut watchers = vec![Arc::clone(&spent) as Arc<dyn EventSink>];
-    watchers.extend(watch::journal(&settings::home()?));
+    if args.replay.is_none() {
+        // What is replayed was paid for when it was recorded.
+        watchers.extend(watch::journal(&settings::home()?));
+    }
     let events: Arc<dyn EventSink> = Arc::new(Watchers(watchers));
     let cx = ModelContext::new("1", Principal::local(), events);
-    Ok(Prepared { provider, request, cx, spent })
+    Ok(Prepared { provider, request, cx, spent, tape })
+}
+
+/// Who answers, and as which model.
+struct Asked {
+    provider: Box<dyn ModelProvider>,
+    name: ModelName,
+    tape: Option<Arc<Tape>>,
+}
+
+fn asked(args: &AskArgs, config: &Resolved, names: Vec<ModelName>) -> Result<Asked, Refused> {
+    let provider = models::chain(config, &names, &environment).map_err(|error| refused(&error))?;
+    let name = names.into_iter().next().ok_or_else(|| refused(&ModelsError::NoModel))?;
+    let Some(file) = &args.record else { return Ok(Asked { provider, name, tape: None }) };
+    let tape = Tape::create(file, models::secrets(config, &environment)).map_err(unusable)?;
+    let provider = Box::new(Recorder::new(provider, Arc::clone(&tape)));
+    Ok(Asked { provider, name, tape: Some(tape) })
+}
+
+/// The model is the recorded one unless another is named; it is not asked anyway.
+fn replayed(file: &Path, names: Vec<ModelName>) -> Result<Asked, Refused> {
+    let recording = Recording::read(file).map_err(unusable)?;
+    if recording.cut_off() {
+        terminal::warn(&format!("{}: the last line is not whole and is passed over", file.display()));
+    }
+    let replayer = Replayer::new(&recording, Matching::Digest).map_err(unusable)?;
+    let recorded =
+        || ModelName { provider: replayer.name().to_owned(), model: replayer.model().unwrap_or_default() };
+    let name = names.into_iter().next().unwrap_or_else(recorded);
+    Ok(Asked { provider: Box::new(replayer), name, tape: None })
+}
+
+fn unusable(error: RecordingError) -> Refused {
+    (Exit::Input, format!("{}\nhint: {}", error.message(), error.hint()))
 }
 
 /// What was typed, else what the configuration says.
@@ -141,7 +187,7 @@ fn media_type(bytes: &[u8]) -> Option<&'static str> {
 
 async fn ask(args: &AskArgs, asked: Prepared) -> ExitCode {
     let began = Instant::now();
-    let Prepared { provider, request, cx, spent } = asked;
+    let Prepared { provider, request, cx, spent, tape: _ } = asked;
     let mut fold = ReplyFold::default();
     let mut shown = Shown::default();
     let mut replies = provider.ask(request, &cx);

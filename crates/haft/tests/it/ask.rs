@@ -255,3 +255,40 @@ fn a_script_is_served_from_a_file_until_it_is_interrupted() {
     let ran = place.haft(&["dev", "model-server", "--script", "bad.json"]).output().expect_code(42);
     assert!(ran.stderr.contains("unknown field `sya`"), "{}", ran.stderr);
 }
+
+#[test]
+fn a_recorded_answer_is_given_again_without_a_key_or_a_server() {
+    let place = here();
+    let server = server([Step::text("Hello\nthere.")]);
+    let words = ["ask", "-m", "anthropic/m", "--record", "r.jsonl", "hi on 2026-01-01"];
+    let ran = haft(&place, &server, &words).output().expect_code(0);
+    assert_eq!(ran.stdout, "Hello\nthere.\n");
+    assert!(!place.text("ws/r.jsonl").contains(KEY));
+    let ran = haft(&place, &server, &words).output().expect_code(42);
+    assert!(ran.stderr.contains("r.jsonl is there already\nhint: "), "{}", ran.stderr);
+
+    let lines = || place.text("home/data/accounting.jsonl").lines().count();
+    let before = lines();
+    let replay = |question: &str| place.haft(&["ask", "--replay", "r.jsonl", question]).output();
+    assert_eq!(replay("hi on 2031-05-06").expect_code(0).stdout, "Hello\nthere.\n");
+    let other = place.haft(&["ask", "-m", "gemini/x", "--replay", "r.jsonl", "hi on 2031-05-06"]);
+    assert_eq!(other.output().expect_code(0).stdout, "Hello\nthere.\n");
+    assert_eq!(lines(), before, "what is replayed costs nothing");
+
+    let missed = replay("ho on 2031-05-06").expect_code(42);
+    let expected = "`messages[0].parts[0].text` is `hi on <date>` instead of `ho on <date>`\nhint: ";
+    assert!(missed.stderr.contains(expected), "{}", missed.stderr);
+    place.file("ws/garbage", "hello");
+    let refused = place.haft(&["ask", "--replay", "garbage", "x"]).output().expect_code(42);
+    assert!(refused.stderr.contains("garbage is no recording\nhint: "), "{}", refused.stderr);
+}
+
+#[test]
+fn a_recording_that_cannot_be_written_is_not_passed_over() {
+    let place = here();
+    let server = server([Step::text("Hello.")]);
+    let words = ["ask", "-m", "ollama/m", "--record", "nowhere/r.jsonl", "hi"];
+    let ran = haft(&place, &server, &words).output().expect_code(42);
+    assert!(ran.stderr.contains("nowhere/r.jsonl: ") && ran.stderr.contains("hint: "), "{}", ran.stderr);
+    assert_eq!(server.requests().len(), 0, "nobody was asked");
+}

@@ -41,7 +41,7 @@ pub(in crate::cli) enum GrammarName {
 /// Ask a model one question; no tools
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  haft ask -m anthropic/claude-sonnet-4-5 'What is a haft?'\n  git diff | haft ask -m ollama/llama3 --system 'Review this change.' -\n  haft ask -m openai/gpt-4o --image photo.jpg 'What is this?'\n  haft ask -m openai/gpt-4o -m anthropic/claude-sonnet-4-5 --json 'Hello'"
+    after_help = "Examples:\n  haft ask -m anthropic/claude-sonnet-4-5 'What is a haft?'\n  git diff | haft ask -m ollama/llama3 --system 'Review this change.' -\n  haft ask -m openai/gpt-4o --image photo.jpg 'What is this?'\n  haft ask -m openai/gpt-4o -m anthropic/claude-sonnet-4-5 --json 'Hello'\n  haft ask -m ollama/llama3 --record hello.jsonl 'Hello'\n  haft ask --replay hello.jsonl 'Hello'"
 )]
 pub(in crate::cli) struct AskArgs {
     /// The question, or - to read it from standard input
@@ -63,6 +63,14 @@ pub(in crate::cli) struct AskArgs {
     /// The most tokens the answer may have
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(in crate::cli) max_output_tokens: Option<u32>,
+
+    /// Write the question and the answer into a new file, for --replay
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    pub(in crate::cli) record: Option<PathBuf>,
+
+    /// Answer from what --record wrote; nobody is asked, and no key is needed
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli) replay: Option<PathBuf>,
 
     /// Print the answer, its usage and its cost as JSON when it is complete
     #[arg(long)]

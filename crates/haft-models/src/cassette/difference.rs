@@ -1,0 +1,120 @@
+//! How alike two requests are, and where they differ, in words.
+
+use serde_json::Value;
+
+/// How many differences are told.
+const DIFFERENCES_MAX: usize = 3;
+
+/// How much of a text is shown around the first character that differs.
+const EXCERPT_CHARS_MAX: usize = 60;
+
+/// More is more alike. Messages count more than settings, and from the beginning on: a conversation that begins in the
+/// same way is the same one.
+pub(super) fn likeness(recorded: &Value, asked: &Value) -> usize {
+    let messages = |value: &Value| value["messages"].as_array().cloned().unwrap_or_default();
+    let (recorded_messages, asked_messages) = (messages(recorded), messages(asked));
+    let pairs = || recorded_messages.iter().zip(&asked_messages);
+    let from_the_beginning = pairs().take_while(|(one, other)| one == other).count();
+    let equal = pairs().filter(|(one, other)| one == other).count();
+    let as_long = usize::from(recorded_messages.len() == asked_messages.len());
+    let (Some(one), Some(other)) = (recorded.as_object(), asked.as_object()) else { return 0 };
+    let settings = one.iter().filter(|(key, value)| other.get(*key) == Some(value)).count();
+    (from_the_beginning * 4 + equal * 2 + as_long) * 32 + settings
+}
+
+/// The first few places where two requests differ.
+pub(super) fn differences(recorded: &Value, asked: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    walk(&mut found, "", recorded, asked);
+    found
+}
+
+fn walk(found: &mut Vec<String>, path: &str, recorded: &Value, asked: &Value) {
+    if found.len() >= DIFFERENCES_MAX || recorded == asked {
+        return;
+    }
+    match (recorded, asked) {
+        (Value::Object(one), Value::Object(other)) => {
+            for (key, value) in one {
+                walk(found, &below(path, key), value, other.get(key).unwrap_or(&Value::Null));
+            }
+            for (key, value) in other.iter().filter(|(key, _)| !one.contains_key(*key)) {
+                walk(found, &below(path, key), &Value::Null, value);
+            }
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            for (at, (value, other)) in one.iter().zip(other).enumerate() {
+                walk(found, &format!("{path}[{at}]"), value, other);
+            }
+            if one.len() != other.len() && found.len() < DIFFERENCES_MAX {
+                found.push(format!("`{path}` has {} instead of {}", one.len(), other.len()));
+            }
+        }
+        (Value::String(one), Value::String(other)) => {
+            let (one, other) = excerpts(one, other);
+            found.push(format!("`{path}` is `{one}` instead of `{other}`"));
+        }
+        (_, _) => found.push(format!("`{path}` is {} instead of {}", short(recorded), short(asked))),
+    }
+}
+
+fn below(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+/// Both texts from a little before where they part.
+fn excerpts(one: &str, other: &str) -> (String, String) {
+    let same = one.chars().zip(other.chars()).take_while(|(one, other)| one == other).count();
+    let from = same.saturating_sub(EXCERPT_CHARS_MAX / 3);
+    (excerpt(one, from), excerpt(other, from))
+}
+
+fn excerpt(text: &str, from: usize) -> String {
+    let before = if from > 0 { "…" } else { "" };
+    let shown: String = text.chars().skip(from).take(EXCERPT_CHARS_MAX).collect();
+    let after = if text.chars().count() > from + EXCERPT_CHARS_MAX { "…" } else { "" };
+    format!("{before}{shown}{after}")
+}
+
+fn short(value: &Value) -> String {
+    match value {
+        Value::Null => "nothing".into(),
+        _ => format!("`{}`", excerpt(&value.to_string(), 0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_differs_is_named_with_its_place() {
+        let check = |recorded: Value, asked: Value, expected: &[&str]| {
+            assert_eq!(differences(&recorded, &asked), expected);
+        };
+        check(json!({"a": 1}), json!({"a": 1}), &[]);
+        check(json!({"a": 1}), json!({"a": null}), &["`a` is `1` instead of nothing"]);
+        check(json!({"a": {}}), json!({"a": {"b": true}}), &["`a.b` is nothing instead of `true`"]);
+        check(json!({"m": ["x", "y"]}), json!({"m": ["x"]}), &["`m` has 2 instead of 1"]);
+        check(
+            json!({"m": [{"t": "one"}]}),
+            json!({"m": [{"t": "two"}]}),
+            &["`m[0].t` is `one` instead of `two`"],
+        );
+        let long = "a".repeat(100);
+        let (one, other) = (format!("{long}b{long}"), format!("{long}c"));
+        let told = differences(&json!(one), &json!(other)).join("");
+        assert!(told.contains(&format!("…{}b", "a".repeat(20))) && told.chars().count() < 180, "{told}");
+    }
+
+    #[test]
+    fn the_conversation_that_begins_alike_is_the_nearest() {
+        let request = |messages: &[&str], choice: &str| json!({"messages": messages, "tool_choice": choice});
+        let asked = request(&["a", "b", "c"], "auto");
+        let nearer = likeness(&request(&["a", "b", "x"], "none"), &asked);
+        let farther = likeness(&request(&["x", "b", "c"], "auto"), &asked);
+        assert!(nearer > farther);
+    }
+}

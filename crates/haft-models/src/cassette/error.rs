@@ -1,0 +1,76 @@
+//! Why a recording cannot be written or read.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::VERSION;
+
+/// Read by the operator who named the file.
+#[derive(Debug)]
+pub struct RecordingError {
+    pub path: PathBuf,
+    pub problem: Problem,
+}
+
+/// What is wrong.
+#[derive(Debug)]
+pub enum Problem {
+    Exists,
+    Io(io::Error),
+    NotAFile,
+    TooLarge { bytes_max: u64 },
+    NotARecording,
+    UnknownVersion { found: u32 },
+    BadLine { line: usize, problem: String },
+    NoModel,
+}
+
+impl RecordingError {
+    pub(super) fn new(path: &Path, problem: Problem) -> Self {
+        Self { path: path.to_owned(), problem }
+    }
+
+    pub(super) fn line(path: &Path, line: usize, problem: impl fmt::Display) -> Self {
+        Self::new(path, Problem::BadLine { line, problem: problem.to_string() })
+    }
+}
+
+impl RecordingError {
+    /// What is wrong, without what to do about it.
+    pub fn message(&self) -> String {
+        let path = self.path.display();
+        match &self.problem {
+            Problem::Exists => format!("{path} is there already"),
+            Problem::Io(error) => format!("{path}: {error}"),
+            Problem::NotAFile => format!("{path} is no file"),
+            Problem::TooLarge { bytes_max } => format!("{path} has more than {bytes_max} bytes"),
+            Problem::NotARecording => format!("{path} is no recording"),
+            Problem::UnknownVersion { found } => {
+                format!("{path} has version {found}, this program reads version {VERSION}")
+            }
+            Problem::BadLine { line, problem } => format!("{path}: line {line} cannot be read: {problem}"),
+            Problem::NoModel => format!("{path} holds no exchange with a model"),
+        }
+    }
+
+    pub fn hint(&self) -> &'static str {
+        match self.problem {
+            Problem::Exists => "a recording is never written over: name another file, or remove it",
+            Problem::Io(_) => "check the path and its rights",
+            Problem::NotAFile | Problem::NotARecording => "name a file that --record wrote",
+            Problem::TooLarge { .. } => "record fewer turns into one file",
+            Problem::UnknownVersion { .. } => "record anew, or replay with the program that wrote it",
+            Problem::BadLine { .. } => "take the line out, or record anew",
+            Problem::NoModel => "it may be of another kind, or it ended before a model was asked",
+        }
+    }
+}
+
+impl fmt::Display for RecordingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.message(), self.hint())
+    }
+}
+
+impl std::error::Error for RecordingError {}

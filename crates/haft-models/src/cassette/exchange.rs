@@ -1,0 +1,109 @@
+//! One line of a recording: a request and its reply.
+
+use haft_core::digest::Digest;
+use haft_core::model_request::ModelRequest;
+use haft_core::stored::StoredRequest;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::moment::{Happening, StoredMoment};
+use super::prints::Prints;
+use super::recording::Line;
+use super::{Recording, RecordingError};
+
+/// As it is written.
+#[derive(Debug, Serialize)]
+pub(super) struct Written<'a> {
+    pub(super) exchange: u64,
+    pub(super) provider: &'a str,
+    pub(super) turn: usize,
+    pub(super) called: &'a [String],
+    pub(super) digest: String,
+    pub(super) exact: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) continues: Option<Continues>,
+    pub(super) request: StoredRequest,
+    pub(super) reply: &'a [StoredMoment],
+}
+
+/// The request goes on from another exchange's: with so many of its messages, and with its system text and tools where
+/// it says none itself.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Continues {
+    pub(super) exchange: u64,
+    pub(super) messages: usize,
+}
+
+/// As it is read: what it is known by at once, the rest when it is asked for.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) line: usize,
+    pub(super) number: u64,
+    pub(super) provider: String,
+    pub(super) prints: Prints,
+    continues: Option<Continues>,
+    request: Box<RawValue>,
+    reply: Box<RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Read {
+    exchange: u64,
+    provider: String,
+    turn: usize,
+    called: Vec<String>,
+    digest: String,
+    exact: String,
+    continues: Option<Continues>,
+    request: Box<RawValue>,
+    reply: Box<RawValue>,
+}
+
+impl Exchange {
+    pub(super) fn read(recording: &Recording, line: &Line) -> Result<Self, RecordingError> {
+        let read: Read = recording.parse(line)?;
+        let digest = |text: &str| {
+            let no_digest = || RecordingError::line(recording.path(), line.number, "a digest is none");
+            Digest::from_hex(text).ok_or_else(no_digest)
+        };
+        let Read { turn, called, .. } = read;
+        Ok(Self {
+            line: line.number,
+            number: read.exchange,
+            provider: read.provider,
+            prints: Prints { digest: digest(&read.digest)?, exact: digest(&read.exact)?, turn, called },
+            continues: read.continues,
+            request: read.request,
+            reply: read.reply,
+        })
+    }
+
+    /// What happened while the reply arrived, in order.
+    pub(super) fn reply(&self) -> Result<Vec<Happening>, String> {
+        let moments: Vec<StoredMoment> =
+            serde_json::from_str(self.reply.get()).map_err(|error| self.wrong(&error))?;
+        let happenings = moments.into_iter().map(|StoredMoment(_, happening)| happening.into_happening());
+        happenings.collect::<Result<_, _>>().map_err(|error| self.wrong(&error))
+    }
+
+    /// `before` gives the request of an earlier exchange.
+    pub(super) fn request<'a>(
+        &self,
+        before: impl FnOnce(u64) -> Option<&'a ModelRequest>,
+    ) -> Result<ModelRequest, String> {
+        let stored: StoredRequest =
+            serde_json::from_str(self.request.get()).map_err(|error| self.wrong(&error))?;
+        let before = match self.continues {
+            None => None,
+            Some(Continues { exchange, messages }) => {
+                let missing = || self.wrong(&format!("exchange {exchange} is not there"));
+                Some((before(exchange).ok_or_else(missing)?, messages))
+            }
+        };
+        stored.into_request(before).map_err(|error| self.wrong(&error))
+    }
+
+    fn wrong(&self, problem: &dyn std::fmt::Display) -> String {
+        format!("line {} of the recording cannot be read: {problem}", self.line)
+    }
+}

@@ -1,0 +1,117 @@
+//! What happened while a reply arrived, and when: attempts and their accounts, events, and the failure that ended it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use haft_core::model_error::{ModelError, ModelErrorKind};
+use haft_core::model_event::ModelEvent;
+use haft_core::model_provider::{Attempt, ModelAccount, Next};
+use haft_core::price::Cost;
+use haft_core::stored::{StoredError, StoredEvent, StoredModelError, StoredUsage, find};
+use serde::{Deserialize, Serialize};
+
+/// Milliseconds since the request, and what happened then.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct StoredMoment(pub(super) u64, pub(super) StoredHappening);
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum StoredHappening {
+    /// A request went out.
+    Attempt(StoredAttempt),
+    /// An attempt is over.
+    Account(StoredAttempt, StoredAccount),
+    Event(StoredEvent),
+    /// The last of all.
+    Error(StoredModelError),
+}
+
+/// The same, to be told again.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Happening {
+    Attempt(Attempt),
+    Account(Attempt, ModelAccount),
+    Event(ModelEvent),
+    Error(ModelError),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct StoredAttempt {
+    provider: String,
+    model: String,
+    number: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct StoredAccount {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
+    latency_us: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    first_event_us: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    usage: Option<StoredUsage>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cost_nano_usd: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retry_after_us: Option<u64>,
+}
+
+impl StoredHappening {
+    pub(super) fn into_happening(self) -> Result<Happening, StoredError> {
+        Ok(match self {
+            Self::Attempt(attempt) => Happening::Attempt(attempt.into_attempt()),
+            Self::Account(attempt, account) => {
+                Happening::Account(attempt.into_attempt(), account.into_account()?)
+            }
+            Self::Event(event) => Happening::Event(event.into_event()?),
+            Self::Error(error) => Happening::Error(error.into_error()?),
+        })
+    }
+}
+
+impl StoredAttempt {
+    pub(super) fn of(attempt: &Attempt) -> Self {
+        let Attempt { provider, model, number } = attempt;
+        Self { provider: provider.as_ref().into(), model: model.as_ref().into(), number: *number }
+    }
+
+    fn into_attempt(self) -> Attempt {
+        Attempt { provider: Arc::from(self.provider), model: Arc::from(self.model), number: self.number }
+    }
+}
+
+impl StoredAccount {
+    pub(super) fn of(account: &ModelAccount) -> Self {
+        let ModelAccount { failure, latency, first_event, usage, cost, next } = account;
+        Self {
+            failure: failure.map(|kind| kind.name().to_owned()),
+            latency_us: micros(*latency),
+            first_event_us: first_event.map(micros),
+            usage: usage.as_ref().map(StoredUsage::of),
+            cost_nano_usd: cost.map(|cost| cost.nano_usd),
+            retry_after_us: match next {
+                Next::Nothing => None,
+                Next::Retry { after } => Some(micros(*after)),
+            },
+        }
+    }
+
+    fn into_account(self) -> Result<ModelAccount, StoredError> {
+        let kind = |name: &String| find("model error", &ModelErrorKind::ALL, ModelErrorKind::name, name);
+        Ok(ModelAccount {
+            failure: self.failure.as_ref().map(kind).transpose()?,
+            latency: Duration::from_micros(self.latency_us),
+            first_event: self.first_event_us.map(Duration::from_micros),
+            usage: self.usage.map(StoredUsage::into_usage),
+            cost: self.cost_nano_usd.map(|nano_usd| Cost { nano_usd }),
+            next: self
+                .retry_after_us
+                .map_or(Next::Nothing, |after| Next::Retry { after: Duration::from_micros(after) }),
+        })
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

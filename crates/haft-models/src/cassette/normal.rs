@@ -1,0 +1,134 @@
+//! What of a request makes it the same request: everything but the model, system text, dates and paths of the machine, and
+//! what only one wire knows (ids, marks, reasoning).
+
+use haft_core::conversation::{Body, Media, Message, Part, Role, Source};
+use haft_core::digest::Digest;
+use haft_core::model_request::{
+    Effort, ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, ToolChoice,
+};
+use haft_core::output::Content;
+use serde_json::{Map, Value, json};
+
+use super::scrub::scrub;
+
+/// A whole request, for people to compare.
+pub(super) fn request(request: &ModelRequest) -> Value {
+    let messages = request.conversation.messages().iter().filter_map(|one| message(one));
+    let Value::Object(mut whole) = settings(request) else { return Value::Null };
+    whole.insert("tools".into(), tools(&request.tools));
+    whole.insert("messages".into(), messages.collect());
+    Value::Object(whole)
+}
+
+/// Nothing for a message that does not count.
+pub(super) fn message(message: &Message) -> Option<Value> {
+    let role = match message.role {
+        Role::System => return None,
+        Role::User => "user",
+        Role::Assistant => "assistant",
+        Role::Tool => "tool",
+    };
+    let parts: Vec<Value> = message.parts.iter().filter_map(part).collect();
+    Some(json!({ "role": role, "parts": parts }))
+}
+
+fn part(part: &Part) -> Option<Value> {
+    Some(match &part.body {
+        Body::Text { text, annotations: _ } => json!({ "text": scrub(text) }),
+        Body::Refusal(text) => json!({ "refusal": scrub(text) }),
+        Body::Image(media) => json!({ "image": digest_of(media) }),
+        Body::Audio(media) => json!({ "audio": digest_of(media) }),
+        Body::File { name, media } => json!({ "file": name, "media": digest_of(media) }),
+        Body::Call(call) => json!({ "call": call.name, "arguments": scrub(call.arguments.as_text()) }),
+        Body::Reply(reply) => {
+            let content: Vec<Value> = reply.content.iter().map(content).collect();
+            json!({ "reply": reply.name, "content": content, "error": reply.is_error })
+        }
+        Body::Reasoning(_) | Body::Opaque => return None,
+    })
+}
+
+fn content(content: &Content) -> Value {
+    match content {
+        Content::Text(text) => json!({ "text": scrub(text) }),
+        Content::Image { bytes, .. } => json!({ "image": Digest::of_bytes(bytes).to_string() }),
+        Content::Audio { bytes, .. } => json!({ "audio": Digest::of_bytes(bytes).to_string() }),
+        Content::Resource { .. } | Content::Binary { .. } | Content::Stored(_) => {
+            json!({ "text": scrub(&content.as_text()) })
+        }
+    }
+}
+
+fn digest_of(media: &Media) -> String {
+    match &media.source {
+        Source::Bytes(bytes) => Digest::of_bytes(bytes).to_string(),
+        Source::Url(url) => url.clone(),
+    }
+}
+
+pub(super) fn tools(tools: &[ModelTool]) -> Value {
+    let one = |tool: &ModelTool| {
+        let ModelTool { name, description, input_schema } = tool;
+        (name.clone(), json!({ "description": scrub(description), "schema": scrubbed(input_schema) }))
+    };
+    Value::Object(tools.iter().map(one).collect())
+}
+
+/// Descriptions and defaults in a schema may name the machine too.
+fn scrubbed(value: &Value) -> Value {
+    match value {
+        Value::String(text) => scrub(text).into(),
+        Value::Array(items) => items.iter().map(scrubbed).collect(),
+        Value::Object(members) => {
+            members.iter().map(|(key, value)| (key.clone(), scrubbed(value))).collect::<Map<_, _>>().into()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    }
+}
+
+/// All that is short.
+pub(super) fn settings(request: &ModelRequest) -> Value {
+    let sampling = &request.sampling;
+    json!({
+        "tool_choice": choice(&request.tool_choice),
+        "parallel_calls": request.parallel_calls == ParallelCalls::Allowed,
+        "output": match &request.output {
+            OutputShape::Text => json!("text"),
+            OutputShape::Json => json!("json"),
+            OutputShape::Schema { name, schema } => json!({ "name": name, "schema": schema.as_ref() }),
+        },
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "top_k": sampling.top_k,
+        "seed": sampling.seed,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "stop": sampling.stop,
+        "reasoning": request.reasoning.map(effort),
+        "output_tokens_max": request.output_tokens_max,
+        "context_tokens": request.context_tokens,
+    })
+}
+
+fn choice(choice: &ToolChoice) -> Value {
+    match choice {
+        ToolChoice::Auto => json!("auto"),
+        ToolChoice::None => json!("none"),
+        ToolChoice::Required => json!("required"),
+        ToolChoice::Named(name) => json!({ "named": name }),
+        ToolChoice::Allowed { names, must_call } => {
+            json!({ "allowed": names, "must_call": *must_call == MustCall::Yes })
+        }
+    }
+}
+
+fn effort(effort: Effort) -> &'static str {
+    match effort {
+        Effort::Off => "off",
+        Effort::Minimal => "minimal",
+        Effort::Low => "low",
+        Effort::Medium => "medium",
+        Effort::High => "high",
+        Effort::Highest => "highest",
+    }
+}

@@ -1,0 +1,122 @@
+//! What a request is known by, worked out for what is new in it only: a conversation grows at its end.
+
+use std::sync::Arc;
+
+use haft_core::conversation::{Conversation, Message, Role};
+use haft_core::digest::Digest;
+use haft_core::model_request::{ModelRequest, ModelTool};
+use haft_core::stored::{StoredMessage, StoredRequest};
+
+use super::normal;
+use crate::kept::Remembers;
+
+/// What a request is known by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Prints {
+    /// Of what makes it the same request.
+    pub(super) digest: Digest,
+    /// Of all of it; tells apart what only looks the same.
+    pub(super) exact: Digest,
+    /// From 1: how many replies come with the one that is asked for.
+    pub(super) turn: usize,
+    /// The names of the tools that the reply before called.
+    pub(super) called: Vec<String>,
+}
+
+/// What was worked out for one conversation.
+#[derive(Debug)]
+pub(super) struct Known {
+    seen: Vec<Arc<Message>>,
+    digest: Digest,
+    exact: Digest,
+    replies: usize,
+    called: Vec<String>,
+    tools: Option<(Arc<[ModelTool]>, Digest)>,
+    /// The exchange that was written last, and what it asked.
+    pub(super) written: Option<(u64, ModelRequest)>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        let nothing = Digest::of_text("");
+        Self {
+            seen: Vec::new(),
+            digest: nothing,
+            exact: nothing,
+            replies: 0,
+            called: Vec::new(),
+            tools: None,
+            written: None,
+        }
+    }
+}
+
+impl Known {
+    pub(super) fn prints(&mut self, request: &ModelRequest) -> Prints {
+        let messages = request.conversation.messages();
+        if !self.fits(messages) {
+            *self = Self::default();
+        }
+        for message in &messages[self.seen.len()..] {
+            self.add(message);
+        }
+        let tools = self.tools(&request.tools);
+        let settings = normal::settings(request);
+        let rest = StoredRequest::after(request, Some(request), messages.len());
+        Prints {
+            digest: chained(self.digest, &format!("{tools}{settings}")),
+            exact: chained(self.exact, &format!("{tools}{}{}", json(&rest), request.system)),
+            turn: self.replies + 1,
+            called: self.called.clone(),
+        }
+    }
+
+    fn fits(&self, messages: &[Arc<Message>]) -> bool {
+        self.seen.len() <= messages.len()
+            && self.seen.iter().zip(messages).all(|(kept, new)| Arc::ptr_eq(kept, new))
+    }
+
+    fn add(&mut self, message: &Arc<Message>) {
+        if let Some(counts) = normal::message(message) {
+            self.digest = chained(self.digest, &counts.to_string());
+        }
+        self.exact = chained(self.exact, &json(&StoredMessage::of(message)));
+        if message.role == Role::Assistant {
+            self.replies += 1;
+            self.called = message.calls().map(|call| call.name.clone()).collect();
+        }
+        self.seen.push(Arc::clone(message));
+    }
+
+    fn tools(&mut self, tools: &Arc<[ModelTool]>) -> Digest {
+        match &self.tools {
+            Some((kept, digest)) if Arc::ptr_eq(kept, tools) => *digest,
+            Some(_) | None => {
+                let digest = Digest::of_value(&normal::tools(tools));
+                self.tools = Some((Arc::clone(tools), digest));
+                digest
+            }
+        }
+    }
+}
+
+impl Remembers for Known {
+    fn knows(&self, conversation: &Conversation) -> Option<usize> {
+        let known = self.seen.len();
+        (known > 0 && self.fits(conversation.messages())).then_some(known)
+    }
+
+    /// The messages are not its own.
+    fn bytes(&self) -> usize {
+        self.seen.len() * size_of::<Arc<Message>>()
+    }
+}
+
+fn chained(before: Digest, more: &str) -> Digest {
+    Digest::of_text(&format!("{before}{more}"))
+}
+
+/// Stored forms are plain data and always text.
+fn json(stored: &impl serde::Serialize) -> String {
+    serde_json::to_string(stored).unwrap_or_default()
+}

@@ -1,0 +1,190 @@
+//! A provider around another one that writes down what it is asked and what it answers.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::{StreamExt, stream};
+use haft_core::event::{Event, EventSink};
+use haft_core::model_error::{ModelError, ModelErrorKind};
+use haft_core::model_event::ModelEvent;
+use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
+use haft_core::model_reply::ReplyFold;
+use haft_core::model_request::ModelRequest;
+use haft_core::stored::{StoredEvent, StoredModelError, StoredRequest};
+use tokio::time::Instant;
+
+use super::exchange::{Continues, Written};
+use super::moment::{StoredAccount, StoredAttempt, StoredHappening, StoredMoment};
+use super::prints::Known;
+use super::{KIND_MODEL, Tape};
+use crate::kept::Kept;
+
+/// Writes an exchange when its reply is over, also when that was given up. It stands outside of everything else, so that a
+/// recording does not depend on the wire, on how tools are given or on which model stepped in.
+pub struct Recorder<P> {
+    inner: P,
+    tape: Arc<Tape>,
+    known: Kept<Known>,
+}
+
+impl<P: ModelProvider> Recorder<P> {
+    pub fn new(inner: P, tape: Arc<Tape>) -> Self {
+        Self { inner, tape, known: Kept::default() }
+    }
+
+    fn write(&self, request: ModelRequest, reply: &[StoredMoment]) {
+        let mut known = self.known.take(&request.conversation);
+        let prints = known.prints(&request);
+        let exchange = self.tape.next_number();
+        let before = known.written.as_ref();
+        let continues = before.map(|(exchange, request)| Continues {
+            exchange: *exchange,
+            messages: request.conversation.messages().len(),
+        });
+        let new = continues.map_or(0, |continues| continues.messages);
+        let written = Written {
+            exchange,
+            provider: self.inner.name(),
+            turn: prints.turn,
+            called: &prints.called,
+            digest: prints.digest.to_string(),
+            exact: prints.exact.to_string(),
+            continues,
+            request: StoredRequest::after(&request, before.map(|(_, request)| request), new),
+            reply,
+        };
+        self.tape.write(KIND_MODEL, &written);
+        known.written = Some((exchange, request));
+        self.known.put(known);
+    }
+}
+
+impl<P: ModelProvider> ModelProvider for Recorder<P> {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
+        let notes = Arc::new(Notes { began: Instant::now(), moments: Mutex::default() });
+        let watched = cx.through(|events| Arc::new(Between { notes: Arc::clone(&notes), events }));
+        let replies = self.inner.ask(request.clone(), &watched);
+        let entry =
+            Entry { recorder: self, request: Some(request), notes, fold: ReplyFold::default(), over: None };
+        // The reply stands first: it is dropped first, and says then that it was given up.
+        stream::unfold((replies, entry), async |(mut replies, mut entry)| {
+            entry.over.get_or_insert(Over::No);
+            let next = replies.next().await;
+            entry.see(next.as_ref());
+            Some((next?, (replies, entry)))
+        })
+        .boxed()
+    }
+}
+
+/// Whether a reply that was begun has come to its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Over {
+    No,
+    Yes,
+}
+
+/// An exchange under way. Dropped, it is written.
+struct Entry<'a, P: ModelProvider> {
+    recorder: &'a Recorder<P>,
+    request: Option<ModelRequest>,
+    notes: Arc<Notes>,
+    fold: ReplyFold,
+    /// Nothing while nobody has asked for the first event.
+    over: Option<Over>,
+}
+
+impl<P: ModelProvider> Entry<'_, P> {
+    fn see(&mut self, next: Option<&Result<ModelEvent, ModelError>>) {
+        match next {
+            Some(Ok(event)) => {
+                self.notes.add(StoredHappening::Event(StoredEvent::of(event)));
+                self.fold.apply(event);
+            }
+            Some(Err(error)) => {
+                self.notes.add(StoredHappening::Error(StoredModelError::of(error)));
+                self.over = Some(Over::Yes);
+            }
+            None => self.over = Some(Over::Yes),
+        }
+    }
+
+    /// A secret that came in pieces would not be seen in any of them, so such a reply is written in one.
+    fn reply(&mut self) -> Vec<StoredMoment> {
+        let moments = self.notes.take();
+        let whole = std::mem::take(&mut self.fold).finish().into_events();
+        let whole: Vec<StoredEvent> = whole.iter().map(StoredEvent::of).collect();
+        let said = serde_json::to_string(&whole).unwrap_or_default();
+        if !self.recorder.tape.holds_secret(&said) {
+            return moments;
+        }
+        let at = moments.iter().position(|StoredMoment(_, what)| matches!(what, StoredHappening::Event(_)));
+        let (before, rest) = moments.split_at(at.unwrap_or(0));
+        let others = rest.iter().filter(|StoredMoment(_, what)| !matches!(what, StoredHappening::Event(_)));
+        let whole = whole.into_iter().map(|event| StoredMoment(0, StoredHappening::Event(event)));
+        before.iter().cloned().chain(whole).chain(others.cloned()).collect()
+    }
+}
+
+impl<P: ModelProvider> Drop for Entry<'_, P> {
+    fn drop(&mut self) {
+        let (Some(request), Some(over)) = (self.request.take(), self.over) else { return };
+        if over == Over::No {
+            let error = ModelError::new(ModelErrorKind::Cancelled, "the reply was not waited for");
+            self.notes.add(StoredHappening::Error(StoredModelError::of(&error)));
+        }
+        let reply = self.reply();
+        self.recorder.write(request, &reply);
+    }
+}
+
+/// What happened so far, in order.
+struct Notes {
+    began: Instant,
+    moments: Mutex<Vec<StoredMoment>>,
+}
+
+impl Notes {
+    fn add(&self, what: StoredHappening) {
+        let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.moments.lock().unwrap_or_else(PoisonError::into_inner).push(StoredMoment(ms, what));
+    }
+
+    fn take(&self) -> Vec<StoredMoment> {
+        std::mem::take(&mut self.moments.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Writes down the attempts on their way to those who watch.
+struct Between {
+    notes: Arc<Notes>,
+    events: Arc<dyn EventSink>,
+}
+
+impl EventSink for Between {
+    fn emit(&self, event: Event) {
+        match &event {
+            Event::ModelStarted { attempt, .. } => {
+                self.notes.add(StoredHappening::Attempt(StoredAttempt::of(attempt)));
+            }
+            Event::ModelFinished { attempt, account, .. } => {
+                let (attempt, account) = (StoredAttempt::of(attempt), StoredAccount::of(account));
+                self.notes.add(StoredHappening::Account(attempt, account));
+            }
+            Event::ToolStarted { .. }
+            | Event::ToolProgress { .. }
+            | Event::ToolFinished { .. }
+            | Event::Run { .. } => {}
+        }
+        self.events.emit(event);
+    }
+}
+
+impl<P: ModelProvider> std::fmt::Debug for Recorder<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder").field("inner", &self.inner.name()).field("tape", &self.tape).finish()
+    }
+}

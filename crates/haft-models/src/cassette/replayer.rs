@@ -1,0 +1,183 @@
+//! A provider that answers from a recording.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::{StreamExt, future, stream};
+use haft_core::model_error::{ModelError, ModelErrorKind};
+use haft_core::model_event::ModelEvent;
+use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
+use haft_core::model_request::ModelRequest;
+
+use super::error::Problem;
+use super::exchange::Exchange;
+use super::moment::Happening;
+use super::prints::{Known, Prints};
+use super::{KIND_MODEL, Recording, RecordingError, difference, normal};
+use crate::kept::Kept;
+
+/// What makes a recorded exchange the answer to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Matching {
+    /// The same was asked, but for system text, dates and paths of the machine.
+    Digest,
+    /// It is the same turn, after calls to the same tools; for live tools, whose outputs differ.
+    Turn,
+}
+
+/// Gives each recorded reply once, in the order of the recording where several fit, and at once. The attempts are told again
+/// with what they took and cost then; whoever keeps accounts must not count them twice.
+pub struct Replayer {
+    matching: Matching,
+    exchanges: Vec<Exchange>,
+    played: Mutex<Vec<bool>>,
+    known: Kept<Known>,
+}
+
+impl Replayer {
+    pub fn new(recording: &Recording, matching: Matching) -> Result<Self, RecordingError> {
+        let exchanges: Vec<Exchange> = recording
+            .of_kind(KIND_MODEL)
+            .map(|line| Exchange::read(recording, line))
+            .collect::<Result<_, _>>()?;
+        if exchanges.is_empty() {
+            return Err(RecordingError::new(recording.path(), Problem::NoModel));
+        }
+        let played = Mutex::new(vec![false; exchanges.len()]);
+        Ok(Self { matching, exchanges, played, known: Kept::default() })
+    }
+
+    /// The model that was asked first.
+    pub fn model(&self) -> Option<String> {
+        let first = self.exchanges.first()?.request(|_| None).ok()?;
+        Some(first.model)
+    }
+
+    /// How many exchanges nobody has asked for.
+    pub fn left(&self) -> usize {
+        let played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
+        played.iter().filter(|played| !**played).count()
+    }
+
+    fn answer(&self, request: &ModelRequest) -> Result<Vec<Happening>, ModelError> {
+        let mut known = self.known.take(&request.conversation);
+        let prints = known.prints(request);
+        self.known.put(known);
+        let Some(exchange) = self.find(&prints) else { return Err(self.miss(request, &prints)) };
+        exchange.reply().map_err(|problem| ModelError::new(ModelErrorKind::Malformed, problem))
+    }
+
+    /// The one that fits best and was not given yet.
+    fn find(&self, prints: &Prints) -> Option<&Exchange> {
+        let mut played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = || self.exchanges.iter().enumerate().filter(|(at, _)| !played[*at]);
+        let fits = |exchange: &Exchange| match self.matching {
+            Matching::Digest => exchange.prints.digest == prints.digest,
+            Matching::Turn => {
+                (exchange.prints.turn, &exchange.prints.called) == (prints.turn, &prints.called)
+            }
+        };
+        let exact = open().find(|(_, one)| fits(one) && one.prints.exact == prints.exact);
+        let same = || open().find(|(_, one)| fits(one) && one.prints.digest == prints.digest);
+        let (at, exchange) = exact.or_else(same).or_else(|| open().find(|(_, one)| fits(one)))?;
+        played[at] = true;
+        Some(exchange)
+    }
+
+    fn miss(&self, request: &ModelRequest, prints: &Prints) -> ModelError {
+        let message = match self.matching {
+            Matching::Digest => self.nearest(request, prints),
+            Matching::Turn => self.turns(prints),
+        };
+        ModelError::new(ModelErrorKind::NotRecorded, message)
+    }
+
+    /// Which recording comes nearest to a request, and what is different.
+    fn nearest(&self, request: &ModelRequest, prints: &Prints) -> String {
+        let same = self.exchanges.iter().filter(|exchange| exchange.prints.digest == prints.digest).count();
+        if same > 0 {
+            let times = if same == 1 { "once".to_owned() } else { format!("{same} times") };
+            return format!("this was recorded {times}, and asked for once more than that");
+        }
+        let asked = normal::request(request);
+        let requests = self.requests();
+        let recorded = self.exchanges.iter().filter_map(|exchange| {
+            let request = normal::request(requests.get(&exchange.number)?);
+            Some((difference::likeness(&request, &asked), exchange, request))
+        });
+        // Of equals the first.
+        let nearest = recorded.reduce(|best, next| if next.0 > best.0 { next } else { best });
+        let Some((_, exchange, recorded)) = nearest else {
+            return "nothing recorded fits, and no request of the recording can be read".into();
+        };
+        let differences = difference::differences(&recorded, &asked).join("; ");
+        let line = exchange.line;
+        format!("nothing recorded fits; the nearest is on line {line}, where {differences}")
+    }
+
+    fn turns(&self, prints: &Prints) -> String {
+        let after = |called: &[String]| match called {
+            [] => "after no calls".to_owned(),
+            names => format!("after calls to {}", names.join(", ")),
+        };
+        let asked = format!("turn {} {}", prints.turn, after(&prints.called));
+        let same_turn = self.exchanges.iter().filter(|exchange| exchange.prints.turn == prints.turn);
+        let recorded: Vec<String> = same_turn
+            .map(|exchange| format!("line {} {}", exchange.line, after(&exchange.prints.called)))
+            .collect();
+        match recorded.as_slice() {
+            [] => {
+                let last = self.exchanges.iter().map(|exchange| exchange.prints.turn).max().unwrap_or(0);
+                format!("nothing recorded fits {asked}: the recording ends with turn {last}")
+            }
+            [..] => format!("nothing recorded fits {asked}: this turn is {}", recorded.join(", ")),
+        }
+    }
+
+    /// Every request that can be read, whole, by the number of its exchange.
+    fn requests(&self) -> HashMap<u64, ModelRequest> {
+        let mut requests: HashMap<u64, ModelRequest> = HashMap::new();
+        for exchange in &self.exchanges {
+            if let Ok(request) = exchange.request(|number| requests.get(&number)) {
+                requests.insert(exchange.number, request);
+            }
+        }
+        requests
+    }
+}
+
+impl ModelProvider for Replayer {
+    fn name(&self) -> &str {
+        self.exchanges.first().map_or("recording", |exchange| &exchange.provider)
+    }
+
+    fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
+        let cx = cx.clone();
+        stream::once(async move { self.answer(&request) })
+            .flat_map(|answer| match answer {
+                Ok(happenings) => stream::iter(happenings),
+                Err(error) => stream::iter(vec![Happening::Error(error)]),
+            })
+            .filter_map(move |happening| future::ready(tell(happening, &cx)))
+            .boxed()
+    }
+}
+
+fn tell(happening: Happening, cx: &ModelContext) -> Option<Result<ModelEvent, ModelError>> {
+    match happening {
+        Happening::Attempt(attempt) => cx.attempt_started(&attempt),
+        Happening::Account(attempt, account) => cx.attempt_finished(&attempt, account),
+        Happening::Event(event) => return Some(Ok(event)),
+        Happening::Error(error) => return Some(Err(error)),
+    }
+    None
+}
+
+impl std::fmt::Debug for Replayer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Replayer")
+            .field("matching", &self.matching)
+            .field("exchanges", &self.exchanges.len())
+            .finish_non_exhaustive()
+    }
+}

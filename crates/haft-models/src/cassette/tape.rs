@@ -1,0 +1,166 @@
+//! A recording while it is written.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+
+use super::error::Problem;
+use super::{KIND_HEAD, LINE_BYTES_MAX, RECORDING_BYTES_MAX, RecordingError, VERSION};
+
+/// Shorter values are words that may stand anywhere; nobody's key is so short.
+const SECRET_BYTES_MIN: usize = 8;
+
+const REDACTED: &str = "[redacted]";
+
+/// Takes lines of any kind, one at a time, and lets no secret through that it was told of. What was written stays,
+/// however the program ends; what cannot be written is remembered as [`problem`](Self::problem) and not tried again.
+pub struct Tape {
+    path: PathBuf,
+    /// As they look inside JSON text.
+    secrets: Vec<SecretString>,
+    written: Mutex<Written>,
+    numbers: AtomicU64,
+}
+
+struct Written {
+    file: File,
+    bytes: u64,
+    problem: Option<String>,
+}
+
+/// What stands in every line.
+#[derive(Serialize)]
+struct Entry<'a, T> {
+    kind: &'a str,
+    #[serde(flatten)]
+    entry: &'a T,
+}
+
+#[derive(Serialize)]
+struct Head {
+    version: u32,
+}
+
+impl Tape {
+    /// Begins a file that only its owner reads. One that is there already is not touched.
+    pub fn create(
+        path: &Path,
+        secrets: impl IntoIterator<Item = SecretString>,
+    ) -> Result<Arc<Self>, RecordingError> {
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(path).map_err(|error| {
+            let exists = error.kind() == io::ErrorKind::AlreadyExists;
+            RecordingError::new(path, if exists { Problem::Exists } else { Problem::Io(error) })
+        })?;
+        let tape = Self {
+            path: path.to_owned(),
+            secrets: secrets.into_iter().filter_map(|secret| as_json(&secret)).collect(),
+            written: Mutex::new(Written { file, bytes: 0, problem: None }),
+            numbers: AtomicU64::new(1),
+        };
+        tape.write(KIND_HEAD, &Head { version: VERSION });
+        Ok(Arc::new(tape))
+    }
+
+    /// Adds a line. `entry` is an object without a `kind` of its own.
+    pub fn write(&self, kind: &str, entry: &impl Serialize) {
+        let line = serde_json::to_string(&Entry { kind, entry });
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        if written.problem.is_none() {
+            let put = line.map_err(io::Error::from).and_then(|line| written.put(&self.redacted(line)));
+            written.problem = put.err().map(|error| format!("{}: {error}", self.path.display()));
+        }
+    }
+
+    /// Why the recording is not whole, if it is not.
+    pub fn problem(&self) -> Option<String> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner).problem.clone()
+    }
+
+    /// A number that no other line of this file has.
+    pub(super) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn holds_secret(&self, json: &str) -> bool {
+        self.secrets.iter().any(|secret| json.contains(secret.expose_secret()))
+    }
+
+    fn redacted(&self, mut line: String) -> String {
+        for secret in &self.secrets {
+            if line.contains(secret.expose_secret()) {
+                line = line.replace(secret.expose_secret(), REDACTED);
+            }
+        }
+        line
+    }
+}
+
+impl Written {
+    fn put(&mut self, line: &str) -> io::Result<()> {
+        let bytes = self.bytes + line.len() as u64 + 1;
+        if line.len() >= LINE_BYTES_MAX || bytes > RECORDING_BYTES_MAX {
+            return Err(io::Error::other(format!(
+                "the recording is full: a line has at most {LINE_BYTES_MAX} bytes, all together {RECORDING_BYTES_MAX}"
+            )));
+        }
+        // In one piece, so that a line is cut only when the disk is full or the machine stops.
+        self.file.write_all(format!("{line}\n").as_bytes())?;
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+fn as_json(secret: &SecretString) -> Option<SecretString> {
+    let text = secret.expose_secret();
+    let quoted = serde_json::to_string(text).ok()?;
+    (text.len() >= SECRET_BYTES_MIN).then(|| quoted[1..quoted.len() - 1].into())
+}
+
+impl std::fmt::Debug for Tape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tape").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_written_is_remembered_and_nothing_follows_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("r.jsonl");
+        let tape = Tape::create(&path, []).unwrap();
+        let head = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(tape.problem(), None);
+        let nearly_full = RECORDING_BYTES_MAX - 1;
+        let bytes = std::mem::replace(&mut tape.written.lock().unwrap().bytes, nearly_full);
+        tape.write("clock", &json!({}));
+        assert!(tape.problem().unwrap().contains("the recording is full"));
+        tape.written.lock().unwrap().bytes = bytes;
+        tape.write("clock", &json!({}));
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), head);
+    }
+
+    /// A device that takes nothing, as a full disk does.
+    #[test]
+    fn a_full_disk_is_remembered() {
+        let file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let written = Mutex::new(Written { file, bytes: 0, problem: None });
+        let path = PathBuf::from("r.jsonl");
+        let tape = Tape { path, secrets: Vec::new(), written, numbers: AtomicU64::new(1) };
+        tape.write("clock", &json!({}));
+        assert!(tape.problem().unwrap().starts_with("r.jsonl: "));
+    }
+}

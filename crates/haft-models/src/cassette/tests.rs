@@ -1,0 +1,159 @@
+use std::io::Cursor;
+use std::path::Path;
+use std::sync::Arc;
+
+use haft_core::conversation::{Body, Conversation, Format, Mark, Message, Part, ToolReply};
+use haft_core::model_request::{ModelRequest, ModelTool, ToolChoice};
+use haft_core::tool::{CallId, ToolCall};
+use serde_json::json;
+
+use super::prints::{Known, Prints};
+use super::*;
+
+fn request(messages: impl IntoIterator<Item = Message>) -> ModelRequest {
+    let mut conversation = Conversation::default();
+    for message in messages {
+        conversation.push(message).unwrap();
+    }
+    ModelRequest::new("m", Arc::new(conversation))
+}
+
+fn prints(request: &ModelRequest) -> Prints {
+    Known::default().prints(request)
+}
+
+fn call(id: &str, arguments: &str) -> ToolCall {
+    ToolCall {
+        id: CallId(id.into()),
+        name: "read".into(),
+        arguments: haft_core::arguments::Arguments::from_text(arguments),
+    }
+}
+
+fn called(id: &str, arguments: &str, output: &str) -> ModelRequest {
+    let call = call(id, arguments);
+    let mark = Mark { format: Format::Gemini, id: Some(id.into()), state: Some(id.into()) };
+    let parts = vec![Part::new(Body::Reasoning(id.into())), Part::new(Body::Call(call.clone())).marked(mark)];
+    let replies = Message::tool(vec![ToolReply::text(&call, output)]);
+    request([Message::user("hi"), Message::assistant(parts), replies])
+}
+
+#[test]
+fn system_text_dates_paths_the_model_and_what_one_wire_knows_do_not_count() {
+    let check = |one: &ModelRequest, other: &ModelRequest| {
+        assert_eq!(prints(one).digest, prints(other).digest);
+        assert_ne!(prints(one).exact, prints(other).exact);
+    };
+    let plain = request([Message::user("hi")]);
+    check(&plain, &ModelRequest { system: "be brief".into(), ..plain.clone() });
+    check(&plain, &ModelRequest { model: "other".into(), ..plain.clone() });
+    check(&plain, &request([Message::system("note"), Message::user("hi")]));
+    let dated = |text: &str| request([Message::user(format!("today is {text}"))]);
+    check(&dated("2026-11-16"), &dated("2031-01-02"));
+    check(
+        &called("a", r#"{"path":"/tmp/x"}"#, "at 02:01:31"),
+        &called("b", r#"{"path":"/home/y"}"#, "at 11:45:00"),
+    );
+}
+
+#[test]
+fn everything_else_counts() {
+    let plain = request([Message::user("hi")]);
+    let tool = ModelTool { name: "t".into(), description: "d".into(), input_schema: Arc::new(json!({})) };
+    let others = [
+        request([Message::user("ho")]),
+        request([Message::user("hi"), Message::user("hi")]),
+        ModelRequest { tools: [tool].into(), ..plain.clone() },
+        ModelRequest { tool_choice: ToolChoice::Required, ..plain.clone() },
+        ModelRequest { output_tokens_max: Some(1), ..plain.clone() },
+        called("a", "{}", "x"),
+        called("a", "{}", "y"),
+    ];
+    let mut digests: Vec<_> = others.iter().chain([&plain]).map(|one| prints(one).digest).collect();
+    digests.sort();
+    digests.dedup();
+    assert_eq!(digests.len(), others.len() + 1);
+}
+
+#[test]
+fn what_is_worked_out_step_by_step_is_what_is_worked_out_at_once() {
+    let whole = called("a", "{}", "x");
+    let mut known = Known::default();
+    for messages in 0..=3 {
+        let conversation = Arc::new(whole.conversation.beginning(messages).unwrap());
+        let part = ModelRequest { conversation, ..whole.clone() };
+        assert_eq!(known.prints(&part), prints(&part));
+    }
+    assert_eq!(prints(&whole).turn, 2);
+    assert_eq!(prints(&whole).called, ["read"]);
+}
+
+fn read(text: &str) -> Result<Recording, RecordingError> {
+    Recording::read_from(Path::new("r.jsonl"), Cursor::new(text))
+}
+
+const HEAD: &str = "{\"kind\":\"recording\",\"version\":1}\n";
+
+#[test]
+fn lines_of_other_kinds_are_passed_over_and_a_last_line_that_was_cut_too() {
+    let recording = read(&format!("{HEAD}{{\"kind\":\"clock\",\"now\":1}}\n{{\"kind\":\"mod")).unwrap();
+    assert_eq!((recording.lines().len(), recording.cut_off()), (1, true));
+    let error = Replayer::new(&recording, Matching::Digest).unwrap_err().to_string();
+    assert!(error.contains("r.jsonl holds no exchange with a model; "), "{error}");
+}
+
+#[test]
+fn what_is_no_recording_is_said_to_be_none() {
+    let check = |text: &str, expected: &str| {
+        let refused =
+            read(text).and_then(|recording| Replayer::new(&recording, Matching::Digest).map(|_| ()));
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains(expected) && error.contains("; "), "{text}: {error}");
+    };
+    check("", "r.jsonl is no recording");
+    check("hello\n", "r.jsonl is no recording");
+    check(&"x".repeat(1 << 20), "r.jsonl is no recording");
+    check("{\"kind\":\"model\"}\n", "r.jsonl is no recording");
+    check("{\"kind\":\"recording\",\"version\":9}\n", "has version 9, this program reads version 1");
+    check(&format!("{HEAD}garbage\n{{}}\n"), "line 2 cannot be read");
+    check(&format!("{HEAD}{{\"kind\":7}}\n"), "line 2 cannot be read");
+    check(&format!("{HEAD}{{\"kind\":\"model\"}}\n"), "line 2 cannot be read: missing field");
+    let deep = format!("{HEAD}{{\"kind\":\"model\",\"request\":{}}}\n", "[".repeat(1_000_000));
+    check(&deep, "line 2 cannot be read");
+    let bytes = [HEAD.as_bytes(), b"\xff\xfe\n"].concat();
+    let error = Recording::read_from(Path::new("r.jsonl"), Cursor::new(bytes)).unwrap_err().to_string();
+    assert!(error.contains("line 2 cannot be read: it is no UTF-8 text"), "{error}");
+}
+
+#[test]
+fn a_directory_and_a_file_that_is_too_large_are_refused_before_they_are_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let error = Recording::read(directory.path()).unwrap_err().to_string();
+    assert!(error.contains("is no file"), "{error}");
+    let huge = directory.path().join("huge");
+    std::fs::File::create(&huge).unwrap().set_len(RECORDING_BYTES_MAX + 1).unwrap();
+    let error = Recording::read(&huge).unwrap_err().to_string();
+    assert!(error.contains(&format!("more than {RECORDING_BYTES_MAX} bytes")), "{error}");
+}
+
+#[test]
+fn a_recording_is_never_written_over_and_is_its_owners() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("r.jsonl");
+    Tape::create(&path, []).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let error = Tape::create(&path, []).unwrap_err().to_string();
+    assert!(error.contains("is there already; "), "{error}");
+}
+
+#[test]
+fn no_secret_that_is_known_reaches_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("r.jsonl");
+    let secrets = ["canary-\"quoted\"", "canary-plain", "short"].map(secrecy::SecretString::from);
+    let tape = Tape::create(&path, secrets).unwrap();
+    tape.write("clock", &json!({"a": "x canary-plain y", "b": ["canary-\"quoted\"", "short"]}));
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(!text.contains("canary") && text.contains("[redacted]") && text.contains("short"), "{text}");
+}

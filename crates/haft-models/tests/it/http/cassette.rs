@@ -1,0 +1,229 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use haft_core::conversation::{Format, Message, ToolReply};
+use haft_core::event::Event;
+use haft_core::model_error::{ModelError, ModelErrorKind};
+use haft_core::model_event::ModelEvent;
+use haft_core::model_provider::{ModelContext, ModelProvider};
+use haft_core::model_reply::{ModelReply, ReplyFold};
+use haft_core::model_request::ModelRequest;
+use haft_model_server::{Failure, Fault, Part, Step};
+use haft_models::cassette::{Matching, Recorder, Recording, Replayer, Tape};
+use serde_json::json;
+
+use super::asker::{Asker, KEY, Log, asking, request, whole};
+use crate::fixture::tools;
+
+/// Where a test records.
+struct Reel(tempfile::TempDir);
+
+impl Reel {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("r.jsonl")
+    }
+
+    fn tape(&self) -> Arc<Tape> {
+        Tape::create(&self.path(), [KEY.into()]).unwrap()
+    }
+
+    fn replayer(&self, matching: Matching) -> Replayer {
+        Replayer::new(&Recording::read(&self.path()).unwrap(), matching).unwrap()
+    }
+
+    fn text(&self) -> String {
+        std::fs::read_to_string(self.path()).unwrap()
+    }
+}
+
+type Said = Vec<Result<ModelEvent, ModelError>>;
+
+async fn said(provider: &dyn ModelProvider, request: ModelRequest, cx: &ModelContext) -> Said {
+    provider.ask(request, cx).collect().await
+}
+
+fn folded(said: &Said) -> ModelReply {
+    ReplyFold::of(said.iter().cloned().map(Result::unwrap))
+}
+
+/// What follows a reply with calls.
+fn answered(request: &ModelRequest, reply: ModelReply, output: &str) -> ModelRequest {
+    let mut conversation = (*request.conversation).clone();
+    let replies = reply.calls().map(|call| ToolReply::text(call, output)).collect();
+    conversation.push(reply.into_message()).unwrap();
+    conversation.push(Message::tool(replies)).unwrap();
+    ModelRequest { conversation: Arc::new(conversation), ..request.clone() }
+}
+
+fn watched() -> (Arc<Log>, ModelContext) {
+    let log = Arc::new(Log::default());
+    let cx = ModelContext::new("r1", haft_core::provider::Principal::local(), Arc::clone(&log) as _);
+    (log, cx)
+}
+
+fn costs(log: &Log) -> Vec<String> {
+    let cost = |event: &Event| match event {
+        Event::ModelFinished { account, .. } => {
+            Some(format!("{:?} {:?} {}", account.usage, account.cost, account.latency.as_micros()))
+        }
+        _ => None,
+    };
+    log.all().iter().filter_map(cost).collect()
+}
+
+/// Two turns with a call between them, and what was said in each.
+async fn two_turns(provider: &dyn ModelProvider, cx: &ModelContext, output: &str) -> [Said; 2] {
+    let first = ModelRequest { tools: tools(), ..asking("What does a say?") };
+    let one = said(provider, first.clone(), cx).await;
+    let second = answered(&first, folded(&one), output);
+    let two = said(provider, second, cx).await;
+    [one, two]
+}
+
+fn steps() -> [Step; 3] {
+    [
+        Step::fail(Failure::new(500, "oh")),
+        Step::say([
+            Part::reasoning("hm", "sig"),
+            Part::Text("I look.".into()),
+            Part::call("read", json!({"path": "/tmp/a"})),
+        ]),
+        Step::text("It says hello."),
+    ]
+}
+
+#[tokio::test]
+async fn what_was_recorded_on_any_format_is_said_again_event_by_event() {
+    for format in Format::ALL {
+        let (reel, asker) = (Reel::new(), Asker::new(format, steps()));
+        let recorder = Recorder::new(asker.provider(), reel.tape());
+        let recorded = two_turns(&recorder, &asker.context(), "hello").await;
+        assert!(!reel.text().contains(KEY), "{format:?}");
+
+        let (log, cx) = watched();
+        let replayer = reel.replayer(Matching::Digest);
+        assert_eq!(two_turns(&replayer, &cx, "hello").await, recorded, "{format:?}");
+        assert_eq!(replayer.left(), 0);
+        assert_eq!(log.attempts(), ["m 1 server_failed", "m 2 ok", "m 1 ok"], "{format:?}");
+        assert_eq!(costs(&log), costs(&asker.events), "{format:?}");
+        assert_eq!(replayer.name(), asker.provider().name());
+    }
+}
+
+#[tokio::test]
+async fn a_line_holds_only_what_is_new_in_its_conversation() {
+    let (reel, asker) = (Reel::new(), Asker::new(Format::Anthropic, steps()));
+    let recorder = Recorder::new(asker.provider(), reel.tape());
+    two_turns(&recorder, &asker.context(), "hello").await;
+    let text = reel.text();
+    assert_eq!(text.matches("What does a say?").count(), 1, "{text}");
+    assert_eq!(text.matches("input_schema").count(), tools().len(), "{text}");
+}
+
+#[tokio::test]
+async fn dates_and_paths_may_differ_and_words_may_not() {
+    let (reel, asker) = (Reel::new(), Asker::new(Format::Ollama, [Step::text("fine")]));
+    let recorder = Recorder::new(asker.provider(), reel.tape());
+    whole(&recorder, asking("read /tmp/one on 2026-01-01"), &asker.context()).await.unwrap();
+    let (_, cx) = watched();
+    let replayer = reel.replayer(Matching::Digest);
+    let miss = whole(&replayer, asking("write /srv/two on 2027-12-31"), &cx).await.unwrap_err();
+    assert_eq!(miss.kind, ModelErrorKind::NotRecorded);
+    let expected = "the nearest is on line 2, where `messages[0].parts[0].text` is `read <path> on <date>` \
+                    instead of `write <path> on <date>`";
+    assert!(miss.message.contains(expected), "{miss}");
+    let request =
+        ModelRequest { system: "new".into(), model: "n".into(), ..asking("read /srv/two on 2027-12-31") };
+    assert_eq!(whole(&replayer, request.clone(), &cx).await.unwrap().text(), "fine");
+    let miss = whole(&replayer, request, &cx).await.unwrap_err();
+    assert!(miss.message.contains("recorded once, and asked for once more"), "{miss}");
+}
+
+#[tokio::test]
+async fn the_nearest_of_several_is_named_by_its_line() {
+    let reel = Reel::new();
+    let asker = Asker::new(Format::Gemini, steps());
+    let recorder = Recorder::new(asker.provider(), reel.tape());
+    two_turns(&recorder, &asker.context(), "hello").await;
+    let (_, cx) = watched();
+    let first = ModelRequest { tools: tools(), ..asking("What does a say?") };
+    let replayer = reel.replayer(Matching::Digest);
+    let reply = folded(&said(&replayer, first.clone(), &cx).await);
+    let miss = whole(&replayer, answered(&first, reply, "goodbye"), &cx).await.unwrap_err();
+    assert!(
+        miss.message.contains("on line 3") && miss.message.contains("`hello` instead of `goodbye`"),
+        "{miss}"
+    );
+}
+
+#[tokio::test]
+async fn with_live_tools_the_turn_and_the_names_of_the_tools_are_enough() {
+    let (reel, asker) = (Reel::new(), Asker::new(Format::OpenaiResponses, steps()));
+    let recorder = Recorder::new(asker.provider(), reel.tape());
+    let recorded = two_turns(&recorder, &asker.context(), "hello").await;
+    let (_, cx) = watched();
+    assert_eq!(two_turns(&reel.replayer(Matching::Turn), &cx, "something else").await, recorded);
+
+    let replayer = reel.replayer(Matching::Turn);
+    let reply = folded(&recorded[1]);
+    let other = request([Message::user("x"), reply.into_message(), Message::user("y")]);
+    let miss = whole(&replayer, other, &cx).await.unwrap_err();
+    let expected = "turn 2 after no calls: this turn is line 3 after calls to read";
+    assert!(miss.message.contains(expected), "{miss}");
+}
+
+#[tokio::test]
+async fn equal_requests_are_answered_in_their_order_and_failures_are_replayed() {
+    let asker = Asker::new(Format::OpenaiChat, [Step::fail(Failure::new(401, "who?")), Step::text("one")]);
+    let reel = Reel::new();
+    let recorder = Recorder::new(asker.provider(), reel.tape());
+    let failed = whole(&recorder, asking("hi"), &asker.context()).await.unwrap_err();
+    whole(&recorder, asking("hi"), &asker.context()).await.unwrap();
+    let (_, cx) = watched();
+    let replayer = reel.replayer(Matching::Digest);
+    assert_eq!(whole(&replayer, asking("hi"), &cx).await.unwrap_err(), failed);
+    assert_eq!(whole(&replayer, asking("hi"), &cx).await.unwrap().text(), "one");
+}
+
+#[tokio::test]
+async fn a_reply_that_nobody_waited_for_is_recorded_as_far_as_it_came() {
+    let reel = Reel::new();
+    let hangs = Step::text("begun and not ended").with_fault(Fault::Hang { after_frames: 3 });
+    let asker = Asker::new(Format::Anthropic, [hangs]);
+    let recorder = Recorder::new(asker.provider(), reel.tape());
+    drop(recorder.ask(asking("never polled"), &asker.context()));
+    let mut replies = recorder.ask(asking("hi"), &asker.context());
+    replies.next().await.unwrap().unwrap();
+    drop(replies);
+    assert!(!reel.text().contains("never polled"));
+    let (log, cx) = watched();
+    let events = said(&reel.replayer(Matching::Digest), asking("hi"), &cx).await;
+    assert!(events.first().unwrap().is_ok());
+    assert_eq!(events.last().unwrap().as_ref().unwrap_err().kind, ModelErrorKind::Cancelled);
+    assert_eq!(log.attempts(), ["m 1 cancelled"]);
+}
+
+/// A key that somebody put into the conversation, and that the model gives back in pieces.
+#[tokio::test]
+async fn a_key_in_the_conversation_is_not_recorded() {
+    let reel = Reel::new();
+    let echo = Step::text(&format!("you said {KEY}, did you not?"));
+    let asker = Asker::new(Format::OpenaiChat, [echo]);
+    let recorder = Recorder::new(asker.provider(), reel.tape());
+    let question = format!("my key is {KEY}");
+    let reply = whole(&recorder, asking(&question), &asker.context()).await.unwrap();
+    assert!(reply.text().contains(KEY));
+    let text = reel.text();
+    assert!(text.contains("[redacted], did you not?"), "{text}");
+    let pieces: String =
+        text.split("\"more\":\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert!(!pieces.contains(KEY) && !text.contains(KEY), "{pieces}");
+    let (_, cx) = watched();
+    let reply = whole(&reel.replayer(Matching::Digest), asking(&question), &cx).await.unwrap();
+    assert_eq!(reply.text(), "you said [redacted], did you not?");
+}
