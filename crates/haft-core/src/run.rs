@@ -24,6 +24,7 @@ mod reply;
 pub mod scope;
 pub mod snapshot;
 mod state;
+pub mod told;
 mod turn;
 
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use crate::conversation::{Conversation, ConversationError, Message, ToolReply};
 use crate::model_error::{ModelError, ModelErrorKind};
 use crate::model_reply::ModelReply;
 use crate::model_request::{ModelRequest, ModelTool, ToolChoice};
-use crate::result::{ToolErrorKind, ToolResult};
+use crate::result::ToolResult;
 use crate::tool::{CallId, ToolCall};
 
 use budget::Budget;
@@ -41,6 +42,7 @@ use choice::Moment;
 use final_turn::WhyFinal;
 use finish::{Finish, FinishReason};
 use state::{Phase, Signal, State};
+use told::CallEnd;
 
 pub use error::RunError;
 pub use note::RunNote;
@@ -79,10 +81,23 @@ pub enum Verdict {
 }
 
 /// Why a run ends at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Abort {
     Interrupted,
     TimedOut,
+    /// What it does can no longer be put on record, because of this.
+    Unrecorded(String),
+}
+
+impl Abort {
+    /// The stable name on every wire.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Interrupted => "interrupted",
+            Self::TimedOut => "timed_out",
+            Self::Unrecorded(_) => "unrecorded",
+        }
+    }
 }
 
 /// The state machine of one run.
@@ -129,6 +144,14 @@ impl AgentRun {
         &self.state.counts
     }
 
+    /// The calls that were given out to be carried out, and have not ended.
+    pub fn given_out(&self) -> Vec<ToolCall> {
+        match &self.state.phase {
+            Phase::Calls(calls) => calls.given_out(),
+            Phase::Model | Phase::Ended(_) => Vec::new(),
+        }
+    }
+
     /// Takes what is worth telling whoever watches; each is told once.
     pub fn take_notes(&mut self) -> Vec<RunNote> {
         std::mem::take(&mut self.notes)
@@ -162,7 +185,12 @@ impl AgentRun {
 
     /// Calls ended. Some may come before others; a call that waits for a person is put aside.
     pub fn tools_replied(&mut self, results: Vec<ToolResult>) -> Result<(), RunError> {
-        let answers = results.into_iter().map(|result| (result.call.id.clone(), ended(result))).collect();
+        self.calls_ended(results.into_iter().map(CallEnd::of).collect())
+    }
+
+    /// The same, for results that were put on record.
+    pub fn calls_ended(&mut self, ends: Vec<CallEnd>) -> Result<(), RunError> {
+        let answers = ends.into_iter().map(|end| (end.call().clone(), end.into_state())).collect();
         self.answer(From::Tools, answers)
     }
 
@@ -190,19 +218,20 @@ impl AgentRun {
 
     /// Ends the run now. What was done so far is kept.
     pub fn abort(&mut self, why: Abort) {
-        let reason = match why {
-            Abort::Interrupted => FinishReason::Aborted,
-            Abort::TimedOut => FinishReason::TimedOut,
+        let finish = match why {
+            Abort::Interrupted => Finish::new(FinishReason::Aborted),
+            Abort::TimedOut => Finish::new(FinishReason::TimedOut),
+            Abort::Unrecorded(problem) => Finish::new(FinishReason::Unrecorded).with_detail(problem),
         };
         if matches!(self.state.phase, Phase::Ended(_)) {
             return;
         }
         if let Phase::Calls(calls) = &mut self.state.phase {
             calls.refuse_all("Error: the run was ended before this call was");
-            self.state.ending = Some(Finish::new(reason));
+            self.state.ending = Some(finish);
             return self.close_calls();
         }
-        self.end(Finish::new(reason));
+        self.end(finish);
     }
 
     fn step_for_calls(&mut self, readings: &Readings) -> Option<Step> {
@@ -359,25 +388,6 @@ fn cut_short(calls: &mut OpenCalls, signal: Signal, readings: &Readings) {
         calls.refuse_new(0, USED_UP);
     } else if let Some(left) = readings.left.calls {
         calls.refuse_new(usize::try_from(left).unwrap_or(usize::MAX), USED_UP);
-    }
-}
-
-/// What the end of a call means for the turn.
-fn ended(result: ToolResult) -> CallState {
-    let ToolResult { call, outcome, .. } = result;
-    match outcome {
-        Ok(output) if output.content.is_empty() => {
-            let text = output.structured.map_or_else(|| "(no output)".to_owned(), |value| value.to_string());
-            CallState::Ended(ToolReply::text(&call, text))
-        }
-        Ok(output) => CallState::Ended(ToolReply {
-            call: call.id,
-            name: call.name,
-            content: output.content,
-            is_error: false,
-        }),
-        Err(error) if error.kind == ToolErrorKind::ApprovalPending => CallState::Approval,
-        Err(error) => CallState::Ended(ToolReply::error(&call, error.message)),
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod conversation;
 mod event;
+mod model_reply;
 mod names;
 mod request;
 
@@ -12,6 +13,7 @@ use std::fmt;
 
 pub use conversation::{StoredCall, StoredMessage, StoredReply};
 pub use event::{StoredEvent, StoredModelError, StoredUsage};
+pub use model_reply::StoredModelReply;
 pub use names::find;
 pub use request::{StoredChoice, StoredRequest};
 

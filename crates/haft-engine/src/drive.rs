@@ -17,10 +17,12 @@ use haft_core::run::event::{Answered, RunEvent};
 use haft_core::run::finish::Finish;
 use haft_core::run::meter::Amount;
 use haft_core::run::scope::RunScope;
+use haft_core::run::told::{CallEnd, Told};
 use haft_core::run::{Abort, AgentRun, Readings, RunError, Step};
 use haft_core::tool::ToolCall;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::chronicle::Unrecorded;
 use crate::options::CallOptions;
 use crate::orchestrator::Orchestrator;
 use crate::order::EffectOrder;
@@ -58,37 +60,89 @@ pub enum Driven {
     AwaitsApproval(Vec<ToolCall>),
 }
 
+/// Why driving cannot go on.
+enum Halt {
+    Mistake(RunError),
+    Unrecorded(Unrecorded),
+}
+
+impl From<RunError> for Halt {
+    fn from(error: RunError) -> Self {
+        Self::Mistake(error)
+    }
+}
+
+impl From<Unrecorded> for Halt {
+    fn from(unrecorded: Unrecorded) -> Self {
+        Self::Unrecorded(unrecorded)
+    }
+}
+
 impl Driver<'_> {
     /// An error is a mistake in here or in the run, never in what a model said.
     pub async fn drive(&self, run: &mut AgentRun) -> Result<Driven, RunError> {
-        let in_time = timeout_at(Instant::from_std(self.scope.until), self.steps(run)).await;
-        let driven = if let Ok(driven) = in_time {
-            driven?
-        } else {
-            run.abort(Abort::TimedOut);
-            self.steps(run).await?
+        let driven = match timeout_at(Instant::from_std(self.scope.until), self.steps(run)).await {
+            Ok(Ok(driven)) => driven,
+            Ok(Err(Halt::Mistake(error))) => return Err(error),
+            Ok(Err(Halt::Unrecorded(unrecorded))) => {
+                return self.abort(run, Abort::Unrecorded(unrecorded.to_string())).await;
+            }
+            Err(_) => return self.abort(run, Abort::TimedOut).await,
         };
+        self.stopped(run, driven).await
+    }
+
+    /// Ends the run now, on record. What was under way has been cancelled by then.
+    pub async fn abort(&self, run: &mut AgentRun, why: Abort) -> Result<Driven, RunError> {
+        // What can no longer be put down is known by what is missing.
+        let _ = self.put_down(&Told::Aborted(why.clone()));
+        run.abort(why);
+        match run.next_step(&self.readings()) {
+            Step::Done(finish) => self.stopped(run, Driven::Done(finish)).await,
+            Step::CallModel(_) | Step::CallTools(_) | Step::AwaitClient(_) | Step::AwaitApproval(_) => {
+                Err(RunError::Unexpected { given: "its end", waits_for: "more" })
+            }
+        }
+    }
+
+    /// Tells the run something that did not come of driving it, on record.
+    pub fn tell_run(&self, run: &mut AgentRun, told: Told) -> Result<(), RunError> {
+        // Should it fail, so will what comes next, and that ends the run.
+        let _ = self.put_down(&told);
+        run.told(told)
+    }
+
+    async fn stopped(&self, run: &AgentRun, driven: Driven) -> Result<Driven, RunError> {
         if let Driven::Done(finish) = &driven {
             let place = self.place(run.counts().turns);
             self.tell(place, RunEvent::Finished { finish: finish.clone(), bill: self.scope.meter.bill() });
         }
+        // Nothing follows that could be lost.
+        let _ = self.secure().await;
         Ok(driven)
     }
 
-    async fn steps(&self, run: &mut AgentRun) -> Result<Driven, RunError> {
+    async fn steps(&self, run: &mut AgentRun) -> Result<Driven, Halt> {
         loop {
-            let step = run.next_step(&self.readings());
+            let readings = self.readings();
+            let step = run.next_step(&readings);
+            self.put_down(&Told::Stepped(readings))?;
             for note in run.take_notes() {
                 self.tell(self.place(run.counts().turns), RunEvent::Noted(note));
             }
             match step {
-                Step::CallModel(request) => match self.ask_in_time(run, *request).await {
-                    Ok(reply) => run.model_replied(reply)?,
-                    Err(error) => run.model_failed(&error)?,
-                },
+                Step::CallModel(request) => {
+                    let told = match self.ask_in_time(run, *request).await {
+                        Ok(reply) => Told::Replied(reply),
+                        Err(error) => Told::Failed(error),
+                    };
+                    self.put_down(&told)?;
+                    run.told(told)?;
+                }
                 Step::CallTools(calls) => {
-                    let results = self.call(run, calls).await;
-                    run.tools_replied(results)?;
+                    for told in self.call(run, calls).await {
+                        run.told(told?)?;
+                    }
                 }
                 Step::AwaitClient(calls) => return Ok(Driven::AwaitsClient(calls)),
                 Step::AwaitApproval(calls) => return Ok(Driven::AwaitsApproval(calls)),
@@ -133,8 +187,8 @@ impl Driver<'_> {
         Ok(reply)
     }
 
-    /// Each call has its place in the order before the first begins, and is told of as soon as it ends.
-    async fn call(&self, run: &AgentRun, calls: Vec<ToolCall>) -> Vec<ToolResult> {
+    /// Each call has its place in the order before the first begins, and is put on record and told of as soon as it ends.
+    async fn call(&self, run: &AgentRun, calls: Vec<ToolCall>) -> Vec<Result<Told, Unrecorded>> {
         let order = EffectOrder::default();
         let place = self.place(run.counts().turns);
         let options = CallOptions { place, scope: Some(Arc::clone(&self.scope)), ..self.options.clone() };
@@ -145,11 +199,26 @@ impl Driver<'_> {
             async {
                 let result = ends.await;
                 drop(held);
-                self.tell(place, RunEvent::Answered(answered(&result)));
-                result
+                let answered = RunEvent::Answered(answered(&result));
+                let told = Told::Ended(vec![CallEnd::of(result)]);
+                self.put_down(&told)?;
+                self.secure().await?;
+                self.tell(place, answered);
+                Ok(told)
             }
         });
         join_all(carried_out).await
+    }
+
+    fn put_down(&self, told: &Told) -> Result<(), Unrecorded> {
+        self.options.chronicle.as_ref().map_or(Ok(()), |chronicle| chronicle.told(told))
+    }
+
+    async fn secure(&self) -> Result<(), Unrecorded> {
+        match &self.options.chronicle {
+            Some(chronicle) => chronicle.secure().await,
+            None => Ok(()),
+        }
     }
 
     /// The provider knows best how much the conversation takes; where it says nothing, what was added is counted.
@@ -179,8 +248,10 @@ impl Driver<'_> {
         Some(usage.current_tokens.saturating_add(usage.schema_tokens))
     }
 
+    /// Turns of a run that goes on in a session are counted on from those before it.
     fn place(&self, turn: u32) -> Place {
-        Place { turn: turn.max(1), ..self.options.place }
+        let before = self.options.place.turn.saturating_sub(1);
+        Place { turn: before.saturating_add(turn.max(1)), ..self.options.place }
     }
 
     fn tell(&self, place: Place, event: RunEvent) {

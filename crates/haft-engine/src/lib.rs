@@ -7,6 +7,7 @@
 pub mod authority;
 pub mod cache;
 pub mod catalog;
+pub mod chronicle;
 pub mod drive;
 pub mod options;
 pub mod orchestrator;
@@ -24,6 +25,7 @@ pub use cache::{Cache, CacheConfig, CacheUse};
 pub use catalog::{
     Catalog, CatalogConfig, CatalogEntry, CatalogWarning, PROVIDERS_AT_ONCE_MAX, ResolvedTool, Snapshot,
 };
+pub use chronicle::{Chronicle, Unrecorded};
 pub use drive::{Driven, Driver};
 pub use haft_core::priority::Priority;
 pub use haft_core::run::meter::Meter;

@@ -8,6 +8,7 @@ use haft_core::priority::Priority;
 use haft_core::run::scope::RunScope;
 
 use crate::cache::CacheUse;
+use crate::chronicle::Chronicle;
 use crate::selection::Selection;
 
 /// How a call is carried out, beside what it asks.
@@ -23,6 +24,8 @@ pub struct CallOptions {
     pub concurrency: Concurrency,
     /// What the request is about; a call of any other tool is refused.
     pub selection: Selection,
+    /// Where the call is put on record before it is made; without it nobody wants to know.
+    pub chronicle: Option<Arc<dyn Chronicle>>,
     /// The run that the call is made for. Its meter sees the call, instead of whoever watches the orchestrator.
     pub scope: Option<Arc<RunScope>>,
 }

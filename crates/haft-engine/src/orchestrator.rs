@@ -199,6 +199,17 @@ impl Orchestrator {
         self.catalog.resolve(written_name).map_or(Effects::Unknown, effects)
     }
 
+    /// Whether a call of this tool that may have been made can be made again. A sub-agent is not asked anew: it goes on by its
+    /// own record.
+    pub fn may_repeat(&self, written_name: &str) -> bool {
+        let Ok(tool) = self.catalog.resolve(written_name) else { return false };
+        let is_agent = tool.identity().kind == ProviderKind::Agent;
+        match tool.governed(&self.config.policies).assured {
+            Effects::ReadOnly | Effects::Idempotent => true,
+            Effects::Mutating | Effects::Unknown => is_agent,
+        }
+    }
+
     /// A sub-agent's call has no place in the order; the calls inside it have theirs, each in its own turn.
     fn waits_for_turn(&self, written_name: &str) -> bool {
         let is_agent = |tool: Arc<CatalogEntry>| tool.identity().kind == ProviderKind::Agent;
@@ -259,6 +270,7 @@ impl Orchestrator {
             Cached::Miss(keeper) => {
                 let priority = policy.priority.unwrap_or(options.priority);
                 let _slot = stage::queue(record, queue, priority, &deadline).await?;
+                stage::put_down(record, options.chronicle.as_deref(), &deadline).await?;
                 let progress = record.bounded_progress();
                 let idle = stage::Idle::watch(tool.entry().exposed(), policy.idle_timeout, progress.clone());
                 let context = record

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::name::{GroupName, ToolName};
+use haft_core::provider::ProviderKind;
 use haft_core::tool::{Approval, Effects, OutputPolicy, ToolPolicy};
 
 use crate::catalog::CatalogEntry;
@@ -35,6 +36,9 @@ pub enum UncheckedSchemas {
 pub struct Governed {
     pub policy: ToolPolicy,
     pub effects: Effects,
+    /// The same, as far as somebody answers for it: built-in knowledge, a method of HTTP, the operator. What a server says
+    /// of itself is not in it, because a call that may have been made is made again only by this.
+    pub assured: Effects,
     pub groups: Vec<GroupName>,
     pub activity: Activity,
 }
@@ -89,6 +93,7 @@ impl Policies {
         let undecided = Governed {
             policy: self.of(tool.exposed()).clone(),
             effects: definition.effects,
+            assured: assured(tool.identity().kind, definition.effects),
             groups: with_origin(definition.groups.clone(), tool),
             activity: Activity::Active,
         };
@@ -96,6 +101,13 @@ impl Policies {
             Some(governor) => governor.govern(tool, undecided),
             None => undecided,
         }
+    }
+}
+
+fn assured(kind: ProviderKind, effects: Effects) -> Effects {
+    match kind {
+        ProviderKind::Builtin | ProviderKind::Rest => effects,
+        ProviderKind::Mcp | ProviderKind::Agent | ProviderKind::Client => Effects::Unknown,
     }
 }
 

@@ -72,6 +72,10 @@ impl CallRecord {
         self
     }
 
+    pub(crate) fn operation(&self) -> &Operation {
+        &self.end.operation
+    }
+
     /// From now on the call is told under the name of its tool.
     pub(crate) fn name_tool(&mut self, tool: Arc<KnownTool>) {
         self.end.tool = ToolSeen::Known(tool);

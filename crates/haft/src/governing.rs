@@ -7,7 +7,7 @@ use std::time::Duration;
 use haft_core::glob::ToolGlob;
 use haft_core::name::{GroupName, Namespace, ToolName};
 use haft_core::provider::ProviderKind;
-use haft_core::tool::{OutputPolicy, ToolPolicy};
+use haft_core::tool::{Effects, OutputPolicy, ToolPolicy};
 use haft_engine::{Activity, CatalogEntry, Governed, Governor};
 use haft_tools::output::PAGE_BYTES_MAX;
 
@@ -38,6 +38,7 @@ impl Governor for Configured {
         let mut decided = self.decide(tool.exposed(), Governed { policy, ..undecided });
         if let Some(server) = self.server(tool) {
             self.fill_in(&mut decided.policy, tool, server);
+            decided.assured = self.assured_of(tool, server);
         }
         decided
     }
@@ -78,6 +79,7 @@ impl Configured {
         Governed {
             activity: activity(name, &groups, wanted.enabled, &self.config),
             effects: wanted.effects.unwrap_or(undecided.effects),
+            assured: wanted.effects.unwrap_or(undecided.assured),
             policy: self.policy(name, wanted, &undecided.policy),
             groups,
         }
@@ -101,6 +103,12 @@ impl Configured {
         if self.config.tool(tool.exposed().as_str()).cache.is_none() {
             policy.cache_ttl = server.cache_of(tool.definition().name.as_str()).and_then(ttl);
         }
+    }
+
+    /// What the operator says of a server's tool; what the server says of it assures nothing.
+    fn assured_of(&self, tool: &CatalogEntry, server: &McpServer) -> Effects {
+        let of_tool = self.config.tool(tool.exposed().as_str()).effects;
+        of_tool.or_else(|| server.effects_of(tool.definition().name.as_str())).unwrap_or(Effects::Unknown)
     }
 
     fn policy(&self, name: &str, wanted: Tool, undecided: &ToolPolicy) -> ToolPolicy {

@@ -15,6 +15,7 @@ pub mod models;
 pub mod prelude;
 pub mod rest;
 pub mod runs;
+pub mod sessions;
 pub mod skills;
 pub mod telemetry;
 pub mod tokens;

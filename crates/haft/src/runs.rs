@@ -8,8 +8,10 @@ mod agent_tools;
 mod context;
 pub mod crew;
 mod errand;
+mod lineage;
 mod offer;
 mod relay;
+mod resuming;
 pub mod shelf;
 mod system;
 mod worker;
@@ -17,5 +19,6 @@ mod workshop;
 
 pub use crew::Crew;
 pub use errand::{Errand, Task};
+pub use resuming::{ResumeError, Resumed};
 pub use worker::Worker;
-pub use workshop::{Variables, Workshop};
+pub use workshop::{TakingUp, Variables, Workshop};

@@ -93,6 +93,7 @@ pub fn definitions(config: &Resolved, rest: Vec<RestTool>) -> Vec<ToolDefinition
         let undecided = Governed {
             policy,
             effects: tool.effects,
+            assured: tool.effects,
             groups: tool.groups.clone(),
             activity: Activity::Active,
         };

@@ -79,6 +79,10 @@ impl OpenCalls {
         }
     }
 
+    pub(super) fn given_out(&self) -> Vec<ToolCall> {
+        self.in_state(|state| *state == CallState::Running)
+    }
+
     /// Ends what nobody has begun, but for the first `keep` of them.
     pub(super) fn refuse_new(&mut self, keep: usize, why: &str) {
         self.end_where(keep, |state| *state == CallState::New, why);

@@ -22,6 +22,10 @@ pub enum RunError {
     },
     /// The reply is none that a conversation can hold.
     Misfit(ConversationError),
+    /// What is kept of it cannot be used.
+    Unreadable {
+        problem: String,
+    },
 }
 
 impl fmt::Display for RunError {
@@ -37,6 +41,7 @@ impl fmt::Display for RunError {
                 write!(f, "the call `{}` was answered already; give one output per call", call.0)
             }
             Self::Misfit(error) => write!(f, "the reply does not fit: {error}"),
+            Self::Unreadable { problem } => write!(f, "what is kept of the run cannot be used: {problem}"),
         }
     }
 }

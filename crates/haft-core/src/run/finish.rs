@@ -50,6 +50,8 @@ pub enum FinishReason {
     Aborted,
     /// The time of the whole run was over.
     TimedOut,
+    /// What it does could no longer be put on record.
+    Unrecorded,
     DoomLoop,
     EmptyReplies,
     CutReplies,
@@ -103,6 +105,9 @@ impl FinishReason {
             Self::Stopped => ("stopped", Interrupted, "the run was asked to come to an end"),
             Self::Aborted => ("aborted", Interrupted, "the run was ended at once"),
             Self::TimedOut => ("timed_out", TimedOut, "raise the timeout of the run or ask for less"),
+            Self::Unrecorded => {
+                ("unrecorded", Failed, "make room where haft keeps its sessions, then `haft resume`")
+            }
             Self::DoomLoop => {
                 ("doom_loop", Failed, "the model repeats itself; say more clearly what is wanted")
             }
@@ -129,7 +134,7 @@ impl FinishReason {
     }
 
     /// Those that are told by their name alone.
-    pub(super) const PLAIN: [FinishReason; 17] = [
+    pub(super) const PLAIN: [FinishReason; 18] = [
         Self::Completed,
         Self::MaxTurns,
         Self::MaxToolCalls,
@@ -139,6 +144,7 @@ impl FinishReason {
         Self::Stopped,
         Self::Aborted,
         Self::TimedOut,
+        Self::Unrecorded,
         Self::DoomLoop,
         Self::EmptyReplies,
         Self::CutReplies,

@@ -1,7 +1,7 @@
 //! Adds up what a run costs and holds it against its budget, as a fold over the events that pass through it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::budget::{Budget, Spent};
@@ -14,6 +14,8 @@ pub struct Meter {
     next: Next,
     budget: Budget,
     tally: Mutex<Tally>,
+    /// Whoever keeps what happens; it sees every event before those who watch.
+    keeper: OnceLock<Arc<dyn EventSink>>,
 }
 
 /// Where events go from here.
@@ -45,12 +47,32 @@ impl Meter {
     /// Of a run that has spent something before.
     pub fn carried_on(watchers: Arc<dyn EventSink>, budget: Budget, bill: Bill) -> Arc<Self> {
         let tally = Tally { bill, ..Tally::default() };
-        Arc::new(Self { next: Next::Watchers(watchers), budget, tally: Mutex::new(tally) })
+        Arc::new(Self {
+            next: Next::Watchers(watchers),
+            budget,
+            tally: Mutex::new(tally),
+            keeper: OnceLock::new(),
+        })
     }
 
     /// Of a descendant: it has a budget of its own, within what is left here.
     pub fn below(self: &Arc<Self>, budget: Budget) -> Arc<Self> {
-        Arc::new(Self { next: Next::Above(Arc::clone(self)), budget, tally: Mutex::default() })
+        Arc::new(Self {
+            next: Next::Above(Arc::clone(self)),
+            budget,
+            tally: Mutex::default(),
+            keeper: OnceLock::new(),
+        })
+    }
+
+    /// What was spent before, by a run that goes on; whoever is above knows it already.
+    pub fn carry(&self, bill: Bill) {
+        self.tally().bill = bill;
+    }
+
+    /// From now on this one sees every event, too. There is only one such, the first that comes.
+    pub fn keep_with(&self, keeper: Arc<dyn EventSink>) {
+        self.keeper.get_or_init(|| keeper);
     }
 
     pub fn bill(&self) -> Bill {
@@ -151,6 +173,9 @@ impl EventSink for Meter {
             | Event::ToolProgress { .. }
             | Event::ModelStarted { .. }
             | Event::Run { .. } => {}
+        }
+        if let Some(keeper) = self.keeper.get() {
+            keeper.emit(event.clone());
         }
         match &self.next {
             Next::Watchers(watchers) => watchers.emit(event),

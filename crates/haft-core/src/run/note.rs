@@ -25,3 +25,16 @@ pub enum RunNote {
     },
     FinalTurn(WhyFinal),
 }
+
+impl RunNote {
+    /// The stable name on every wire.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Status(_) => "status",
+            Self::Refused { .. } => "refused",
+            Self::AskedAgain { .. } => "asked_again",
+            Self::Circling { .. } => "circling",
+            Self::FinalTurn(_) => "final_turn",
+        }
+    }
+}

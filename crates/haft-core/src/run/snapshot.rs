@@ -5,16 +5,19 @@
 
 mod plan;
 mod state;
+mod told;
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::AgentRun;
+use super::{AgentRun, RunPlan};
 use crate::conversation::{Conversation, ConversationError};
 use crate::model_request::ModelRequest;
 use crate::stored::{StoredError, StoredMessage};
+
+pub use told::StoredTold;
 
 /// The form that is written, and the only one that is read.
 pub const VERSION: u32 = 1;
@@ -112,6 +115,11 @@ impl RunSnapshot {
             return Err(SnapshotError::UnknownVersion { found: version });
         }
         serde_json::from_str(text).map_err(not_json)
+    }
+
+    /// The rules it goes on by.
+    pub fn plan(&self) -> Result<RunPlan, SnapshotError> {
+        self.plan.clone().into_plan()
     }
 
     /// Goes on. Of the request, everything is taken but its conversation.

@@ -26,7 +26,7 @@ enum StoredRole {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct StoredPart {
+pub(super) struct StoredPart {
     body: StoredBody,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     mark: Option<StoredMark>,
@@ -129,11 +129,11 @@ impl StoredMessage {
 }
 
 impl StoredPart {
-    fn of(part: &Part) -> Self {
+    pub(super) fn of(part: &Part) -> Self {
         Self { body: StoredBody::of(&part.body), mark: part.mark.as_ref().map(StoredMark::of) }
     }
 
-    fn into_part(self) -> Result<Part, StoredError> {
+    pub(super) fn into_part(self) -> Result<Part, StoredError> {
         Ok(Part { body: self.body.into_body()?, mark: self.mark.map(StoredMark::into_mark).transpose()? })
     }
 }

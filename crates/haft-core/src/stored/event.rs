@@ -90,7 +90,7 @@ enum StoredNote {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum StoredStop {
+pub(super) enum StoredStop {
     EndOfTurn,
     ToolCalls,
     Length,
@@ -242,7 +242,7 @@ impl StoredNote {
 }
 
 impl StoredStop {
-    fn of(stop: &StopReason) -> Self {
+    pub(super) fn of(stop: &StopReason) -> Self {
         match stop {
             StopReason::EndOfTurn => Self::EndOfTurn,
             StopReason::ToolCalls => Self::ToolCalls,
@@ -256,7 +256,7 @@ impl StoredStop {
         }
     }
 
-    fn into_stop(self) -> StopReason {
+    pub(super) fn into_stop(self) -> StopReason {
         match self {
             Self::EndOfTurn => StopReason::EndOfTurn,
             Self::ToolCalls => StopReason::ToolCalls,

@@ -24,10 +24,10 @@ use tokio::time::Instant;
 use crate::fake::{Fake, Log};
 
 /// A model that gives these replies one after the other, and then says nothing more.
-struct Scripted(Mutex<VecDeque<Result<Vec<Body>, ModelErrorKind>>>);
+pub(crate) struct Scripted(Mutex<VecDeque<Result<Vec<Body>, ModelErrorKind>>>);
 
 impl Scripted {
-    fn new(replies: Vec<Result<Vec<Body>, ModelErrorKind>>) -> Self {
+    pub(crate) fn new(replies: Vec<Result<Vec<Body>, ModelErrorKind>>) -> Self {
         Self(Mutex::new(replies.into()))
     }
 }
@@ -67,11 +67,11 @@ fn reply(bodies: Vec<Body>, usage: Usage) -> ModelReply {
     ModelReply { id: None, model: None, parts, stop, usage: Some(usage), notes: Vec::new() }
 }
 
-fn text(text: &str) -> Body {
+pub(crate) fn text(text: &str) -> Body {
     Body::Text { text: text.into(), annotations: Vec::new() }
 }
 
-fn call(id: &str, name: &str, arguments: &str) -> Body {
+pub(crate) fn call(id: &str, name: &str, arguments: &str) -> Body {
     Body::Call(ToolCall {
         id: CallId(id.into()),
         name: name.into(),
@@ -79,27 +79,27 @@ fn call(id: &str, name: &str, arguments: &str) -> Body {
     })
 }
 
-fn run(plan: RunPlan) -> AgentRun {
+pub(crate) fn run(plan: RunPlan) -> AgentRun {
     let mut conversation = Conversation::default();
     conversation.push(Message::user("go")).unwrap();
     AgentRun::new(ModelRequest::new("m", Arc::new(conversation)), plan)
 }
 
-struct World {
-    log: Log,
+pub(crate) struct World {
+    pub(crate) log: Log,
     meter: Arc<Meter>,
     orchestrator: Orchestrator,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let log = Log::default();
         let meter = Meter::new(Arc::new(log.clone()), Budget::default());
         let catalog = Catalog::new(vec![Arc::new(Fake::builtins(log.clone()))], Scheme::Double);
         Self { log, meter, orchestrator: Orchestrator::new(catalog, OrchestratorConfig::default()) }
     }
 
-    fn driver<'a>(&'a self, models: &'a Scripted) -> Driver<'a> {
+    pub(crate) fn driver<'a>(&'a self, models: &'a Scripted) -> Driver<'a> {
         Driver {
             models,
             orchestrator: &self.orchestrator,
@@ -119,12 +119,12 @@ impl World {
         })
     }
 
-    fn count(&self, part: &str) -> usize {
+    pub(crate) fn count(&self, part: &str) -> usize {
         self.log.lines().iter().filter(|line| line.contains(part)).count()
     }
 }
 
-fn done(driven: Driven) -> Finish {
+pub(crate) fn done(driven: Driven) -> Finish {
     match driven {
         Driven::Done(finish) => finish,
         other => panic!("not done: {other:?}"),

@@ -21,6 +21,8 @@ mod cache;
 mod cancellation;
 /// Lists of tools that change, and making providers ready.
 mod changes;
+/// What is kept of runs, and runs of which nothing can be kept.
+mod chronicle;
 /// Runs that are driven to their end.
 mod drive;
 /// Who is told what, and what stands on the receipt.

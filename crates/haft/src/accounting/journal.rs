@@ -67,7 +67,7 @@ impl EventSink for Journal {
     }
 }
 
-fn record(
+pub(crate) fn record(
     operation: &Operation,
     tool: &ToolSeen,
     failure: Option<ToolErrorKind>,
@@ -126,7 +126,12 @@ fn audit(verdict: &Verdict) -> Audit {
     }
 }
 
-fn model_record(id: &str, attempt: &Attempt, principal: &Principal, account: &ModelAccount) -> ModelRecord {
+pub(crate) fn model_record(
+    id: &str,
+    attempt: &Attempt,
+    principal: &Principal,
+    account: &ModelAccount,
+) -> ModelRecord {
     let usage = account.usage.unwrap_or_default();
     ModelRecord {
         timestamp_ms: now_ms(),
@@ -152,7 +157,7 @@ fn model_record(id: &str, attempt: &Attempt, principal: &Principal, account: &Mo
     }
 }
 
-fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 

@@ -8,6 +8,7 @@ mod record;
 mod stats;
 
 pub use journal::{Journal, read};
+pub(crate) use journal::{model_record, now_ms, record};
 pub use model_stats::{ModelStats, model_stats};
 pub use record::{Audit, Line, ModelRecord, Record, Source, Standing};
 pub use stats::{ToolStats, stats};

@@ -2,6 +2,7 @@
 
 mod models;
 mod run;
+mod sessions;
 
 use std::path::PathBuf;
 
@@ -13,6 +14,7 @@ use super::rest::args::RestArgs;
 use super::skills::args::SkillsArgs;
 
 pub(super) use run::{DemoArgs, OutputFormat, RunArgs};
+pub(super) use sessions::{ResumeArgs, SessionsArgs, SessionsCommand};
 
 pub(super) use models::{
     AskArgs, CheckArgs, DevArgs, DevCommand, GrammarName, ModelServerArgs, ModelsArgs, ToolsCommand,
@@ -51,6 +53,8 @@ Exit codes: 0 success, 1 internal error, 2 usage, 3 the tool failed, 4 denied,
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
     Run(RunArgs),
+    Resume(ResumeArgs),
+    Sessions(SessionsArgs),
     Demo(DemoArgs),
     Call(CallArgs),
     Tools(ToolsArgs),

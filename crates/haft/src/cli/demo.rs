@@ -43,7 +43,7 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
         running::prepare(&typed, Configuration::defaults()?, Vec::new(), Arc::new(variables))
     });
     match prepared {
-        Ok(prepared) => running::carry_out(prepared).await,
+        Ok(prepared) => running::carry_out(prepared, running::Beginning::New).await,
         Err((exit, message)) => terminal::failed(exit, &message),
     }
 }

@@ -24,6 +24,7 @@ mod rest;
 mod run;
 mod sandbox;
 mod servers;
+mod sessions;
 mod settings;
 mod skills;
 mod stats;
@@ -68,6 +69,8 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
 async fn dispatch(command: Command) -> ExitCode {
     match command {
         Command::Run(args) => run::run(&args).await,
+        Command::Resume(args) => run::resume(&args).await,
+        Command::Sessions(args) => sessions::run(&args.command),
         Command::Demo(args) => demo::run(&args).await,
         Command::Call(args) if args.stdin => stream::run(&args).await,
         Command::Call(args) => call::run(&args).await,

@@ -2,6 +2,7 @@
 
 mod ending;
 mod prepare;
+mod resume;
 mod said;
 mod screen;
 mod wire;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use haft_core::event::EventSink;
 use haft_core::provider::ToolProvider;
 use haft_core::run::finish::Finish;
+use haft_core::run::told::Told;
 use haft_core::run::{Abort, RunError, Verdict};
 use haft_engine::Driven;
 use tokio::time::interval;
@@ -25,11 +27,13 @@ use super::exit::Exit;
 use super::settings::{self, Configuration, Refused};
 use super::terminal;
 use crate::config::environment;
-use crate::runs::{Errand, Variables};
+use crate::runs::{Errand, ResumeError, Resumed, TakingUp, Variables};
 use prepare::Prepared;
 
 /// How often a line that says what is running moves.
 const TICK: Duration = Duration::from_millis(100);
+
+pub(super) use resume::run as resume;
 
 pub(super) async fn run(args: &RunArgs) -> ExitCode {
     let prepared = async {
@@ -38,7 +42,10 @@ pub(super) async fn run(args: &RunArgs) -> ExitCode {
         prepare(args, configuration, others, Arc::new(environment))
     };
     match prepared.await {
-        Ok(prepared) => carry_out(prepared).await,
+        Ok(prepared) => {
+            prepared.keep_session(TakingUp::No);
+            carry_out(prepared, Beginning::New).await
+        }
         Err((exit, message)) => terminal::failed(exit, &message),
     }
 }
@@ -56,7 +63,13 @@ pub(super) fn prepare(
     Prepared::new(args, configuration, others, variables)
 }
 
-pub(super) async fn carry_out(prepared: Prepared) -> ExitCode {
+/// How a run begins.
+pub(super) enum Beginning {
+    New,
+    Again(Box<Resumed>),
+}
+
+pub(super) async fn carry_out(prepared: Prepared, beginning: Beginning) -> ExitCode {
     let orchestrator = prepared.worker.orchestrator();
     let mut cancelled = pin!(cancel::cancelled());
     tokio::select! {
@@ -64,17 +77,48 @@ pub(super) async fn carry_out(prepared: Prepared) -> ExitCode {
         () = call::begin(orchestrator) => {}
         exit = &mut cancelled => return exit.into(),
     }
-    let task = prepared.task();
-    prepared.screen.iter().for_each(|screen| screen.show_budget(&task.scope.meter));
-    let ended = match Errand::begin(Arc::clone(&prepared.worker), task) {
-        Ok(errand) => drive(errand, &prepared, cancelled).await,
-        Err(error) => Err(error),
+    let ended = match begin(&prepared, beginning) {
+        Ok(errand) => drive(errand, &prepared, cancelled).await.map_err(internal),
+        Err(refused) => Err(refused),
     };
     call::end(orchestrator).await;
     call::keep_approvals_of(orchestrator);
     match ended {
         Ok(ended) => prepared.end(&ended),
-        Err(error) => terminal::failed(Exit::Internal, &error.to_string()),
+        Err((exit, message)) => terminal::failed(exit, &message),
+    }
+}
+
+fn begin(prepared: &Prepared, beginning: Beginning) -> Result<Errand, Refused> {
+    let worker = Arc::clone(&prepared.worker);
+    let errand = match beginning {
+        Beginning::New => {
+            let task = prepared.task();
+            prepared.screen.iter().for_each(|screen| screen.show_budget(&task.scope.meter));
+            Errand::begin(worker, task).map_err(internal)?
+        }
+        Beginning::Again(resumed) => {
+            Errand::resume(worker, *resumed, prepared.watch.sink()).map_err(|error| not_resumed(&error))?
+        }
+    };
+    if let Some(error) = errand.unkept() {
+        terminal::warn(&format!("the run cannot be resumed: {error}"));
+    }
+    Ok(errand)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
+fn internal(error: RunError) -> Refused {
+    (Exit::Internal, error.to_string())
+}
+
+fn not_resumed(error: &ResumeError) -> Refused {
+    match error {
+        ResumeError::Finished { .. } => {
+            let hint = "hint: haft resume ID 'what else it shall do'";
+            (Exit::Input, format!("{error}\n{hint}"))
+        }
+        ResumeError::Run(_) => (Exit::Internal, error.to_string()),
     }
 }
 
@@ -97,12 +141,18 @@ async fn drive(
     }?;
     let (finish, stopped_by) = match ended {
         (Some(finish), stopped_by) => (finish, stopped_by),
-        (None, stopped_by) => {
-            errand.run_mut().abort(Abort::Interrupted);
-            (to_the_end(&mut errand, prepared).await?, stopped_by)
-        }
+        (None, stopped_by) => (aborted(&mut errand).await?, stopped_by),
     };
     Ok(Ended { errand, finish, stopped_by })
+}
+
+async fn aborted(errand: &mut Errand) -> Result<Finish, RunError> {
+    match errand.abort(Abort::Interrupted).await? {
+        Driven::Done(finish) => Ok(finish),
+        Driven::AwaitsClient(_) | Driven::AwaitsApproval(_) => {
+            Err(RunError::Unexpected { given: "its end", waits_for: "more" })
+        }
+    }
 }
 
 /// At a terminal nobody else carries out functions, and whoever does not answer now has said no.
@@ -113,7 +163,7 @@ async fn to_the_end(errand: &mut Errand, prepared: &Prepared) -> Result<Finish, 
             Driven::AwaitsClient(calls) | Driven::AwaitsApproval(calls) => calls,
         };
         for call in calls {
-            errand.run_mut().approval_given(&call.id, Verdict::Denied)?;
+            errand.tell(Told::Judged { call: call.id, verdict: Verdict::Denied })?;
         }
     }
 }

@@ -39,7 +39,7 @@ impl EventSink for TreeKeeper {
     }
 }
 
-fn drawn(tree: &OpTree) -> String {
+pub(super) fn drawn(tree: &OpTree) -> String {
     let mut text = String::new();
     for session in tree.roots() {
         draw_session(tree, session, "", &mut text);
@@ -100,7 +100,7 @@ fn in_words(operation: &OperationNode) -> String {
     }
 }
 
-fn as_json(tree: &OpTree) -> Value {
+pub(super) fn as_json(tree: &OpTree) -> Value {
     let totals = tree.totals();
     json!({
         "sessions": tree.roots().map(|session| session_json(tree, session)).collect::<Vec<_>>(),

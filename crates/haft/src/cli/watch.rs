@@ -75,6 +75,11 @@ impl Watch {
         }
     }
 
+    /// What is watched belongs to a session that was there before.
+    pub(super) fn go_on_in(&mut self, session: SessionId) {
+        self.session = session;
+    }
+
     pub(super) fn sink(&self) -> Arc<dyn EventSink> {
         Arc::new(self.sinks.clone())
     }

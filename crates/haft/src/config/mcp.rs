@@ -56,6 +56,10 @@ impl McpServer {
         let own = self.tools_cache.iter().find(|(glob, _)| glob.matches(tool)).map(|(_, cache)| *cache);
         own.or(self.cache)
     }
+
+    pub fn effects_of(&self, tool: &str) -> Option<Effects> {
+        self.effects.iter().find(|(glob, _)| glob.matches(tool)).map(|(_, effects)| *effects)
+    }
 }
 
 /// Where it is.

@@ -23,6 +23,7 @@ use super::position::{child, item};
 use super::resolved::{self, CacheFor, Oversize, Resolved};
 use super::written::{self, Written};
 use super::{default, groups};
+use crate::sessions::SessionLimits;
 
 /// The tool whose commands rules can speak of.
 const SHELL: &str = "bash";
@@ -76,6 +77,7 @@ impl Resolver<'_> {
             cache: cache(&written.cache.unwrap_or_default()),
             policy: self.policy(written.policy.unwrap_or_default()),
             tool_output: tool_output(written.tool_output.unwrap_or_default()),
+            sessions: sessions(written.sessions.unwrap_or_default()),
             validation: validation(&written.validation.unwrap_or_default()),
             telemetry: telemetry(&written.telemetry.unwrap_or_default()),
             models: self.models(written.models.unwrap_or_default(), &providers),
@@ -359,6 +361,14 @@ fn tool_output(written: written::ToolOutput) -> resolved::ToolOutput {
         keep: written.keep.map_or(Duration::from_millis(default::STORE_KEEP_MS), duration),
     };
     resolved::ToolOutput { enabled: written.enabled.unwrap_or(true), reading, limits }
+}
+
+fn sessions(written: written::Sessions) -> resolved::Sessions {
+    let limits = SessionLimits {
+        bytes_max: written.bytes_max.unwrap_or(default::SESSION_BYTES_MAX),
+        keep: written.keep.map_or(Duration::from_millis(default::SESSION_KEEP_MS), duration),
+    };
+    resolved::Sessions { enabled: written.enabled.unwrap_or(true), limits }
 }
 
 fn validation(written: &written::Validation) -> resolved::Validation {

@@ -15,6 +15,7 @@ use haft_tools::output::{Reading, StoreLimits};
 pub use super::mcp::{Concealed, McpReach, McpServer, Roots};
 pub use super::models::{ModelName, ModelSettings, Models, Provider, Template};
 pub use super::oauth::McpOauth;
+use crate::sessions::SessionLimits;
 use haft_core::glob::ToolGlob;
 
 pub use super::rest::{Login, Rest, RestTool, Secret, Spec};
@@ -44,6 +45,7 @@ pub struct Resolved {
     pub cache: Cache,
     pub policy: Policy,
     pub tool_output: ToolOutput,
+    pub sessions: Sessions,
     pub validation: Validation,
     pub telemetry: Telemetry,
     /// By the names the operator gave them; known providers are there without.
@@ -137,6 +139,13 @@ pub struct ToolOutput {
     pub reading: Reading,
     /// What the store may use up.
     pub limits: StoreLimits,
+}
+
+/// Whether and how long runs are written down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sessions {
+    pub enabled: bool,
+    pub limits: SessionLimits,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

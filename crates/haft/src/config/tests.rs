@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::resolved::{CacheFor, Concealed, McpReach, Oversize};
 use super::*;
+use crate::sessions::SessionLimits;
 
 /// A home, a project and a file beside them.
 struct Place {
@@ -111,6 +112,7 @@ const EVERY_KEY: &str = r#"{
     "cache": {"entriesMax": 1, "bytesMax": 2},
     "policy": {"default": "ask", "rules": [{"tool": "bash", "command": "rm *", "decision": "deny"}]},
     "toolOutput": {"enabled": false, "outputBytesMax": 5, "totalBytesMax": 6, "keep": "2h"},
+    "sessions": {"enabled": false, "bytesMax": 7, "keep": "3h"},
     "validation": {"strict": true, "draft": "2019-09"},
     "telemetry": {"captureContent": true},
     "providers": {"mine": {"kind": "vllm", "baseUrl": "http://${HOST:-h}", "apiKey": "${KEY}", "headers": {"X": "y"},
@@ -174,6 +176,8 @@ fn every_key_reaches_what_holds() {
     assert_eq!((resolved.tool_output.enabled, resolved.validation.strict), (false, true));
     let limits = StoreLimits { output_bytes_max: 5, total_bytes_max: 6, keep: Duration::from_hours(2) };
     assert_eq!(resolved.tool_output.limits, limits);
+    let limits = SessionLimits { bytes_max: 7, keep: Duration::from_hours(3) };
+    assert_eq!((resolved.sessions.enabled, resolved.sessions.limits), (false, limits));
     let mine = &resolved.providers["mine"];
     assert_eq!(
         (mine.kind, mine.delivery, mine.format.map(haft_core::conversation::Format::name)),

@@ -95,6 +95,9 @@ pub(super) struct Written {
     /// How stored outputs are read again
     pub(super) tool_output: Option<ToolOutput>,
 
+    /// What is kept of runs, so that they can go on
+    pub(super) sessions: Option<Sessions>,
+
     /// How arguments are held against the schema of a tool
     pub(super) validation: Option<Validation>,
 
@@ -308,6 +311,22 @@ pub(super) struct ToolOutput {
 
     /// How long an output is kept
     #[schemars(extend("default" = default::STORE_KEEP_MS, "x-unit" = "milliseconds"))]
+    pub(super) keep: Option<Millis>,
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Sessions {
+    /// Whether runs are written down as they happen; one that is not cannot be resumed
+    #[schemars(extend("default" = true))]
+    pub(super) enabled: Option<bool>,
+
+    /// How much the journal of one session may take; a run that comes to it ends
+    #[schemars(range(min = 1), extend("default" = default::SESSION_BYTES_MAX, "x-unit" = "bytes"))]
+    pub(super) bytes_max: Option<u64>,
+
+    /// How long a session is kept after the last time something happened in it
+    #[schemars(extend("default" = default::SESSION_KEEP_MS, "x-unit" = "milliseconds"))]
     pub(super) keep: Option<Millis>,
 }
 

@@ -10,6 +10,7 @@ use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::run::finish::{Answer, Finish, FinishClass};
+use haft_core::run::told::Told;
 use haft_core::run::{RunError, Verdict};
 use haft_core::tool::{Effects, ToolDefinition};
 use haft_core::validate::ValidArguments;
@@ -65,7 +66,7 @@ async fn carry_out(worker: Arc<Worker>, task: Task) -> Result<Finish, RunError> 
             Driven::AwaitsClient(calls) | Driven::AwaitsApproval(calls) => calls,
         };
         for call in calls {
-            errand.run_mut().approval_given(&call.id, Verdict::Denied)?;
+            errand.tell(Told::Judged { call: call.id, verdict: Verdict::Denied })?;
         }
     }
 }

@@ -2,21 +2,26 @@
 
 use std::sync::Arc;
 
+use haft_core::budget::Budget as ContextBudget;
 use haft_core::conversation::{Conversation, Message};
 use haft_core::event::{Event, EventSink};
-use haft_core::place::{Place, SessionId};
+use haft_core::model_request::ModelRequest;
+use haft_core::place::Place;
 use haft_core::provider::CallContext;
 use haft_core::run::budget::Budget;
 use haft_core::run::event::{Began, Bill, RunEvent};
 use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
-use haft_core::run::{AgentRun, RunError};
+use haft_core::run::told::Told;
+use haft_core::run::{Abort, AgentRun, RunError, RunPlan};
 use haft_engine::{CallOptions, Driven, Priority};
 use tokio::time::Instant;
 
 use super::worker::Worker;
-use super::{context, relay};
+use super::workshop::Session;
+use super::{context, lineage, relay};
 use crate::agents::Agent;
+use crate::sessions::{SessionError, SessionJournal};
 
 /// What an agent is asked, and on whose account.
 #[derive(Debug, Clone)]
@@ -42,7 +47,8 @@ impl Task {
     /// For a call: in a session of its own, within what the run above has left of money and time.
     pub fn below(worker: &Worker, request: String, cx: &CallContext, above: &RunScope) -> Self {
         let operation = cx.operation();
-        let place = operation.place.below(new_session(), operation.id);
+        let session = lineage::below(operation.place.session, operation.place.turn, &cx.id);
+        let place = operation.place.below(session, operation.id);
         let mut scope = within(worker.agent(), above);
         scope.until = cx.time_limit.map_or(scope.until, |limit| scope.until.min(limit.deadline));
         Self { request, place, scope: Arc::new(scope), priority: cx.priority }
@@ -50,14 +56,10 @@ impl Task {
 
     /// For whoever goes on with the request: beside the session before, on the same account.
     fn after(before: &Self, worker: &Worker, request: String) -> Self {
-        let place = Place { session: new_session(), turn: 1, ..before.place };
+        let place = Place { session: lineage::after(before.place.session), turn: 1, ..before.place };
         let scope = Arc::new(within(worker.agent(), &before.scope));
         Self { request, place, scope, priority: before.priority }
     }
-}
-
-fn new_session() -> SessionId {
-    SessionId(uuid::Uuid::new_v4().as_u128())
 }
 
 /// What is left of the run above, or less if the agent says so.
@@ -79,29 +81,60 @@ fn within(agent: &Agent, above: &RunScope) -> RunScope {
 /// far is still here.
 #[derive(Debug)]
 pub struct Errand {
-    worker: Arc<Worker>,
-    task: Task,
-    run: AgentRun,
-    options: CallOptions,
+    pub(super) worker: Arc<Worker>,
+    pub(super) task: Task,
+    pub(super) run: AgentRun,
+    pub(super) options: CallOptions,
     /// What was asked of the first agent that had it.
-    original: Arc<str>,
+    pub(super) original: Arc<str>,
     /// Of that agent's run: whoever goes on spends from it.
-    account: Arc<Meter>,
+    pub(super) account: Arc<Meter>,
+    /// Why it is not kept, where it should be.
+    pub(super) unkept: Option<SessionError>,
 }
 
 impl Errand {
-    /// The run, once the tools are ready: they are a part of what the model is told.
-    pub fn begin(worker: Arc<Worker>, task: Task) -> Result<Self, RunError> {
-        let (original, account) = (task.request.as_str().into(), Arc::clone(&task.scope.meter));
+    /// The run, once the tools are ready: they are a part of what the model is told. One that was begun in another process,
+    /// for a run that goes on now, goes on too.
+    pub fn begin(worker: Arc<Worker>, mut task: Task) -> Result<Self, RunError> {
+        match worker.workshop().session_for(&mut task, worker.agent()) {
+            Session::Left { past, journal } => Self::take_up(worker, task, *past, journal),
+            Session::New => {
+                let mut errand = Self::new(worker, task)?;
+                errand.open_session();
+                errand.tell_beginning();
+                Ok(errand)
+            }
+        }
+    }
+
+    fn new(worker: Arc<Worker>, task: Task) -> Result<Self, RunError> {
         let path = &task.scope.path;
         let plan = worker.plan(&path[..path.len().saturating_sub(1)]);
         let mut request = worker.request(&plan);
         let mut conversation = Conversation::default();
         conversation.push(Message::user(task.request.clone())).map_err(RunError::Misfit)?;
         request.conversation = Arc::new(conversation);
+        let budget = Self::context(&worker, &task, &plan, &request);
+        Ok(Self::of(worker, task, AgentRun::new(request, plan), budget))
+    }
+
+    pub(super) fn context(
+        worker: &Worker,
+        task: &Task,
+        plan: &RunPlan,
+        request: &ModelRequest,
+    ) -> Option<Arc<ContextBudget>> {
         let counter = &*worker.orchestrator().config().tokens;
-        let limit = plan.limits.context;
-        let budget = limit.map(|limit| context::budget(limit, &request, &task.request, counter));
+        plan.limits.context.map(|limit| context::budget(limit, request, &task.request, counter))
+    }
+
+    pub(super) fn of(
+        worker: Arc<Worker>,
+        task: Task,
+        run: AgentRun,
+        budget: Option<Arc<ContextBudget>>,
+    ) -> Self {
         let options = CallOptions {
             place: task.place,
             priority: task.priority,
@@ -109,10 +142,27 @@ impl Errand {
             selection: worker.selection(),
             ..CallOptions::default()
         };
-        let run = AgentRun::new(request, plan);
-        let errand = Self { worker, task, run, options, original, account };
-        errand.tell_beginning();
-        Ok(errand)
+        let (original, account) = (task.request.as_str().into(), Arc::clone(&task.scope.meter));
+        Self { worker, task, run, options, original, account, unkept: None }
+    }
+
+    /// A run that cannot be put on record from its beginning is made all the same, and nothing is promised about it. One that
+    /// works for another is not: that one would not know what it did.
+    fn open_session(&mut self) {
+        let opened = self.worker.workshop().open_session(&self.task, self.worker.agent(), &self.run);
+        match opened {
+            Some(Ok(journal)) => self.keep_with(Arc::new(journal)),
+            Some(Err(error)) if self.task.place.parent.is_some() => {
+                self.options.chronicle = Some(Arc::new(lineage::Lost(error.to_string())));
+            }
+            Some(Err(error)) => self.unkept = Some(error),
+            None => {}
+        }
+    }
+
+    pub(super) fn keep_with(&mut self, journal: Arc<SessionJournal>) {
+        self.task.scope.meter.keep_with(Arc::clone(&journal) as _);
+        self.options.chronicle = Some(journal);
     }
 
     /// Until the request is answered, or somebody outside has to do something first. Agents that are handed the request, or
@@ -146,9 +196,21 @@ impl Errand {
         &self.run
     }
 
-    /// To tell it what came from outside, or to end it.
-    pub fn run_mut(&mut self) -> &mut AgentRun {
-        &mut self.run
+    /// Ends the run now, on record. To drop what drives it comes first.
+    pub async fn abort(&mut self, why: Abort) -> Result<Driven, RunError> {
+        let Self { worker, task, run, options, .. } = self;
+        worker.driver(&task.scope, options).abort(run, why).await
+    }
+
+    /// Tells the run what came from outside, on record.
+    pub fn tell(&mut self, told: Told) -> Result<(), RunError> {
+        let Self { worker, task, run, options, .. } = self;
+        worker.driver(&task.scope, options).tell_run(run, told)
+    }
+
+    /// Why it is not kept, where it should be.
+    pub fn unkept(&self) -> Option<&SessionError> {
+        self.unkept.as_ref()
     }
 
     /// What it has cost so far, with everybody who worked for it.
@@ -156,7 +218,7 @@ impl Errand {
         self.account.bill()
     }
 
-    fn tell_beginning(&self) {
+    pub(super) fn tell_beginning(&self) {
         let Task { request, place, scope, .. } = &self.task;
         let shown = self.run.tools().iter();
         let began = Began {

@@ -62,6 +62,10 @@ impl Worker {
         &self.agent
     }
 
+    pub fn workshop(&self) -> &Workshop {
+        &self.workshop
+    }
+
     /// The model that is asked first.
     pub fn model(&self) -> &ModelName {
         &self.model

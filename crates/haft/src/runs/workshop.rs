@@ -3,16 +3,23 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use haft_core::model_provider::ModelProvider;
+use haft_core::place::SessionId;
 use haft_core::provider::ToolProvider;
+use haft_core::run::AgentRun;
+use serde_json::Value;
 
 use super::crew::Crew;
+use super::errand::Task;
 use super::worker::{self, Colleagues, Worker};
+use crate::agents::Agent;
 use crate::config::Resolved;
 use crate::config::resolved::ModelName;
 use crate::models::{self, ModelsError};
+use crate::sessions::line::Opened;
+use crate::sessions::{Past, SessionError, SessionJournal, Sessions};
 use crate::wiring::{Parts, Settings};
 
 /// Looks up the variables that say where providers of models are, and their keys.
@@ -22,15 +29,84 @@ pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 pub struct Workshop {
     pub(super) parts: Parts,
     variables: Variables,
+    kept: OnceLock<Kept>,
+}
+
+/// Where sessions are kept, and how whoever began them can have them again.
+struct Kept {
+    sessions: Sessions,
+    order: Value,
+    taking_up: TakingUp,
+}
+
+/// Whether sessions that were left behind go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakingUp {
+    No,
+    /// This process goes on with a run; whoever worked for it goes on too.
+    Yes,
+}
+
+/// Where a run is put on record.
+pub(super) enum Session {
+    New,
+    /// It was begun in another process.
+    Left {
+        past: Box<Past>,
+        journal: SessionJournal,
+    },
 }
 
 impl Workshop {
     pub fn new(settings: Settings, others: Vec<Arc<dyn ToolProvider>>, variables: Variables) -> Arc<Self> {
-        Arc::new(Self { parts: Parts::new(settings, others), variables })
+        Arc::new(Self { parts: Parts::new(settings, others), variables, kept: OnceLock::new() })
     }
 
     pub fn config(&self) -> &Arc<Resolved> {
         self.parts.config()
+    }
+
+    /// From now on runs are put on record. The order is what whoever began them needs to put all this together again.
+    pub fn keep_sessions(&self, sessions: Sessions, order: Value, taking_up: TakingUp) {
+        self.kept.get_or_init(|| Kept { sessions, order, taking_up });
+    }
+
+    /// Where a task is put on record. The id of a session that works for another follows from that one, so what was left of it
+    /// is found again; when it is somebody else's, the task gets an id of its own.
+    pub(super) fn session_for(&self, task: &mut Task, agent: &Agent) -> Session {
+        let Some(kept) = self.kept.get() else { return Session::New };
+        if !kept.sessions.has(task.place.session) {
+            return Session::New;
+        }
+        let left = match kept.taking_up {
+            TakingUp::Yes => kept.sessions.resume(task.place.session).ok(),
+            TakingUp::No => None,
+        };
+        match left {
+            Some((past, journal)) if past.opened.is_for(&task.request, &agent.name) => {
+                Session::Left { past: Box::new(past), journal }
+            }
+            _ => {
+                task.place.session = SessionId(uuid::Uuid::new_v4().as_u128());
+                Session::New
+            }
+        }
+    }
+
+    /// Begins to put a run on record, where runs are.
+    pub(super) fn open_session(
+        &self,
+        task: &Task,
+        agent: &Agent,
+        run: &AgentRun,
+    ) -> Option<Result<SessionJournal, SessionError>> {
+        let Kept { sessions, order, .. } = self.kept.get()?;
+        let id = task.place.session;
+        let mut opened = Opened::new(id, &task.request, order.clone(), run.snapshot());
+        opened.agent.clone_from(&agent.name);
+        let works_for_another = task.place.origin != id;
+        opened.origin = works_for_another.then(|| task.place.origin.to_string());
+        Some(sessions.open(id, opened))
     }
 
     /// A worker for each of a crew; gives the one who is asked. Who names no model takes that one's.

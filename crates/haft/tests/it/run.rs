@@ -10,11 +10,11 @@ use super::call::here;
 /// One model of each wire format.
 const FORMATS: [&str; 5] = ["openai/m", "openai-responses/m", "anthropic/m", "gemini/m", "ollama/m"];
 
-pub(super) fn server(steps: impl IntoIterator<Item = Step>) -> ModelServer {
+pub(crate) fn server(steps: impl IntoIterator<Item = Step>) -> ModelServer {
     ModelServer::start(Script::of(steps)).unwrap()
 }
 
-pub(super) fn haft(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
+pub(crate) fn haft(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
     let url = server.url();
     place
         .haft(words)
@@ -36,11 +36,11 @@ fn run(steps: impl IntoIterator<Item = Step>, words: &[&str]) -> Ran {
 }
 
 /// Expects this text in the last tool result.
-fn told(step: Step, text: &str) -> Step {
+pub(crate) fn told(step: Step, text: &str) -> Step {
     step.expecting(Expect { last_tool_result: Some(text.into()), ..Expect::default() })
 }
 
-fn bash(command: &str) -> Part {
+pub(crate) fn bash(command: &str) -> Part {
     Part::call("bash", json!({ "command": command }))
 }
 

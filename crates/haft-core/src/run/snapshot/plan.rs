@@ -51,10 +51,14 @@ struct StoredContext {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct StoredBudget {
+pub(super) struct StoredBudget {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     usd: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     tokens: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     calls: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     seconds: Option<f64>,
 }
 
@@ -147,12 +151,12 @@ impl StoredLimits {
 }
 
 impl StoredBudget {
-    fn of(budget: &Budget) -> Self {
+    pub(super) fn of(budget: &Budget) -> Self {
         let Budget { usd, tokens, calls, time } = *budget;
         Self { usd, tokens, calls, seconds: time.map(|time| time.as_secs_f64()) }
     }
 
-    fn into_budget(self) -> Result<Budget, SnapshotError> {
+    pub(super) fn into_budget(self) -> Result<Budget, SnapshotError> {
         let Self { usd, tokens, calls, seconds } = self;
         let broken = |_| SnapshotError::Broken { problem: "the seconds of its budget are no time".into() };
         let time = seconds.map(Duration::try_from_secs_f64).transpose().map_err(broken)?;

@@ -9,7 +9,8 @@ use crate::model_request::ToolChoice;
 use crate::run::budget::Budget;
 use crate::run::final_report::FinalReport;
 use crate::run::limits::Limits;
-use crate::run::snapshot::RunSnapshot;
+use crate::run::snapshot::{RunSnapshot, StoredTold};
+use crate::run::told::{CallEnd, Told};
 use crate::run::{AgentRun, Offer, Readings, RunPlan, Step, Verdict};
 
 const NAMES: [&str; 8] = [
@@ -99,12 +100,23 @@ struct World {
     asked: usize,
     readings: Readings,
     steps: Vec<String>,
+    told: Vec<Told>,
 }
 
 impl World {
+    fn new(replies: Vec<ModelReply>) -> Self {
+        Self { replies, asked: 0, readings: Readings::default(), steps: Vec::new(), told: Vec::new() }
+    }
+
+    fn tell(&mut self, run: &mut AgentRun, told: Told) {
+        self.told.push(told.clone());
+        run.told(told).unwrap();
+    }
+
     /// Does one step; whether the run is done.
     fn turn(&mut self, run: &mut AgentRun) -> bool {
         let step = run.next_step(&self.readings);
+        self.told.push(Told::Stepped(self.readings));
         self.steps.push(match &step {
             Step::CallModel(request) => format!("{:?} {:?}", request.tool_choice, request.conversation),
             other => format!("{other:?}"),
@@ -113,7 +125,7 @@ impl World {
             Step::CallModel(_) => {
                 let reply = self.replies[self.asked % self.replies.len()].clone();
                 self.asked += 1;
-                run.model_replied(reply).unwrap();
+                self.tell(run, Told::Replied(reply));
             }
             Step::CallTools(calls) => {
                 let left = self.readings.left.calls.unwrap_or(12);
@@ -121,10 +133,15 @@ impl World {
                 let is_new = |name: &str| name == "ask" && self.steps.len().is_multiple_of(2);
                 let results =
                     calls.iter().map(|call| if is_new(&call.name) { pending(call) } else { succeeded(call) });
-                run.tools_replied(results.collect()).unwrap();
+                let ends = results.map(CallEnd::of).collect();
+                self.tell(run, Told::Ended(ends));
             }
-            Step::AwaitApproval(calls) => run.approval_given(&calls[0].id, Verdict::Allowed).unwrap(),
-            Step::AwaitClient(calls) => run.client_replied(vec![ToolReply::text(&calls[0], "ok")]).unwrap(),
+            Step::AwaitApproval(calls) => {
+                self.tell(run, Told::Judged { call: calls[0].id.clone(), verdict: Verdict::Allowed });
+            }
+            Step::AwaitClient(calls) => {
+                self.tell(run, Told::ClientReplied(vec![ToolReply::text(&calls[0], "ok")]));
+            }
             Step::Done(_) => return true,
         }
         false
@@ -144,7 +161,7 @@ proptest! {
     #[test]
     fn every_run_ends(plan in any_plan(), replies in prop::collection::vec(any_reply(), 1..12)) {
         let turns_max = plan.limits.turns_max.max(1);
-        let mut world = World { replies, asked: 0, readings: Readings::default(), steps: Vec::new() };
+        let mut world = World::new(replies);
         let mut run = AgentRun::new(request(), plan);
         prop_assert!(finish(&mut run, &mut world), "{:#?}", world.steps.last());
         prop_assert!(run.counts().turns <= turns_max);
@@ -158,7 +175,7 @@ proptest! {
         replies in prop::collection::vec(any_reply(), 1..12),
         stored_after in 0_usize..12,
     ) {
-        let world = || World { replies: replies.clone(), asked: 0, readings: Readings::default(), steps: Vec::new() };
+        let world = || World::new(replies.clone());
         let (mut here, mut there) = (world(), world());
         let mut run = AgentRun::new(request(), plan.clone());
         finish(&mut run, &mut here);
@@ -176,5 +193,30 @@ proptest! {
         here.steps.dedup();
         there.steps.dedup();
         prop_assert_eq!(here.steps, there.steps);
+    }
+
+    #[test]
+    fn a_run_is_what_it_was_told(
+        plan in any_plan(),
+        replies in prop::collection::vec(any_reply(), 1..12),
+        turns in 0_usize..12,
+        more in any::<bool>(),
+    ) {
+        let mut world = World::new(replies);
+        let mut run = AgentRun::new(request(), plan.clone());
+        for _ in 0..turns {
+            world.turn(&mut run);
+        }
+        if more {
+            world.tell(&mut run, Told::Requested("and now?".into()));
+            world.turn(&mut run);
+        }
+        let mut again = AgentRun::new(request(), plan);
+        for told in &world.told {
+            let stored = serde_json::to_string(&StoredTold::of(told)).unwrap();
+            let told = serde_json::from_str::<StoredTold>(&stored).unwrap().into_told().unwrap();
+            again.told(told).unwrap();
+        }
+        prop_assert_eq!(again.snapshot(), run.snapshot());
     }
 }

@@ -8,6 +8,7 @@ use haft_core::provider::ToolProvider;
 use haft_engine::Memory;
 
 use super::Denials;
+use super::resume;
 use super::said;
 use super::screen::Screen;
 use super::wire::Output;
@@ -21,7 +22,8 @@ use crate::cli::servers::{self, Asked};
 use crate::cli::settings::{self, Configuration, Refused};
 use crate::cli::watch::Watch;
 use crate::runs::shelf::Shelf;
-use crate::runs::{Task, Variables, Worker, Workshop};
+use crate::runs::{TakingUp, Task, Variables, Worker, Workshop};
+use crate::sessions::Sessions;
 use crate::telemetry::captures_content;
 use crate::wiring::Settings;
 
@@ -74,6 +76,16 @@ impl Prepared {
         let workshop = Workshop::new(settings, [servers, others].concat(), variables);
         let worker = workshop.employ(&crew).map_err(|error| ask::refused(&error))?;
         Ok(Self { worker, watch, output, screen, denials, began: Instant::now(), request })
+    }
+
+    /// Puts the run on record, where the operator wants that.
+    pub(super) fn keep_session(&self, taking_up: TakingUp) {
+        let workshop = self.worker.workshop();
+        let Some(home) = crate::home::find() else { return };
+        let kept = &workshop.config().sessions;
+        if kept.enabled {
+            workshop.keep_sessions(Sessions::of(&home, kept.limits), resume::order(), taking_up);
+        }
     }
 
     /// What is asked, on the account of whoever typed it.

@@ -44,7 +44,7 @@ fn read_agent(name: &str, shelf: &Shelf) -> Result<OnShelf, Refused> {
     shelf.read(name).map_err(|error| (Exit::Input, error.to_string()))
 }
 
-fn written_request(word: &str) -> Result<String, Refused> {
+pub(super) fn written_request(word: &str) -> Result<String, Refused> {
     let unusable = |problem: &dyn std::fmt::Display| {
         (
             Exit::Input,

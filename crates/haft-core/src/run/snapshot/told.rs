@@ -1,0 +1,126 @@
+//! The stored form of what a run was told.
+
+use serde::{Deserialize, Serialize};
+
+use super::SnapshotError;
+use super::plan::StoredBudget;
+use crate::run::told::{CallEnd, Told};
+use crate::run::{Abort, Readings, Verdict};
+use crate::stored::{StoredModelError, StoredModelReply, StoredReply};
+use crate::tool::CallId;
+
+/// The stored form of [`Told`]. It changes only together with [`VERSION`](super::VERSION).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StoredTold {
+    Stepped(StoredReadings),
+    Replied(StoredModelReply),
+    Failed(StoredModelError),
+    Ended(Vec<StoredEnd>),
+    ClientReplied(Vec<StoredReply>),
+    Judged { call: String, allowed: bool },
+    Stopped,
+    Aborted { why: String, problem: String },
+    Requested(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StoredReadings {
+    now_ms: u64,
+    left: StoredBudget,
+    context_tokens: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StoredEnd {
+    Replied(StoredReply),
+    AwaitsApproval(String),
+}
+
+impl StoredTold {
+    pub fn of(told: &Told) -> Self {
+        match told {
+            Told::Stepped(readings) => Self::Stepped(StoredReadings::of(readings)),
+            Told::Replied(reply) => Self::Replied(StoredModelReply::of(reply)),
+            Told::Failed(error) => Self::Failed(StoredModelError::of(error)),
+            Told::Ended(ends) => Self::Ended(ends.iter().map(StoredEnd::of).collect()),
+            Told::ClientReplied(replies) => {
+                Self::ClientReplied(replies.iter().map(|reply| StoredReply::of(reply)).collect())
+            }
+            Told::Judged { call, verdict } => {
+                Self::Judged { call: call.0.clone(), allowed: *verdict == Verdict::Allowed }
+            }
+            Told::Stopped => Self::Stopped,
+            Told::Aborted(why) => stored_abort(why),
+            Told::Requested(text) => Self::Requested(text.clone()),
+        }
+    }
+
+    pub fn into_told(self) -> Result<Told, SnapshotError> {
+        Ok(match self {
+            Self::Stepped(readings) => Told::Stepped(readings.into_readings()?),
+            Self::Replied(reply) => Told::Replied(reply.into_reply()?),
+            Self::Failed(error) => Told::Failed(error.into_error()?),
+            Self::Ended(ends) => {
+                Told::Ended(ends.into_iter().map(StoredEnd::into_end).collect::<Result<_, _>>()?)
+            }
+            Self::ClientReplied(replies) => {
+                let replies = replies.into_iter().map(|reply| reply.into_reply());
+                Told::ClientReplied(replies.collect::<Result<_, _>>()?)
+            }
+            Self::Judged { call, allowed } => Told::Judged {
+                call: CallId(call),
+                verdict: if allowed { Verdict::Allowed } else { Verdict::Denied },
+            },
+            Self::Stopped => Told::Stopped,
+            Self::Aborted { why, problem } => Told::Aborted(abort(why, problem)?),
+            Self::Requested(text) => Told::Requested(text),
+        })
+    }
+}
+
+fn stored_abort(why: &Abort) -> StoredTold {
+    let problem = match why {
+        Abort::Interrupted | Abort::TimedOut => "",
+        Abort::Unrecorded(problem) => problem.as_str(),
+    };
+    StoredTold::Aborted { why: why.name().into(), problem: problem.into() }
+}
+
+fn abort(why: String, problem: String) -> Result<Abort, SnapshotError> {
+    match why.as_str() {
+        "interrupted" => Ok(Abort::Interrupted),
+        "timed_out" => Ok(Abort::TimedOut),
+        "unrecorded" => Ok(Abort::Unrecorded(problem)),
+        _ => Err(SnapshotError::UnknownWord { what: "reason of an abort", found: why }),
+    }
+}
+
+impl StoredReadings {
+    fn of(readings: &Readings) -> Self {
+        let Readings { now_ms, left, context_tokens } = readings;
+        Self { now_ms: *now_ms, left: StoredBudget::of(left), context_tokens: *context_tokens }
+    }
+
+    fn into_readings(self) -> Result<Readings, SnapshotError> {
+        let Self { now_ms, left, context_tokens } = self;
+        Ok(Readings { now_ms, left: left.into_budget()?, context_tokens })
+    }
+}
+
+impl StoredEnd {
+    fn of(end: &CallEnd) -> Self {
+        match end {
+            CallEnd::Replied(reply) => Self::Replied(StoredReply::of(reply)),
+            CallEnd::AwaitsApproval(call) => Self::AwaitsApproval(call.0.clone()),
+        }
+    }
+
+    fn into_end(self) -> Result<CallEnd, SnapshotError> {
+        Ok(match self {
+            Self::Replied(reply) => CallEnd::Replied(reply.into_reply()?),
+            Self::AwaitsApproval(call) => CallEnd::AwaitsApproval(CallId(call)),
+        })
+    }
+}

@@ -1,0 +1,103 @@
+//! What a run was told. With its beginning this is all there is to know of it: a run is a fold over these, so whoever keeps
+//! them can have the run again, at a cost per turn that does not grow.
+
+use super::calls::CallState;
+use super::{Abort, AgentRun, Readings, RunError, Verdict};
+use crate::conversation::{Message, ToolReply};
+use crate::model_error::ModelError;
+use crate::model_reply::ModelReply;
+use crate::result::{ToolErrorKind, ToolResult};
+use crate::tool::CallId;
+
+/// Everything that changes a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Told {
+    /// It was asked for its next step, with these readings.
+    Stepped(Readings),
+    Replied(ModelReply),
+    Failed(ModelError),
+    /// Calls ended.
+    Ended(Vec<CallEnd>),
+    ClientReplied(Vec<ToolReply>),
+    Judged {
+        call: CallId,
+        verdict: Verdict,
+    },
+    /// It shall come to its end.
+    Stopped,
+    /// It ended at once.
+    Aborted(Abort),
+    /// More is asked; what was not done by then is left.
+    Requested(String),
+}
+
+/// How a call ended, as far as the run is concerned.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CallEnd {
+    Replied(ToolReply),
+    /// A person has to answer first.
+    AwaitsApproval(CallId),
+}
+
+impl CallEnd {
+    pub fn of(result: ToolResult) -> Self {
+        let ToolResult { call, outcome, .. } = result;
+        match outcome {
+            Ok(output) if output.content.is_empty() => {
+                let text =
+                    output.structured.map_or_else(|| "(no output)".to_owned(), |value| value.to_string());
+                Self::Replied(ToolReply::text(&call, text))
+            }
+            Ok(output) => Self::Replied(ToolReply {
+                call: call.id,
+                name: call.name,
+                content: output.content,
+                is_error: false,
+            }),
+            Err(error) if error.kind == ToolErrorKind::ApprovalPending => Self::AwaitsApproval(call.id),
+            Err(error) => Self::Replied(ToolReply::error(&call, error.message)),
+        }
+    }
+
+    pub fn call(&self) -> &CallId {
+        match self {
+            Self::Replied(reply) => &reply.call,
+            Self::AwaitsApproval(call) => call,
+        }
+    }
+
+    pub(super) fn into_state(self) -> CallState {
+        match self {
+            Self::Replied(reply) => CallState::Ended(reply),
+            Self::AwaitsApproval(_) => CallState::Approval,
+        }
+    }
+}
+
+impl AgentRun {
+    /// Tells the run, in whichever way. Notes that come of it wait to be taken.
+    pub fn told(&mut self, told: Told) -> Result<(), RunError> {
+        match told {
+            Told::Stepped(readings) => {
+                self.next_step(&readings);
+            }
+            Told::Replied(reply) => return self.model_replied(reply),
+            Told::Failed(error) => return self.model_failed(&error),
+            Told::Ended(ends) => return self.calls_ended(ends),
+            Told::ClientReplied(replies) => return self.client_replied(replies),
+            Told::Judged { call, verdict } => return self.approval_given(&call, verdict),
+            Told::Stopped => self.stop(),
+            Told::Aborted(why) => self.abort(why),
+            Told::Requested(text) => return self.requested(text),
+        }
+        Ok(())
+    }
+
+    /// More is asked in the same conversation: limits and counts begin anew, what was under way is left undone.
+    pub fn requested(&mut self, text: impl Into<String>) -> Result<(), RunError> {
+        self.abort(Abort::Interrupted);
+        self.say(Message::user(text)).map_err(RunError::Misfit)?;
+        self.state = super::State { told_choice: self.state.told_choice.take(), ..super::State::default() };
+        Ok(())
+    }
+}

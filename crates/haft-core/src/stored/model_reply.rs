@@ -1,0 +1,44 @@
+//! The stored form of a whole reply.
+
+use serde::{Deserialize, Serialize};
+
+use super::conversation::StoredPart;
+use super::event::StoredStop;
+use super::{StoredError, StoredUsage};
+use crate::model_reply::ModelReply;
+
+/// A reply of a model, but for what was odd about it: that was told when it came.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StoredModelReply {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    model: Option<String>,
+    parts: Vec<StoredPart>,
+    stop: StoredStop,
+    usage: Option<StoredUsage>,
+}
+
+impl StoredModelReply {
+    pub fn of(reply: &ModelReply) -> Self {
+        let ModelReply { id, model, parts, stop, usage, notes: _ } = reply;
+        Self {
+            id: id.clone(),
+            model: model.clone(),
+            parts: parts.iter().map(StoredPart::of).collect(),
+            stop: StoredStop::of(stop),
+            usage: usage.as_ref().map(StoredUsage::of),
+        }
+    }
+
+    pub fn into_reply(self) -> Result<ModelReply, StoredError> {
+        Ok(ModelReply {
+            id: self.id,
+            model: self.model,
+            parts: self.parts.into_iter().map(StoredPart::into_part).collect::<Result<_, _>>()?,
+            stop: self.stop.into_stop(),
+            usage: self.usage.map(StoredUsage::into_usage),
+            notes: Vec::new(),
+        })
+    }
+}

@@ -1,0 +1,35 @@
+//! What is kept of a run, so that it can go on after whatever ended its process.
+
+use std::fmt;
+
+use futures_util::future::BoxFuture;
+use haft_core::place::Operation;
+use haft_core::run::told::Told;
+use haft_core::tool::ToolCall;
+
+/// Keeps what a run was told, and which calls reached their tool. A call that is not on record is not made, so whatever a
+/// chronicle does not know did not happen.
+pub trait Chronicle: fmt::Debug + Send + Sync {
+    /// Puts down what the run is told. It outlives this process from then on.
+    fn told(&self, told: &Told) -> Result<(), Unrecorded>;
+
+    /// Puts down that a call is about to reach its tool.
+    fn begins(&self, call: &ToolCall, operation: &Operation) -> Result<(), Unrecorded>;
+
+    /// Returns when everything that was put down outlives the machine, too.
+    fn secure(&self) -> BoxFuture<'_, Result<(), Unrecorded>>;
+}
+
+/// Something could not be put down; after that nothing more can be, until somebody has looked after it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unrecorded {
+    pub problem: String,
+}
+
+impl fmt::Display for Unrecorded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "what happens can no longer be put on record: {}", self.problem)
+    }
+}
+
+impl std::error::Error for Unrecorded {}

@@ -1,0 +1,87 @@
+use std::sync::{Arc, Mutex};
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use haft_core::place::Operation;
+use haft_core::run::RunPlan;
+use haft_core::run::told::Told;
+use haft_core::tool::ToolCall;
+use haft_engine::{Chronicle, Unrecorded};
+
+use crate::drive::{Scripted, World, call, done, run, text};
+
+/// Keeps so many entries, and then no more.
+#[derive(Debug)]
+struct Notebook {
+    entries: Mutex<Vec<String>>,
+    entries_max: usize,
+}
+
+impl Notebook {
+    fn of(entries_max: usize) -> Arc<Self> {
+        Arc::new(Self { entries: Mutex::default(), entries_max })
+    }
+
+    fn put(&self, entry: String) -> Result<(), Unrecorded> {
+        let mut entries = self.entries.lock().unwrap();
+        if entries.len() == self.entries_max {
+            return Err(Unrecorded { problem: "it is full".into() });
+        }
+        entries.push(entry);
+        Ok(())
+    }
+
+    fn entries(&self) -> Vec<String> {
+        self.entries.lock().unwrap().clone()
+    }
+}
+
+impl Chronicle for Notebook {
+    fn told(&self, told: &Told) -> Result<(), Unrecorded> {
+        self.put(match told {
+            Told::Stepped(_) => "step".into(),
+            Told::Replied(_) => "reply".into(),
+            Told::Ended(ends) => format!("end {}", ends[0].call().0),
+            other => format!("{other:?}"),
+        })
+    }
+
+    fn begins(&self, call: &ToolCall, _: &Operation) -> Result<(), Unrecorded> {
+        self.put(format!("begin {}", call.id.0))
+    }
+
+    fn secure(&self) -> BoxFuture<'_, Result<(), Unrecorded>> {
+        async { Ok(()) }.boxed()
+    }
+}
+
+fn models() -> Scripted {
+    Scripted::new(vec![
+        Ok(vec![call("1", "store", r#"{"text":"a"}"#), call("2", "nothing_like_it", "{}")]),
+        Ok(vec![text("done")]),
+    ])
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_is_on_record_before_it_is_made_and_after_it_ended() {
+    let (world, notebook, models) = (World::new(), Notebook::of(usize::MAX), models());
+    let mut driver = world.driver(&models);
+    driver.options.chronicle = Some(Arc::clone(&notebook) as _);
+    done(driver.drive(&mut run(RunPlan::default())).await.unwrap());
+    let expected = ["step", "reply", "step", "begin 1", "end 1", "end 2", "step", "reply", "step"];
+    assert_eq!(notebook.entries(), expected, "a call that reaches no tool never begins");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_cannot_be_put_on_record_ends_before_its_next_call_and_says_so() {
+    for entries_max in 0..8 {
+        let (world, notebook, models) = (World::new(), Notebook::of(entries_max), models());
+        let mut driver = world.driver(&models);
+        driver.options.chronicle = Some(Arc::clone(&notebook) as _);
+        let finish = done(driver.drive(&mut run(RunPlan::default())).await.unwrap());
+        assert_eq!(finish.reason.name(), "unrecorded", "{entries_max}");
+        assert!(finish.detail.contains("it is full"), "{}", finish.detail);
+        let made = usize::from(notebook.entries().contains(&"begin 1".to_owned()));
+        assert_eq!(world.count("1 store started"), made, "{entries_max}: {:?}", world.log.lines());
+    }
+}

@@ -1,0 +1,96 @@
+//! `haft resume`: a session goes on.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Beginning, carry_out, prepare, said};
+use crate::cli::args::{Cli, Command, ResumeArgs, RunArgs};
+use crate::cli::exit::Exit;
+use crate::cli::sessions;
+use crate::cli::settings::{self, Refused};
+use crate::cli::{call, terminal};
+use crate::config::environment;
+use crate::runs::{Resumed, TakingUp};
+use crate::sessions::Sessions;
+
+/// What was typed to begin a session, and where. The same words give the same agent, tools and policy.
+#[derive(Debug, Serialize, Deserialize)]
+struct Order {
+    directory: PathBuf,
+    words: Vec<String>,
+}
+
+/// The order of this process; nothing where there is no current directory to come back to.
+pub(super) fn order() -> Value {
+    let typed = |directory| Order { directory, words: std::env::args().skip(1).collect() };
+    let order = std::env::current_dir().map(typed);
+    order.ok().and_then(|order| serde_json::to_value(order).ok()).unwrap_or_default()
+}
+
+pub(in crate::cli) async fn run(args: &ResumeArgs) -> ExitCode {
+    match prepared(args).await {
+        Ok((prepared, resumed)) => carry_out(prepared, Beginning::Again(Box::new(resumed))).await,
+        Err((exit, message)) => terminal::failed(exit, &message),
+    }
+}
+
+async fn prepared(args: &ResumeArgs) -> Result<(super::Prepared, Resumed), Refused> {
+    let all = sessions::sessions()?;
+    let id = sessions::find(&all, &args.id)?;
+    let opened = all.opened(id).map_err(sessions::refused)?;
+    if let Some(origin) = opened.origin {
+        let hint = format!("hint: haft resume {origin}");
+        return Err((
+            Exit::Input,
+            format!("the session works for another one, which goes on with it\n{hint}"),
+        ));
+    }
+    let more = args.request.as_deref().map(said::written_request).transpose()?;
+    let typed = typed(args, opened.order)?;
+    let configuration = settings::configuration(&typed.policy.files)?;
+    let home = settings::home()?;
+    let own = Sessions::of(&home, configuration.resolved.sessions.limits);
+    let others = call::over_http(&configuration.resolved, &home).await;
+    let mut prepared = prepare(&typed, configuration, others, Arc::new(environment))?;
+    prepared.watch.go_on_in(id);
+    prepared.keep_session(TakingUp::Yes);
+    let (past, journal) = own.resume(id).map_err(sessions::refused)?;
+    Ok((prepared, Resumed { past, journal, more }))
+}
+
+/// What was typed then, with what was typed now about how it is shown.
+fn typed(args: &ResumeArgs, order: Value) -> Result<RunArgs, Refused> {
+    let lost = |problem: String| {
+        let hint = "hint: `haft sessions show` tells what it did; begin anew with `haft run`";
+        (Exit::Input, format!("the session cannot be put together again: {problem}\n{hint}"))
+    };
+    let order: Order = serde_json::from_value(order).map_err(|_| lost("it was not typed".into()))?;
+    let missing = |error| lost(format!("its directory `{}`: {error}", order.directory.display()));
+    // Files are named relative to it, and its own configuration lies there.
+    std::env::set_current_dir(&order.directory).map_err(missing)?;
+    let words = std::iter::once("haft".to_owned()).chain(order.words);
+    let mut typed = match Cli::try_parse_from(words).map(|cli| cli.command) {
+        Ok(Command::Run(typed)) => typed,
+        Ok(_) => return Err(lost("it was not typed as `haft run`".into())),
+        Err(error) => return Err(lost(error.to_string())),
+    };
+    if let Some(request) = typed.words.last_mut() {
+        // It stands in the session; standard input may hold something else by now.
+        "as before".clone_into(request);
+    }
+    if !args.model.is_empty() {
+        typed.model.clone_from(&args.model);
+    }
+    typed.output_format = args.output_format;
+    typed.quiet = args.quiet;
+    typed.verbose = args.verbose;
+    typed.log_format = args.log_format;
+    typed.tree = args.tree;
+    typed.no_color = args.no_color;
+    Ok(typed)
+}

@@ -1,0 +1,69 @@
+//! Sessions that work for others: their ids follow from whom they work for, so that whoever goes on finds them again.
+
+use futures_util::future::BoxFuture;
+use haft_core::place::{Operation, SessionId};
+use haft_core::run::told::Told;
+use haft_core::tool::{CallId, ToolCall};
+use haft_engine::{Chronicle, Unrecorded};
+use sha2::{Digest as _, Sha256};
+
+/// The session of the agent that a call asks.
+pub(super) fn below(session: SessionId, turn: u32, call: &CallId) -> SessionId {
+    derived(&format!("{session}/{turn}/{}", call.0))
+}
+
+/// The session of the agent that goes on with a request.
+pub(super) fn after(session: SessionId) -> SessionId {
+    derived(&format!("{session}/after"))
+}
+
+fn derived(from: &str) -> SessionId {
+    let digest = Sha256::digest(from.as_bytes());
+    let bytes = digest.iter().take(16).fold(0_u128, |number, byte| (number << 8) | u128::from(*byte));
+    SessionId(bytes)
+}
+
+/// The record of a session that could not be opened: nothing can be put down in it, so nothing is done.
+#[derive(Debug)]
+pub(super) struct Lost(pub(super) String);
+
+impl Lost {
+    fn refused<T>(&self) -> Result<T, Unrecorded> {
+        Err(Unrecorded { problem: self.0.clone() })
+    }
+}
+
+impl Chronicle for Lost {
+    fn told(&self, _: &Told) -> Result<(), Unrecorded> {
+        self.refused()
+    }
+
+    fn begins(&self, _: &ToolCall, _: &Operation) -> Result<(), Unrecorded> {
+        self.refused()
+    }
+
+    fn secure(&self) -> BoxFuture<'_, Result<(), Unrecorded>> {
+        Box::pin(async { self.refused() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_of_every_turn_has_a_session_of_its_own() {
+        let call = |id: &str| CallId(id.into());
+        let all = [
+            below(SessionId(1), 1, &call("a")),
+            below(SessionId(1), 1, &call("b")),
+            below(SessionId(1), 2, &call("a")),
+            below(SessionId(2), 1, &call("a")),
+            after(SessionId(1)),
+            after(SessionId(2)),
+        ];
+        let distinct: std::collections::HashSet<_> = all.iter().collect();
+        assert_eq!(distinct.len(), all.len());
+        assert_eq!(below(SessionId(1), 1, &call("a")), all[0], "and finds it again");
+    }
+}

@@ -1,0 +1,261 @@
+//! What a session's journal says: a fold over its lines.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use haft_core::digest::Digest;
+use haft_core::event::{Account, Event, ToolSeen};
+use haft_core::model_reply::Usage;
+use haft_core::model_request::ModelRequest;
+use haft_core::op_tree::OpTree;
+use haft_core::place::{Operation, OperationId, Place, SessionId};
+use haft_core::price::Cost;
+use haft_core::provider::Principal;
+use haft_core::result::ToolErrorKind;
+use haft_core::run::event::Bill;
+use haft_core::run::told::{CallEnd, Told};
+use haft_core::run::{AgentRun, RunError, RunPlan};
+use haft_core::tool::CallId;
+
+use super::line::{Line, Opened};
+use super::read::{Lines, ReadError};
+use crate::accounting::{ModelRecord, Record};
+
+/// A session as it was left.
+#[derive(Debug)]
+pub struct Past {
+    pub opened: Opened,
+    pub standing: Standing,
+    /// What was asked after the first request.
+    pub requests: Vec<String>,
+    /// When the last line was written.
+    pub last_ms: u64,
+    /// What everything cost.
+    pub total: Bill,
+    /// What the last request cost so far; its budget goes by that.
+    pub bill: Bill,
+    pub tree: OpTree,
+    told: Vec<Told>,
+    /// Calls of the last turn that reached their tool, and of which no end is on record.
+    begun: Vec<CallId>,
+    session: SessionId,
+    /// How long the last request was worked on before `since_ms`, when it was last taken up.
+    worked_before: Duration,
+    since_ms: u64,
+    /// How many processes have worked on it before the last.
+    processes: u64,
+    /// What the next request would have had the model read, when that was last known.
+    context_tokens: Option<u64>,
+}
+
+/// How far a session has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// No end is on record: it is under way, or what drove it was killed.
+    Open,
+    /// It came to an end that is none: interrupted, out of time, without a model. It can go on where it was.
+    Cut {
+        reason: String,
+    },
+    Finished {
+        reason: String,
+    },
+}
+
+/// A run that is had again, and what nobody knows the end of.
+#[derive(Debug)]
+pub struct Unfinished {
+    pub run: AgentRun,
+    pub begun: Vec<CallId>,
+    /// The turns of earlier requests.
+    pub turns_before: u32,
+    /// What the model would read next, when that was last known.
+    pub context_tokens: Option<u64>,
+}
+
+impl Past {
+    pub fn of<R: Read>(mut lines: Lines<R>) -> Result<Self, ReadError> {
+        let first = lines.next().ok_or(ReadError::Empty)??;
+        let Line::Session(opened) = first else { return Err(ReadError::Version { found: None }) };
+        let id = uuid::Uuid::parse_str(&opened.id);
+        let session =
+            id.map_err(|error| ReadError::Broken { problem: format!("its id is none: {error}") })?;
+        let mut past = Self {
+            last_ms: opened.at_ms,
+            since_ms: opened.at_ms,
+            opened: *opened,
+            standing: Standing::Open,
+            requests: Vec::new(),
+            total: Bill::default(),
+            bill: Bill::default(),
+            tree: OpTree::default(),
+            told: Vec::new(),
+            begun: Vec::new(),
+            session: SessionId(session.as_u128()),
+            worked_before: Duration::ZERO,
+            processes: 0,
+            context_tokens: None,
+        };
+        for line in lines {
+            past.take(line?)?;
+        }
+        Ok(past)
+    }
+
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
+    /// How long the last request was worked on.
+    pub fn worked(&self) -> Duration {
+        self.worked_before + Duration::from_millis(self.last_ms.saturating_sub(self.since_ms))
+    }
+
+    pub fn plan(&self) -> Result<RunPlan, ReadError> {
+        self.opened.run.plan().map_err(|error| ReadError::Broken { problem: error.to_string() })
+    }
+
+    /// The run as it was left. What stands in the request is what the model is told anew: its name, the system text and
+    /// the tools.
+    pub fn run(self, request: ModelRequest) -> Result<Unfinished, ReadError> {
+        let broken = |problem: String| ReadError::Broken { problem };
+        let mut run = self.opened.run.resume(request).map_err(|error| broken(error.to_string()))?;
+        let mut turns_before = 0;
+        for told in self.told {
+            if matches!(told, Told::Requested(_)) {
+                turns_before += run.counts().turns;
+            }
+            run.told(told).map_err(|error: RunError| broken(error.to_string()))?;
+            // They were told when they were new.
+            run.take_notes();
+        }
+        Ok(Unfinished { run, begun: self.begun, turns_before, context_tokens: self.context_tokens })
+    }
+
+    fn take(&mut self, line: Line) -> Result<(), ReadError> {
+        match line {
+            Line::Session(_) => return Err(ReadError::Broken { problem: "it begins twice".into() }),
+            Line::Resumed { at_ms } => {
+                self.worked_before = self.worked();
+                self.processes += 1;
+                (self.last_ms, self.since_ms) = (at_ms, at_ms);
+                if let Standing::Cut { .. } = self.standing {
+                    self.standing = Standing::Open;
+                }
+            }
+            Line::Told { at_ms, told } => {
+                self.last_ms = at_ms;
+                let told =
+                    told.into_told().map_err(|error| ReadError::Broken { problem: error.to_string() })?;
+                self.take_told(told);
+            }
+            Line::Begun { at_ms, call, tool, turn, operation } => {
+                self.last_ms = at_ms;
+                let place = Place { turn, ..Place::first(self.session) };
+                let id = numbered(self.processes, operation);
+                let operation = Arc::new(Operation { id, call: CallId(call.clone()), place });
+                let (tool, waited) = (ToolSeen::Written(tool), Duration::ZERO);
+                self.tree.apply(&Event::ToolStarted { operation, tool, waited });
+                self.begun.push(CallId(call));
+            }
+            Line::Tool(record) => self.take_tool(&record),
+            Line::Model(record) => self.take_model(&record),
+            Line::Note { at_ms, .. } => self.last_ms = at_ms,
+            Line::Finished { at_ms, reason, .. } => {
+                self.last_ms = at_ms;
+                if self.standing == Standing::Open {
+                    self.standing = Standing::Finished { reason };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What ended the run against its will is no part of it: whoever goes on, goes on before that. What is told after it
+    /// only brought it to its end.
+    fn take_told(&mut self, told: Told) {
+        match (&self.standing, &told) {
+            (_, Told::Requested(text)) => {
+                self.requests.push(text.clone());
+                self.begun.clear();
+                self.bill = Bill::default();
+                (self.worked_before, self.since_ms) = (Duration::ZERO, self.last_ms);
+                self.standing = Standing::Open;
+            }
+            (Standing::Cut { .. }, _) => return,
+            (_, Told::Failed(error)) => {
+                self.standing = Standing::Cut { reason: error.kind.name().into() };
+                return;
+            }
+            (_, Told::Aborted(why)) => {
+                self.standing = Standing::Cut { reason: why.name().into() };
+                return;
+            }
+            (_, Told::Replied(_)) => self.begun.clear(),
+            (_, Told::Ended(ends)) => {
+                self.begun.retain(|call| ends.iter().all(|end: &CallEnd| end.call() != call));
+            }
+            (_, Told::Stepped(readings)) => self.context_tokens = readings.context_tokens,
+            (_, Told::ClientReplied(_) | Told::Judged { .. } | Told::Stopped) => {}
+        }
+        self.told.push(told);
+    }
+
+    fn take_tool(&mut self, record: &Record) {
+        self.last_ms = record.timestamp_ms;
+        self.total.calls += 1;
+        self.bill.calls += 1;
+        self.tree.apply(&finished(self.session, self.processes, record));
+    }
+
+    fn take_model(&mut self, record: &ModelRecord) {
+        self.last_ms = record.timestamp_ms;
+        let usage = Usage {
+            input: record.input_tokens,
+            output: record.output_tokens,
+            cache_read: record.cache_read_tokens,
+            cache_write: record.cache_write_tokens,
+            reasoning: record.reasoning_tokens,
+        };
+        let cost = record.cost_nano_usd.map(|nano_usd| Cost { nano_usd });
+        self.total.add_request(Some(usage), cost);
+        self.bill.add_request(Some(usage), cost);
+    }
+}
+
+/// Each process counts its own operations from one.
+fn numbered(process: u64, operation: u64) -> OperationId {
+    OperationId((process << 48) | operation)
+}
+
+/// The event that a line was made of, as far as the tree looks at it.
+fn finished(own: SessionId, process: u64, record: &Record) -> Event {
+    let number = |operation: u64| numbered(process, operation);
+    let session = record.standing.session.as_deref().and_then(|id| uuid::Uuid::parse_str(id).ok());
+    let place = Place {
+        session: session.map_or(own, |id| SessionId(id.as_u128())),
+        turn: record.standing.turn,
+        parent: record.standing.parent_operation.map(number),
+        origin: own,
+    };
+    let (id, call) = (number(record.standing.operation), CallId(record.call_id.clone()));
+    let operation = Operation { id, call, place };
+    let kind = |name: &str| ToolErrorKind::ALL.into_iter().find(|kind| kind.name() == name);
+    Event::ToolFinished {
+        operation: Arc::new(operation),
+        tool: ToolSeen::Written(record.tool.clone()),
+        failure: record.error_kind.as_deref().map(|name| kind(name).unwrap_or(ToolErrorKind::Failed)),
+        latency: Duration::from_millis(record.latency_ms),
+        account: Account {
+            principal: Principal::local(),
+            executed: record.executed,
+            cached: record.cached,
+            bytes_in: usize::try_from(record.bytes_in).unwrap_or(usize::MAX),
+            bytes_out: usize::try_from(record.bytes_out).unwrap_or(usize::MAX),
+            arguments: Digest::from_hex(&record.arguments_digest).unwrap_or_else(|| Digest::of_text("")),
+            verdict: None,
+        },
+        said: None,
+    }
+}

@@ -1,0 +1,85 @@
+//! Reads the lines of a session, each bounded, and says where one cannot be read.
+
+use std::fmt;
+use std::io::{self, BufRead, BufReader, Read};
+
+use super::line::{Line, VERSION, Versioned};
+
+/// Why lines cannot be used. Lines are counted from one.
+#[derive(Debug)]
+pub enum ReadError {
+    Io(io::Error),
+    /// There is not even the first line.
+    Empty,
+    /// Written by another version of this program.
+    Version {
+        found: Option<u32>,
+    },
+    Line {
+        number: usize,
+        problem: String,
+    },
+    /// The lines contradict each other.
+    Broken {
+        problem: String,
+    },
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Empty => f.write_str("it has no first line"),
+            Self::Version { found: Some(found) } => write!(
+                f,
+                "it has version {found}, this program reads version {VERSION}; use the program that wrote it"
+            ),
+            Self::Version { found: None } => f.write_str("its first line is not that of a session"),
+            Self::Line { number, problem } => write!(f, "line {number}: {problem}"),
+            Self::Broken { problem } => f.write_str(problem),
+        }
+    }
+}
+
+impl std::error::Error for ReadError {}
+
+/// The lines of one session. A last line without its end is not given: it was never whole.
+#[derive(Debug)]
+pub struct Lines<R> {
+    text: BufReader<R>,
+    number: usize,
+}
+
+impl<R: Read> Lines<R> {
+    pub fn of(file: R) -> Self {
+        Self { text: BufReader::new(file), number: 0 }
+    }
+
+    fn next_line(&mut self) -> Result<Option<Line>, ReadError> {
+        let mut bytes = Vec::new();
+        self.text.read_until(b'\n', &mut bytes).map_err(ReadError::Io)?;
+        if bytes.pop() != Some(b'\n') {
+            return if self.number == 0 { Err(ReadError::Empty) } else { Ok(None) };
+        }
+        self.number += 1;
+        if self.number == 1 {
+            check_version(&bytes)?;
+        }
+        let number = self.number;
+        let unreadable = |error: serde_json::Error| ReadError::Line { number, problem: error.to_string() };
+        serde_json::from_slice(&bytes).map(Some).map_err(unreadable)
+    }
+}
+
+impl<R: Read> Iterator for Lines<R> {
+    type Item = Result<Line, ReadError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_line().transpose()
+    }
+}
+
+fn check_version(first: &[u8]) -> Result<(), ReadError> {
+    let found = serde_json::from_slice::<Versioned>(first).ok().and_then(|first| first.version);
+    if found == Some(VERSION) { Ok(()) } else { Err(ReadError::Version { found }) }
+}

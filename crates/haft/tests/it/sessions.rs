@@ -1,0 +1,221 @@
+//! Sessions: runs that are killed anywhere go on, and what they did is kept.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+mod boundaries;
+mod commands;
+
+use std::path::PathBuf;
+
+use haft_model_server::{Expect, Failure, ModelServer, Pace, Part, Step};
+use haft_testkit::{Place, Ran, eventually, libc, processes_with, send_signal, unique_marker};
+use serde_json::{Value, json};
+
+use super::call::here;
+use super::run::{bash, haft, server, told};
+
+/// The journals of a place, by name.
+fn journals(place: &Place) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(place.path("home/data/sessions"));
+    let mut paths: Vec<_> = entries.into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+fn journal(place: &Place) -> String {
+    let [path] = journals(place).try_into().unwrap();
+    std::fs::read_to_string(path).unwrap()
+}
+
+fn resume(place: &Place, server: &ModelServer, words: &[&str]) -> Ran {
+    haft(place, server, &[&["resume"], words].concat()).output()
+}
+
+fn run(place: &Place, server: &ModelServer, words: &[&str]) -> Ran {
+    haft(place, server, &[&["run", "-m", "openai/m"], words].concat()).output()
+}
+
+fn events(ran: &Ran) -> Vec<Value> {
+    ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Kills haft without a warning as soon as something holds.
+fn kill_when(place: &Place, server: &ModelServer, what: &str, holds: impl FnMut() -> bool) {
+    let mut child = haft(place, server, &["run", "-m", "openai/m", "go"]).start();
+    eventually(what, holds);
+    send_signal(child.id(), libc::SIGKILL);
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_run_that_is_killed_while_the_model_thinks_asks_it_again() {
+    let place = here();
+    let slow = Pace { first_byte_milliseconds: 600_000, ..Pace::default() };
+    let first = server([Step::say([bash("echo one >> marks")]), Step::text("never").at_pace(slow)]);
+    kill_when(&place, &first, "the call ended", || {
+        journals(&place).len() == 1 && journal(&place).contains("ended")
+    });
+    let second = server([Step::text("not this one"), told(Step::text("so it was"), "(exit code: 0)")]);
+    let ran = resume(&place, &second, &[]).expect_code(0);
+    assert_eq!((ran.stdout.as_str(), place.text("ws/marks").as_str()), ("so it was\n", "one\n"));
+}
+
+#[test]
+fn of_a_call_that_was_killed_the_model_hears_that_nobody_knows() {
+    let (place, marker) = (here(), unique_marker());
+    let command = format!("echo one >> marks; exec -a {marker} sleep 300");
+    let steps =
+        [Step::say([bash(&command)]), told(Step::text("I looked"), "not known whether it took effect")];
+    let server = server(steps);
+    kill_when(&place, &server, "the command runs", || place.exists("ws/marks"));
+    eventually("the command is gone", || processes_with(&marker).is_empty());
+    let ran = resume(&place, &server, &["--output-format", "stream-json"]).expect_code(0);
+    let result = events(&ran).into_iter().find(|event| event["type"] == "tool_result").unwrap();
+    assert_eq!((&result["error_kind"], &result["tool"]), (&"unknown_outcome".into(), &"bash".into()));
+    assert_eq!(place.text("ws/marks"), "one\n");
+}
+
+#[test]
+fn a_call_that_is_known_to_be_harmless_is_made_again() {
+    let (place, marker) = (here(), unique_marker());
+    // The operator says so; nobody else could know it of a command.
+    place.file("home/haft.json", r#"{"tools": {"bash": {"effects": "idempotent"}}}"#);
+    let command = format!("test -e again && exit; touch again; exec -a {marker} sleep 300");
+    let steps = [Step::say([bash(&command)]), told(Step::text("done"), "(exit code: 0)")];
+    let server = server(steps);
+    kill_when(&place, &server, "the command runs", || place.exists("ws/again"));
+    eventually("the command is gone", || processes_with(&marker).is_empty());
+    assert_eq!(resume(&place, &server, &["last"]).expect_code(0).stdout, "done\n");
+}
+
+#[test]
+fn an_interrupted_run_goes_on_or_is_told_what_else_to_do() {
+    let check = |words: &[&str], answer: &str| {
+        let (place, marker) = (here(), unique_marker());
+        let steps = [
+            Step::say([
+                Part::call("read", json!({"file_path": "nothing"})),
+                bash(&format!("exec -a {marker} sleep 300")),
+            ]),
+            Step::text("went on"),
+        ];
+        let first = server(steps.clone());
+        let mut child = haft(&place, &first, &["run", "-m", "openai/m", "go"]).start();
+        eventually("the command runs", || !processes_with(&marker).is_empty());
+        send_signal(child.id(), libc::SIGINT);
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        let expected = Expect { user: words.first().map(|word| (*word).to_owned()), ..Expect::default() };
+        let [call, text] = steps;
+        let second = server([call, text.expecting(expected)]);
+        let words: Vec<&str> = words.iter().flat_map(|word| ["last", word]).collect();
+        assert_eq!(resume(&place, &second, &words).expect_code(0).stdout, format!("{answer}\n"));
+    };
+    check(&[], "went on");
+    check(&["no, differently"], "went on");
+}
+
+#[test]
+fn a_model_that_failed_is_asked_again() {
+    let place = here();
+    let server = server([
+        Step::say([bash("echo one >> marks")]),
+        Step::fail(Failure::new(401, "wrong key")),
+        Step::text("now it works"),
+    ]);
+    run(&place, &server, &["go"]).expect_code(6);
+    assert_eq!(resume(&place, &server, &[]).expect_code(0).stdout, "now it works\n");
+    assert_eq!(place.text("ws/marks"), "one\n");
+}
+
+#[test]
+fn a_finished_session_takes_more_requests_in_the_same_conversation() {
+    let place = here();
+    let server = server([
+        Step::say([bash("echo one >> marks")]),
+        Step::text("first"),
+        Step::say([bash("echo two >> marks")])
+            .expecting(Expect { user: Some("and now?".into()), ..Expect::default() }),
+        Step::text("second"),
+        Step::text("third"),
+    ]);
+    run(&place, &server, &["what is it?"]).expect_code(0);
+    let ran = resume(&place, &server, &[]).expect_code(42);
+    assert!(ran.stderr.contains("ended (completed)") && ran.stderr.contains("hint:"), "{}", ran.stderr);
+    let ran = resume(&place, &server, &["last", "and now?", "--output-format", "stream-json"]).expect_code(0);
+    let turns: Vec<_> = events(&ran).iter().filter_map(|event| event["turn"].as_u64()).collect();
+    assert_eq!((turns.first(), turns.last()), (Some(&3), Some(&4)), "turns are counted on: {turns:?}");
+    assert_eq!(events(&ran).last().unwrap()["answer"], "second");
+    let ran = haft(&place, &server, &["resume", "last", "-"]).stdin("more").output().expect_code(0);
+    assert_eq!((ran.stdout.as_str(), place.text("ws/marks").as_str()), ("third\n", "one\ntwo\n"));
+    let shown = place.haft(&["sessions", "show"]).output().expect_code(0).stdout;
+    for part in ["what is it?", "then: and now?", "then: more", "3-1 bash ok", "model: 5 requests"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+}
+
+#[test]
+fn only_one_process_goes_on_with_a_session() {
+    let place = here();
+    let slow = Pace { first_byte_milliseconds: 600_000, ..Pace::default() };
+    let server = server([Step::text("x").at_pace(slow)]);
+    let mut child = haft(&place, &server, &["run", "-m", "openai/m", "go"]).start();
+    eventually("the session began", || journals(&place).len() == 1);
+    let ran = resume(&place, &server, &[]).expect_code(5);
+    assert!(ran.stderr.contains("another process"), "{}", ran.stderr);
+    let list = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
+    assert!(list.contains("running"), "{list}");
+    place.haft(&["sessions", "rm", "last"]).output().expect_code(5);
+    send_signal(child.id(), libc::SIGKILL);
+    child.wait().unwrap();
+    let list = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
+    assert!(list.contains("unfinished"), "{list}");
+}
+
+/// A limit on the size of files stands for a disk that is full; it befalls the journal as any write does.
+#[test]
+fn a_run_whose_journal_is_full_ends_before_its_next_call_and_can_be_resumed() {
+    let place = here();
+    place.file("ws/large.txt", &"0123456789abcdef\n".repeat(700));
+    let server = server([
+        Step::say([bash("echo one >> marks")]),
+        Step::call("read", json!({"file_path": "large.txt"})),
+        Step::say([bash("echo two >> marks")]),
+        Step::text("done"),
+    ]);
+    let ran = haft(&place, &server, &["run", "-m", "openai/m", "--output-format", "json", "go"])
+        .through(&["bash", "-c", r#"trap '' XFSZ; ulimit -f 10; exec "$@""#, "bash"])
+        .output()
+        .expect_code(3);
+    let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(said["finish"], "unrecorded", "{said}");
+    assert!(ran.stderr.contains("put on record") && ran.stderr.contains("hint:"), "{}", ran.stderr);
+    assert_eq!(place.text("ws/marks"), "one\n");
+    assert_eq!(resume(&place, &server, &[]).expect_code(0).stdout, "done\n");
+    assert_eq!(place.text("ws/marks"), "one\ntwo\n");
+}
+
+#[test]
+fn a_run_that_cannot_be_kept_from_the_beginning_is_made_all_the_same() {
+    let place = here();
+    place.file("home/data/sessions", "in the way");
+    let server = server([Step::say([bash("echo one >> marks")]), Step::text("done")]);
+    let ran = run(&place, &server, &["go"]).expect_code(0);
+    assert!(ran.stderr.contains("the run cannot be resumed"), "{}", ran.stderr);
+    assert_eq!((ran.stdout.as_str(), place.text("ws/marks").as_str()), ("done\n", "one\n"));
+}
+
+#[test]
+fn what_the_operator_says_about_sessions_holds() {
+    let place = here();
+    let server = server([Step::text("done")]);
+    place.file("home/haft.json", r#"{"sessions": {"enabled": false}}"#);
+    run(&place, &server, &["go"]).expect_code(0);
+    assert_eq!(journals(&place), Vec::<PathBuf>::new());
+    place.file("home/haft.json", r#"{"sessions": {"bytesMax": 100}}"#);
+    let ran = run(&place, &server, &["go"]).expect_code(0);
+    assert!(ran.stderr.contains("sessions.bytesMax"), "{}", ran.stderr);
+    place.file("home/haft.json", r#"{"sessions": {"keep": 1}}"#);
+    for _ in 0..3 {
+        run(&place, &server, &["go"]).expect_code(0);
+    }
+    assert_eq!(journals(&place).len(), 1, "each run sweeps out those before it");
+}

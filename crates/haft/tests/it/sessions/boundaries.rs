@@ -1,0 +1,162 @@
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use haft_model_server::{ModelServer, Part, Step};
+use haft_testkit::Place;
+use serde_json::{Value, json};
+
+use super::{bash, events, here, journals, resume, run, server};
+
+/// How many places work on the cases at once.
+const PLACES: usize = 3;
+
+const MARKS: [&str; 6] = ["one", "two", "three", "four", "five", "six"];
+
+fn mark(number: usize) -> Part {
+    bash(&format!("echo {} >> marks", MARKS[number]))
+}
+
+fn read() -> Part {
+    Part::call("read", json!({"file_path": "given.txt"}))
+}
+
+/// Ten calls: six that leave a mark, three that only read, one that writes the same again and again.
+fn script() -> Vec<Step> {
+    let write = Part::call("write", json!({"file_path": "same.txt", "content": "same"}));
+    vec![
+        Step::say([mark(0)]),
+        Step::say([read(), mark(1), read()]),
+        Step::say([mark(2), mark(3), write]),
+        Step::say([mark(4), read()]),
+        Step::say([mark(5)]),
+        Step::text("all ten"),
+    ]
+}
+
+/// A whole run, and its journal.
+struct Whole {
+    place: Place,
+    server: ModelServer,
+    journal: PathBuf,
+    lines: Vec<String>,
+}
+
+impl Whole {
+    fn new() -> Self {
+        let place = here();
+        place.file("ws/given.txt", "given");
+        let server = server(script());
+        let ran = run(&place, &server, &["go"]).expect_code(0);
+        assert_eq!(ran.stdout, "all ten\n");
+        let [journal] = journals(&place).try_into().unwrap();
+        let lines = std::fs::read_to_string(&journal).unwrap().lines().map(str::to_owned).collect();
+        let whole = Self { place, server, journal, lines };
+        whole.check_marks("the whole run", &BTreeSet::new());
+        whole
+    }
+
+    /// The process was killed when so many lines were written, and perhaps a part of the next: whatever had begun by
+    /// then has left its mark.
+    fn check(&self, lines: usize, part: Next) {
+        let case = format!("killed after line {lines} of {} ({part:?})", self.lines.len());
+        let kept = &self.lines[..lines];
+        let (begun, ended) = (ids(kept, begun), ids(kept, ended));
+        let calls = self.marks_by_call();
+        let left: String =
+            calls.iter().filter(|(id, _)| begun.contains(id)).map(|(_, mark)| format!("{mark}\n")).collect();
+        self.place.file("ws/marks", &left);
+        let torn = match (part, self.lines.get(lines)) {
+            (Next::Half, Some(next)) => &next[..next.floor_char_boundary(next.len() / 2)],
+            (Next::Half, None) | (Next::Nothing, _) => "",
+        };
+        let text: String = kept.iter().map(|line| format!("{line}\n")).chain([torn.to_owned()]).collect();
+        std::fs::write(&self.journal, text).unwrap();
+        let unknown: BTreeSet<&String> =
+            begun.difference(&ended).filter(|id| calls.iter().any(|(call, _)| call == *id)).collect();
+        self.go_on(&case, kept, &unknown);
+    }
+
+    fn go_on(&self, case: &str, kept: &[String], unknown: &BTreeSet<&String>) {
+        let finished = kept.iter().any(|line| line.starts_with(r#"{"type":"finished""#));
+        let ran = resume(&self.place, &self.server, &["--output-format", "stream-json"]);
+        if finished {
+            ran.expect_code(42);
+        } else {
+            let ran = ran.expect_code(0);
+            let seen = events(&ran);
+            assert_eq!(seen.last().unwrap()["answer"], "all ten", "{case}");
+            let told: BTreeSet<String> =
+                seen.iter().filter(|event| event["error_kind"] == "unknown_outcome").map(id).collect();
+            assert_eq!(told.iter().collect::<BTreeSet<_>>(), *unknown, "{case}");
+        }
+        self.check_marks(case, unknown);
+    }
+
+    /// Every mark is there exactly once, whoever left it.
+    fn check_marks(&self, case: &str, unknown: &BTreeSet<&String>) {
+        let found = self.place.text("ws/marks");
+        let mut marks: Vec<&str> = found.lines().collect();
+        marks.sort_unstable();
+        let mut expected = MARKS.to_vec();
+        expected.sort_unstable();
+        assert_eq!(marks, expected, "{case}, not known: {unknown:?}");
+    }
+
+    /// The calls that leave a mark.
+    fn marks_by_call(&self) -> Vec<(String, &'static str)> {
+        let replies =
+            self.lines.iter().map(|line| parsed(line)).filter(|line| !line["told"]["replied"].is_null());
+        let parts = replies.flat_map(|line| line["told"]["replied"]["parts"].as_array().cloned().unwrap());
+        let marked = parts.filter_map(|part| {
+            let call = &part["body"]["call"];
+            let arguments = call["arguments"].as_str()?;
+            let mark = MARKS.into_iter().find(|mark| arguments.contains(&format!("echo {mark} >>")))?;
+            Some((call["id"].as_str()?.to_owned(), mark))
+        });
+        marked.collect()
+    }
+}
+
+/// What was written of the next line.
+#[derive(Debug, Clone, Copy)]
+enum Next {
+    Nothing,
+    Half,
+}
+
+fn parsed(line: &str) -> Value {
+    serde_json::from_str(line).unwrap()
+}
+
+fn id(event: &Value) -> String {
+    event["id"].as_str().unwrap().to_owned()
+}
+
+fn ids(lines: &[String], of: fn(&Value) -> Option<String>) -> BTreeSet<String> {
+    lines.iter().filter_map(|line| of(&parsed(line))).collect()
+}
+
+fn begun(line: &Value) -> Option<String> {
+    (line["type"] == "begun").then(|| line["call"].as_str().unwrap().to_owned())
+}
+
+fn ended(line: &Value) -> Option<String> {
+    line["told"]["ended"][0]["replied"]["call"].as_str().map(str::to_owned)
+}
+
+/// Every boundary between two lines is a case; of every fourth, the next line is half written. That half a line is the same
+/// as none, at every byte of it, is shown where journals are read.
+#[test]
+fn a_run_of_ten_calls_goes_on_wherever_it_was_killed() {
+    std::thread::scope(|scope| {
+        for place in 0..PLACES {
+            scope.spawn(move || {
+                let whole = Whole::new();
+                assert!(whole.lines.len() > 40, "{}", whole.lines.len());
+                for lines in (1..=whole.lines.len()).filter(|lines| lines % PLACES == place) {
+                    whole.check(lines, if lines % 4 < 3 { Next::Nothing } else { Next::Half });
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,66 @@
+use haft_model_server::{Step, Usage};
+use serde_json::Value;
+
+use super::{bash, here, journals, resume, run, server};
+
+#[test]
+fn sessions_are_listed_shown_and_removed() {
+    let place = here();
+    let empty = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
+    assert_eq!(empty, "no sessions; `haft run` begins one\n");
+    place.haft(&["resume"]).output().expect_code(42);
+    let usage = Usage { input: 1200, output: 30, ..Usage::default() };
+    let server = server([Step::say([bash("echo hi")]).using(usage), Step::text("done")]);
+    run(&place, &server, &["say hi\nplease"]).expect_code(0);
+    let list = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
+    assert!(list.contains("completed") && list.contains("say hi") && !list.contains("please"), "{list}");
+    let list = place.haft(&["sessions", "list", "--json"]).output().expect_code(0).stdout;
+    let list: Value = serde_json::from_str(&list).unwrap();
+    let id = list[0]["session"].as_str().unwrap();
+    assert_eq!((&list[0]["calls"], &list[0]["model_requests"]), (&1.into(), &2.into()));
+    let shown = place.haft(&["sessions", "show", &id[..6]]).output().expect_code(0).stdout;
+    for part in ["say hi", "1-1 bash ok", "tokens read", "2 requests", id] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let shown = place.haft(&["sessions", "show", "--json"]).output().expect_code(0).stdout;
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert!(shown["input_tokens"].as_u64().unwrap() >= 1200, "{shown}");
+    assert_eq!(shown["tree"]["sessions"][0]["turns"][0]["operations"][0]["tool"], "bash");
+    for word in ["ffff", "zz", ""] {
+        place.haft(&["sessions", "show", word]).output().expect_code(42);
+    }
+    place.haft(&["sessions", "rm", id]).output().expect_code(0);
+    assert!(journals(&place).is_empty());
+    place.haft(&["sessions", "rm", id]).output().expect_code(42);
+}
+
+#[test]
+fn a_session_that_cannot_be_read_is_said_and_harms_no_other() {
+    let place = here();
+    let server = server([Step::text("done")]);
+    run(&place, &server, &["go"]).expect_code(0);
+    let [path] = journals(&place).try_into().unwrap();
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, text.replacen("\"stepped\"", "\"slept\"", 1)).unwrap();
+    run(&place, &server, &["another"]).expect_code(0);
+    let list = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
+    assert!(list.contains("cannot be read: line 2") && list.contains("another"), "{list}");
+    let id = path.file_stem().unwrap().to_str().unwrap();
+    let ran = resume(&place, &server, &[id]).expect_code(42);
+    assert!(ran.stderr.contains("line 2") && ran.stderr.contains("hint:"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_session_goes_on_from_any_directory_and_only_from_its_own_place() {
+    let place = here();
+    place.directory("ws/deep");
+    let server = server([Step::say([bash("pwd > where")]), Step::text("one"), Step::text("two")]);
+    super::haft(&place, &server, &["run", "-m", "openai/m", "go"])
+        .in_directory(&place.path("ws/deep"))
+        .output()
+        .expect_code(0);
+    assert_eq!(resume(&place, &server, &["last", "more"]).expect_code(0).stdout, "two\n");
+    std::fs::remove_dir_all(place.path("ws/deep")).unwrap();
+    let ran = resume(&place, &server, &["last", "more"]).expect_code(42);
+    assert!(ran.stderr.contains("its directory") && ran.stderr.contains("hint:"), "{}", ran.stderr);
+}
