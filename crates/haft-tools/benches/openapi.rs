@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use haft_tools::rest::openapi::{Filter, Imported, Settings, Source, import};
@@ -34,6 +35,15 @@ fn peak_megabytes() -> u64 {
     kilobytes.unwrap_or(0) / 1024
 }
 
+/// How long this thread has computed, as the kernel counts it: other programs on the machine do not count.
+fn cpu_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    Duration::from_nanos(stat.split_whitespace().next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0))
+}
+
+/// Imports whose time is averaged.
+const ROUNDS: u32 = 20;
+
 fn openapi(criterion: &mut Criterion) {
     let own = std::env::current_exe().unwrap();
     let found = own
@@ -44,6 +54,9 @@ fn openapi(criterion: &mut Criterion) {
     // Once before anything is measured: later rounds would add what the allocator keeps.
     let tools = imported(&path).tools.len();
     eprintln!("{tools} tools, peak memory of one import {} MB", peak_megabytes());
+    let before = cpu_time();
+    (0..ROUNDS).for_each(|_| drop(imported(&path)));
+    eprintln!("CPU time of one import {:?}", cpu_time().saturating_sub(before) / ROUNDS);
     criterion.bench_function("import_github", |bencher| bencher.iter(|| imported(&path)));
 }
 

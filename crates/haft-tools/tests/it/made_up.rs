@@ -64,6 +64,12 @@ fn object(schema: &Value, depth: usize) -> Option<Value> {
             made.extend(value(property, depth + 1).map(|value| (name.clone(), value)));
         }
     }
+    // A form has no way to write an object without fields.
+    if made.is_empty() {
+        let first =
+            properties.iter().find_map(|(name, property)| Some((name.clone(), value(property, depth + 1)?)));
+        made.extend(first);
+    }
     for name in required {
         made.entry(name).or_insert_with(|| json!("x"));
     }

@@ -1,12 +1,20 @@
-"""Judges requests by the description they were made from: one line of JSON in, one line per complaint out."""
+"""Judges requests by the description they were made from: one line of JSON in, one line per complaint out.
+
+What openapi-core cannot read, deep objects and alternatives among the types of a parameter, is decoded by qs-codec, as servers
+that take such parameters do, and judged by openapi-schema-validator. The last line says how much of each was judged.
+"""
 
 import base64
+import copy
 import json
+import re
 import sys
 from urllib.parse import parse_qsl, urlsplit
 
+import qs_codec
 from openapi_core import Config, OpenAPI
 from openapi_core.testing import MockRequest
+from openapi_schema_validator import OAS30Validator
 from werkzeug.datastructures import ImmutableMultiDict
 
 spec_path, requests_path, base = sys.argv[1:4]
@@ -57,10 +65,84 @@ for item in document["paths"].values():
 for body in document.get("components", {}).get("requestBodies", {}).values():
     media_types |= set(body.get("content", {}))
 readers = {kind: json.loads for kind in media_types if kind.endswith("+json") or kind == "*/*"}
+whole = copy.deepcopy(document)
 document = simplified(document)
 api = OpenAPI.from_dict(document, config=Config(spec_validator_cls=None, extra_media_type_deserializers=readers))
 with open(requests_path) as file:
     requests = json.load(file)
+
+
+def resolved(value):
+    while isinstance(value, dict) and "$ref" in value:
+        target = whole
+        for part in value["$ref"].removeprefix("#/").split("/"):
+            target = target[part.replace("~1", "/").replace("~0", "~")]
+        value = target
+    return value
+
+
+# The most literal path first, as servers choose.
+routes = sorted(whole["paths"], key=lambda path: path.count("{"))
+routes = [(re.compile(re.sub(r"\\{[^}]*\\}", "[^/]+", re.escape(path))), resolved(whole["paths"][path])) for path in routes]
+
+
+def operation_of(method, path):
+    path = path.removeprefix(urlsplit(base).path)
+    for route, item in routes:
+        if route.fullmatch(path) and method in item:
+            return item, resolved(item[method])
+    raise LookupError(f"no operation for {method} {path}")
+
+
+def valid(value, schema):
+    return OAS30Validator({**schema, "components": whole.get("components", {})}).is_valid(value)
+
+
+def typed(value, schema):
+    """Text as the types that the schema has for it."""
+    schema = resolved(schema) or {}
+    for alternative in schema.get("anyOf") or schema.get("oneOf") or []:
+        candidate = typed(value, alternative)
+        if valid(candidate, resolved(alternative)):
+            return candidate
+    for member in schema.get("allOf", []):
+        value = typed(value, member)
+    if isinstance(value, dict):
+        properties, more = schema.get("properties", {}), schema.get("additionalProperties")
+        inner = lambda name: properties.get(name, more if isinstance(more, dict) else {})
+        return {name: typed(item, inner(name)) for name, item in value.items()}
+    if isinstance(value, list):
+        return [typed(item, schema.get("items", {})) for item in value]
+    kind = schema.get("type")
+    if kind == "boolean" and value in ("true", "false"):
+        return value == "true"
+    if kind in ("integer", "number") and re.fullmatch(r"-?\d+(\.\d+)?", str(value)):
+        return int(value) if kind == "integer" and "." not in value else float(value)
+    return value
+
+
+def decoded(text):
+    return qs_codec.decode(text, qs_codec.DecodeOptions(depth=20, list_limit=1000))
+
+
+def beyond(request, url):
+    """What openapi-core leaves out of a request: kind, name, schema and the value that arrived."""
+    item, operation = operation_of(request["method"].lower(), url.path)
+    query = decoded(url.query)
+    for parameter in map(resolved, item.get("parameters", []) + operation.get("parameters", [])):
+        schema = resolved(parameter.get("schema", {}))
+        kind = "deep" if is_deep(parameter) else "alternatives" if "anyOf" in schema or "oneOf" in schema else None
+        if kind and parameter["in"] == "query" and parameter["name"] in query:
+            yield kind, parameter["name"], schema, query[parameter["name"]]
+    if (request["content_type"] or "").startswith("application/x-www-form-urlencoded"):
+        media = resolved(operation["requestBody"])["content"]["application/x-www-form-urlencoded"]
+        form = decoded(base64.b64decode(request["body"] or "").decode())
+        for name, encoding in media.get("encoding", {}).items():
+            if is_deep(encoding) and name in form:
+                yield "deep", name, resolved(media["schema"])["properties"][name], form[name]
+
+
+judged = {"judged": len(requests), "deep": 0, "alternatives": 0}
 for request in requests:
     url = urlsplit(request["url"])
     made = MockRequest(
@@ -77,4 +159,8 @@ for request in requests:
         cause = error.__cause__ or error
         details = [str(getattr(e, "message", e))[:200] for e in getattr(cause, "schema_errors", [])] or str(cause)[:300]
         print(json.dumps({"tool": request["tool"], "error": f"{type(error).__name__}: {details}"}))
-print(json.dumps({"judged": len(requests)}))
+    for kind, name, schema, value in beyond(request, url):
+        judged[kind] += 1
+        if not valid(typed(value, schema), resolved(schema)):
+            print(json.dumps({"tool": request["tool"], "error": f"{name}: {str(value)[:200]} does not fit"}))
+print(json.dumps(judged))

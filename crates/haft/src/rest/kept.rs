@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use haft_sandbox::Home;
-use haft_tools::rest::openapi::{Documents, Source};
+use haft_tools::rest::openapi::{Documents, Reading, Source, SourceError};
 use haft_tools::rest::{Private, Reach};
 use http::HeaderName;
 use secrecy::SecretString;
@@ -25,29 +25,56 @@ pub enum Freshness {
 /// How old a description may be before it is fetched again.
 const AGE_MAX: Duration = Duration::from_hours(24);
 
-/// The description at a URL: the one kept, else a new one, else an old one rather than none.
+/// How long it may take to read all documents of a description.
+const READ_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The description at a URL, with all documents that lie beside it. One of those that cannot be had costs only what refers to it.
 pub(super) async fn read(
     url: &Url,
     private: Option<Private>,
     headers: &[(HeaderName, SecretString)],
     around: Around<'_>,
 ) -> Result<Documents, String> {
-    let path = around.home.map(|home| path(home, url));
-    let kept = path.as_ref().filter(|_| around.freshness == Freshness::Kept);
-    if let Some(bytes) = kept.filter(|path| is_young(path)).and_then(|path| std::fs::read(path).ok()) {
-        return Source::read_bytes(url, &bytes).map_err(|error| error.to_string());
-    }
     let reach = Reach::named(url);
     let reach = private.map_or(reach.clone(), |private| reach.with_private(private));
-    let bytes = match Source::fetch(url, reach, headers).await {
-        Ok(bytes) => bytes,
-        Err(error) => kept.and_then(|path| std::fs::read(path).ok()).ok_or_else(|| error.to_string())?,
+    let mut reading = Reading::of(url.clone());
+    let all = async {
+        while let Some(at) = reading.wanted() {
+            let read = document(&mut reading, &at, &reach, headers, around).await;
+            if reading.is_first(&at) {
+                read.map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(reading.finished())
     };
-    let documents = Source::read_bytes(url, &bytes).map_err(|error| error.to_string())?;
-    if let Some(path) = &path {
-        keep(path, &bytes);
+    let late = |_| format!("the description could not be read within {} s", READ_TIMEOUT.as_secs());
+    tokio::time::timeout(READ_TIMEOUT, all).await.map_err(late)?
+}
+
+/// One document: the one kept, else a new one, else an old one rather than none.
+async fn document(
+    reading: &mut Reading,
+    at: &Url,
+    reach: &Reach,
+    headers: &[(HeaderName, SecretString)],
+    around: Around<'_>,
+) -> Result<(), SourceError> {
+    let path = around.home.map(|home| path(home, at));
+    let usable = path.as_ref().filter(|_| around.freshness == Freshness::Kept);
+    let kept = |reading: &mut Reading| {
+        let bytes = usable.and_then(|path| std::fs::read(path).ok());
+        bytes.is_some_and(|bytes| reading.take(at, &bytes).is_ok())
+    };
+    if usable.is_some_and(|path| is_young(path)) && kept(reading) {
+        return Ok(());
     }
-    Ok(documents)
+    let fetched = Source::fetch(at, reach.clone(), headers).await;
+    match fetched.and_then(|bytes| reading.take(at, &bytes).map(|()| bytes)) {
+        Ok(bytes) => path.iter().for_each(|path| keep(path, &bytes)),
+        Err(_) if kept(reading) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
 }
 
 fn path(home: &Home, url: &Url) -> PathBuf {

@@ -5,10 +5,12 @@ use serde_json::Value;
 use url::Url;
 
 use super::documents::Documents;
-use super::source::Source;
+use super::reading::Reading;
 
 /// A description of one document.
 pub(super) fn documents(value: &Value) -> Documents {
     let at = Url::parse("https://api.example.com/openapi.json").unwrap();
-    Source::read_bytes(&at, value.to_string().as_bytes()).unwrap()
+    let mut reading = Reading::of(at.clone());
+    reading.take(&at, value.to_string().as_bytes()).unwrap();
+    reading.finished()
 }

@@ -12,6 +12,7 @@ mod import;
 mod names;
 mod operation;
 mod parameters;
+mod reading;
 mod schema;
 mod security;
 mod servers;
@@ -22,6 +23,7 @@ pub use document::{DOCUMENT_BYTES_MAX, DocumentError};
 pub use documents::Documents;
 pub use filter::{Deprecated, Filter};
 pub use import::{ImportError, Imported, Settings, Skipped, import};
+pub use reading::Reading;
 pub use security::Login;
 pub use source::{Source, SourceError};
 

@@ -106,18 +106,10 @@ impl Source {
             Err(SourceError(format!("`{shown}`: HTTP {}", status.as_u16())))
         }
     }
-
-    /// A description that was fetched from `url`. It cannot refer to other documents.
-    pub fn read_bytes(url: &Url, bytes: &[u8]) -> Result<Documents, SourceError> {
-        let parsed = document::parse(bytes, &Cell::new(VALUES_MAX));
-        let mut value = parsed.map_err(|error| SourceError(format!("`{}`: {error}", shown(url))))?;
-        swagger2::upgrade(&mut value);
-        Ok(Documents::new(vec![Document { at: url.clone(), value }]))
-    }
 }
 
 /// Without its query, which may hold a key.
-fn shown(url: &Url) -> String {
+pub(super) fn shown(url: &Url) -> String {
     let mut shown = url.clone();
     shown.set_query(None);
     shown.to_string()

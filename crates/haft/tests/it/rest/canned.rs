@@ -18,6 +18,11 @@ impl Canned {
 
     /// `answer` gets the number of requests before this one.
     pub(super) fn with(answer: impl Fn(usize, &mut TcpStream) + Send + Sync + 'static) -> Self {
+        Self::answering(move |before, _, stream| answer(before, stream))
+    }
+
+    /// `answer` also gets the request.
+    pub(super) fn answering(answer: impl Fn(usize, &str, &mut TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let heads = Arc::new(Mutex::new(Vec::new()));
@@ -29,10 +34,10 @@ impl Canned {
                     let head = head(&mut stream);
                     let before = {
                         let mut seen = seen.lock().unwrap();
-                        seen.push(head);
+                        seen.push(head.clone());
                         seen.len() - 1
                     };
-                    answer(before, &mut stream);
+                    answer(before, &head, &mut stream);
                 });
             }
         });

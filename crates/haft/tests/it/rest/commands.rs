@@ -3,6 +3,8 @@
 use haft_testkit::{Place, Ran, User};
 use serde_json::{Value, json};
 
+use super::canned::{Canned, answer};
+
 fn description(operation: &str) -> String {
     json!({
         "openapi": "3.1.0",
@@ -14,6 +16,41 @@ fn description(operation: &str) -> String {
 
 fn said(ran: &Ran) -> Value {
     serde_json::from_str(&ran.stdout).unwrap()
+}
+
+/// Gives every document its own answer; none of them exists twice.
+fn web(documents: Vec<(&'static str, String)>) -> Canned {
+    Canned::answering(move |_, head, stream| {
+        let path = head.split(' ').nth(1).unwrap_or_default();
+        let found = documents.iter().find(|(name, _)| *name == path);
+        let text = found.map_or_else(|| answer("404 Gone", "", "no"), |(_, text)| answer("200 OK", "", text));
+        let _ = std::io::Write::write_all(stream, text.as_bytes());
+    })
+}
+
+#[test]
+fn a_description_on_the_web_may_consist_of_several_documents() {
+    let first = json!({ "openapi": "3.1.0", "paths": {
+        "/a": { "$ref": "paths/a.json" }, "/b": { "$ref": "paths/gone.json" }, "/c": { "$ref": "../secret.json" },
+    } });
+    let schema = json!({ "$ref": "../schemas.json#/Id" });
+    let second = json!({ "get": { "operationId": "a", "parameters": [{ "name": "id", "in": "query", "schema": schema }] } });
+    let server = web(vec![
+        ("/api/openapi.json", first.to_string()),
+        ("/api/paths/a.json", second.to_string()),
+        ("/api/schemas.json", json!({ "Id": { "type": "integer" } }).to_string()),
+        ("/secret.json", second.to_string()),
+    ]);
+    let place = Place::new(User::Ourselves);
+    let url = format!("{}/api/openapi.json", server.url());
+    let added = place.haft(&["rest", "add", "x", &url, "--json"]).output().expect_code(0);
+    assert_eq!((&said(&added)["tools"], &said(&added)["skipped"]), (&json!(1), &json!(2)));
+    let asked = server.heads().len();
+    assert_eq!(asked, 4, "{:?}", server.heads());
+    // Kept: nobody is asked again.
+    let shown = place.haft(&["tools", "rest__x_a", "--schema"]).output().expect_code(0);
+    assert!(shown.stdout.contains("\"integer\""), "{}", shown.stdout);
+    assert!(server.heads()[asked..].iter().all(|head| head.contains("/gone.json")), "{:?}", server.heads());
 }
 
 #[test]

@@ -1,0 +1,126 @@
+//! A description on the web while it is read: which documents it consists of is only known from those that came.
+
+use std::cell::Cell;
+
+use url::Url;
+
+use super::document::{self, DOCUMENT_BYTES_MAX, VALUES_MAX};
+use super::documents::{Document, Documents, files_named};
+use super::source::{SourceError, shown};
+use super::swagger2;
+
+/// The documents so far, and those that are still wanted.
+#[derive(Debug)]
+pub struct Reading {
+    documents: Vec<Document>,
+    waiting: Vec<Url>,
+    asked: usize,
+    first: Url,
+    bytes_left: usize,
+    values_left: Cell<usize>,
+}
+
+/// How many documents one description on the web may have; each is a request.
+const DOCUMENTS_MAX: usize = 50;
+
+impl Reading {
+    pub fn of(url: Url) -> Self {
+        Self {
+            documents: Vec::new(),
+            waiting: vec![url.clone()],
+            asked: 0,
+            first: url,
+            bytes_left: DOCUMENT_BYTES_MAX,
+            values_left: Cell::new(VALUES_MAX),
+        }
+    }
+
+    /// The next document that is wanted. References to documents beyond the bound lead nowhere.
+    pub fn wanted(&mut self) -> Option<Url> {
+        if self.asked == DOCUMENTS_MAX {
+            return None;
+        }
+        self.asked += 1;
+        self.waiting.pop()
+    }
+
+    /// Takes a document, or leaves everything as it was.
+    pub fn take(&mut self, at: &Url, bytes: &[u8]) -> Result<(), SourceError> {
+        let bad = |reason: String| SourceError(format!("`{}`: {reason}", shown(at)));
+        let bytes_left = self.bytes_left.checked_sub(bytes.len());
+        let bytes_left = bytes_left
+            .ok_or_else(|| bad(format!("the description is larger than {DOCUMENT_BYTES_MAX} bytes")))?;
+        let values_left = self.values_left.clone();
+        let mut value = document::parse(bytes, &values_left).map_err(|error| bad(error.to_string()))?;
+        (self.bytes_left, self.values_left) = (bytes_left, values_left);
+        swagger2::upgrade(&mut value);
+        let named = files_named(&value).into_iter().filter_map(|file| at.join(file).ok());
+        let new: Vec<Url> = named.filter(|url| self.is_beside(url) && !self.is_known(url, at)).collect();
+        self.waiting.extend(new);
+        self.documents.push(Document { at: at.clone(), value });
+        Ok(())
+    }
+
+    /// Whether this is the document that was named; without it there is no description.
+    pub fn is_first(&self, url: &Url) -> bool {
+        *url == self.first
+    }
+
+    pub fn finished(self) -> Documents {
+        Documents::new(self.documents)
+    }
+
+    /// On the same server and below the same directory: nowhere else may a description lead us.
+    fn is_beside(&self, url: &Url) -> bool {
+        let (directory, _) = self.first.path().rsplit_once('/').unwrap_or_default();
+        let below = url.path().strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'));
+        url.origin() == self.first.origin() && below && url.username().is_empty() && url.password().is_none()
+    }
+
+    fn is_known(&self, url: &Url, current: &Url) -> bool {
+        let mut known = self.documents.iter().map(|document| &document.at).chain(&self.waiting);
+        url == current || known.any(|other| other == url)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn url(text: &str) -> Url {
+        Url::parse(text).unwrap()
+    }
+
+    #[test]
+    fn only_documents_beside_the_first_are_wanted_each_once() {
+        let first = url("https://a.com/api/v1/openapi.json?key=k");
+        let mut reading = Reading::of(first.clone());
+        assert_eq!(reading.wanted(), Some(first.clone()));
+        let to = |reference: &str| json!({ "$ref": reference });
+        let value = json!({ "all": [
+            to("paths/a.json#/x"), to("paths/a.json#/y"), to("#/own"), to("../secret.json"), to("/etc.json"),
+            to("https://evil.com/api/v1/x.json"), to("https://a.com:444/api/v1/x.json"), to("//evil.com/api/v1/y"),
+            to("https://u:p@a.com/api/v1/z.json"), to("file:///etc/passwd"), to("openapi.json?key=k"),
+        ] });
+        assert!(reading.take(&first, b"<html>").is_err());
+        reading.take(&first, value.to_string().as_bytes()).unwrap();
+        let second = reading.wanted().unwrap();
+        assert_eq!(second.as_str(), "https://a.com/api/v1/paths/a.json");
+        reading.take(&second, to("a.json#/x").to_string().as_bytes()).unwrap();
+        assert_eq!(reading.wanted(), None);
+    }
+
+    #[test]
+    fn a_description_without_end_is_left() {
+        let mut reading = Reading::of(url("https://a.com/0"));
+        let mut asked = 0;
+        while let Some(at) = reading.wanted() {
+            asked += 1;
+            let next = json!({ "$ref": asked.to_string() }).to_string();
+            reading.take(&at, next.as_bytes()).unwrap();
+        }
+        assert_eq!(asked, DOCUMENTS_MAX);
+    }
+}
