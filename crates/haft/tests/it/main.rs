@@ -18,6 +18,8 @@ mod files;
 mod run;
 // `haft ask` and the other commands about models.
 mod ask;
+// Claude Code as a model.
+mod claude_code;
 // `haft call --stdin`.
 mod stream;
 // Tools of MCP servers, good ones and bad ones.
