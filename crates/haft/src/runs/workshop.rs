@@ -119,7 +119,7 @@ impl Workshop {
 
     /// The provider of the first model, with the others behind it.
     pub(super) fn models(&self, names: &[ModelName]) -> Result<Box<dyn ModelProvider>, ModelsError> {
-        models::chain(self.config(), names, &*self.variables)
+        models::chain_under(Some(self.parts.policy()), self.config(), names, &*self.variables)
     }
 }
 
