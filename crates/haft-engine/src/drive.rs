@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use haft_core::event::{Event, EventSink};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_provider::{ModelContext, ModelProvider};
@@ -26,6 +26,7 @@ use crate::chronicle::Unrecorded;
 use crate::options::CallOptions;
 use crate::orchestrator::Orchestrator;
 use crate::order::EffectOrder;
+use crate::witness::Witness;
 
 /// What a run is driven with. To drop the future of [`Driver::drive`] is to cancel whatever is under way; the run stays
 /// and can be aborted, stored or driven again.
@@ -39,6 +40,8 @@ pub struct Driver<'a> {
     pub options: CallOptions,
     /// How long a model may take for one reply.
     pub reply_timeout: Duration,
+    /// Whoever records the run, or plays a recording.
+    pub witness: Option<Arc<dyn Witness>>,
 }
 
 impl fmt::Debug for Driver<'_> {
@@ -194,11 +197,12 @@ impl Driver<'_> {
         let options = CallOptions { place, scope: Some(Arc::clone(&self.scope)), ..self.options.clone() };
         let carried_out = calls.into_iter().map(|call| {
             self.tell(place, RunEvent::Called(call.clone()));
-            let ends = self.orchestrator.execute_in_turn_with(&order, call, options.clone());
+            let ends = self.carry_out(&order, call, options.clone());
             let held = self.scope.meter.hold(Amount { tokens: 0, calls: 1 });
             async {
                 let result = ends.await;
                 drop(held);
+                self.witness.iter().for_each(|witness| witness.ended(place, &result));
                 let answered = RunEvent::Answered(answered(&result));
                 let told = Told::Ended(vec![CallEnd::of(result)]);
                 self.put_down(&told)?;
@@ -208,6 +212,16 @@ impl Driver<'_> {
             }
         });
         join_all(carried_out).await
+    }
+
+    fn carry_out<'a>(
+        &'a self,
+        order: &EffectOrder,
+        call: ToolCall,
+        options: CallOptions,
+    ) -> BoxFuture<'a, ToolResult> {
+        let recorded = self.witness.as_ref().and_then(|witness| witness.instead(&call, &options));
+        recorded.unwrap_or_else(|| Box::pin(self.orchestrator.execute_in_turn_with(order, call, options)))
     }
 
     fn put_down(&self, told: &Told) -> Result<(), Unrecorded> {
@@ -236,11 +250,12 @@ impl Driver<'_> {
 
     fn readings(&self) -> Readings {
         let time = Instant::now().duration_since(Instant::from_std(self.scope.began));
-        Readings {
+        let live = Readings {
             now_ms: now_ms(),
             left: self.scope.meter.left(time),
             context_tokens: self.context_tokens(),
-        }
+        };
+        self.witness.as_ref().map_or(live, |witness| witness.readings(live))
     }
 
     fn context_tokens(&self) -> Option<u64> {

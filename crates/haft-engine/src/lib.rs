@@ -19,6 +19,7 @@ mod record;
 pub mod selection;
 mod size;
 mod stage;
+pub mod witness;
 
 pub use authority::{Authority, Memory};
 pub use cache::{Cache, CacheConfig, CacheUse};
@@ -37,3 +38,4 @@ pub use policy::{Activity, Governed, Governor, Policies, UncheckedSchemas};
 pub use queue::{QueueConfig, QueueSnapshot, Queues, UndefinedQueue, Wait};
 pub use selection::{Pick, Selection};
 pub use stage::ANSWER_TOKENS_MIN;
+pub use witness::Witness;

@@ -14,6 +14,7 @@ pub mod home;
 pub mod models;
 pub mod prelude;
 mod private_file;
+pub mod recordings;
 pub mod rest;
 pub mod runs;
 pub mod sessions;

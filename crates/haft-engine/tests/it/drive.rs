@@ -106,6 +106,7 @@ impl World {
             scope: self.scope(Duration::from_mins(10)),
             options: CallOptions { place: Place::first(SessionId(7)), ..CallOptions::default() },
             reply_timeout: Duration::from_mins(5),
+            witness: None,
         }
     }
 

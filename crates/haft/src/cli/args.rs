@@ -13,7 +13,7 @@ use super::mcp::args::McpArgs;
 use super::skills::args::SkillsArgs;
 
 pub(super) use run::{DemoArgs, OutputFormat, RunArgs};
-pub(super) use sessions::{ResumeArgs, SessionsArgs, SessionsCommand};
+pub(super) use sessions::{ReplayArgs, ResumeArgs, SessionsArgs, SessionsCommand};
 
 pub(super) use models::{
     AskArgs, CheckArgs, DevArgs, DevCommand, GrammarName, ModelServerArgs, ModelsArgs, ToolsCommand,
@@ -53,6 +53,7 @@ Exit codes: 0 success, 1 internal error, 2 usage, 3 the tool failed, 4 denied,
 pub(super) enum Command {
     Run(RunArgs),
     Resume(ResumeArgs),
+    Replay(ReplayArgs),
     Sessions(SessionsArgs),
     Demo(DemoArgs),
     Call(CallArgs),

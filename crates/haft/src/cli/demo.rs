@@ -40,7 +40,8 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
     };
     let prepared = typed(args, workspace.path()).and_then(|typed| {
         // The operator's own files could name another server, or deny a tool.
-        running::prepare(&typed, Configuration::defaults()?, Vec::new(), Arc::new(variables))
+        let means = running::Means { others: Vec::new(), variables: Arc::new(variables), models: None };
+        running::prepare(&typed, Configuration::defaults()?, means)
     });
     match prepared {
         Ok(prepared) => running::carry_out(prepared, running::Beginning::New).await,

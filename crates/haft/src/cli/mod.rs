@@ -67,6 +67,7 @@ async fn dispatch(command: Command) -> ExitCode {
     match command {
         Command::Run(args) => run::run(&args).await,
         Command::Resume(args) => run::resume(&args).await,
+        Command::Replay(args) => run::replay(&args).await,
         Command::Sessions(args) => sessions::run(&args.command),
         Command::Demo(args) => demo::run(&args).await,
         Command::Call(args) if args.stdin => stream::run(&args).await,

@@ -2,6 +2,7 @@
 
 mod ending;
 mod prepare;
+mod replay;
 mod resume;
 mod said;
 mod screen;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::event::EventSink;
+use haft_core::model_provider::ModelProvider;
 use haft_core::provider::ToolProvider;
 use haft_core::run::finish::Finish;
 use haft_core::run::told::Told;
@@ -33,13 +35,14 @@ use prepare::Prepared;
 /// How often a line that says what is running moves.
 const TICK: Duration = Duration::from_millis(100);
 
+pub(super) use replay::run as replay;
 pub(super) use resume::run as resume;
 
 pub(super) async fn run(args: &RunArgs) -> ExitCode {
     let prepared = async {
         let configuration = settings::configuration(&args.policy.files)?;
         let others = call::over_http(&configuration.resolved, &settings::home()?).await;
-        prepare(args, configuration, others, Arc::new(environment))
+        prepare(args, configuration, Means { others, variables: Arc::new(environment), models: None })
     };
     match prepared.await {
         Ok(prepared) => {
@@ -50,17 +53,26 @@ pub(super) async fn run(args: &RunArgs) -> ExitCode {
     }
 }
 
-/// Also for a run that was not typed. `others` are tools beside the built-in ones; the variables say where the provider of the model is.
+/// What a run has beside what was typed and configured.
+pub(super) struct Means {
+    /// Tools beside the built-in ones.
+    pub(super) others: Vec<Arc<dyn ToolProvider>>,
+    /// They say where the provider of the model is.
+    pub(super) variables: Variables,
+    /// Asked instead of those that are configured.
+    pub(super) models: Option<Arc<dyn ModelProvider>>,
+}
+
+/// Also for a run that was not typed.
 pub(super) fn prepare(
     args: &RunArgs,
     configuration: Configuration,
-    others: Vec<Arc<dyn ToolProvider>>,
-    variables: Variables,
+    means: Means,
 ) -> Result<Prepared, Refused> {
     if args.no_color {
         anstream::ColorChoice::Never.write_global();
     }
-    Prepared::new(args, configuration, others, variables)
+    Prepared::new(args, configuration, means)
 }
 
 /// How a run begins.
@@ -101,6 +113,7 @@ fn begin(prepared: &Prepared, beginning: Beginning) -> Result<Errand, Refused> {
             Errand::resume(worker, *resumed, prepared.watch.sink()).map_err(|error| not_resumed(&error))?
         }
     };
+    prepared.record_beginning(&errand);
     if let Some(error) = errand.unkept() {
         terminal::warn(&format!("the run cannot be resumed: {error}"));
     }
@@ -185,10 +198,11 @@ impl Prepared {
     fn end(self, ended: &Ended) -> ExitCode {
         let Ended { errand, finish, stopped_by } = ended;
         let exit = stopped_by.unwrap_or_else(|| ending::exit(finish, self.denials.count()));
+        let took = self.began.elapsed();
         let summary = ending::Summary {
             session: self.watch.options().place.session,
             turns: errand.run().counts().turns,
-            took: self.began.elapsed(),
+            took,
             bill: errand.bill(),
             exit,
         };
@@ -199,8 +213,12 @@ impl Prepared {
         if let Some(complaint) = ending::complaint(finish, exit).filter(|_| exit != Exit::ClosedPipe) {
             let _ = terminal::failed(exit, &complaint);
         }
+        let recorded = self.record_end(took);
         self.watch.draw_tree();
         self.watch.finish();
+        if let (Some(problem), Exit::Success) = (recorded, exit) {
+            return terminal::failed(Exit::Failed, &format!("the recording is not whole: {problem}"));
+        }
         if written == ExitCode::SUCCESS { exit.into() } else { written }
     }
 }

@@ -98,7 +98,10 @@ impl Errand {
     /// for a run that goes on now, goes on too.
     pub fn begin(worker: Arc<Worker>, mut task: Task) -> Result<Self, RunError> {
         match worker.workshop().session_for(&mut task, worker.agent()) {
-            Session::Left { past, journal } => Self::take_up(worker, task, *past, journal),
+            Session::Left { past, journal } => {
+                task.scope.meter.carry(past.bill);
+                Self::take_up(worker, task, *past, journal)
+            }
             Session::New => {
                 let mut errand = Self::new(worker, task)?;
                 errand.open_session();
@@ -218,7 +221,11 @@ impl Errand {
         self.account.bill()
     }
 
-    pub(super) fn tell_beginning(&self) {
+    fn tell_beginning(&self) {
+        self.tell_beginning_in(self.task.place.turn);
+    }
+
+    pub(super) fn tell_beginning_in(&self, turn: u32) {
         let Task { request, place, scope, .. } = &self.task;
         let shown = self.run.tools().iter();
         let began = Began {
@@ -227,6 +234,7 @@ impl Errand {
             request: request.clone(),
             tools: shown.map(|tool| tool.name.clone()).collect(),
         };
-        scope.meter.emit(Event::Run { place: *place, event: Arc::new(RunEvent::Began(began)) });
+        let place = Place { turn, ..*place };
+        scope.meter.emit(Event::Run { place, event: Arc::new(RunEvent::Began(began)) });
     }
 }

@@ -16,6 +16,8 @@ mod call;
 mod files;
 // `haft run` and `haft demo`: models, tools, limits and endings.
 mod run;
+// Recorded runs, seen again.
+mod replay;
 // Sessions: runs that are killed, go on, and are looked at.
 mod sessions;
 // Agents that use agents: sub-agents, routers, budgets of the tree, the keys of an agent's file.

@@ -49,6 +49,10 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) output_schema: Option<PathBuf>,
 
+    /// Record models, tools and clock in a new file, for `haft replay`
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli) record: Option<PathBuf>,
+
     /// Write nothing but the answer and errors
     #[arg(short, long, conflicts_with = "verbose")]
     pub(in crate::cli) quiet: bool,
