@@ -9,13 +9,17 @@ mod context;
 pub mod crew;
 mod errand;
 mod offer;
+mod output_reader;
 mod relay;
+pub mod route;
 pub mod shelf;
+mod skilled;
 mod system;
 mod worker;
 mod workshop;
 
 pub use crew::Crew;
 pub use errand::{Errand, Task};
+pub use skilled::{Available, call_in};
 pub use worker::Worker;
 pub use workshop::{Variables, Workshop};

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::event::EventSink;
-use haft_core::provider::ToolProvider;
 use haft_core::run::finish::Finish;
 use haft_core::run::{Abort, RunError, Verdict};
 use haft_engine::Driven;
@@ -22,11 +21,12 @@ use super::args::RunArgs;
 use super::call;
 use super::cancel;
 use super::exit::Exit;
-use super::settings::{self, Configuration, Refused};
+use super::settings::{self, Refused};
+use super::skills;
 use super::terminal;
 use crate::config::environment;
-use crate::runs::{Errand, Variables};
-use prepare::Prepared;
+use crate::runs::Errand;
+pub(super) use prepare::{Given, Prepared};
 
 /// How often a line that says what is running moves.
 const TICK: Duration = Duration::from_millis(100);
@@ -35,7 +35,8 @@ pub(super) async fn run(args: &RunArgs) -> ExitCode {
     let prepared = async {
         let configuration = settings::configuration(&args.policy.files)?;
         let others = call::over_http(&configuration.resolved, &settings::home()?).await;
-        prepare(args, configuration, others, Arc::new(environment))
+        let skills = skills::found(&args.policy.files)?;
+        prepare(args, Given { configuration, others, skills, variables: Arc::new(environment) }).await
     };
     match prepared.await {
         Ok(prepared) => carry_out(prepared).await,
@@ -43,17 +44,12 @@ pub(super) async fn run(args: &RunArgs) -> ExitCode {
     }
 }
 
-/// Also for a run that was not typed. `others` are tools beside the built-in ones; the variables say where the provider of the model is.
-pub(super) fn prepare(
-    args: &RunArgs,
-    configuration: Configuration,
-    others: Vec<Arc<dyn ToolProvider>>,
-    variables: Variables,
-) -> Result<Prepared, Refused> {
+/// Also for a run that was not typed.
+pub(super) async fn prepare(args: &RunArgs, given: Given) -> Result<Prepared, Refused> {
     if args.no_color {
         anstream::ColorChoice::Never.write_global();
     }
-    Prepared::new(args, configuration, others, variables)
+    Prepared::new(args, given).await
 }
 
 pub(super) async fn carry_out(prepared: Prepared) -> ExitCode {

@@ -9,6 +9,7 @@ use haft_core::model_provider::ModelProvider;
 use haft_core::provider::ToolProvider;
 
 use super::crew::Crew;
+use super::skilled::Available;
 use super::worker::{self, Colleagues, Worker};
 use crate::config::Resolved;
 use crate::config::resolved::ModelName;
@@ -22,11 +23,21 @@ pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 pub struct Workshop {
     pub(super) parts: Parts,
     variables: Variables,
+    skills: Available,
 }
 
 impl Workshop {
-    pub fn new(settings: Settings, others: Vec<Arc<dyn ToolProvider>>, variables: Variables) -> Arc<Self> {
-        Arc::new(Self { parts: Parts::new(settings, others), variables })
+    pub fn new(
+        settings: Settings,
+        others: Vec<Arc<dyn ToolProvider>>,
+        variables: Variables,
+        skills: Available,
+    ) -> Arc<Self> {
+        Arc::new(Self { parts: Parts::new(settings, others), variables, skills })
+    }
+
+    pub(super) fn skills(&self) -> &Available {
+        &self.skills
     }
 
     pub fn config(&self) -> &Arc<Resolved> {
@@ -42,7 +53,7 @@ impl Workshop {
     }
 
     /// The provider of the first model, with the others behind it.
-    pub(super) fn models(&self, names: &[ModelName]) -> Result<Box<dyn ModelProvider>, ModelsError> {
+    pub fn models(&self, names: &[ModelName]) -> Result<Box<dyn ModelProvider>, ModelsError> {
         models::chain(self.config(), names, &*self.variables)
     }
 }

@@ -5,13 +5,16 @@ use std::time::Instant;
 
 use haft_core::event::EventSink;
 use haft_core::provider::ToolProvider;
-use haft_engine::Memory;
+use haft_core::run::budget::Budget;
+use haft_core::run::event::Bill;
+use haft_engine::{Memory, Meter};
 
 use super::Denials;
 use super::said;
 use super::screen::Screen;
 use super::wire::Output;
 use crate::approvals;
+use crate::cli::agents;
 use crate::cli::approver::TerminalApprover;
 use crate::cli::args::RunArgs;
 use crate::cli::ask;
@@ -19,9 +22,11 @@ use crate::cli::call;
 use crate::cli::elicitor::TerminalElicitor;
 use crate::cli::servers::{self, Asked};
 use crate::cli::settings::{self, Configuration, Refused};
+use crate::cli::terminal;
 use crate::cli::watch::Watch;
-use crate::runs::shelf::Shelf;
-use crate::runs::{Task, Variables, Worker, Workshop};
+use crate::config::environment;
+use crate::runs::{Crew, Task, Variables, Worker, Workshop, call_in, route};
+use crate::skills::Skills;
 use crate::telemetry::captures_content;
 use crate::wiring::Settings;
 
@@ -35,19 +40,29 @@ pub(in crate::cli) struct Prepared {
     pub(super) denials: Arc<Denials>,
     pub(super) began: Instant,
     request: String,
+    /// What it cost to find out which model to ask.
+    spent: Bill,
+}
+
+/// What is there beside what was typed.
+pub(in crate::cli) struct Given {
+    pub(in crate::cli) configuration: Configuration,
+    /// Tools beside the built-in ones.
+    pub(in crate::cli) others: Vec<Arc<dyn ToolProvider>>,
+    pub(in crate::cli) skills: Skills,
+    /// Say where the provider of the model is.
+    pub(in crate::cli) variables: Variables,
 }
 
 impl Prepared {
-    pub(super) fn new(
-        args: &RunArgs,
-        mut configuration: Configuration,
-        others: Vec<Arc<dyn ToolProvider>>,
-        variables: Variables,
-    ) -> Result<Self, Refused> {
-        let (crew, request) = said::said(args, &shelf())?;
+    pub(super) async fn new(args: &RunArgs, given: Given) -> Result<Self, Refused> {
+        let Given { mut configuration, others, skills, variables } = given;
+        let (mut crew, request) = said::said(args, &agents::shelf(&args.policy.files)?)?;
         let policy = settings::policy(&args.policy, &configuration)?;
         let home = policy.home().clone();
         let config = &mut configuration.resolved;
+        let skills = call_in(&skills, &request, config, &environment);
+        let routed = args.route || config.route;
 
         let output = Arc::new(Output::new(args.output_format, &crew.first().agent));
         let screen = (!args.quiet).then(|| Arc::new(Screen::new(args, &output)));
@@ -71,20 +86,40 @@ impl Prepared {
             remembered: Memory::new(approvals::load(&home)),
             store: Some(store),
         };
-        let workshop = Workshop::new(settings, [servers, others].concat(), variables);
+        let workshop = Workshop::new(settings, [servers, others].concat(), variables, skills);
+        let spent =
+            if routed { route(&workshop, &mut crew, &request, &watch).await? } else { Bill::default() };
         let worker = workshop.employ(&crew).map_err(|error| ask::refused(&error))?;
-        Ok(Self { worker, watch, output, screen, denials, began: Instant::now(), request })
+        Ok(Self { worker, watch, output, screen, denials, began: Instant::now(), request, spent })
     }
 
     /// What is asked, on the account of whoever typed it.
     pub(super) fn task(&self) -> Task {
         let place = self.watch.options().place;
-        Task::first(&self.worker, self.request.clone(), place, self.watch.sink())
+        Task::first(&self.worker, self.request.clone(), place, self.watch.sink(), self.spent)
     }
 }
 
-/// Where agents are that are named and not written out.
-fn shelf() -> Shelf {
-    let home = crate::home::find().map(|home| home.root().join("agents"));
-    Shelf { directories: home.into_iter().collect() }
+/// Lets the fast model choose, where no model is named and there are two. One that cannot be asked is no reason not to go on.
+async fn route(
+    workshop: &Arc<Workshop>,
+    crew: &mut Crew,
+    request: &str,
+    watch: &Watch,
+) -> Result<Bill, Refused> {
+    let meter = Meter::new(watch.sink(), Budget::default());
+    let choices = route::choices(&workshop.config().models);
+    let Some(choices) = choices.filter(|_| crew.first().agent.models.is_empty()) else {
+        return Ok(meter.bill());
+    };
+    let complex = choices.1.clone();
+    let fast = workshop.models(std::slice::from_ref(&choices.0)).map_err(|error| ask::refused(&error))?;
+    let session = watch.options().place.session;
+    let chosen = route::choose(&*fast, choices, request, session, Arc::clone(&meter) as _).await;
+    let chosen = chosen.unwrap_or_else(|error| {
+        terminal::warn(&format!("the fast model cannot choose: {error}; `{complex}` is asked"));
+        complex
+    });
+    crew.ask_model(chosen.to_string());
+    Ok(meter.bill())
 }
