@@ -394,7 +394,7 @@ fn times_and_sizes_of_an_agents_file_hold_for_its_calls() {
 
 #[test]
 fn what_is_said_anew_on_the_command_line_holds() {
-    let place = agents(&[("a.md", "maxTurns: 1\ntools: [read]")]);
+    let place = agents(&[("a.md", "maxTurns: 2\ntools: [read]")]);
     let steps = || [Step::call("current_date", json!({})), Step::text("done")];
     run(&place, Script::of(steps()), &["@a.md", "go"]).expect_code(9);
     let words = ["--override", "maxTurns=3", "--override", "tools=[current_date]", "@a.md", "go"];
