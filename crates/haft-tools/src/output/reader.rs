@@ -63,10 +63,9 @@ pub(super) fn strategy(mode: Mode, text: &str, reading: &Reading, piece_bytes: u
     match mode {
         Mode::Truncate => None,
         Mode::FullChunked => Some(Strategy::FullChunked),
-        Mode::ReadGrep => Some(Strategy::ReadGrep),
         // In long lines nothing is found by looking for lines.
         Mode::Auto if has_long_lines || is_short() => Some(Strategy::FullChunked),
-        Mode::Auto => Some(Strategy::ReadGrep),
+        Mode::Auto | Mode::ReadGrep => Some(Strategy::ReadGrep),
     }
 }
 

@@ -145,12 +145,11 @@ fn is_ours(file: &Path) -> bool {
     file.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known))
 }
 
+/// Whether a file may be used, with exactly these bytes.
+type Counts<'a> = &'a dyn Fn(&Path, &[u8]) -> Result<(), Untrusted>;
+
 /// Reads an agent with all it includes; `counts` says of each file whether it may be used.
-fn read(
-    path: &Path,
-    overrides: &Overrides,
-    counts: &dyn Fn(&Path, &[u8]) -> Result<(), Untrusted>,
-) -> Result<OnShelf, ShelfError> {
+fn read(path: &Path, overrides: &Overrides, counts: Counts<'_>) -> Result<OnShelf, ShelfError> {
     let unreadable = |problem: String| ShelfError::Unreadable { file: path.to_owned(), problem };
     let text = read_bounded(path, AGENT_BYTES_MAX as u64).map_err(unreadable)?;
     counts(path, text.as_bytes())

@@ -198,9 +198,8 @@ pub(super) struct Reading {
 
 /// Who reads stored outputs: those that `toolOutput.models` names, else the agent's own.
 fn reading(workshop: &Workshop, agent: &Agent, own: Reading) -> Result<Reading, ModelsError> {
-    let named = &agent.outputs.tool_output.models;
-    let names = named.iter().map(|name| ModelName::parse(name).map_err(ModelsError::Name));
-    let names = names.collect::<Result<Vec<_>, _>>()?;
+    let parse = |text: &String| ModelName::parse(text).map_err(ModelsError::Name);
+    let names = agent.outputs.tool_output.models.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     match names.first() {
         None => Ok(own),
         Some(first) => Ok(Reading { model: first.clone(), models: workshop.models(&names)?.into() }),

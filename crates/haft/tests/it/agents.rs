@@ -540,7 +540,7 @@ fn skills_that_a_request_calls_for_are_told_and_others_are_named() {
 fn a_stored_output_is_read_by_a_model() {
     let place = agents(&[("a.md", "toolOutput: {models: openai/reader}")]);
     place.file("home/haft.json", r#"{"tools": {"read": {"output": "store", "maxBytes": 500}}, "queues": {"default": {"concurrent": 1}}}"#);
-    let lines: String = (0..40_000).map(|line| format!("line {line}\n")).collect();
+    let lines = (0..40_000).map(|line| format!("line {line}\n")).collect::<Vec<_>>().concat();
     place.file("ws/short.txt", &lines[..3_000]);
     place.file("ws/long.txt", &lines);
     let handle = "{{word session-}}";
