@@ -10,7 +10,7 @@ use haft_core::event::{Event, EventSink};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_reply::{ModelReply, ReplyFold};
-use haft_core::model_request::ModelRequest;
+use haft_core::model_request::{ModelRequest, ModelTool};
 use haft_core::place::Place;
 use haft_core::result::ToolResult;
 use haft_core::run::event::{Answered, RunEvent};
@@ -19,6 +19,7 @@ use haft_core::run::meter::Amount;
 use haft_core::run::scope::RunScope;
 use haft_core::run::told::{CallEnd, Told};
 use haft_core::run::{Abort, AgentRun, Readings, RunError, Step};
+use haft_core::tokens::TokenCounter;
 use haft_core::tool::ToolCall;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -26,6 +27,7 @@ use crate::chronicle::Unrecorded;
 use crate::options::CallOptions;
 use crate::orchestrator::Orchestrator;
 use crate::order::EffectOrder;
+use crate::outlook::Outlook;
 use crate::witness::Witness;
 
 /// What a run is driven with. To drop the future of [`Driver::drive`] is to cancel whatever is under way; the run stays
@@ -126,7 +128,9 @@ impl Driver<'_> {
     }
 
     async fn steps(&self, run: &mut AgentRun) -> Result<Driven, Halt> {
+        let mut seen = self.orchestrator.outlook();
         loop {
+            self.renew_tools(run, &mut seen);
             let readings = self.readings();
             let step = run.next_step(&readings);
             self.put_down(&Told::Stepped(readings))?;
@@ -151,6 +155,20 @@ impl Driver<'_> {
                 Step::AwaitApproval(calls) => return Ok(Driven::AwaitsApproval(calls)),
                 Step::Done(finish) => return Ok(Driven::Done(finish)),
             }
+        }
+    }
+
+    /// A server may have found new tools, and what was stored can be asked about from then on.
+    fn renew_tools(&self, run: &mut AgentRun, seen: &mut Outlook) {
+        let now = self.orchestrator.outlook();
+        if now != *seen {
+            let tools = self.orchestrator.model_tools(&self.options.selection);
+            run.set_tools(&tools);
+            if let Some(budget) = &self.options.budget {
+                let counter = &self.orchestrator.config().tokens;
+                budget.set_schemas(run.tools().iter().map(|tool| tokens_of(tool, &**counter)).sum());
+            }
+            *seen = now;
         }
     }
 
@@ -282,6 +300,11 @@ fn answered(result: &ToolResult) -> Answered {
         text: result.text(),
         latency: result.receipt.latency,
     }
+}
+
+/// What the definition of a tool takes of a model's context.
+pub fn tokens_of(tool: &ModelTool, counter: &dyn TokenCounter) -> u64 {
+    counter.count(&format!("{} {} {}", tool.name, tool.description, tool.input_schema)).count()
 }
 
 fn now_ms() -> u64 {

@@ -12,6 +12,7 @@ pub mod drive;
 pub mod options;
 pub mod orchestrator;
 pub mod order;
+mod outlook;
 pub mod policy;
 mod progress;
 pub mod queue;

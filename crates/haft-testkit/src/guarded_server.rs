@@ -137,14 +137,6 @@ async fn answer(
 }
 
 impl Guard {
-    /// Whether it is `robot` who asks, with its secret.
-    fn knows(&self, headers: &HeaderMap) -> bool {
-        let expected = STANDARD.encode(format!("robot:robot-{CANARY}"));
-        headers
-            .get("authorization")
-            .is_some_and(|shown| shown.as_bytes() == format!("Basic {expected}").as_bytes())
-    }
-
     fn about_the_server(&self) -> Value {
         json!({
             "resource": format!("{}/mcp", self.address), "authorization_servers": [self.address],
@@ -229,7 +221,7 @@ impl Guard {
                 if URL_SAFE_NO_PAD.encode(Sha256::digest(field("code_verifier"))) == self.challenge => {}
             "refresh_token" if field("refresh_token") == refresh && !self.revoked => self.refreshes += 1,
             // No person: whoever has the secret that everybody gets may have a token.
-            "client_credentials" if self.knows(headers) => {}
+            "client_credentials" if is_robot(headers) => {}
             _ => return refused("invalid_grant"),
         }
         self.given += 1;
@@ -241,6 +233,12 @@ impl Guard {
         }))
         .into_response()
     }
+}
+
+/// Whether it is `robot` who asks, with its secret.
+fn is_robot(headers: &HeaderMap) -> bool {
+    let expected = format!("Basic {}", STANDARD.encode(format!("robot:robot-{CANARY}")));
+    headers.get("authorization").is_some_and(|shown| shown.as_bytes() == expected.as_bytes())
 }
 
 fn fields(text: &str) -> BTreeMap<String, String> {

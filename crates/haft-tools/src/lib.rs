@@ -10,5 +10,6 @@ pub mod files;
 pub mod frame;
 pub mod mcp;
 pub mod output;
+pub mod private_file;
 pub mod registry;
 pub mod rest;

@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 
 use haft::config::{self, Resolved};
 use haft::runs::shelf::Shelf;
-use haft::runs::{Crew, Errand, TakingUp, Task, Worker, Workshop};
+use haft::runs::{Available, Crew, Errand, TakingUp, Task, Worker, Workshop};
 use haft::sandbox::{Home, Policy, SandboxMode};
 use haft::sessions::Sessions;
 use haft::wiring::Settings;
 use haft_core::event::{Event, EventSink, NoEvents};
 use haft_core::place::{Place, SessionId};
-use haft_core::run::event::RunEvent;
+use haft_core::run::event::{Bill, RunEvent};
 use haft_engine::{Driven, Memory};
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ async fn turns(dir: &Path, journal: Journal) -> String {
     let clock = Arc::new(Clock::default());
     let session = SessionId(uuid());
     let watchers = Arc::clone(&clock) as Arc<dyn EventSink>;
-    let task = Task::first(&worker, "go".into(), Place::first(session), watchers);
+    let task = Task::first(&worker, "go".into(), Place::first(session), watchers, Bill::default());
     let mut errand = Errand::begin(worker, task).unwrap();
     assert!(errand.unkept().is_none());
     let Driven::Done(finish) = errand.drive().await.unwrap() else { unreachable!("nobody else is asked") };
@@ -139,7 +139,7 @@ async fn many(dir: &Path) -> String {
             let worker = Arc::clone(&worker);
             tokio::spawn(async move {
                 let place = Place::first(SessionId(uuid()));
-                let task = Task::first(&worker, "go".into(), place, Arc::new(NoEvents));
+                let task = Task::first(&worker, "go".into(), place, Arc::new(NoEvents), Bill::default());
                 let mut errand = Errand::begin(worker, task).unwrap();
                 errand.drive().await.unwrap()
             })
@@ -185,7 +185,7 @@ fn worker(dir: &Path, url: &str, journal: Journal) -> Arc<Worker> {
         "OPENAI_API_KEY" => Some("k".to_owned()),
         _ => None,
     };
-    let workshop = Workshop::new(settings, Vec::new(), Arc::new(variables));
+    let workshop = Workshop::new(settings, Vec::new(), Arc::new(variables), Available::default());
     if journal == Journal::On {
         workshop.keep_sessions(Sessions::of(&home, limits), Value::Null, TakingUp::No);
     }

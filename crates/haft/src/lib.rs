@@ -13,7 +13,6 @@ pub mod governing;
 pub mod home;
 pub mod models;
 pub mod prelude;
-mod private_file;
 pub mod recordings;
 pub mod rest;
 pub mod runs;
@@ -27,6 +26,7 @@ pub use haft_core as core;
 pub use haft_engine as engine;
 pub use haft_sandbox as sandbox;
 pub use haft_tools as tools;
+pub(crate) use haft_tools::private_file;
 
 /// Makes this binary able to start confined commands. Call it at the top of `main`, before any thread is started.
 ///

@@ -1,11 +1,13 @@
 //! What is remembered of a server from one time to the next, so that its tools are known before it runs.
 
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+
+use crate::private_file;
 
 /// The largest memory that is read again.
 const MEMORY_BYTES_MAX: u64 = 64 << 20;
@@ -63,18 +65,8 @@ impl Memory {
     pub(super) fn save(&self, remembered: &Remembered) -> io::Result<()> {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        let fresh = self.path.with_extension(format!("{}.new", uuid::Uuid::new_v4()));
-        let written = write(&fresh, remembered).and_then(|()| std::fs::rename(&fresh, &self.path));
-        if written.is_err() {
-            let _ = std::fs::remove_file(&fresh);
-        }
-        written
+        private_file::replace_unsynced(&self.path, &serde_json::to_vec(remembered)?)
     }
-}
-
-fn write(path: &Path, remembered: &Remembered) -> io::Result<()> {
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(&serde_json::to_vec(remembered)?)
 }
 
 #[cfg(test)]

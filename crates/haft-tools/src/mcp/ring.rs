@@ -1,10 +1,12 @@
 //! What a server said beside the protocol: the last of it, within bounds.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+
+use crate::private_file;
 
 /// How much is kept of one server.
 const KEPT_BYTES_MAX: usize = 64 << 10;
@@ -69,18 +71,8 @@ impl Ring {
         }
         let directory = path.parent().unwrap_or(Path::new("/"));
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        let beside = path.with_extension(format!("{}.new", uuid::Uuid::new_v4()));
-        let written = write(&beside, &self.last(usize::MAX)).and_then(|()| std::fs::rename(&beside, path));
-        if written.is_err() {
-            let _ = std::fs::remove_file(&beside);
-        }
-        written
+        private_file::replace_unsynced(path, (self.last(usize::MAX).join("\n") + "\n").as_bytes())
     }
-}
-
-fn write(path: &Path, lines: &[String]) -> io::Result<()> {
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all((lines.join("\n") + "\n").as_bytes())
 }
 
 /// What was kept of a server's log; `None` when nothing ever was.

@@ -250,13 +250,11 @@ impl Server {
     async fn ready_for(&self, cx: &CallContext) -> Result<Arc<Connection>, ToolError> {
         let mut ready = pin!(self.ready());
         loop {
-            match timeout(STARTING_TOLD_EVERY, &mut ready).await {
-                Ok(ready) => return ready,
-                Err(_) => {
-                    let name = &self.shared.config.name;
-                    cx.progress(Progress::Message(format!("MCP server `{name}` is starting")));
-                }
+            if let Ok(ready) = timeout(STARTING_TOLD_EVERY, &mut ready).await {
+                return ready;
             }
+            let name = &self.shared.config.name;
+            cx.progress(Progress::Message(format!("MCP server `{name}` is starting")));
         }
     }
 

@@ -7,25 +7,29 @@ use futures_util::StreamExt;
 const PAGE_BYTES: usize = 4096;
 
 /// Microseconds a call.
-pub struct Cost {
-    pub wall: f64,
-    pub cpu: f64,
+pub(crate) struct Cost {
+    pub(crate) wall: f64,
+    pub(crate) cpu: f64,
 }
 
 impl Cost {
-    pub fn worst() -> Self {
+    pub(crate) fn worst() -> Self {
         Self { wall: f64::INFINITY, cpu: f64::INFINITY }
     }
 
     /// Everything above a minimum is somebody else's load.
-    pub fn best(&mut self, other: &Self) {
+    pub(crate) fn best(&mut self, other: &Self) {
         self.wall = self.wall.min(other.wall);
         self.cpu = self.cpu.min(other.cpu);
     }
 }
 
 /// What each of so many calls costs when so many are made at once.
-pub async fn measure<F: Future<Output = ()>>(calls: usize, at_once: usize, call: impl Fn() -> F) -> Cost {
+pub(crate) async fn measure<F: Future<Output = ()>>(
+    calls: usize,
+    at_once: usize,
+    call: impl Fn() -> F,
+) -> Cost {
     let (began, cpu) = (Instant::now(), cpu_time());
     futures_util::stream::iter(0..calls).for_each_concurrent(at_once, |_| call()).await;
     let each = |time: Duration| time.as_secs_f64() * 1e6 / calls as f64;
@@ -40,7 +44,7 @@ fn cpu_time() -> Duration {
     Duration::from_nanos(times.map(|time| time.split(' ').next().unwrap().parse::<u64>().unwrap()).sum())
 }
 
-pub fn resident_bytes() -> usize {
+pub(crate) fn resident_bytes() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * PAGE_BYTES
 }

@@ -12,7 +12,7 @@ use axum::routing::post;
 use serde_json::{Value, json};
 
 /// Over standard streams. `wait` is what it takes to get ready.
-pub fn over_streams(wait: Duration) {
+pub(crate) fn over_streams(wait: Duration) {
     std::thread::sleep(wait);
     let mut out = std::io::stdout().lock();
     for line in std::io::stdin().lock().lines() {
@@ -25,7 +25,7 @@ pub fn over_streams(wait: Duration) {
 
 /// Over streamable HTTP, as one message at `/json` and as a stream of one event at `/events`. Prints its port, and ends
 /// when its input does.
-pub fn over_http() {
+pub(crate) fn over_http() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     std::thread::spawn(|| {
         let _ = std::io::stdin().lock().lines().count();

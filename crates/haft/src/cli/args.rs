@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::agents::args::AgentsArgs;
 use super::mcp::args::McpArgs;
 use super::skills::args::SkillsArgs;
 
@@ -70,6 +71,7 @@ pub(super) enum Command {
     Output(OutputArgs),
     Mcp(McpArgs),
     Skills(SkillsArgs),
+    Agents(AgentsArgs),
     Stats(StatsArgs),
     /// Print a completion script for a shell
     #[command(

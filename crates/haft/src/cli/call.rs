@@ -77,7 +77,9 @@ pub(super) async fn begin(orchestrator: &Orchestrator) {
 /// The same, with what is wrong.
 async fn warmed_up(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
     let warnings = waiting("making tools ready", String::new, wiring::warm_up(orchestrator)).await;
-    warnings.iter().for_each(|warning| terminal::warn(&warning.to_string()));
+    for warning in &warnings {
+        terminal::warn(&warning.to_string());
+    }
     warnings
 }
 

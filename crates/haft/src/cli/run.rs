@@ -14,8 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::event::EventSink;
-use haft_core::model_provider::ModelProvider;
-use haft_core::provider::ToolProvider;
 use haft_core::run::finish::Finish;
 use haft_core::run::told::Told;
 use haft_core::run::{Abort, RunError, Verdict};
@@ -26,11 +24,12 @@ use super::args::RunArgs;
 use super::call;
 use super::cancel;
 use super::exit::Exit;
-use super::settings::{self, Configuration, Refused};
+use super::settings::{self, Refused};
+use super::skills;
 use super::terminal;
 use crate::config::environment;
-use crate::runs::{Errand, ResumeError, Resumed, TakingUp, Variables};
-use prepare::Prepared;
+use crate::runs::{Errand, ResumeError, Resumed, TakingUp};
+pub(super) use prepare::{Given, Prepared};
 
 /// How often a line that says what is running moves.
 const TICK: Duration = Duration::from_millis(100);
@@ -42,7 +41,9 @@ pub(super) async fn run(args: &RunArgs) -> ExitCode {
     let prepared = async {
         let configuration = settings::configuration(&args.policy.files)?;
         let others = call::over_http(&configuration.resolved, &settings::home()?).await;
-        prepare(args, configuration, Means { others, variables: Arc::new(environment), models: None })
+        let skills = skills::found(&args.policy.files)?;
+        prepare(args, Given { configuration, others, skills, variables: Arc::new(environment), models: None })
+            .await
     };
     match prepared.await {
         Ok(prepared) => {
@@ -53,26 +54,12 @@ pub(super) async fn run(args: &RunArgs) -> ExitCode {
     }
 }
 
-/// What a run has beside what was typed and configured.
-pub(super) struct Means {
-    /// Tools beside the built-in ones.
-    pub(super) others: Vec<Arc<dyn ToolProvider>>,
-    /// They say where the provider of the model is.
-    pub(super) variables: Variables,
-    /// Asked instead of those that are configured.
-    pub(super) models: Option<Arc<dyn ModelProvider>>,
-}
-
 /// Also for a run that was not typed.
-pub(super) fn prepare(
-    args: &RunArgs,
-    configuration: Configuration,
-    means: Means,
-) -> Result<Prepared, Refused> {
+pub(super) async fn prepare(args: &RunArgs, given: Given) -> Result<Prepared, Refused> {
     if args.no_color {
         anstream::ColorChoice::Never.write_global();
     }
-    Prepared::new(args, configuration, means)
+    Prepared::new(args, given).await
 }
 
 /// How a run begins.

@@ -147,7 +147,7 @@ pub fn check_text(path: &Path, text: &str, variables: Lookup<'_>) -> Result<(), 
 /// Reads entries of `mcpServers` that stand in another file than a configuration, such as a skill.
 pub(crate) fn mcp_servers_of(
     file: &Path,
-    servers: Map<String, Value>,
+    servers: &Map<String, Value>,
     variables: Lookup<'_>,
 ) -> Result<BTreeMap<String, resolved::McpServer>, Vec<ConfigError>> {
     let text = serde_json::json!({ "mcpServers": servers }).to_string();

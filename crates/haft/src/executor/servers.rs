@@ -32,7 +32,7 @@ impl McpServer {
     /// As an entry of `mcpServers` in `haft.json` would say it.
     pub fn configured(name: &str, entry: &serde_json::Value) -> Self {
         let servers = [(name.to_owned(), entry.clone())].into_iter().collect();
-        let found = config::mcp_servers_of("mcpServers".as_ref(), servers, &config::environment);
+        let found = config::mcp_servers_of("mcpServers".as_ref(), &servers, &config::environment);
         let config = match found {
             Ok(mut found) => found.remove(name).ok_or_else(|| "it is not there".to_owned()),
             Err(errors) => Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")),

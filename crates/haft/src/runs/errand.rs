@@ -14,7 +14,7 @@ use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
 use haft_core::run::told::Told;
 use haft_core::run::{Abort, AgentRun, RunError, RunPlan};
-use haft_engine::{CallOptions, Driven, Priority};
+use haft_engine::{CallOptions, Concurrency, Driven, Priority};
 use tokio::time::Instant;
 
 use super::worker::Worker;
@@ -31,17 +31,25 @@ pub struct Task {
     pub place: Place,
     pub scope: Arc<RunScope>,
     pub priority: Priority,
+    pub concurrency: Concurrency,
 }
 
 impl Task {
-    /// For nobody else: `watchers` see everything that comes of it.
-    pub fn first(worker: &Worker, request: String, place: Place, watchers: Arc<dyn EventSink>) -> Self {
+    /// For nobody else: `watchers` see everything that comes of it. `spent` is what it cost to find the worker.
+    pub fn first(
+        worker: &Worker,
+        request: String,
+        place: Place,
+        watchers: Arc<dyn EventSink>,
+        spent: Bill,
+    ) -> Self {
         let agent = worker.agent();
         let began = Instant::now().into_std();
-        let meter = Meter::new(watchers, agent.budget);
+        let meter = Meter::carried_on(watchers, agent.budget, spent);
         let until = began + agent.times.run;
         let scope = RunScope { meter, path: vec![agent.name.clone()], began, until };
-        Self { request, place, scope: Arc::new(scope), priority: Priority::default() }
+        let (priority, concurrency) = (Priority::default(), Concurrency::default());
+        Self { request, place, scope: Arc::new(scope), priority, concurrency }
     }
 
     /// For a call: in a session of its own, within what the run above has left of money and time.
@@ -51,14 +59,15 @@ impl Task {
         let place = operation.place.below(session, operation.id);
         let mut scope = within(worker.agent(), above);
         scope.until = cx.time_limit.map_or(scope.until, |limit| scope.until.min(limit.deadline));
-        Self { request, place, scope: Arc::new(scope), priority: cx.priority }
+        let (priority, concurrency) = (cx.priority, Concurrency::default());
+        Self { request, place, scope: Arc::new(scope), priority, concurrency }
     }
 
     /// For whoever goes on with the request: beside the session before, on the same account.
     fn after(before: &Self, worker: &Worker, request: String) -> Self {
         let place = Place { session: lineage::after(before.place.session), turn: 1, ..before.place };
         let scope = Arc::new(within(worker.agent(), &before.scope));
-        Self { request, place, scope, priority: before.priority }
+        Self { request, place, scope, ..before.clone() }
     }
 }
 
@@ -141,6 +150,7 @@ impl Errand {
         let options = CallOptions {
             place: task.place,
             priority: task.priority,
+            concurrency: task.concurrency,
             budget,
             selection: worker.selection(),
             ..CallOptions::default()

@@ -15,7 +15,7 @@ use haft_core::run::scope::RunScope;
 use haft_core::run::told::{CallEnd, Told};
 use haft_core::run::{AgentRun, Readings, RunError, Step};
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{Orchestrator, Priority};
+use haft_engine::{Concurrency, Orchestrator, Priority};
 
 use super::errand::{Errand, Task};
 use super::lineage::Lost;
@@ -77,6 +77,7 @@ impl Errand {
             place: Place::first(past.session()),
             scope: scope(&worker, watchers, bill, worked),
             priority: Priority::default(),
+            concurrency: Concurrency::default(),
         };
         let standing = past.standing.clone();
         let (mut errand, unknown) = Self::as_left(worker, task, past)?;

@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::crew::Crew;
 use super::errand::Task;
+use super::skilled::Available;
 use super::worker::{self, Colleagues, Worker};
 use crate::agents::Agent;
 use crate::config::Resolved;
@@ -37,6 +38,7 @@ pub struct Workshop {
     recorder: OnceLock<(Arc<Tape>, Arc<RunRecorder>)>,
     /// Asked instead of those that are configured.
     models: OnceLock<Arc<dyn ModelProvider>>,
+    skills: Available,
 }
 
 /// Where sessions are kept, and how whoever began them can have them again.
@@ -65,14 +67,24 @@ pub(super) enum Session {
 }
 
 impl Workshop {
-    pub fn new(settings: Settings, others: Vec<Arc<dyn ToolProvider>>, variables: Variables) -> Arc<Self> {
+    pub fn new(
+        settings: Settings,
+        others: Vec<Arc<dyn ToolProvider>>,
+        variables: Variables,
+        skills: Available,
+    ) -> Arc<Self> {
         Arc::new(Self {
             parts: Parts::new(settings, others),
             variables,
             kept: OnceLock::new(),
             recorder: OnceLock::new(),
             models: OnceLock::new(),
+            skills,
         })
+    }
+
+    pub(super) fn skills(&self) -> &Available {
+        &self.skills
     }
 
     pub fn config(&self) -> &Arc<Resolved> {
@@ -147,7 +159,7 @@ impl Workshop {
     }
 
     /// The provider of the first model, with the others behind it.
-    pub(super) fn models(&self, names: &[ModelName]) -> Result<Box<dyn ModelProvider>, ModelsError> {
+    pub fn models(&self, names: &[ModelName]) -> Result<Box<dyn ModelProvider>, ModelsError> {
         if let Some(models) = self.models.get() {
             return Ok(Box::new(Instead(Arc::clone(models))));
         }

@@ -23,9 +23,8 @@ pub(super) const KEYS_LINE: usize = 2;
 pub(super) fn split(text: &str) -> Result<Parts<'_>, &'static str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (first, after) = text.split_once('\n').unwrap_or((text, ""));
-    let fence = match first.trim_end() {
-        fence @ ("+++" | "---") => fence,
-        _ => return Err("the file must begin with its keys, between two lines `---` (YAML) or `+++` (TOML)"),
+    let fence @ ("+++" | "---") = first.trim_end() else {
+        return Err("the file must begin with its keys, between two lines `---` (YAML) or `+++` (TOML)");
     };
     let mut at = 0;
     for line in after.split_inclusive('\n') {

@@ -208,7 +208,7 @@ impl Reader<'_> {
         if !self.errors.is_empty() {
             return BTreeMap::new();
         }
-        self.resolved(written, requires, variables)
+        self.resolved(&written, requires, variables)
     }
 
     fn tables(&mut self) -> Vec<(String, Value)> {
@@ -226,9 +226,10 @@ impl Reader<'_> {
         for key in server.as_object().into_iter().flat_map(Map::keys) {
             if !SERVER_KEYS.contains(&key.as_str()) {
                 let near = nearest(key, SERVER_KEYS.iter().copied());
-                let hint = near.map(|near| format!("did you mean `{near}`?")).unwrap_or_else(|| {
-                    format!("what governs a server stands in `haft.json`, under `mcpServers.{name}`")
-                });
+                let hint = match near {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("what governs a server stands in `haft.json`, under `mcpServers.{name}`"),
+                };
                 let message = format!("a skill may not say `{key}` of a server");
                 self.wrong(&["mcp", name, key], message).hint = Some(hint);
             }
@@ -269,7 +270,7 @@ impl Reader<'_> {
     /// As `haft.json` would have them.
     fn resolved(
         &mut self,
-        written: Map<String, Value>,
+        written: &Map<String, Value>,
         requires: &Requires,
         variables: Lookup<'_>,
     ) -> BTreeMap<String, McpServer> {
@@ -288,7 +289,9 @@ impl Reader<'_> {
                 Some(format!("`requires` must name it: bins = [], env = [\"{name}\"]"));
         }
         found.unwrap_or_else(|errors| {
-            errors.iter().for_each(|error| self.misread(error));
+            for error in &errors {
+                self.misread(error);
+            }
             BTreeMap::new()
         })
     }

@@ -1,7 +1,7 @@
 //! Where tokens are kept: a file for each server that only its owner reads, replaced in one step, by one at a time.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use url::Url;
 
 use super::client::{Client, Proof};
 use super::error::AuthError;
+use crate::private_file;
 
 /// How long another process may hold the file: it waits for two answers at most.
 const LOCK_WAIT: Duration = Duration::from_mins(1);
@@ -138,20 +139,10 @@ impl Locked<'_> {
 
     /// In one step, so that nobody ever reads half of it.
     pub(super) fn save(&self, token: &Token) -> Result<(), AuthError> {
-        let path = &self.file.path;
-        let fresh = path.with_extension(format!("{}.new", uuid::Uuid::new_v4()));
-        let written = write(&fresh, &self.file.written(token)).and_then(|()| std::fs::rename(&fresh, path));
-        written.map_err(|error| {
-            let _ = std::fs::remove_file(&fresh);
-            self.file.unusable(&error)
-        })
+        let bytes = serde_json::to_vec(&self.file.written(token)).map_err(io::Error::from);
+        let written = bytes.and_then(|bytes| private_file::replace(&self.file.path, &bytes));
+        written.map_err(|error| self.file.unusable(&error))
     }
-}
-
-fn write(path: &Path, written: &Written) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(&serde_json::to_vec(written)?)?;
-    file.sync_all()
 }
 
 fn token(written: Written) -> Option<Token> {

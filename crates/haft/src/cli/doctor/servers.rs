@@ -83,8 +83,8 @@ pub(super) async fn try_all(config: &Resolved, policy: &Policy) -> Vec<Finding> 
     let unusable = made.unusable.iter().map(|(name, reason)| {
         Finding::broken(name, reason, format!("look at `mcpServers.{name}`, and at the variables it names"))
     });
-    let tries: Vec<_> = made.providers.iter().map(try_one).collect();
-    let all = stream::iter(tries).buffered(config.mcp_init_concurrency).collect::<Vec<_>>();
+    let attempts: Vec<_> = made.providers.iter().map(try_one).collect();
+    let all = stream::iter(attempts).buffered(config.mcp_init_concurrency).collect::<Vec<_>>();
     let tried = waiting("trying MCP servers", String::new, all).await;
     unusable.chain(tried).collect()
 }

@@ -20,11 +20,11 @@ use tokio::time::Instant;
 
 use super::screen::Screen;
 use super::wire::Output;
-use super::{Beginning, Denials, Means, carry_out, ending, prepare, resume};
+use super::{Beginning, Denials, Given, carry_out, ending, prepare, resume};
 use crate::cli::args::{Cli, Command, ReplayArgs, RunArgs};
 use crate::cli::exit::Exit;
 use crate::cli::settings::{self, Refused};
-use crate::cli::{call, terminal};
+use crate::cli::{call, skills, terminal};
 use crate::config::environment;
 use crate::recordings::RunPlayer;
 
@@ -58,8 +58,10 @@ async fn live(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Refu
     shown_as(&mut typed, args);
     let configuration = settings::configuration(&typed.policy.files)?;
     let others = call::over_http(&configuration.resolved, &settings::home()?).await;
-    let means = Means { others, variables: Arc::new(environment), models: Some(Arc::new(models)) };
-    Ok(carry_out(prepare(&typed, configuration, means)?, Beginning::New).await)
+    let skills = skills::found(&typed.policy.files)?;
+    let models = Some(Arc::new(models) as _);
+    let given = Given { configuration, others, skills, variables: Arc::new(environment), models };
+    Ok(carry_out(prepare(&typed, given).await?, Beginning::New).await)
 }
 
 fn shown_as(typed: &mut RunArgs, args: &ReplayArgs) {

@@ -8,12 +8,12 @@ use clap::Parser;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Beginning, Means, carry_out, prepare, said};
+use super::{Beginning, Given, carry_out, prepare, said};
 use crate::cli::args::{Cli, Command, ResumeArgs, RunArgs};
 use crate::cli::exit::Exit;
 use crate::cli::sessions;
 use crate::cli::settings::{self, Refused};
-use crate::cli::{call, terminal};
+use crate::cli::{call, skills, terminal};
 use crate::config::environment;
 use crate::runs::{Resumed, TakingUp};
 use crate::sessions::Sessions;
@@ -51,13 +51,16 @@ async fn prepared(args: &ResumeArgs) -> Result<(super::Prepared, Resumed), Refus
         ));
     }
     let more = args.request.as_deref().map(said::written_request).transpose()?;
-    let typed = typed(args, opened.order)?;
+    // Skills go by what is asked, then and now.
+    let asked = [opened.run.request(), more.clone()].into_iter().flatten().collect::<Vec<_>>().join("\n");
+    let typed = typed(args, opened.order, &asked)?;
     let configuration = settings::configuration(&typed.policy.files)?;
     let home = settings::home()?;
     let own = Sessions::of(&home, configuration.resolved.sessions.limits);
     let others = call::over_http(&configuration.resolved, &home).await;
-    let mut prepared =
-        prepare(&typed, configuration, Means { others, variables: Arc::new(environment), models: None })?;
+    let skills = skills::found(&typed.policy.files)?;
+    let given = Given { configuration, others, skills, variables: Arc::new(environment), models: None };
+    let mut prepared = prepare(&typed, given).await?;
     prepared.watch.go_on_in(id);
     prepared.keep_session(TakingUp::Yes);
     let (past, journal) = own.resume(id).map_err(sessions::refused)?;
@@ -65,9 +68,8 @@ async fn prepared(args: &ResumeArgs) -> Result<(super::Prepared, Resumed), Refus
 }
 
 /// What was typed then, with what was typed now about how it is shown.
-fn typed(args: &ResumeArgs, order: Value) -> Result<RunArgs, Refused> {
-    // The request stands in the session; standard input may hold something else by now.
-    let mut typed = typed_then(order, "as before")?;
+fn typed(args: &ResumeArgs, order: Value, asked: &str) -> Result<RunArgs, Refused> {
+    let mut typed = typed_then(order, asked)?;
     if !args.model.is_empty() {
         typed.model.clone_from(&args.model);
     }

@@ -88,10 +88,9 @@ async fn kills_restarts_and_calls_that_are_dropped_leave_no_task() {
         // Dropped in the middle: that is how a call is taken back.
         let _ = tokio::time::timeout(Duration::from_millis(20), run.execute(slow)).await;
         if round % 3 == 0 {
-            let victims = processes_with(&marker);
-            victims.iter().for_each(|pid| {
-                let _ = std::panic::catch_unwind(|| send_signal(u32::try_from(*pid).unwrap(), 9));
-            });
+            for pid in processes_with(&marker) {
+                let _ = std::panic::catch_unwind(|| send_signal(u32::try_from(pid).unwrap(), 9));
+            }
         }
     }
     assert!(tasks() > before, "there is something to be counted");

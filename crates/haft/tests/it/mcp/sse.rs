@@ -57,7 +57,9 @@ impl Server {
             stream.write_all(head.as_bytes()).unwrap();
             if request.headers.contains_key("last-event-id") {
                 let left = std::mem::take(&mut *self.left.lock().unwrap());
-                left.iter().for_each(|event| stream.write_all(event.as_bytes()).unwrap());
+                for event in left {
+                    stream.write_all(event.as_bytes()).unwrap();
+                }
             } else {
                 let id = if self.way == Stream::Numbered { "id: 1\nretry: 10\n" } else { "" };
                 stream.write_all(format!("{id}event: endpoint\ndata: /messages\n\n").as_bytes()).unwrap();

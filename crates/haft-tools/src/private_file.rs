@@ -1,0 +1,51 @@
+//! Files that only their owner reads, replaced in one step. The one place that writes such files.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Writes beside the file and renames, so that the file is never half written; on the disk when it returns.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_by(path, |file| file.write_all(bytes).and_then(|()| file.sync_all()))
+}
+
+/// The same for what can be found out again: a power cut may cost it, and nobody waits for the disk.
+pub fn replace_unsynced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    replace_by(path, |file| file.write_all(bytes))
+}
+
+fn replace_by(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
+    static WRITES: AtomicU64 = AtomicU64::new(0);
+    let number = WRITES.fetch_add(1, Ordering::Relaxed);
+    let beside = path.with_extension(format!("{}-{number}.new", std::process::id()));
+    // What a killed run left behind under our number is nobody's.
+    let _ = fs::remove_file(&beside);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    let written = write(&mut file).and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_whole_is_private_and_leaves_nothing_beside_it() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a.json");
+        fs::write(&path, "an older and longer text").unwrap();
+        replace(&path, b"one").unwrap();
+        replace_unsynced(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(replace(&place.path().join("no/such/directory"), b"x").is_err());
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+    }
+}
