@@ -23,6 +23,7 @@ pub struct ModelRequest {
     pub output_tokens_max: Option<u32>,
     /// How much the model may see at once, where that is for the asker to set.
     pub context_tokens: Option<u32>,
+    pub caching: PromptCaching,
 }
 
 impl ModelRequest {
@@ -40,8 +41,16 @@ impl ModelRequest {
             reasoning: None,
             output_tokens_max: None,
             context_tokens: None,
+            caching: PromptCaching::Full,
         }
     }
+}
+
+/// Whether a provider is asked to keep what it has read for the next request, where it wants to be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PromptCaching {
+    Full,
+    None,
 }
 
 /// A tool, as a model is shown it.

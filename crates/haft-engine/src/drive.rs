@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::StreamExt;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use haft_core::event::{Event, EventSink};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_reply::{ModelReply, ReplyFold};
-use haft_core::model_request::ModelRequest;
+use haft_core::model_request::{ModelRequest, ModelTool};
 use haft_core::place::Place;
 use haft_core::result::ToolResult;
 use haft_core::run::event::{Answered, RunEvent};
@@ -19,6 +19,7 @@ use haft_core::run::meter::Amount;
 use haft_core::run::scope::RunScope;
 use haft_core::run::told::{CallEnd, Told};
 use haft_core::run::{Abort, AgentRun, Readings, RunError, Step};
+use haft_core::tokens::TokenCounter;
 use haft_core::tool::ToolCall;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -26,6 +27,8 @@ use crate::chronicle::Unrecorded;
 use crate::options::CallOptions;
 use crate::orchestrator::Orchestrator;
 use crate::order::EffectOrder;
+use crate::outlook::Outlook;
+use crate::witness::Witness;
 
 /// What a run is driven with. To drop the future of [`Driver::drive`] is to cancel whatever is under way; the run stays
 /// and can be aborted, stored or driven again.
@@ -39,6 +42,8 @@ pub struct Driver<'a> {
     pub options: CallOptions,
     /// How long a model may take for one reply.
     pub reply_timeout: Duration,
+    /// Whoever records the run, or plays a recording.
+    pub witness: Option<Arc<dyn Witness>>,
 }
 
 impl fmt::Debug for Driver<'_> {
@@ -123,7 +128,9 @@ impl Driver<'_> {
     }
 
     async fn steps(&self, run: &mut AgentRun) -> Result<Driven, Halt> {
+        let mut seen = self.orchestrator.outlook();
         loop {
+            self.renew_tools(run, &mut seen);
             let readings = self.readings();
             let step = run.next_step(&readings);
             self.put_down(&Told::Stepped(readings))?;
@@ -148,6 +155,20 @@ impl Driver<'_> {
                 Step::AwaitApproval(calls) => return Ok(Driven::AwaitsApproval(calls)),
                 Step::Done(finish) => return Ok(Driven::Done(finish)),
             }
+        }
+    }
+
+    /// A server may have found new tools, and what was stored can be asked about from then on.
+    fn renew_tools(&self, run: &mut AgentRun, seen: &mut Outlook) {
+        let now = self.orchestrator.outlook();
+        if now != *seen {
+            let tools = self.orchestrator.model_tools(&self.options.selection);
+            run.set_tools(&tools);
+            if let Some(budget) = &self.options.budget {
+                let counter = &self.orchestrator.config().tokens;
+                budget.set_schemas(run.tools().iter().map(|tool| tokens_of(tool, &**counter)).sum());
+            }
+            *seen = now;
         }
     }
 
@@ -194,11 +215,12 @@ impl Driver<'_> {
         let options = CallOptions { place, scope: Some(Arc::clone(&self.scope)), ..self.options.clone() };
         let carried_out = calls.into_iter().map(|call| {
             self.tell(place, RunEvent::Called(call.clone()));
-            let ends = self.orchestrator.execute_in_turn_with(&order, call, options.clone());
+            let ends = self.carry_out(&order, call, options.clone());
             let held = self.scope.meter.hold(Amount { tokens: 0, calls: 1 });
             async {
                 let result = ends.await;
                 drop(held);
+                self.witness.iter().for_each(|witness| witness.ended(place, &result));
                 let answered = RunEvent::Answered(answered(&result));
                 let told = Told::Ended(vec![CallEnd::of(result)]);
                 self.put_down(&told)?;
@@ -208,6 +230,16 @@ impl Driver<'_> {
             }
         });
         join_all(carried_out).await
+    }
+
+    fn carry_out<'a>(
+        &'a self,
+        order: &EffectOrder,
+        call: ToolCall,
+        options: CallOptions,
+    ) -> BoxFuture<'a, ToolResult> {
+        let recorded = self.witness.as_ref().and_then(|witness| witness.instead(&call, &options));
+        recorded.unwrap_or_else(|| Box::pin(self.orchestrator.execute_in_turn_with(order, call, options)))
     }
 
     fn put_down(&self, told: &Told) -> Result<(), Unrecorded> {
@@ -236,11 +268,12 @@ impl Driver<'_> {
 
     fn readings(&self) -> Readings {
         let time = Instant::now().duration_since(Instant::from_std(self.scope.began));
-        Readings {
+        let live = Readings {
             now_ms: now_ms(),
             left: self.scope.meter.left(time),
             context_tokens: self.context_tokens(),
-        }
+        };
+        self.witness.as_ref().map_or(live, |witness| witness.readings(live))
     }
 
     fn context_tokens(&self) -> Option<u64> {
@@ -267,6 +300,11 @@ fn answered(result: &ToolResult) -> Answered {
         text: result.text(),
         latency: result.receipt.latency,
     }
+}
+
+/// What the definition of a tool takes of a model's context.
+pub fn tokens_of(tool: &ModelTool, counter: &dyn TokenCounter) -> u64 {
+    counter.count(&format!("{} {} {}", tool.name, tool.description, tool.input_schema)).count()
 }
 
 fn now_ms() -> u64 {

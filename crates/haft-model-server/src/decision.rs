@@ -9,6 +9,7 @@ use crate::models;
 use crate::openai_responses::response_id;
 use crate::pace::{Pace, Piece};
 use crate::progress::Progress;
+use crate::recall::recalled;
 use crate::recorded::Outcome;
 use crate::router::Parts;
 use crate::script::{Script, Step};
@@ -67,6 +68,7 @@ fn turn(
         progress.remember(response_id(incoming.serial), &asked);
     }
     let (turn, serial, chat_reasoning) = (asked.talk.turns, incoming.serial, script.chat_reasoning);
+    let step = &recalled(step, &asked);
     let reply = Reply { step, asked: &asked, request: &request.body, turn, serial, chat_reasoning };
     Ok(said(format, &reply))
 }

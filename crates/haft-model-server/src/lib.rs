@@ -21,6 +21,7 @@ mod pairing;
 mod playback;
 mod progress;
 mod protobuf;
+mod recall;
 mod recorded;
 mod responses_stream;
 mod router;

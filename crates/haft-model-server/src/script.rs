@@ -98,6 +98,7 @@ pub struct Reasoning {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Call {
     pub name: String,
+    /// `{{word BEGINNING}}` in a text is the first word in what the model was told last that begins so.
     pub arguments: Value,
     /// The arguments to the letter, also when they are not JSON; stronger than `arguments`.
     pub arguments_text: Option<String>,

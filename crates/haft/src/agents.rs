@@ -8,12 +8,14 @@ mod body;
 pub mod cycle;
 mod error;
 mod front_matter;
+mod overrides;
 mod resolved;
 mod value;
 mod written;
 
 pub use error::AgentError;
-pub use resolved::{Agent, Caching, Input, InputFormat, ReportBy, ToolOutput};
+pub use overrides::{Override, Overrides};
+pub use resolved::{Agent, Input, InputFormat, ReportBy, ToolOutput};
 pub use written::KEYS;
 
 /// How an agent's file reaches beyond itself. Passed in, so that reading knows no disk and no environment.
@@ -46,6 +48,24 @@ impl Agent {
         // What is resolved knows the lines of the YAML only.
         resolved::resolve(file, written, body, around)
             .map_err(|error| AgentError { line: error.line + parts.yaml_line - 1, ..error })
+    }
+
+    /// As [`Agent::read`], with some keys said anew by whoever runs it.
+    pub fn read_with(
+        file: &str,
+        text: &str,
+        overrides: &Overrides,
+        around: Around<'_>,
+    ) -> Result<Self, AgentError> {
+        let agent = Self::read(file, text, around)?;
+        if overrides.0.is_empty() {
+            return Ok(agent);
+        }
+        let yaml = overrides.over(front_matter::split(file, text)?.yaml)?;
+        let parts = front_matter::Parts { yaml: &yaml, yaml_line: 1, body: "", body_line: 1 };
+        let wrong = |error: AgentError| overrides.blame(&error);
+        let written = written::read(file, &parts).map_err(wrong)?;
+        resolved::resolve(file, written, agent.body, around).map_err(wrong)
     }
 }
 

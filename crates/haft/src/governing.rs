@@ -33,7 +33,7 @@ pub struct Configured {
 
 impl Governor for Configured {
     fn govern(&self, tool: &CatalogEntry, undecided: Governed) -> Governed {
-        let undecided = with_own_timeout(undecided, tool.identity().kind);
+        let undecided = with_own_timeout(undecided, tool);
         let policy = of_its_source(tool, undecided.policy, &self.config, &self.answers_kept);
         let mut decided = self.decide(tool.exposed(), Governed { policy, ..undecided });
         if let Some(server) = self.server(tool) {
@@ -130,9 +130,11 @@ fn ttl(cache: CacheFor) -> Option<Duration> {
     }
 }
 
-/// Tools that are not ours are held to `toolTimeout`, and to what their server says, but to no limit of their own.
-fn with_own_timeout(mut undecided: Governed, kind: ProviderKind) -> Governed {
-    undecided.policy.timeout = match kind {
+/// Tools that are not ours are held to `toolTimeout`, and to what their server says, but to no limit of their own. So is a
+/// question about a stored output, which a model may have to answer.
+fn with_own_timeout(mut undecided: Governed, tool: &CatalogEntry) -> Governed {
+    undecided.policy.timeout = match tool.identity().kind {
+        ProviderKind::Builtin if tool.exposed().as_str() == "tool_output" => Duration::MAX,
         ProviderKind::Builtin => TIMEOUT_DEFAULT,
         ProviderKind::Mcp | ProviderKind::Rest | ProviderKind::Agent | ProviderKind::Client => Duration::MAX,
     };

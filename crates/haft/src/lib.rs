@@ -14,6 +14,7 @@ pub mod governing;
 pub mod home;
 pub mod models;
 pub mod prelude;
+pub mod recordings;
 pub mod rest;
 pub mod runs;
 pub mod sessions;

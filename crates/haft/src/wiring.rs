@@ -27,7 +27,7 @@ use haft_tools::rest::{RestTool, RestTools};
 
 pub use authorization::authorizer;
 pub use mcp::{McpFace, McpServers, mcp_servers};
-pub use parts::Parts;
+pub use parts::{Own, Parts};
 
 use crate::config::Resolved;
 use crate::governing::Configured;
@@ -59,7 +59,7 @@ pub fn orchestrator(settings: Settings) -> Orchestrator {
 /// a [`Registry`](haft_tools::registry::Registry) of the program's own.
 pub fn orchestrator_with(settings: Settings, others: Vec<Arc<dyn ToolProvider>>) -> Orchestrator {
     let parts = Parts::new(settings, others);
-    parts.orchestrator(parts.config(), Vec::new(), HashMap::new())
+    parts.orchestrator(parts.config(), Own::default())
 }
 
 fn catalog_config(config: &Resolved) -> CatalogConfig {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{AgentRun, RunPlan};
-use crate::conversation::{Conversation, ConversationError};
+use crate::conversation::{Body, Conversation, ConversationError};
 use crate::model_request::ModelRequest;
 use crate::stored::{StoredError, StoredMessage};
 
@@ -115,6 +115,16 @@ impl RunSnapshot {
             return Err(SnapshotError::UnknownVersion { found: version });
         }
         serde_json::from_str(text).map_err(not_json)
+    }
+
+    /// What was asked first, where that is text.
+    pub fn request(&self) -> Option<String> {
+        let message = self.conversation.first()?.clone().into_message().ok()?;
+        let texts = message.parts.iter().filter_map(|part| match &part.body {
+            Body::Text { text, .. } => Some(text.as_str()),
+            _ => None,
+        });
+        Some(texts.collect())
     }
 
     /// The rules it goes on by.

@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::{StoredError, StoredMessage};
 use crate::conversation::Conversation;
 use crate::model_request::{
-    Effort, ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, Sampling, ToolChoice,
+    Effort, ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, PromptCaching, Sampling,
+    ToolChoice,
 };
 
 /// A request, or of one that goes on where another stood, what is new in it.
@@ -139,10 +140,13 @@ impl StoredRequest {
             system,
             tools,
             tool_choice: self.tool_choice.into_choice(),
-            parallel_calls: match self.one_call_at_a_time {
-                true => ParallelCalls::OneAtATime,
-                false => ParallelCalls::Allowed,
+            parallel_calls: if self.one_call_at_a_time {
+                ParallelCalls::OneAtATime
+            } else {
+                ParallelCalls::Allowed
             },
+            // What a provider remembers of a prompt changes nothing that is asked.
+            caching: PromptCaching::Full,
             conversation: Arc::new(conversation),
             output: self.output.map_or(OutputShape::Text, StoredShape::into_shape),
             sampling: self.sampling.into_sampling(),

@@ -16,12 +16,13 @@ use haft_core::price::Cost;
 use haft_core::run::budget::Budget;
 use haft_core::run::finish::Finish;
 use haft_core::run::limits::ContextLimit;
+use haft_core::run::meter::Amount;
 use haft_core::run::{AgentRun, RunPlan};
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{CallOptions, Catalog, Driven, Driver, Meter, Orchestrator, OrchestratorConfig, RunScope};
 use tokio::time::Instant;
 
-use crate::fake::{Fake, Log};
+use crate::fake::{Fake, Log, Shifting};
 
 /// A model that gives these replies one after the other, and then says nothing more.
 pub(crate) struct Scripted(Mutex<VecDeque<Result<Vec<Body>, ModelErrorKind>>>);
@@ -106,6 +107,7 @@ impl World {
             scope: self.scope(Duration::from_mins(10)),
             options: CallOptions { place: Place::first(SessionId(7)), ..CallOptions::default() },
             reply_timeout: Duration::from_mins(5),
+            witness: None,
         }
     }
 
@@ -159,6 +161,40 @@ async fn a_model_that_fails_ends_the_run_and_says_why() {
     let finish = done(world.driver(&models).drive(&mut run(RunPlan::default())).await.unwrap());
     assert_eq!(finish.reason.name(), "model_failed");
     assert!(finish.detail.contains("it broke"), "{}", finish.detail);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_that_takes_too_long_for_a_reply_has_failed() {
+    let world = World::new();
+    let (models, began) = (Scripted::new(vec![]), Instant::now());
+    let finish = done(world.driver(&models).drive(&mut run(RunPlan::default())).await.unwrap());
+    assert_eq!((finish.reason.name(), began.elapsed()), ("model_failed", Duration::from_mins(5)));
+    assert!(finish.detail.contains("`llmTimeout`"), "{}", finish.detail);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_hold_of_a_budget_forces_the_last_turn() {
+    let calls = || vec![call("1", "echo", r#"{"text":"a"}"#), call("2", "echo", r#"{"text":"b"}"#)];
+    for (held, expected) in [(0, "completed"), (2, "budget")] {
+        let mut world = World::new();
+        world.meter = Meter::new(Arc::new(world.log.clone()), Budget { calls: Some(4), ..Budget::default() });
+        let _held = world.meter.below(Budget::default()).hold(Amount { tokens: 0, calls: held });
+        let models = Scripted::new(vec![Ok(calls()), Ok(vec![text("done")])]);
+        let finish = done(world.driver(&models).drive(&mut run(RunPlan::default())).await.unwrap());
+        assert_eq!(finish.reason.name(), expected, "{held}");
+        assert_eq!(world.meter.bill().calls, 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tools_that_appear_are_shown_from_then_on() {
+    let catalog = Catalog::new(vec![Shifting::new("late", &["shift"]) as _], Scheme::Double);
+    let orchestrator = Orchestrator::new(catalog, OrchestratorConfig::default());
+    let world = World { orchestrator, ..World::new() };
+    let models = Scripted::new(vec![Ok(vec![call("1", "late__shift", "{}")]), Ok(vec![text("done")])]);
+    let mut run = run(RunPlan::default());
+    done(world.driver(&models).drive(&mut run).await.unwrap());
+    assert!(run.tools().iter().any(|tool| tool.name == "late__shifted"), "{:?}", run.tools());
 }
 
 #[tokio::test(start_paused = true)]

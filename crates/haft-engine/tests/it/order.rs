@@ -1,7 +1,12 @@
-use haft_core::tool::ToolCall;
+use std::sync::Arc;
+
+use haft_core::naming::Scheme;
+use haft_core::provider::ProviderKind;
+use haft_core::tool::{Effects, ToolCall};
+use haft_engine::{Catalog, Orchestrator, OrchestratorConfig};
 use serde_json::json;
 
-use crate::fake::{call, orchestrator};
+use crate::fake::{Fake, Log, call, orchestrator, schema};
 
 /// Calls as letters: upper case writes, lower case reads. Each call takes one second.
 fn calls(letters: &str) -> Vec<ToolCall> {
@@ -39,4 +44,24 @@ async fn a_long_turn_keeps_its_order() {
     let results = orchestrator.execute_all(calls(&"aB".repeat(50))).await;
     assert_eq!(started.elapsed().as_secs(), 100);
     assert!(results.iter().all(|result| result.outcome.is_ok()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn agents_have_no_place_in_the_order() {
+    let log = Log::default();
+    let agents = [("slow_write", Effects::Unknown, schema(&["text"]))];
+    let catalog = Catalog::new(
+        vec![
+            Arc::new(Fake::builtins(log.clone())),
+            Arc::new(Fake::new(ProviderKind::Agent, "agent", &agents, log.clone())),
+        ],
+        Scheme::Double,
+    );
+    let orchestrator = Orchestrator::new(catalog, OrchestratorConfig::default());
+    let ask = |text: &str| call("agent__slow_write", &json!({ "text": text }).to_string());
+    let started = tokio::time::Instant::now();
+    let calls = [calls("A"), vec![ask("x"), ask("y")], calls("B")].concat();
+    orchestrator.execute_all(calls).await;
+    assert_eq!(started.elapsed().as_secs(), 2, "both agents beside A, then B");
+    assert_eq!(log.lines()[..3], ["A in", "x in", "y in"]);
 }

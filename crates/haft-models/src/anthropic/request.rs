@@ -2,7 +2,7 @@
 
 use haft_core::conversation::{Annotation, Body, Format, Media, Message, Part, Role, Source, ToolReply};
 use haft_core::model_request::{
-    Effort, ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, ToolChoice,
+    Effort, ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, PromptCaching, ToolChoice,
 };
 use haft_core::output::{Content, ToolOutput};
 use haft_core::tool::ToolCall;
@@ -27,7 +27,7 @@ const CACHE_MARKER: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
 const MARKED_TURNS_MAX: usize = 2;
 
 pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
-    let recalled = memo.recall(&Blocks, request);
+    let recalled = memo.recall(&Blocks(request.caching), request);
     let tail = &recalled.said.tail;
     let mut body = Vec::with_capacity(tail.bytes.len() + recalled.tools.len() + recalled.system.len() + 1024);
     json_text::object(&mut body, |body| {
@@ -40,7 +40,11 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
         if !recalled.system.is_empty() {
             body.raw("system", recalled.system);
         }
-        body.raw_pieces("messages", &marked(tail));
+        let messages = match request.caching {
+            PromptCaching::Full => marked(tail),
+            PromptCaching::None => unmarked(tail),
+        };
+        body.raw_pieces("messages", &messages);
         say_thinking(body, request);
         say_output_config(body, request);
         body.put_some("temperature", request.sampling.temperature.as_ref());
@@ -61,6 +65,10 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
     }
 }
 
+fn unmarked(tail: &Tail) -> Vec<&[u8]> {
+    vec![b"[", &tail.bytes, tail.closing(b"]}"), b"]"]
+}
+
 /// The message list, with cache markers put into the kept bytes at the ends of the last turns.
 fn marked(tail: &Tail) -> Vec<&[u8]> {
     let mut pieces: Vec<&[u8]> = vec![b"["];
@@ -74,11 +82,24 @@ fn marked(tail: &Tail) -> Vec<&[u8]> {
 }
 
 /// Writes messages of content blocks.
-struct Blocks;
+struct Blocks(PromptCaching);
+
+impl Blocks {
+    fn mark(&self, object: &mut Object<'_>) {
+        match self.0 {
+            PromptCaching::Full => object.object("cache_control", |control| control.put("type", "ephemeral")),
+            PromptCaching::None => {}
+        }
+    }
+}
 
 impl Encoder for Blocks {
+    /// What is remembered with markers is nothing for who wants none.
     fn name(&self) -> &'static str {
-        FORMAT.name()
+        match self.0 {
+            PromptCaching::Full => FORMAT.name(),
+            PromptCaching::None => "anthropic without caching",
+        }
     }
 
     fn message(&self, tail: &mut Tail, message: &Message) {
@@ -108,7 +129,7 @@ impl Encoder for Blocks {
                 blocks.object(|block| {
                     block.put("type", "text");
                     block.put("text", system);
-                    block.object("cache_control", |control| control.put("type", "ephemeral"));
+                    self.mark(block);
                 });
             });
         }
@@ -127,7 +148,7 @@ impl Encoder for Blocks {
                         &schema::downgrade(&tool.input_schema, Grammar::Anthropic).schema,
                     );
                     if number + 1 == tools.len() {
-                        entry.object("cache_control", |control| control.put("type", "ephemeral"));
+                        self.mark(entry);
                     }
                 });
             }

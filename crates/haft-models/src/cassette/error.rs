@@ -24,6 +24,7 @@ pub enum Problem {
     UnknownVersion { found: u32 },
     BadLine { line: usize, problem: String },
     NoModel,
+    NoRun,
 }
 
 impl RecordingError {
@@ -51,6 +52,7 @@ impl RecordingError {
             }
             Problem::BadLine { line, problem } => format!("{path}: line {line} cannot be read: {problem}"),
             Problem::NoModel => format!("{path} holds no exchange with a model"),
+            Problem::NoRun => format!("{path} holds no run"),
         }
     }
 
@@ -62,6 +64,7 @@ impl RecordingError {
             Problem::TooLarge { .. } => "record fewer turns into one file",
             Problem::UnknownVersion { .. } => "record anew, or replay with the program that wrote it",
             Problem::BadLine { .. } => "take the line out, or record anew",
+            Problem::NoRun => "name a file that `haft run --record` wrote",
             Problem::NoModel => "it may be of another kind, or it ended before a model was asked",
         }
     }

@@ -49,8 +49,12 @@ impl Replayer {
 
     /// The model that was asked first.
     pub fn model(&self) -> Option<String> {
-        let first = self.exchanges.first()?.request(|_| None).ok()?;
-        Some(first.model)
+        Some(self.first_request()?.model)
+    }
+
+    /// What was asked first.
+    pub fn first_request(&self) -> Option<ModelRequest> {
+        self.exchanges.first()?.request(|_| None).ok()
     }
 
     /// How many exchanges nobody has asked for.

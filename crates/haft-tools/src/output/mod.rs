@@ -6,10 +6,12 @@
 mod answer;
 mod extract;
 mod file_store;
+mod reader;
 mod tool;
 mod worker;
 
 pub use extract::{ExtractError, PAGE_BYTES_MAX, Question, about_binary};
 pub use file_store::{FileStore, StoreLimits};
+pub use reader::{FreeQuestion, OutputReader, Strategy};
 pub use tool::{OutputTools, Reading};
 pub use worker::{EXTRACT_WORKER, ask, serve};

@@ -9,6 +9,7 @@ use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::shorten::shorten;
 use haft_core::store::{Handle, OutputStore, StoreError};
 use haft_core::tool::{Effects, ToolDefinition};
 use haft_core::validate::ValidArguments;
@@ -18,13 +19,15 @@ use serde::Deserialize;
 
 pub use super::answer::Reading;
 use super::answer::{Mode, page, page_wanted, without_model};
-use super::extract::{ExtractError, HOW_TO_ASK, Question, about_binary};
+use super::extract::{ExtractError, HOW_TO_ASK, PAGE_BYTES_MAX, Question, about_binary};
+use super::reader::{FreeQuestion, OutputReader, strategy};
 use super::worker::{EXTRACT_WORKER, ask};
 use crate::builtin::define;
 
 /// Ask about a tool output that was too large to show. `extract` understands: `lines 10-40`, `first 50 lines`,
 /// `last 50 lines`, `bytes 0-4096`, `grep [-i] [-B n] [-A n] PATTERN`, `jq FILTER`, `schema` (the shape of JSON) and
-/// `stats`. Long answers come in pages: `page 2 of lines 1-9000`; `page 2` alone is a piece of the whole output.
+/// `stats`. Long answers come in pages: `page 2 of lines 1-9000`; `page 2` alone is a piece of the whole output. Any other
+/// words are a question that a model answers, where one is at hand.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct OutputInput {
@@ -34,8 +37,8 @@ struct OutputInput {
     /// What to extract; when left out, the output as `mode` says.
     #[serde(default)]
     extract: Option<String>,
-    /// How the output is read where `extract` is none of the known questions: `full-chunked` gives it in pieces,
-    /// `truncate` its beginning and its end, `auto` the one or the other by size.
+    /// How the output is read where `extract` is none of the known questions: `full-chunked` is all of it in pieces,
+    /// `read-grep` a search in it, `truncate` its beginning and its end, `auto` what fits its size.
     #[serde(default)]
     mode: Mode,
 }
@@ -50,6 +53,7 @@ pub struct OutputTools {
     store: Arc<dyn OutputStore>,
     workers: Workers,
     reading: Reading,
+    reader: Option<Arc<dyn OutputReader>>,
 }
 
 impl OutputTools {
@@ -60,10 +64,18 @@ impl OutputTools {
             store,
             workers: Workers::new(EXTRACT_WORKER, policy),
             reading,
+            reader: None,
         }
     }
 
-    async fn answer(&self, input: OutputInput) -> Result<ToolOutput, ToolError> {
+    /// Questions in free words are answered by this one.
+    #[must_use]
+    pub fn with_reader(mut self, reader: Option<Arc<dyn OutputReader>>) -> Self {
+        self.reader = reader;
+        self
+    }
+
+    async fn answer(&self, input: OutputInput, cx: &CallContext) -> Result<ToolOutput, ToolError> {
         let content = self.content(&input.handle)?;
         let question = input.extract.unwrap_or_default();
         let asked = Question::parse(&question).map_err(invalid)?;
@@ -72,9 +84,38 @@ impl OutputTools {
             Some(asked) if media::is_binary(&content) => asked.answer(&content),
             Some(_) => ask(&self.workers, &question, &content).await,
             None if media::is_binary(&content) => Ok(format!("{}\n({HOW_TO_ASK})", about_binary(&content))),
-            None => self.whole(&question, &String::from_utf8_lossy(&content), input.mode),
+            None => {
+                let text = String::from_utf8_lossy(&content);
+                match self.read(&input.handle, &question, &text, input.mode, cx).await {
+                    Some(Ok(answer)) => Ok(answer),
+                    Some(Err(reason)) => self.whole("", &text, Mode::Truncate).map(|cut| {
+                        format!("(no model could answer: {reason}; this is the output truncated)\n{cut}")
+                    }),
+                    None => self.whole(&question, &text, input.mode),
+                }
+            }
         };
         answer.map(ToolOutput::text).map_err(invalid)
+    }
+
+    /// What a model says; nothing where none is at hand or none is needed.
+    async fn read(
+        &self,
+        handle: &str,
+        question: &str,
+        text: &str,
+        mode: Mode,
+        cx: &CallContext,
+    ) -> Option<Result<String, String>> {
+        let is_free = !question.trim().is_empty() && page_wanted(question).is_none();
+        let reader = self.reader.as_ref().filter(|_| is_free)?;
+        let strategy = strategy(mode, text, &self.reading, reader.piece_bytes())?;
+        let handle = Handle::parse(handle)?;
+        let asked = FreeQuestion { handle: &handle, text, question, strategy, reading: self.reading };
+        let said = reader.read(asked, cx).await;
+        Some(said.map(|answer| {
+            format!("(read by a model, {})\n{}", strategy.name(), shorten(&answer, PAGE_BYTES_MAX))
+        }))
     }
 
     fn whole(&self, question: &str, text: &str, mode: Mode) -> Result<String, ExtractError> {
@@ -121,9 +162,9 @@ impl ToolProvider for OutputTools {
         &'a self,
         _: &'a ToolName,
         arguments: &'a ValidArguments,
-        _: &'a CallContext,
+        cx: &'a CallContext,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
-        Box::pin(async move { self.answer(arguments.to()?).await })
+        Box::pin(async move { self.answer(arguments.to()?, cx).await })
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {

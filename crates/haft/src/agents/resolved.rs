@@ -8,7 +8,7 @@ use haft_core::glob::ToolGlob;
 use haft_core::internal::final_report::ReportShape;
 use haft_core::internal::handoff::Routes;
 use haft_core::internal::report_format::ReportFormat;
-use haft_core::model_request::{Effort, Sampling};
+use haft_core::model_request::{Effort, PromptCaching, Sampling};
 use haft_core::name::ToolName;
 use haft_core::run::RunPlan;
 use haft_core::run::budget::Budget;
@@ -77,13 +77,7 @@ pub struct Asking {
     pub effort: Option<Effort>,
     pub output_tokens_max: u32,
     pub context_tokens: u32,
-    pub caching: Caching,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Caching {
-    Full,
-    None,
+    pub caching: PromptCaching,
 }
 
 /// How long things may take.
@@ -271,8 +265,8 @@ fn asking(written: &WrittenAgent) -> Asking {
         output_tokens_max: written.max_output_tokens.map_or(OUTPUT_TOKENS_MAX_DEFAULT, |count| count.0),
         context_tokens: written.context_window.map_or(CONTEXT_WINDOW_TOKENS_DEFAULT, |count| count.0),
         caching: match written.caching {
-            Some(WrittenCaching::None) => Caching::None,
-            Some(WrittenCaching::Full) | None => Caching::Full,
+            Some(WrittenCaching::None) => PromptCaching::None,
+            Some(WrittenCaching::Full) | None => PromptCaching::Full,
         },
     }
 }

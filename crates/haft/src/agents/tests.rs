@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use haft_core::internal::report_format::ReportFormat;
-use haft_core::model_request::Effort;
+use haft_core::model_request::{Effort, PromptCaching};
 use haft_core::run::final_report::FinalReport;
 use serde_json::json;
 
@@ -91,7 +91,7 @@ fn every_key_has_its_place() {
     assert_eq!((agent.asking.output_tokens_max, agent.asking.context_tokens), (1000, 50_000));
     let sampling = &agent.asking.sampling;
     assert_eq!((sampling.temperature, sampling.top_p, sampling.top_k), (Some(0.5), Some(1.0), Some(40)));
-    assert_eq!((agent.asking.effort, agent.asking.caching), (Some(Effort::High), Caching::None));
+    assert_eq!((agent.asking.effort, agent.asking.caching), (Some(Effort::High), PromptCaching::None));
     assert_eq!(agent.outputs.cache_ttl, Some(Duration::from_hours(1)));
     let times = [agent.times.run, agent.times.llm, agent.times.tool.unwrap()].map(|time| time.as_millis());
     assert_eq!(times, [300_000, 90_000, 1500]);

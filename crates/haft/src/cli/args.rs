@@ -9,12 +9,13 @@ use std::path::PathBuf;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::agents::args::AgentsArgs;
 use super::mcp::args::McpArgs;
 use super::rest::args::RestArgs;
 use super::skills::args::SkillsArgs;
 
 pub(super) use run::{DemoArgs, OutputFormat, RunArgs};
-pub(super) use sessions::{ResumeArgs, SessionsArgs, SessionsCommand};
+pub(super) use sessions::{ReplayArgs, ResumeArgs, SessionsArgs, SessionsCommand};
 
 pub(super) use models::{
     AskArgs, CheckArgs, DevArgs, DevCommand, GrammarName, ModelServerArgs, ModelsArgs, ToolsCommand,
@@ -54,6 +55,7 @@ Exit codes: 0 success, 1 internal error, 2 usage, 3 the tool failed, 4 denied,
 pub(super) enum Command {
     Run(RunArgs),
     Resume(ResumeArgs),
+    Replay(ReplayArgs),
     Sessions(SessionsArgs),
     Demo(DemoArgs),
     Call(CallArgs),
@@ -70,6 +72,7 @@ pub(super) enum Command {
     Output(OutputArgs),
     Mcp(McpArgs),
     Skills(SkillsArgs),
+    Agents(AgentsArgs),
     Stats(StatsArgs),
     /// Print a completion script for a shell
     #[command(

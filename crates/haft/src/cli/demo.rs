@@ -9,9 +9,10 @@ use serde_json::json;
 
 use super::args::{Cli, Command, DemoArgs, RunArgs};
 use super::exit::Exit;
-use super::run as running;
+use super::run::{self as running, Given};
 use super::settings::{Configuration, Refused};
 use super::terminal;
+use crate::skills::Skills;
 
 /// A key that opens nothing: the server on the loopback wants none.
 const KEY: &str = "demo";
@@ -38,11 +39,19 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
         "OPENAI_API_KEY" => Some(KEY.to_owned()),
         _ => None,
     };
-    let prepared = typed(args, workspace.path()).and_then(|typed| {
-        // The operator's own files could name another server, or deny a tool.
-        running::prepare(&typed, Configuration::defaults()?, Vec::new(), Arc::new(variables))
-    });
-    match prepared {
+    let prepared = async {
+        let typed = typed(args, workspace.path())?;
+        let given = Given {
+            // The operator's own files could name another server, or deny a tool.
+            configuration: Configuration::defaults()?,
+            others: Vec::new(),
+            skills: Skills::default(),
+            variables: Arc::new(variables),
+            models: None,
+        };
+        running::prepare(&typed, given).await
+    };
+    match prepared.await {
         Ok(prepared) => running::carry_out(prepared, running::Beginning::New).await,
         Err((exit, message)) => terminal::failed(exit, &message),
     }

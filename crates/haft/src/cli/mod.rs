@@ -1,5 +1,6 @@
 //! The command line: arguments in, an exit code out. Answers go to standard output, everything else to standard error.
 
+mod agents;
 mod approver;
 mod args;
 mod ask;
@@ -70,6 +71,7 @@ async fn dispatch(command: Command) -> ExitCode {
     match command {
         Command::Run(args) => run::run(&args).await,
         Command::Resume(args) => run::resume(&args).await,
+        Command::Replay(args) => run::replay(&args).await,
         Command::Sessions(args) => sessions::run(&args.command),
         Command::Demo(args) => demo::run(&args).await,
         Command::Call(args) if args.stdin => stream::run(&args).await,
@@ -92,6 +94,7 @@ async fn dispatch(command: Command) -> ExitCode {
         Command::Output(args) => output::run(&args),
         Command::Mcp(args) => mcp::run(&args.command).await,
         Command::Skills(args) => skills::run(&args.command),
+        Command::Agents(args) => agents::run(&args.command),
         Command::Stats(args) => stats::run(&args),
         Command::Completions { shell } => completions(shell),
     }

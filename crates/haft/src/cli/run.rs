@@ -2,6 +2,7 @@
 
 mod ending;
 mod prepare;
+mod replay;
 mod resume;
 mod said;
 mod screen;
@@ -13,7 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::event::EventSink;
-use haft_core::provider::ToolProvider;
 use haft_core::run::finish::Finish;
 use haft_core::run::told::Told;
 use haft_core::run::{Abort, RunError, Verdict};
@@ -24,22 +24,26 @@ use super::args::RunArgs;
 use super::call;
 use super::cancel;
 use super::exit::Exit;
-use super::settings::{self, Configuration, Refused};
+use super::settings::{self, Refused};
+use super::skills;
 use super::terminal;
 use crate::config::environment;
-use crate::runs::{Errand, ResumeError, Resumed, TakingUp, Variables};
-use prepare::Prepared;
+use crate::runs::{Errand, ResumeError, Resumed, TakingUp};
+pub(super) use prepare::{Given, Prepared};
 
 /// How often a line that says what is running moves.
 const TICK: Duration = Duration::from_millis(100);
 
+pub(super) use replay::run as replay;
 pub(super) use resume::run as resume;
 
 pub(super) async fn run(args: &RunArgs) -> ExitCode {
     let prepared = async {
         let configuration = settings::configuration(&args.policy.files)?;
         let others = call::over_http(&configuration.resolved, &settings::home()?).await;
-        prepare(args, configuration, others, Arc::new(environment))
+        let skills = skills::found(&args.policy.files)?;
+        prepare(args, Given { configuration, others, skills, variables: Arc::new(environment), models: None })
+            .await
     };
     match prepared.await {
         Ok(prepared) => {
@@ -50,17 +54,12 @@ pub(super) async fn run(args: &RunArgs) -> ExitCode {
     }
 }
 
-/// Also for a run that was not typed. `others` are tools beside the built-in ones; the variables say where the provider of the model is.
-pub(super) fn prepare(
-    args: &RunArgs,
-    configuration: Configuration,
-    others: Vec<Arc<dyn ToolProvider>>,
-    variables: Variables,
-) -> Result<Prepared, Refused> {
+/// Also for a run that was not typed.
+pub(super) async fn prepare(args: &RunArgs, given: Given) -> Result<Prepared, Refused> {
     if args.no_color {
         anstream::ColorChoice::Never.write_global();
     }
-    Prepared::new(args, configuration, others, variables)
+    Prepared::new(args, given).await
 }
 
 /// How a run begins.
@@ -101,6 +100,7 @@ fn begin(prepared: &Prepared, beginning: Beginning) -> Result<Errand, Refused> {
             Errand::resume(worker, *resumed, prepared.watch.sink()).map_err(|error| not_resumed(&error))?
         }
     };
+    prepared.record_beginning(&errand);
     if let Some(error) = errand.unkept() {
         terminal::warn(&format!("the run cannot be resumed: {error}"));
     }
@@ -185,10 +185,11 @@ impl Prepared {
     fn end(self, ended: &Ended) -> ExitCode {
         let Ended { errand, finish, stopped_by } = ended;
         let exit = stopped_by.unwrap_or_else(|| ending::exit(finish, self.denials.count()));
+        let took = self.began.elapsed();
         let summary = ending::Summary {
             session: self.watch.options().place.session,
             turns: errand.run().counts().turns,
-            took: self.began.elapsed(),
+            took,
             bill: errand.bill(),
             exit,
         };
@@ -199,8 +200,12 @@ impl Prepared {
         if let Some(complaint) = ending::complaint(finish, exit).filter(|_| exit != Exit::ClosedPipe) {
             let _ = terminal::failed(exit, &complaint);
         }
+        let recorded = self.record_end(took);
         self.watch.draw_tree();
         self.watch.finish();
+        if let (Some(problem), Exit::Success) = (recorded, exit) {
+            return terminal::failed(Exit::Failed, &format!("the recording is not whole: {problem}"));
+        }
         if written == ExitCode::SUCCESS { exit.into() } else { written }
     }
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::config::trust::{self, Digest, Record, Trust};
 use crate::config::{self, Inspected};
+use crate::runs::shelf::project_agent_files;
 use crate::skills::{self, Skill, project_skill_files};
 
 use super::args::TrustArgs;
@@ -42,6 +43,7 @@ fn answer(args: &TrustArgs) -> Result<Answer, Refused> {
     let also: Vec<PathBuf> = std::iter::once(servers)
         .filter(|path| path.exists())
         .chain(project_skill_files(&directory))
+        .chain(project_agent_files(&directory))
         .collect();
     let first = (own.exists() || args.revoke || also.is_empty()).then_some(own);
     let answers = first
@@ -66,7 +68,30 @@ impl Answer {
 }
 
 fn grant(home: &Home, path: &Path) -> Result<Answer, Refused> {
-    if path.ends_with(skills::FILE_NAME) { grant_skill(home, path) } else { grant_config(home, path) }
+    let is_config = [config::FILE_NAME, config::MCP_FILE_NAME].iter().any(|name| path.ends_with(name));
+    if is_config {
+        grant_config(home, path)
+    } else if path.ends_with(skills::FILE_NAME) {
+        grant_skill(home, path)
+    } else {
+        grant_agent(home, path)
+    }
+}
+
+/// Shows the file of an agent, or one that agents may include, and trusts exactly what was shown.
+fn grant_agent(home: &Home, path: &Path) -> Result<Answer, Refused> {
+    let shown = path.display();
+    let bytes = config::file_bytes(path).map_err(|reason| (Exit::Input, format!("`{shown}`: {reason}")))?;
+    let digest = Digest::of(&bytes);
+    change(home, |record| {
+        record.files.insert(path.to_owned(), digest.clone());
+    })?;
+    let text = String::from_utf8_lossy(&bytes);
+    let text = text.trim_end().lines().map(config::printable).collect::<Vec<_>>().join("\n");
+    Ok(Answer {
+        text: format!("{text}\n\ntrusted: {shown} (sha256 {})", digest.as_str()),
+        json: json!({ "path": path.to_string_lossy(), "sha256": digest.as_str() }),
+    })
 }
 
 /// Shows a skill as a model would read it, and trusts exactly what was shown.

@@ -75,6 +75,11 @@ impl Watch {
         }
     }
 
+    /// One more who watches, after the others.
+    pub(super) fn add(&mut self, sink: Arc<dyn EventSink>) {
+        self.sinks.0.push(sink);
+    }
+
     /// What is watched belongs to a session that was there before.
     pub(super) fn go_on_in(&mut self, session: SessionId) {
         self.session = session;

@@ -70,6 +70,8 @@ impl Resolver<'_> {
             catalog: catalog(written.catalog.unwrap_or_default()),
             mcp_servers: self.mcp_servers(written.mcp_servers.unwrap_or_default(), &queues),
             trace_mcp: written.trace_mcp.unwrap_or(false),
+            route: written.route.unwrap_or(false),
+            instructions: written.instructions.unwrap_or(true),
             mcp_init_concurrency: count(
                 written.mcp_init_concurrency.unwrap_or(default::MCP_INIT_CONCURRENCY),
             ),

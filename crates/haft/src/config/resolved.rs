@@ -51,6 +51,10 @@ pub struct Resolved {
     /// By the names the operator gave them; known providers are there without.
     pub providers: BTreeMap<String, Provider>,
     pub models: Models,
+    /// Whether the fast model says which model a request is for.
+    pub route: bool,
+    /// Whether models are told what providers of tools and skills say about themselves.
+    pub instructions: bool,
     pub rest: Rest,
 }
 

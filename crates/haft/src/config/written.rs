@@ -109,6 +109,15 @@ pub(super) struct Written {
 
     /// Which models are asked, and what holds for them
     pub(super) models: Option<models::Models>,
+
+    /// Whether a run first asks `models.fast` which of `models.fast` and `models.complex` a request is for; not where a model is named
+    #[schemars(extend("default" = false))]
+    pub(super) route: Option<bool>,
+
+    /// Whether a model is told what those who give tools, and skills, say about themselves
+    #[schemars(extend("default" = true))]
+    pub(super) instructions: Option<bool>,
+
     /// Tools over HTTP, each a request with places for arguments; a name becomes `rest__name`
     #[schemars(extend("propertyNames" = rest_names()))]
     pub(super) rest_tools: Option<BTreeMap<String, RestTool>>,

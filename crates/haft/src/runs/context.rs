@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use haft_core::budget::{Budget, ContextLimits};
-use haft_core::model_request::{ModelRequest, ModelTool};
+use haft_core::model_request::ModelRequest;
 use haft_core::run::limits::ContextLimit;
 use haft_core::tokens::TokenCounter;
+use haft_engine::drive::tokens_of;
 
 /// What the context still holds after the tools, the system text and the request.
 pub(super) fn budget(
@@ -14,15 +15,12 @@ pub(super) fn budget(
     asked: &str,
     counter: &dyn TokenCounter,
 ) -> Arc<Budget> {
-    let of_tool = |tool: &ModelTool| {
-        counter.count(&format!("{} {} {}", tool.name, tool.description, tool.input_schema)).count()
-    };
     let limits = ContextLimits {
         window_tokens: limit.window_tokens,
         buffer_tokens: limit.buffer_tokens,
         output_tokens_max: limit.output_tokens,
     };
-    let budget = Budget::new(limits, request.tools.iter().map(of_tool).sum());
+    let budget = Budget::new(limits, request.tools.iter().map(|tool| tokens_of(tool, counter)).sum());
     budget.set_current(counter.count(&request.system).count() + counter.count(asked).count());
     budget
 }

@@ -88,6 +88,13 @@ impl Crew {
         &self.members[&self.first]
     }
 
+    /// The first is asked with this model; so are those that name none.
+    pub fn ask_model(&mut self, model: String) {
+        if let Some(member) = self.members.get_mut(&self.first) {
+            member.agent.models = vec![model];
+        }
+    }
+
     pub fn member(&self, file: &Path) -> Option<&Member> {
         self.members.get(file)
     }

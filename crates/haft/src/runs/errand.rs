@@ -14,7 +14,7 @@ use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
 use haft_core::run::told::Told;
 use haft_core::run::{Abort, AgentRun, RunError, RunPlan};
-use haft_engine::{CallOptions, Driven, Priority};
+use haft_engine::{CallOptions, Concurrency, Driven, Priority};
 use tokio::time::Instant;
 
 use super::worker::Worker;
@@ -31,17 +31,25 @@ pub struct Task {
     pub place: Place,
     pub scope: Arc<RunScope>,
     pub priority: Priority,
+    pub concurrency: Concurrency,
 }
 
 impl Task {
-    /// For nobody else: `watchers` see everything that comes of it.
-    pub fn first(worker: &Worker, request: String, place: Place, watchers: Arc<dyn EventSink>) -> Self {
+    /// For nobody else: `watchers` see everything that comes of it. `spent` is what it cost to find the worker.
+    pub fn first(
+        worker: &Worker,
+        request: String,
+        place: Place,
+        watchers: Arc<dyn EventSink>,
+        spent: Bill,
+    ) -> Self {
         let agent = worker.agent();
         let began = Instant::now().into_std();
-        let meter = Meter::new(watchers, agent.budget);
+        let meter = Meter::carried_on(watchers, agent.budget, spent);
         let until = began + agent.times.run;
         let scope = RunScope { meter, path: vec![agent.name.clone()], began, until };
-        Self { request, place, scope: Arc::new(scope), priority: Priority::default() }
+        let (priority, concurrency) = (Priority::default(), Concurrency::default());
+        Self { request, place, scope: Arc::new(scope), priority, concurrency }
     }
 
     /// For a call: in a session of its own, within what the run above has left of money and time.
@@ -51,14 +59,15 @@ impl Task {
         let place = operation.place.below(session, operation.id);
         let mut scope = within(worker.agent(), above);
         scope.until = cx.time_limit.map_or(scope.until, |limit| scope.until.min(limit.deadline));
-        Self { request, place, scope: Arc::new(scope), priority: cx.priority }
+        let (priority, concurrency) = (cx.priority, Concurrency::default());
+        Self { request, place, scope: Arc::new(scope), priority, concurrency }
     }
 
     /// For whoever goes on with the request: beside the session before, on the same account.
     fn after(before: &Self, worker: &Worker, request: String) -> Self {
         let place = Place { session: lineage::after(before.place.session), turn: 1, ..before.place };
         let scope = Arc::new(within(worker.agent(), &before.scope));
-        Self { request, place, scope, priority: before.priority }
+        Self { request, place, scope, ..before.clone() }
     }
 }
 
@@ -98,7 +107,10 @@ impl Errand {
     /// for a run that goes on now, goes on too.
     pub fn begin(worker: Arc<Worker>, mut task: Task) -> Result<Self, RunError> {
         match worker.workshop().session_for(&mut task, worker.agent()) {
-            Session::Left { past, journal } => Self::take_up(worker, task, *past, journal),
+            Session::Left { past, journal } => {
+                task.scope.meter.carry(past.bill);
+                Self::take_up(worker, task, *past, journal)
+            }
             Session::New => {
                 let mut errand = Self::new(worker, task)?;
                 errand.open_session();
@@ -138,6 +150,7 @@ impl Errand {
         let options = CallOptions {
             place: task.place,
             priority: task.priority,
+            concurrency: task.concurrency,
             budget,
             selection: worker.selection(),
             ..CallOptions::default()
@@ -218,7 +231,11 @@ impl Errand {
         self.account.bill()
     }
 
-    pub(super) fn tell_beginning(&self) {
+    fn tell_beginning(&self) {
+        self.tell_beginning_in(self.task.place.turn);
+    }
+
+    pub(super) fn tell_beginning_in(&self, turn: u32) {
         let Task { request, place, scope, .. } = &self.task;
         let shown = self.run.tools().iter();
         let began = Began {
@@ -227,6 +244,7 @@ impl Errand {
             request: request.clone(),
             tools: shown.map(|tool| tool.name.clone()).collect(),
         };
-        scope.meter.emit(Event::Run { place: *place, event: Arc::new(RunEvent::Began(began)) });
+        let place = Place { turn, ..*place };
+        scope.meter.emit(Event::Run { place, event: Arc::new(RunEvent::Began(began)) });
     }
 }

@@ -15,7 +15,7 @@ use haft_core::run::scope::RunScope;
 use haft_core::run::told::{CallEnd, Told};
 use haft_core::run::{AgentRun, Readings, RunError, Step};
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{Orchestrator, Priority};
+use haft_engine::{Concurrency, Orchestrator, Priority};
 
 use super::errand::{Errand, Task};
 use super::lineage::Lost;
@@ -77,51 +77,62 @@ impl Errand {
             place: Place::first(past.session()),
             scope: scope(&worker, watchers, bill, worked),
             priority: Priority::default(),
+            concurrency: Concurrency::default(),
         };
         let standing = past.standing.clone();
-        let mut errand = Self::take_up(worker, task, past, journal)?;
+        let (mut errand, unknown) = Self::as_left(worker, task, past)?;
         errand.original = asked_first(&errand.run).into();
-        match (standing, more) {
-            (_, Some(more)) => errand.ask_more(more)?,
-            (Standing::Finished { reason }, None) if !errand.is_handed_on() => {
-                return Err(ResumeError::Finished { reason });
-            }
-            (Standing::Finished { .. } | Standing::Open | Standing::Cut { .. }, None) => {}
+        if let (Standing::Finished { reason }, None) = (standing, &more)
+            && !errand.is_handed_on()
+        {
+            return Err(ResumeError::Finished { reason });
         }
-        Ok(errand)
+        Ok(errand.go_on(journal, &unknown, more)?)
     }
 
     /// Goes on with a session on the account of a task.
     pub(super) fn take_up(
         worker: Arc<Worker>,
-        mut task: Task,
+        task: Task,
         past: Past,
         journal: SessionJournal,
     ) -> Result<Self, RunError> {
+        let (errand, unknown) = Self::as_left(worker, task, past)?;
+        errand.go_on(journal, &unknown, None)
+    }
+
+    /// The run as it was left, and the calls of which nobody knows the end.
+    fn as_left(worker: Arc<Worker>, mut task: Task, past: Past) -> Result<(Self, Vec<ToolCall>), RunError> {
         let broken = |error: ReadError| RunError::Unreadable { problem: error.to_string() };
         let plan = past.plan().map_err(broken)?;
         let request = worker.request(&plan);
         let budget = Self::context(&worker, &task, &plan, &request);
-        let bill = past.bill;
         let unfinished = past.run(request).map_err(broken)?;
         known_context(budget.as_deref(), unfinished.context_tokens);
         task.place.turn = unfinished.turns_before + 1;
-        task.scope.meter.carry(bill);
         let unknown = unknown(&unfinished.run, &unfinished.begun, worker.orchestrator());
-        let mut errand = Self::of(worker, task, unfinished.run, budget);
-        errand.go_on_in(journal);
-        errand.tell_beginning();
-        for call in unknown {
-            errand.tell_unknown(&call)?;
-        }
-        Ok(errand)
+        Ok((Self::of(worker, task, unfinished.run, budget), unknown))
     }
 
-    fn go_on_in(&mut self, journal: SessionJournal) {
+    fn go_on(
+        mut self,
+        journal: SessionJournal,
+        unknown: &[ToolCall],
+        more: Option<String>,
+    ) -> Result<Self, RunError> {
         match journal.resumed() {
             Ok(()) => self.keep_with(Arc::new(journal)),
             Err(unrecorded) => self.options.chronicle = Some(Arc::new(Lost(unrecorded.problem))),
         }
+        let done = more.as_ref().map_or(0, |_| self.run.counts().turns);
+        self.tell_beginning_in(self.task.place.turn + done);
+        for call in unknown {
+            self.tell_unknown(call)?;
+        }
+        if let Some(more) = more {
+            self.ask_more(more)?;
+        }
+        Ok(self)
     }
 
     /// In the same conversation; its turns are counted on.

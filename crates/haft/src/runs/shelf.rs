@@ -1,16 +1,30 @@
 //! Where the files of agents are found, and how they are read.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 
-use crate::agents::{AGENT_BYTES_MAX, Agent, AgentError, Around};
-use crate::config::environment;
+use haft_sandbox::Home;
+
+use crate::agents::{AGENT_BYTES_MAX, Agent, AgentError, Around, Overrides};
+use crate::config::{self, Untrusted, environment};
+
+/// Where agents of a project lie, the stronger first.
+const PROJECT_PLACES: [&str; 2] = [".haft/agents", "agents"];
+
+/// How many files one directory of agents may hold; more are not looked at.
+const FILES_MAX: usize = 200;
+
+/// Which files beside agents are trusted with them: what they include, and schemas.
+const ENDINGS: [&str; 3] = ["md", "json", "txt"];
 
 /// The directories in which agents are looked for by name.
 #[derive(Debug, Clone, Default)]
 pub struct Shelf {
-    pub directories: Vec<PathBuf>,
+    home: Option<Home>,
+    /// Those of the project. A file there counts only while its digest is trusted.
+    project: Vec<PathBuf>,
 }
 
 /// An agent and the file it stands in.
@@ -24,55 +38,153 @@ pub struct OnShelf {
 #[derive(Debug)]
 pub enum ShelfError {
     Unknown { name: String },
+    Untrusted { file: PathBuf, reason: Untrusted },
     Unreadable { file: PathBuf, problem: String },
     Wrong(AgentError),
 }
 
 impl Shelf {
-    /// A file, else one of a directory, with or without its ending.
-    pub fn find(&self, name: &str) -> Result<PathBuf, ShelfError> {
+    pub fn new(home: Option<Home>, project: Option<&Path>) -> Self {
+        let project = project.and_then(|project| project.canonicalize().ok());
+        let places = project.iter().flat_map(|project| PROJECT_PLACES.map(|place| project.join(place)));
+        Self { home, project: places.collect() }
+    }
+
+    /// An agent that was named: a file, else one of a directory, with or without its ending. What says the overrides
+    /// speaks of it alone.
+    pub fn read(&self, name: &str, overrides: &Overrides) -> Result<OnShelf, ShelfError> {
         let file = Path::new(name);
-        if file.is_file() { Ok(file.to_owned()) } else { self.on_shelf(name) }
+        if file.is_file() {
+            // Whoever writes out a path has looked at what lies there.
+            return read(file, overrides, &|_, _| Ok(()));
+        }
+        self.read_file(&self.on_shelf(name)?, overrides)
     }
 
-    fn on_shelf(&self, name: &str) -> Result<PathBuf, ShelfError> {
-        let paths = self.directories.iter().filter_map(|agents| inside(agents, name).ok());
-        let mut paths = paths.flat_map(|path| [path.with_added_extension("md"), path]);
-        let found = paths.find(|path| path.is_file());
-        found.ok_or_else(|| ShelfError::Unknown { name: name.to_owned() })
+    /// An agent that another one names.
+    pub fn open(&self, file: &Path) -> Result<OnShelf, ShelfError> {
+        self.read_file(file, &Overrides::default())
     }
 
-    pub fn read(&self, name: &str) -> Result<OnShelf, ShelfError> {
-        self.open(&self.find(name)?)
-    }
-
-    /// As `find`, but a name may also mean a file beside or below that of the agent that says it.
+    /// The file of an agent that the one of another file names: beside it or below, else in one of the directories.
     pub fn find_beside(&self, file: &Path, name: &str) -> Result<PathBuf, ShelfError> {
         let beside = file.parent().unwrap_or(Path::new(""));
-        let near = inside(beside, name).into_iter().flat_map(|path| [path.with_added_extension("md"), path]);
-        match near.into_iter().find(|path| path.is_file()) {
+        match with_ending(beside, name).find(|path| path.is_file()) {
             Some(path) => Ok(path),
             None => self.on_shelf(name),
         }
     }
 
-    pub fn open(&self, file: &Path) -> Result<OnShelf, ShelfError> {
-        Ok(OnShelf { agent: read(file)?, file: file.to_owned() })
+    /// All agents of the directories, by name; what stands nearer to the work has the name.
+    pub fn all(&self) -> Vec<(PathBuf, Result<OnShelf, ShelfError>)> {
+        let mut names = BTreeSet::new();
+        let files = self.directories().flat_map(|place| files_in(&place));
+        let agents = files.filter(|file| file.extension().is_some_and(|ending| ending == "md"));
+        let mut all: Vec<_> = agents
+            .filter(|file| names.insert(file.file_stem().map(ToOwned::to_owned)))
+            .map(|file| (file.clone(), self.open(&file)))
+            .collect();
+        all.sort_by(|(one, _), (other, _)| one.file_stem().cmp(&other.file_stem()));
+        all
+    }
+
+    fn directories(&self) -> impl Iterator<Item = PathBuf> {
+        let home = self.home.iter().map(|home| home.root().join("agents"));
+        self.project.iter().cloned().chain(home)
+    }
+
+    fn on_shelf(&self, name: &str) -> Result<PathBuf, ShelfError> {
+        let mut paths = self.directories().flat_map(|place| with_ending(&place, name).collect::<Vec<_>>());
+        let found = paths.find(|path| path.is_file());
+        found.ok_or_else(|| ShelfError::Unknown { name: name.to_owned() })
+    }
+
+    fn read_file(&self, file: &Path, overrides: &Overrides) -> Result<OnShelf, ShelfError> {
+        read(file, overrides, &|file, bytes| self.counts(file, bytes))
+    }
+
+    /// What lies in a project's directory of agents counts only as the operator has seen it.
+    fn counts(&self, file: &Path, bytes: &[u8]) -> Result<(), Untrusted> {
+        let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+        if self.project.iter().any(|place| real.starts_with(place)) {
+            return config::trusted(&real, bytes, self.home.as_ref());
+        }
+        Ok(())
     }
 }
 
-fn read(path: &Path) -> Result<Agent, ShelfError> {
+/// The files of a project's agents and what lies beside them, whether they count or not.
+pub fn project_agent_files(project: &Path) -> Vec<PathBuf> {
+    let shelf = Shelf::new(None, Some(project));
+    shelf.project.iter().flat_map(|place| files_in(place)).collect()
+}
+
+/// In order of their paths, those in directories below included. Links are not followed.
+fn files_in(place: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let mut waiting = vec![place.to_owned()];
+    while let Some(directory) = waiting.pop() {
+        let Ok(entries) = std::fs::read_dir(&directory) else { continue };
+        for entry in entries.flatten().take(FILES_MAX) {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() && waiting.len() < FILES_MAX => waiting.push(entry.path()),
+                Ok(kind) if kind.is_file() && is_ours(&entry.path()) => files.push(entry.path()),
+                Ok(_) | Err(_) => {}
+            }
+        }
+        if files.len() >= FILES_MAX {
+            break;
+        }
+    }
+    files.sort();
+    files.truncate(FILES_MAX);
+    files
+}
+
+fn is_ours(file: &Path) -> bool {
+    file.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known))
+}
+
+/// Whether a file may be used, with exactly these bytes.
+type Counts<'a> = &'a dyn Fn(&Path, &[u8]) -> Result<(), Untrusted>;
+
+/// Reads an agent with all it includes; `counts` says of each file whether it may be used.
+fn read(path: &Path, overrides: &Overrides, counts: Counts<'_>) -> Result<OnShelf, ShelfError> {
     let unreadable = |problem: String| ShelfError::Unreadable { file: path.to_owned(), problem };
     let text = read_bounded(path, AGENT_BYTES_MAX as u64).map_err(unreadable)?;
+    counts(path, text.as_bytes())
+        .map_err(|reason| ShelfError::Untrusted { file: path.to_owned(), reason })?;
     let beside = path.parent().unwrap_or(Path::new(""));
-    let read = |name: &str| read_bounded(&inside(beside, name)?, AGENT_BYTES_MAX as u64);
+    let read = |name: &str| {
+        let file = inside(beside, name)?;
+        let text = read_bounded(&file, AGENT_BYTES_MAX as u64)?;
+        counts(&file, text.as_bytes()).map_err(|reason| why(&reason))?;
+        Ok(text)
+    };
     let around = Around { read: &read, variable: &environment };
-    Agent::read(&path.display().to_string(), &text, around).map_err(ShelfError::Wrong)
+    let agent = Agent::read_with(&path.display().to_string(), &text, overrides, around);
+    Ok(OnShelf { agent: agent.map_err(ShelfError::Wrong)?, file: path.to_owned() })
+}
+
+/// Why a file does not count, in words.
+pub fn why(reason: &Untrusted) -> String {
+    let hint = "`haft trust` in the project shows what is in it and trusts it";
+    match reason {
+        Untrusted::Never => format!("it is not trusted; {hint}"),
+        Untrusted::Changed => format!("it changed since it was trusted; {hint}"),
+        Untrusted::Undecided(reason) => reason.clone(),
+    }
+}
+
+/// A name as it is, and with the ending of agents. One that leads elsewhere means nothing.
+fn with_ending(directory: &Path, name: &str) -> impl Iterator<Item = PathBuf> {
+    inside(directory, name).into_iter().flat_map(|path| [path.with_added_extension("md"), path])
 }
 
 /// An agent that says nothing of itself has every default.
-pub fn unnamed() -> Result<OnShelf, AgentError> {
-    let agent = Agent::read("run", "", Around { read: &|_| Err(String::new()), variable: &|_| None })?;
+pub fn unnamed(overrides: &Overrides) -> Result<OnShelf, AgentError> {
+    let around = Around { read: &|_| Err("there is no file".into()), variable: &|_| None };
+    let agent = Agent::read_with("run", "", overrides, around)?;
     Ok(OnShelf { agent, file: PathBuf::new() })
 }
 
@@ -97,8 +209,9 @@ pub fn read_bounded(path: &Path, bytes_max: u64) -> Result<String, String> {
 impl fmt::Display for ShelfError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Untrusted { file, reason } => write!(f, "{}: {}", file.display(), why(reason)),
             Self::Unknown { name } => {
-                let hint = "hint: name a file, or put it into `agents` below haft's home";
+                let hint = "hint: name a file, or one of those that `haft agents list` shows";
                 write!(f, "there is no agent `{}`\n{hint}", crate::config::printable(name))
             }
             Self::Unreadable { file, problem } => write!(f, "{}: {problem}", file.display()),

@@ -10,27 +10,41 @@ use haft_core::run::final_report::FinalReport;
 use haft_core::text::truncate_chars;
 use haft_engine::Shown;
 
+use super::skilled::Available;
 use crate::agents::Agent;
 
 /// The most of one provider's instructions that is passed on.
 const INSTRUCTIONS_CHARS_MAX: usize = 16 << 10;
 
-/// In a fixed order, so that equal runs have equal prompts. Who gives none of the tools that are shown says nothing.
-pub(super) fn text(
-    body: &str,
-    providers: &[Arc<dyn ToolProvider>],
-    shown: &[Shown],
-    report: &FinalReport,
-) -> String {
+/// Those who may say something about themselves.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Told<'a> {
+    pub(super) providers: &'a [Arc<dyn ToolProvider>],
+    pub(super) skills: &'a Available,
+}
+
+/// In a fixed order, so that equal runs have equal prompts. Who gives none of the tools that are shown says nothing, and
+/// without tools no skill is of use.
+pub(super) fn text(body: &str, told: Told<'_>, shown: &[Shown], report: &FinalReport) -> String {
     let gives = |provider: &Arc<dyn ToolProvider>| {
         shown.iter().any(|tool| tool.entry.identity().namespace == *provider.namespace())
     };
     let mut text = body.trim_end().to_owned();
-    for provider in providers.iter().filter(|provider| gives(provider)) {
+    for provider in told.providers.iter().filter(|provider| gives(provider)) {
         if let Some(instructions) = provider.instructions() {
-            let label = provider.namespace().as_str();
-            let said = truncate_chars(&instructions, INSTRUCTIONS_CHARS_MAX);
-            let _ = write!(text, "\n\nInstructions of the tools of `{label}`:\n{}", said.trim_end());
+            add(&mut text, &format!("the tools of `{}`", provider.namespace()), &instructions);
+        }
+    }
+    if !shown.is_empty() {
+        for (name, body) in &told.skills.active {
+            add(&mut text, &format!("the skill `{name}`"), body);
+        }
+        if !told.skills.lines.is_empty() {
+            let _ = write!(
+                text,
+                "\n\nSkills that you can read when they help:\n{}",
+                told.skills.lines.join("\n")
+            );
         }
     }
     let rule = report.rule();
@@ -38,6 +52,11 @@ pub(super) fn text(
         let _ = write!(text, "\n\n{rule}");
     }
     text
+}
+
+fn add(text: &mut String, of: &str, instructions: &str) {
+    let said = truncate_chars(instructions, INSTRUCTIONS_CHARS_MAX);
+    let _ = write!(text, "\n\nInstructions of {of}:\n{}", said.trim_end());
 }
 
 /// An agent that can give the request to others is told who they are.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use haft_core::model_provider::ModelProvider;
-use haft_core::model_request::{ModelRequest, ModelTool};
+use haft_core::model_request::ModelRequest;
 use haft_core::name::GroupName;
 use haft_core::run::RunPlan;
 use haft_core::run::scope::RunScope;
@@ -14,18 +14,22 @@ use haft_engine::{CallOptions, Driver, Orchestrator, Pick, Selection, Shown};
 use super::agent_tools::AgentTools;
 use super::crew::NAMESPACE;
 use super::offer;
-use super::system;
+use super::output_reader::ModelReader;
+use super::system::{self, Told};
 use super::workshop::Workshop;
 use crate::agents::Agent;
 use crate::config::Resolved;
 use crate::config::resolved::ModelName;
 use crate::models::ModelsError;
+use crate::wiring::Own;
 
 /// An agent with all it needs. Many runs of it may go on at once.
 pub struct Worker {
     agent: Agent,
     model: ModelName,
-    models: Box<dyn ModelProvider>,
+    models: Arc<dyn ModelProvider>,
+    /// Who reads stored outputs; made when it is first needed, from names that were tried.
+    reading: Reading,
     workshop: Arc<Workshop>,
     /// Made when it is first needed: the tools of servers are known only once those are ready.
     orchestrator: OnceLock<Orchestrator>,
@@ -51,11 +55,34 @@ impl Worker {
     ) -> Result<Arc<Self>, ModelsError> {
         let config = workshop.config();
         let names = model_names(&agent, config)?;
-        let models = workshop.models(&names)?;
+        let models: Arc<dyn ModelProvider> = workshop.models(&names)?.into();
         let model = names.into_iter().next().ok_or(ModelsError::NoModel)?;
+        let reading =
+            reading(workshop, &agent, Reading { model: model.clone(), models: Arc::clone(&models) })?;
         let agent = as_known(with_body(agent, workshop.parts.workspace()), config, &model);
         let workshop = Arc::clone(workshop);
-        Ok(Arc::new(Self { agent, model, models, workshop, orchestrator: OnceLock::new(), colleagues }))
+        let orchestrator = OnceLock::new();
+        Ok(Arc::new(Self { agent, model, models, reading, workshop, orchestrator, colleagues }))
+    }
+
+    /// An agent that has only the tools of this orchestrator.
+    pub(super) fn with_tools(
+        workshop: &Arc<Workshop>,
+        agent: Agent,
+        reading: &Reading,
+        orchestrator: Orchestrator,
+    ) -> Arc<Self> {
+        let Reading { model, models } = reading.clone();
+        let agent = as_known(agent, workshop.config(), &model);
+        Arc::new(Self {
+            agent,
+            model,
+            models,
+            reading: reading.clone(),
+            workshop: Arc::clone(workshop),
+            orchestrator: OnceLock::from(orchestrator),
+            colleagues: Colleagues::default(),
+        })
     }
 
     pub fn agent(&self) -> &Agent {
@@ -80,8 +107,12 @@ impl Worker {
                 let agent = worker.agent();
                 Some((agent.tool_name.clone(), agent.outputs.cache_ttl?))
             };
-            let answers_kept = below.iter().filter_map(kept).collect();
-            self.workshop.parts.orchestrator(&config, more.into_iter().collect(), answers_kept)
+            let own = Own {
+                providers: more.into_iter().collect(),
+                answers_kept: below.iter().filter_map(kept).collect(),
+                reader: Some(Arc::new(ModelReader::new(&self.workshop, &self.agent, &self.reading))),
+            };
+            self.workshop.parts.orchestrator(&config, own)
         })
     }
 
@@ -107,22 +138,27 @@ impl Worker {
     /// What is asked of the model, but for the conversation.
     pub(super) fn request(&self, plan: &RunPlan) -> ModelRequest {
         let shown = self.orchestrator().tools(&self.selection());
-        let catalog = self.orchestrator().catalog();
         let asking = &self.agent.asking;
         ModelRequest {
-            system: system::text(&self.prompt(), catalog.providers(), &shown, &plan.report).into(),
-            tools: shown.iter().map(model_tool).collect(),
+            system: self.system(&shown, plan).into(),
+            tools: self.orchestrator().model_tools(&self.selection()),
             sampling: asking.sampling.clone(),
             reasoning: asking.effort,
             output_tokens_max: Some(asking.output_tokens_max),
             context_tokens: Some(asking.context_tokens),
+            caching: asking.caching,
             ..ModelRequest::new(self.model.model.clone(), Arc::default())
         }
     }
 
-    /// The agent's text, and to whom it can give the request.
-    fn prompt(&self) -> String {
-        system::with_destinations(&self.agent.body, self.colleagues.destinations.iter().map(|to| to.agent()))
+    /// The agent's text, to whom it can give the request, what tools and skills say of themselves, and how to end.
+    fn system(&self, shown: &[Shown], plan: &RunPlan) -> String {
+        let destinations = self.colleagues.destinations.iter().map(|to| to.agent());
+        let body = system::with_destinations(&self.agent.body, destinations);
+        let (providers, skills) = (self.orchestrator().catalog().providers(), self.workshop.skills());
+        let told =
+            if self.workshop.config().instructions { Told { providers, skills } } else { Told::default() };
+        system::text(&body, told, shown, &plan.report)
     }
 
     pub(super) fn driver(&self, scope: &Arc<RunScope>, options: &CallOptions) -> Driver<'_> {
@@ -132,6 +168,7 @@ impl Worker {
             scope: Arc::clone(scope),
             options: options.clone(),
             reply_timeout: self.agent.times.llm,
+            witness: self.workshop.witness(options.place),
         }
     }
 
@@ -154,6 +191,23 @@ impl fmt::Debug for Worker {
             .field("agent", &self.agent.name)
             .field("model", &self.model)
             .finish_non_exhaustive()
+    }
+}
+
+/// A model and whoever asks it.
+#[derive(Clone)]
+pub(super) struct Reading {
+    pub(super) model: ModelName,
+    pub(super) models: Arc<dyn ModelProvider>,
+}
+
+/// Who reads stored outputs: those that `toolOutput.models` names, else the agent's own.
+fn reading(workshop: &Workshop, agent: &Agent, own: Reading) -> Result<Reading, ModelsError> {
+    let parse = |text: &String| ModelName::parse(text).map_err(ModelsError::Name);
+    let names = agent.outputs.tool_output.models.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    match names.first() {
+        None => Ok(own),
+        Some(first) => Ok(Reading { model: first.clone(), models: workshop.models(&names)?.into() }),
     }
 }
 
@@ -182,13 +236,4 @@ fn as_known(mut agent: Agent, config: &Resolved, model: &ModelName) -> Agent {
         context.output_tokens = agent.asking.output_tokens_max.into();
     }
     agent
-}
-
-fn model_tool(shown: &Shown) -> ModelTool {
-    let definition = shown.entry.definition();
-    ModelTool {
-        name: shown.entry.exposed().as_str().to_owned(),
-        description: definition.description.clone(),
-        input_schema: Arc::new(definition.input_schema.clone()),
-    }
 }

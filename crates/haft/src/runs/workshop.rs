@@ -5,19 +5,24 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use haft_core::model_provider::ModelProvider;
-use haft_core::place::SessionId;
+use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
+use haft_core::model_request::ModelRequest;
+use haft_core::place::{Place, SessionId};
 use haft_core::provider::ToolProvider;
 use haft_core::run::AgentRun;
+use haft_engine::Witness;
+use haft_models::cassette::{Recorder, Tape};
 use serde_json::Value;
 
 use super::crew::Crew;
 use super::errand::Task;
+use super::skilled::Available;
 use super::worker::{self, Colleagues, Worker};
 use crate::agents::Agent;
 use crate::config::Resolved;
 use crate::config::resolved::ModelName;
 use crate::models::{self, ModelsError};
+use crate::recordings::RunRecorder;
 use crate::sessions::line::Opened;
 use crate::sessions::{Past, SessionError, SessionJournal, Sessions};
 use crate::wiring::{Parts, Settings};
@@ -30,6 +35,10 @@ pub struct Workshop {
     pub(super) parts: Parts,
     variables: Variables,
     kept: OnceLock<Kept>,
+    recorder: OnceLock<(Arc<Tape>, Arc<RunRecorder>)>,
+    /// Asked instead of those that are configured.
+    models: OnceLock<Arc<dyn ModelProvider>>,
+    skills: Available,
 }
 
 /// Where sessions are kept, and how whoever began them can have them again.
@@ -58,8 +67,24 @@ pub(super) enum Session {
 }
 
 impl Workshop {
-    pub fn new(settings: Settings, others: Vec<Arc<dyn ToolProvider>>, variables: Variables) -> Arc<Self> {
-        Arc::new(Self { parts: Parts::new(settings, others), variables, kept: OnceLock::new() })
+    pub fn new(
+        settings: Settings,
+        others: Vec<Arc<dyn ToolProvider>>,
+        variables: Variables,
+        skills: Available,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            parts: Parts::new(settings, others),
+            variables,
+            kept: OnceLock::new(),
+            recorder: OnceLock::new(),
+            models: OnceLock::new(),
+            skills,
+        })
+    }
+
+    pub(super) fn skills(&self) -> &Available {
+        &self.skills
     }
 
     pub fn config(&self) -> &Arc<Resolved> {
@@ -117,9 +142,45 @@ impl Workshop {
         Employing { workshop: self, crew, models, done: HashMap::new() }.worker(&first)
     }
 
+    /// From now on models, tools and clocks of the first run are recorded. To be said before anybody is employed.
+    pub fn record_on(&self, tape: Arc<Tape>, recorder: Arc<RunRecorder>) {
+        self.recorder.get_or_init(|| (tape, recorder));
+    }
+
+    /// From now on these models are asked, whatever is configured. To be said before anybody is employed.
+    pub fn ask_instead(&self, models: Arc<dyn ModelProvider>) {
+        self.models.get_or_init(|| models);
+    }
+
+    /// Whoever sees what becomes of a run; those that work for others are a part of them.
+    pub(super) fn witness(&self, place: Place) -> Option<Arc<dyn Witness>> {
+        let (_, recorder) = self.recorder.get()?;
+        (place.session == place.origin).then(|| Arc::clone(recorder) as _)
+    }
+
     /// The provider of the first model, with the others behind it.
-    pub(super) fn models(&self, names: &[ModelName]) -> Result<Box<dyn ModelProvider>, ModelsError> {
-        models::chain_under(Some(self.parts.policy()), self.config(), names, &*self.variables)
+    pub fn models(&self, names: &[ModelName]) -> Result<Box<dyn ModelProvider>, ModelsError> {
+        if let Some(models) = self.models.get() {
+            return Ok(Box::new(Instead(Arc::clone(models))));
+        }
+        let models = models::chain_under(Some(self.parts.policy()), self.config(), names, &*self.variables)?;
+        Ok(match self.recorder.get() {
+            Some((tape, _)) => Box::new(Recorder::new(models, Arc::clone(tape))),
+            None => models,
+        })
+    }
+}
+
+/// Models that all agents share.
+struct Instead(Arc<dyn ModelProvider>);
+
+impl ModelProvider for Instead {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
+        self.0.ask(request, cx)
     }
 }
 

@@ -15,7 +15,7 @@ use haft_engine::{
 };
 use haft_sandbox::Policy;
 use haft_tools::builtin::BuiltinTools;
-use haft_tools::output::OutputTools;
+use haft_tools::output::{OutputReader, OutputTools};
 
 use super::{Settings, catalog_config, command_lines, queues, rules};
 use crate::config::Resolved;
@@ -30,6 +30,17 @@ pub struct Parts {
     store: Option<Arc<dyn OutputStore>>,
     providers: Vec<Arc<dyn ToolProvider>>,
     engine: OrchestratorConfig,
+}
+
+/// What one orchestrator has beside what all of them share.
+#[derive(Default)]
+pub struct Own {
+    /// More tools.
+    pub providers: Vec<Arc<dyn ToolProvider>>,
+    /// How long the answers of agents among them are kept.
+    pub answers_kept: HashMap<ToolName, Duration>,
+    /// Who answers questions in free words about stored outputs.
+    pub reader: Option<Arc<dyn OutputReader>>,
 }
 
 impl Parts {
@@ -79,20 +90,36 @@ impl Parts {
         self.policy.workspace()
     }
 
-    /// An orchestrator over all tools and `more` of them. What the configuration says about tools may be changed for it;
-    /// what is shared stays as it is. `answers_kept` says how long those of agents among them are.
-    pub fn orchestrator(
-        &self,
-        config: &Arc<Resolved>,
-        more: Vec<Arc<dyn ToolProvider>>,
-        answers_kept: HashMap<ToolName, Duration>,
-    ) -> Orchestrator {
+    /// An orchestrator over all tools. What the configuration says about tools may be changed for it; what is shared
+    /// stays as it is.
+    pub fn orchestrator(&self, config: &Arc<Resolved>, own: Own) -> Orchestrator {
         let store = self.store.clone().filter(|_| config.tool_output.enabled);
         let stored = store.clone().map(|store| {
             let tools = OutputTools::new(store, self.policy.clone(), config.tool_output.reading);
-            Arc::new(tools) as Arc<dyn ToolProvider>
+            Arc::new(tools.with_reader(own.reader)) as Arc<dyn ToolProvider>
         });
-        let providers = stored.into_iter().chain(self.providers.iter().cloned()).chain(more).collect();
+        let providers =
+            stored.into_iter().chain(self.providers.iter().cloned()).chain(own.providers).collect();
+        self.over(config, store, providers, own.answers_kept)
+    }
+
+    /// An orchestrator that has nothing but `tool_output`, and of what is stored only what `store` gives.
+    pub fn output_orchestrator(&self, store: Arc<dyn OutputStore>) -> Orchestrator {
+        let tools = OutputTools::new(store, self.policy.clone(), self.config.tool_output.reading);
+        self.over(&self.config, None, vec![Arc::new(tools)], HashMap::new())
+    }
+
+    pub fn store(&self) -> Option<&Arc<dyn OutputStore>> {
+        self.store.as_ref()
+    }
+
+    fn over(
+        &self,
+        config: &Arc<Resolved>,
+        store: Option<Arc<dyn OutputStore>>,
+        providers: Vec<Arc<dyn ToolProvider>>,
+        answers_kept: HashMap<ToolName, Duration>,
+    ) -> Orchestrator {
         let governor = Configured { config: Arc::clone(config), timeout: self.timeout, answers_kept };
         let engine = OrchestratorConfig {
             policies: Policies { governor: Some(Arc::new(governor)), ..Policies::default() },
@@ -102,6 +129,12 @@ impl Parts {
         };
         // Every queue that is named was found when the configuration was read.
         Orchestrator::new(Catalog::with(providers, catalog_config(config)), engine)
+    }
+}
+
+impl fmt::Debug for Own {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Own").field("answers_kept", &self.answers_kept).finish_non_exhaustive()
     }
 }
 

@@ -391,3 +391,199 @@ fn times_and_sizes_of_an_agents_file_hold_for_its_calls() {
     let ran = run(&place, Script::of(steps), &["@a.md", "go"]).expect_code(124);
     assert!(ran.stderr.contains("llmTimeout"), "{}", ran.stderr);
 }
+
+#[test]
+fn what_is_said_anew_on_the_command_line_holds() {
+    let place = agents(&[("a.md", "maxTurns: 2\ntools: [read]")]);
+    let steps = || [Step::call("current_date", json!({})), Step::text("done")];
+    run(&place, Script::of(steps()), &["@a.md", "go"]).expect_code(9);
+    let words = ["--override", "maxTurns=3", "--override", "tools=[current_date]", "@a.md", "go"];
+    assert_eq!(run(&place, Script::of(steps()), &words).expect_code(0).stdout, "done\n");
+    let ran = run(&place, Script::default(), &["--override", "maxTurn=3", "go"]).expect_code(42);
+    assert!(ran.stderr.contains("did you mean `maxTurns`"), "{}", ran.stderr);
+    run(&place, Script::default(), &["--override", "maxTurns", "go"]).expect_code(2);
+}
+
+#[test]
+fn the_input_of_an_agent_holds_for_who_asks_it_first() {
+    let place = agents(&[("a.md", "input: {schema: {type: object, required: [city]}}")]);
+    let check = |request: &str, code: i32| {
+        run(&place, Script::of([Step::text("ok")]), &["@a.md", request]).expect_code(code)
+    };
+    check(r#"{"city": "Oslo"}"#, 0);
+    assert!(check("{}", 42).stderr.contains("city"));
+    assert!(check("Oslo", 42).stderr.contains("not JSON"));
+}
+
+#[test]
+fn a_provider_is_asked_to_keep_what_it_read_unless_the_agent_says_no() {
+    let place = agents(&[("a.md", "caching: none"), ("b.md", "caching: full")]);
+    let server = ModelServer::start(Script::of([Step::text("ok")])).unwrap();
+    let marked = |agent: &str| {
+        let words = ["run", "-m", "anthropic/m", agent, "go"];
+        let haft = place.haft(&words).env("ANTHROPIC_BASE_URL", &server.url()).env("ANTHROPIC_API_KEY", "k");
+        haft.output().expect_code(0);
+        server.requests().last().unwrap().raw.contains("cache_control")
+    };
+    assert!(!marked("@a.md"));
+    assert!(marked("@b.md"));
+}
+
+#[test]
+fn the_fast_model_says_which_one_is_asked() {
+    let place = here();
+    let models = r#"{"models": {"default": "openai/m", "fast": "openai/small", "complex": "openai/large"}}"#;
+    place.file("home/haft.json", models);
+    let check = |word: &str, words: &[&str], expected: &[&str]| {
+        let server = ModelServer::start(Script::of([Step::text(word)])).unwrap();
+        let haft = place.haft(&[&["run", "--output-format", "json"], words, &["go"]].concat());
+        let haft = haft.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
+        let said: Value = serde_json::from_str(&haft.output().expect_code(0).stdout).unwrap();
+        let asked: Vec<String> = server
+            .requests()
+            .iter()
+            .map(|request| request.body["model"].as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(asked, expected, "{word} {words:?}");
+        assert_eq!(said["requests"], expected.len(), "what it cost to choose is on the bill");
+    };
+    check("fast", &["--route"], &["small", "small"]);
+    check("complex", &["--route"], &["small", "large"]);
+    check("who knows", &["--route"], &["small", "large"]);
+    check("fast", &[], &["m"]);
+    check("fast", &["--route", "-m", "openai/other"], &["other"]);
+    place.file("home/haft.json", &models.replacen('{', r#"{"route": true, "#, 1));
+    check("fast", &[], &["small", "small"]);
+}
+
+#[test]
+fn agents_are_found_by_name_where_they_count() {
+    let place = here();
+    place.file("home/agents/clerk.md", "---\ndescription: Of home\n---\n");
+    place.file("ws/agents/helper.md", "---\ndescription: Of the project\n---\n{{ include \"rules.txt\" }}\n");
+    place.file("ws/agents/rules.txt", "Be brief.");
+    let list = || place.haft(&["agents", "list"]).output().expect_code(0);
+    let go = |agent: &str| {
+        let kind = Expect { system: Some("Be brief.".into()), ..Expect::default() };
+        let steps = if agent == "@helper" { [Step::text("ok").expecting(kind)] } else { [Step::text("ok")] };
+        run(&place, Script::of(steps), &[agent, "go"])
+    };
+    assert!(
+        list().stdout.contains("Of home") && !list().stdout.contains("Of the project"),
+        "{list:?}",
+        list = list()
+    );
+    assert!(list().stderr.contains("is not trusted"), "{}", list().stderr);
+    go("@clerk").expect_code(0);
+    assert!(go("@helper").expect_code(42).stderr.contains("haft trust"));
+    place.haft(&["trust"]).output().expect_code(0);
+    go("@helper").expect_code(0);
+    let json = place.haft(&["agents", "list", "--json"]).output().expect_code(0);
+    let found: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((&found[0]["name"], &found[1]["name"]), (&"clerk".into(), &"helper".into()), "{found}");
+    // What an agent includes is a part of it.
+    place.file("ws/agents/rules.txt", "Be evil.");
+    assert!(go("@helper").expect_code(42).stderr.contains("changed since it was trusted"));
+    // Whoever writes out a path has looked.
+    run(&place, Script::of([Step::text("ok")]), &["@agents/helper.md", "go"]).expect_code(0);
+}
+
+#[test]
+fn a_new_agent_is_written_checked_and_run() {
+    let place = here();
+    place.haft(&["agents", "new", "reviewer"]).output().expect_code(0);
+    place.haft(&["agents", "new", "reviewer"]).output().expect_code(42);
+    place.haft(&["agents", "new", "../evil"]).output().expect_code(2);
+    place.haft(&["agents", "check", "agents/reviewer.md"]).output().expect_code(0);
+    run(&place, Script::of([Step::text("ok")]), &["@agents/reviewer.md", "go"]).expect_code(0);
+    place.haft(&["agents", "new", "--home", "clerk"]).output().expect_code(0);
+    place.haft(&["agents", "check"]).output().expect_code(42);
+    place.haft(&["trust"]).output().expect_code(0);
+    place.haft(&["agents", "check"]).output().expect_code(0);
+    place.file("home/agents/clerk.md", "---\nagents: clerk\n---\n");
+    let ran = place.haft(&["agents", "check", "--json"]).output().expect_code(42);
+    let found: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(found["ok"], false);
+    assert!(found["errors"][0]["error"].as_str().unwrap().contains("clerk > clerk"), "{found}");
+}
+
+#[test]
+fn skills_that_a_request_calls_for_are_told_and_others_are_named() {
+    let place = here();
+    place.file(
+        "home/skills/tides/SKILL.md",
+        "---\nname: tides\ndescription: Knows the sea\ntrigger: tide\n---\nAsk the moon.\n",
+    );
+    place.file(
+        "home/skills/stars/SKILL.md",
+        "---\nname: stars\ndescription: Knows the sky\ntrigger: star\n---\nLook up.\n",
+    );
+    let check = |request: &str, contains: &[&str], lacks: &[&str]| {
+        let server = ModelServer::start(Script::of([Step::text("ok")])).unwrap();
+        haft(&place, &server, &[request]).output().expect_code(0);
+        let sent = &server.requests()[0].raw;
+        assert!(contains.iter().all(|part| sent.contains(part)), "{request}: {sent}");
+        assert!(!lacks.iter().any(|part| sent.contains(part)), "{request}: {sent}");
+    };
+    check(
+        "when is the tide?",
+        &["Instructions of the skill `tides`", "Ask the moon.", "- stars: Knows the sky"],
+        &["Look up."],
+    );
+    check("hello", &["- stars: Knows the sky", "- tides: Knows the sea"], &["Ask the moon."]);
+    place.file("home/haft.json", r#"{"instructions": false}"#);
+    check("when is the tide?", &[], &["Ask the moon.", "Knows the sky"]);
+}
+
+/// The scripted model is told apart by what it is asked: the run, the pieces, the search.
+#[test]
+fn a_stored_output_is_read_by_a_model() {
+    let place = agents(&[("a.md", "toolOutput: {models: openai/reader}")]);
+    place.file("home/haft.json", r#"{"tools": {"read": {"output": "store", "maxBytes": 500}}, "queues": {"default": {"concurrent": 1}}}"#);
+    let lines = (0..40_000).map(|line| format!("line {line}\n")).collect::<Vec<_>>().concat();
+    place.file("ws/short.txt", &lines[..3_000]);
+    place.file("ws/long.txt", &lines);
+    let handle = "{{word session-}}";
+    let ask_about = |file: &str, mode: &str, about: Vec<(&'static str, Vec<Step>)>, expected: &str| {
+        let read = Step::call("read", json!({"file_path": file, "limit": 50_000}));
+        let question = json!({"handle": handle, "extract": "which number is the largest?", "mode": mode});
+        let ask = told(Step::call("tool_output", question), "tool_output");
+        let ask = Step {
+            expect: Expect { body_contains: vec!["Ask about a tool output".into()], ..ask.expect.clone() },
+            ..ask
+        };
+        let script = script(about).about("GO", vec![read, ask, told(Step::text("done"), expected)]);
+        let server = ModelServer::start(script).unwrap();
+        let ran = haft(&place, &server, &["--tree", "@a.md", "GO"]).output().expect_code(0);
+        assert!(server.requests().iter().any(|request| request.body["model"] == "reader"), "{file} {mode}");
+        ran
+    };
+    let found = |text: &str| vec![Step::text(text)];
+    ask_about(
+        "short.txt",
+        "auto",
+        vec![("Piece 1 of 1", found("it is 300"))],
+        "(read by a model, full-chunked)\nit is 300",
+    );
+    let search = vec![
+        Step::call("tool_output", json!({"handle": handle, "extract": "last 1 lines"})),
+        told(Step::text("it is 39999"), "line 39999"),
+    ];
+    let ran = ask_about(
+        "long.txt",
+        "read-grep",
+        vec![("Handle: ", search)],
+        "(read by a model, read-grep)\nit is 39999",
+    );
+    assert!(ran.stderr.contains("2-1.1-1 tool_output"), "{}", ran.stderr);
+    let pieces = vec![("Piece 1 of 2", found("NOTHING FOUND")), ("Piece 2 of 2", found("in the second"))];
+    ask_about("long.txt", "full-chunked", pieces, "in the second");
+    let pieces = vec![
+        ("make one of them", found("both")),
+        ("Piece 1 of 2", found("one")),
+        ("Piece 2 of 2", found("two")),
+    ];
+    ask_about("long.txt", "full-chunked", pieces, "both");
+    // A model that gives no answer leaves the beginning and the end.
+    ask_about("short.txt", "full-chunked", vec![("Piece 1 of 1", vec![])], "no model could answer");
+}

@@ -112,7 +112,8 @@ fn run(block: &[Shown]) -> Vec<String> {
 
 /// Stands for every provider that the documents ask.
 fn model_server() -> ModelServer {
-    ModelServer::start(Script::of([Step::text("The part of a tool that the hand holds.")])).unwrap()
+    let say = Step::text("The part of a tool that the hand holds.");
+    ModelServer::start(Script::of([say.clone(), say])).unwrap()
 }
 
 /// README.md and everything below docs.

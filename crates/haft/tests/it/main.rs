@@ -18,6 +18,8 @@ mod files;
 mod run;
 // What a person sees of a run: the screen of a terminal, character by character.
 mod screen;
+// Recorded runs, seen again.
+mod replay;
 // Sessions: runs that are killed, go on, and are looked at.
 mod sessions;
 // Agents that use agents: sub-agents, routers, budgets of the tree, the keys of an agent's file.

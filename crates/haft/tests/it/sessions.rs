@@ -1,6 +1,7 @@
 //! Sessions: runs that are killed anywhere go on, and what they did is kept.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
+mod agents;
 mod boundaries;
 mod commands;
 
@@ -39,11 +40,15 @@ fn events(ran: &Ran) -> Vec<Value> {
 }
 
 /// Kills haft without a warning as soon as something holds.
-fn kill_when(place: &Place, server: &ModelServer, what: &str, holds: impl FnMut() -> bool) {
-    let mut child = haft(place, server, &["run", "-m", "openai/m", "go"]).start();
+fn kill(place: &Place, server: &ModelServer, words: &[&str], what: &str, holds: impl FnMut() -> bool) {
+    let mut child = haft(place, server, words).start();
     eventually(what, holds);
     send_signal(child.id(), libc::SIGKILL);
     child.wait().unwrap();
+}
+
+fn kill_when(place: &Place, server: &ModelServer, what: &str, holds: impl FnMut() -> bool) {
+    kill(place, server, &["run", "-m", "openai/m", "go"], what, holds);
 }
 
 #[test]

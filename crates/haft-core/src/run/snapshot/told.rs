@@ -46,7 +46,7 @@ impl StoredTold {
             Told::Failed(error) => Self::Failed(StoredModelError::of(error)),
             Told::Ended(ends) => Self::Ended(ends.iter().map(StoredEnd::of).collect()),
             Told::ClientReplied(replies) => {
-                Self::ClientReplied(replies.iter().map(|reply| StoredReply::of(reply)).collect())
+                Self::ClientReplied(replies.iter().map(StoredReply::of).collect())
             }
             Told::Judged { call, verdict } => {
                 Self::Judged { call: call.0.clone(), allowed: *verdict == Verdict::Allowed }
@@ -66,7 +66,7 @@ impl StoredTold {
                 Told::Ended(ends.into_iter().map(StoredEnd::into_end).collect::<Result<_, _>>()?)
             }
             Self::ClientReplied(replies) => {
-                let replies = replies.into_iter().map(|reply| reply.into_reply());
+                let replies = replies.into_iter().map(StoredReply::into_reply);
                 Told::ClientReplied(replies.collect::<Result<_, _>>()?)
             }
             Self::Judged { call, allowed } => Told::Judged {

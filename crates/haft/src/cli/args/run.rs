@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use super::{LogFormat, PolicyArgs};
+use crate::agents::Override;
 
 /// Let a model work on a request with tools
 #[derive(Debug, Args)]
@@ -21,6 +22,10 @@ pub(in crate::cli) struct RunArgs {
     #[arg(short, long, value_name = "PROVIDER/MODEL")]
     pub(in crate::cli) model: Vec<String>,
 
+    /// Let `models.fast` say whether it or `models.complex` is asked; not where a model is named
+    #[arg(long)]
+    pub(in crate::cli) route: bool,
+
     /// What the model is told before the request, instead of the agent's text
     #[arg(long, value_name = "TEXT")]
     pub(in crate::cli) system: Option<String>,
@@ -32,6 +37,10 @@ pub(in crate::cli) struct RunArgs {
     /// The only tools it may call, though it is shown more; with commas between them
     #[arg(long, value_name = "TOOLS", value_delimiter = ',')]
     pub(in crate::cli) allowed_tools: Option<Vec<String>>,
+
+    /// A key of the agent's file, said anew, for example budget.usd=0.5; may be given more than once
+    #[arg(long = "override", value_name = "KEY=VALUE", value_parser = Override::parse)]
+    pub(in crate::cli) overrides: Vec<Override>,
 
     /// How many turns the run has; the last one is for the answer [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -48,6 +57,10 @@ pub(in crate::cli) struct RunArgs {
     /// A JSON Schema; the answer is JSON that fits it
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) output_schema: Option<PathBuf>,
+
+    /// Record models, tools and clock in a new file, for `haft replay`
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli) record: Option<PathBuf>,
 
     /// Write nothing but the answer and errors
     #[arg(short, long, conflicts_with = "verbose")]

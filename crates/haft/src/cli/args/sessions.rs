@@ -1,5 +1,7 @@
 //! What can be typed about sessions.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
 use super::{LogFormat, OutputFormat};
@@ -91,4 +93,30 @@ pub(in crate::cli) enum SessionsCommand {
         #[arg(long)]
         json: bool,
     },
+}
+
+/// See a recorded run again, without a model and without making its calls
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  haft run --record run.jsonl -m openai/gpt-4o 'What is in here?'\n  haft replay run.jsonl\n  haft replay --live-tools run.jsonl"
+)]
+pub(in crate::cli) struct ReplayArgs {
+    /// A file that `haft run --record` wrote
+    pub(in crate::cli) file: PathBuf,
+
+    /// Make the calls again, as the run was begun; only the model is the recorded one
+    #[arg(long)]
+    pub(in crate::cli) live_tools: bool,
+
+    /// What is written to standard output
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(in crate::cli) output_format: OutputFormat,
+
+    /// Write nothing but the answer and errors
+    #[arg(short, long)]
+    pub(in crate::cli) quiet: bool,
+
+    /// Write without colours; the variable `NO_COLOR` does the same
+    #[arg(long)]
+    pub(in crate::cli) no_color: bool,
 }

@@ -1,11 +1,15 @@
 //! Everything that is decided before the model is asked.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use haft_core::event::EventSink;
+use haft_core::model_provider::ModelProvider;
 use haft_core::provider::ToolProvider;
-use haft_engine::Memory;
+use haft_core::run::budget::Budget;
+use haft_core::run::event::Bill;
+use haft_engine::{Memory, Meter};
+use haft_models::cassette::{RecordingError, Tape};
 
 use super::Denials;
 use super::resume;
@@ -13,17 +17,23 @@ use super::said;
 use super::screen::Screen;
 use super::wire::Output;
 use crate::approvals;
+use crate::cli::agents;
 use crate::cli::approver::TerminalApprover;
 use crate::cli::args::RunArgs;
 use crate::cli::ask;
 use crate::cli::call;
 use crate::cli::elicitor::TerminalElicitor;
+use crate::cli::exit::Exit;
 use crate::cli::servers::{self, Asked};
 use crate::cli::settings::{self, Configuration, Refused};
+use crate::cli::terminal;
 use crate::cli::watch::Watch;
-use crate::runs::shelf::Shelf;
-use crate::runs::{TakingUp, Task, Variables, Worker, Workshop};
+use crate::config::{Resolved, environment};
+use crate::models;
+use crate::recordings::{Beginning, RunRecorder};
+use crate::runs::{Crew, Errand, TakingUp, Task, Variables, Worker, Workshop, call_in, route};
 use crate::sessions::Sessions;
+use crate::skills::Skills;
 use crate::telemetry::captures_content;
 use crate::wiring::Settings;
 
@@ -35,28 +45,48 @@ pub(in crate::cli) struct Prepared {
     /// Where nobody said that they want it quiet.
     pub(super) screen: Option<Arc<Screen>>,
     pub(super) denials: Arc<Denials>,
+    /// Where somebody wants to see the run again.
+    recorder: Option<Arc<RunRecorder>>,
     pub(super) began: Instant,
     request: String,
+    /// What it cost to find out which model to ask.
+    spent: Bill,
+}
+
+/// What is there beside what was typed.
+pub(in crate::cli) struct Given {
+    pub(in crate::cli) configuration: Configuration,
+    /// Tools beside the built-in ones.
+    pub(in crate::cli) others: Vec<Arc<dyn ToolProvider>>,
+    pub(in crate::cli) skills: Skills,
+    /// Say where the provider of the model is.
+    pub(in crate::cli) variables: Variables,
+    /// Asked instead of those that are configured.
+    pub(in crate::cli) models: Option<Arc<dyn ModelProvider>>,
 }
 
 impl Prepared {
-    pub(super) fn new(
-        args: &RunArgs,
-        mut configuration: Configuration,
-        others: Vec<Arc<dyn ToolProvider>>,
-        variables: Variables,
-    ) -> Result<Self, Refused> {
-        let (crew, request) = said::said(args, &shelf())?;
+    pub(super) async fn new(args: &RunArgs, given: Given) -> Result<Self, Refused> {
+        let Given { mut configuration, others, skills, variables, models } = given;
+        let (mut crew, request) = said::said(args, &agents::shelf(&args.policy.files)?)?;
         let policy = settings::policy(&args.policy, &configuration)?;
         let home = policy.home().clone();
         let config = &mut configuration.resolved;
+        let skills = call_in(&skills, &request, config, &environment);
+        let routed = args.route || config.route;
 
         let output = Arc::new(Output::new(args.output_format, &crew.first().agent));
         let screen = (!args.quiet).then(|| Arc::new(Screen::new(args, &output)));
         let denials = Arc::new(Denials::default());
         let mut seen: Vec<Arc<dyn EventSink>> = vec![Arc::clone(&denials) as _, Arc::clone(&output) as _];
         seen.extend(screen.iter().map(|screen| Arc::clone(screen) as Arc<dyn EventSink>));
-        let watch = Watch::of_run(args, &home, seen);
+        let mut watch = Watch::of_run(args, &home, seen);
+        let tape = tape(args, config, &variables)?;
+        let recorder = tape.clone().map(|tape| {
+            let recorder = Arc::new(RunRecorder::new(tape, watch.options().place.session));
+            watch.add(Arc::clone(&recorder) as _);
+            recorder
+        });
         let telemetry = &mut config.telemetry;
         telemetry.capture_content =
             watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);
@@ -73,9 +103,16 @@ impl Prepared {
             remembered: Memory::new(approvals::load(&home)),
             store: Some(store),
         };
-        let workshop = Workshop::new(settings, [servers, others].concat(), variables);
+        let workshop = Workshop::new(settings, [servers, others].concat(), variables, skills);
+        if let (Some(tape), Some(recorder)) = (tape, &recorder) {
+            workshop.record_on(tape, Arc::clone(recorder));
+        }
+        models.into_iter().for_each(|models| workshop.ask_instead(models));
+        let spent =
+            if routed { route(&workshop, &mut crew, &request, &watch).await? } else { Bill::default() };
         let worker = workshop.employ(&crew).map_err(|error| ask::refused(&error))?;
-        Ok(Self { worker, watch, output, screen, denials, began: Instant::now(), request })
+        let began = Instant::now();
+        Ok(Self { worker, watch, output, screen, denials, recorder, began, request, spent })
     }
 
     /// Puts the run on record, where the operator wants that.
@@ -88,15 +125,59 @@ impl Prepared {
         }
     }
 
+    pub(super) fn record_beginning(&self, errand: &Errand) {
+        let Some(recorder) = &self.recorder else { return };
+        recorder.begin(&Beginning {
+            session: errand.task().place.session.to_string(),
+            model: self.worker.model().to_string(),
+            path: errand.task().scope.path.clone(),
+            request: self.request.clone(),
+            order: resume::order(),
+            run: errand.run().snapshot(),
+        });
+    }
+
+    /// Why the recording is not whole, if it is not.
+    pub(super) fn record_end(&self, took: Duration) -> Option<String> {
+        let recorder = self.recorder.as_ref()?;
+        recorder.end(took);
+        recorder.problem()
+    }
+
     /// What is asked, on the account of whoever typed it.
     pub(super) fn task(&self) -> Task {
         let place = self.watch.options().place;
-        Task::first(&self.worker, self.request.clone(), place, self.watch.sink())
+        Task::first(&self.worker, self.request.clone(), place, self.watch.sink(), self.spent)
     }
 }
 
-/// Where agents are that are named and not written out.
-fn shelf() -> Shelf {
-    let home = crate::home::find().map(|home| home.root().join("agents"));
-    Shelf { directories: home.into_iter().collect() }
+fn tape(args: &RunArgs, config: &Resolved, variables: &Variables) -> Result<Option<Arc<Tape>>, Refused> {
+    let Some(file) = &args.record else { return Ok(None) };
+    let unusable =
+        |error: RecordingError| (Exit::Input, format!("{}\nhint: {}", error.message(), error.hint()));
+    Tape::create(file, models::secrets(config, &**variables)).map(Some).map_err(unusable)
+}
+
+/// Lets the fast model choose, where no model is named and there are two. One that cannot be asked is no reason not to go on.
+async fn route(
+    workshop: &Arc<Workshop>,
+    crew: &mut Crew,
+    request: &str,
+    watch: &Watch,
+) -> Result<Bill, Refused> {
+    let meter = Meter::new(watch.sink(), Budget::default());
+    let choices = route::choices(&workshop.config().models);
+    let Some(choices) = choices.filter(|_| crew.first().agent.models.is_empty()) else {
+        return Ok(meter.bill());
+    };
+    let complex = choices.1.clone();
+    let fast = workshop.models(std::slice::from_ref(&choices.0)).map_err(|error| ask::refused(&error))?;
+    let session = watch.options().place.session;
+    let chosen = route::choose(&*fast, choices, request, session, Arc::clone(&meter) as _).await;
+    let chosen = chosen.unwrap_or_else(|error| {
+        terminal::warn(&format!("the fast model cannot choose: {error}; `{complex}` is asked"));
+        complex
+    });
+    crew.ask_model(chosen.to_string());
+    Ok(meter.bill())
 }

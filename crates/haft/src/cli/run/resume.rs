@@ -8,12 +8,12 @@ use clap::Parser;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Beginning, carry_out, prepare, said};
+use super::{Beginning, Given, carry_out, prepare, said};
 use crate::cli::args::{Cli, Command, ResumeArgs, RunArgs};
 use crate::cli::exit::Exit;
 use crate::cli::sessions;
 use crate::cli::settings::{self, Refused};
-use crate::cli::{call, terminal};
+use crate::cli::{call, skills, terminal};
 use crate::config::environment;
 use crate::runs::{Resumed, TakingUp};
 use crate::sessions::Sessions;
@@ -51,12 +51,16 @@ async fn prepared(args: &ResumeArgs) -> Result<(super::Prepared, Resumed), Refus
         ));
     }
     let more = args.request.as_deref().map(said::written_request).transpose()?;
-    let typed = typed(args, opened.order)?;
+    // Skills go by what is asked, then and now.
+    let asked = [opened.run.request(), more.clone()].into_iter().flatten().collect::<Vec<_>>().join("\n");
+    let typed = typed(args, opened.order, &asked)?;
     let configuration = settings::configuration(&typed.policy.files)?;
     let home = settings::home()?;
     let own = Sessions::of(&home, configuration.resolved.sessions.limits);
     let others = call::over_http(&configuration.resolved, &home).await;
-    let mut prepared = prepare(&typed, configuration, others, Arc::new(environment))?;
+    let skills = skills::found(&typed.policy.files)?;
+    let given = Given { configuration, others, skills, variables: Arc::new(environment), models: None };
+    let mut prepared = prepare(&typed, given).await?;
     prepared.watch.go_on_in(id);
     prepared.keep_session(TakingUp::Yes);
     let (past, journal) = own.resume(id).map_err(sessions::refused)?;
@@ -64,10 +68,26 @@ async fn prepared(args: &ResumeArgs) -> Result<(super::Prepared, Resumed), Refus
 }
 
 /// What was typed then, with what was typed now about how it is shown.
-fn typed(args: &ResumeArgs, order: Value) -> Result<RunArgs, Refused> {
+fn typed(args: &ResumeArgs, order: Value, asked: &str) -> Result<RunArgs, Refused> {
+    let mut typed = typed_then(order, asked)?;
+    if !args.model.is_empty() {
+        typed.model.clone_from(&args.model);
+    }
+    typed.record = None;
+    typed.output_format = args.output_format;
+    typed.quiet = args.quiet;
+    typed.verbose = args.verbose;
+    typed.log_format = args.log_format;
+    typed.tree = args.tree;
+    typed.no_color = args.no_color;
+    Ok(typed)
+}
+
+/// What was typed to begin a run, with another request, in the directory where it was typed.
+pub(super) fn typed_then(order: Value, request: &str) -> Result<RunArgs, Refused> {
     let lost = |problem: String| {
         let hint = "hint: `haft sessions show` tells what it did; begin anew with `haft run`";
-        (Exit::Input, format!("the session cannot be put together again: {problem}\n{hint}"))
+        (Exit::Input, format!("the run cannot be put together again: {problem}\n{hint}"))
     };
     let order: Order = serde_json::from_value(order).map_err(|_| lost("it was not typed".into()))?;
     let missing = |error| lost(format!("its directory `{}`: {error}", order.directory.display()));
@@ -79,18 +99,8 @@ fn typed(args: &ResumeArgs, order: Value) -> Result<RunArgs, Refused> {
         Ok(_) => return Err(lost("it was not typed as `haft run`".into())),
         Err(error) => return Err(lost(error.to_string())),
     };
-    if let Some(request) = typed.words.last_mut() {
-        // It stands in the session; standard input may hold something else by now.
-        "as before".clone_into(request);
+    if let Some(last) = typed.words.last_mut() {
+        request.clone_into(last);
     }
-    if !args.model.is_empty() {
-        typed.model.clone_from(&args.model);
-    }
-    typed.output_format = args.output_format;
-    typed.quiet = args.quiet;
-    typed.verbose = args.verbose;
-    typed.log_format = args.log_format;
-    typed.tree = args.tree;
-    typed.no_color = args.no_color;
     Ok(typed)
 }

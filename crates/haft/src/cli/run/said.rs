@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use haft_core::glob::ToolGlob;
 use haft_core::internal::final_report::ReportShape;
+use haft_core::validate::Schema;
 use serde_json::Value;
 
-use crate::agents::{Agent, ReportBy};
+use crate::agents::{Agent, InputFormat, Overrides, ReportBy};
 use crate::cli::args::RunArgs;
 use crate::cli::exit::Exit;
 use crate::cli::settings::Refused;
@@ -22,13 +23,17 @@ const SCHEMA_BYTES_MAX: u64 = 1 << 20;
 
 /// The agent and what is asked of it.
 pub(super) fn said(args: &RunArgs, shelf: &Shelf) -> Result<(Crew, String), Refused> {
+    let overrides = Overrides(args.overrides.clone());
     let (agent, request) = match args.words.as_slice() {
-        [agent, request] if agent.starts_with('@') => (read_agent(&agent[1..], shelf)?, request),
+        [agent, request] if agent.starts_with('@') => {
+            let agent = shelf.read(&agent[1..], &overrides);
+            (agent.map_err(|error| (Exit::Input, error.to_string()))?, request)
+        }
         [agent] if agent.starts_with('@') => {
             let hint = "hint: haft run @AGENT 'what it shall do', or - to read it from standard input";
             return Err((Exit::Usage, format!("nothing is asked of the agent\n{hint}")));
         }
-        [request] => (shelf::unnamed().map_err(|error| (Exit::Internal, error.to_string()))?, request),
+        [request] => (shelf::unnamed(&overrides).map_err(|error| (Exit::Input, error.to_string()))?, request),
         _ => {
             let hint = "hint: put it in quotation marks; an agent's file is written @FILE";
             return Err((Exit::Usage, format!("the request must be one word for the shell\n{hint}")));
@@ -37,11 +42,26 @@ pub(super) fn said(args: &RunArgs, shelf: &Shelf) -> Result<(Crew, String), Refu
     let OnShelf { agent, file } = agent;
     let agent = OnShelf { agent: as_typed(args, agent)?, file };
     let crew = Crew::gather(agent, shelf).map_err(|error| (Exit::Input, error.to_string()))?;
-    Ok((crew, written_request(request)?))
+    let request = written_request(request)?;
+    fits(&crew.first().agent, &request)?;
+    Ok((crew, request))
 }
 
-fn read_agent(name: &str, shelf: &Shelf) -> Result<OnShelf, Refused> {
-    shelf.read(name).map_err(|error| (Exit::Input, error.to_string()))
+/// An agent that says what it is given is given nothing else.
+fn fits(agent: &Agent, request: &str) -> Result<(), Refused> {
+    let wrong = |problem: String| {
+        let hint = "hint: give JSON as the agent's `input` says";
+        Err((Exit::Input, format!("`{}` cannot take the request: {problem}\n{hint}", agent.name)))
+    };
+    if agent.input.format == InputFormat::Text {
+        return Ok(());
+    }
+    let value: Value = match serde_json::from_str(request) {
+        Ok(value) => value,
+        Err(error) => return wrong(format!("it is not JSON: {error}")),
+    };
+    let schema = agent.input.schema.as_deref().map(Schema::compile);
+    schema.map_or(Ok(()), |schema| schema.check(&value, request.len())).or_else(wrong)
 }
 
 pub(super) fn written_request(word: &str) -> Result<String, Refused> {

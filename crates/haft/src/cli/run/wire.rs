@@ -11,6 +11,7 @@ use haft_core::model_provider::{Attempt, ModelAccount};
 use haft_core::model_reply::Usage;
 use haft_core::place::{Place, SessionId};
 use haft_core::result::ToolErrorKind;
+use haft_core::run::RunPlan;
 use haft_core::run::event::{Answered, Began, RunEvent};
 use haft_core::run::finish::{Answer, Finish};
 use serde_json::{Value, json};
@@ -61,12 +62,21 @@ enum Said {
 
 impl Output {
     pub(super) fn new(format: OutputFormat, agent: &Agent) -> Self {
-        let is_answer = match agent.report.by {
-            ReportBy::None => true,
-            ReportBy::Tool | ReportBy::Xml => false,
-        };
-        let streams = format == OutputFormat::Text && is_answer && std::io::stdout().is_terminal();
-        let texts = if streams { Texts::Streamed } else { Texts::Held };
+        Self::with(
+            format,
+            match agent.report.by {
+                ReportBy::None => answer_texts(format),
+                ReportBy::Tool | ReportBy::Xml => Texts::Held,
+            },
+        )
+    }
+
+    /// For a run of which only the rules are known.
+    pub(super) fn of_plan(format: OutputFormat, plan: &RunPlan) -> Self {
+        Self::with(format, plan.report.shape().map_or_else(|| answer_texts(format), |_| Texts::Held))
+    }
+
+    fn with(format: OutputFormat, texts: Texts) -> Self {
         Self { format, texts, reply: Mutex::default(), below: Mutex::default() }
     }
 
@@ -222,6 +232,12 @@ impl EventSink for Output {
             | Event::ModelFinished { .. } => {}
         }
     }
+}
+
+/// Where words go that are the answer.
+fn answer_texts(format: OutputFormat) -> Texts {
+    let streams = format == OutputFormat::Text && std::io::stdout().is_terminal();
+    if streams { Texts::Streamed } else { Texts::Held }
 }
 
 fn kind(part: &PartStart) -> Said {

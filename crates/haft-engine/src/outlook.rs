@@ -1,0 +1,45 @@
+//! What a model is shown, and whether that has changed since somebody looked.
+
+use std::sync::Arc;
+
+use haft_core::model_request::ModelTool;
+
+use crate::catalog::Snapshot;
+use crate::orchestrator::{Orchestrator, Shown};
+use crate::selection::Selection;
+
+/// What decides which tools are shown, as it was at one moment. Cheap to take and to compare, however many tools there are.
+#[derive(Debug)]
+pub(crate) struct Outlook {
+    snapshot: Arc<Snapshot>,
+    /// Of each provider, whether its tools are of use.
+    of_use: Vec<bool>,
+}
+
+impl PartialEq for Outlook {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.snapshot, &other.snapshot) && self.of_use == other.of_use
+    }
+}
+
+impl Orchestrator {
+    pub(crate) fn outlook(&self) -> Outlook {
+        let catalog = self.catalog();
+        let of_use = catalog.providers().iter().map(|provider| provider.is_shown()).collect();
+        Outlook { snapshot: catalog.snapshot(), of_use }
+    }
+
+    /// The tools of a request, as a model is shown them.
+    pub fn model_tools(&self, selection: &Selection) -> Arc<[ModelTool]> {
+        self.tools(selection).iter().map(model_tool).collect()
+    }
+}
+
+fn model_tool(shown: &Shown) -> ModelTool {
+    let definition = shown.entry.definition();
+    ModelTool {
+        name: shown.entry.exposed().as_str().to_owned(),
+        description: definition.description.clone(),
+        input_schema: Arc::new(definition.input_schema.clone()),
+    }
+}

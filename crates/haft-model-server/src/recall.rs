@@ -1,0 +1,62 @@
+//! Calls that name something the model was told: a handle, an id. A script cannot know it beforehand.
+
+use serde_json::Value;
+
+use crate::asked::Asked;
+use crate::script::{Part, Step};
+
+const OPEN: &str = "{{word ";
+const CLOSE: &str = "}}";
+
+/// The step with every `{{word BEGINNING}}` in the arguments of its calls replaced by the first word in the last tool
+/// result, else in the last user message, that begins so. One that was not told stays as it is.
+pub(crate) fn recalled(step: &Step, asked: &Asked) -> Step {
+    let talk = &asked.talk;
+    let told = talk.tool_results.last().unwrap_or(&talk.last_user);
+    let mut step = step.clone();
+    for part in &mut step.say {
+        if let Part::Call(call) = part {
+            fill(&mut call.arguments, told);
+        }
+    }
+    step
+}
+
+fn fill(value: &mut Value, told: &str) {
+    match value {
+        Value::String(text) => {
+            if let Some(filled) = filled(text, told) {
+                *text = filled;
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| fill(item, told)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| fill(field, told)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn filled(text: &str, told: &str) -> Option<String> {
+    let (before, rest) = text.split_once(OPEN)?;
+    let (beginning, after) = rest.split_once(CLOSE)?;
+    let at = told.find(beginning)?;
+    let ends = |c: char| !(c.is_ascii_alphanumeric() || "-_/.".contains(c));
+    let word = &told[at..];
+    let word = &word[..word.find(ends).unwrap_or(word.len())];
+    Some(format!("{before}{word}{after}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_found_in_what_was_told() {
+        let check = |text: &str, told: &str, expected: Option<&str>| {
+            assert_eq!(filled(text, told).as_deref(), expected, "{text}");
+        };
+        check("{{word session-}}", "call it (handle = \"session-1/a-2\")", Some("session-1/a-2"));
+        check("<{{word id_}}>", "the id_7, and more", Some("<id_7>"));
+        check("{{word none}}", "nothing", None);
+        check("plain", "plain", None);
+    }
+}

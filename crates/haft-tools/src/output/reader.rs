@@ -1,0 +1,94 @@
+//! The seam to whoever reads stored outputs with a model.
+
+use futures_util::future::BoxFuture;
+use haft_core::chunk::{Chunking, chunks};
+use haft_core::provider::CallContext;
+use haft_core::store::Handle;
+
+use super::answer::{Mode, Reading};
+
+/// Answers questions in free words. Dropping the future ends everything that was begun for it.
+pub trait OutputReader: Send + Sync {
+    /// How much of an output its model can read at once.
+    fn piece_bytes(&self) -> usize;
+
+    /// The error says in words why there is no answer.
+    fn read<'a>(
+        &'a self,
+        asked: FreeQuestion<'a>,
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<String, String>>;
+}
+
+/// A question about one stored output.
+#[derive(Debug, Clone, Copy)]
+pub struct FreeQuestion<'a> {
+    pub handle: &'a Handle,
+    pub text: &'a str,
+    pub question: &'a str,
+    pub strategy: Strategy,
+    pub reading: Reading,
+}
+
+/// How a model reads an output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strategy {
+    /// All of it, piece by piece; then the answers become one.
+    FullChunked,
+    /// It looks for itself, with tools that see nothing but this output.
+    ReadGrep,
+}
+
+impl Strategy {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FullChunked => "full-chunked",
+            Self::ReadGrep => "read-grep",
+        }
+    }
+}
+
+impl FreeQuestion<'_> {
+    /// The pieces in which a model is given the output.
+    pub fn pieces(&self, piece_bytes: usize) -> Vec<&str> {
+        chunks(self.text, chunking(&self.reading, piece_bytes))
+    }
+}
+
+/// How a model is to read a text; none when it is not to be asked.
+pub(super) fn strategy(mode: Mode, text: &str, reading: &Reading, piece_bytes: usize) -> Option<Strategy> {
+    let lines = text.bytes().filter(|byte| *byte == b'\n').count().max(1);
+    let has_long_lines = text.len() / lines >= reading.avg_line_bytes_threshold;
+    let is_short = || chunks(text, chunking(reading, piece_bytes)).len() <= reading.chunks_max;
+    match mode {
+        Mode::Truncate => None,
+        Mode::FullChunked => Some(Strategy::FullChunked),
+        // In long lines nothing is found by looking for lines.
+        Mode::Auto if has_long_lines || is_short() => Some(Strategy::FullChunked),
+        Mode::Auto | Mode::ReadGrep => Some(Strategy::ReadGrep),
+    }
+}
+
+fn chunking(reading: &Reading, bytes_max: usize) -> Chunking {
+    let Reading { overlap_percent, avg_line_bytes_threshold, .. } = *reading;
+    Chunking { bytes_max, overlap_percent, avg_line_bytes_threshold }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_texts_and_long_lines_are_read_whole_and_others_searched() {
+        let check = |mode: Mode, text: &str, expected: Option<Strategy>| {
+            assert_eq!(strategy(mode, text, &Reading::default(), 1_000), expected, "{mode:?}");
+        };
+        let (short, long) = ("a line\n".repeat(10), "a line\n".repeat(1_000));
+        check(Mode::Auto, &short, Some(Strategy::FullChunked));
+        check(Mode::Auto, &long, Some(Strategy::ReadGrep));
+        check(Mode::Auto, &"x".repeat(5_000), Some(Strategy::FullChunked));
+        check(Mode::ReadGrep, &short, Some(Strategy::ReadGrep));
+        check(Mode::FullChunked, &long, Some(Strategy::FullChunked));
+        check(Mode::Truncate, &short, None);
+    }
+}

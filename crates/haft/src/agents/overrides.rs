@@ -1,0 +1,112 @@
+//! Keys of an agent's file that are said anew by whoever runs it.
+
+use serde_json::{Map, Value};
+
+use super::error::AgentError;
+
+/// The name under which what was said anew stands in errors.
+const SOURCE: &str = "--override";
+
+/// One key and its value, as in the file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Override {
+    /// The way to it: `budget.usd` is `usd` in `budget`.
+    path: Vec<String>,
+    value: Value,
+}
+
+/// Several, the later ones over the earlier ones.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Overrides(pub Vec<Override>);
+
+impl Override {
+    /// `key=value`, the value as YAML; nothing after `=` is an empty list.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || format!("expected KEY=VALUE such as maxTurns=5 or budget.usd=0.5; got `{text}`");
+        let (key, value) = text.split_once('=').ok_or_else(wrong)?;
+        let path: Vec<String> = key.trim().split('.').map(str::to_owned).collect();
+        if path.iter().any(String::is_empty) {
+            return Err(wrong());
+        }
+        let value = match value.trim() {
+            "" => Value::Array(Vec::new()),
+            written => serde_saphyr::from_str(written).map_err(|error| {
+                format!("`{key}`: {}", error.to_string().lines().next().unwrap_or_default())
+            })?,
+        };
+        Ok(Self { path, value })
+    }
+
+    fn put(&self, keys: &mut Map<String, Value>) {
+        let Some((last, way)) = self.path.split_last() else { return };
+        let mut keys = keys;
+        for step in way {
+            let below = keys.entry(step.clone()).or_insert_with(|| Value::Object(Map::new()));
+            if !below.is_object() {
+                *below = Value::Object(Map::new());
+            }
+            let Value::Object(next) = below else { return };
+            keys = next;
+        }
+        keys.insert(last.clone(), self.value.clone());
+    }
+}
+
+impl Overrides {
+    /// The YAML of a file with these keys changed. JSON is YAML, and nobody reads it but us.
+    pub(super) fn over(&self, yaml: &str) -> Result<String, AgentError> {
+        let is_empty = yaml.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
+        let mut keys: Map<String, Value> = if is_empty {
+            Map::new()
+        } else {
+            serde_saphyr::from_str(yaml).map_err(|error| AgentError::new(SOURCE, 1, error.to_string()))?
+        };
+        self.0.iter().for_each(|one| one.put(&mut keys));
+        Ok(Value::Object(keys).to_string())
+    }
+
+    /// The file itself was read before, so what is wrong now was said here.
+    pub(super) fn blame(&self, error: &AgentError) -> AgentError {
+        let said: Vec<String> = self.0.iter().map(|one| one.path.join(".")).collect();
+        let message = format!("{} ({})", error.message, said.join(", "));
+        AgentError::new(SOURCE, 1, message).with_hint(error.hint.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::agents::{Agent, Around};
+
+    use super::*;
+
+    fn read(text: &str, said: &[&str]) -> Result<Agent, String> {
+        let overrides: Result<Vec<_>, _> = said.iter().map(|one| Override::parse(one)).collect();
+        let around = Around { read: &|_| Err("no".into()), variable: &|_| None };
+        Agent::read_with("a.md", text, &Overrides(overrides?), around).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_said_anew_holds_and_the_rest_stays() {
+        let text = "---\nmaxTurns: 3\nbudget: {usd: 1, calls: 5}\ntools: [read]\n---\nHi.";
+        let agent =
+            read(text, &["maxTurns=7", "budget.usd=0.5", "tools=", "models=a/b, c/d", "maxTurns=8"]).unwrap();
+        assert_eq!((agent.limits.turns_max, agent.budget.usd, agent.budget.calls), (8, Some(0.5), Some(5)));
+        assert_eq!((agent.reach.tools.unwrap().len(), agent.body.as_str()), (0, "Hi."));
+        assert_eq!(agent.models, ["a/b", "c/d"]);
+        assert_eq!(read("no keys", &["reasoning=high"]).unwrap().body, "no keys");
+    }
+
+    #[test]
+    fn a_slip_is_told_where_it_was_made() {
+        let check = |said: &str, part: &str| {
+            let error = read("---\nmaxTurns: 3\n---\n", &[said]).unwrap_err();
+            assert!(error.contains(part), "{said}: {error}");
+        };
+        check("maxTurn=5", "--override:1: unknown key `maxTurn` (maxTurn); did you mean `maxTurns`?");
+        check("maxTurns=0", "expected a whole number from 1");
+        check("budget.dollars=1", "unknown key `dollars`");
+        check("maxTurns", "expected KEY=VALUE");
+        check(".a=1", "expected KEY=VALUE");
+        check("tools=[", "`tools`: ");
+    }
+}

@@ -1,0 +1,100 @@
+//! Recorded runs that are seen again: the same events to the byte, without a model and without making a call.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use haft_model_server::{Failure, Part, Step, Usage};
+use haft_testkit::{Place, Ran};
+use serde_json::json;
+
+use super::call::here;
+use super::run::{bash, haft, server};
+
+const STREAM: [&str; 2] = ["--output-format", "stream-json"];
+
+/// A run with calls at once, progress, a failure, a refusal and thoughts.
+fn script() -> Vec<Step> {
+    let read = |file: &str| Part::call("read", json!({ "file_path": file }));
+    vec![
+        Step::say([Part::Text("I look.".into()), read("a.txt"), read("b.txt"), read("no.txt")])
+            .using(Usage { input: 120, output: 9, ..Usage::default() }),
+        Step::fail(Failure::new(500, "once")),
+        Step::say([bash("echo one >> marks; echo out; echo err >&2"), bash("exit 3")]),
+        Step::call("no_such_tool", json!({"a": 1})),
+        Step::text("The answer is long enough to come in several pieces, one after the other."),
+    ]
+}
+
+fn recorded(words: &[&str]) -> (Place, Ran) {
+    let place = here();
+    place.file("ws/a.txt", "text of a");
+    place.file("ws/b.txt", "text of b");
+    let server = server(script());
+    let run = ["run", "-m", "openai/m", "--record", "r.jsonl"];
+    let ran = haft(&place, &server, &[&run, words, &["canary-request"]].concat()).output().expect_code(0);
+    (place, ran)
+}
+
+#[test]
+fn a_replay_gives_the_same_events_to_the_byte_and_does_nothing() {
+    let (place, ran) = recorded(&STREAM);
+    std::fs::remove_file(place.path("ws/marks")).unwrap();
+    std::fs::remove_file(place.path("ws/a.txt")).unwrap();
+    for _ in 0..2 {
+        let again = place.haft(&[&["replay", "r.jsonl"], &STREAM[..]].concat()).output().expect_code(0);
+        assert_eq!(again.stdout, ran.stdout);
+    }
+    let text = place.haft(&["replay", "-q", "r.jsonl"]).output().expect_code(0);
+    assert!(text.stdout.starts_with("The answer is long") && text.stderr.is_empty(), "{}", text.stderr);
+    let shown = place.haft(&["replay", "r.jsonl"]).output().expect_code(0).stderr;
+    assert!(shown.contains("✓ read a.txt") && shown.contains("✗ no_such_tool"), "{shown}");
+    assert!(!place.exists("ws/marks"), "nothing is done again");
+    assert_eq!(
+        std::fs::read_dir(place.path("home/data/sessions")).unwrap().count(),
+        1,
+        "and nothing is kept"
+    );
+}
+
+#[test]
+fn live_tools_are_called_again_and_the_model_says_what_it_said() {
+    let (place, ran) = recorded(&[]);
+    place.file("ws/a.txt", "something else by now");
+    let again = place.haft(&["replay", "--live-tools", "r.jsonl"]).output().expect_code(0);
+    assert_eq!(again.stdout, ran.stdout);
+    assert_eq!(place.text("ws/marks"), "one\none\n");
+}
+
+#[test]
+fn a_recording_that_is_none_or_does_not_fit_is_said() {
+    let (place, _) = recorded(&[]);
+    let recording = place.text("ws/r.jsonl");
+    let check = |text: &str, code: i32, expected: &str| {
+        place.file("ws/bad.jsonl", text);
+        let ran = place.haft(&["replay", "bad.jsonl"]).output().expect_code(code);
+        assert!(ran.stderr.contains(expected) && ran.stderr.contains("hint:"), "{}", ran.stderr);
+    };
+    check("{}\n", 42, "is no recording");
+    check(&recording.replacen("\"kind\":\"run\"", "\"kind\":\"ran\"", 1), 42, "holds no run");
+    check(&recording.replacen("\"kind\":\"result\"", "\"kind\":\"gone\"", 1), 3, "not the recorded one");
+    check(&recording.replacen("\"turn\":1", "\"turn\":", 1), 42, "line");
+    place.haft(&["replay", "nothing.jsonl"]).output().expect_code(42);
+    let server = server(script());
+    let words = ["run", "-m", "openai/m", "--record", "r.jsonl", "go"];
+    let ran = haft(&place, &server, &words).output().expect_code(42);
+    assert!(ran.stderr.contains("is there already"), "{}", ran.stderr);
+}
+
+/// What a command prints may be a secret of the operator's; what opens doors is taken out wherever it stands.
+#[test]
+fn no_key_is_in_a_recording_or_in_a_journal() {
+    let place = here();
+    let key = "canary-key-0123456789";
+    let server = server([Step::say([bash("echo hi")]), Step::text("done")]);
+    let words = ["run", "-m", "openai/m", "--record", "r.jsonl", "go"];
+    haft(&place, &server, &words).env("OPENAI_API_KEY", key).output().expect_code(0);
+    let recording = place.text("ws/r.jsonl");
+    assert!(!recording.contains(key), "{recording}");
+    for entry in std::fs::read_dir(place.path("home/data/sessions")).unwrap() {
+        let journal = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        assert!(!journal.contains(key), "{journal}");
+    }
+}

@@ -1,0 +1,88 @@
+use haft_model_server::{ModelServer, Part, Script, Step};
+use haft_testkit::{Place, eventually, processes_with, unique_marker};
+use serde_json::json;
+
+use super::{bash, here, journals, kill, resume, told};
+
+fn agents(files: &[(&str, &str)]) -> Place {
+    let place = here();
+    for (name, yaml) in files {
+        place.file(&format!("ws/{name}"), &format!("---\n{yaml}\n---\nYou are {name}.\n"));
+    }
+    place
+}
+
+fn script(about: [(&'static str, Vec<Step>); 2]) -> ModelServer {
+    let script = about.into_iter().fold(Script::default(), |script, (text, steps)| script.about(text, steps));
+    ModelServer::start(script).unwrap()
+}
+
+/// The command of the agent below that is under way when haft is killed.
+fn hangs(marker: &str) -> Part {
+    bash(&format!("echo three >> marks; exec -a {marker} sleep 300"))
+}
+
+#[test]
+fn an_agent_that_was_asked_by_another_goes_on_by_its_own_journal() {
+    let marker = unique_marker();
+    let place = agents(&[("lead.md", "agents: [below.md]"), ("below.md", "tools: bash")]);
+    let ask = Part::call("agent__below", json!({"request": "BELOW"}));
+    let server = script([
+        (
+            "LEAD",
+            vec![
+                Step::say([bash("echo one >> marks")]),
+                Step::say([ask]),
+                told(Step::text("all"), "found it"),
+            ],
+        ),
+        (
+            "BELOW",
+            vec![
+                Step::say([bash("echo two >> marks")]),
+                Step::say([hangs(&marker)]),
+                told(Step::text("found it"), "not known whether it took effect"),
+            ],
+        ),
+    ]);
+    let words = ["run", "-m", "openai/m", "@lead.md", "LEAD"];
+    kill(&place, &server, &words, "the command runs", || {
+        place.exists("ws/marks") && place.text("ws/marks").contains("three")
+    });
+    eventually("the command is gone", || processes_with(&marker).is_empty());
+    assert_eq!(journals(&place).len(), 2);
+    assert_eq!(resume(&place, &server, &[]).expect_code(0).stdout, "all\n");
+    assert_eq!(place.text("ws/marks"), "one\ntwo\nthree\n");
+    assert_eq!(journals(&place).len(), 2, "the agent below went on in its own session");
+    let shown = place.haft(&["sessions", "show"]).output().expect_code(0).stdout;
+    assert!(shown.contains("2-1 agent__below") && shown.contains(".1-1 bash ok"), "{shown}");
+    let list = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
+    assert_eq!(list.lines().count(), 2, "those that work for others are a part of them: {list}");
+    place.haft(&["sessions", "rm", "last"]).output().expect_code(0);
+    assert!(journals(&place).is_empty());
+}
+
+#[test]
+fn an_agent_that_took_over_goes_on_where_it_was() {
+    let marker = unique_marker();
+    let place = agents(&[("front.md", "router:\n  destinations: [back.md]"), ("back.md", "tools: bash")]);
+    let hand_on = Part::call("router__handoff-to", json!({"agent": "back", "message": "BACK please"}));
+    let server = script([
+        (
+            "says:\nBACK",
+            vec![
+                Step::say([bash("echo one >> marks")]),
+                Step::say([hangs(&marker)]),
+                Step::text("from the back"),
+            ],
+        ),
+        ("ASK", vec![Step::say([hand_on])]),
+    ]);
+    let words = ["run", "-m", "openai/m", "@front.md", "ASK"];
+    kill(&place, &server, &words, "the command runs", || {
+        place.exists("ws/marks") && place.text("ws/marks").contains("three")
+    });
+    eventually("the command is gone", || processes_with(&marker).is_empty());
+    assert_eq!(resume(&place, &server, &[]).expect_code(0).stdout, "from the back\n");
+    assert_eq!(place.text("ws/marks"), "one\nthree\n");
+}
