@@ -52,23 +52,50 @@ impl HttpProvider {
 
     /// The models that the provider itself lists, in its order.
     pub async fn models(&self) -> Result<Vec<Listed>, ModelError> {
-        let endpoint = &self.settings.endpoint;
-        let format = endpoint.wire().format();
+        let deadline = Instant::now() + self.client.timeouts().total;
         let mut models = Vec::new();
-        let mut path = Some(list::first_page(format));
+        let mut path = Some(list::first_page(self.settings.endpoint.wire().format()));
         for _ in 0..list::PAGES_MAX {
             let Some(page) = path.take() else { break };
-            let mut request = endpoint.get(&page);
-            list::add_headers(format, request.headers_mut());
-            let mut answer = self.client.send(request).await?;
-            if !(200..=299).contains(&answer.status()) {
-                return Err(arriving::refused(endpoint.wire(), &mut answer).await);
-            }
-            let (listed, next) = list::read(format, &answer.body(REPLY_BYTES_MAX).await?)?;
+            let (listed, next) = self.page_in_time(&page, deadline).await?;
             models.extend(listed);
             path = next;
         }
         Ok(models)
+    }
+
+    /// A page of the list; asked for again as a reply would be.
+    async fn page_in_time(
+        &self,
+        path: &str,
+        deadline: Instant,
+    ) -> Result<(Vec<Listed>, Option<String>), ModelError> {
+        for number in 1.. {
+            let asked = tokio::time::timeout_at(deadline, self.page(path)).await;
+            let error = match asked.unwrap_or_else(|_| Err(arriving::out_of_time())) {
+                Ok(page) => return Ok(page),
+                Err(error) => error,
+            };
+            match retry::decide(&self.settings.retry, &error, number, chance()) {
+                Decision::Again { after } if Instant::now() + after < deadline => {
+                    tokio::time::sleep(after).await;
+                }
+                Decision::Again { .. } | Decision::GiveUp => return Err(error),
+            }
+        }
+        Err(arriving::out_of_time())
+    }
+
+    async fn page(&self, path: &str) -> Result<(Vec<Listed>, Option<String>), ModelError> {
+        let endpoint = &self.settings.endpoint;
+        let format = endpoint.wire().format();
+        let mut request = endpoint.get(path);
+        list::add_headers(format, request.headers_mut());
+        let mut answer = self.client.send(request).await?;
+        if !(200..=299).contains(&answer.status()) {
+            return Err(arriving::refused(endpoint.wire(), &mut answer).await);
+        }
+        list::read(format, &answer.body(REPLY_BYTES_MAX).await?)
     }
 
     fn encode(&self, request: &ModelRequest) -> Result<(Outgoing, Asked, Vec<ReplyNote>), ModelError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use haft_core::conversation::{Conversation, Format, Message, ToolReply};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_reply::{ModelReply, StopReason};
-use haft_core::model_request::{ModelRequest, OutputShape, ToolChoice};
+use haft_core::model_request::{ModelRequest, MustCall, OutputShape, ToolChoice};
 use haft_model_server::{self as scripted, Expect, ModelServer, Outcome, Part, Script, Step};
 use haft_models::{Delivery, EncodedRequest, ErrorHead, Memo};
 use serde_json::json;
@@ -129,26 +129,64 @@ fn a_run_with_calls_comes_to_its_end_in_every_format() {
     }
 }
 
+/// Every choice, and how a server understands it that takes names literally.
+fn choices() -> [(&'static str, ToolChoice, scripted::ToolChoice); 6] {
+    let read = || vec!["read".to_owned()];
+    let allowed = |must_call| ToolChoice::Allowed { names: vec!["read".into()], must_call };
+    [
+        ("auto", ToolChoice::Auto, scripted::ToolChoice::Auto),
+        ("none", ToolChoice::None, scripted::ToolChoice::None),
+        ("required", ToolChoice::Required, scripted::ToolChoice::Required),
+        ("named", ToolChoice::Named("read".into()), scripted::ToolChoice::Tool("read".into())),
+        ("allowed", allowed(MustCall::No), scripted::ToolChoice::AutoOf(read())),
+        ("required of allowed", allowed(MustCall::Yes), scripted::ToolChoice::RequiredOf(read())),
+    ]
+}
+
+/// What a format has no words for; the loop sees to these.
+const UNSAID_CHOICES: [(Format, &str); 6] = [
+    (Format::Anthropic, "allowed"),
+    (Format::Anthropic, "required of allowed"),
+    (Format::Ollama, "required"),
+    (Format::Ollama, "named"),
+    (Format::Ollama, "allowed"),
+    (Format::Ollama, "required of allowed"),
+];
+
 #[test]
 fn the_server_understands_every_tool_choice_that_a_format_can_say() {
+    let mut unsaid = Vec::new();
     for format in Format::ALL {
-        for (choice, understood) in [
-            (ToolChoice::Required, scripted::ToolChoice::Required),
-            (ToolChoice::Named("read".into()), scripted::ToolChoice::Tool("read".into())),
-        ] {
+        for (name, choice, understood) in choices() {
             let mut request = crate::fixture::request([Message::user("hi")]);
             request.tools = tools();
             request.tool_choice = choice;
             if !crate::fixture::encode(wire(format), &request).unsaid.is_empty() {
+                unsaid.push((format, name));
                 continue;
             }
+            // One of one that must be called is that one, and so Gemini says it.
+            let understood = match (format, understood) {
+                (Format::Gemini, scripted::ToolChoice::RequiredOf(_)) => {
+                    scripted::ToolChoice::Tool("read".into())
+                }
+                (_, understood) => understood,
+            };
             let expect = Expect { tool_choice: Some(understood), ..Expect::default() };
-            let step = Step::call("read", json!({"path": "/a"})).expecting(expect);
-            let server = ModelServer::start(Script::of([step])).unwrap();
-            let reply = ask(&server, format, &request, (Delivery::Whole, &mut Memo::default()));
-            assert_eq!(reply.unwrap().calls().count(), 1, "{format:?}");
+            for delivery in DELIVERIES {
+                let says = match name {
+                    "none" => Step::text("no"),
+                    _ => Step::call("read", json!({"path": "/a"})),
+                };
+                let server = ModelServer::start(Script::of([says.expecting(expect.clone())])).unwrap();
+                let reply = ask(&server, format, &request, (delivery, &mut Memo::default()));
+                let calls =
+                    reply.unwrap_or_else(|error| panic!("{format:?} {name}: {error}")).calls().count();
+                assert_eq!(calls, usize::from(name != "none"), "{format:?} {name}");
+            }
         }
     }
+    assert_eq!(unsaid, UNSAID_CHOICES);
 }
 
 #[test]

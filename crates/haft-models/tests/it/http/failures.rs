@@ -192,6 +192,10 @@ fn endless(head: &'static str, piece: &'static [u8], bytes: usize) -> SocketAddr
 }
 
 pub(super) fn raw_provider(address: SocketAddr) -> HttpProvider {
+    patient_provider(address, RetryPolicy::NEVER)
+}
+
+pub(super) fn patient_provider(address: SocketAddr, retry: RetryPolicy) -> HttpProvider {
     let row = ProviderRow::named("compatible").unwrap();
     let wishes = Wishes { base_url: Some(format!("http://{address}")), ..Wishes::default() };
     HttpProvider::new(HttpSettings {
@@ -199,7 +203,7 @@ pub(super) fn raw_provider(address: SocketAddr) -> HttpProvider {
         endpoint: row.endpoint(wishes, &|_| None).unwrap(),
         delivery: Delivery::Streamed,
         timeouts: Timeouts { total: Duration::from_mins(1), ..Timeouts::default() },
-        retry: RetryPolicy::NEVER,
+        retry,
         prices: Prices::default(),
     })
     .unwrap()

@@ -2,6 +2,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use haft_core::conversation::Format;
 use haft_core::event::Event;
@@ -9,11 +10,12 @@ use haft_core::model_provider::ModelProvider;
 use haft_core::price::Cost;
 use haft_model_server::{Expect, Failure, ModelServer, Script, Step, Usage};
 use haft_models::fallback::Fallback;
+use haft_models::http::RetryPolicy;
 use haft_models::providers::Wishes;
 use serde_json::json;
 
 use super::asker::{Asker, KEY, asking, whole};
-use super::failures::raw_provider;
+use super::failures::{patient_provider, raw_provider};
 
 #[tokio::test]
 async fn the_account_of_a_reply_has_tokens_time_and_cost() {
@@ -79,6 +81,30 @@ async fn every_provider_lists_its_models() {
         let models = asker.provider().models().await.unwrap();
         assert_eq!(models.iter().map(|model| model.id.as_str()).collect::<Vec<_>>(), ["small", "large"]);
     }
+}
+
+#[tokio::test]
+async fn a_list_of_models_is_asked_for_again_when_the_server_is_busy() {
+    let answers = ["503 Busy\r\nRetry-After: 0", "429 Slow", "200 OK"];
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        for head in answers {
+            let (mut connection, _) = listener.accept().unwrap();
+            let _ = connection.read(&mut [0_u8; 4096]);
+            let body = r#"{"data": [{"id": "small"}]}"#;
+            let length = body.len();
+            let _ = write!(
+                connection,
+                "HTTP/1.1 {head}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+            );
+        }
+    });
+    let retry = RetryPolicy { delay_first: Duration::from_millis(1), ..RetryPolicy::default() };
+    assert_eq!(patient_provider(address, retry).models().await.unwrap()[0].id, "small");
+    server.join().unwrap();
+    // Nobody listens there any more.
+    assert_eq!(raw_provider(address).models().await.unwrap_err().kind.name(), "unreachable");
 }
 
 #[tokio::test]
