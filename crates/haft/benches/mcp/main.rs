@@ -53,6 +53,10 @@ fn main() -> ExitCode {
             echo::over_streams(Duration::from_millis(wait));
             return ExitCode::SUCCESS;
         }
+        Some("hold") => {
+            hold();
+            return ExitCode::SUCCESS;
+        }
         Some("serve-http") => {
             echo::over_http();
             return ExitCode::SUCCESS;
@@ -63,8 +67,7 @@ fn main() -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
-    let kept = runtime
-        .block_on(async { [calls(dir.path()).await, starts(dir.path()).await, held(dir.path()).await] });
+    let kept = runtime.block_on(async { [held(), calls(dir.path()).await, starts(dir.path()).await] });
     if kept.iter().all(|kept| *kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -145,14 +148,27 @@ async fn timed_start(dir: &Path, servers: Vec<Value>) -> Duration {
     took
 }
 
-async fn held(dir: &Path) -> bool {
-    let server = json!({ "command": program(), "args": ["serve"] });
-    let before = resident_bytes();
-    let many = governed(&dir.join("held"), vec![server; SERVERS_HELD]).await;
-    let each = resident_bytes().saturating_sub(before) / SERVERS_HELD;
-    println!("{SERVERS_HELD} connected servers hold {} KB each", each / 1024);
-    wiring::shut_down(&many).await;
+/// In a process that has done nothing else: what an allocator has once got it does not give back.
+fn held() -> bool {
+    let output = std::process::Command::new(program()).arg("hold").output().unwrap();
+    let each: usize = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
+    println!("{SERVERS_HELD} connected servers hold {} KB each\n", each / 1024);
     judged(&format!("{} KB each", HELD_BYTES_MAX >> 10), each <= HELD_BYTES_MAX)
+}
+
+/// Prints the bytes that each of many servers holds. The first one pays for what is there once.
+fn hold() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    runtime.block_on(async {
+        let server = json!({ "command": program(), "args": ["serve"] });
+        let first = governed(&dir.path().join("first"), vec![server.clone()]).await;
+        let before = resident_bytes();
+        let many = governed(&dir.path().join("held"), vec![server; SERVERS_HELD]).await;
+        println!("{}", resident_bytes().saturating_sub(before) / SERVERS_HELD);
+        wiring::shut_down(&many).await;
+        wiring::shut_down(&first).await;
+    });
 }
 
 fn program() -> String {

@@ -9,7 +9,7 @@ pub(super) const QUEUE_CONCURRENT: u64 = 1;
 pub(super) const QUEUE_WAITING_MAX: u64 = 1000;
 pub(super) const CACHE_ENTRIES_MAX: u64 = 5000;
 /// Starting a server is work for the machine; too many at once are slower than a few.
-pub(super) const MCP_INIT_CONCURRENCY: u64 = 8;
+pub(super) const MCP_INIT_CONCURRENCY: u64 = 16;
 /// How long a server may be silent about a request.
 pub(super) const MCP_REQUEST_TIMEOUT_MS: u64 = 60_000;
 /// A package may have to be downloaded before a server runs.

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use secrecy::SecretString;
@@ -249,13 +249,21 @@ impl Line {
         answers: Option<RequestId>,
     ) -> Result<(), Failure> {
         let mut stream = response.bytes_stream();
-        while let Some(chunk) = stream.next().await {
+        let mut next = stream.next().await;
+        while let Some(chunk) = next {
             let chunk = chunk.map_err(|error| client::dropped(&error))?;
             let found =
                 events.push(&chunk).map_err(|_| Failure::TooLarge { bytes_max: MESSAGE_BYTES_MAX })?;
+            // The end, where it is there already, is taken first: the connection is then free for the call that this
+            // event may set off.
+            let ready = stream.next().now_or_never();
             for event in found.iter().filter(|event| !event.data.is_empty()) {
                 self.inbox.received(&event.data, answers);
             }
+            next = match ready {
+                Some(next) => next,
+                None => stream.next().await,
+            };
         }
         Ok(())
     }
