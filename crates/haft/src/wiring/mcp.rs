@@ -74,8 +74,8 @@ pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpSer
         taken.insert(namespace, name);
         match server_config(name, server, policy) {
             Ok(config) => {
-                // Who is held otherwise, or wants other tools, is another server.
-                let digest = format!("{}\n{server:?}\n{policy:?}", config.digest);
+                // Who has another name, is held otherwise, or wants other tools, is another server.
+                let digest = format!("{name}\n{}\n{server:?}\n{policy:?}", config.digest);
                 let fresh = || Server::new(config, &around);
                 let provider = if server.shared {
                     face.shared.join(&digest, fresh)

@@ -140,6 +140,21 @@ fn more_servers_start_at_once_than_sixteen_when_the_operator_says_so() {
 }
 
 #[test]
+fn two_names_for_the_same_server_are_two_servers() {
+    let place = place();
+    let server = place.misbehaving_server("counts", &[]);
+    place.file(
+        "home/haft.json",
+        &format!("{{\"mcpServers\": {{\"one\": {{{server}}}, \"two\": {{{server}}}}}}}"),
+    );
+    let mut stream = Stream::open(&place, &[]);
+    assert!(stream.ask("one__echo", "{}").contains("call 1"));
+    assert!(stream.ask("one__echo", "{}").contains("call 2"));
+    assert!(stream.ask("two__echo", "{}").contains("call 1"));
+    stream.end();
+}
+
+#[test]
 fn of_two_names_that_become_one_the_second_is_left_out_and_told() {
     let place = place();
     let server = place.misbehaving_server("good", &[]);
