@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::step::{exists, run};
-use crate::{conformance, mcp_servers, python};
+use crate::{claude_code, conformance, mcp_servers, python};
 
 /// A program that tests use, and the Debian package that brings it.
 const PROGRAMS: [(&str, &str); 11] = [
@@ -26,6 +26,7 @@ pub(crate) fn install() -> Result<(), String> {
     python::install()?;
     crate::api::install()?;
     mcp_servers::install()?;
+    claude_code::install()?;
     conformance::install()
 }
 

@@ -3,6 +3,7 @@
 
 mod api;
 mod check;
+mod claude_code;
 mod conformance;
 mod deny;
 mod install;

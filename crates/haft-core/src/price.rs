@@ -38,6 +38,10 @@ impl Price {
 }
 
 impl Cost {
+    pub fn from_usd(usd: f64) -> Self {
+        Self::from_nano(usd * 1e9)
+    }
+
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

@@ -28,6 +28,11 @@ impl Wire for Anthropic {
         asked.talk.system_said(&text_of(&body["system"]));
         let mut pairing = Pairing::default();
         for (at, message) in entries(body, "messages").iter().enumerate() {
+            // In a beta the operator may speak in the middle of a conversation.
+            if request.beta && message["role"] == "system" {
+                asked.talk.system_said(&text_of(&message["content"]));
+                continue;
+            }
             read_message(message, &mut asked.talk, &mut pairing)
                 .map_err(|error| format!("messages.{at}: {error}"))?;
         }

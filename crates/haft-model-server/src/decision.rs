@@ -79,7 +79,8 @@ fn read(progress: &Progress, incoming: &Incoming, address: Address) -> Result<(R
     if !body.is_object() {
         return Err("the body is not an object".to_owned());
     }
-    let request = Request { address, body };
+    let beta = incoming.parts.headers.contains_key("anthropic-beta");
+    let request = Request { address, body, beta };
     let mut asked = incoming.parts.format.wire().read(&request)?;
     progress.go_on(&mut asked)?;
     Ok((request, asked))

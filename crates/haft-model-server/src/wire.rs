@@ -38,6 +38,8 @@ pub(crate) trait Wire: Sync {
 pub(crate) struct Request {
     pub(crate) address: Address,
     pub(crate) body: Value,
+    /// Whether it asks for what a provider has not promised to everybody yet.
+    pub(crate) beta: bool,
 }
 
 /// What a path asks for.

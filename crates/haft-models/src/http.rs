@@ -2,7 +2,6 @@
 //!
 //! [`HttpProvider`] drives; what it does next is decided in [`retry`] and in the codecs, neither of which waits for anything.
 
-mod account;
 mod arriving;
 mod client;
 mod endpoint;

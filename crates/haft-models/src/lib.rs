@@ -5,9 +5,11 @@
 //! [`prompted`] what is done for models that cannot call tools.
 //! This crate knows no tool provider and no engine, and its formats no clock, no network and no randomness.
 
+mod account;
 pub mod anthropic;
 mod call_id;
 pub mod cassette;
+pub mod claude_code;
 mod draft;
 mod failure;
 pub mod fallback;

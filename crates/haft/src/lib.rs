@@ -6,6 +6,7 @@
 pub mod accounting;
 pub mod agents;
 pub mod approvals;
+mod claude_code;
 pub mod cli;
 pub mod config;
 pub mod executor;

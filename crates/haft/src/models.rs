@@ -5,11 +5,13 @@ use std::fmt;
 
 use haft_core::model_error::ModelError;
 use haft_core::model_provider::ModelProvider;
+use haft_models::claude_code;
 use haft_models::fallback::Fallback;
 use haft_models::http::{HttpProvider, HttpSettings};
 use haft_models::prices::Prices;
 use haft_models::providers::{PROVIDERS, ProviderRow, SetupError, Wishes};
 use haft_models::tool_calling::{FitTools, ToolCalling};
+use haft_sandbox::Policy;
 use secrecy::SecretString;
 
 use crate::config::Resolved;
@@ -25,8 +27,12 @@ pub fn build_provider(
     let models = &config.models;
     let default = models.default.as_ref().ok_or(ModelsError::NoModel)?;
     let names: Vec<ModelName> = std::iter::once(default).chain(&models.fallback).cloned().collect();
-    let fast = models.fast.as_ref().unwrap_or(default).model.clone();
-    let complex = models.complex.as_ref().unwrap_or(default).model.clone();
+    let (fast, complex) = match kind(config, &default.provider) {
+        claude_code::NAME => (claude_code::MODEL_FAST, claude_code::MODEL_COMPLEX),
+        _ => (default.model.as_str(), default.model.as_str()),
+    };
+    let or = |named: Option<&ModelName>, usual: &str| named.map_or(usual, |name| &name.model).to_owned();
+    let (fast, complex) = (or(models.fast.as_ref(), fast), or(models.complex.as_ref(), complex));
     Ok((chain(config, &names, variables)?, fast, complex))
 }
 
@@ -37,20 +43,32 @@ pub fn chain(
     names: &[ModelName],
     variables: Lookup<'_>,
 ) -> Result<Box<dyn ModelProvider>, ModelsError> {
+    chain_under(None, config, names, variables)
+}
+
+/// As [`chain`], with the policy for providers that are commands of this machine; without one it is made from the
+/// configuration.
+pub fn chain_under(
+    policy: Option<&Policy>,
+    config: &Resolved,
+    names: &[ModelName],
+    variables: Lookup<'_>,
+) -> Result<Box<dyn ModelProvider>, ModelsError> {
     let (first, then) = names.split_first().ok_or(ModelsError::NoModel)?;
-    let provider = fitted(config, &first.provider, variables)?;
+    let provider = fitted(policy, config, &first.provider, variables)?;
     if then.is_empty() {
         return Ok(provider);
     }
     let then: Result<Vec<_>, ModelsError> = then
         .iter()
-        .map(|name| Ok((fitted(config, &name.provider, variables)?, name.model.clone())))
+        .map(|name| Ok((fitted(policy, config, &name.provider, variables)?, name.model.clone())))
         .collect();
     Ok(Box::new(Fallback::new(provider, then?)))
 }
 
 /// A provider that also knows how each of its models is given tools.
 fn fitted(
+    policy: Option<&Policy>,
     config: &Resolved,
     name: &str,
     variables: Lookup<'_>,
@@ -58,7 +76,19 @@ fn fitted(
     let settings = config.models.settings.iter().filter(|(model, _)| model.provider == name);
     let said: HashMap<String, ToolCalling> =
         settings.filter_map(|(model, said)| Some((model.model.clone(), said.tool_calling?))).collect();
-    Ok(Box::new(FitTools::new(Box::new(provider(config, name, variables)?), said)))
+    if kind(config, name) != claude_code::NAME {
+        return Ok(Box::new(FitTools::new(Box::new(provider(config, name, variables)?), said)));
+    }
+    let usual = || Provider::of_kind(claude_code::NAME);
+    let wanted = config.providers.get(name).cloned().unwrap_or_else(usual);
+    let command = Box::new(crate::claude_code::provider(config, name, &wanted, policy)?);
+    // The command has tools of its own; ours stand in its prompt only where the operator says so.
+    Ok(if said.is_empty() { command } else { Box::new(FitTools::new(command, said)) })
+}
+
+/// The kind of a provider, by its name.
+fn kind<'a>(config: &'a Resolved, name: &'a str) -> &'a str {
+    config.providers.get(name).map_or(name, |provider| provider.kind)
 }
 
 /// Every key and header value that is known here, so that no recording holds one.
@@ -74,6 +104,12 @@ pub fn secrets(config: &Resolved, variables: Lookup<'_>) -> Vec<SecretString> {
 
 /// One provider: configured under this name, or known by it.
 pub fn provider(config: &Resolved, name: &str, variables: Lookup<'_>) -> Result<HttpProvider, ModelsError> {
+    if kind(config, name) == claude_code::NAME {
+        let (fast, complex) = (claude_code::MODEL_FAST, claude_code::MODEL_COMPLEX);
+        let problem =
+            format!("the command has no list of models; `{fast}` and `{complex}` are the newest of each");
+        return Err(ModelsError::Command { provider: name.to_owned(), problem });
+    }
     let (row, wanted) = found(config, name)?;
     let wishes = wishes(name, &wanted, variables)?;
     let endpoint = row
@@ -99,7 +135,7 @@ fn found(config: &Resolved, name: &str) -> Result<(&'static ProviderRow, Provide
 
 /// The names under which providers can be asked.
 pub fn known(config: &Resolved) -> Vec<String> {
-    let rows = PROVIDERS.iter().map(|row| row.name.to_owned());
+    let rows = PROVIDERS.iter().map(|row| row.name).chain([claude_code::NAME]).map(str::to_owned);
     let mut names: Vec<String> = rows.chain(config.providers.keys().cloned()).collect();
     names.sort();
     names.dedup();
@@ -148,6 +184,11 @@ pub enum ModelsError {
         error: SetupError,
     },
     Client(ModelError),
+    /// A provider that is a command.
+    Command {
+        provider: String,
+        problem: String,
+    },
 }
 
 impl fmt::Display for ModelsError {
@@ -163,6 +204,7 @@ impl fmt::Display for ModelsError {
             }
             Self::Variable { key, message } => write!(f, "{key}: {message}"),
             Self::Setup { provider, error } => write!(f, "{provider}: {error}"),
+            Self::Command { provider, problem } => write!(f, "{provider}: {problem}"),
             Self::Client(error) => error.fmt(f),
         }
     }
@@ -194,6 +236,19 @@ mod tests {
         let two = r#"{"models": {"default": "ollama/a", "fast": "ollama/b", "complex": "ollama/c/d"}}"#;
         let (_, fast, complex) = build_provider(&config(two), &variables).unwrap();
         assert_eq!((fast.as_str(), complex.as_str()), ("b", "c/d"));
+    }
+
+    #[test]
+    fn claude_code_has_a_fast_and_a_complex_model_of_its_own() {
+        let told = |text: &str| {
+            let (_, fast, complex) = build_provider(&config(text), &variables).unwrap();
+            (fast, complex)
+        };
+        let plain = told(r#"{"models": {"default": "claude-code/sonnet"}}"#);
+        assert_eq!(plain, ("sonnet".to_owned(), "opus".to_owned()));
+        let named =
+            r#"{"models": {"default": "claude-code/sonnet", "complex": "claude-code/claude-opus-4-6"}}"#;
+        assert_eq!(told(named).1, "claude-opus-4-6");
     }
 
     #[test]

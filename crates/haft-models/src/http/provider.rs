@@ -12,12 +12,12 @@ use haft_core::model_reply::ReplyNote;
 use haft_core::model_request::ModelRequest;
 use tokio::time::Instant;
 
-use super::account::Running;
 use super::arriving::{self, Arriving};
 use super::client::{Client, Timeouts};
 use super::endpoint::{Endpoint, Outgoing};
 use super::list::{self, Listed};
 use super::retry::{self, Decision, RetryPolicy};
+use crate::account::Running;
 use crate::kept::Kept;
 use crate::memo::Memo;
 use crate::prices::Prices;

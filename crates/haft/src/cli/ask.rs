@@ -362,7 +362,10 @@ pub(super) fn refused(error: &ModelsError) -> Refused {
     let exit = match error {
         ModelsError::NoModel | ModelsError::Name(_) => Exit::Usage,
         ModelsError::Setup { error: SetupError::NoKey { .. }, .. } => Exit::Unauthorized,
-        ModelsError::Unknown { .. } | ModelsError::Variable { .. } | ModelsError::Setup { .. } => Exit::Input,
+        ModelsError::Unknown { .. }
+        | ModelsError::Variable { .. }
+        | ModelsError::Setup { .. }
+        | ModelsError::Command { .. } => Exit::Input,
         ModelsError::Client(error) => error.kind.into(),
     };
     (exit, error.to_string())

@@ -7,6 +7,7 @@ use std::time::Duration;
 use haft_core::conversation::Format;
 use haft_core::price::Price;
 use haft_models::Delivery;
+use haft_models::claude_code;
 use haft_models::http::{RetryPolicy, Timeouts};
 use haft_models::providers::ProviderRow;
 use haft_models::tool_calling::ToolCalling;
@@ -78,6 +79,18 @@ pub struct Provider {
     pub delivery: Delivery,
     pub timeouts: Timeouts,
     pub retry: RetryPolicy,
+    /// Of `claude-code` alone.
+    pub command: CommandSettings,
+}
+
+/// How the command of a provider that is one is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandSettings {
+    pub command: String,
+    pub turns_max: u32,
+    /// `None`: its own settings decide.
+    pub allowed_tools: Option<Vec<String>>,
+    pub resumes_max: u32,
 }
 
 /// A text with variables that is put together where it is used. It may be or become a secret and is not shown.
@@ -93,8 +106,13 @@ impl fmt::Debug for Template {
 impl Provider {
     /// A known provider of which the configuration says nothing.
     pub fn of_row(row: &'static ProviderRow) -> Self {
+        Self::of_kind(row.name)
+    }
+
+    /// As [`of_row`](Self::of_row), also for what has no row.
+    pub fn of_kind(kind: &'static str) -> Self {
         Self {
-            kind: row.name,
+            kind,
             base_url: None,
             api_key: None,
             headers: BTreeMap::new(),
@@ -103,6 +121,7 @@ impl Provider {
             delivery: Delivery::Streamed,
             timeouts: timeouts(&written::Provider::default()),
             retry: retry(&written::Provider::default()),
+            command: command(&mut written::Provider::default()),
         }
     }
 }
@@ -116,17 +135,22 @@ impl Resolver<'_> {
         providers.filter_map(|(name, written)| Some((name.clone(), self.provider(&name, written)?))).collect()
     }
 
-    fn provider(&mut self, name: &str, written: written::Provider) -> Option<Provider> {
+    fn provider(&mut self, name: &str, mut written: written::Provider) -> Option<Provider> {
         let path = child("providers", name);
         if name.contains('/') || name.is_empty() {
             self.wrong(&path, "the name of a provider has no slash, because a slash ends it".into());
         }
         let named = written.kind.as_ref().map_or(name, |kind| kind.0.as_str());
-        let row = ProviderRow::named(named).or_else(|| ProviderRow::named("compatible"))?;
+        let kind = match named {
+            claude_code::NAME => claude_code::NAME,
+            named => ProviderRow::named(named).or_else(|| ProviderRow::named("compatible"))?.name,
+        };
+        self.only_what_it_has(&path, kind, &written);
+        let command = command(&mut written);
         let (timeouts, retry) = (timeouts(&written), retry(&written));
         let template = |text: super::format::TemplateText| Template(text.0);
         Some(Provider {
-            kind: row.name,
+            kind,
             base_url: written.base_url.map(template),
             api_key: written.api_key.map(template),
             headers: written
@@ -143,7 +167,40 @@ impl Resolver<'_> {
             },
             timeouts,
             retry,
+            command,
         })
+    }
+
+    /// A key that would have no effect is a mistake.
+    fn only_what_it_has(&mut self, path: &str, kind: &str, written: &written::Provider) {
+        let over_http = [
+            ("baseUrl", written.base_url.is_some()),
+            ("apiKey", written.api_key.is_some()),
+            ("headers", written.headers.is_some()),
+            ("format", written.format.is_some()),
+            ("extraBody", written.extra_body.is_some()),
+            ("delivery", written.delivery.is_some()),
+            ("connectTimeout", written.connect_timeout.is_some()),
+            ("firstByteTimeout", written.first_byte_timeout.is_some()),
+            ("chunkTimeout", written.chunk_timeout.is_some()),
+            ("attemptsMax", written.attempts_max.is_some()),
+            ("retryAfterMax", written.retry_after_max.is_some()),
+        ];
+        let of_a_command = [
+            ("command", written.command.is_some()),
+            ("maxTurns", written.max_turns.is_some()),
+            ("allowedTools", written.allowed_tools.is_some()),
+            ("maxResumes", written.max_resumes.is_some()),
+        ];
+        let (keys, whose) = match kind {
+            claude_code::NAME => {
+                (over_http.as_slice(), "providers over HTTP have this key; `claude-code` is a command")
+            }
+            _ => (of_a_command.as_slice(), "only `claude-code` has this key"),
+        };
+        for (key, _) in keys.iter().filter(|(_, said)| *said) {
+            self.wrong(&child(path, key), whose.into());
+        }
     }
 
     fn extra_body(&mut self, path: &str, written: Option<Value>) -> Map<String, Value> {
@@ -194,7 +251,8 @@ impl Resolver<'_> {
         providers: &BTreeMap<String, Provider>,
     ) -> Option<ModelName> {
         let name = self.checked(path, ModelName::parse(text))?;
-        if !providers.contains_key(&name.provider) && ProviderRow::named(&name.provider).is_none() {
+        let known = ProviderRow::named(&name.provider).is_some() || name.provider == claude_code::NAME;
+        if !providers.contains_key(&name.provider) && !known {
             let message = format!("nobody provides `{}`; `haft models` lists who does", name.provider);
             self.wrong(path, message);
         }
@@ -238,6 +296,15 @@ fn retry(written: &written::Provider) -> RetryPolicy {
         attempts_max: written.attempts_max.unwrap_or(default::ATTEMPTS_MAX),
         retry_after_max: written.retry_after_max.clone().map_or(longest, duration),
         ..RetryPolicy::default()
+    }
+}
+
+fn command(written: &mut written::Provider) -> CommandSettings {
+    CommandSettings {
+        command: written.command.take().unwrap_or_else(|| claude_code::COMMAND.into()),
+        turns_max: written.max_turns.unwrap_or(claude_code::TURNS_MAX),
+        allowed_tools: written.allowed_tools.take(),
+        resumes_max: written.max_resumes.unwrap_or(claude_code::RESUMES_MAX),
     }
 }
 

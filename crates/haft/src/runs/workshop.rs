@@ -163,7 +163,7 @@ impl Workshop {
         if let Some(models) = self.models.get() {
             return Ok(Box::new(Instead(Arc::clone(models))));
         }
-        let models = models::chain(self.config(), names, &*self.variables)?;
+        let models = models::chain_under(Some(self.parts.policy()), self.config(), names, &*self.variables)?;
         Ok(match self.recorder.get() {
             Some((tape, _)) => Box::new(Recorder::new(models, Arc::clone(tape))),
             None => models,

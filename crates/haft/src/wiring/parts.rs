@@ -81,6 +81,11 @@ impl Parts {
         &self.config
     }
 
+    /// What confines everything that is started.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
     pub fn workspace(&self) -> &Path {
         self.policy.workspace()
     }

@@ -24,6 +24,8 @@ mod sessions;
 mod agents;
 // `haft ask` and the other commands about models.
 mod ask;
+// Claude Code as a model.
+mod claude_code;
 // `haft call --stdin`.
 mod stream;
 // Tools of MCP servers, good ones and bad ones.

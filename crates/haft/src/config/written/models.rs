@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use haft_models::claude_code;
 use haft_models::providers::PROVIDERS;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
@@ -55,6 +56,21 @@ pub(in super::super) struct Provider {
     /// How often a request is sent before its failure is final
     #[schemars(range(min = 1, max = 100), extend("default" = default::ATTEMPTS_MAX))]
     pub(in super::super) attempts_max: Option<u32>,
+
+    /// `claude-code` only: the command, by its name or its path
+    #[schemars(extend("default" = claude_code::COMMAND))]
+    pub(in super::super) command: Option<String>,
+
+    /// `claude-code` only: how many turns the command may take before it is asked to go on
+    #[schemars(range(min = 1), extend("default" = claude_code::TURNS_MAX))]
+    pub(in super::super) max_turns: Option<u32>,
+
+    /// `claude-code` only: the command's own tools that need no permission; an empty list takes all of them away
+    pub(in super::super) allowed_tools: Option<Vec<String>>,
+
+    /// `claude-code` only: how often its session is taken up again before its failure is final
+    #[schemars(range(max = 100), extend("default" = claude_code::RESUMES_MAX))]
+    pub(in super::super) max_resumes: Option<u32>,
 
     /// The longest wait that a provider may ask for; a longer one is a failure
     #[schemars(extend("default" = default::RETRY_AFTER_MAX_MS, "x-unit" = "milliseconds"))]
@@ -159,7 +175,7 @@ impl JsonSchema for KindText {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        let names: Vec<&str> = PROVIDERS.iter().map(|row| row.name).collect();
+        let names: Vec<&str> = PROVIDERS.iter().map(|row| row.name).chain([claude_code::NAME]).collect();
         json_schema!({ "type": "string", "enum": names })
     }
 }

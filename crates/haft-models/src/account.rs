@@ -6,7 +6,7 @@ use haft_core::model_error::ModelErrorKind;
 use haft_core::model_event::ModelEvent;
 use haft_core::model_provider::{Attempt, ModelAccount, ModelContext, Next};
 use haft_core::model_reply::Usage;
-use haft_core::price::Price;
+use haft_core::price::{Cost, Price};
 use tokio::time::Instant;
 
 /// An attempt that is under way. Dropped before its end, it was cancelled.
@@ -18,13 +18,24 @@ pub(crate) struct Running {
     began: Instant,
     first_event: Option<Duration>,
     usage: Option<Usage>,
+    /// In the provider's own words, where it says.
+    cost: Option<Cost>,
     told: bool,
 }
 
 impl Running {
     pub(crate) fn start(cx: ModelContext, attempt: Attempt, price: Option<Price>) -> Self {
         cx.attempt_started(&attempt);
-        Self { cx, attempt, price, began: Instant::now(), first_event: None, usage: None, told: false }
+        Self {
+            cx,
+            attempt,
+            price,
+            began: Instant::now(),
+            first_event: None,
+            usage: None,
+            cost: None,
+            told: false,
+        }
     }
 
     pub(crate) fn see(&mut self, event: &ModelEvent) {
@@ -32,6 +43,10 @@ impl Running {
         if let ModelEvent::Usage(usage) = event {
             self.usage = Some(*usage);
         }
+    }
+
+    pub(crate) fn spent(&mut self, usage: Option<Usage>, cost: Option<Cost>) {
+        (self.usage, self.cost) = (usage, cost);
     }
 
     pub(crate) fn succeeded(&mut self) {
@@ -46,7 +61,8 @@ impl Running {
         if std::mem::replace(&mut self.told, true) {
             return;
         }
-        let cost = self.price.zip(self.usage).map(|(price, usage)| price.cost(&usage));
+        let priced = self.price.zip(self.usage).map(|(price, usage)| price.cost(&usage));
+        let cost = self.cost.or(priced);
         let (first_event, usage) = (self.first_event, self.usage);
         let latency = self.began.elapsed();
         let account = ModelAccount { failure, latency, first_event, usage, cost, next };

@@ -1,0 +1,62 @@
+//! The words of the command line.
+
+use haft_core::model_request::{Effort, ModelRequest, OutputShape};
+
+use super::ClaudeCodeSettings;
+use super::process::Order;
+use super::session::Turn;
+
+/// The kernel takes no longer word; what is beyond goes into the prompt.
+pub(super) const WORD_BYTES_MAX: usize = 100 << 10;
+
+/// What starts the command for one turn.
+pub(super) fn order(settings: &ClaudeCodeSettings, request: &ModelRequest, turn: &Turn) -> Order {
+    let mut words: Vec<String> =
+        ["-p", "--output-format", "stream-json", "--verbose"].map(str::to_owned).into();
+    let mut say = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
+    say("--model", request.model.clone());
+    say("--max-turns", settings.turns_max.to_string());
+    if let Some(session) = &turn.session {
+        say("--resume", session.clone());
+    }
+    if !turn.system.is_empty() {
+        say("--append-system-prompt", turn.system.clone());
+    }
+    if let Some(effort) = request.reasoning.and_then(effort) {
+        say("--effort", effort.to_owned());
+    }
+    if let OutputShape::Schema { schema, .. } = &request.output {
+        say("--json-schema", schema.to_string());
+    }
+    if request.tools.is_empty() || settings.allowed_tools.as_ref().is_some_and(Vec::is_empty) {
+        say("--tools", String::new());
+        return Order { words, stdin: turn.prompt.clone().into_bytes(), private_file: None };
+    }
+    let servers = settings.servers.iter().flat_map(|servers| &servers.names);
+    let allowed: Vec<String> = settings
+        .allowed_tools
+        .iter()
+        .flatten()
+        .cloned()
+        .chain(servers.map(|server| format!("mcp__{server}")))
+        .collect();
+    if !allowed.is_empty() {
+        say("--allowedTools", allowed.join(","));
+    }
+    let private_file = settings.servers.as_ref().map(|servers| servers.config.clone());
+    if private_file.is_some() {
+        words.extend(["--strict-mcp-config".to_owned(), "--mcp-config".to_owned()]);
+    }
+    Order { words, stdin: turn.prompt.clone().into_bytes(), private_file: private_file }
+}
+
+/// The command cannot be told not to think.
+fn effort(effort: Effort) -> Option<&'static str> {
+    match effort {
+        Effort::Off => None,
+        Effort::Minimal | Effort::Low => Some("low"),
+        Effort::Medium => Some("medium"),
+        Effort::High => Some("high"),
+        Effort::Highest => Some("max"),
+    }
+}

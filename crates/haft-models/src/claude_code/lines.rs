@@ -1,0 +1,59 @@
+//! Cuts what the command prints into lines.
+
+/// The longest line; the output of a tool comes in one.
+const LINE_BYTES_MAX: usize = 64 << 20;
+
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    unfinished: Vec<u8>,
+}
+
+impl Lines {
+    /// The lines that are whole now. Bytes that are no UTF-8 are replaced.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, String> {
+        self.unfinished.extend_from_slice(bytes);
+        let Some(end) = self.unfinished.iter().rposition(|byte| *byte == b'\n') else {
+            return match self.unfinished.len() > LINE_BYTES_MAX {
+                true => Err(format!("the command printed a line of more than {LINE_BYTES_MAX} bytes")),
+                false => Ok(Vec::new()),
+            };
+        };
+        let rest = self.unfinished.split_off(end + 1);
+        let whole = std::mem::replace(&mut self.unfinished, rest);
+        let lines = whole.split(|byte| *byte == b'\n').map(|line| String::from_utf8_lossy(line).into_owned());
+        Ok(lines.filter(|line| !line.trim().is_empty()).collect())
+    }
+
+    /// What stands after the last line end.
+    pub(super) fn finish(&mut self) -> Option<String> {
+        let rest = std::mem::take(&mut self.unfinished);
+        let line = String::from_utf8_lossy(&rest).into_owned();
+        (!line.trim().is_empty()).then_some(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_out_whole_however_they_are_cut() {
+        let text = "{\"a\":1}\n\n{\"b\":\"é\"}\r\nlast".as_bytes();
+        for at in 0..text.len() {
+            let mut lines = Lines::default();
+            let mut found = lines.push(&text[..at]).unwrap();
+            found.extend(lines.push(&text[at..]).unwrap());
+            found.extend(lines.finish());
+            let found: Vec<&str> = found.iter().map(|line| line.trim()).collect();
+            assert_eq!(found, ["{\"a\":1}", "{\"b\":\"é\"}", "last"], "{at}");
+        }
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_given_up() {
+        let mut lines = Lines::default();
+        let piece = vec![b'x'; LINE_BYTES_MAX / 2 + 1];
+        assert!(lines.push(&piece).is_ok());
+        assert!(lines.push(&piece).unwrap_err().contains("bytes"));
+    }
+}

@@ -1,0 +1,84 @@
+//! What is said to the command, in words: it takes one text, not a conversation.
+
+use std::fmt::Write;
+
+use haft_core::conversation::{Body, Message, Part, Role};
+use haft_core::model_reply::ReplyNote;
+use haft_core::model_request::{Effort, ModelRequest, OutputShape, Sampling, ToolChoice};
+use haft_core::output::Content;
+
+/// What a person said last, or all of it with names before each when there is more.
+pub(super) fn prompt<'a>(messages: impl Iterator<Item = &'a Message>) -> String {
+    let messages: Vec<&Message> = messages.collect();
+    if let [Message { role: Role::User, parts }] = messages.as_slice() {
+        return said(parts);
+    }
+    let mut text = String::new();
+    for message in messages {
+        let who = match message.role {
+            Role::System => "Note",
+            Role::User => "User",
+            Role::Assistant => "Assistant",
+            Role::Tool => "Tool results",
+        };
+        let _ = write!(text, "{who}:\n{}\n\n", said(&message.parts));
+    }
+    text.trim_end().to_owned()
+}
+
+fn said(parts: &[Part]) -> String {
+    parts.iter().filter_map(|part| words(&part.body)).collect::<Vec<_>>().join("\n\n")
+}
+
+fn words(body: &Body) -> Option<String> {
+    match body {
+        Body::Text { text, .. } | Body::Refusal(text) => Some(text.clone()),
+        Body::Call(call) => Some(format!("(called {} with {})", call.name, call.arguments.as_text())),
+        Body::Reply(reply) => {
+            let content: Vec<String> = reply.content.iter().map(Content::as_text).collect();
+            Some(format!("({} answered)\n{}", reply.name, content.join("\n")))
+        }
+        Body::Image(_) | Body::Audio(_) | Body::File { .. } | Body::Reasoning(_) | Body::Opaque => None,
+    }
+}
+
+/// What a request holds and the command has no word for.
+pub(super) fn unsaid(request: &ModelRequest) -> Vec<ReplyNote> {
+    let parts = || request.conversation.messages().iter().flat_map(|message| &message.parts);
+    let media = |part: &Part| matches!(part.body, Body::Image(_) | Body::Audio(_) | Body::File { .. });
+    let held = [
+        (parts().any(media), "images, sound and files", "they are left out"),
+        (request.sampling != Sampling::default(), "sampling", "it is left to the command"),
+        (request.output_tokens_max.is_some(), "a limit of output tokens", "it is left to the command"),
+        (request.tool_choice != ToolChoice::Auto, "which tools to call", "the command decides"),
+        (request.output == OutputShape::Json, "JSON without a schema", "it is not asked for"),
+        (request.reasoning == Some(Effort::Off), "an answer without thinking", "the command decides"),
+    ];
+    let held = held.into_iter().filter(|(held, _, _)| *held);
+    held.map(|(_, what, instead)| ReplyNote::NotSaid { what: what.into(), instead: instead.into() }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_core::arguments::Arguments;
+    use haft_core::conversation::ToolReply;
+    use haft_core::tool::{CallId, ToolCall};
+
+    use super::*;
+
+    #[test]
+    fn one_message_is_said_as_it_is_and_more_with_who_said_it() {
+        let check = |messages: &[Message], expected: &str| assert_eq!(prompt(messages.iter()), expected);
+        check(&[Message::user("hi")], "hi");
+        check(
+            &[Message::user("hi"), Message::assistant(vec![Part::text("ho")])],
+            "User:\nhi\n\nAssistant:\nho",
+        );
+        let call =
+            ToolCall { id: CallId("1".into()), name: "t".into(), arguments: Arguments::from_text("{}") };
+        let parts = vec![Part::new(Body::Reasoning("hm".into())), Part::new(Body::Call(call.clone()))];
+        let replies = Message::tool(vec![ToolReply::text(&call, "x")]);
+        let expected = "Assistant:\n(called t with {})\n\nTool results:\n(t answered)\nx";
+        check(&[Message::assistant(parts), replies], expected);
+    }
+}

@@ -1,0 +1,210 @@
+//! Runs the command until there is an answer, taking its session up again when it breaks off.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::{StreamExt, stream};
+use haft_core::model_error::{ModelError, ModelErrorKind};
+use haft_core::model_event::ModelEvent;
+use haft_core::model_provider::{Attempt, ModelContext, ModelProvider, Next, ReplyStream};
+use haft_core::model_request::ModelRequest;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::ClaudeCodeSettings;
+use super::command::order;
+use super::lines::Lines;
+use super::process::{Ended, RunningCommand, StartCommand};
+use super::prompt::unsaid;
+use super::reader::{Failed, Outcome, Reader, Spent};
+use super::resume::{Decision, decide};
+use super::session::{Session, Turn};
+use crate::account::Running;
+use crate::kept::Kept;
+use crate::redact::redact;
+
+/// The `claude` command as a provider.
+pub struct ClaudeCode {
+    settings: ClaudeCodeSettings,
+    start: Box<dyn StartCommand>,
+    sessions: Kept<Session>,
+}
+
+impl ClaudeCode {
+    pub fn new(settings: ClaudeCodeSettings, start: Box<dyn StartCommand>) -> Self {
+        Self { settings, start, sessions: Kept::default() }
+    }
+}
+
+impl ModelProvider for ClaudeCode {
+    fn name(&self) -> &str {
+        &self.settings.name
+    }
+
+    fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
+        let session = self.sessions.take(&request.conversation);
+        let asking = Asking {
+            provider: self,
+            cx: cx.clone(),
+            turn: session.turn(&request),
+            ready: unsaid(&request).into_iter().map(ModelEvent::Noted).collect(),
+            request,
+            reader: Reader::default(),
+            resumed: 0,
+            phase: Phase::Starting,
+            deadline: Instant::now() + self.settings.timeout,
+        };
+        stream::unfold(asking, async |mut asking| Some((asking.next().await?, asking))).boxed()
+    }
+}
+
+/// A request under way. Dropping it kills the command.
+struct Asking<'a> {
+    provider: &'a ClaudeCode,
+    cx: ModelContext,
+    request: ModelRequest,
+    turn: Turn,
+    reader: Reader,
+    ready: VecDeque<ModelEvent>,
+    /// How often the session was taken up again.
+    resumed: u32,
+    phase: Phase,
+    deadline: Instant,
+}
+
+enum Phase {
+    Starting,
+    Reading { command: Box<dyn RunningCommand>, lines: Lines, running: Running },
+    Over,
+}
+
+impl Asking<'_> {
+    /// Notes come after the beginning of the reply, as everywhere.
+    async fn next(&mut self) -> Option<Result<ModelEvent, ModelError>> {
+        loop {
+            if !matches!(self.phase, Phase::Starting)
+                && let Some(event) = self.ready.pop_front()
+            {
+                return Some(Ok(event));
+            }
+            let step = match &self.phase {
+                Phase::Over => return None,
+                Phase::Starting => timeout_at(self.deadline, self.begin()).await,
+                Phase::Reading { .. } => timeout_at(self.deadline, self.read()).await,
+            };
+            let step = step.unwrap_or_else(|_| Err(self.out_of_time()));
+            if let Err(error) = step {
+                self.phase = Phase::Over;
+                return Some(Err(error));
+            }
+        }
+    }
+
+    async fn begin(&mut self) -> Result<(), ModelError> {
+        let settings = &self.provider.settings;
+        let attempt = Attempt {
+            provider: Arc::clone(&settings.name),
+            model: self.request.model.as_str().into(),
+            number: self.resumed + 1,
+        };
+        let running = Running::start(self.cx.clone(), attempt, None);
+        let order = order(settings, &self.request, &self.turn);
+        match self.provider.start.start(order).await {
+            Ok(command) => {
+                self.phase = Phase::Reading { command, lines: Lines::default(), running };
+                Ok(())
+            }
+            Err(why) => self.failed(running, Failed::NotStarted(why)).await,
+        }
+    }
+
+    async fn read(&mut self) -> Result<(), ModelError> {
+        let Phase::Reading { command, lines, running } = &mut self.phase else { return Ok(()) };
+        let bytes = command.read().await;
+        let (lines, over) = match bytes.as_deref() {
+            Ok([]) | Err(_) => (lines.finish().into_iter().collect(), true),
+            Ok(bytes) => (lines.push(bytes).map_err(too_long)?, false),
+        };
+        lines.iter().for_each(|line| self.reader.line(line));
+        for event in self.reader.take_events() {
+            running.see(&event);
+            let first = matches!(event, ModelEvent::Started { .. });
+            if first { self.ready.push_front(event) } else { self.ready.push_back(event) }
+        }
+        if over { self.end().await } else { Ok(()) }
+    }
+
+    /// The command has said all it will say.
+    async fn end(&mut self) -> Result<(), ModelError> {
+        let Phase::Reading { command, mut running, .. } = std::mem::replace(&mut self.phase, Phase::Over)
+        else {
+            return Ok(());
+        };
+        let ended = command.end().await;
+        let silent = match ended {
+            Ok(ended) => died(&ended),
+            Err(why) => Failed::NotStarted(why),
+        };
+        let nothing = || Outcome { answer: Err(silent), spent: Spent::default() };
+        let Outcome { answer, spent } = self.reader.take_outcome().unwrap_or_else(nothing);
+        running.spent(spent.usage, spent.cost);
+        match answer {
+            Ok(answer) => {
+                running.succeeded();
+                self.reader.finish(answer);
+                self.ready.extend(self.reader.take_events());
+                if let Some(session) = self.reader.session.clone() {
+                    self.provider.sessions.put(Session::heard(session, &self.request));
+                }
+                Ok(())
+            }
+            Err(failed) => self.failed(running, failed).await,
+        }
+    }
+
+    /// Goes on in the same session after a while, or gives up.
+    async fn failed(&mut self, mut running: Running, failed: Failed) -> Result<(), ModelError> {
+        let session = self.reader.session.clone();
+        match (decide(&self.provider.settings, &failed, session.as_deref(), self.resumed), session) {
+            (Decision::Again { after }, Some(session)) if Instant::now() + after < self.deadline => {
+                running.failed(failed.into_error().kind, Next::Retry { after });
+                sleep(after).await;
+                self.resumed += 1;
+                self.turn = self.turn.clone().going_on(session);
+                self.phase = Phase::Starting;
+                Ok(())
+            }
+            (Decision::Again { .. } | Decision::GiveUp, _) => {
+                let error = failed.into_error();
+                running.failed(error.kind, Next::Nothing);
+                Err(error)
+            }
+        }
+    }
+
+    fn out_of_time(&mut self) -> ModelError {
+        if let Phase::Reading { running, .. } = &mut self.phase {
+            running.failed(ModelErrorKind::Timeout, Next::Nothing);
+        }
+        let seconds = self.provider.settings.timeout.as_secs();
+        let message = format!("the command took longer than {seconds} s; `requestTimeout` allows more");
+        ModelError::new(ModelErrorKind::Timeout, message)
+    }
+}
+
+fn died(ended: &Ended) -> Failed {
+    let Ended { how, last_words } = ended;
+    let words = redact(last_words.trim());
+    let said = if words.is_empty() { String::new() } else { format!(": {words}") };
+    Failed::Died(format!("the command {how} without an answer{said}"))
+}
+
+fn too_long(problem: String) -> ModelError {
+    ModelError::new(ModelErrorKind::ReplyTooLarge, problem)
+}
+
+impl fmt::Debug for ClaudeCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClaudeCode").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

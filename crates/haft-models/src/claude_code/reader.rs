@@ -1,0 +1,261 @@
+//! Understands the lines that the command prints.
+
+use haft_core::model_error::{ModelError, ModelErrorKind};
+use haft_core::model_event::{Delta, ModelEvent, PartStart};
+use haft_core::model_reply::{StopReason, Usage};
+use haft_core::price::Cost;
+use serde_json::Value;
+
+use crate::failure;
+use crate::wire::ErrorHead;
+
+/// Reads one reply, which may take several runs of the command.
+#[derive(Debug, Default)]
+pub(super) struct Reader {
+    /// The session that the command says it is in.
+    pub(super) session: Option<String>,
+    started: bool,
+    parts: usize,
+    /// Text that is the answer unless something follows it.
+    pending: Option<String>,
+    events: Vec<ModelEvent>,
+    outcome: Option<Outcome>,
+    spent: Spent,
+}
+
+/// What all runs of the command took together.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Spent {
+    pub(super) usage: Option<Usage>,
+    pub(super) cost: Option<Cost>,
+}
+
+/// How a run of the command ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Outcome {
+    pub(super) answer: Result<String, Failed>,
+    /// Of this run alone.
+    pub(super) spent: Spent,
+}
+
+/// Why there is no answer.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Failed {
+    /// The command came to the end of its turns.
+    TurnsUsedUp,
+    /// The model's provider refused, or the command did.
+    Refused(ModelError),
+    /// The command ended without a word about it.
+    Died(String),
+    NotStarted(String),
+}
+
+impl Failed {
+    pub(super) fn into_error(self) -> ModelError {
+        match self {
+            Self::TurnsUsedUp => {
+                let message = "the command used up its turns before it had an answer; `maxTurns` allows more";
+                ModelError::new(ModelErrorKind::ReplyTooLarge, message)
+            }
+            Self::Refused(error) => error,
+            Self::Died(how) | Self::NotStarted(how) => ModelError::new(ModelErrorKind::ServerFailed, how),
+        }
+    }
+}
+
+impl Reader {
+    /// Lines that are no JSON, or of a kind that nobody here knows, are passed over: the command prints new ones with
+    /// each version.
+    pub(super) fn line(&mut self, line: &str) {
+        let Ok(said) = serde_json::from_str::<Value>(line) else { return };
+        // Messages of the command's own sub-agents are not the reply.
+        if !said["parent_tool_use_id"].is_null() {
+            return;
+        }
+        match said["type"].as_str() {
+            Some("system") if said["subtype"] == "init" => self.began(&said),
+            Some("assistant") if said["is_api_error_message"] != true => self.spoke(&said["message"]),
+            Some("result") => self.ended(&said),
+            _ => {}
+        }
+    }
+
+    pub(super) fn take_events(&mut self) -> Vec<ModelEvent> {
+        std::mem::take(&mut self.events)
+    }
+
+    pub(super) fn take_outcome(&mut self) -> Option<Outcome> {
+        self.outcome.take()
+    }
+
+    /// The answer is whole.
+    pub(super) fn finish(&mut self, answer: String) {
+        if let Some(text) = self.pending.take().filter(|text| *text != answer) {
+            self.part(PartStart::Reasoning, text);
+        }
+        if !answer.is_empty() {
+            self.part(PartStart::Text, answer);
+        }
+        self.events.extend(self.spent.usage.map(ModelEvent::Usage));
+        self.events.push(ModelEvent::Finished { stop: StopReason::EndOfTurn });
+    }
+
+    fn began(&mut self, said: &Value) {
+        self.session = said["session_id"].as_str().map(str::to_owned).or(self.session.take());
+        if !std::mem::replace(&mut self.started, true) {
+            let model = said["model"].as_str().map(str::to_owned);
+            self.events.push(ModelEvent::Started { id: self.session.clone(), model });
+        }
+    }
+
+    /// What is said before the last word is on the way to the answer, not the answer.
+    fn spoke(&mut self, message: &Value) {
+        for block in message["content"].as_array().into_iter().flatten() {
+            let text = |key: &str| block[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+            if let Some(before) = self.pending.take() {
+                self.part(PartStart::Reasoning, before);
+            }
+            match block["type"].as_str() {
+                Some("text") => self.pending = text("text"),
+                Some("thinking") => {
+                    if let Some(thought) = text("thinking") {
+                        self.part(PartStart::Reasoning, thought);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn ended(&mut self, said: &Value) {
+        self.session = said["session_id"].as_str().map(str::to_owned).or(self.session.take());
+        let spent = Spent {
+            usage: usage(&said["usage"]),
+            cost: said["total_cost_usd"].as_f64().filter(|usd| *usd >= 0.0).map(Cost::from_usd),
+        };
+        self.spent = self.spent.and(spent);
+        self.outcome = Some(Outcome { answer: answer(said), spent });
+    }
+
+    fn part(&mut self, part: PartStart, text: String) {
+        let index = self.parts;
+        self.parts += 1;
+        self.events.extend([
+            ModelEvent::PartStarted { index, part, mark: None },
+            ModelEvent::PartDelta { index, delta: Delta::Text(text) },
+            ModelEvent::PartFinished { index, mark: None },
+        ]);
+    }
+}
+
+impl Spent {
+    fn and(self, more: Self) -> Self {
+        let sum = |one: u64, other: u64| one.saturating_add(other);
+        let usage = match (self.usage, more.usage) {
+            (Some(one), Some(other)) => Some(Usage {
+                input: sum(one.input, other.input),
+                output: sum(one.output, other.output),
+                cache_read: sum(one.cache_read, other.cache_read),
+                cache_write: sum(one.cache_write, other.cache_write),
+                reasoning: sum(one.reasoning, other.reasoning),
+            }),
+            (one, other) => other.or(one),
+        };
+        let cost = match (self.cost, more.cost) {
+            (Some(one), Some(other)) => Some(Cost { nano_usd: sum(one.nano_usd, other.nano_usd) }),
+            (one, other) => other.or(one),
+        };
+        Self { usage, cost }
+    }
+}
+
+fn answer(said: &Value) -> Result<String, Failed> {
+    if said["subtype"] == "error_max_turns" {
+        return Err(Failed::TurnsUsedUp);
+    }
+    let text = said["result"].as_str().unwrap_or_default();
+    if said["is_error"] != true {
+        let structured = &said["structured_output"];
+        return Ok(if structured.is_null() { text.to_owned() } else { structured.to_string() });
+    }
+    let status = said["api_error_status"].as_u64().and_then(|status| u16::try_from(status).ok());
+    let errors = said["errors"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let words = errors.chain([text]).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
+    let status = status.unwrap_or(if words.to_ascii_lowercase().contains("/login") { 401 } else { 500 });
+    Err(Failed::Refused(failure::decode(&ErrorHead::of_status(status), words.as_bytes())))
+}
+
+fn usage(said: &Value) -> Option<Usage> {
+    let count = |key: &str| said[key].as_u64().unwrap_or(0);
+    let (cache_read, cache_write) = (count("cache_read_input_tokens"), count("cache_creation_input_tokens"));
+    let usage = Usage {
+        input: count("input_tokens").saturating_add(cache_read).saturating_add(cache_write),
+        output: count("output_tokens"),
+        cache_read,
+        cache_write,
+        reasoning: said["output_tokens_details"]["thinking_tokens"].as_u64().unwrap_or(0),
+    };
+    said.is_object().then_some(usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_core::model_reply::ReplyFold;
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(lines: &[Value]) -> Reader {
+        let mut reader = Reader::default();
+        lines.iter().for_each(|line| reader.line(&line.to_string()));
+        reader
+    }
+
+    fn assistant(content: &Value) -> Value {
+        json!({"type": "assistant", "message": {"content": content}, "parent_tool_use_id": null})
+    }
+
+    fn result(result: &str) -> Value {
+        json!({"type": "result", "subtype": "success", "is_error": false, "result": result, "session_id": "s",
+               "total_cost_usd": 0.25, "usage": {"input_tokens": 1, "cache_read_input_tokens": 2, "output_tokens": 3}})
+    }
+
+    #[test]
+    fn the_last_word_is_the_answer_and_what_came_before_it_the_way_there() {
+        let init = json!({"type": "system", "subtype": "init", "session_id": "s", "model": "m"});
+        let look =
+            assistant(&json!([{"type": "text", "text": "I look."}, {"type": "tool_use", "name": "Read"}]));
+        let inner = json!({"type": "assistant", "parent_tool_use_id": "t", "message": {"content": [{"type": "text", "text": "inner"}]}});
+        let done = assistant(&json!([{"type": "text", "text": "It is 3."}]));
+        let mut reader =
+            read(&[init, look, inner, json!({"type": "new"}), json!(7), done, result("It is 3.")]);
+        let outcome = reader.take_outcome().unwrap();
+        assert_eq!(outcome.spent.cost, Some(Cost { nano_usd: 250_000_000 }));
+        reader.finish(outcome.answer.unwrap());
+        let reply = ReplyFold::of(reader.take_events());
+        assert_eq!((reply.text().as_str(), reply.parts.len()), ("It is 3.", 2));
+        assert_eq!((reply.id.as_deref(), reply.model.as_deref()), (Some("s"), Some("m")));
+        assert_eq!(reply.usage.unwrap().input, 3);
+    }
+
+    #[test]
+    fn every_bad_end_has_its_kind() {
+        let check = |said: Value, expected: ModelErrorKind| {
+            let failed = read(&[said]).take_outcome().unwrap().answer.unwrap_err();
+            assert_eq!(failed.clone().into_error().kind, expected, "{failed:?}");
+        };
+        check(json!({"type": "result", "subtype": "error_max_turns"}), ModelErrorKind::ReplyTooLarge);
+        let refused = |status: Value, text: &str| json!({"type": "result", "is_error": true, "api_error_status": status, "result": text});
+        check(refused(json!(529), "API Error: 529"), ModelErrorKind::Overloaded);
+        check(refused(json!(401), "no"), ModelErrorKind::Unauthorized);
+        check(refused(Value::Null, "Invalid API key · Please run /login"), ModelErrorKind::Unauthorized);
+        check(refused(Value::Null, "boom"), ModelErrorKind::ServerFailed);
+    }
+
+    #[test]
+    fn structured_output_is_the_answer() {
+        let mut said = result("words");
+        said["structured_output"] = json!({"a": 1});
+        assert_eq!(read(&[said]).take_outcome().unwrap().answer, Ok("{\"a\":1}".to_owned()));
+    }
+}

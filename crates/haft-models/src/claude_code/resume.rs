@@ -1,0 +1,69 @@
+//! Whether a session is taken up again, and after how long.
+
+use std::time::Duration;
+
+use super::ClaudeCodeSettings;
+use super::reader::Failed;
+
+/// The longest wait.
+const DELAY_MAX: Duration = Duration::from_mins(1);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Decision {
+    Again { after: Duration },
+    GiveUp,
+}
+
+/// `resumed` is how often it was done before.
+pub(super) fn decide(
+    settings: &ClaudeCodeSettings,
+    failed: &Failed,
+    session: Option<&str>,
+    resumed: u32,
+) -> Decision {
+    let helps = match failed {
+        Failed::TurnsUsedUp | Failed::Died(_) => true,
+        Failed::Refused(error) => error.is_retryable(),
+        Failed::NotStarted(_) => false,
+    };
+    if !helps || session.is_none() || resumed >= settings.resumes_max {
+        return Decision::GiveUp;
+    }
+    let after = settings.resume_delay.saturating_mul(1 << resumed.min(16));
+    let asked_for = match failed {
+        Failed::Refused(error) => error.retry_after.unwrap_or_default(),
+        Failed::TurnsUsedUp | Failed::Died(_) | Failed::NotStarted(_) => Duration::ZERO,
+    };
+    Decision::Again { after: after.min(DELAY_MAX).max(asked_for) }
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_core::model_error::{ModelError, ModelErrorKind};
+
+    use super::*;
+
+    #[test]
+    fn waits_double_and_end() {
+        let settings = ClaudeCodeSettings::default();
+        let waits: Vec<_> =
+            (0..6).map(|resumed| decide(&settings, &Failed::TurnsUsedUp, Some("s"), resumed)).collect();
+        let again = |seconds| Decision::Again { after: Duration::from_secs(seconds) };
+        assert_eq!(waits, [again(2), again(4), again(8), again(16), again(32), Decision::GiveUp]);
+    }
+
+    #[test]
+    fn only_what_may_pass_is_tried_again_and_only_with_a_session() {
+        let settings = ClaudeCodeSettings::default();
+        let refused = |kind| Failed::Refused(ModelError::new(kind, "x"));
+        let check = |failed: Failed, session: Option<&str>, again: bool| {
+            let decision = decide(&settings, &failed, session, 0);
+            assert_eq!(decision != Decision::GiveUp, again, "{failed:?}");
+        };
+        check(Failed::Died("x".into()), Some("s"), true);
+        check(Failed::Died("x".into()), None, false);
+        check(Failed::NotStarted("x".into()), Some("s"), false);
+        check(refused(ModelErrorKind::Overloaded), Some("s"), true);
+        check(refused(ModelErrorKind::Unauthorized), Some("s"), false);
+    }
+}

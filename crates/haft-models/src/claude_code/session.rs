@@ -1,0 +1,105 @@
+//! Which session of the command belongs to a conversation, and what it has not heard yet.
+
+use std::sync::Arc;
+
+use haft_core::conversation::{Conversation, Message, Role};
+use haft_core::model_request::ModelRequest;
+
+use super::command::WORD_BYTES_MAX;
+use super::prompt::prompt;
+use crate::kept::Remembers;
+
+/// What a session that broke off is told.
+const GO_ON: &str = "Continue where you left off.";
+
+/// A session of the command, and what was said in it.
+#[derive(Debug, Default)]
+pub(super) struct Session {
+    id: Option<String>,
+    seen: Vec<Arc<Message>>,
+}
+
+/// One run of the command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Turn {
+    pub(super) session: Option<String>,
+    pub(super) system: String,
+    pub(super) prompt: String,
+}
+
+impl Session {
+    /// What the command hears: only what is new when it knows the conversation.
+    pub(super) fn turn(&self, request: &ModelRequest) -> Turn {
+        let new = request.conversation.messages()[self.seen.len()..].iter();
+        // Its own reply is in its own session already.
+        let own = |message: &&Arc<Message>| self.id.is_some() && message.role == Role::Assistant;
+        let said = prompt(new.skip_while(own).map(AsRef::as_ref));
+        let (system, before) = match request.system.len() {
+            0..=WORD_BYTES_MAX => (request.system.as_ref(), ""),
+            _ => ("", request.system.as_ref()),
+        };
+        let prompt = [before, &said].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>();
+        Turn { session: self.id.clone(), system: system.to_owned(), prompt: prompt.join("\n\n") }
+    }
+
+    /// After an answer: the session has heard all of the request.
+    pub(super) fn heard(id: String, request: &ModelRequest) -> Self {
+        Self { id: Some(id), seen: request.conversation.messages().to_vec() }
+    }
+}
+
+impl Turn {
+    /// The same session, once more.
+    pub(super) fn going_on(self, session: String) -> Self {
+        Self { session: Some(session), prompt: GO_ON.to_owned(), ..self }
+    }
+}
+
+impl Remembers for Session {
+    fn knows(&self, conversation: &Conversation) -> Option<usize> {
+        let (known, messages) = (self.seen.len(), conversation.messages());
+        let fits = known <= messages.len()
+            && self.seen.iter().zip(messages).all(|(kept, new)| Arc::ptr_eq(kept, new));
+        (known > 0 && fits).then_some(known)
+    }
+
+    fn bytes(&self) -> usize {
+        self.seen.len() * size_of::<Arc<Message>>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_core::conversation::Part;
+
+    use super::*;
+
+    #[test]
+    fn a_session_that_is_known_hears_only_what_is_new() {
+        let mut conversation = Conversation::default();
+        conversation.push(Message::user("one")).unwrap();
+        let first =
+            ModelRequest { system: "s".into(), ..ModelRequest::new("m", Arc::new(conversation.clone())) };
+        let turn = Session::default().turn(&first);
+        let expected = Turn { session: None, system: "s".into(), prompt: "one".into() };
+        assert_eq!(turn, expected);
+        let session = Session::heard("id".into(), &first);
+        conversation.push(Message::assistant(vec![Part::text("reply")])).unwrap();
+        conversation.push(Message::user("two")).unwrap();
+        let second = ModelRequest { conversation: Arc::new(conversation), ..first };
+        assert_eq!(session.knows(&second.conversation), Some(1));
+        let turn = session.turn(&second);
+        assert_eq!((turn.session.as_deref(), turn.prompt.as_str()), (Some("id"), "two"));
+        assert_eq!(Session::default().turn(&second).prompt, "User:\none\n\nAssistant:\nreply\n\nUser:\ntwo");
+    }
+
+    #[test]
+    fn system_text_that_is_too_long_for_the_command_line_stands_in_the_prompt() {
+        let mut conversation = Conversation::default();
+        conversation.push(Message::user("one")).unwrap();
+        let system: Arc<str> = "s".repeat(WORD_BYTES_MAX + 1).into();
+        let request = ModelRequest { system, ..ModelRequest::new("m", Arc::new(conversation)) };
+        let turn = Session::default().turn(&request);
+        assert!(turn.system.is_empty() && turn.prompt.ends_with("s\n\none"));
+    }
+}

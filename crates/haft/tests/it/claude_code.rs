@@ -1,0 +1,208 @@
+//! `claude-code/MODEL`: the `claude` command in the sandbox, as a stand-in that follows a script and as the real one.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
+
+use haft_model_server::{Expect, ModelServer, Script, Step};
+use haft_testkit::{Place, Run, eventually, libc, processes_with, send_signal};
+use serde_json::{Value, json};
+
+use super::call::here;
+
+/// Speaks as the command does. It keeps what it was told in `asked.jsonl` of its workspace.
+const STAND_IN: &str = r#"#!/usr/bin/env python3
+import json, os, subprocess, sys, time
+words, prompt = sys.argv[1:], sys.stdin.read()
+def after(flag): return words[words.index(flag) + 1] if flag in words else None
+servers = json.load(open(after("--mcp-config"))) if "--mcp-config" in words else None
+key = os.environ.get("ANTHROPIC_API_KEY")
+with open("asked.jsonl", "a") as asked:
+    asked.write(json.dumps({"words": words, "prompt": prompt, "servers": servers, "key": key}) + "\n")
+def say(**line): print(json.dumps(line), flush=True)
+say(type="system", subtype="init", session_id="s-1", model="claude-" + after("--model"))
+if "HANG" in prompt:
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(4242)", sys.argv[0]])
+    open("hangs", "w").close()
+    time.sleep(4242)
+if "DIE" in prompt:
+    sys.exit("it broke")
+def result(**more): say(type="result", session_id="s-1", usage={"input_tokens": 7, "output_tokens": 2}, total_cost_usd=0.5, **more)
+if "TURNS" in prompt:
+    result(subtype="error_max_turns", is_error=True)
+elif "REFUSE" in prompt:
+    result(subtype="success", is_error=True, api_error_status=401, result="Invalid API key: sk-ant-0123456789")
+else:
+    say(type="assistant", parent_tool_use_id=None, message={"content": [{"type": "text", "text": "I look."}]})
+    say(type="assistant", parent_tool_use_id=None, message={"content": [{"type": "text", "text": "You said: " + prompt}]})
+    result(subtype="success", is_error=False, result="You said: " + prompt)
+"#;
+
+fn place() -> Place {
+    let place = here();
+    let script = place.file("ws/claude", STAND_IN);
+    make_executable(&script);
+    let config =
+        json!({"providers": {"claude-code": {"command": script, "maxTurns": 7, "allowedTools": ["Read"]}}});
+    place.file("home/haft.json", &config.to_string());
+    place
+}
+
+fn make_executable(path: &std::path::Path) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn asked(place: &Place) -> Vec<Value> {
+    place.text("ws/asked.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn after(asked: &Value, flag: &str) -> Option<String> {
+    let words: Vec<&str> =
+        asked["words"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+    let at = words.iter().position(|word| *word == flag)?;
+    Some(words[at + 1].to_owned())
+}
+
+#[test]
+fn a_question_is_answered_without_any_tools() {
+    let place = place();
+    let run = place.haft(&["ask", "-m", "claude-code/sonnet", "--system", "be brief", "--json", "hi"]);
+    let ran =
+        run.env("ANTHROPIC_API_KEY", "k-0123456789").env("OPENAI_API_KEY", "other").output().expect_code(0);
+    let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((&said["text"], &said["model"]), (&json!("You said: hi"), &json!("claude-sonnet")));
+    assert_eq!((&said["cost_nano_usd"], &said["usage"]["input_tokens"]), (&json!(500_000_000), &json!(7)));
+    let asked = asked(&place);
+    assert_eq!((asked.len(), &asked[0]["key"]), (1, &json!("k-0123456789")));
+    let word = |flag| after(&asked[0], flag);
+    assert_eq!(word("--model").as_deref(), Some("sonnet"));
+    assert_eq!(word("--max-turns").as_deref(), Some("7"));
+    assert_eq!(word("--append-system-prompt").as_deref(), Some("be brief"));
+    assert_eq!(word("--tools").as_deref(), Some(""));
+    assert_eq!(word("--allowedTools"), None);
+    let line: Value =
+        serde_json::from_str(place.text("home/data/accounting.jsonl").lines().last().unwrap()).unwrap();
+    assert_eq!(line["provider"], "claude-code", "{line}");
+}
+
+#[test]
+fn a_run_lets_it_use_its_own_tools_and_hands_servers_over_out_of_sight() {
+    let place = place();
+    let mut config: Value = serde_json::from_str(&place.text("home/haft.json")).unwrap();
+    config["mcpServers"] = json!({
+        "notes": {"command": "true", "args": ["x"], "env": {"TOKEN": "${NOTES_TOKEN}"}},
+        "far": {"type": "http", "url": "http://127.0.0.1:9/mcp", "headers": {"X-Key": "${NOTES_TOKEN}"}},
+    });
+    place.file("home/haft.json", &config.to_string());
+    let run = place.haft(&["run", "-m", "claude-code/opus", "--tools", "current_date", "hi"]);
+    let ran = run.env("NOTES_TOKEN", "canary-token").output().expect_code(0);
+    assert_eq!(ran.stdout, "You said: hi\n", "{}", ran.stderr);
+    let asked = &asked(&place)[0];
+    assert_eq!(after(asked, "--allowedTools").as_deref(), Some("Read,mcp__far,mcp__notes"));
+    assert!(!asked["words"].to_string().contains("canary-token"), "{asked}");
+    let notes = &asked["servers"]["mcpServers"]["notes"];
+    assert_eq!(notes, &json!({"command": "true", "args": ["x"], "env": {"TOKEN": "canary-token"}}));
+    assert_eq!(asked["servers"]["mcpServers"]["far"]["type"], "http");
+    let left = std::fs::read_dir(place.path("home/cache/claude-code")).unwrap();
+    assert_eq!(left.count(), 0, "the file with the servers is gone");
+}
+
+#[test]
+fn a_session_that_broke_off_is_taken_up_again() {
+    for (prompt, failure) in [("DIE", "server_failed"), ("TURNS", "reply_too_large")] {
+        let place = place();
+        let ran = place.haft(&["ask", "-m", "claude-code/sonnet", "--json", prompt]).output().expect_code(0);
+        let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(
+            (&said["text"], &said["attempts"]),
+            (&json!("You said: Continue where you left off."), &json!(2))
+        );
+        let asked = asked(&place);
+        assert_eq!(
+            (after(&asked[0], "--resume"), after(&asked[1], "--resume").as_deref()),
+            (None, Some("s-1"))
+        );
+        let first: Value =
+            serde_json::from_str(place.text("home/data/accounting.jsonl").lines().next().unwrap()).unwrap();
+        assert_eq!(first["errorKind"], failure, "{first}");
+    }
+}
+
+#[test]
+fn a_refusal_and_a_command_that_is_not_there_are_told_apart_and_show_no_key() {
+    let place = place();
+    let refused = place.haft(&["ask", "-m", "claude-code/sonnet", "REFUSE"]).output().expect_code(6);
+    assert!(
+        refused.stderr.contains("Invalid API key") && !refused.stderr.contains("0123456789"),
+        "{}",
+        refused.stderr
+    );
+    place.file("home/haft.json", r#"{"providers": {"claude-code": {"command": "no-such-command"}}}"#);
+    let missing = place.haft(&["ask", "-m", "claude-code/sonnet", "hi"]).output().expect_code(5);
+    assert!(
+        missing.stderr.contains("`no-such-command` cannot be started") && missing.stderr.contains("hint: "),
+        "{}",
+        missing.stderr
+    );
+    place.file(
+        "home/haft.json",
+        r#"{"providers": {"claude-code": {"apiKey": "x"}, "openai": {"maxTurns": 3}}}"#,
+    );
+    let wrong = place.haft(&["ask", "-m", "claude-code/sonnet", "hi"]).output().expect_code(42);
+    for key in ["providers.claude-code.apiKey", "providers.openai.maxTurns"] {
+        assert!(wrong.stderr.contains(key), "{}", wrong.stderr);
+    }
+}
+
+/// Ctrl-C, and our own sudden death.
+#[test]
+fn its_whole_tree_ends_with_us() {
+    for signal in [libc::SIGINT, libc::SIGKILL] {
+        let place = place();
+        let mut child = place.haft(&["ask", "-m", "claude-code/sonnet", "HANG"]).start();
+        eventually("the command hangs", || place.exists("ws/hangs"));
+        send_signal(child.id(), signal);
+        child.wait().unwrap();
+        let script = place.path("ws/claude");
+        eventually("nothing of it is left", || processes_with(script.to_str().unwrap()).is_empty());
+    }
+}
+
+/// What `cargo xtask install` installed.
+fn installed() -> String {
+    let program = std::env::current_exe().unwrap();
+    let places = program.ancestors().map(|place| place.join("tools/claude/node_modules/.bin/claude"));
+    let path = places.into_iter().find(|path| path.exists());
+    path.unwrap_or_else(|| panic!("claude is not there; `cargo xtask install` installs it"))
+        .to_str()
+        .unwrap()
+        .to_owned()
+}
+
+fn real(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
+    let config = json!({"providers": {"claude-code": {"command": installed(), "allowedTools": ["Read"]}}});
+    place.file("home/haft.json", &config.to_string());
+    place.haft(words).env("ANTHROPIC_BASE_URL", &server.url()).env("ANTHROPIC_API_KEY", "sk-test-0123456789")
+}
+
+#[test]
+fn the_real_command_answers_from_the_scripted_server() {
+    let place = here();
+    let expected =
+        Expect { user: Some("What is a haft?".into()), system: Some("be brief".into()), ..Expect::default() };
+    let server = ModelServer::start(Script::of([Step::text("A handle.").expecting(expected)])).unwrap();
+    let words = ["ask", "-m", "claude-code/sonnet", "--system", "be brief", "What is a haft?"];
+    let ran = real(&place, &server, &words).output().expect_code(0);
+    assert_eq!(ran.stdout, "A handle.\n", "{}", ran.stderr);
+}
+
+#[test]
+fn the_real_command_uses_its_own_tool_in_the_sandbox() {
+    let place = here();
+    place.file("ws/note.txt", "the note says seven");
+    let note = place.path("ws/note.txt");
+    let told = Expect { body_contains: vec!["the note says seven".into()], ..Expect::default() };
+    let steps = [Step::call("Read", json!({"file_path": note})), Step::text("Seven.").expecting(told)];
+    let server = ModelServer::start(Script::of(steps)).unwrap();
+    let ran =
+        real(&place, &server, &["run", "-q", "-m", "claude-code/sonnet", "What does the note say?"]).output();
+    assert_eq!(ran.expect_code(0).stdout, "Seven.\n");
+}
