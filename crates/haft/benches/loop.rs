@@ -191,7 +191,7 @@ fn worker(dir: &Path, url: &str, journal: Journal) -> Arc<Worker> {
     }
     let agent = dir.join("agent.md");
     std::fs::write(&agent, "---\nmodels: openai/m\nmaxTurns: 1000\n---\nYou tell the time.\n").unwrap();
-    let shelf = Shelf::new(None, None);
+    let shelf = Shelf::default();
     workshop.employ(&Crew::gather(shelf.open(&agent).unwrap(), &shelf).unwrap()).unwrap()
 }
 

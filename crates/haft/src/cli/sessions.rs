@@ -52,6 +52,7 @@ pub(super) fn find(sessions: &Sessions, word: &str) -> Result<SessionId, Refused
     newest.ok_or((Exit::Input, "there is no session\nhint: `haft run` begins one".to_owned()))
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
 pub(super) fn refused(error: SessionError) -> Refused {
     let exit = match &error {
         SessionError::NotFound { .. } | SessionError::Ambiguous { .. } | SessionError::Unreadable { .. } => {

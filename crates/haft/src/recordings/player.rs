@@ -95,7 +95,7 @@ impl RunPlayer {
                 // Nobody waits for what it would have done.
                 self.left().happened.retain(|next| next.which != which);
                 self.moved.notify_waiters();
-                return self.differs(call, difference);
+                return self.differs(call, &difference);
             }
         };
         // The ids of calls are shortened to what is worth repeating.
@@ -112,7 +112,7 @@ impl RunPlayer {
                 None => moved.await,
             }
         }
-        given.into_result(call.clone()).unwrap_or_else(|error| self.differs(call, error.to_string()))
+        given.into_result(call.clone()).unwrap_or_else(|error| self.differs(call, &error.to_string()))
     }
 
     /// Whether nothing more happened in this turn.
@@ -133,7 +133,7 @@ impl RunPlayer {
         next.map(|next| next.what)
     }
 
-    fn differs(&self, call: ToolCall, difference: String) -> ToolResult {
+    fn differs(&self, call: ToolCall, difference: &str) -> ToolResult {
         let message = format!("the run is not the recorded one: {difference}");
         self.left().difference.get_or_insert(message.clone());
         let error = ToolError::new(ToolErrorKind::Unavailable, message);

@@ -68,14 +68,14 @@ impl Errand {
         watchers: Arc<dyn EventSink>,
     ) -> Result<Self, ResumeError> {
         let Resumed { past, journal, more } = resumed;
-        let (bill, worked) = match &more {
+        let (bill, before) = match &more {
             Some(_) => (Bill::default(), Duration::ZERO),
             None => (past.bill, past.worked()),
         };
         let task = Task {
             request: past.opened.title.clone(),
             place: Place::first(past.session()),
-            scope: scope(&worker, watchers, bill, worked),
+            scope: scope(&worker, watchers, bill, before),
             priority: Priority::default(),
             concurrency: Concurrency::default(),
         };
@@ -190,13 +190,13 @@ fn unknown(run: &AgentRun, begun: &[CallId], orchestrator: &Orchestrator) -> Vec
 }
 
 /// The time of the whole run begins anew; what was worked before counts for its budget.
-fn scope(worker: &Worker, watchers: Arc<dyn EventSink>, bill: Bill, worked: Duration) -> Arc<RunScope> {
+fn scope(worker: &Worker, watchers: Arc<dyn EventSink>, bill: Bill, before: Duration) -> Arc<RunScope> {
     let agent = worker.agent();
     let now = tokio::time::Instant::now().into_std();
     Arc::new(RunScope {
         meter: Meter::carried_on(watchers, agent.budget, bill),
         path: vec![agent.name.clone()],
-        began: now.checked_sub(worked).unwrap_or(now),
+        began: now.checked_sub(before).unwrap_or(now),
         until: later(now, agent.times.run),
     })
 }

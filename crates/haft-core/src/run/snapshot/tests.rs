@@ -114,7 +114,7 @@ fn what_cannot_be_trusted_is_refused() {
     check("/version", json!(2), "has version 2, this program reads version 1");
     check("/state/forced", json!("boredom"), "`boredom`");
     check("/state/repeats", json!({"zz": 1}), "digest");
-    check("/plan/budget/seconds", json!(-1.0), "no time");
+    check("/plan/budget", json!({"seconds": -1.0}), "no time");
     check(
         "/state/phase",
         json!({"ended": {"reason": {"plain": "x"}, "answer": null, "detail": "", "ended_ms": null}}),

@@ -107,7 +107,9 @@ impl Prepared {
         if let (Some(tape), Some(recorder)) = (tape, &recorder) {
             workshop.record_on(tape, Arc::clone(recorder));
         }
-        models.into_iter().for_each(|models| workshop.ask_instead(models));
+        if let Some(models) = models {
+            workshop.ask_instead(models);
+        }
         let spent =
             if routed { route(&workshop, &mut crew, &request, &watch).await? } else { Bill::default() };
         let worker = workshop.employ(&crew).map_err(|error| ask::refused(&error))?;

@@ -117,9 +117,9 @@ struct Show {
 
 impl Show {
     fn new(args: &ReplayArgs, run: &AgentRun) -> Result<Self, Refused> {
-        let mut typed = match Cli::try_parse_from(["haft", "run", "replayed"]).map(|cli| cli.command) {
-            Ok(Command::Run(typed)) => typed,
-            Ok(_) | Err(_) => return Err((Exit::Internal, "a replay is no run".into())),
+        let words = ["haft", "run", "replayed"];
+        let Ok(Command::Run(mut typed)) = Cli::try_parse_from(words).map(|cli| cli.command) else {
+            return Err((Exit::Internal, "a replay is no run".into()));
         };
         shown_as(&mut typed, args);
         let output = Arc::new(Output::of_plan(args.output_format, run.plan()));

@@ -62,14 +62,14 @@ impl Whole {
         let kept = &self.lines[..lines];
         let (begun, ended) = (ids(kept, begun), ids(kept, ended));
         let calls = self.marks_by_call();
-        let left: String =
-            calls.iter().filter(|(id, _)| begun.contains(id)).map(|(_, mark)| format!("{mark}\n")).collect();
-        self.place.file("ws/marks", &left);
+        let left: Vec<&str> =
+            calls.iter().filter(|(id, _)| begun.contains(id)).flat_map(|(_, mark)| [*mark, "\n"]).collect();
+        self.place.file("ws/marks", &left.concat());
         let torn = match (part, self.lines.get(lines)) {
             (Next::Half, Some(next)) => &next[..next.floor_char_boundary(next.len() / 2)],
             (Next::Half, None) | (Next::Nothing, _) => "",
         };
-        let text: String = kept.iter().map(|line| format!("{line}\n")).chain([torn.to_owned()]).collect();
+        let text: String = kept.iter().flat_map(|line| [line.as_str(), "\n"]).chain([torn]).collect();
         std::fs::write(&self.journal, text).unwrap();
         let unknown: BTreeSet<&String> =
             begun.difference(&ended).filter(|id| calls.iter().any(|(call, _)| call == *id)).collect();
