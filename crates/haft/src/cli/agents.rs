@@ -87,12 +87,8 @@ fn check(args: &CheckArgs) -> Result<ExitCode, Refused> {
         let read = |name: &String| (PathBuf::from(name), shelf.read(name, &Overrides::default()));
         args.names.iter().map(read).collect()
     };
-    let wrong: Vec<(&Path, String)> = all
-        .iter()
-        .map(|(file, _)| file.as_path())
-        .zip(all.iter().map(|(_, read)| read))
-        .filter_map(|(file, read)| Some((file, problem(read, &shelf)?)))
-        .collect();
+    let wrong: Vec<(&Path, String)> =
+        all.iter().filter_map(|(file, read)| Some((file.as_path(), problem(read, &shelf)?))).collect();
     let code: ExitCode = if wrong.is_empty() { Exit::Success.into() } else { Exit::Input.into() };
     let told = if args.json {
         let errors: Vec<Value> = wrong

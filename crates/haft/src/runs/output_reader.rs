@@ -61,11 +61,9 @@ impl ModelReader {
         let worker = self.worker(PIECES, asked.handle)?;
         let mut found = Vec::new();
         for (at, piece) in pieces.into_iter().enumerate() {
-            let request = format!(
-                "Question: {}\n\nPiece {} of {count} of the output:\n{piece}",
-                asked.question,
-                at + 1
-            );
+            // The first line says which piece it is: what is asked twice in equal words may be taken for one question.
+            let request =
+                format!("Piece {} of {count} of an output.\nQuestion: {}\n\n{piece}", at + 1, asked.question);
             let said = self.ask(&worker, request, cx).await?;
             if !said.contains(NOTHING) {
                 found.push(said);
@@ -77,7 +75,7 @@ impl ModelReader {
             _ => {
                 let answers = found.join("\n\n---\n\n");
                 let request = format!(
-                    "Question: {}\n\nAnswers from pieces of the output, in order; make one of them:\n{answers}",
+                    "Answers from pieces of an output, in order; make one of them.\nQuestion: {}\n\n{answers}",
                     asked.question
                 );
                 self.ask(&worker, request, cx).await
