@@ -139,9 +139,10 @@ impl StoredRequest {
             system,
             tools,
             tool_choice: self.tool_choice.into_choice(),
-            parallel_calls: match self.one_call_at_a_time {
-                true => ParallelCalls::OneAtATime,
-                false => ParallelCalls::Allowed,
+            parallel_calls: if self.one_call_at_a_time {
+                ParallelCalls::OneAtATime
+            } else {
+                ParallelCalls::Allowed
             },
             conversation: Arc::new(conversation),
             output: self.output.map_or(OutputShape::Text, StoredShape::into_shape),

@@ -185,6 +185,9 @@ impl EventSink for Between {
 
 impl<P: ModelProvider> std::fmt::Debug for Recorder<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recorder").field("inner", &self.inner.name()).field("tape", &self.tape).finish()
+        f.debug_struct("Recorder")
+            .field("inner", &self.inner.name())
+            .field("tape", &self.tape)
+            .finish_non_exhaustive()
     }
 }
