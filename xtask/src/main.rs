@@ -6,6 +6,7 @@ mod check;
 mod claude_code;
 mod conformance;
 mod deny;
+mod fuzz;
 mod install;
 mod mcp_servers;
 mod python;
@@ -15,7 +16,8 @@ mod tidy;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-cargo xtask test          install what the tests need, then run every check that CI runs
+cargo xtask test          install what the tests need, then run every check that CI runs; --long also fuzzes
+cargo xtask fuzz [S]      every decoder with made-up bytes, S seconds each (60)
 cargo xtask tidy          what no other tool checks: loose scripts, foreign paths, crate papers, sizes
 cargo xtask deny          licences, sources and bans of dependencies
 cargo xtask install       install what the tests need
@@ -24,8 +26,13 @@ cargo xtask bench         what the sandbox, calls of MCP tools and the import of
 
 fn main() -> ExitCode {
     let task = std::env::args().nth(1).unwrap_or_default();
+    let more = std::env::args().nth(2);
     let done = match task.as_str() {
+        "test" if more.as_deref() == Some("--long") => {
+            test().and_then(|()| fuzz::fuzz(fuzz::SECONDS_DEFAULT))
+        }
         "test" => test(),
+        "fuzz" => seconds(more.as_deref()).and_then(fuzz::fuzz),
         "tidy" => tidy::tidy(),
         "deny" => deny::deny(),
         "install" => install::install(),
@@ -40,6 +47,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn seconds(written: Option<&str>) -> Result<u32, String> {
+    let Some(written) = written else { return Ok(fuzz::SECONDS_DEFAULT) };
+    written.parse().map_err(|_| format!("expected a number of seconds; got `{written}`"))
 }
 
 /// The cheapest checks first, so that a slip is told in seconds.

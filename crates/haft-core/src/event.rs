@@ -47,11 +47,13 @@ pub enum Event {
     /// A request went out to a model.
     ModelStarted {
         id: Arc<str>,
+        place: Place,
         attempt: Attempt,
     },
     /// One attempt at a model is over; each that started sends exactly one.
     ModelFinished {
         id: Arc<str>,
+        place: Place,
         attempt: Attempt,
         principal: Principal,
         account: ModelAccount,

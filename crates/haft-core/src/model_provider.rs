@@ -68,13 +68,18 @@ impl ModelContext {
 
     /// The request goes out; every provider says so for every attempt.
     pub fn attempt_started(&self, attempt: &Attempt) {
-        self.events.emit(Event::ModelStarted { id: self.id.clone(), attempt: attempt.clone() });
+        self.events.emit(Event::ModelStarted {
+            id: self.id.clone(),
+            place: self.place,
+            attempt: attempt.clone(),
+        });
     }
 
     /// An attempt is over, also one that was given up.
     pub fn attempt_finished(&self, attempt: &Attempt, account: ModelAccount) {
         self.events.emit(Event::ModelFinished {
             id: self.id.clone(),
+            place: self.place,
             attempt: attempt.clone(),
             principal: self.principal.clone(),
             account,

@@ -1,13 +1,15 @@
 //! The op tree: what was done for whom, as a fold over events.
 //!
-//! A session has turns, a turn has operations, and below an operation hang the sessions that work for it. A path such as
+//! A session has turns, a turn has attempts at models and operations, and below an operation hang the sessions that work for it. A path such as
 //! `1-2.3-1` leads there: turn 1, operation 2, and in the session below it turn 3, operation 1.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::event::{Account, Event, ToolSeen};
-use crate::place::{Operation, OperationId, SessionId};
+use crate::model_provider::{Attempt, ModelAccount};
+use crate::place::{Operation, OperationId, Place, SessionId};
+use crate::price::Cost;
 use crate::result::ToolErrorKind;
 
 /// Operations beyond these are counted and not kept.
@@ -25,6 +27,8 @@ pub struct OpTree {
     known: HashMap<SessionId, usize>,
     totals: Totals,
     left_out: u64,
+    /// How many attempts at models are kept.
+    models: usize,
 }
 
 /// A session.
@@ -42,11 +46,20 @@ enum Standing {
     Below,
 }
 
-/// A turn and its operations, in the order in which they were first heard of.
+/// A turn with its attempts at models and its operations, in the order in which they were first heard of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnNode {
     pub number: u32,
+    pub models: Vec<ModelNode>,
     operations: Vec<usize>,
+}
+
+/// One attempt at a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelNode {
+    pub attempt: Attempt,
+    /// Nothing while it is under way.
+    pub account: Option<ModelAccount>,
 }
 
 /// One call.
@@ -78,6 +91,11 @@ pub struct Totals {
     pub bytes_out: u64,
     /// Of the calls that nobody else's call waited for, added up: what a sub-agent does is a part of its own call.
     pub latency: Duration,
+    /// Attempts at models, with what they read, wrote and cost as far as that is known.
+    pub requests: u64,
+    pub tokens_in: u64,
+    pub tokens_out: u64,
+    pub cost: Cost,
 }
 
 impl Default for OpTree {
@@ -96,6 +114,7 @@ impl OpTree {
             known: HashMap::new(),
             totals: Totals::default(),
             left_out: 0,
+            models: 0,
         }
     }
 
@@ -104,10 +123,12 @@ impl OpTree {
             Event::ToolStarted { operation, tool, .. } => {
                 self.place(operation, tool);
             }
-            Event::ToolProgress { .. }
-            | Event::ModelStarted { .. }
-            | Event::ModelFinished { .. }
-            | Event::Run { .. } => {}
+            Event::ModelStarted { place, attempt, .. } => self.ask(*place, attempt),
+            Event::ModelFinished { place, attempt, account, .. } => {
+                self.totals.add_model(account);
+                self.answer(*place, attempt, account);
+            }
+            Event::ToolProgress { .. } | Event::Run { .. } => {}
             Event::ToolFinished { operation, tool, failure, latency, account, .. } => {
                 self.totals.add(operation, *failure, *latency, account);
                 match self.place(operation, tool) {
@@ -167,7 +188,7 @@ impl OpTree {
     fn keep(&mut self, operation: &Operation, tool: &ToolSeen) -> usize {
         let position = self.operations.len();
         let above = operation.place.parent.and_then(|parent| self.kept.get(&parent).copied());
-        let turn = self.turn(operation, above);
+        let turn = self.turn(operation.place, above);
         turn.operations.push(position);
         let last = format!("{}-{}", turn.number, turn.operations.len());
         let path = match above.and_then(|above| self.operations.get(above)) {
@@ -185,8 +206,25 @@ impl OpTree {
         position
     }
 
-    fn turn(&mut self, operation: &Operation, parent: Option<usize>) -> &mut TurnNode {
-        let place = operation.place;
+    fn ask(&mut self, place: Place, attempt: &Attempt) {
+        if self.models < self.operations_max {
+            self.models += 1;
+            let above = place.parent.and_then(|parent| self.kept.get(&parent).copied());
+            let node = ModelNode { attempt: attempt.clone(), account: None };
+            self.turn(place, above).models.push(node);
+        }
+    }
+
+    fn answer(&mut self, place: Place, attempt: &Attempt, account: &ModelAccount) {
+        let above = place.parent.and_then(|parent| self.kept.get(&parent).copied());
+        let models = &mut self.turn(place, above).models;
+        let open = |node: &&mut ModelNode| node.account.is_none() && node.attempt == *attempt;
+        if let Some(node) = models.iter_mut().rev().find(open) {
+            node.account = Some(account.clone());
+        }
+    }
+
+    fn turn(&mut self, place: Place, parent: Option<usize>) -> &mut TurnNode {
         let at = match self.known.get(&place.session) {
             Some(&at) => at,
             None => self.open(place.session, parent),
@@ -195,7 +233,8 @@ impl OpTree {
         match turns.binary_search_by_key(&place.turn, |turn| turn.number) {
             Ok(found) => &mut turns[found],
             Err(gap) => {
-                turns.insert(gap, TurnNode { number: place.turn, operations: Vec::new() });
+                turns
+                    .insert(gap, TurnNode { number: place.turn, models: Vec::new(), operations: Vec::new() });
                 &mut turns[gap]
             }
         }
@@ -217,6 +256,15 @@ impl OpTree {
 }
 
 impl Totals {
+    fn add_model(&mut self, account: &ModelAccount) {
+        let usage = account.usage.unwrap_or_default();
+        self.requests += 1;
+        self.tokens_in = self.tokens_in.saturating_add(usage.input);
+        self.tokens_out = self.tokens_out.saturating_add(usage.output);
+        let cost = account.cost.unwrap_or_default().nano_usd;
+        self.cost.nano_usd = self.cost.nano_usd.saturating_add(cost);
+    }
+
     fn add(
         &mut self,
         operation: &Operation,

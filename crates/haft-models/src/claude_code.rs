@@ -36,7 +36,7 @@ pub const MODEL_COMPLEX: &str = "opus";
 pub const TURNS_MAX: u32 = 25;
 
 /// How long a request may take, with everything that the command does for it.
-pub const TIMEOUT: Duration = Duration::from_secs(3600);
+pub const TIMEOUT: Duration = Duration::from_hours(1);
 
 /// How often a session is taken up again before its failure is final.
 pub const RESUMES_MAX: u32 = 5;

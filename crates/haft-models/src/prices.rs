@@ -95,6 +95,22 @@ mod tests {
         assert_eq!(input(None, "gpt-4o"), None);
     }
 
+    /// A slip of a digit or of a column shows here.
+    #[test]
+    fn the_built_in_prices_are_plausible() {
+        let date: jiff::civil::Date = PRICES_DATE.parse().unwrap();
+        assert!(date.year() >= 2025 && BUILT_IN.len() > 20);
+        for (provider, model, [input, output, cache_read, cache_write]) in BUILT_IN {
+            let name = format!("{provider}/{model}");
+            assert!((0.01..=100.0).contains(input) && (0.05..=200.0).contains(output), "{name}");
+            assert!((1.0..=10.0).contains(&(output / input)), "{name}");
+            assert!((0.05..=1.0).contains(&(cache_read / input)), "{name}");
+            assert!((1.0..=2.0).contains(&(cache_write / input)), "{name}");
+            let same = BUILT_IN.iter().filter(|(one, other, _)| one == provider && other == model).count();
+            assert_eq!(same, 1, "{name}");
+        }
+    }
+
     #[test]
     fn the_operator_is_asked_first() {
         let prices = Prices::of_list(Some("openai")).with("gpt-4o", Price::flat(1.0, 2.0));

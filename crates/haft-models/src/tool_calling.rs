@@ -31,19 +31,30 @@ pub enum ToolCalling {
 /// How many models are remembered to need their tools in the prompt.
 const FOUND_MAX: usize = 1000;
 
+/// Hears of a model that was found to need its tools in the prompt.
+pub type Learned = Box<dyn Fn(&str) + Send + Sync>;
+
 /// A provider that gives each model its tools in the way it understands. A model of which nothing is said is asked
 /// natively; when its provider refuses tools, it is asked with a prompt, now and from then on.
 pub struct FitTools {
     inner: Box<dyn ModelProvider>,
     said: HashMap<String, ToolCalling>,
     found: Mutex<HashMap<String, ToolCalling>>,
+    learned: Option<Learned>,
     plain: Kept<Prompted>,
 }
 
 impl FitTools {
     /// `said` is the operator's word, by model; it is not changed by what a provider answers.
     pub fn new(inner: Box<dyn ModelProvider>, said: HashMap<String, ToolCalling>) -> Self {
-        Self { inner, said, found: Mutex::default(), plain: Kept::default() }
+        Self { inner, said, found: Mutex::default(), learned: None, plain: Kept::default() }
+    }
+
+    /// Begins with models that were found to need a prompt before, and tells of each that is found now.
+    #[must_use]
+    pub fn remembering(self, known: impl IntoIterator<Item = String>, learned: Learned) -> Self {
+        let known = known.into_iter().take(FOUND_MAX).map(|model| (model, ToolCalling::Prompted)).collect();
+        Self { found: Mutex::new(known), learned: Some(learned), ..self }
     }
 
     fn known(&self, model: &str) -> Option<ToolCalling> {
@@ -55,6 +66,10 @@ impl FitTools {
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         if found.len() < FOUND_MAX {
             found.insert(model.to_owned(), ToolCalling::Prompted);
+        }
+        drop(found);
+        if let Some(learned) = &self.learned {
+            learned(model);
         }
     }
 

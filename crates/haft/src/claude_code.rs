@@ -93,13 +93,11 @@ fn command_policy(policy: Policy) -> Result<Policy, String> {
         policy.variable("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").variable("DISABLE_AUTOUPDATER", "1");
     let named = std::env::var_os("CLAUDE_CONFIG_DIR").map(PathBuf::from);
     let usual = user_home().map(|home| home.join(".claude")).filter(|usual| usual.is_dir());
-    match named.or(usual) {
-        Some(directory) => policy.writable(&directory).map_err(|error| error.to_string()),
-        None => {
-            let own = policy.home().cache(CACHE);
-            Ok(policy.variable("CLAUDE_CONFIG_DIR", own))
-        }
+    if let Some(directory) = named.or(usual) {
+        return policy.writable(&directory).map_err(|error| error.to_string());
     }
+    let own = policy.home().cache(CACHE);
+    Ok(policy.variable("CLAUDE_CONFIG_DIR", own))
 }
 
 /// The servers of the configuration that the command can reach, as it reads them.

@@ -12,6 +12,7 @@ pub mod config;
 pub mod executor;
 pub mod governing;
 pub mod home;
+mod learned;
 pub mod models;
 pub mod prelude;
 pub mod recordings;

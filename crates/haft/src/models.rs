@@ -17,6 +17,7 @@ use secrecy::SecretString;
 use crate::config::Resolved;
 use crate::config::expand::{Lookup, expand};
 use crate::config::resolved::{ModelName, Provider, Template};
+use crate::learned::Learned;
 
 /// What is asked by default: the provider, the model for simple steps, and the one for difficult steps. Any request may
 /// name another model of the same provider.
@@ -77,7 +78,13 @@ fn fitted(
     let said: HashMap<String, ToolCalling> =
         settings.filter_map(|(model, said)| Some((model.model.clone(), said.tool_calling?))).collect();
     if kind(config, name) != claude_code::NAME {
-        return Ok(Box::new(FitTools::new(Box::new(provider(config, name, variables)?), said)));
+        let fitted = FitTools::new(Box::new(provider(config, name, variables)?), said);
+        let Some(home) = policy.map(|policy| policy.home().clone()).or_else(crate::home::find) else {
+            return Ok(Box::new(fitted));
+        };
+        let learned = Learned::of(&home, name);
+        let known = learned.prompted();
+        return Ok(Box::new(fitted.remembering(known, Box::new(move |model| learned.remember(model)))));
     }
     let usual = || Provider::of_kind(claude_code::NAME);
     let wanted = config.providers.get(name).cloned().unwrap_or_else(usual);
@@ -94,10 +101,10 @@ fn kind<'a>(config: &'a Resolved, name: &'a str) -> &'a str {
 /// Every key and header value that is known here, so that no recording holds one.
 pub fn secrets(config: &Resolved, variables: Lookup<'_>) -> Vec<SecretString> {
     let names = PROVIDERS.iter().flat_map(|row| row.key_variables).filter_map(|name| variables(name));
-    let configured = config.providers.values().flat_map(|provider| {
-        let headers = provider.headers.iter().map(|(_, text)| text);
-        provider.api_key.iter().chain(headers)
-    });
+    let configured = config
+        .providers
+        .values()
+        .flat_map(|provider| provider.api_key.iter().chain(provider.headers.values()));
     let written = configured.filter_map(|template| expand(&template.0, variables).ok());
     names.chain(written).map(Into::into).collect()
 }

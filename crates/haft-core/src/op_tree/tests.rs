@@ -7,6 +7,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::digest::Digest;
+use crate::model_error::ModelErrorKind;
+use crate::model_provider::Next;
+use crate::model_reply::Usage;
 use crate::place::Place;
 use crate::provider::Principal;
 use crate::tool::CallId;
@@ -148,4 +151,63 @@ proptest! {
             prop_assert_eq!(unique.len(), paths.len());
         }
     }
+}
+
+fn place(session: u128, turn: u32, parent: Option<u64>) -> Place {
+    let parent = parent.map(OperationId);
+    Place { session: SessionId(session), turn, parent, origin: SessionId(session) }
+}
+
+fn attempt(number: u32) -> Attempt {
+    Attempt { provider: "p".into(), model: "m".into(), number }
+}
+
+fn asked(place: Place, number: u32) -> Event {
+    Event::ModelStarted { id: "1".into(), place, attempt: attempt(number) }
+}
+
+fn told(place: Place, number: u32, failure: Option<ModelErrorKind>) -> Event {
+    let account = ModelAccount {
+        failure,
+        latency: Duration::from_millis(1),
+        first_event: None,
+        usage: Some(Usage { input: 10, output: 2, ..Usage::default() }),
+        cost: Some(Cost { nano_usd: 5 }),
+        next: Next::Nothing,
+    };
+    Event::ModelFinished {
+        id: "1".into(),
+        place,
+        attempt: attempt(number),
+        principal: Principal::local(),
+        account,
+    }
+}
+
+#[test]
+fn attempts_at_models_stand_in_their_turn_with_what_they_cost() {
+    let mut tree = OpTree::new(3);
+    let (first, second) = (place(1, 1, None), place(1, 2, None));
+    for event in [
+        asked(first, 1),
+        told(first, 1, Some(ModelErrorKind::Overloaded)),
+        asked(first, 2),
+        told(first, 2, None),
+        asked(second, 1),
+    ] {
+        tree.apply(&event);
+    }
+    let session = tree.roots().next().unwrap();
+    let ends: Vec<Vec<_>> = tree
+        .turns(session)
+        .iter()
+        .map(|turn| turn.models.iter().map(|node| node.account.as_ref().map(|one| one.failure)).collect())
+        .collect();
+    assert_eq!(ends, [vec![Some(Some(ModelErrorKind::Overloaded)), Some(None)], vec![None]]);
+    // There is no room for a fourth, but it is counted.
+    tree.apply(&asked(second, 2));
+    tree.apply(&told(second, 2, None));
+    assert_eq!(tree.turns(tree.roots().next().unwrap())[1].models.len(), 1);
+    let totals = tree.totals();
+    assert_eq!((totals.requests, totals.tokens_in, totals.tokens_out, totals.cost.nano_usd), (3, 30, 6, 15));
 }

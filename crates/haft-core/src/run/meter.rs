@@ -210,6 +210,7 @@ mod tests {
     fn spend(meter: &Meter, tokens: u64, nano_usd: u64) {
         meter.emit(Event::ModelFinished {
             id: "1".into(),
+            place: crate::place::Place::default(),
             attempt: Attempt { provider: "p".into(), model: "m".into(), number: 1 },
             principal: Principal::local(),
             account: ModelAccount {

@@ -47,7 +47,7 @@ pub(super) fn order(settings: &ClaudeCodeSettings, request: &ModelRequest, turn:
     if private_file.is_some() {
         words.extend(["--strict-mcp-config".to_owned(), "--mcp-config".to_owned()]);
     }
-    Order { words, stdin: turn.prompt.clone().into_bytes(), private_file: private_file }
+    Order { words, stdin: turn.prompt.clone().into_bytes(), private_file }
 }
 
 /// The command cannot be told not to think.

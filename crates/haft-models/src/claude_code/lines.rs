@@ -13,10 +13,10 @@ impl Lines {
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, String> {
         self.unfinished.extend_from_slice(bytes);
         let Some(end) = self.unfinished.iter().rposition(|byte| *byte == b'\n') else {
-            return match self.unfinished.len() > LINE_BYTES_MAX {
-                true => Err(format!("the command printed a line of more than {LINE_BYTES_MAX} bytes")),
-                false => Ok(Vec::new()),
-            };
+            if self.unfinished.len() > LINE_BYTES_MAX {
+                return Err(format!("the command printed a line of more than {LINE_BYTES_MAX} bytes"));
+            }
+            return Ok(Vec::new());
         };
         let rest = self.unfinished.split_off(end + 1);
         let whole = std::mem::replace(&mut self.unfinished, rest);

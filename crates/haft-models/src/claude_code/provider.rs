@@ -47,7 +47,8 @@ impl ModelProvider for ClaudeCode {
             provider: self,
             cx: cx.clone(),
             turn: session.turn(&request),
-            ready: unsaid(&request).into_iter().map(ModelEvent::Noted).collect(),
+            notes: unsaid(&request).into_iter().map(ModelEvent::Noted).collect(),
+            ready: VecDeque::new(),
             request,
             reader: Reader::default(),
             resumed: 0,
@@ -65,6 +66,8 @@ struct Asking<'a> {
     request: ModelRequest,
     turn: Turn,
     reader: Reader,
+    /// To be told right after the beginning of the reply.
+    notes: Vec<ModelEvent>,
     ready: VecDeque<ModelEvent>,
     /// How often the session was taken up again.
     resumed: u32,
@@ -74,23 +77,27 @@ struct Asking<'a> {
 
 enum Phase {
     Starting,
-    Reading { command: Box<dyn RunningCommand>, lines: Lines, running: Running },
+    Reading(Box<Reading>),
     Over,
 }
 
+/// A run of the command that is being read.
+struct Reading {
+    command: Box<dyn RunningCommand>,
+    lines: Lines,
+    running: Running,
+}
+
 impl Asking<'_> {
-    /// Notes come after the beginning of the reply, as everywhere.
     async fn next(&mut self) -> Option<Result<ModelEvent, ModelError>> {
         loop {
-            if !matches!(self.phase, Phase::Starting)
-                && let Some(event) = self.ready.pop_front()
-            {
+            if let Some(event) = self.ready.pop_front() {
                 return Some(Ok(event));
             }
             let step = match &self.phase {
                 Phase::Over => return None,
                 Phase::Starting => timeout_at(self.deadline, self.begin()).await,
-                Phase::Reading { .. } => timeout_at(self.deadline, self.read()).await,
+                Phase::Reading(_) => timeout_at(self.deadline, self.read()).await,
             };
             let step = step.unwrap_or_else(|_| Err(self.out_of_time()));
             if let Err(error) = step {
@@ -111,7 +118,8 @@ impl Asking<'_> {
         let order = order(settings, &self.request, &self.turn);
         match self.provider.start.start(order).await {
             Ok(command) => {
-                self.phase = Phase::Reading { command, lines: Lines::default(), running };
+                let reading = Reading { command, lines: Lines::default(), running };
+                self.phase = Phase::Reading(Box::new(reading));
                 Ok(())
             }
             Err(why) => self.failed(running, Failed::NotStarted(why)).await,
@@ -119,27 +127,33 @@ impl Asking<'_> {
     }
 
     async fn read(&mut self) -> Result<(), ModelError> {
-        let Phase::Reading { command, lines, running } = &mut self.phase else { return Ok(()) };
+        let Phase::Reading(reading) = &mut self.phase else { return Ok(()) };
+        let Reading { command, lines, running } = &mut **reading;
         let bytes = command.read().await;
         let (lines, over) = match bytes.as_deref() {
             Ok([]) | Err(_) => (lines.finish().into_iter().collect(), true),
             Ok(bytes) => (lines.push(bytes).map_err(too_long)?, false),
         };
-        lines.iter().for_each(|line| self.reader.line(line));
+        for line in &lines {
+            self.reader.line(line);
+        }
         for event in self.reader.take_events() {
             running.see(&event);
             let first = matches!(event, ModelEvent::Started { .. });
-            if first { self.ready.push_front(event) } else { self.ready.push_back(event) }
+            self.ready.push_back(event);
+            if first {
+                self.ready.extend(self.notes.drain(..));
+            }
         }
         if over { self.end().await } else { Ok(()) }
     }
 
     /// The command has said all it will say.
     async fn end(&mut self) -> Result<(), ModelError> {
-        let Phase::Reading { command, mut running, .. } = std::mem::replace(&mut self.phase, Phase::Over)
-        else {
+        let Phase::Reading(reading) = std::mem::replace(&mut self.phase, Phase::Over) else {
             return Ok(());
         };
+        let Reading { command, mut running, .. } = *reading;
         let ended = command.end().await;
         let silent = match ended {
             Ok(ended) => died(&ended),
@@ -183,8 +197,8 @@ impl Asking<'_> {
     }
 
     fn out_of_time(&mut self) -> ModelError {
-        if let Phase::Reading { running, .. } = &mut self.phase {
-            running.failed(ModelErrorKind::Timeout, Next::Nothing);
+        if let Phase::Reading(reading) = &mut self.phase {
+            reading.running.failed(ModelErrorKind::Timeout, Next::Nothing);
         }
         let seconds = self.provider.settings.timeout.as_secs();
         let message = format!("the command took longer than {seconds} s; `requestTimeout` allows more");

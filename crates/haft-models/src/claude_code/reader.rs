@@ -207,7 +207,9 @@ mod tests {
 
     fn read(lines: &[Value]) -> Reader {
         let mut reader = Reader::default();
-        lines.iter().for_each(|line| reader.line(&line.to_string()));
+        for line in lines {
+            reader.line(&line.to_string());
+        }
         reader
     }
 

@@ -131,7 +131,7 @@ async fn a_command_that_hangs_is_out_of_time_after_an_hour() {
     let began = tokio::time::Instant::now();
     let asked = ask(&["…"]).await;
     assert_eq!(asked.said.last().unwrap().as_ref().unwrap_err().kind, ModelErrorKind::Timeout);
-    assert!(began.elapsed() >= Duration::from_secs(3600) && began.elapsed() < Duration::from_secs(3700));
+    assert!(began.elapsed() >= Duration::from_hours(1) && began.elapsed() < Duration::from_mins(61));
     let failure = |event: &Event| match event {
         Event::ModelFinished { account, .. } => account.failure,
         _ => None,

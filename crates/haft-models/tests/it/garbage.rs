@@ -18,6 +18,15 @@ fn read(format: Format, body: &[u8]) -> Result<ModelReply, ModelError> {
     Ok(fold(events))
 }
 
+/// All that is told of a stream that comes in pieces, its failure included.
+fn told(format: Format, pieces: &[&[u8]]) -> String {
+    let mut decoder = wire(format).stream_decoder(&Asked::default());
+    let mut events = Vec::new();
+    let pushed = pieces.iter().try_for_each(|piece| decoder.push(piece, &mut events));
+    let ended = pushed.and_then(|()| decoder.finish(&mut events));
+    format!("{events:?} {ended:?}")
+}
+
 /// Whatever could be read can be said again.
 fn check_usable(reply: Result<ModelReply, ModelError>) {
     match reply {
@@ -170,6 +179,7 @@ proptest! {
     fn a_mangled_stream_is_read_or_refused(
         cell in 0..28_usize,
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..40_usize, 0..3_u8), 1..8),
+        cut in any::<prop::sample::Index>(),
     ) {
         let (scenario, format) = grid().nth(cell).unwrap();
         let mut bytes = streamed(scenario, format);
@@ -184,6 +194,8 @@ proptest! {
             if bytes.is_empty() { break; }
         }
         check_usable(read(format, &bytes));
+        let (first, rest) = bytes.split_at(cut.index(bytes.len() + 1));
+        prop_assert_eq!(told(format, &[&bytes]), told(format, &[first, rest]));
     }
 
     /// The same for whole replies.

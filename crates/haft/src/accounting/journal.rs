@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use haft_core::event::{Account, Consent, Event, EventSink, ToolSeen, Verdict};
 use haft_core::model_provider::{Attempt, ModelAccount, Next};
-use haft_core::place::Operation;
+use haft_core::place::{Operation, Place};
 use haft_core::provider::Principal;
 use haft_core::result::ToolErrorKind;
 use haft_sandbox::Home;
@@ -56,8 +56,8 @@ impl EventSink for Journal {
             Event::ToolFinished { operation, tool, failure, latency, account, said: _ } => {
                 self.write(&Line::Tool(record(operation, tool, *failure, *latency, account)));
             }
-            Event::ModelFinished { id, attempt, principal, account } => {
-                self.write(&Line::Model(model_record(id, attempt, principal, account)));
+            Event::ModelFinished { id, place, attempt, principal, account } => {
+                self.write(&Line::Model(model_record(id, *place, attempt, principal, account)));
             }
             Event::ToolStarted { .. }
             | Event::ToolProgress { .. }
@@ -128,6 +128,7 @@ fn audit(verdict: &Verdict) -> Audit {
 
 pub(crate) fn model_record(
     id: &str,
+    place: Place,
     attempt: &Attempt,
     principal: &Principal,
     account: &ModelAccount,
@@ -140,6 +141,8 @@ pub(crate) fn model_record(
         provider: attempt.provider.to_string(),
         model: attempt.model.to_string(),
         request_id: id.to_owned(),
+        session: Some(place.session.to_string()),
+        turn: Some(place.turn),
         attempt: attempt.number,
         principal: principal.0.to_string(),
         latency_ms: millis(account.latency),

@@ -56,6 +56,8 @@ mod tests {
             provider: "p".into(),
             model: model.into(),
             request_id: "1".into(),
+            session: None,
+            turn: None,
             attempt: 1,
             principal: "local".into(),
             latency_ms: 1,

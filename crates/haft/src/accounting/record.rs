@@ -97,6 +97,11 @@ pub struct ModelRecord {
     pub provider: String,
     pub model: String,
     pub request_id: String,
+    /// Whose turn it was; lines of before this was written have none.
+    #[serde(default)]
+    pub session: Option<String>,
+    #[serde(default)]
+    pub turn: Option<u32>,
     pub attempt: u32,
     pub principal: String,
     pub latency_ms: u64,

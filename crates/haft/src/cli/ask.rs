@@ -92,25 +92,25 @@ fn asked(args: &AskArgs, config: &Resolved, names: Vec<ModelName>) -> Result<Ask
     let provider = models::chain(config, &names, &environment).map_err(|error| refused(&error))?;
     let name = names.into_iter().next().ok_or_else(|| refused(&ModelsError::NoModel))?;
     let Some(file) = &args.record else { return Ok(Asked { provider, name, tape: None }) };
-    let tape = Tape::create(file, models::secrets(config, &environment)).map_err(unusable)?;
+    let tape = Tape::create(file, models::secrets(config, &environment)).map_err(|error| unusable(&error))?;
     let provider = Box::new(Recorder::new(provider, Arc::clone(&tape)));
     Ok(Asked { provider, name, tape: Some(tape) })
 }
 
 /// The model is the recorded one unless another is named; it is not asked anyway.
 fn replayed(file: &Path, names: Vec<ModelName>) -> Result<Asked, Refused> {
-    let recording = Recording::read(file).map_err(unusable)?;
+    let recording = Recording::read(file).map_err(|error| unusable(&error))?;
     if recording.cut_off() {
         terminal::warn(&format!("{}: the last line is not whole and is passed over", file.display()));
     }
-    let replayer = Replayer::new(&recording, Matching::Digest).map_err(unusable)?;
+    let replayer = Replayer::new(&recording, Matching::Digest).map_err(|error| unusable(&error))?;
     let recorded =
         || ModelName { provider: replayer.name().to_owned(), model: replayer.model().unwrap_or_default() };
     let name = names.into_iter().next().unwrap_or_else(recorded);
     Ok(Asked { provider: Box::new(replayer), name, tape: None })
 }
 
-fn unusable(error: RecordingError) -> Refused {
+fn unusable(error: &RecordingError) -> Refused {
     (Exit::Input, format!("{}\nhint: {}", error.message(), error.hint()))
 }
 

@@ -1,5 +1,7 @@
 //! Log lines on standard error, as a fold over events: who was asked what and how it went, never what was said.
 
+mod model;
+
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +13,7 @@ use haft_core::place::Operation;
 use haft_core::result::{ToolErrorKind, ToolResult};
 use serde_json::{Value, json};
 
+use self::model::ModelLine;
 use super::args::LogFormat;
 use super::terminal;
 use super::tree::TreeKeeper;
@@ -52,6 +55,15 @@ impl Log {
         Self { level, format, tree, warned: AtomicBool::new(false) }
     }
 
+    fn write_model(&self, line: &ModelLine<'_>) {
+        if line.level() <= self.level {
+            terminal::note(&match self.format {
+                LogFormat::Text => line.text(),
+                LogFormat::Json => line.json(now_ms()).to_string(),
+            });
+        }
+    }
+
     /// What the receipt of a call adds to its events.
     pub(super) fn tell(&self, result: &ToolResult) {
         if let Some(warning) = weaker(result)
@@ -69,6 +81,9 @@ impl Log {
 
 impl EventSink for Log {
     fn emit(&self, event: Event) {
+        if let Some(line) = ModelLine::of(&event) {
+            return self.write_model(&line);
+        }
         let Some(line) = Line::of(&event) else { return };
         if line.level() > self.level {
             return;
@@ -76,12 +91,13 @@ impl EventSink for Log {
         let path = self.tree.path(line.operation.id);
         terminal::note(&match self.format {
             LogFormat::Text => line.text(&path),
-            LogFormat::Json => {
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-                line.json(&path, now.as_millis()).to_string()
-            }
+            LogFormat::Json => line.json(&path, now_ms()).to_string(),
         });
     }
+}
+
+fn now_ms() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()
 }
 
 /// One line: a call on its way to a tool, or its answer.

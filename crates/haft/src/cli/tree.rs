@@ -5,7 +5,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use haft_core::approval::shown;
 use haft_core::event::{Event, EventSink};
-use haft_core::op_tree::{OpTree, OperationNode, SessionNode, State, TurnNode};
+use haft_core::model_error::ModelErrorKind;
+use haft_core::model_provider::Attempt;
+use haft_core::op_tree::{ModelNode, OpTree, OperationNode, SessionNode, State, TurnNode};
 use haft_core::place::OperationId;
 use haft_core::result::ToolErrorKind;
 use serde_json::{Value, json};
@@ -56,6 +58,10 @@ pub(super) fn drawn(tree: &OpTree) -> String {
         totals.bytes_in,
         totals.bytes_out
     );
+    if totals.requests > 0 {
+        let (requests, read, written) = (totals.requests, totals.tokens_in, totals.tokens_out);
+        let _ = write!(text, "\nmodels: {requests}, {read} tokens in, {written} out, {}", totals.cost);
+    }
     if tree.left_out() > 0 {
         let _ = write!(text, " ({} calls counted but not drawn)", tree.left_out());
     }
@@ -66,14 +72,38 @@ fn draw_session(tree: &OpTree, session: &SessionNode, indent: &str, text: &mut S
     let _ = writeln!(text, "{indent}session {}", session.id);
     branches(tree.turns(session), indent, text, |turn, inside, text| {
         let _ = writeln!(text, "turn {}", turn.number);
-        let operations: Vec<_> = tree.operations(turn).collect();
-        branches(&operations, inside, text, |operation, inside, text| {
-            let _ = writeln!(text, "{}", in_words(operation));
-            for below in tree.below(operation) {
-                draw_session(tree, below, inside, text);
+        let models = turn.models.iter().map(Leaf::Model);
+        let leaves: Vec<Leaf<'_>> = models.chain(tree.operations(turn).map(Leaf::Operation)).collect();
+        branches(&leaves, inside, text, |leaf, inside, text| match leaf {
+            Leaf::Model(model) => {
+                let _ = writeln!(text, "{}", model_in_words(model));
+            }
+            Leaf::Operation(operation) => {
+                let _ = writeln!(text, "{}", in_words(operation));
+                for below in tree.below(operation) {
+                    draw_session(tree, below, inside, text);
+                }
             }
         });
     });
+}
+
+/// What hangs from a turn.
+enum Leaf<'t> {
+    Model(&'t ModelNode),
+    Operation(&'t OperationNode),
+}
+
+fn model_in_words(node: &ModelNode) -> String {
+    let Attempt { provider, model, number } = &node.attempt;
+    let name = shown(&format!("{provider}/{model}"));
+    let again = if *number > 1 { format!(" (attempt {number})") } else { String::new() };
+    let Some(account) = &node.account else { return format!("{name}{again} running") };
+    let end = account.failure.map_or("ok", ModelErrorKind::name);
+    let tokens = account.usage.map(|usage| format!(", {} tokens in, {} out", usage.input, usage.output));
+    let cost = account.cost.map(|cost| format!(", {cost}"));
+    let (tokens, cost) = (tokens.unwrap_or_default(), cost.unwrap_or_default());
+    format!("{name}{again} {end} [{} ms{tokens}{cost}]", account.latency.as_millis())
 }
 
 /// Draws each item behind its branch, and gives what is to stand before the lines inside it.
@@ -107,6 +137,8 @@ pub(super) fn as_json(tree: &OpTree) -> Value {
         "totals": {
             "calls": totals.calls, "errors": totals.errors, "cached": totals.cached,
             "latency_ms": totals.latency.as_millis(), "bytes_in": totals.bytes_in, "bytes_out": totals.bytes_out,
+            "requests": totals.requests, "tokens_in": totals.tokens_in, "tokens_out": totals.tokens_out,
+            "cost_nano_usd": totals.cost.nano_usd,
         },
         "left_out": tree.left_out(),
     })
@@ -119,7 +151,27 @@ fn session_json(tree: &OpTree, session: &SessionNode) -> Value {
 
 fn turn_json(tree: &OpTree, turn: &TurnNode) -> Value {
     let operations: Vec<_> = tree.operations(turn).map(|operation| operation_json(tree, operation)).collect();
-    json!({ "turn": turn.number, "operations": operations })
+    let models: Vec<_> = turn.models.iter().map(model_json).collect();
+    json!({ "turn": turn.number, "models": models, "operations": operations })
+}
+
+fn model_json(node: &ModelNode) -> Value {
+    let Attempt { provider, model, number } = &node.attempt;
+    let account = node.account.as_ref();
+    let usage = account.and_then(|account| account.usage);
+    let failure = account.and_then(|account| account.failure);
+    json!({
+        "provider": &**provider, "model": &**model, "attempt": number,
+        "state": match (account, failure) {
+            (None, _) => "running",
+            (Some(_), None) => "ok",
+            (Some(_), Some(_)) => "failed",
+        },
+        "error_kind": failure.map(ModelErrorKind::name),
+        "latency_ms": account.map(|account| account.latency.as_millis()),
+        "tokens_in": usage.map(|usage| usage.input), "tokens_out": usage.map(|usage| usage.output),
+        "cost_nano_usd": account.and_then(|account| account.cost).map(|cost| cost.nano_usd),
+    })
 }
 
 fn operation_json(tree: &OpTree, operation: &OperationNode) -> Value {

@@ -95,8 +95,8 @@ impl SessionJournal {
             Event::ToolFinished { operation, tool, failure, latency, account, said: _ } => {
                 Some(Line::Tool(Box::new(record(operation, tool, *failure, *latency, account))))
             }
-            Event::ModelFinished { id, attempt, principal, account } => {
-                Some(Line::Model(Box::new(model_record(id, attempt, principal, account))))
+            Event::ModelFinished { id, place, attempt, principal, account } => {
+                Some(Line::Model(Box::new(model_record(id, *place, attempt, principal, account))))
             }
             Event::Run { place, event } if place.session == self.session => run_line(place.turn, event),
             Event::Run { .. }

@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use haft_core::event::{Account, Event, EventSink, Said, ToolSeen};
-use haft_core::place::{Operation, OperationId};
+use haft_core::model_provider::{Attempt, ModelAccount};
+use haft_core::place::{Operation, OperationId, Place};
 use haft_core::result::ToolErrorKind;
 use haft_tools::mcp::TraceParents;
 use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt, Tracer, TracerProvider};
@@ -39,10 +40,30 @@ impl Spans {
             .with_kind(SpanKind::Internal)
             .with_start_time(now.checked_sub(ago).unwrap_or(now))
             .with_attributes(of_call(operation, tool));
-        let above = operation.place.parent.and_then(|parent| self.open().get(&parent).cloned());
-        let above = above.unwrap_or_else(|| self.parent.clone());
+        let above = self.above(operation.place);
         let span = self.tracer.build_with_context(builder, &above);
         above.with_span(span)
+    }
+
+    /// Nothing works for an attempt at a model, so its span is made when it is over.
+    fn tell_model(&self, place: Place, attempt: &Attempt, account: &ModelAccount) {
+        let now = SystemTime::now();
+        let builder = SpanBuilder::from_name(format!("chat {}", attempt.model))
+            .with_kind(SpanKind::Client)
+            .with_start_time(now.checked_sub(account.latency).unwrap_or(now))
+            .with_attributes(of_attempt(place, attempt, account));
+        let above = self.above(place);
+        let context = above.with_span(self.tracer.build_with_context(builder, &above));
+        if let Some(kind) = account.failure {
+            context.span().set_status(Status::error(kind.name()));
+        }
+        context.span().end();
+    }
+
+    /// The span that a place works for.
+    fn above(&self, place: Place) -> Context {
+        let above = place.parent.and_then(|parent| self.open().get(&parent).cloned());
+        above.unwrap_or_else(|| self.parent.clone())
     }
 
     fn keep_open(&self, operation: OperationId, context: Context) {
@@ -63,10 +84,8 @@ impl EventSink for Spans {
             Event::ToolStarted { operation, tool, waited } => {
                 self.keep_open(operation.id, self.begin(operation, tool, *waited));
             }
-            Event::ToolProgress { .. }
-            | Event::ModelStarted { .. }
-            | Event::ModelFinished { .. }
-            | Event::Run { .. } => {}
+            Event::ToolProgress { .. } | Event::ModelStarted { .. } | Event::Run { .. } => {}
+            Event::ModelFinished { place, attempt, account, .. } => self.tell_model(*place, attempt, account),
             Event::ToolFinished { operation, tool, failure, latency, account, said } => {
                 let begun = self.open().remove(&operation.id);
                 let context = begun.unwrap_or_else(|| self.begin(operation, tool, *latency));
@@ -122,6 +141,49 @@ fn of_call(operation: &Operation, tool: &ToolSeen) -> Vec<KeyValue> {
         ]);
     }
     attributes
+}
+
+fn of_attempt(place: Place, attempt: &Attempt, account: &ModelAccount) -> Vec<KeyValue> {
+    let count = |tokens: u64| i64::try_from(tokens).unwrap_or(i64::MAX);
+    let mut attributes = vec![
+        KeyValue::new("gen_ai.operation.name", "chat"),
+        KeyValue::new("gen_ai.provider.name", provider_name(&attempt.provider)),
+        KeyValue::new("gen_ai.request.model", attempt.model.to_string()),
+        KeyValue::new("gen_ai.conversation.id", place.session.to_string()),
+        KeyValue::new("haft.turn", i64::from(place.turn)),
+        KeyValue::new("haft.model.attempt", i64::from(attempt.number)),
+    ];
+    attributes.extend(account.usage.into_iter().flat_map(|usage| {
+        [
+            KeyValue::new("gen_ai.usage.input_tokens", count(usage.input)),
+            KeyValue::new("gen_ai.usage.output_tokens", count(usage.output)),
+            KeyValue::new("gen_ai.usage.cache_read.input_tokens", count(usage.cache_read)),
+            KeyValue::new("gen_ai.usage.cache_creation.input_tokens", count(usage.cache_write)),
+        ]
+    }));
+    attributes.extend(
+        account
+            .first_event
+            .map(|time| KeyValue::new("gen_ai.response.time_to_first_chunk", time.as_secs_f64())),
+    );
+    attributes
+        .extend(account.cost.map(|cost| KeyValue::new("haft.model.cost_nano_usd", count(cost.nano_usd))));
+    attributes.extend(account.failure.map(|kind| KeyValue::new("error.type", kind.name())));
+    attributes
+}
+
+/// The conventions have names of their own for some.
+fn provider_name(provider: &str) -> String {
+    let known = match provider {
+        "openai" | "openai-responses" => "openai",
+        "gemini" => "gcp.gemini",
+        "azure" => "azure.ai.openai",
+        "mistral" => "mistral_ai",
+        "xai" => "x_ai",
+        "claude-code" => "anthropic",
+        other => other,
+    };
+    known.to_owned()
 }
 
 fn of_account(account: &Account) -> [KeyValue; 4] {

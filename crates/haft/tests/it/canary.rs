@@ -112,3 +112,29 @@ fn a_full_queue_and_an_interrupt_give_no_secret_away() {
     }
     assert!(!stderr.contains(OURS));
 }
+
+/// Keys of the environment and of the configuration, sent to the model and said back by it.
+#[test]
+fn no_secret_of_a_provider_is_recorded() {
+    use haft_model_server::{ModelServer, Script, Step};
+    let place = here();
+    let header = "canary-of-a-header-9e1d";
+    let server =
+        ModelServer::start(Script::of([Step::text(&format!("You said {OURS} and {header}."))])).unwrap();
+    let config = serde_json::json!({"providers": {"work": {
+        "baseUrl": format!("{}/v1", server.url()), "apiKey": "${CANARY}", "headers": {"X-Team": "${HEADER}"},
+    }}});
+    place.file("home/haft.json", &config.to_string());
+    let question = format!("keep {OURS} and {header} to yourself");
+    let run = place.haft(&["ask", "-m", "work/m", "--record", "r.jsonl", "--system", OURS, &question]);
+    let ran = run.env("CANARY", OURS).env("HEADER", header).output().expect_code(0);
+    assert!(ran.stdout.contains(OURS), "the answer itself is the asker's");
+    let recorded = place.text("ws/r.jsonl");
+    assert!(recorded.contains("[redacted]"), "{recorded}");
+    // Also not in pieces.
+    let letters: String =
+        recorded.split("\"more\":\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    for secret in [OURS, header] {
+        assert!(!recorded.contains(secret) && !letters.contains(secret), "{recorded}");
+    }
+}

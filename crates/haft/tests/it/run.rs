@@ -358,3 +358,22 @@ fn the_demo_needs_no_key_and_shows_each_call() {
         assert!(ran.stderr.contains(line), "{line}\n{}", ran.stderr);
     }
 }
+
+/// A model that cannot call tools is found out once, not once per process.
+#[test]
+fn how_a_model_is_given_tools_is_remembered_by_the_next_run() {
+    use haft_model_server::{Expect, Failure, ModelServer, Script, Step};
+    let place = super::call::here();
+    let refused = Step::fail(Failure::new(400, "registry.example/m does not support tools"));
+    let told = Expect { system: Some("current_date".into()), tools: Some(Vec::new()), ..Expect::default() };
+    let ask = |steps: Vec<Step>| {
+        let server = ModelServer::start(Script::of(steps)).unwrap();
+        let words = ["run", "-q", "-m", "ollama/m", "--tools", "current_date", "hi"];
+        let run = place.haft(&words).env("OLLAMA_HOST", server.url().trim_start_matches("http://"));
+        assert_eq!(run.output().expect_code(0).stdout, "Hello.\n");
+        server.requests().len()
+    };
+    let answer = || Step::text("Hello.").expecting(told.clone());
+    assert_eq!(ask(vec![refused, answer()]), 2);
+    assert_eq!(ask(vec![answer()]), 1);
+}

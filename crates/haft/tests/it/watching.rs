@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
-use haft_testkit::{Place, Ran};
+use haft_model_server::{Failure, ModelServer, Script, Step, Usage};
+use haft_testkit::{Collector, Place, Ran};
 use serde_json::{Value, json};
 
 use super::call::here;
@@ -158,4 +159,74 @@ fn on_a_terminal_a_long_call_shows_what_it_is_doing() {
     assert!(seen.contains("s step ") && seen.contains(" of many"), "{seen:?}");
     let answer = place.text("ws/answer");
     assert!(answer.starts_with("step 1 of many\n") && !answer.contains('\u{1b}'), "{answer:?}");
+}
+
+/// A run of two requests, of which the first is refused once, and one call.
+fn run_with_a_model(words: &[&str], collector: Option<&Collector>) -> (Place, Ran) {
+    let refused = Step::fail(Failure::new(503, "busy"));
+    let call = Step::call("current_date", json!({}));
+    let spent = Usage { input: 1000, output: 10, ..Usage::default() };
+    let server =
+        ModelServer::start(Script::of([refused, call.using(spent), Step::text("Done.").using(spent)]));
+    let (place, server) = (here(), server.unwrap());
+    let price = json!({"models": {"settings": {"openai/m": {"price": {"input": 1, "output": 1}}}}});
+    place.file("home/haft.json", &price.to_string());
+    let words = [&["run", "-m", "openai/m", "--tools", "current_date"], words, &["What day is it?"]].concat();
+    let run = place.haft(&words).env("OPENAI_BASE_URL", &format!("{}/v1", server.url()));
+    let run = run.env("OPENAI_API_KEY", "sk-test-0123456789");
+    let ran = match collector {
+        Some(collector) => run.env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint()).output(),
+        None => run.output(),
+    };
+    (place, ran.expect_code(0))
+}
+
+#[test]
+fn models_stand_in_the_tree_and_in_the_log_with_times_tokens_and_cost() {
+    let (place, ran) = run_with_a_model(&["-v", "--tree"], None);
+    // Some line has these pieces, one after the other.
+    let has = |pieces: &[&str]| {
+        let holds = |line: &str| {
+            pieces.iter().try_fold(line, |rest, piece| Some(rest.split_once(piece)?.1)).is_some()
+        };
+        assert!(ran.stderr.lines().any(holds), "{pieces:?} in {}", ran.stderr);
+    };
+    has(&["├─ openai/m server_failed [", " ms]"]);
+    has(&["├─ openai/m (attempt 2) ok [", " ms, 1000 tokens in, 10 out, $0.001010]"]);
+    has(&["└─ 1-1 current_date ok"]);
+    has(&["models: 3, 2000 tokens in, 20 out, $0.002020"]);
+    has(&["INF 1 → model openai:m"]);
+    has(&["WRN 1 ← model openai:m [", " ms] server_failed: ", " (again after ", " ms)"]);
+    has(&["INF 2 ← model openai:m [", " ms, 1000 tokens in, 10 out, $0.001010]"]);
+    let models = accounting(&place).into_iter().filter(|line| line["model"] == "m");
+    let turns: Vec<_> =
+        models.map(|line| (line["turn"].clone(), line["session"].as_str().unwrap().len())).collect();
+    assert_eq!(turns, [(json!(1), 36), (json!(1), 36), (json!(2), 36)]);
+}
+
+#[test]
+fn an_attempt_at_a_model_becomes_a_span_as_the_conventions_say() {
+    let collector = Collector::start();
+    let (_, _) = run_with_a_model(&[], Some(&collector));
+    let spans = collector.spans();
+    let chats: Vec<_> = spans.iter().filter(|span| span.name == "chat m").collect();
+    assert_eq!((spans.len(), chats.len()), (4, 3), "{spans:?}");
+    let of = |at: usize, name: &str| chats[at].attributes.get(name).map(String::as_str);
+    assert_eq!((of(0, "error.type"), of(0, "gen_ai.usage.input_tokens")), (Some("server_failed"), None));
+    for (name, value) in [
+        ("gen_ai.operation.name", "chat"),
+        ("gen_ai.provider.name", "openai"),
+        ("gen_ai.request.model", "m"),
+        ("gen_ai.usage.input_tokens", "1000"),
+        ("gen_ai.usage.output_tokens", "10"),
+        ("haft.model.attempt", "2"),
+        ("haft.turn", "1"),
+    ] {
+        assert_eq!(of(1, name), Some(value), "{name}: {:?}", chats[1]);
+    }
+    let tool = spans.iter().find(|span| span.name == "execute_tool current_date").unwrap();
+    assert_eq!(
+        of(1, "gen_ai.conversation.id"),
+        tool.attributes.get("gen_ai.conversation.id").map(String::as_str)
+    );
 }

@@ -102,12 +102,12 @@ async fn what_was_recorded_on_any_format_is_said_again_event_by_event() {
     for format in Format::ALL {
         let (reel, asker) = (Reel::new(), Asker::new(format, steps()));
         let recorder = Recorder::new(asker.provider(), reel.tape());
-        let recorded = two_turns(&recorder, &asker.context(), "hello").await;
+        let spoken = two_turns(&recorder, &asker.context(), "hello").await;
         assert!(!reel.text().contains(KEY), "{format:?}");
 
         let (log, cx) = watched();
         let replayer = reel.replayer(Matching::Digest);
-        assert_eq!(two_turns(&replayer, &cx, "hello").await, recorded, "{format:?}");
+        assert_eq!(two_turns(&replayer, &cx, "hello").await, spoken, "{format:?}");
         assert_eq!(replayer.left(), 0);
         assert_eq!(log.attempts(), ["m 1 server_failed", "m 2 ok", "m 1 ok"], "{format:?}");
         assert_eq!(costs(&log), costs(&asker.events), "{format:?}");
@@ -165,12 +165,12 @@ async fn the_nearest_of_several_is_named_by_its_line() {
 async fn with_live_tools_the_turn_and_the_names_of_the_tools_are_enough() {
     let (reel, asker) = (Reel::new(), Asker::new(Format::OpenaiResponses, steps()));
     let recorder = Recorder::new(asker.provider(), reel.tape());
-    let recorded = two_turns(&recorder, &asker.context(), "hello").await;
+    let spoken = two_turns(&recorder, &asker.context(), "hello").await;
     let (_, cx) = watched();
-    assert_eq!(two_turns(&reel.replayer(Matching::Turn), &cx, "something else").await, recorded);
+    assert_eq!(two_turns(&reel.replayer(Matching::Turn), &cx, "something else").await, spoken);
 
     let replayer = reel.replayer(Matching::Turn);
-    let reply = folded(&recorded[1]);
+    let reply = folded(&spoken[1]);
     let other = request([Message::user("x"), reply.into_message(), Message::user("y")]);
     let miss = whole(&replayer, other, &cx).await.unwrap_err();
     let expected = "turn 2 after no calls: this turn is line 3 after calls to read";

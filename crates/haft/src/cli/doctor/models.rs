@@ -37,8 +37,8 @@ impl Finding {
 /// Looks at every provider that `models` or `providers` names.
 pub(super) fn look_at_all(config: &Resolved, variables: Lookup<'_>) -> Vec<Finding> {
     let models = &config.models;
-    let named = models.default.iter().chain(&models.fast).chain(&models.complex).chain(&models.fallback);
-    let names: BTreeSet<&str> = named
+    let wanted = models.default.iter().chain(&models.fast).chain(&models.complex).chain(&models.fallback);
+    let names: BTreeSet<&str> = wanted
         .map(|model| model.provider.as_str())
         .chain(config.providers.keys().map(String::as_str))
         .collect();

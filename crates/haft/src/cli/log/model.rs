@@ -1,0 +1,147 @@
+//! Log lines of attempts at models.
+
+use haft_core::approval::shown;
+use haft_core::event::Event;
+use haft_core::model_error::ModelErrorKind;
+use haft_core::model_provider::{Attempt, ModelAccount, Next};
+use haft_core::place::Place;
+use serde_json::{Value, json};
+
+use super::Level;
+
+/// One line: an attempt that goes out, or how it ended.
+pub(super) struct ModelLine<'e> {
+    place: Place,
+    attempt: &'e Attempt,
+    /// Nothing while it is under way.
+    account: Option<&'e ModelAccount>,
+}
+
+impl<'e> ModelLine<'e> {
+    pub(super) fn of(event: &'e Event) -> Option<Self> {
+        match event {
+            Event::ModelStarted { place, attempt, .. } => {
+                Some(Self { place: *place, attempt, account: None })
+            }
+            Event::ModelFinished { place, attempt, account, .. } => {
+                Some(Self { place: *place, attempt, account: Some(account) })
+            }
+            Event::ToolStarted { .. }
+            | Event::ToolProgress { .. }
+            | Event::ToolFinished { .. }
+            | Event::Run { .. } => None,
+        }
+    }
+
+    /// What is tried again, or was not wanted any more, is a warning; what is final, an error.
+    pub(super) fn level(&self) -> Level {
+        match self.account.map(|account| (account.failure, account.next)) {
+            None | Some((None, _)) => Level::Info,
+            Some((Some(ModelErrorKind::Cancelled), _) | (Some(_), Next::Retry { .. })) => Level::Warn,
+            Some((Some(_), Next::Nothing)) => Level::Error,
+        }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let severity = match self.level() {
+            Level::Error => "ERR",
+            Level::Warn => "WRN",
+            Level::Info | Level::Off => "INF",
+        };
+        let (turn, name) = (self.place.turn, self.name());
+        let number = self.attempt.number;
+        let Some(account) = self.account else {
+            let again = if number > 1 { format!(" [attempt {number}]") } else { String::new() };
+            return format!("{severity} {turn} → model {name}{again}");
+        };
+        let mut facts = vec![format!("{} ms", account.latency.as_millis())];
+        facts.extend(account.usage.map(|usage| format!("{} tokens in, {} out", usage.input, usage.output)));
+        facts.extend(account.cost.map(|cost| cost.to_string()));
+        let failure = account.failure.map(|kind| format!(" {}: {}", kind.name(), kind.row().hint));
+        let next = match account.next {
+            Next::Nothing => String::new(),
+            Next::Retry { after } => format!(" (again after {} ms)", after.as_millis()),
+        };
+        format!(
+            "{severity} {turn} ← model {name} [{}]{}{next}",
+            facts.join(", "),
+            failure.unwrap_or_default()
+        )
+    }
+
+    pub(super) fn json(&self, now_ms: u128) -> Value {
+        let severity = match self.level() {
+            Level::Error => "error",
+            Level::Warn => "warn",
+            Level::Info | Level::Off => "info",
+        };
+        let mut line = json!({
+            "timestamp_ms": now_ms, "severity": severity, "type": "model", "kind": &*self.attempt.provider,
+            "direction": if self.account.is_some() { "response" } else { "request" },
+            "remote": self.name(), "path": self.place.turn.to_string(), "attempt": self.attempt.number,
+        });
+        if let (Value::Object(line), Some(account)) = (&mut line, self.account) {
+            line.extend(of_account(account));
+        }
+        line
+    }
+
+    fn name(&self) -> String {
+        shown(&format!("{}:{}", self.attempt.provider, self.attempt.model))
+    }
+}
+
+fn of_account(account: &ModelAccount) -> [(String, Value); 6] {
+    let after = match account.next {
+        Next::Nothing => None,
+        Next::Retry { after } => Some(after.as_millis()),
+    };
+    let facts = [
+        ("latency_ms", json!(account.latency.as_millis())),
+        ("tokens_in", json!(account.usage.map(|usage| usage.input))),
+        ("tokens_out", json!(account.usage.map(|usage| usage.output))),
+        ("cost_nano_usd", json!(account.cost.map(|cost| cost.nano_usd))),
+        ("error_kind", json!(account.failure.map(ModelErrorKind::name))),
+        ("retry_after_ms", json!(after)),
+    ];
+    facts.map(|(key, value)| (key.to_owned(), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use haft_core::model_reply::Usage;
+    use haft_core::price::Cost;
+    use haft_core::provider::Principal;
+
+    use super::*;
+
+    fn finished(failure: Option<ModelErrorKind>, next: Next) -> Event {
+        let usage = Some(Usage { input: 10, output: 2, ..Usage::default() });
+        let cost = Some(Cost { nano_usd: 3_000 });
+        let latency = Duration::from_millis(7);
+        Event::ModelFinished {
+            id: "1".into(),
+            place: Place { turn: 2, ..Place::default() },
+            attempt: Attempt { provider: "openai".into(), model: "m\u{1b}".into(), number: 1 },
+            principal: Principal::local(),
+            account: ModelAccount { failure, latency, first_event: None, usage, cost, next },
+        }
+    }
+
+    #[test]
+    fn a_line_says_how_it_went_and_what_it_cost() {
+        let check =
+            |event: &Event, expected: &str| assert_eq!(ModelLine::of(event).unwrap().text(), expected);
+        let ok = finished(None, Next::Nothing);
+        check(&ok, "INF 2 ← model openai:m\\u{1b} [7 ms, 10 tokens in, 2 out, $0.000003]");
+        let retried =
+            finished(Some(ModelErrorKind::Overloaded), Next::Retry { after: Duration::from_millis(5) });
+        let text = ModelLine::of(&retried).unwrap().text();
+        assert!(text.starts_with("WRN 2 ← ") && text.ends_with("(again after 5 ms)"), "{text}");
+        let failed = finished(Some(ModelErrorKind::Unauthorized), Next::Nothing);
+        let line = ModelLine::of(&failed).unwrap();
+        assert_eq!((line.level(), line.json(0)["error_kind"].as_str()), (Level::Error, Some("unauthorized")));
+    }
+}

@@ -1,0 +1,7 @@
+//! Replies in the format `gemini`, streamed.
+#![no_main]
+
+use haft_models::gemini::Gemini;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| haft_fuzz::stream(&Gemini, bytes));

@@ -1,0 +1,7 @@
+//! Replies in the format `openai_chat`, streamed.
+#![no_main]
+
+use haft_models::openai_chat::{OpenaiChat, dialect};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| haft_fuzz::stream(&OpenaiChat(&dialect::OPENROUTER), bytes));

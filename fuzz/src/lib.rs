@@ -1,0 +1,108 @@
+//! What every target checks: no bytes make a decoder panic or hang, and what could be read can be said again.
+
+use std::io::Cursor;
+use std::path::Path;
+use std::sync::Arc;
+
+use futures_util::{FutureExt, StreamExt};
+use haft_core::conversation::Conversation;
+use haft_core::event::NoEvents;
+use haft_core::model_error::ModelError;
+use haft_core::model_event::ModelEvent;
+use haft_core::model_provider::{ModelContext, ModelProvider};
+use haft_core::model_reply::{ModelReply, ReplyFold};
+use haft_core::model_request::ModelRequest;
+use haft_core::provider::Principal;
+use haft_models::cassette::{Matching, Recording, Replayer};
+use haft_models::framing::{NdjsonDecoder, SseDecoder};
+use haft_models::{Asked, ErrorHead, WireFormat};
+
+/// A reply in one piece, and the same bytes as the answer to a request that failed.
+pub fn whole(wire: &dyn WireFormat, bytes: &[u8]) {
+    check(wire.decode(bytes, &asked()));
+    let error = wire.decode_error(&ErrorHead::of_status(400), bytes);
+    assert!(!error.message.is_empty());
+}
+
+/// A reply that arrives in pieces. Where it is cut must mean nothing.
+pub fn stream(wire: &dyn WireFormat, bytes: &[u8]) {
+    let at = bytes.first().map_or(0, |byte| usize::from(*byte) % bytes.len());
+    let (one, two) = (read(wire, &[bytes]), read(wire, &[&bytes[..at], &bytes[at..]]));
+    assert_eq!(format!("{one:?}"), format!("{two:?}"), "cut at {at}");
+    check(one.0.map(|()| ReplyFold::of(one.1)));
+}
+
+/// Frames of server-sent events, however they are cut.
+pub fn sse(bytes: &[u8]) {
+    let read = |pieces: &[&[u8]]| {
+        let mut decoder = SseDecoder::default();
+        let mut found = Vec::new();
+        for piece in pieces {
+            match decoder.push(piece) {
+                Ok(events) => found.extend(events.into_iter().map(|event| event.data)),
+                Err(error) => return (found, Some(error)),
+            }
+        }
+        let last = decoder.finish();
+        found.extend(last.iter().flatten().map(|event| event.data.clone()));
+        (found, last.err())
+    };
+    let middle = bytes.len() / 2;
+    assert_eq!(read(&[bytes]), read(&[&bytes[..middle], &bytes[middle..]]));
+}
+
+/// Lines, however they are cut.
+pub fn ndjson(bytes: &[u8]) {
+    let read = |pieces: &[&[u8]]| {
+        let mut decoder = NdjsonDecoder::default();
+        let mut found = Vec::new();
+        for piece in pieces {
+            match decoder.push(piece) {
+                Ok(lines) => found.extend(lines),
+                Err(error) => return (found, Some(error)),
+            }
+        }
+        let last = decoder.finish();
+        found.extend(last.iter().flatten().cloned());
+        (found, last.err())
+    };
+    let middle = bytes.len() / 2;
+    assert_eq!(read(&[bytes]), read(&[&bytes[..middle], &bytes[middle..]]));
+}
+
+/// A file that says it is a recording.
+pub fn cassette(bytes: &[u8]) {
+    let text = [b"{\"kind\":\"recording\",\"version\":1}\n", bytes].concat();
+    let Ok(recording) = Recording::read_from(Path::new("r"), Cursor::new(text)) else { return };
+    for matching in [Matching::Digest, Matching::Turn] {
+        let Ok(replayer) = Replayer::new(&recording, matching) else { return };
+        let cx = ModelContext::new("1", Principal::local(), Arc::new(NoEvents));
+        let request = ModelRequest::new("m", Arc::new(Conversation::default()));
+        let said = replayer.ask(request, &cx).collect::<Vec<_>>().now_or_never();
+        assert!(said.is_some_and(|said| matching == Matching::Turn || !said.is_empty()));
+    }
+}
+
+type Read = (Result<(), ModelError>, Vec<ModelEvent>);
+
+fn read(wire: &dyn WireFormat, pieces: &[&[u8]]) -> Read {
+    let mut decoder = wire.stream_decoder(&asked());
+    let mut events = Vec::new();
+    for piece in pieces {
+        if let Err(error) = decoder.push(piece, &mut events) {
+            return (Err(error), events);
+        }
+    }
+    (decoder.finish(&mut events), events)
+}
+
+fn check(reply: Result<ModelReply, ModelError>) {
+    match reply {
+        Ok(reply) => assert!(Conversation::default().push(reply.into_message()).is_ok()),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+fn asked() -> Asked {
+    Asked { turn: 1, text_bytes: 100 }
+}

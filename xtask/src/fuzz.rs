@@ -1,0 +1,69 @@
+//! Runs every fuzz target for a while. The coverage that libFuzzer goes by needs no nightly compiler, only flags; with a
+//! nightly at hand `cargo fuzz run TARGET` does the same with a sanitizer.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::step::{run, run_with};
+
+/// How long each target runs in `cargo xtask test --long`.
+pub(crate) const SECONDS_DEFAULT: u32 = 60;
+
+/// No reply needs more; what a target takes beyond is a finding.
+const MEMORY_MEGABYTES_MAX: u32 = 1024;
+
+/// The longest time for one input.
+const INPUT_SECONDS_MAX: u32 = 10;
+
+/// As `cargo fuzz --sanitizer none` sets them.
+const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing";
+
+/// With a target named, build scripts and procedural macros are built without these flags.
+const MACHINE: &str = "x86_64-unknown-linux-gnu";
+
+pub(crate) fn fuzz(seconds: u32) -> Result<(), String> {
+    let products = products();
+    let place = products.to_string_lossy().into_owned();
+    let words = ["build", "--release", "--locked", "--manifest-path", "fuzz/Cargo.toml", "--target", MACHINE];
+    run_with("cargo", &words, &[("RUSTFLAGS", FLAGS), ("CARGO_TARGET_DIR", &place)])?;
+    for target in targets()? {
+        run_target(&products, &target, seconds)?;
+    }
+    Ok(())
+}
+
+/// What is found goes beside the build products; the corpus of the repository is only read.
+fn run_target(products: &Path, target: &str, seconds: u32) -> Result<(), String> {
+    let found = products.join("found").join(target);
+    fs::create_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
+    let program = products.join(MACHINE).join("release").join(target);
+    let (program, found) = (program.to_string_lossy(), found.to_string_lossy());
+    let words = [
+        format!("-max_total_time={seconds}"),
+        format!("-rss_limit_mb={MEMORY_MEGABYTES_MAX}"),
+        format!("-timeout={INPUT_SECONDS_MAX}"),
+        "-verbosity=0".to_owned(),
+        format!("-artifact_prefix={found}-"),
+        found.to_string(),
+        format!("fuzz/corpus/{target}"),
+    ];
+    run(&program, &words.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+fn targets() -> Result<Vec<String>, String> {
+    let wrong = |error: std::io::Error| format!("fuzz/fuzz_targets: {error}");
+    let mut targets = Vec::new();
+    for entry in fs::read_dir("fuzz/fuzz_targets").map_err(wrong)? {
+        let path = entry.map_err(wrong)?.path();
+        targets.extend(path.file_stem().map(|name| name.to_string_lossy().into_owned()));
+    }
+    targets.sort();
+    Ok(targets)
+}
+
+fn products() -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
+    target.join("fuzz")
+}
