@@ -79,7 +79,7 @@ struct Clock(Mutex<Vec<Duration>>);
 
 impl Clock {
     fn groups(&self) -> Vec<Duration> {
-        self.0.lock().unwrap().chunks(2).map(|pair| (pair[1] - pair[0]) / GROUP).collect()
+        self.0.lock().unwrap().chunks(2).map(|pair| pair[1].saturating_sub(pair[0]) / GROUP).collect()
     }
 }
 

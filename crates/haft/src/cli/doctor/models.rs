@@ -6,6 +6,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use crate::config::expand::Lookup;
+use crate::config::resolved::ModelName;
 use crate::config::{Resolved, printable};
 use crate::models;
 
@@ -43,7 +44,9 @@ pub(super) fn look_at_all(config: &Resolved, variables: Lookup<'_>) -> Vec<Findi
         .chain(config.providers.keys().map(String::as_str))
         .collect();
     let finding = |name: &&str| {
-        let problem = models::provider(config, name, variables).err().map(|error| error.to_string());
+        // Who is asked does not depend on the model.
+        let any = ModelName { provider: (*name).to_owned(), model: String::new() };
+        let problem = models::chain(config, &[any], variables).err().map(|error| error.to_string());
         Finding { name: (*name).to_owned(), problem }
     };
     names.iter().map(finding).collect()
