@@ -105,7 +105,8 @@ fn check(args: &CheckArgs) -> Result<ExitCode, Refused> {
     Ok(if written == ExitCode::SUCCESS { code } else { written })
 }
 
-fn problem(read: &Result<OnShelf, ShelfError>, shelf: &Shelf) -> Option<String> {
+/// What is wrong with an agent, or with those it leads to.
+pub(super) fn problem(read: &Result<OnShelf, ShelfError>, shelf: &Shelf) -> Option<String> {
     match read {
         Err(error) => Some(error.to_string()),
         Ok(OnShelf { agent, file }) => {

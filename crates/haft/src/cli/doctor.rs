@@ -1,5 +1,6 @@
 //! `haft doctor`: what works on this machine, found by trying it.
 
+mod agents;
 mod models;
 mod queues;
 mod servers;
@@ -40,8 +41,10 @@ pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
     let config = both.as_ref().ok().map(|(_, config)| config);
     let models = config.map(|config| models::look_at_all(config, &environment)).unwrap_or_default();
     let queues = config.map(queues::look_at_all).unwrap_or_default();
+    let shelf = super::agents::shelf(&args.policy.files);
+    let agents = shelf.map(|shelf| agents::look_at_all(&shelf)).unwrap_or_default();
     let policy = both.ok().map(|(policy, _)| policy);
-    let findings = Findings { policy, mode, confinement, servers, models, queues };
+    let findings = Findings { policy, mode, confinement, servers, models, queues, agents };
     let code =
         terminal::answer(&if args.json { format!("{:#}", findings.as_json()) } else { findings.as_text() });
     if code == ExitCode::SUCCESS && !findings.are_good() { Exit::Unavailable.into() } else { code }
@@ -62,6 +65,7 @@ struct Findings {
     servers: Vec<servers::Finding>,
     models: Vec<models::Finding>,
     queues: Vec<queues::Finding>,
+    agents: Vec<agents::Finding>,
 }
 
 impl Findings {
@@ -69,6 +73,7 @@ impl Findings {
         self.confinement.is_ok()
             && self.servers.iter().all(servers::Finding::is_ready)
             && self.models.iter().all(models::Finding::is_good)
+            && self.agents.iter().all(agents::Finding::is_good)
     }
 
     fn as_json(&self) -> Value {
@@ -92,6 +97,7 @@ impl Findings {
             "servers": self.servers.iter().map(servers::Finding::as_json).collect::<Vec<_>>(),
             "models": self.models.iter().map(models::Finding::as_json).collect::<Vec<_>>(),
             "queues": self.queues.iter().map(queues::Finding::as_json).collect::<Vec<_>>(),
+            "agents": self.agents.iter().map(agents::Finding::as_json).collect::<Vec<_>>(),
             "workspace": self.workspace(),
             "home": home(),
             "config": self.config_files().iter().map(|(path, exists)| json!({ "path": path, "exists": exists })).collect::<Vec<_>>(),
@@ -119,6 +125,7 @@ impl Findings {
         self.servers.iter().for_each(|server| server.tell(&mut text));
         self.models.iter().for_each(|provider| provider.tell(&mut text));
         self.queues.iter().for_each(|queue| queue.tell(&mut text));
+        self.agents.iter().for_each(|agent| agent.tell(&mut text));
         text
     }
 

@@ -112,3 +112,20 @@ fn doctor_names_keys_that_are_missing_and_queues_that_nothing_uses() {
     assert!(with.contains("it holds nothing"), "{with}");
     assert!(!with.contains("canary"), "{with}");
 }
+
+#[test]
+fn sub_agent_fails() {
+    let place = here();
+    place.file("home/agents/a.md", "---\nagents: b\n---\nYou ask.\n");
+    place.file("home/agents/b.md", "---\nagents: a\n---\nYou ask back.\n");
+    let ran = place
+        .haft(&["run", "-m", "openai/m", "@a", "go"])
+        .env("OPENAI_API_KEY", "k")
+        .output()
+        .expect_code(42);
+    check(&ran, &[], &["agents call each other in a circle: a > b > a; take one of these links away"]);
+    let checked = place.haft(&["agents", "check"]).output().expect_code(42).stdout;
+    assert!(checked.contains("a > b > a"), "{checked}");
+    let found = place.haft(&["doctor"]).output().expect_code(5).stdout;
+    assert!(found.contains("agent ") && found.contains("a > b > a"), "{found}");
+}
