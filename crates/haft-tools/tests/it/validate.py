@@ -9,7 +9,7 @@ import copy
 import json
 import re
 import sys
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import qs_codec
 from openapi_core import Config, OpenAPI
@@ -76,7 +76,8 @@ def resolved(value):
     while isinstance(value, dict) and "$ref" in value:
         target = whole
         for part in value["$ref"].removeprefix("#/").split("/"):
-            target = target[part.replace("~1", "/").replace("~0", "~")]
+            name = unquote(part).replace("~1", "/").replace("~0", "~")
+            target = target[int(name) if isinstance(target, list) else name]
         value = target
     return value
 
