@@ -20,6 +20,10 @@ pub(crate) fn documents() -> Result<(), String> {
 }
 
 pub(crate) fn bench() -> Result<(), String> {
-    run("cargo", &["bench", "--locked", "-p", "haft", "--bench", "spawn", "--bench", "mcp"])?;
+    run(
+        "cargo",
+        &["bench", "--locked", "-p", "haft", "--bench", "spawn", "--bench", "mcp", "--bench", "loop"],
+    )?;
+    run("cargo", &["bench", "--locked", "-p", "haft-models", "--bench", "encode"])?;
     run("cargo", &["bench", "--locked", "-p", "haft-tools", "--bench", "openapi"])
 }

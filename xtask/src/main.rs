@@ -22,7 +22,7 @@ cargo xtask tidy          what no other tool checks: loose scripts, foreign path
 cargo xtask deny          licences, sources and bans of dependencies
 cargo xtask install       install what the tests need
 cargo xtask conformance   the official conformance suite of MCP against our client
-cargo xtask bench         what the sandbox, calls of MCP tools and the import of a large API cost (release build)";
+cargo xtask bench         what the sandbox, MCP calls, turns of a run, requests to models and a large API cost (release build)";
 
 fn main() -> ExitCode {
     let task = std::env::args().nth(1).unwrap_or_default();

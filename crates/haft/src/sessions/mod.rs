@@ -1,7 +1,7 @@
 //! Sessions: what runs did, kept so that they can go on.
 //!
 //! A session is one file of lines below haft's data. [`SessionJournal`] writes it, [`Past`] is what can be read from it, and
-//! [`Sessions`] is the directory. Start reading at [`line`], the form of the file.
+//! [`Sessions`] is the directory. Start reading at [`mod@line`], the form of the file.
 
 mod journal;
 pub mod line;

@@ -3,11 +3,13 @@
 use std::io::Write;
 use std::net::TcpStream;
 
+use haft_model_server::Step;
 use haft_testkit::{Place, Ran, User, eventually};
 use serde_json::{Value, json};
 
 use super::canned::{Canned, answer};
 use super::shop::python;
+use crate::run::{haft, server};
 
 /// A place with one tool, `rest__it`.
 fn place(url: &str, more: &Value) -> Place {
@@ -194,6 +196,22 @@ fn streams_give_their_answer() {
     let streaming = json!({ "streaming": { "linePrefix": "> ", "maxBytes": 10 } });
     let ran = call(&place(&server.url(), &streaming)).expect_code(3);
     assert!(ran.stdout.contains("longer than 10 bytes"), "{}", ran.stdout);
+}
+
+#[test]
+fn pieces_of_a_stream_are_progress_for_whoever_watches() {
+    let events = "data: {\"type\":\"token\",\"content\":\"Hel\"}\n\ndata: {\"type\":\"token\",\"content\":\"lo\"}\n\ndata: [DONE]\n\n";
+    let service = Canned::new(answer("200 OK", "Content-Type: text/event-stream\r\n", events));
+    let place = place(&service.url(), &json!({ "streaming": { "mode": "sse" } }));
+    let models = server([Step::call("rest__it", json!({})), Step::text("done")]);
+    let words = ["run", "-m", "openai/m", "--output-format", "stream-json", "go"];
+    let ran = haft(&place, &models, &words).output().expect_code(0);
+    let lines = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let progress: String = lines
+        .filter(|line| line["type"] == "tool_progress")
+        .map(|line| line["text"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(progress, "Hello", "{}", ran.stdout);
 }
 
 #[test]
