@@ -12,7 +12,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -217,6 +217,8 @@ fn script(turns: u32, first_byte_milliseconds: u32) -> Value {
 struct Server {
     child: Child,
     url: String,
+    /// What it says besides; it ends when nobody can hear it.
+    _words: BufReader<ChildStdout>,
 }
 
 impl Server {
@@ -224,11 +226,12 @@ impl Server {
         let file = dir.join("script.json");
         std::fs::write(&file, script.to_string()).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_haft"));
-        command.args(["dev", "model-server"]).arg(&file).stdout(Stdio::piped());
+        command.args(["dev", "model-server", "--script"]).arg(&file).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut url = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut url).unwrap();
-        Self { child, url: url.trim().to_owned() }
+        let mut words = BufReader::new(child.stdout.take().unwrap());
+        words.read_line(&mut url).unwrap();
+        Self { child, url: url.trim().to_owned(), _words: words }
     }
 }
 
