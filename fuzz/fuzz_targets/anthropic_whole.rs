@@ -1,7 +1,7 @@
 //! Replies in the format `anthropic`, whole.
 #![no_main]
 
-use haft_models::anthropic::Anthropic;
+use haft_models::anthropic::ANTHROPIC;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| haft_fuzz::whole(&Anthropic, bytes));
+fuzz_target!(|bytes: &[u8]| haft_fuzz::whole(&ANTHROPIC, bytes));

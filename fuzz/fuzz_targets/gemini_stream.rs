@@ -1,7 +1,7 @@
 //! Replies in the format `gemini`, streamed.
 #![no_main]
 
-use haft_models::gemini::Gemini;
+use haft_models::gemini::GEMINI;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| haft_fuzz::stream(&Gemini, bytes));
+fuzz_target!(|bytes: &[u8]| haft_fuzz::stream(&GEMINI, bytes));

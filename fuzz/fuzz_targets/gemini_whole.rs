@@ -1,7 +1,7 @@
 //! Replies in the format `gemini`, whole.
 #![no_main]
 
-use haft_models::gemini::Gemini;
+use haft_models::gemini::GEMINI;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| haft_fuzz::whole(&Gemini, bytes));
+fuzz_target!(|bytes: &[u8]| haft_fuzz::whole(&GEMINI, bytes));

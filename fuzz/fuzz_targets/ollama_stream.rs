@@ -1,7 +1,7 @@
 //! Replies in the format `ollama`, streamed.
 #![no_main]
 
-use haft_models::ollama::Ollama;
+use haft_models::ollama::OLLAMA;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| haft_fuzz::stream(&Ollama, bytes));
+fuzz_target!(|bytes: &[u8]| haft_fuzz::stream(&OLLAMA, bytes));

@@ -1,7 +1,7 @@
 //! Replies in the format `openai_responses`, streamed.
 #![no_main]
 
-use haft_models::openai_responses::OpenaiResponses;
+use haft_models::openai_responses::OPENAI_RESPONSES;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| haft_fuzz::stream(&OpenaiResponses, bytes));
+fuzz_target!(|bytes: &[u8]| haft_fuzz::stream(&OPENAI_RESPONSES, bytes));

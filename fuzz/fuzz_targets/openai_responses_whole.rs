@@ -1,7 +1,7 @@
 //! Replies in the format `openai_responses`, whole.
 #![no_main]
 
-use haft_models::openai_responses::OpenaiResponses;
+use haft_models::openai_responses::OPENAI_RESPONSES;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| haft_fuzz::whole(&OpenaiResponses, bytes));
+fuzz_target!(|bytes: &[u8]| haft_fuzz::whole(&OPENAI_RESPONSES, bytes));

@@ -15,11 +15,11 @@ use haft_core::arguments::Arguments;
 use haft_core::conversation::{Body, Conversation, Message, Part, ToolReply};
 use haft_core::model_request::{ModelRequest, ModelTool};
 use haft_core::tool::{CallId, ToolCall};
-use haft_models::anthropic::Anthropic;
-use haft_models::gemini::Gemini;
-use haft_models::ollama::Ollama;
+use haft_models::anthropic::ANTHROPIC;
+use haft_models::gemini::GEMINI;
+use haft_models::ollama::OLLAMA;
 use haft_models::openai_chat::{OpenaiChat, dialect};
-use haft_models::openai_responses::OpenaiResponses;
+use haft_models::openai_responses::OPENAI_RESPONSES;
 use haft_models::{Delivery, Memo, WireFormat};
 use serde_json::json;
 
@@ -101,10 +101,10 @@ fn main() -> ExitCode {
     let chat = OpenaiChat(&dialect::OPENAI);
     let wires: [(&str, &dyn WireFormat); 5] = [
         ("openai_chat", &chat),
-        ("openai_responses", &OpenaiResponses),
-        ("anthropic", &Anthropic),
-        ("gemini", &Gemini),
-        ("ollama", &Ollama),
+        ("openai_responses", &OPENAI_RESPONSES),
+        ("anthropic", &ANTHROPIC),
+        ("gemini", &GEMINI),
+        ("ollama", &OLLAMA),
     ];
     println!(
         "{:<18} {:>10} {:>10} {:>10} {:>10}  of it",

@@ -6,19 +6,20 @@ mod response;
 mod stream;
 
 use haft_core::conversation::Format;
-use haft_core::model_error::ModelError;
-use haft_core::model_reply::ModelReply;
-use haft_core::model_request::ModelRequest;
 
 use crate::framing::NdjsonDecoder;
-use crate::memo::Memo;
 use crate::stream::Framed;
 use crate::unsaid::{Feature, Unsaid};
-use crate::wire::{Asked, Delivery, EncodedRequest, StreamDecoder, WireFormat};
+use crate::wire::Codec;
 
 /// `/api/chat`. The size of the context is always said, because the server cuts what is longer without a word.
-#[derive(Debug, Clone, Copy)]
-pub struct Ollama;
+pub const OLLAMA: Codec = Codec {
+    format: Format::Ollama,
+    unsaid: UNSAID,
+    encode: request::encode,
+    decode: response::decode,
+    stream_decoder: |asked| Box::new(Framed::<NdjsonDecoder, _>::new(stream::Reader::new(asked))),
+};
 
 const UNSAID: &[Unsaid] = &[
     Unsaid { feature: Feature::ImageUrl, instead: "the address is said as text" },
@@ -35,25 +36,3 @@ const UNSAID: &[Unsaid] = &[
     Unsaid { feature: Feature::ChoiceAllowed, instead: "other calls are for the loop to refuse" },
     Unsaid { feature: Feature::OneCallAtATime, instead: "for the loop to do one after the other" },
 ];
-
-impl WireFormat for Ollama {
-    fn format(&self) -> Format {
-        Format::Ollama
-    }
-
-    fn unsaid(&self) -> &'static [Unsaid] {
-        UNSAID
-    }
-
-    fn encode(&self, request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
-        request::encode(request, delivery, memo)
-    }
-
-    fn decode(&self, body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError> {
-        response::decode(body, asked)
-    }
-
-    fn stream_decoder(&self, asked: &Asked) -> Box<dyn StreamDecoder> {
-        Box::new(Framed::<NdjsonDecoder, _>::new(stream::Reader::new(asked)))
-    }
-}

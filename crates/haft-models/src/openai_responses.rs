@@ -5,19 +5,20 @@ mod response;
 mod stream;
 
 use haft_core::conversation::Format;
-use haft_core::model_error::ModelError;
-use haft_core::model_reply::ModelReply;
-use haft_core::model_request::ModelRequest;
 
 use crate::framing::SseDecoder;
-use crate::memo::Memo;
 use crate::stream::Framed;
 use crate::unsaid::{Feature, Unsaid};
-use crate::wire::{Asked, Delivery, EncodedRequest, StreamDecoder, WireFormat};
+use crate::wire::Codec;
 
 /// The Responses API without state on the server: every request holds the whole conversation.
-#[derive(Debug, Clone, Copy)]
-pub struct OpenaiResponses;
+pub const OPENAI_RESPONSES: Codec = Codec {
+    format: Format::OpenaiResponses,
+    unsaid: UNSAID,
+    encode: request::encode,
+    decode: response::decode,
+    stream_decoder: |asked| Box::new(Framed::<SseDecoder, _>::new(stream::Reader::new(asked))),
+};
 
 const UNSAID: &[Unsaid] = &[
     Unsaid { feature: Feature::ReplyError, instead: "the text of the reply begins with `Error: `" },
@@ -32,25 +33,3 @@ const UNSAID: &[Unsaid] = &[
     Unsaid { feature: Feature::StopSequences, instead: "left out" },
     Unsaid { feature: Feature::ContextTokens, instead: "the server decides" },
 ];
-
-impl WireFormat for OpenaiResponses {
-    fn format(&self) -> Format {
-        Format::OpenaiResponses
-    }
-
-    fn unsaid(&self) -> &'static [Unsaid] {
-        UNSAID
-    }
-
-    fn encode(&self, request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
-        request::encode(request, delivery, memo)
-    }
-
-    fn decode(&self, body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError> {
-        response::decode(body, asked)
-    }
-
-    fn stream_decoder(&self, asked: &Asked) -> Box<dyn StreamDecoder> {
-        Box::new(Framed::<SseDecoder, _>::new(stream::Reader::new(asked)))
-    }
-}

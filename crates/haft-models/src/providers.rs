@@ -7,12 +7,12 @@ use haft_core::conversation::Format;
 use secrecy::SecretString;
 use serde_json::{Map, Value};
 
-use crate::anthropic::Anthropic;
-use crate::gemini::Gemini;
+use crate::anthropic::ANTHROPIC;
+use crate::gemini::GEMINI;
 use crate::http::{Auth, Endpoint, EndpointError};
-use crate::ollama::Ollama;
+use crate::ollama::OLLAMA;
 use crate::openai_chat::{OpenaiChat, dialect};
-use crate::openai_responses::OpenaiResponses;
+use crate::openai_responses::OPENAI_RESPONSES;
 use crate::wire::WireFormat;
 
 /// One provider.
@@ -248,10 +248,10 @@ impl ProviderRow {
     fn wire(&self, format: Format) -> Arc<dyn WireFormat> {
         match format {
             Format::OpenaiChat => Arc::new(OpenaiChat(self.dialect)),
-            Format::OpenaiResponses => Arc::new(OpenaiResponses),
-            Format::Anthropic => Arc::new(Anthropic),
-            Format::Gemini => Arc::new(Gemini),
-            Format::Ollama => Arc::new(Ollama),
+            Format::OpenaiResponses => Arc::new(OPENAI_RESPONSES),
+            Format::Anthropic => Arc::new(ANTHROPIC),
+            Format::Gemini => Arc::new(GEMINI),
+            Format::Ollama => Arc::new(OLLAMA),
         }
     }
 }

@@ -32,6 +32,38 @@ pub trait WireFormat: Send + Sync {
     }
 }
 
+/// A format that all servers speak alike, by its parts.
+#[derive(Debug, Clone, Copy)]
+pub struct Codec {
+    pub(crate) format: Format,
+    pub(crate) unsaid: &'static [Unsaid],
+    pub(crate) encode: fn(&ModelRequest, Delivery, &mut Memo) -> EncodedRequest,
+    pub(crate) decode: fn(&[u8], &Asked) -> Result<ModelReply, ModelError>,
+    pub(crate) stream_decoder: fn(&Asked) -> Box<dyn StreamDecoder>,
+}
+
+impl WireFormat for Codec {
+    fn format(&self) -> Format {
+        self.format
+    }
+
+    fn unsaid(&self) -> &'static [Unsaid] {
+        self.unsaid
+    }
+
+    fn encode(&self, request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
+        (self.encode)(request, delivery, memo)
+    }
+
+    fn decode(&self, body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError> {
+        (self.decode)(body, asked)
+    }
+
+    fn stream_decoder(&self, asked: &Asked) -> Box<dyn StreamDecoder> {
+        (self.stream_decoder)(asked)
+    }
+}
+
 /// Whether the reply comes piece by piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {

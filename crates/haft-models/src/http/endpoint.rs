@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_sent_is_refused_at_once_and_not_repeated() {
-        let wire: Arc<dyn WireFormat> = Arc::new(crate::ollama::Ollama);
+        let wire: Arc<dyn WireFormat> = Arc::new(crate::ollama::OLLAMA);
         let new = |base: &str, auth| Endpoint::new(Arc::clone(&wire), base, auth);
         assert!(matches!(new("nowhere", Auth::Nothing), Err(EndpointError::Address { .. })));
         assert!(matches!(new("file:///etc/passwd", Auth::Nothing), Err(EndpointError::Address { .. })));

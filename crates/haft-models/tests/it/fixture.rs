@@ -7,21 +7,21 @@ use haft_core::model_event::ModelEvent;
 use haft_core::model_reply::{ModelReply, ReplyFold};
 use haft_core::model_request::{ModelRequest, ModelTool};
 use haft_core::tool::{CallId, ToolCall};
-use haft_models::anthropic::Anthropic;
-use haft_models::gemini::Gemini;
-use haft_models::ollama::Ollama;
+use haft_models::anthropic::ANTHROPIC;
+use haft_models::gemini::GEMINI;
+use haft_models::ollama::OLLAMA;
 use haft_models::openai_chat::{OpenaiChat, dialect};
-use haft_models::openai_responses::OpenaiResponses;
+use haft_models::openai_responses::OPENAI_RESPONSES;
 use haft_models::{Asked, Delivery, EncodedRequest, Memo, WireFormat};
 use serde_json::{Value, json};
 
 pub(crate) fn wire(format: Format) -> &'static dyn WireFormat {
     match format {
         Format::OpenaiChat => &OpenaiChat(&dialect::OPENAI),
-        Format::OpenaiResponses => &OpenaiResponses,
-        Format::Anthropic => &Anthropic,
-        Format::Gemini => &Gemini,
-        Format::Ollama => &Ollama,
+        Format::OpenaiResponses => &OPENAI_RESPONSES,
+        Format::Anthropic => &ANTHROPIC,
+        Format::Gemini => &GEMINI,
+        Format::Ollama => &OLLAMA,
     }
 }
 

@@ -106,10 +106,10 @@ fn changed(change: impl FnOnce(&mut ModelRequest)) -> (ModelRequest, ModelReques
 fn wires() -> Vec<Box<dyn WireFormat>> {
     let dialects = DIALECTS.iter().map(|dialect| Box::new(OpenaiChat(dialect)) as Box<dyn WireFormat>);
     let others: Vec<Box<dyn WireFormat>> = vec![
-        Box::new(haft_models::openai_responses::OpenaiResponses),
-        Box::new(haft_models::anthropic::Anthropic),
-        Box::new(haft_models::gemini::Gemini),
-        Box::new(haft_models::ollama::Ollama),
+        Box::new(haft_models::openai_responses::OPENAI_RESPONSES),
+        Box::new(haft_models::anthropic::ANTHROPIC),
+        Box::new(haft_models::gemini::GEMINI),
+        Box::new(haft_models::ollama::OLLAMA),
     ];
     dialects.chain(others).collect()
 }
