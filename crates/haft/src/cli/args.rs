@@ -14,7 +14,7 @@ use super::mcp::args::McpArgs;
 use super::rest::args::RestArgs;
 use super::skills::args::SkillsArgs;
 
-pub(super) use run::{DemoArgs, OutputFormat, RunArgs};
+pub(super) use run::{DemoArgs, OutputFormat, RunArgs, ShowArgs};
 pub(super) use sessions::{ReplayArgs, ResumeArgs, SessionsArgs, SessionsCommand};
 
 pub(super) use models::{

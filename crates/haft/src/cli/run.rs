@@ -56,7 +56,7 @@ pub(super) async fn run(args: &RunArgs) -> ExitCode {
 
 /// Also for a run that was not typed.
 pub(super) async fn prepare(args: &RunArgs, given: Given) -> Result<Prepared, Refused> {
-    if args.no_color {
+    if args.show.no_color {
         anstream::ColorChoice::Never.write_global();
     }
     Prepared::new(args, given).await

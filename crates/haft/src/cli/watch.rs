@@ -10,7 +10,7 @@ use haft_sandbox::Home;
 use haft_tools::mcp::TraceParents;
 use serde_json::Value;
 
-use super::args::{CallArgs, LogFormat, RunArgs};
+use super::args::{CallArgs, LogFormat, ShowArgs};
 use super::log::{Level, Log};
 use super::terminal::{self, StatusLine};
 use super::tree::TreeKeeper;
@@ -45,8 +45,8 @@ impl Watch {
     }
 
     /// What is seen of a run beside what is watched here sees everything first.
-    pub(super) fn of_run(args: &RunArgs, home: &Home, first: Vec<Arc<dyn EventSink>>) -> Self {
-        let wishes = Wishes { verbose: args.verbose, log_format: args.log_format, tree: args.tree };
+    pub(super) fn of_run(show: ShowArgs, home: &Home, first: Vec<Arc<dyn EventSink>>) -> Self {
+        let wishes = Wishes { verbose: show.verbose, log_format: show.log_format, tree: show.tree };
         Self::with(wishes, home, first)
     }
 

@@ -11,7 +11,6 @@ use crate::agents::Override;
 /// Let a model work on a request with tools
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
 pub(in crate::cli) struct RunArgs {
     /// The request, or - to read it from standard input; before it may stand @AGENT, an agent's file
     #[arg(value_name = "[@AGENT] REQUEST", required = true, num_args = 1..=2)]
@@ -50,9 +49,8 @@ pub(in crate::cli) struct RunArgs {
     #[arg(long, value_name = "DURATION", value_parser = crate::cli::settings::duration)]
     pub(in crate::cli) timeout: Option<Duration>,
 
-    /// What is written to standard output
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub(in crate::cli) output_format: OutputFormat,
+    #[command(flatten)]
+    pub(in crate::cli) show: ShowArgs,
 
     /// A JSON Schema; the answer is JSON that fits it
     #[arg(long, value_name = "FILE")]
@@ -61,6 +59,25 @@ pub(in crate::cli) struct RunArgs {
     /// Record models, tools and clock in a new file, for `haft replay`
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) record: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(in crate::cli) policy: PolicyArgs,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  haft run -m anthropic/claude-sonnet-4-5 'Why is the build red?'
+  haft run -m ollama/llama3 --tools read,bash - < request.txt
+  haft run @reviewer.md 'Review the last commit.'
+  haft run -m openai/gpt-4o --output-schema answer.json --output-format json 'How many tests are there?'";
+
+/// What is written where, of a run
+#[derive(Debug, Clone, Copy, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
+pub(in crate::cli) struct ShowArgs {
+    /// What is written to standard output
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(in crate::cli) output_format: OutputFormat,
 
     /// Write nothing but the answer and errors
     #[arg(short, long, conflicts_with = "verbose")]
@@ -81,17 +98,7 @@ pub(in crate::cli) struct RunArgs {
     /// Write without colours; the variable `NO_COLOR` does the same
     #[arg(long)]
     pub(in crate::cli) no_color: bool,
-
-    #[command(flatten)]
-    pub(in crate::cli) policy: PolicyArgs,
 }
-
-const RUN_EXAMPLES: &str = "\
-Examples:
-  haft run -m anthropic/claude-sonnet-4-5 'Why is the build red?'
-  haft run -m ollama/llama3 --tools read,bash - < request.txt
-  haft run @reviewer.md 'Review the last commit.'
-  haft run -m openai/gpt-4o --output-schema answer.json --output-format json 'How many tests are there?'";
 
 /// What is written to standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -4,12 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::{LogFormat, OutputFormat};
+use super::{OutputFormat, ShowArgs};
 
 /// Go on with a run that ended early, or ask more in its conversation
 #[derive(Debug, Args)]
 #[command(after_help = RESUME_EXAMPLES)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
 pub(in crate::cli) struct ResumeArgs {
     /// The session, or the beginning of its id; `last` is the newest
     #[arg(value_name = "ID", default_value = "last")]
@@ -22,29 +21,8 @@ pub(in crate::cli) struct ResumeArgs {
     #[arg(short, long, value_name = "PROVIDER/MODEL")]
     pub(in crate::cli) model: Vec<String>,
 
-    /// What is written to standard output
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
-    pub(in crate::cli) output_format: OutputFormat,
-
-    /// Write nothing but the answer and errors
-    #[arg(short, long, conflicts_with = "verbose")]
-    pub(in crate::cli) quiet: bool,
-
-    /// Say more: each decision about a call, each reply that was asked for again
-    #[arg(short, long)]
-    pub(in crate::cli) verbose: bool,
-
-    /// How log lines are written [default: text]
-    #[arg(long, value_name = "FORMAT")]
-    pub(in crate::cli) log_format: Option<LogFormat>,
-
-    /// Draw on standard error what was done for whom
-    #[arg(long)]
-    pub(in crate::cli) tree: bool,
-
-    /// Write without colours; the variable `NO_COLOR` does the same
-    #[arg(long)]
-    pub(in crate::cli) no_color: bool,
+    #[command(flatten)]
+    pub(in crate::cli) show: ShowArgs,
 }
 
 const RESUME_EXAMPLES: &str = "\

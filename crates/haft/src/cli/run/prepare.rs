@@ -75,12 +75,12 @@ impl Prepared {
         let skills = call_in(&skills, &request, config, &environment);
         let routed = args.route || config.route;
 
-        let output = Arc::new(Output::new(args.output_format, &crew.first().agent));
-        let screen = (!args.quiet).then(|| Arc::new(Screen::new(args, &output)));
+        let output = Arc::new(Output::new(args.show.output_format, &crew.first().agent));
+        let screen = (!args.show.quiet).then(|| Arc::new(Screen::new(args, &output)));
         let denials = Arc::new(Denials::default());
         let mut seen: Vec<Arc<dyn EventSink>> = vec![Arc::clone(&denials) as _, Arc::clone(&output) as _];
         seen.extend(screen.iter().map(|screen| Arc::clone(screen) as Arc<dyn EventSink>));
-        let mut watch = Watch::of_run(args, &home, seen);
+        let mut watch = Watch::of_run(args.show, &home, seen);
         let tape = tape(args, config, &variables)?;
         let recorder = tape.clone().map(|tape| {
             let recorder = Arc::new(RunRecorder::new(tape, watch.options().place.session));

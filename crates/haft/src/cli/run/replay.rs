@@ -65,9 +65,9 @@ async fn live(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Refu
 }
 
 fn shown_as(typed: &mut RunArgs, args: &ReplayArgs) {
-    typed.output_format = args.output_format;
-    typed.quiet = args.quiet;
-    typed.no_color = args.no_color;
+    typed.show.output_format = args.output_format;
+    typed.show.quiet = args.quiet;
+    typed.show.no_color = args.no_color;
     typed.record = None;
 }
 

@@ -74,12 +74,7 @@ fn typed(args: &ResumeArgs, order: Value, asked: &str) -> Result<RunArgs, Refuse
         typed.model.clone_from(&args.model);
     }
     typed.record = None;
-    typed.output_format = args.output_format;
-    typed.quiet = args.quiet;
-    typed.verbose = args.verbose;
-    typed.log_format = args.log_format;
-    typed.tree = args.tree;
-    typed.no_color = args.no_color;
+    typed.show = args.show;
     Ok(typed)
 }
 

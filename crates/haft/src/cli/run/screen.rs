@@ -70,7 +70,7 @@ struct Running {
 
 impl Screen {
     pub(super) fn new(args: &RunArgs, output: &Arc<Output>) -> Self {
-        let words = match (args.output_format, args.verbose) {
+        let words = match (args.show.output_format, args.show.verbose) {
             (_, true) => Words::Many,
             (OutputFormat::Text, false) => Words::Usual,
             (OutputFormat::Json | OutputFormat::StreamJson, false) => Words::Few,
