@@ -1,8 +1,14 @@
 //! What a model's context still holds: reserved before a call, settled after it, never overdrawn.
 
+mod load;
+
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use load::Load;
+
 use crate::store::StoreReason;
+use crate::tokens::TokenCounter;
 
 /// How a model's context is divided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,13 +29,49 @@ impl ContextLimits {
 }
 
 /// The context of one run. The calls of a turn share it, and together never promise more than there is.
-#[derive(Debug)]
+///
+/// A text has no more tokens than bytes. While there is room for that many nobody counts, and every decision is as if
+/// somebody had: a vocabulary is read only for a context that is nearly full.
 pub struct Budget {
     usable_tokens: u64,
-    usage: Mutex<Usage>,
+    counter: Arc<dyn TokenCounter>,
+    taken: Mutex<Taken>,
 }
 
 /// What is taken, by what took it.
+#[derive(Debug, Default)]
+struct Taken {
+    /// The conversation so far.
+    current: Load,
+    /// Reserved by calls that have not answered yet.
+    pending_tokens: u64,
+    /// The definitions of the tools that are shown.
+    schemas: Load,
+}
+
+impl Taken {
+    /// What there is at most.
+    fn most(&self) -> u64 {
+        self.usage_by(Load::most).projected(0)
+    }
+
+    fn usage_by(&self, tokens: impl Fn(&Load) -> u64) -> Usage {
+        Usage {
+            current_tokens: tokens(&self.current),
+            pending_tokens: self.pending_tokens,
+            schema_tokens: tokens(&self.schemas),
+        }
+    }
+
+    /// What there is, by counting what was not counted yet.
+    fn counted(&mut self, counter: &dyn TokenCounter) -> Usage {
+        self.current.count(counter);
+        self.schemas.count(counter);
+        self.usage_by(Load::most)
+    }
+}
+
+/// How many tokens are taken, by what took them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// The conversation so far.
@@ -50,19 +92,28 @@ impl Usage {
 }
 
 impl Budget {
-    pub fn new(limits: ContextLimits, schema_tokens: u64) -> Arc<Self> {
-        let usage = Usage { schema_tokens, ..Usage::default() };
-        Arc::new(Self { usable_tokens: limits.usable_tokens(), usage: Mutex::new(usage) })
+    pub fn new(limits: ContextLimits, counter: Arc<dyn TokenCounter>) -> Arc<Self> {
+        Arc::new(Self { usable_tokens: limits.usable_tokens(), counter, taken: Mutex::default() })
     }
 
-    /// Takes the conversation's size as the model reported it. What is reserved stays so.
-    pub fn set_current(&self, tokens: u64) {
-        self.usage_mut().current_tokens = tokens;
+    /// Takes the size of conversation and tools together as the model reported it. What is reserved stays so.
+    pub fn report(&self, tokens: u64) {
+        let mut taken = self.taken();
+        let schema_tokens = taken.schemas.about().min(tokens);
+        taken.schemas = Load::tokens(schema_tokens);
+        taken.current = Load::tokens(tokens - schema_tokens);
+    }
+
+    /// The conversation has grown by a text.
+    pub fn add(&self, text: String) {
+        self.taken().current.add(text);
     }
 
     /// The tools that are shown have changed.
-    pub fn set_schemas(&self, tokens: u64) {
-        self.usage_mut().schema_tokens = tokens;
+    pub fn set_schemas(&self, definitions: impl IntoIterator<Item = String>) {
+        let mut schemas = Load::default();
+        definitions.into_iter().for_each(|definition| schemas.add(definition));
+        self.taken().schemas = schemas;
     }
 
     /// Sets tokens aside for the answer of one call. Dropped, they are free again.
@@ -72,8 +123,17 @@ impl Budget {
         Ok(reservation)
     }
 
+    /// What conversation and tools take: exact where that is too much, near enough where it is not.
+    pub fn taken_tokens(&self) -> u64 {
+        let mut taken = self.taken();
+        let full = taken.most().saturating_sub(taken.pending_tokens) > self.usable_tokens;
+        let usage = if full { taken.counted(&*self.counter) } else { taken.usage_by(Load::about) };
+        usage.current_tokens.saturating_add(usage.schema_tokens)
+    }
+
+    /// What is taken, counted.
     pub fn usage(&self) -> Usage {
-        *self.usage_mut()
+        self.taken().counted(&*self.counter)
     }
 
     pub fn usable_tokens(&self) -> u64 {
@@ -85,8 +145,14 @@ impl Budget {
         self.usable_tokens.saturating_sub(self.usage().projected(0))
     }
 
-    fn usage_mut(&self) -> MutexGuard<'_, Usage> {
-        self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Budget").field("usable_tokens", &self.usable_tokens).finish_non_exhaustive()
     }
 }
 
@@ -104,12 +170,20 @@ impl Reservation {
 
     /// Sets aside as many tokens as the answer turned out to take. A reservation that cannot grow stays as it was.
     pub fn resize(&mut self, tokens: u64) -> Result<(), Shortage> {
-        let mut usage = self.budget.usage_mut();
-        let others = Usage { pending_tokens: usage.pending_tokens.saturating_sub(self.tokens), ..*usage };
-        if tokens > self.tokens && others.projected(tokens) > self.budget.usable_tokens {
-            return Err(Shortage::of(&others, tokens, self.budget.usable_tokens));
+        let Budget { usable_tokens, counter, taken } = &*self.budget;
+        let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let others_tokens = taken.pending_tokens.saturating_sub(self.tokens);
+        let fits = |usage: Usage| {
+            let others = Usage { pending_tokens: others_tokens, ..usage };
+            if others.projected(tokens) > *usable_tokens {
+                return Err(Shortage::of(&others, tokens, *usable_tokens));
+            }
+            Ok(())
+        };
+        if tokens > self.tokens && fits(taken.usage_by(Load::most)).is_err() {
+            fits(taken.counted(&**counter))?;
         }
-        usage.pending_tokens = others.pending_tokens.saturating_add(tokens);
+        taken.pending_tokens = others_tokens.saturating_add(tokens);
         self.tokens = tokens;
         Ok(())
     }
@@ -122,16 +196,30 @@ impl Reservation {
     /// The answer is now part of the conversation.
     pub fn settle(mut self) {
         let tokens = std::mem::take(&mut self.tokens);
-        let mut usage = self.budget.usage_mut();
-        usage.pending_tokens = usage.pending_tokens.saturating_sub(tokens);
-        usage.current_tokens = usage.current_tokens.saturating_add(tokens);
+        let mut taken = self.budget.taken();
+        taken.pending_tokens = taken.pending_tokens.saturating_sub(tokens);
+        taken.current.grow(tokens);
+    }
+
+    /// Makes a text part of the conversation that fits however it is counted, with what else takes this many tokens.
+    /// Another is given back, for somebody to count.
+    pub fn settle_uncounted(self, text: String, tokens: u64) -> Result<(), (Self, String)> {
+        let mut taken = self.budget.taken();
+        let most = taken.most().saturating_sub(self.tokens).saturating_add(tokens);
+        if most.saturating_add(text.len() as u64) > self.budget.usable_tokens {
+            drop(taken);
+            return Err((self, text));
+        }
+        taken.current.grow(tokens);
+        taken.current.add(text);
+        Ok(())
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut usage = self.budget.usage_mut();
-        usage.pending_tokens = usage.pending_tokens.saturating_sub(self.tokens);
+        let mut taken = self.budget.taken();
+        taken.pending_tokens = taken.pending_tokens.saturating_sub(self.tokens);
     }
 }
 
@@ -176,9 +264,48 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::tokens::{ByLength, Tokens};
 
+    /// With tools of five tokens.
     fn budget(window_tokens: u64) -> Arc<Budget> {
-        Budget::new(ContextLimits { window_tokens, buffer_tokens: 10, output_tokens_max: 20 }, 5)
+        let limits = ContextLimits { window_tokens, buffer_tokens: 10, output_tokens_max: 20 };
+        let budget = Budget::new(limits, Arc::new(ByLength));
+        budget.set_schemas(["x".repeat(20)]);
+        budget
+    }
+
+    struct NobodyCounts;
+
+    impl TokenCounter for NobodyCounts {
+        fn count(&self, text: &str) -> Tokens {
+            unreachable!("{} bytes are counted", text.len())
+        }
+    }
+
+    #[test]
+    fn nobody_counts_while_there_is_room_for_a_token_per_byte() {
+        let limits = ContextLimits { window_tokens: 700, buffer_tokens: 0, output_tokens_max: 0 };
+        let budget = Budget::new(limits, Arc::new(NobodyCounts));
+        budget.set_schemas(["x".repeat(100)]);
+        budget.add("x".repeat(100));
+        let reserved = budget.reserve(400).unwrap();
+        reserved.settle_uncounted("x".repeat(100), 400).unwrap();
+        assert_eq!(budget.taken_tokens(), 3 * 25 + 400);
+        let (reserved, text) = budget.reserve(0).unwrap().settle_uncounted("one".to_owned(), 0).unwrap_err();
+        assert_eq!((reserved.tokens(), text.as_str()), (0, "one"), "a byte more than there may be");
+    }
+
+    #[test]
+    fn a_report_counts_for_everything_until_then() {
+        let budget = budget(130);
+        budget.add("x".repeat(400));
+        assert_eq!(budget.taken_tokens(), 105, "counted, as it may be too much");
+        budget.report(50);
+        assert_eq!(budget.usage(), Usage { current_tokens: 45, pending_tokens: 0, schema_tokens: 5 });
+        budget.set_schemas(["x".repeat(40)]);
+        assert_eq!(budget.taken_tokens(), 55);
+        budget.report(3);
+        assert_eq!(budget.usage(), Usage { current_tokens: 0, pending_tokens: 0, schema_tokens: 3 });
     }
 
     #[test]
@@ -211,7 +338,7 @@ mod tests {
         let budget = budget(130);
         let refused = budget.reserve(96).unwrap_err();
         assert_eq!((refused.cause, refused.reason()), (ShortageCause::Context, StoreReason::TokenBudget));
-        budget.set_current(1_000);
+        budget.report(1_000);
         assert_eq!(budget.left_tokens(), 0);
         assert_eq!(budget.reserve(1).unwrap_err().cause, ShortageCause::Context);
         assert!(budget.reserve(0).is_ok(), "nothing needs no room");
@@ -224,7 +351,9 @@ mod tests {
         Resize(usize, u64),
         Settle(usize),
         Drop(usize),
-        Current(u64),
+        /// The answer turns out to be a text of so many bytes.
+        Answer(usize, usize),
+        Report(u64),
     }
 
     fn act() -> impl Strategy<Value = Act> {
@@ -233,11 +362,62 @@ mod tests {
             (0..8usize, 0..300u64).prop_map(|(at, tokens)| Act::Resize(at, tokens)),
             (0..8usize).prop_map(Act::Settle),
             (0..8usize).prop_map(Act::Drop),
-            prop_oneof![0..150u64, Just(u64::MAX)].prop_map(Act::Current),
+            prop_oneof![0..150u64, Just(u64::MAX)].prop_map(Act::Report),
+            (0..8usize, 0..200usize).prop_map(|(at, bytes)| Act::Answer(at, bytes)),
         ]
     }
 
+    /// Whether it became a part of the conversation.
+    fn answer(held: &mut Vec<Reservation>, at: usize, bytes: usize) -> bool {
+        if at >= held.len() {
+            return false;
+        }
+        match held.remove(at).settle_uncounted("x".repeat(bytes), 0) {
+            Ok(()) => true,
+            Err((mut reservation, text)) => {
+                let fits = reservation.resize(ByLength.count(&text).count()).is_ok();
+                reservation.settle();
+                fits
+            }
+        }
+    }
+
+    /// What came of it, for whoever asked.
+    fn carry_out(act: &Act, budget: &Arc<Budget>, held: &mut Vec<Reservation>) -> bool {
+        match *act {
+            Act::Reserve(tokens) => {
+                let reserved = budget.reserve(tokens);
+                let fits = reserved.is_ok();
+                held.extend(reserved.ok());
+                return fits;
+            }
+            Act::Resize(at, tokens) => {
+                return held.get_mut(at).is_some_and(|held| held.resize(tokens).is_ok());
+            }
+            Act::Answer(at, bytes) => return answer(held, at, bytes),
+            Act::Settle(at) if at < held.len() => held.remove(at).settle(),
+            Act::Drop(at) if at < held.len() => drop(held.remove(at)),
+            Act::Settle(_) | Act::Drop(_) => {}
+            Act::Report(tokens) => budget.report(tokens),
+        }
+        true
+    }
+
     proptest! {
+        #[test]
+        fn who_counts_late_decides_as_who_counts_at_once(acts in prop::collection::vec(act(), 0..60)) {
+            let (late, at_once) = (budget(230), budget(230));
+            let (mut held_late, mut held_at_once) = (Vec::new(), Vec::new());
+            for act in acts {
+                let decided = carry_out(&act, &late, &mut held_late);
+                prop_assert_eq!(decided, carry_out(&act, &at_once, &mut held_at_once), "{:?}", act);
+                at_once.usage();
+                let full = |budget: &Budget| budget.taken_tokens() > budget.usable_tokens();
+                prop_assert_eq!(full(&late), full(&at_once));
+            }
+            prop_assert_eq!(late.usage(), at_once.usage());
+        }
+
         #[test]
         fn whatever_happens_nothing_is_promised_that_is_not_there(acts in prop::collection::vec(act(), 0..60)) {
             let budget = budget(230);
@@ -260,7 +440,8 @@ mod tests {
                     Act::Settle(at) if at < held.len() => held.remove(at).settle(),
                     Act::Drop(at) if at < held.len() => drop(held.remove(at)),
                     Act::Settle(_) | Act::Drop(_) => {}
-                    Act::Current(tokens) => budget.set_current(tokens),
+                    Act::Answer(at, bytes) => { answer(&mut held, at, bytes); }
+                    Act::Report(tokens) => budget.report(tokens),
                 }
                 let usage = budget.usage();
                 let promised: u64 = held.iter().map(Reservation::tokens).sum();

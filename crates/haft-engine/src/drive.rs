@@ -19,7 +19,6 @@ use haft_core::run::meter::Amount;
 use haft_core::run::scope::RunScope;
 use haft_core::run::told::{CallEnd, Told};
 use haft_core::run::{Abort, AgentRun, Readings, RunError, Step};
-use haft_core::tokens::TokenCounter;
 use haft_core::tool::ToolCall;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -165,8 +164,7 @@ impl Driver<'_> {
             let tools = self.orchestrator.model_tools(&self.options.selection);
             run.set_tools(&tools);
             if let Some(budget) = &self.options.budget {
-                let counter = &self.orchestrator.config().tokens;
-                budget.set_schemas(run.tools().iter().map(|tool| tokens_of(tool, &**counter)).sum());
+                budget.set_schemas(run.tools().iter().map(definition));
             }
             *seen = now;
         }
@@ -256,14 +254,10 @@ impl Driver<'_> {
     /// The provider knows best how much the conversation takes; where it says nothing, what was added is counted.
     fn weigh(&self, reply: &ModelReply) {
         let Some(budget) = &self.options.budget else { return };
-        let before = budget.usage();
-        let counted = || {
-            let said = self.orchestrator.config().tokens.count(&reply.text()).count();
-            before.current_tokens.saturating_add(said)
-        };
-        budget.set_current(reply.usage.map_or_else(counted, |usage| {
-            usage.input.saturating_add(usage.output).saturating_sub(before.schema_tokens)
-        }));
+        match reply.usage {
+            Some(usage) => budget.report(usage.input.saturating_add(usage.output)),
+            None => budget.add(reply.text()),
+        }
     }
 
     fn readings(&self) -> Readings {
@@ -277,8 +271,7 @@ impl Driver<'_> {
     }
 
     fn context_tokens(&self) -> Option<u64> {
-        let usage = self.options.budget.as_ref()?.usage();
-        Some(usage.current_tokens.saturating_add(usage.schema_tokens))
+        self.options.budget.as_ref().map(|budget| budget.taken_tokens())
     }
 
     /// Turns of a run that goes on in a session are counted on from those before it.
@@ -302,9 +295,9 @@ fn answered(result: &ToolResult) -> Answered {
     }
 }
 
-/// What the definition of a tool takes of a model's context.
-pub fn tokens_of(tool: &ModelTool, counter: &dyn TokenCounter) -> u64 {
-    counter.count(&format!("{} {} {}", tool.name, tool.description, tool.input_schema)).count()
+/// A tool as it stands in a model's context, near enough to be counted.
+pub fn definition(tool: &ModelTool) -> String {
+    format!("{} {} {}", tool.name, tool.description, tool.input_schema)
 }
 
 fn now_ms() -> u64 {

@@ -38,6 +38,13 @@ impl Drop for Noting {
     }
 }
 
+/// Nothing for no time: a timer would round that up to a millisecond.
+pub(crate) async fn pause(wait: Duration) {
+    if !wait.is_zero() {
+        tokio::time::sleep(wait).await;
+    }
+}
+
 /// The pieces at their pace. The outcome is noted before the last of them goes out, so that whoever has it can rely on it.
 pub(crate) fn play(decision: Decision, noting: Noting) -> impl Stream<Item = io::Result<Bytes>> {
     let Decision { pace, pieces, outcome, .. } = decision;
@@ -45,7 +52,7 @@ pub(crate) fn play(decision: Decision, noting: Noting) -> impl Stream<Item = io:
     futures_util::stream::unfold((state, noting), move |((mut pieces, wait), noting)| {
         let outcome = outcome.clone();
         async move {
-            tokio::time::sleep(wait).await;
+            pause(wait).await;
             let piece = pieces.next();
             if pieces.peek().is_none() && !matches!(piece, Some(Piece::Cut | Piece::Hang)) {
                 noting.note(outcome);

@@ -10,7 +10,7 @@ use axum::routing::{MethodRouter, get, post};
 use axum::{Json, Router};
 use serde_json::json;
 
-use crate::playback::{Noting, play};
+use crate::playback::{Noting, pause, play};
 use crate::server::Shared;
 use crate::wire::{Address, Format, Target};
 
@@ -94,7 +94,7 @@ async fn nothing_here(uri: Uri) -> Response {
 async fn answer(shared: Arc<Shared>, parts: Parts) -> Response {
     let (serial, decision) = shared.decide(&parts);
     let noting = Noting::new(shared, serial);
-    tokio::time::sleep(decision.pace.before_first_byte()).await;
+    pause(decision.pace.before_first_byte()).await;
     let mut response = Response::builder()
         .status(decision.status)
         .header(header::CONTENT_TYPE, decision.content_type)

@@ -15,7 +15,7 @@ use crate::stored::Shelf;
 fn budget(usable_tokens: u64) -> Arc<Budget> {
     Budget::new(
         ContextLimits { window_tokens: usable_tokens + 30, buffer_tokens: 10, output_tokens_max: 20 },
-        0,
+        Arc::new(ByLength),
     )
 }
 

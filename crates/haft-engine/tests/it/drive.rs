@@ -18,6 +18,7 @@ use haft_core::run::finish::Finish;
 use haft_core::run::limits::ContextLimit;
 use haft_core::run::meter::Amount;
 use haft_core::run::{AgentRun, RunPlan};
+use haft_core::tokens::ByLength;
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{CallOptions, Catalog, Driven, Driver, Meter, Orchestrator, OrchestratorConfig, RunScope};
 use tokio::time::Instant;
@@ -232,7 +233,7 @@ async fn a_full_context_forces_the_last_turn() {
     let models =
         Scripted::new(vec![Ok(vec![call("1", "echo", r#"{"text":"a"}"#)]), Ok(vec![text("so far")])]);
     let limits = ContextLimits { window_tokens: 200, buffer_tokens: 50, output_tokens_max: 50 };
-    let budget = ContextBudget::new(limits, 0);
+    let budget = ContextBudget::new(limits, Arc::new(ByLength));
     let mut plan = RunPlan::default();
     plan.limits.context = Some(ContextLimit { window_tokens: 200, output_tokens: 50, buffer_tokens: 50 });
     let mut driver = world.driver(&models);

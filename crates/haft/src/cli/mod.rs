@@ -60,11 +60,19 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return terminal::failed(Exit::Internal, &format!("no runtime: {error}")),
     };
-    let exit = runtime.block_on(dispatch(cli.command));
+    let exit = runtime.block_on(on_a_worker(dispatch(cli.command)));
     // A blocked read of standard input must not keep us; confined processes must not outlive us.
     runtime.shutdown_background();
     haft_sandbox::wait_until_gone(GONE_WITHIN);
     exit
+}
+
+/// There it is woken without another thread whenever a connection has something: nothing passes from hand to hand.
+async fn on_a_worker(work: impl Future<Output = ExitCode> + Send + 'static) -> ExitCode {
+    match tokio::spawn(work).await {
+        Ok(exit) => exit,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
+    }
 }
 
 async fn dispatch(command: Command) -> ExitCode {

@@ -6,21 +6,23 @@ use haft_core::budget::{Budget, ContextLimits};
 use haft_core::model_request::ModelRequest;
 use haft_core::run::limits::ContextLimit;
 use haft_core::tokens::TokenCounter;
-use haft_engine::drive::tokens_of;
+use haft_engine::drive::definition;
 
 /// What the context still holds after the tools, the system text and the request.
 pub(super) fn budget(
     limit: ContextLimit,
     request: &ModelRequest,
     asked: &str,
-    counter: &dyn TokenCounter,
+    counter: &Arc<dyn TokenCounter>,
 ) -> Arc<Budget> {
     let limits = ContextLimits {
         window_tokens: limit.window_tokens,
         buffer_tokens: limit.buffer_tokens,
         output_tokens_max: limit.output_tokens,
     };
-    let budget = Budget::new(limits, request.tools.iter().map(|tool| tokens_of(tool, counter)).sum());
-    budget.set_current(counter.count(&request.system).count() + counter.count(asked).count());
+    let budget = Budget::new(limits, Arc::clone(counter));
+    budget.set_schemas(request.tools.iter().map(definition));
+    budget.add(request.system.to_string());
+    budget.add(asked.to_owned());
     budget
 }

@@ -137,7 +137,7 @@ impl Errand {
         plan: &RunPlan,
         request: &ModelRequest,
     ) -> Option<Arc<ContextBudget>> {
-        let counter = &*worker.orchestrator().config().tokens;
+        let counter = &worker.orchestrator().config().tokens;
         plan.limits.context.map(|limit| context::budget(limit, request, &task.request, counter))
     }
 

@@ -207,6 +207,6 @@ fn later(now: Instant, timeout: Duration) -> Instant {
 
 fn known_context(budget: Option<&Budget>, context_tokens: Option<u64>) {
     if let (Some(budget), Some(tokens)) = (budget, context_tokens) {
-        budget.set_current(tokens.saturating_sub(budget.usage().schema_tokens));
+        budget.report(tokens);
     }
 }

@@ -42,9 +42,14 @@ pub(crate) fn settle(
     reserved: Option<Reservation>,
     means: Means<'_>,
 ) -> Result<ToolOutput, ToolError> {
-    let Some(mut reserved) = reserved else { return outcome };
+    let Some(reserved) = reserved else { return outcome };
     each_way(outcome, |output| {
-        let output = match reserved.resize(tokens_in(&output, means)) {
+        let Shown { text, media_tokens } = Shown::of(&output);
+        let (mut reserved, text) = match reserved.settle_uncounted(text, media_tokens) {
+            Ok(()) => return output,
+            Err(refused) => refused,
+        };
+        let output = match reserved.resize(Shown { text, media_tokens }.tokens(means)) {
             Ok(()) => output,
             Err(shortage) => smaller(record, output, shortage, &mut reserved, means),
         };
@@ -116,13 +121,29 @@ fn cut_to_fit(output: &ToolOutput, reserved: &mut Reservation, means: Means<'_>)
     ToolOutput::text("(the output was left out: the context has no room for it)")
 }
 
-/// What is shown as text is counted, whatever it is; images and sounds are judged.
+/// What a model sees of an output.
+struct Shown {
+    /// Whatever is shown as text.
+    text: String,
+    /// Images and sounds are judged.
+    media_tokens: u64,
+}
+
+impl Shown {
+    fn of(output: &ToolOutput) -> Self {
+        let (media, shown): (Vec<&Content>, Vec<&Content>) = output
+            .content
+            .iter()
+            .partition(|content| matches!(content, Content::Image { .. } | Content::Audio { .. }));
+        let text = shown.into_iter().map(Content::as_text).collect::<Vec<_>>().join("\n");
+        Self { text, media_tokens: MEDIA_TOKENS.saturating_mul(media.len() as u64) }
+    }
+
+    fn tokens(&self, means: Means<'_>) -> u64 {
+        tokens_of(means.counter, &self.text).count().saturating_add(self.media_tokens)
+    }
+}
+
 fn tokens_in(output: &ToolOutput, means: Means<'_>) -> u64 {
-    let (media, shown): (Vec<&Content>, Vec<&Content>) = output
-        .content
-        .iter()
-        .partition(|content| matches!(content, Content::Image { .. } | Content::Audio { .. }));
-    let text = shown.into_iter().map(Content::as_text).collect::<Vec<_>>().join("\n");
-    let media_tokens = MEDIA_TOKENS.saturating_mul(media.len() as u64);
-    tokens_of(means.counter, &text).count().saturating_add(media_tokens)
+    Shown::of(output).tokens(means)
 }

@@ -7,6 +7,7 @@ use haft_core::arguments::Arguments;
 use haft_core::budget::{Budget, ContextLimits};
 use haft_core::name::{QueueName, ToolName};
 use haft_core::naming::Scheme;
+use haft_core::tokens::ByLength;
 use haft_core::tool::{CallId, ToolCall, ToolPolicy};
 use haft_engine::{
     ANSWER_TOKENS_MIN, CacheUse, CallOptions, Catalog, Orchestrator, OrchestratorConfig, Policies, Priority,
@@ -85,7 +86,7 @@ impl Story {
     pub(super) async fn play(&self) -> Arc<World> {
         let limits =
             ContextLimits { window_tokens: self.usable_tokens, buffer_tokens: 0, output_tokens_max: 0 };
-        let world = Arc::new(World::new(Budget::new(limits, 0)));
+        let world = Arc::new(World::new(Budget::new(limits, Arc::new(ByLength))));
         let orchestrator = Arc::new(self.orchestrator(&world));
         let mut tasks = Vec::new();
         for act in &self.acts {
@@ -147,7 +148,7 @@ impl Act {
             Budgeted::No => None,
             Budgeted::Yes => Some(world.budget()),
             Budgeted::Anew => {
-                world.budget().set_current(0);
+                world.budget().report(0);
                 Some(world.budget())
             }
         };

@@ -1,0 +1,68 @@
+//! What a part of the context takes: tokens that are known, and texts that nobody has counted yet.
+
+use crate::tokens::{TokenCounter, Tokens, tokens_of};
+
+#[derive(Debug, Default)]
+pub(super) struct Load {
+    known_tokens: u64,
+    uncounted: Vec<String>,
+}
+
+impl Load {
+    pub(super) fn tokens(known_tokens: u64) -> Self {
+        Self { known_tokens, uncounted: Vec::new() }
+    }
+
+    pub(super) fn grow(&mut self, tokens: u64) {
+        self.known_tokens = self.known_tokens.saturating_add(tokens);
+    }
+
+    pub(super) fn add(&mut self, text: String) {
+        self.uncounted.push(text);
+    }
+
+    /// However the texts are counted: no token is shorter than a byte.
+    pub(super) fn most(&self) -> u64 {
+        self.known_tokens.saturating_add(self.uncounted_bytes())
+    }
+
+    /// Near enough, with the texts judged by their length.
+    pub(super) fn about(&self) -> u64 {
+        self.known_tokens.saturating_add(Tokens::by_length(self.uncounted_bytes()).count())
+    }
+
+    pub(super) fn count(&mut self, counter: &dyn TokenCounter) {
+        for text in std::mem::take(&mut self.uncounted) {
+            self.grow(tokens_of(counter, &text).count());
+        }
+    }
+
+    fn uncounted_bytes(&self) -> u64 {
+        self.uncounted.iter().map(|text| text.len() as u64).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tokens::ByLength;
+
+    #[test]
+    fn what_is_not_counted_is_bounded_by_its_bytes() {
+        let mut load = Load::tokens(10);
+        load.add("x".repeat(40));
+        load.add("y".repeat(8));
+        load.grow(1);
+        assert_eq!((load.about(), load.most()), (11 + 12, 11 + 48));
+        load.count(&ByLength);
+        assert_eq!((load.about(), load.most()), (11 + 12, 11 + 12));
+    }
+
+    #[test]
+    fn no_load_is_too_large_to_be_told() {
+        let mut load = Load::tokens(u64::MAX);
+        load.add("x".to_owned());
+        load.grow(1);
+        assert_eq!((load.about(), load.most()), (u64::MAX, u64::MAX));
+    }
+}
