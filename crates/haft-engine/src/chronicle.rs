@@ -5,7 +5,7 @@ use std::fmt;
 use futures_util::future::BoxFuture;
 use haft_core::place::Operation;
 use haft_core::run::told::Told;
-use haft_core::tool::ToolCall;
+use haft_core::tool::{Effects, ToolCall};
 
 /// Keeps what a run was told, and which calls reached their tool. A call that is not on record is not made, so whatever a
 /// chronicle does not know did not happen.
@@ -16,8 +16,28 @@ pub trait Chronicle: fmt::Debug + Send + Sync {
     /// Puts down that a call is about to reach its tool.
     fn begins(&self, call: &ToolCall, operation: &Operation) -> Result<(), Unrecorded>;
 
-    /// Returns when everything that was put down outlives the machine, too.
-    fn secure(&self) -> BoxFuture<'_, Result<(), Unrecorded>>;
+    /// Returns when everything that was put down outlives the machine, too, or will soon enough.
+    fn secure(&self, haste: Haste) -> BoxFuture<'_, Result<(), Unrecorded>>;
+}
+
+/// How soon what was put down must outlive the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Haste {
+    /// Before anything else is done.
+    Now,
+    /// Whatever is lost with the machine can be done again and nobody sees a difference: to be secured once in a while
+    /// is enough.
+    Soon,
+}
+
+impl Haste {
+    /// For a call of which this much is known for sure.
+    pub fn for_effects(assured: Effects) -> Self {
+        match assured {
+            Effects::ReadOnly => Self::Soon,
+            Effects::Idempotent | Effects::Mutating | Effects::Unknown => Self::Now,
+        }
+    }
 }
 
 /// Something could not be put down; after that nothing more can be, until somebody has looked after it.

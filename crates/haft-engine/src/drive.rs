@@ -22,7 +22,7 @@ use haft_core::run::{Abort, AgentRun, Readings, RunError, Step};
 use haft_core::tool::ToolCall;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::chronicle::Unrecorded;
+use crate::chronicle::{Haste, Unrecorded};
 use crate::options::CallOptions;
 use crate::orchestrator::Orchestrator;
 use crate::order::EffectOrder;
@@ -122,7 +122,7 @@ impl Driver<'_> {
             self.tell(place, RunEvent::Finished { finish: finish.clone(), bill: self.scope.meter.bill() });
         }
         // Nothing follows that could be lost.
-        let _ = self.secure().await;
+        let _ = self.secure(Haste::Now).await;
         Ok(driven)
     }
 
@@ -220,9 +220,10 @@ impl Driver<'_> {
                 drop(held);
                 self.witness.iter().for_each(|witness| witness.ended(place, &result));
                 let answered = RunEvent::Answered(answered(&result));
+                let haste = self.orchestrator.haste_for(&result.call.name);
                 let told = Told::Ended(vec![CallEnd::of(result)]);
                 self.put_down(&told)?;
-                self.secure().await?;
+                self.secure(haste).await?;
                 self.tell(place, answered);
                 Ok(told)
             }
@@ -244,9 +245,9 @@ impl Driver<'_> {
         self.options.chronicle.as_ref().map_or(Ok(()), |chronicle| chronicle.told(told))
     }
 
-    async fn secure(&self) -> Result<(), Unrecorded> {
+    async fn secure(&self, haste: Haste) -> Result<(), Unrecorded> {
         match &self.options.chronicle {
-            Some(chronicle) => chronicle.secure().await,
+            Some(chronicle) => chronicle.secure(haste).await,
             None => Ok(()),
         }
     }

@@ -27,7 +27,7 @@ pub use cache::{Cache, CacheConfig, CacheUse};
 pub use catalog::{
     Catalog, CatalogConfig, CatalogEntry, CatalogWarning, PROVIDERS_AT_ONCE_MAX, ResolvedTool, Snapshot,
 };
-pub use chronicle::{Chronicle, Unrecorded};
+pub use chronicle::{Chronicle, Haste, Unrecorded};
 pub use drive::{Driven, Driver};
 pub use haft_core::priority::Priority;
 pub use haft_core::run::meter::Meter;

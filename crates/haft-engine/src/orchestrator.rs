@@ -19,6 +19,7 @@ use haft_core::validate::{Draft, ValidArguments};
 use crate::authority::Authority;
 use crate::cache::Cache;
 use crate::catalog::{Catalog, CatalogEntry, ResolvedTool};
+use crate::chronicle::Haste;
 use crate::options::CallOptions;
 use crate::order::EffectOrder;
 use crate::policy::{Governed, Policies, TOOL_TIMEOUT_MAX_DEFAULT, UncheckedSchemas};
@@ -199,6 +200,12 @@ impl Orchestrator {
         self.catalog.resolve(written_name).map_or(Effects::Unknown, effects)
     }
 
+    /// How soon what came of a call of this tool must be safe.
+    pub(crate) fn haste_for(&self, written_name: &str) -> Haste {
+        let assured = |tool: Arc<CatalogEntry>| tool.governed(&self.config.policies).assured;
+        Haste::for_effects(self.catalog.resolve(written_name).map_or(Effects::Unknown, assured))
+    }
+
     /// Whether a call of this tool that may have been made can be made again. A sub-agent is not asked anew: it goes on by its
     /// own record.
     pub fn may_repeat(&self, written_name: &str) -> bool {
@@ -255,7 +262,7 @@ impl Orchestrator {
         let catalog = self.catalog.snapshot();
         let fits = |tool: &CatalogEntry| tool.fits(&arguments, &config.policies, config.draft);
         let tool = stage::resolve(record, &catalog, fits)?;
-        let governed @ Governed { policy, effects, .. } = tool.entry().governed(&config.policies);
+        let governed @ Governed { policy, effects, assured, .. } = tool.entry().governed(&config.policies);
         stage::admit(record, &tool, governed, &options.selection, &config.authority.rules)?;
         let arguments = stage::validate(record, &tool, *effects, arguments, checking)?;
         let ruling = stage::authorize(record, &tool, &arguments, policy.approval, &config.authority)?;
@@ -270,7 +277,8 @@ impl Orchestrator {
             Cached::Miss(keeper) => {
                 let priority = policy.priority.unwrap_or(options.priority);
                 let _slot = stage::queue(record, queue, priority, &deadline).await?;
-                stage::put_down(record, options.chronicle.as_deref(), &deadline).await?;
+                let haste = Haste::for_effects(*assured);
+                stage::put_down(record, options.chronicle.as_deref(), haste, &deadline).await?;
                 let progress = record.bounded_progress();
                 let idle = stage::Idle::watch(tool.entry().exposed(), policy.idle_timeout, progress.clone());
                 let context = record

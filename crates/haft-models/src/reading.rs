@@ -48,6 +48,10 @@ fn excerpt(bytes: &[u8]) -> String {
 
 /// Counts the nesting without recursion. What is not JSON is for the reader after it to say.
 fn is_too_deep(bytes: &[u8]) -> bool {
+    // Hardly any reply has so many brackets at all, and to count them takes no time.
+    if bytes.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() <= REPLY_DEPTH_MAX {
+        return false;
+    }
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for byte in bytes {
         match byte {

@@ -35,7 +35,8 @@ const STARTS: usize = 25;
 const MANY: usize = 1_000;
 
 fn main() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    // As the command has it.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     for journal in [Journal::Off, Journal::On] {
         let turns = runtime.block_on(turns(dir.path(), journal));
@@ -61,9 +62,7 @@ async fn turns(dir: &Path, journal: Journal) -> String {
     let task = Task::first(&worker, "go".into(), Place::first(session), watchers, Bill::default());
     let mut errand = Errand::begin(worker, task).unwrap();
     assert!(errand.unkept().is_none());
-    // On a worker of the runtime, as the command does it.
-    let driven = tokio::spawn(async move { errand.drive().await.unwrap() }).await.unwrap();
-    let Driven::Done(finish) = driven else { unreachable!("nobody else is asked") };
+    let Driven::Done(finish) = errand.drive().await.unwrap() else { unreachable!("nobody else is asked") };
     assert_eq!(finish.reason.name(), "completed", "{finish:?}");
     let groups = clock.groups();
     let (early, late) = (groups[0], groups[groups.len() - 1]);

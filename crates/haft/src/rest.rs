@@ -41,7 +41,7 @@ pub struct Problem {
 pub struct Around<'a> {
     /// Where fetched descriptions are kept.
     pub home: Option<&'a Home>,
-    pub variables: &'a (dyn Fn(&str) -> Option<String> + Sync),
+    pub variables: Lookup<'a>,
     pub freshness: Freshness,
 }
 

@@ -2,19 +2,20 @@
 
 use haft_core::result::{ToolError, ToolErrorKind};
 
-use crate::chronicle::{Chronicle, Unrecorded};
+use crate::chronicle::{Chronicle, Haste, Unrecorded};
 use crate::record::CallRecord;
 use crate::stage::Deadline;
 
 pub(crate) async fn put_down(
     record: &CallRecord,
     chronicle: Option<&dyn Chronicle>,
+    haste: Haste,
     deadline: &Deadline<'_>,
 ) -> Result<(), ToolError> {
     let Some(chronicle) = chronicle else { return Ok(()) };
     let kept = async {
         chronicle.begins(&record.call, record.operation())?;
-        chronicle.secure().await
+        chronicle.secure(haste).await
     };
     Ok(deadline.wait(kept, "being put on record").await??)
 }

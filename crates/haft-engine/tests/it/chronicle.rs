@@ -6,7 +6,7 @@ use haft_core::place::Operation;
 use haft_core::run::RunPlan;
 use haft_core::run::told::Told;
 use haft_core::tool::ToolCall;
-use haft_engine::{Chronicle, Unrecorded};
+use haft_engine::{Chronicle, Haste, Unrecorded};
 
 use crate::drive::{Scripted, World, call, done, run, text};
 
@@ -15,11 +15,12 @@ use crate::drive::{Scripted, World, call, done, run, text};
 struct Notebook {
     entries: Mutex<Vec<String>>,
     entries_max: usize,
+    secured: Mutex<Vec<Haste>>,
 }
 
 impl Notebook {
     fn of(entries_max: usize) -> Arc<Self> {
-        Arc::new(Self { entries: Mutex::default(), entries_max })
+        Arc::new(Self { entries: Mutex::default(), entries_max, secured: Mutex::default() })
     }
 
     fn put(&self, entry: String) -> Result<(), Unrecorded> {
@@ -50,7 +51,8 @@ impl Chronicle for Notebook {
         self.put(format!("begin {}", call.id.0))
     }
 
-    fn secure(&self) -> BoxFuture<'_, Result<(), Unrecorded>> {
+    fn secure(&self, haste: Haste) -> BoxFuture<'_, Result<(), Unrecorded>> {
+        self.secured.lock().unwrap().push(haste);
         async { Ok(()) }.boxed()
     }
 }
@@ -70,6 +72,21 @@ async fn a_call_is_on_record_before_it_is_made_and_after_it_ended() {
     done(driver.drive(&mut run(RunPlan::default())).await.unwrap());
     let expected = ["step", "reply", "step", "begin 1", "end 1", "end 2", "step", "reply", "step"];
     assert_eq!(notebook.entries(), expected, "a call that reaches no tool never begins");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_can_be_done_again_may_wait_for_the_disk() {
+    let secured = async |tool: &str| {
+        let models =
+            Scripted::new(vec![Ok(vec![call("1", tool, r#"{"text":"a"}"#)]), Ok(vec![text("done")])]);
+        let (world, notebook) = (World::new(), Notebook::of(usize::MAX));
+        let mut driver = world.driver(&models);
+        driver.options.chronicle = Some(Arc::clone(&notebook) as _);
+        done(driver.drive(&mut run(RunPlan::default())).await.unwrap());
+        notebook.secured.lock().unwrap().clone()
+    };
+    assert_eq!(secured("store").await, [Haste::Now; 3], "before, after, and at the end of the run");
+    assert_eq!(secured("echo").await, [Haste::Soon, Haste::Soon, Haste::Now]);
 }
 
 #[tokio::test(start_paused = true)]

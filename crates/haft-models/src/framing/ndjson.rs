@@ -1,9 +1,12 @@
 //! Lines, and JSON documents one per line.
 
 use haft_core::model_error::ModelError;
+use memchr::memchr2;
 
 use super::EVENT_BYTES_MAX;
 use crate::reading::{self, REPLY_BYTES_MAX};
+
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Cuts a stream into its lines that are not blank.
 #[derive(Debug, Default)]
@@ -42,7 +45,7 @@ impl Lines {
         }
         let mut lines = Vec::new();
         let mut rest = bytes;
-        while let Some(at) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+        while let Some(at) = memchr2(b'\n', b'\r', rest) {
             let ends_cr_lf = at == 0 && self.after_cr && rest[at] == b'\n' && self.unfinished.is_empty();
             self.unfinished.extend_from_slice(&rest[..at]);
             self.after_cr = rest[at] == b'\r';
@@ -66,10 +69,12 @@ impl Lines {
         if self.unfinished.len() > EVENT_BYTES_MAX {
             return Err(reading::too_large());
         }
-        let line = std::mem::take(&mut self.unfinished);
+        let mut line = std::mem::take(&mut self.unfinished);
         let first = !std::mem::replace(&mut self.past_first_line, true);
-        let text = if first { line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&line) } else { &line };
-        Ok(String::from_utf8_lossy(text).into_owned())
+        if first && line.starts_with(BYTE_ORDER_MARK) {
+            line.drain(..BYTE_ORDER_MARK.len());
+        }
+        Ok(String::from_utf8(line).unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned()))
     }
 }
 

@@ -56,23 +56,16 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return terminal::usage(&error),
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+    // One thread: what waits for a model, a server or a process gains nothing by being passed from one to another.
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return terminal::failed(Exit::Internal, &format!("no runtime: {error}")),
     };
-    let exit = runtime.block_on(on_a_worker(dispatch(cli.command)));
+    let exit = runtime.block_on(dispatch(cli.command));
     // A blocked read of standard input must not keep us; confined processes must not outlive us.
     runtime.shutdown_background();
     haft_sandbox::wait_until_gone(GONE_WITHIN);
     exit
-}
-
-/// There it is woken without another thread whenever a connection has something: nothing passes from hand to hand.
-async fn on_a_worker(work: impl Future<Output = ExitCode> + Send + 'static) -> ExitCode {
-    match tokio::spawn(work).await {
-        Ok(exit) => exit,
-        Err(error) => std::panic::resume_unwind(error.into_panic()),
-    }
 }
 
 async fn dispatch(command: Command) -> ExitCode {

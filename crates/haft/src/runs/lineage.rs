@@ -4,7 +4,7 @@ use futures_util::future::BoxFuture;
 use haft_core::place::{Operation, SessionId};
 use haft_core::run::told::Told;
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{Chronicle, Unrecorded};
+use haft_engine::{Chronicle, Haste, Unrecorded};
 use sha2::{Digest as _, Sha256};
 
 /// The session of the agent that a call asks.
@@ -42,7 +42,7 @@ impl Chronicle for Lost {
         self.refused()
     }
 
-    fn secure(&self) -> BoxFuture<'_, Result<(), Unrecorded>> {
+    fn secure(&self, _: Haste) -> BoxFuture<'_, Result<(), Unrecorded>> {
         Box::pin(async { self.refused() })
     }
 }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use haft_core::event::{Event, EventSink};
@@ -11,10 +12,14 @@ use haft_core::run::event::RunEvent;
 use haft_core::run::snapshot::StoredTold;
 use haft_core::run::told::Told;
 use haft_core::tool::ToolCall;
-use haft_engine::{Chronicle, Unrecorded};
+use haft_engine::{Chronicle, Haste, Unrecorded};
+use tokio::time::Instant;
 
 use super::line::Line;
 use crate::accounting::{model_record, now_ms, record};
+
+/// How often what can be done again is secured while nothing else is done.
+pub const SECURED_EVERY: Duration = Duration::from_secs(1);
 
 /// The open journal of one session. It is locked for as long as this lives, so that only one process goes on with it.
 #[derive(Debug)]
@@ -23,8 +28,23 @@ pub struct SessionJournal {
     bytes_max: u64,
     written: Mutex<Written>,
     file: Arc<File>,
-    /// How many bytes are known to be on the disk. Who holds it is just seeing to that.
-    secured: tokio::sync::Mutex<u64>,
+    /// What is known to be on the disk. Who holds it is just seeing to that.
+    secured: tokio::sync::Mutex<Secured>,
+}
+
+#[derive(Debug, Default)]
+struct Secured {
+    bytes: u64,
+    at: Option<Instant>,
+}
+
+impl Secured {
+    fn is_soon_enough(&self, haste: Haste) -> bool {
+        match haste {
+            Haste::Now => false,
+            Haste::Soon => self.at.is_some_and(|at| at.elapsed() < SECURED_EVERY),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -42,7 +62,7 @@ impl SessionJournal {
             bytes_max,
             written: Mutex::new(Written { bytes, failed: None }),
             file: Arc::new(file),
-            secured: tokio::sync::Mutex::new(0),
+            secured: tokio::sync::Mutex::default(),
         }
     }
 
@@ -148,11 +168,11 @@ impl Chronicle for SessionJournal {
     }
 
     /// Calls of one turn end together often; who waited while another's bytes were secured may find its own among them.
-    fn secure(&self) -> BoxFuture<'_, Result<(), Unrecorded>> {
-        Box::pin(async {
+    fn secure(&self, haste: Haste) -> BoxFuture<'_, Result<(), Unrecorded>> {
+        Box::pin(async move {
             let wanted = self.written().bytes;
             let mut secured = self.secured.lock().await;
-            if *secured >= wanted {
+            if secured.bytes >= wanted || secured.is_soon_enough(haste) {
                 return self.written().failed.clone().map_or(Ok(()), Err);
             }
             let bytes = self.written().bytes;
@@ -160,7 +180,7 @@ impl Chronicle for SessionJournal {
             let outcome = tokio::task::spawn_blocking(move || file.sync_data()).await;
             let problem = match outcome {
                 Ok(Ok(())) => {
-                    *secured = bytes;
+                    *secured = Secured { bytes, at: Some(Instant::now()) };
                     return Ok(());
                 }
                 Ok(Err(error)) => error.to_string(),
@@ -170,5 +190,19 @@ impl Chronicle for SessionJournal {
             self.written().failed = Some(unrecorded.clone());
             Err(unrecorded)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_can_be_done_again_is_secured_once_in_a_while() {
+        assert!(!Secured::default().is_soon_enough(Haste::Soon), "never yet");
+        let secured = Secured { bytes: 0, at: Some(Instant::now()) };
+        assert!(secured.is_soon_enough(Haste::Soon) && !secured.is_soon_enough(Haste::Now));
+        tokio::time::advance(SECURED_EVERY).await;
+        assert!(!secured.is_soon_enough(Haste::Soon));
     }
 }

@@ -5,7 +5,7 @@ use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_request::ModelRequest;
 use haft_core::run::told::Told;
 use haft_core::run::{Abort, AgentRun, Readings, RunPlan};
-use haft_engine::Chronicle;
+use haft_engine::{Chronicle, Haste};
 use serde_json::Value;
 
 use super::*;
@@ -197,6 +197,6 @@ async fn what_is_put_down_is_secured() {
     let fixture = Fixture::new();
     let journal = begin(&fixture.sessions(), 1);
     journal.told(&Told::Stopped).unwrap();
-    let (one, other) = tokio::join!(journal.secure(), journal.secure());
+    let (one, other) = tokio::join!(journal.secure(Haste::Now), journal.secure(Haste::Now));
     assert_eq!((one, other), (Ok(()), Ok(())));
 }
