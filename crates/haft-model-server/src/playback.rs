@@ -61,6 +61,8 @@ pub(crate) fn play(decision: Decision, noting: Noting) -> impl Stream<Item = io:
                 Piece::Bytes(bytes) => Ok(Bytes::from(bytes)),
                 Piece::Cut => {
                     noting.note(Outcome::Cut);
+                    // What was said before goes out while nothing more is there to say.
+                    tokio::task::yield_now().await;
                     Err(io::Error::new(io::ErrorKind::ConnectionReset, "the script cuts here"))
                 }
                 Piece::Hang => {

@@ -19,7 +19,7 @@ use super::line::Line;
 use crate::accounting::{model_record, now_ms, record};
 
 /// How often what can be done again is secured while nothing else is done.
-pub const SECURED_EVERY: Duration = Duration::from_secs(1);
+const SECURED_EVERY: Duration = Duration::from_secs(1);
 
 /// The open journal of one session. It is locked for as long as this lives, so that only one process goes on with it.
 #[derive(Debug)]
