@@ -12,6 +12,7 @@ mod expect;
 mod fault;
 mod gemini;
 mod gemini_schema;
+pub mod judge;
 mod models;
 mod ollama;
 mod openai_chat;

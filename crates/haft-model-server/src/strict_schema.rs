@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// How deep a schema may be nested.
-const DEPTH_MAX: usize = 32;
+pub(crate) const DEPTH_MAX: usize = 32;
 
 /// Words that the provider refuses in strict mode because it cannot enforce them.
 const REFUSED: [&str; 8] =
@@ -18,7 +18,7 @@ pub(crate) fn check(declared: &Value, schema: &Value) -> Result<(), String> {
     check_at(schema, DEPTH_MAX).map_err(|error| format!("invalid schema for '{name}': {error}"))
 }
 
-fn check_at(schema: &Value, depth: usize) -> Result<(), String> {
+pub(crate) fn check_at(schema: &Value, depth: usize) -> Result<(), String> {
     if depth == 0 {
         return Err(format!("nested more than {DEPTH_MAX} deep"));
     }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::reference::resolve;
-use super::{Enums, Loss, Nulls, Objects, Rules, Types};
+use super::{Choices, Enums, Loss, Nulls, Objects, Rules, Types};
 
 /// How deep a schema is followed; references count.
 const DEPTH_MAX: usize = 32;
@@ -67,12 +67,36 @@ impl<'a> Walk<'a> {
             self.lose("properties", "go too deep and are cut here");
             return self.anything("nested further than can be shown");
         }
-        match schema {
+        let said = match schema {
             Value::Object(object) if object.contains_key("$ref") => self.reference(object),
             Value::Object(object) => self.object(object),
             // `true`, `false` and what is no schema at all.
             _ => self.unspecified(),
+        };
+        match (self.rules.choices, said) {
+            (Choices::Nothing, Value::Object(said)) if said.contains_key("anyOf") => self.alone(said),
+            (_, said) => said,
         }
+    }
+
+    /// A choice with nothing beside it. What is said of all branches is said in each; a choice that only narrows what
+    /// stands beside it is left out.
+    fn alone(&mut self, mut said: Map<String, Value>) -> Value {
+        let narrows = ["properties", "items", "enum"].iter().any(|key| said.contains_key(*key))
+            || said.get("type").is_some_and(|kind| kind != "object");
+        let Some(Value::Array(mut branches)) = said.remove("anyOf") else { return Value::Object(said) };
+        if narrows {
+            self.lose("anyOf", "stands beside other keywords and is left out");
+            return Value::Object(said);
+        }
+        for branch in branches.iter_mut().filter_map(Value::as_object_mut) {
+            for key in ["description", "nullable"] {
+                if let Some(value) = said.get(key) {
+                    branch.entry(key).or_insert_with(|| value.clone());
+                }
+            }
+        }
+        json!({ "anyOf": branches })
     }
 
     fn unspecified(&mut self) -> Value {
@@ -333,14 +357,15 @@ impl<'a> Walk<'a> {
 
     /// Adds what the grammar wants every schema to have.
     fn complete(&mut self, said: &mut Map<String, Value>) {
-        if self.rules.types == Types::Required && !said.contains_key("anyOf") {
+        if self.rules.types != Types::Optional && !said.contains_key("anyOf") {
             self.add_type(said);
         }
         let kind = said.get("type").and_then(Value::as_str).unwrap_or_default();
         let is_object = kind == "object" || said.contains_key("properties");
-        if kind == "array" && self.rules.types == Types::Required && !said.contains_key("items") {
-            self.lose("items", "is missing; texts are assumed");
-            said.insert("items".into(), json!({"type": "string"}));
+        let is_list = said.get("type").is_some_and(|types| is_or_has(types, "array"));
+        if is_list && self.rules.types != Types::Optional && !said.contains_key("items") {
+            self.lose("items", self.assumed());
+            said.insert("items".into(), json!({ "type": self.any_type() }));
         }
         if is_object && self.rules.objects != Objects::Open {
             self.close(said);
@@ -352,18 +377,33 @@ impl<'a> Walk<'a> {
             return;
         }
         let kind = if said.contains_key("properties") {
-            "object"
+            "object".into()
         } else if said.contains_key("items") {
-            "array"
+            "array".into()
         } else if ["minimum", "maximum"].iter().any(|key| said.contains_key(*key)) {
-            "number"
+            "number".into()
+        } else if let Some(Value::Array(values)) = said.get("enum") {
+            types_of(values)
         } else {
-            "string"
+            self.lose("type", self.assumed());
+            self.any_type()
         };
-        if kind == "string" && !said.contains_key("enum") {
-            self.lose("type", "is missing; a text is assumed");
+        said.insert("type".into(), kind);
+    }
+
+    /// What stands for any value.
+    fn any_type(&self) -> Value {
+        match self.rules.types {
+            Types::Optional | Types::Texts => "string".into(),
+            Types::Scalars => json!(["string", "number", "boolean"]),
         }
-        said.insert("type".into(), kind.into());
+    }
+
+    fn assumed(&self) -> &'static str {
+        match self.rules.types {
+            Types::Optional | Types::Texts => "is missing; a text is assumed",
+            Types::Scalars => "is missing; a text, a number or a boolean is assumed",
+        }
     }
 
     fn close(&mut self, said: &mut Map<String, Value>) {
@@ -403,6 +443,31 @@ impl<'a> Walk<'a> {
             }
         }
         Value::Object(said)
+    }
+}
+
+fn is_or_has(types: &Value, wanted: &str) -> bool {
+    types == wanted || types.as_array().is_some_and(|all| all.iter().any(|kind| kind == wanted))
+}
+
+/// The types of values; one of them is no list.
+fn types_of(values: &[Value]) -> Value {
+    let mut types: Vec<&str> = values
+        .iter()
+        .map(|value| match value {
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        })
+        .collect();
+    types.sort_unstable();
+    types.dedup();
+    match types.as_slice() {
+        [one] => (*one).into(),
+        several => json!(several),
     }
 }
 
