@@ -59,6 +59,15 @@ const SCENARIOS: &[Scenario] = &[
         |at| Box::pin(refusal(at)),
         &[(Format::Gemini, "declines in plain text"), (Format::Ollama, "declines in plain text")],
     ),
+    ("citation", |at| Box::pin(citation(at)), &[(Format::Ollama, "says where nothing comes from")]),
+    (
+        "kept back by the provider",
+        |at| Box::pin(blocked(at)),
+        &[
+            (Format::Anthropic, "has one word for this and for a refusal"),
+            (Format::Ollama, "has no filter of its own"),
+        ],
+    ),
     ("length stop", |at| Box::pin(length(at)), &[]),
     ("usage", |at| Box::pin(usage(at)), &[]),
     ("cancellation", |at| Box::pin(cancellation(at)), &[]),
@@ -205,6 +214,24 @@ async fn structured(at: At) {
 async fn refusal(at: At) {
     let reply = at.reply(Step::say([scripted::Part::Refusal("I will not.".into())]), asking("hi")).await;
     assert_eq!(reply.stop, StopReason::Refusal, "{reply:?}");
+}
+
+async fn citation(at: At) {
+    let url = "https://example.com/haft";
+    let cited = scripted::Cited { text: "A handle.".into(), url: url.into(), title: "Haft".into() };
+    let reply = at.reply(Step::say([scripted::Part::Cited(cited)]), asking("hi")).await;
+    let annotations = reply.parts.iter().filter_map(|part| match &part.body {
+        Body::Text { annotations, .. } => Some(annotations),
+        _ => None,
+    });
+    let sources: Vec<String> = annotations.flatten().map(|source| source.json.to_string()).collect();
+    assert!(sources.len() == 1 && sources[0].contains(url), "{at:?}: {sources:?}");
+    assert_eq!(reply.text(), "A handle.");
+}
+
+async fn blocked(at: At) {
+    let reply = at.reply(Step::say([]).stopping(Stop::Blocked), asking("hi")).await;
+    assert_eq!((reply.stop, reply.parts.len()), (StopReason::Filtered, 0), "{at:?}");
 }
 
 async fn length(at: At) {
