@@ -25,7 +25,11 @@ pub(crate) fn check_at(schema: &Value, depth: usize) -> Result<(), String> {
     if let Some(word) = REFUSED.iter().find(|word| schema.get(**word).is_some()) {
         return Err(format!("'{word}' is not permitted"));
     }
-    if schema["type"] == "object" || schema.get("properties").is_some() {
+    let may_be_object = match &schema["type"] {
+        Value::Array(kinds) => kinds.iter().any(|kind| kind == "object"),
+        kind => kind == "object",
+    };
+    if may_be_object || schema.get("properties").is_some() {
         check_object(schema)?;
     }
     children(schema).try_for_each(|child| check_at(child, depth - 1))

@@ -5,6 +5,7 @@
 mod reference;
 mod root;
 mod walk;
+mod words;
 
 use std::fmt;
 

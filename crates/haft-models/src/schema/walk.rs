@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::reference::resolve;
+use super::words::{is_or_has, make_nullable, tell, tell_default, types_of};
 use super::{Choices, Enums, Loss, Nulls, Objects, Rules, Types};
 
 /// How deep a schema is followed; references count.
@@ -21,7 +22,8 @@ pub(super) fn walk(root: &Value, rules: &'static Rules) -> (Value, Vec<Loss>) {
         schemas: 0,
         losses: Vec::new(),
     };
-    let schema = walk.schema(root);
+    let said = walk.unfinished(root);
+    let schema = walk.finished(said);
     (schema, walk.losses)
 }
 
@@ -36,9 +38,17 @@ struct Walk<'a> {
     losses: Vec<Loss>,
 }
 
+/// What a schema says in the words of the grammar.
+#[derive(Debug, Default)]
+struct Said {
+    words: Map<String, Value>,
+    nullable: Nullable,
+}
+
 /// What may be null is known only after everything else.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Nullable {
+    #[default]
     No,
     Yes,
 }
@@ -49,33 +59,48 @@ impl<'a> Walk<'a> {
     }
 
     fn below(&mut self, steps: &[&str], schema: &'a Value) -> Value {
+        let said = self.unfinished_below(steps, schema);
+        self.finished(said)
+    }
+
+    fn unfinished_below(&mut self, steps: &[&str], schema: &'a Value) -> Said {
         let length = self.at.len();
         for step in steps {
             self.at.push('/');
             self.at.push_str(&step.replace('~', "~0").replace('/', "~1"));
         }
         self.depth += 1;
-        let said = self.schema(schema);
+        let said = self.unfinished(schema);
         self.depth -= 1;
         self.at.truncate(length);
         said
     }
 
-    fn schema(&mut self, schema: &'a Value) -> Value {
+    /// What a schema says by itself. More may be said of the same value elsewhere, so nothing is assumed yet.
+    fn unfinished(&mut self, schema: &'a Value) -> Said {
         self.schemas += 1;
         if self.schemas > SCHEMAS_MAX || self.depth + self.references.len() > DEPTH_MAX {
             self.lose("properties", "go too deep and are cut here");
             return self.anything("nested further than can be shown");
         }
-        let said = match schema {
+        match schema {
             Value::Object(object) if object.contains_key("$ref") => self.reference(object),
             Value::Object(object) => self.object(object),
             // `true`, `false` and what is no schema at all.
-            _ => self.unspecified(),
-        };
-        match (self.rules.choices, said) {
-            (Choices::Nothing, Value::Object(said)) if said.contains_key("anyOf") => self.alone(said),
-            (_, said) => said,
+            _ => Said::default(),
+        }
+    }
+
+    /// Adds what the grammar wants every schema to have.
+    fn finished(&mut self, said: Said) -> Value {
+        let Said { mut words, nullable } = said;
+        self.complete(&mut words);
+        if nullable == Nullable::Yes {
+            make_nullable(&mut words, self.rules.nulls);
+        }
+        match self.rules.choices {
+            Choices::Nothing if words.contains_key("anyOf") => self.alone(words),
+            Choices::Nothing | Choices::Anything => Value::Object(words),
         }
     }
 
@@ -99,14 +124,8 @@ impl<'a> Walk<'a> {
         json!({ "anyOf": branches })
     }
 
-    fn unspecified(&mut self) -> Value {
-        let mut said = Map::new();
-        self.complete(&mut said);
-        Value::Object(said)
-    }
-
     /// The target in place of the reference, with what stands beside it on top.
-    fn reference(&mut self, object: &'a Map<String, Value>) -> Value {
+    fn reference(&mut self, object: &'a Map<String, Value>) -> Said {
         let reference = object.get("$ref").and_then(Value::as_str).unwrap_or_default();
         if self.references.contains(&reference) {
             self.lose("$ref", "is recursive and cut here");
@@ -117,59 +136,44 @@ impl<'a> Walk<'a> {
             return self.anything("any value");
         };
         self.references.push(reference);
-        let mut said = self.schema(target);
+        let mut said = self.unfinished(target);
         self.references.pop();
-        let beside: Map<_, _> =
-            object.iter().filter(|(key, _)| *key != "$ref").map(|(k, v)| (k.clone(), v.clone())).collect();
-        if !beside.is_empty() {
-            self.lay_over(&mut said, beside);
+        for (keyword, value) in object.iter().filter(|(keyword, _)| *keyword != "$ref") {
+            self.lay_over(&mut said.words, keyword, value);
         }
         said
     }
 
     /// What stands beside a reference. Descriptions and defaults are common; the rest is rare and only noted.
-    fn lay_over(&mut self, said: &mut Value, beside: Map<String, Value>) {
-        let Some(said) = said.as_object_mut() else { return };
-        for (keyword, value) in beside {
-            match keyword.as_str() {
-                "description" | "title" if self.rules.keeps.contains(&keyword.as_str()) => {
-                    said.insert(keyword, value);
-                }
-                "default" => tell_default(said, &value),
-                "$defs" | "definitions" | "$schema" | "$id" | "$comment" | "title" | "description" => {}
-                _ => self.lose(&keyword, "stands beside a `$ref` and is left out"),
+    fn lay_over(&mut self, said: &mut Map<String, Value>, keyword: &str, value: &Value) {
+        match keyword {
+            "description" | "title" if self.rules.keeps.contains(&keyword) => {
+                said.insert(keyword.into(), value.clone());
             }
+            "default" => tell_default(said, value),
+            "$defs" | "definitions" | "$schema" | "$id" | "$comment" | "title" | "description" => {}
+            _ => self.lose(keyword, "stands beside a `$ref` and is left out"),
         }
     }
 
-    fn anything(&self, note: &str) -> Value {
-        match self.rules.objects {
-            Objects::Open => json!({"type": "object", "description": note}),
-            Objects::Closed | Objects::ClosedAndRequired => {
-                json!({"type": "string", "description": format!("{note}, as JSON text")})
-            }
-        }
+    fn anything(&self, note: &str) -> Said {
+        let (kind, note) = match self.rules.objects {
+            Objects::Open => ("object", note.to_owned()),
+            Objects::Closed | Objects::ClosedAndRequired => ("string", format!("{note}, as JSON text")),
+        };
+        let words = [("type".into(), kind.into()), ("description".into(), note.into())].into_iter().collect();
+        Said { words, nullable: Nullable::No }
     }
 
-    fn object(&mut self, object: &'a Map<String, Value>) -> Value {
-        let said = self.object_like(object);
+    fn object(&mut self, object: &'a Map<String, Value>) -> Said {
+        let mut said = Said::default();
+        for (keyword, value) in object {
+            self.keyword(&mut said.words, keyword, value, object, &mut said.nullable);
+        }
         match object.get("allOf").and_then(Value::as_array) {
             Some(all) => self.merged(said, all),
             None => said,
         }
-    }
-
-    fn object_like(&mut self, object: &'a Map<String, Value>) -> Value {
-        let mut said = Map::new();
-        let mut nullable = Nullable::No;
-        for (keyword, value) in object {
-            self.keyword(&mut said, keyword, value, object, &mut nullable);
-        }
-        self.complete(&mut said);
-        if nullable == Nullable::Yes {
-            make_nullable(&mut said, self.rules.nulls);
-        }
-        Value::Object(said)
     }
 
     fn keyword(
@@ -355,14 +359,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Adds what the grammar wants every schema to have.
     fn complete(&mut self, said: &mut Map<String, Value>) {
         if self.rules.types != Types::Optional && !said.contains_key("anyOf") {
             self.add_type(said);
         }
-        let kind = said.get("type").and_then(Value::as_str).unwrap_or_default();
-        let is_object = kind == "object" || said.contains_key("properties");
-        let is_list = said.get("type").is_some_and(|types| is_or_has(types, "array"));
+        let has = |wanted| said.get("type").is_some_and(|types| is_or_has(types, wanted));
+        let (is_list, is_object) = (has("array"), has("object") || said.contains_key("properties"));
         if is_list && self.rules.types != Types::Optional && !said.contains_key("items") {
             self.lose("items", self.assumed());
             said.insert("items".into(), json!({ "type": self.any_type() }));
@@ -417,94 +419,45 @@ impl<'a> Walk<'a> {
     }
 
     /// Branches that all hold are one schema; where two say something about the same, the first is shown.
-    fn merged(&mut self, said: Value, all: &'a [Value]) -> Value {
-        let Value::Object(mut said) = said else { return said };
+    fn merged(&mut self, mut said: Said, all: &'a [Value]) -> Said {
+        let mut nullables = 0;
         for (number, branch) in all.iter().enumerate() {
-            let Value::Object(branch) = self.below(&["allOf", &number.to_string()], branch) else { continue };
-            for (key, value) in branch {
-                match (said.get_mut(&key), value) {
-                    (Some(Value::Object(known)), Value::Object(more)) => {
-                        more.into_iter().for_each(|(name, schema)| {
-                            known.entry(name).or_insert(schema);
-                        });
-                    }
-                    (Some(Value::Array(known)), Value::Array(more)) if key == "required" => {
-                        known.extend(more);
-                        known.dedup();
-                    }
-                    (Some(known), more) if *known != more && key != "description" && key != "title" => {
+            let branch = self.unfinished_below(&["allOf", &number.to_string()], branch);
+            nullables += usize::from(branch.nullable == Nullable::Yes);
+            for (key, value) in branch.words {
+                self.merge(&mut said.words, key, value);
+            }
+        }
+        if nullables == all.len() && nullables > 0 {
+            said.nullable = Nullable::Yes;
+        }
+        said
+    }
+
+    fn merge(&mut self, said: &mut Map<String, Value>, key: String, value: Value) {
+        match (said.get_mut(&key), value) {
+            (Some(Value::Object(known)), Value::Object(more)) if key == "properties" => {
+                for (name, schema) in more {
+                    if known.get(&name).is_some_and(|known| *known != schema) {
                         self.lose("allOf", "has branches that say different things; the first is shown");
                     }
-                    (Some(_), _) => {}
-                    (None, more) => {
-                        said.insert(key, more);
-                    }
+                    known.entry(name).or_insert(schema);
                 }
             }
-        }
-        Value::Object(said)
-    }
-}
-
-fn is_or_has(types: &Value, wanted: &str) -> bool {
-    types == wanted || types.as_array().is_some_and(|all| all.iter().any(|kind| kind == wanted))
-}
-
-/// The types of values; one of them is no list.
-fn types_of(values: &[Value]) -> Value {
-    let mut types: Vec<&str> = values
-        .iter()
-        .map(|value| match value {
-            Value::Null => "null",
-            Value::Bool(_) => "boolean",
-            Value::Number(_) => "number",
-            Value::String(_) => "string",
-            Value::Array(_) => "array",
-            Value::Object(_) => "object",
-        })
-        .collect();
-    types.sort_unstable();
-    types.dedup();
-    match types.as_slice() {
-        [one] => (*one).into(),
-        several => json!(several),
-    }
-}
-
-fn make_nullable(said: &mut Map<String, Value>, nulls: Nulls) {
-    if nulls == Nulls::AsFlag {
-        said.insert("nullable".into(), Value::Bool(true));
-        return;
-    }
-    if let Some(Value::Array(values)) = said.get_mut("enum")
-        && !values.contains(&Value::Null)
-    {
-        values.push(Value::Null);
-    }
-    match said.get_mut("type") {
-        Some(Value::String(kind)) if kind != "null" => {
-            let kind = std::mem::take(kind);
-            said.insert("type".into(), json!([kind, "null"]));
-        }
-        Some(Value::Array(kinds)) if !kinds.contains(&json!("null")) => kinds.push("null".into()),
-        Some(_) => {}
-        None => {
-            if let Some(Value::Array(branches)) = said.get_mut("anyOf") {
-                branches.push(json!({"type": "null"}));
+            (Some(Value::Array(known)), Value::Array(more)) if key == "required" => {
+                more.into_iter().for_each(|name| {
+                    if !known.contains(&name) {
+                        known.push(name);
+                    }
+                });
+            }
+            (Some(known), more) if *known != more && key != "description" && key != "title" => {
+                self.lose("allOf", "has branches that say different things; the first is shown");
+            }
+            (Some(_), _) => {}
+            (None, more) => {
+                said.insert(key, more);
             }
         }
     }
-}
-
-fn tell_default(said: &mut Map<String, Value>, value: &Value) {
-    tell(said, &format!("Default: {value}."));
-}
-
-/// Adds a sentence to the description.
-fn tell(said: &mut Map<String, Value>, sentence: &str) {
-    let text = match said.get("description").and_then(Value::as_str) {
-        Some(text) if !text.is_empty() => format!("{text} {sentence}"),
-        _ => sentence.to_owned(),
-    };
-    said.insert("description".into(), text.into());
 }
