@@ -182,13 +182,13 @@ fn json_a_million_deep_is_refused_wherever_it_stands() {
     }
 }
 
+type Reading = fn(Format, &[u8]) -> Result<ModelReply, ModelError>;
+
 #[test]
 fn bytes_that_are_no_utf_8_are_refused_or_replaced() {
     for (scenario, format) in grid() {
-        for (bytes, read) in [
-            (whole(scenario, format), decode as fn(_, &_) -> _),
-            (streamed(scenario, format), read as fn(_, &_) -> _),
-        ] {
+        let whole = (whole(scenario, format), decode as Reading);
+        for (bytes, read) in [whole, (streamed(scenario, format), read as Reading)] {
             for at in (0..bytes.len()).step_by(3) {
                 let mut changed = bytes.clone();
                 changed[at] = 0xFF;

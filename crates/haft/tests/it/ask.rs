@@ -369,8 +369,9 @@ fn who_is_asked_and_how_it_went_is_logged() {
         .map(|line| serde_json::from_str::<Value>(line).unwrap()["severity"].clone())
         .collect();
     assert_eq!(severities, ["info", "warn", "info", "info"]);
-    let quiet = haft(&here(), &server(steps()), &["ask", "-m", "openai/m", "hi"]).env("HAFT_LOG", "warn");
-    let ran = quiet.output().expect_code(0);
+    let (place, server) = (here(), server(steps()));
+    let ran = haft(&place, &server, &["ask", "-m", "openai/m", "hi"]).env("HAFT_LOG", "warn").output();
+    let ran = ran.expect_code(0);
     assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
 }
 

@@ -246,6 +246,14 @@ async fn a_reply_of_a_hundred_megabytes_is_cut_off() {
 }
 
 #[tokio::test]
+async fn a_request_that_no_provider_takes_is_not_sent() {
+    let asker = Asker::new(Format::OpenaiChat, []);
+    let error = asker.ask(asking(&"x".repeat(65 << 20))).await.unwrap_err();
+    assert_eq!(error.kind, ModelErrorKind::RequestTooLarge, "{error}");
+    assert!(asker.server.requests().is_empty() && error.message.len() < 200, "{error}");
+}
+
+#[tokio::test]
 async fn nobody_there_a_page_and_a_way_elsewhere_are_told_apart() {
     let closed = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
     let error = raw_error(closed).await;
