@@ -119,7 +119,7 @@ fn check_closed(schema: &Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-/// "When using any_of, it must be the only field set", and words to choose from are texts that are not empty.
+/// "When using `any_of`, it must be the only field set", and words to choose from are texts that are not empty.
 fn check_choice(schema: &Map<String, Value>) -> Result<(), String> {
     if schema.contains_key("anyOf") && schema.len() > 1 {
         return Err("other fields alongside any_of".to_owned());
@@ -142,11 +142,10 @@ fn check_required(schema: &Map<String, Value>) -> Result<(), String> {
     }
 }
 
+type Look<'a> = &'a dyn Fn(&Map<String, Value>) -> Result<(), String>;
+
 /// Looks at a schema and at all below it.
-fn at_every_place(
-    schema: &Value,
-    look: &dyn Fn(&Map<String, Value>) -> Result<(), String>,
-) -> Result<(), String> {
+fn at_every_place(schema: &Value, look: Look<'_>) -> Result<(), String> {
     // `true`, and `items` as a list of schemas, are JSON Schema too.
     let Value::Object(object) = schema else { return Ok(()) };
     look(object)?;

@@ -128,13 +128,13 @@ impl Memo {
         if self.system.as_ref().is_some_and(|(kept, _)| *kept != request.system) {
             self.system = None;
         }
-        let encoded = &mut self.encoded;
+        let counts = &mut self.encoded;
         let tools = self.tools.get_or_insert_with(|| {
-            encoded.tool_lists += 1;
+            counts.tool_lists += 1;
             (request.tools.clone(), encoder.tools(&request.tools))
         });
         let system = self.system.get_or_insert_with(|| {
-            encoded.systems += 1;
+            counts.systems += 1;
             (request.system.clone(), encoder.system(&request.system))
         });
         Recalled { said: &self.said, system: &system.1, tools: &tools.1 }

@@ -62,7 +62,7 @@ impl SecureServer {
         let (stop, stopped) = oneshot::channel();
         let desk = Desk { arrived: Arc::default(), together: Arc::new(Barrier::new(together.max(1))) };
         let arrived = Arc::clone(&desk.arrived);
-        thread::spawn(move || serve(listener, acceptor, &desk, stopped));
+        thread::spawn(move || serve(listener, acceptor.as_ref(), &desk, stopped));
         Self { address, offer, directory, arrived, _stop: stop }
     }
 
@@ -105,7 +105,7 @@ impl Desk {
 #[tokio::main(flavor = "current_thread")]
 async fn serve(
     listener: StdListener,
-    acceptor: Option<TlsAcceptor>,
+    acceptor: Option<&TlsAcceptor>,
     desk: &Desk,
     stopped: oneshot::Receiver<()>,
 ) {
@@ -114,7 +114,7 @@ async fn serve(
     let accept = async {
         for connection in 0.. {
             let (stream, _) = listener.accept().await.unwrap();
-            let (acceptor, desk) = (acceptor.clone(), desk.clone());
+            let (acceptor, desk) = (acceptor.cloned(), desk.clone());
             tokio::spawn(async move {
                 match acceptor {
                     None => speak(stream, desk, connection).await,

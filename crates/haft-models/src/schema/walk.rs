@@ -445,11 +445,8 @@ impl<'a> Walk<'a> {
                 }
             }
             (Some(Value::Array(known)), Value::Array(more)) if key == "required" => {
-                more.into_iter().for_each(|name| {
-                    if !known.contains(&name) {
-                        known.push(name);
-                    }
-                });
+                let new: Vec<Value> = more.into_iter().filter(|name| !known.contains(name)).collect();
+                known.extend(new);
             }
             (Some(known), more) if *known != more && key != "description" && key != "title" => {
                 self.lose("allOf", "has branches that say different things; the first is shown");

@@ -194,7 +194,7 @@ fn bytes_that_are_no_utf_8_are_refused_or_replaced() {
                 changed[at] = 0xFF;
                 match read(format, &changed) {
                     Err(error) => {
-                        assert_eq!(error.kind, ModelErrorKind::Malformed, "{scenario} {format:?} {at}")
+                        assert_eq!(error.kind, ModelErrorKind::Malformed, "{scenario} {format:?} {at}");
                     }
                     reply @ Ok(_) => check_usable(reply),
                 }

@@ -85,7 +85,9 @@ fn summary(sources: &BTreeMap<String, Vec<Value>>) -> String {
         let _ = write!(text, "{source:<17}{:>3}", schemas.len());
         for grammar in Grammar::ALL {
             let mut sum = Sum::default();
-            schemas.iter().for_each(|schema| sum.add(grammar, schema));
+            for schema in schemas {
+                sum.add(grammar, schema);
+            }
             let _ = write!(text, " | {} {} {}/{}", grammar.name(), sum.losing, sum.fitting, sum.accepted);
         }
         text.push('\n');

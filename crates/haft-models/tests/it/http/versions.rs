@@ -53,7 +53,9 @@ async fn asked(offer: Offer) -> (Vec<String>, usize) {
     assert_eq!(arrived.len(), TOGETHER + 1);
     let mut versions: Vec<_> = arrived.iter().map(|request| format!("{:?}", request.version)).collect();
     let mut connections: Vec<_> = arrived.iter().map(|request| request.connection).collect();
-    (versions.dedup(), connections.sort_unstable(), connections.dedup());
+    versions.dedup();
+    connections.sort_unstable();
+    connections.dedup();
     (versions, connections.len())
 }
 
