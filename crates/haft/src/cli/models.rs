@@ -76,9 +76,15 @@ fn providers(args: &ModelsArgs, config: &Resolved) -> ExitCode {
             .map(|(name, format, state)| json!({ "provider": name, "format": format, "state": state }));
         return terminal::answer(&format!("{:#}", Value::Array(list.collect())));
     }
-    let mut text = format!("{:<18} {:<18} {}\n", "PROVIDER", "FORMAT", "STATE");
+    let mut text = format!("{:<18} {:<18} {:<9} {}\n", "PROVIDER", "FORMAT", "STATE", "NEEDS");
     for (name, format, state) in rows {
-        let _ = writeln!(text, "{name:<18} {format:<18} {state}");
+        let (state, needs) = if state == "ready" { ("ready", "") } else { ("not ready", remedy(&state)) };
+        let _ = writeln!(text, "{}", format!("{name:<18} {format:<18} {state:<9} {needs}").trim_end());
     }
     terminal::answer(&text)
+}
+
+/// What is to be done, which stands last in a complaint.
+fn remedy(complaint: &str) -> &str {
+    complaint.rsplit_once("; ").map_or(complaint, |(_, remedy)| remedy)
 }

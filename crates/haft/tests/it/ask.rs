@@ -233,7 +233,9 @@ fn a_provider_that_is_a_command_is_listed_like_the_others() {
     assert_eq!(row(&["models"]).split_whitespace().collect::<Vec<_>>(), ["claude-code", "command", "ready"]);
     place.file("home/haft.json", r#"{"providers": {"claude-code": {"command": "no-such-command"}}}"#);
     let missing = row(&["models"]);
-    assert!(missing.contains("`no-such-command` is not installed; install it with"), "{missing}");
+    assert!(missing.contains(" command            not ready install it with `npm install"), "{missing}");
+    let told = place.haft(&["models", "--json"]).output().expect_code(0).stdout;
+    assert!(told.contains("`no-such-command` is not installed"), "{told}");
     let listed = place.haft(&["models", "claude-code", "--json"]).output().expect_code(0);
     let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
     assert_eq!((&listed[0]["id"], &listed[1]["id"]), (&"sonnet".into(), &"opus".into()));
