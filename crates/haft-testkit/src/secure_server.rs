@@ -3,8 +3,11 @@
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::task::{Context, Poll};
+use std::{io, thread};
 
 use axum::body::Body;
 use hyper::service::service_fn;
@@ -12,7 +15,7 @@ use hyper::{Request, Response, Version};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio::sync::{Barrier, oneshot};
 use tokio_rustls::TlsAcceptor;
@@ -48,7 +51,7 @@ pub struct SecureServer {
     address: SocketAddr,
     offer: Offer,
     directory: tempfile::TempDir,
-    arrived: Arc<Mutex<Vec<Arrived>>>,
+    desk: Desk,
     _stop: oneshot::Sender<()>,
 }
 
@@ -60,10 +63,10 @@ impl SecureServer {
         let listener = StdListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
-        let desk = Desk { arrived: Arc::default(), together: Arc::new(Barrier::new(together.max(1))) };
-        let arrived = Arc::clone(&desk.arrived);
-        thread::spawn(move || serve(listener, acceptor.as_ref(), &desk, stopped));
-        Self { address, offer, directory, arrived, _stop: stop }
+        let desk = Desk { together: Arc::new(Barrier::new(together.max(1))), ..Desk::default() };
+        let served = desk.clone();
+        thread::spawn(move || serve(listener, acceptor.as_ref(), &served, stopped));
+        Self { address, offer, directory, desk, _stop: stop }
     }
 
     /// Where it speaks chat completions.
@@ -78,14 +81,48 @@ impl SecureServer {
     }
 
     pub fn arrived(&self) -> Vec<Arrived> {
-        self.arrived.lock().unwrap().clone()
+        self.desk.arrived.lock().unwrap().clone()
+    }
+
+    /// How many requests were given up before they were answered.
+    pub fn abandoned(&self) -> usize {
+        self.desk.abandoned.load(Ordering::SeqCst)
+    }
+
+    /// On all connections so far nothing is heard and nothing said any more, as when a cable is cut.
+    pub fn freeze(&self) {
+        self.desk.lines.lock().unwrap().drain(..).for_each(|frozen| frozen.store(true, Ordering::SeqCst));
     }
 }
 
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 struct Desk {
     arrived: Arc<Mutex<Vec<Arrived>>>,
+    abandoned: Arc<AtomicUsize>,
     together: Arc<Barrier>,
+    lines: Arc<Mutex<Vec<Arc<AtomicBool>>>>,
+}
+
+impl Default for Desk {
+    fn default() -> Self {
+        Self {
+            arrived: Arc::default(),
+            abandoned: Arc::default(),
+            together: Arc::new(Barrier::new(1)),
+            lines: Arc::default(),
+        }
+    }
+}
+
+/// Counts a request that is dropped.
+struct Unanswered<'a>(Option<&'a AtomicUsize>);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(abandoned) = self.0 {
+            abandoned.fetch_add(1, Ordering::SeqCst);
+        }
+    }
 }
 
 impl Desk {
@@ -95,9 +132,11 @@ impl Desk {
             arrived.push(Arrived { version: request.version(), connection });
             arrived.len() == 1
         };
+        let mut unanswered = Unanswered(Some(&self.abandoned));
         if !first {
             self.together.wait().await;
         }
+        unanswered.0 = None;
         Response::builder().header("content-type", "application/json").body(Body::from(REPLY)).unwrap()
     }
 }
@@ -135,12 +174,52 @@ async fn serve(
 }
 
 async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, desk: Desk, connection: usize) {
+    let frozen = Arc::<AtomicBool>::default();
+    desk.lines.lock().unwrap().push(Arc::clone(&frozen));
+    let stream = Line { stream, frozen };
     let service = service_fn(move |request| {
         let desk = desk.clone();
         async move { Ok::<_, Infallible>(desk.answer(request, connection).await) }
     });
     // How a connection ends is the client's affair.
     let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
+}
+
+/// A connection that may fall silent.
+struct Line<S> {
+    stream: S,
+    frozen: Arc<AtomicBool>,
+}
+
+impl<S> Line<S> {
+    /// Nothing happens on it any more, and nobody is woken.
+    fn is_frozen(&self) -> bool {
+        self.frozen.load(Ordering::SeqCst)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Line<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.is_frozen() { Poll::Pending } else { Pin::new(&mut self.stream).poll_read(cx, buffer) }
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Line<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.is_frozen() { Poll::Pending } else { Pin::new(&mut self.stream).poll_write(cx, bytes) }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
 }
 
 /// A certificate for the loopback, by an authority that only `directory` knows.

@@ -23,6 +23,11 @@ pub struct Timeouts {
     pub between_chunks: Duration,
     /// Everything, with all attempts and the waits between them.
     pub total: Duration,
+    /// How long nothing may come on a connection over HTTP/2 that is waited on until its server is asked whether it is
+    /// still there. Requests share it, so one that died in silence would hold up all of them.
+    pub ping_after: Duration,
+    /// How long the server may take to say that it is.
+    pub pong_within: Duration,
 }
 
 impl Default for Timeouts {
@@ -32,6 +37,8 @@ impl Default for Timeouts {
             first_byte: Duration::from_mins(5),
             between_chunks: Duration::from_mins(2),
             total: Duration::from_hours(1),
+            ping_after: Duration::from_secs(20),
+            pong_within: Duration::from_secs(20),
         }
     }
 }
@@ -69,6 +76,8 @@ impl Client {
         let builder = if is_here(server) { builder.no_proxy() } else { builder };
         let client = builder
             .connect_timeout(timeouts.connect)
+            .http2_keep_alive_interval(timeouts.ping_after)
+            .http2_keep_alive_timeout(timeouts.pong_within)
             .tls_certs_merge(authorities.0.clone())
             .redirect(redirect::Policy::none())
             .user_agent(concat!("haft/", env!("CARGO_PKG_VERSION")))

@@ -291,6 +291,7 @@ fn timeouts(written: &written::Provider) -> Timeouts {
         first_byte: or(written.first_byte_timeout.as_ref(), default::FIRST_BYTE_TIMEOUT_MS),
         between_chunks: or(written.chunk_timeout.as_ref(), default::CHUNK_TIMEOUT_MS),
         total: or(written.request_timeout.as_ref(), default::REQUEST_TIMEOUT_MS),
+        ..Timeouts::default()
     }
 }
 

@@ -10,7 +10,7 @@ use haft_models::Delivery;
 use haft_models::http::{Authorities, HttpProvider, HttpSettings, RetryPolicy, Timeouts};
 use haft_models::prices::Prices;
 use haft_models::providers::{ProviderRow, Wishes};
-use haft_testkit::{Offer, SecureServer};
+use haft_testkit::{Offer, SecureServer, eventually};
 
 use super::asker::{asking, whole};
 
@@ -18,6 +18,17 @@ use super::asker::{asking, whole};
 const TOGETHER: usize = 8;
 
 fn provider(server: &SecureServer, authorities: Authorities) -> HttpProvider {
+    let timeouts = Timeouts { total: Duration::from_mins(1), ..Timeouts::default() };
+    let retry = RetryPolicy { attempts_max: 1, ..RetryPolicy::default() };
+    provider_with(server, authorities, timeouts, retry)
+}
+
+fn provider_with(
+    server: &SecureServer,
+    authorities: Authorities,
+    timeouts: Timeouts,
+    retry: RetryPolicy,
+) -> HttpProvider {
     let row = ProviderRow::named("compatible").unwrap();
     let wishes = Wishes { base_url: Some(server.url()), ..Wishes::default() };
     HttpProvider::new(HttpSettings {
@@ -25,16 +36,19 @@ fn provider(server: &SecureServer, authorities: Authorities) -> HttpProvider {
         endpoint: row.endpoint(wishes, &|_| None).unwrap(),
         authorities,
         delivery: Delivery::Streamed,
-        timeouts: Timeouts { total: Duration::from_mins(1), ..Timeouts::default() },
-        retry: RetryPolicy { attempts_max: 1, ..RetryPolicy::default() },
+        timeouts,
+        retry,
         prices: Prices::default(),
     })
     .unwrap()
 }
 
+fn authority(server: &SecureServer) -> Authorities {
+    Authorities::from_pem(&std::fs::read(server.authority()).unwrap()).unwrap()
+}
+
 fn trusting(server: &SecureServer) -> HttpProvider {
-    let pem = std::fs::read(server.authority()).unwrap();
-    provider(server, Authorities::from_pem(&pem).unwrap())
+    provider(server, authority(server))
 }
 
 fn context() -> ModelContext {
@@ -84,4 +98,40 @@ async fn a_server_for_which_nobody_vouches_is_not_asked() {
         // Nonsense inside of the armour is noticed when it is used.
         assert!(pem.is_err() || wrong.contains("AAAA"), "{wrong}");
     }
+}
+
+// With threads of its own, because waiting for the server must not keep the request from being given up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_is_given_up_is_ended_and_its_connection_kept() {
+    let server = SecureServer::start(Offer::Http2, 2);
+    let (provider, cx) = (trusting(&server), context());
+    whole(&provider, asking("hi"), &cx).await.unwrap();
+    let arrived = async {
+        while server.arrived().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = whole(&provider, asking("hi"), &cx) => panic!("it is not answered alone"),
+        () = arrived => {}
+    }
+    eventually("the server sees that it is given up", || server.abandoned() == 1);
+    // Together with the one that was there, it is the second.
+    assert_eq!(whole(&provider, asking("hi"), &cx).await.unwrap().text(), "safe");
+    assert!(server.arrived().iter().all(|request| request.connection == 0), "{:?}", server.arrived());
+}
+
+#[tokio::test]
+async fn a_shared_connection_that_died_in_silence_is_replaced() {
+    let server = SecureServer::start(Offer::Http2, 1);
+    let soon = Duration::from_secs(2);
+    let timeouts = Timeouts { ping_after: soon, pong_within: soon, ..Timeouts::default() };
+    let retry = RetryPolicy { delay_first: Duration::from_millis(1), ..RetryPolicy::default() };
+    let provider = provider_with(&server, authority(&server), timeouts, retry);
+    whole(&provider, asking("hi"), &context()).await.unwrap();
+    server.freeze();
+    assert_eq!(whole(&provider, asking("hi"), &context()).await.unwrap().text(), "safe");
+    let connections: Vec<_> = server.arrived().iter().map(|request| request.connection).collect();
+    assert_eq!(connections, [0, 1]);
 }
