@@ -89,6 +89,7 @@ impl Schema {
         match self {
             Self::Checked(schema) => match self.check(&answer, bytes) {
                 Ok(()) => Ok(answer),
+                Err(wrong) if !schema.cost.is_bearable(&schema.written, &answer, bytes) => Err(wrong),
                 Err(wrong) => retype::retype(schema, &answer, bytes).map(|fit| fit.value).ok_or(wrong),
             },
             Self::Unchecked { reason } => Err(reason.clone()),

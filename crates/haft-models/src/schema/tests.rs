@@ -77,6 +77,11 @@ fn a_choice_stands_alone_for_gemini() {
             json!({"type": "object", "properties": {"a": {"type": "string"}}}),
             vec!["required", "type", "required", "type", "anyOf"],
         ),
+        (
+            json!({"enum": ["a"], "anyOf": [{"type": "string"}, {"type": "integer"}]}),
+            json!({"type": "string", "enum": ["a"]}),
+            vec!["anyOf"],
+        ),
     ] {
         check(Grammar::Gemini, &written, &said, &lost);
     }

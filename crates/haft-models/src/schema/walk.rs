@@ -112,6 +112,8 @@ impl<'a> Walk<'a> {
         let Some(Value::Array(mut branches)) = said.remove("anyOf") else { return Value::Object(said) };
         if narrows {
             self.lose("anyOf", "stands beside other keywords and is left out");
+            // The branches may have said the type.
+            self.complete(&mut said);
             return Value::Object(said);
         }
         for branch in branches.iter_mut().filter_map(Value::as_object_mut) {
