@@ -78,6 +78,11 @@ fn a_choice_stands_alone_for_gemini() {
             vec!["required", "type", "required", "type", "anyOf"],
         ),
         (
+            json!({"type": "object", "anyOf": [{"type": "object"}, {"type": "string"}]}),
+            json!({"anyOf": [{"type": "object"}, {"type": "string"}]}),
+            vec!["type"],
+        ),
+        (
             json!({"enum": ["a"], "anyOf": [{"type": "string"}, {"type": "integer"}]}),
             json!({"type": "string", "enum": ["a"]}),
             vec!["anyOf"],

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::reference::resolve;
-use super::words::{is_or_has, make_nullable, tell, tell_default, types_of};
+use super::words::{is_or_has, make_nullable, say_in_each, tell, tell_default, types_of};
 use super::{Choices, Enums, Loss, Nulls, Objects, Rules, Types};
 
 /// How deep a schema is followed; references count.
@@ -42,15 +42,25 @@ struct Walk<'a> {
 #[derive(Debug, Default)]
 struct Said {
     words: Map<String, Value>,
-    nullable: Nullable,
+    /// What each keyword that has a say in it says about null, where that is a flag.
+    nulls: Vec<Null>,
 }
 
-/// What may be null is known only after everything else.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Nullable {
-    #[default]
-    No,
-    Yes,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Null {
+    Allowed,
+    Excluded,
+}
+
+impl Said {
+    fn null(&mut self, null: Option<Null>) {
+        self.nulls.push(null.unwrap_or(Null::Excluded));
+    }
+
+    /// May be null what everyone who has a say in it lets be null.
+    fn may_be_null(&self) -> bool {
+        !self.nulls.is_empty() && self.nulls.iter().all(|null| *null == Null::Allowed)
+    }
 }
 
 impl<'a> Walk<'a> {
@@ -93,9 +103,10 @@ impl<'a> Walk<'a> {
 
     /// Adds what the grammar wants every schema to have.
     fn finished(&mut self, said: Said) -> Value {
-        let Said { mut words, nullable } = said;
+        let may_be_null = said.may_be_null();
+        let mut words = said.words;
         self.complete(&mut words);
-        if nullable == Nullable::Yes {
+        if may_be_null {
             make_nullable(&mut words, self.rules.nulls);
         }
         match self.rules.choices {
@@ -116,11 +127,12 @@ impl<'a> Walk<'a> {
             self.complete(&mut said);
             return Value::Object(said);
         }
-        for branch in branches.iter_mut().filter_map(Value::as_object_mut) {
-            for key in ["description", "nullable"] {
-                if let Some(value) = said.get(key) {
-                    branch.entry(key).or_insert_with(|| value.clone());
-                }
+        if said.get("type").is_some_and(|kind| branches.iter().any(|branch| branch["type"] != *kind)) {
+            self.lose("type", "stands beside a choice and is left out");
+        }
+        for word in ["description", "nullable"] {
+            if let Some(value) = said.get(word) {
+                say_in_each(&mut branches, word, value);
             }
         }
         json!({ "anyOf": branches })
@@ -164,48 +176,54 @@ impl<'a> Walk<'a> {
             Objects::Closed | Objects::ClosedAndRequired => ("string", format!("{note}, as JSON text")),
         };
         let words = [("type".into(), kind.into()), ("description".into(), note.into())].into_iter().collect();
-        Said { words, nullable: Nullable::No }
+        Said { words, nulls: vec![Null::Excluded] }
     }
 
     fn object(&mut self, object: &'a Map<String, Value>) -> Said {
         let mut said = Said::default();
         for (keyword, value) in object {
-            self.keyword(&mut said.words, keyword, value, object, &mut said.nullable);
+            self.keyword(&mut said, keyword, value, object);
         }
-        match object.get("allOf").and_then(Value::as_array) {
-            Some(all) => self.merged(said, all),
-            None => said,
-        }
+        let all = object.get("allOf").and_then(Value::as_array).into_iter().flatten().enumerate();
+        let all = all.map(|(number, branch)| ("allOf", number, branch));
+        // A choice of one is no choice.
+        let only = ["anyOf", "oneOf"].into_iter().filter_map(|keyword| {
+            let branches = self.branches(object.get(keyword)?);
+            let [(number, branch)] = branches.as_slice() else { return None };
+            Some((keyword, *number, *branch))
+        });
+        let branches: Vec<_> = all.chain(only).collect();
+        self.merged(said, &branches)
     }
 
-    fn keyword(
-        &mut self,
-        said: &mut Map<String, Value>,
-        keyword: &str,
-        value: &'a Value,
-        whole: &'a Map<String, Value>,
-        nullable: &mut Nullable,
-    ) {
+    /// The branches of a choice that are not said as a flag.
+    fn branches(&self, value: &'a Value) -> Vec<(usize, &'a Value)> {
+        let flagged = |branch: &Value| self.rules.nulls == Nulls::AsFlag && branch["type"] == "null";
+        let all = value.as_array().into_iter().flatten().enumerate();
+        all.filter(|(_, branch)| !flagged(branch)).collect()
+    }
+
+    fn keyword(&mut self, said: &mut Said, keyword: &str, value: &'a Value, whole: &'a Map<String, Value>) {
         match keyword {
-            "type" => self.types(said, value, nullable),
-            "properties" => self.properties(said, value, whole),
-            "required" => self.required(said, value, whole),
+            "type" => self.types(said, value),
+            "properties" => self.properties(&mut said.words, value, whole),
+            "required" => self.required(&mut said.words, value, whole),
             "items" => {
                 let items = self.below(&["items"], value);
-                said.insert("items".into(), items);
+                said.words.insert("items".into(), items);
             }
-            "anyOf" | "oneOf" => self.any_of(said, keyword, value, nullable),
-            "enum" => self.enumeration(said, value, nullable),
-            "const" => self.constant(said, value, nullable),
-            "format" => self.format(said, value),
+            "anyOf" | "oneOf" => self.any_of(said, keyword, value),
+            "enum" => self.enumeration(said, value),
+            "const" => self.constant(said, value),
+            "format" => self.format(&mut said.words, value),
             "additionalProperties" => self.additional(value),
-            "default" if !self.rules.keeps.contains(&"default") => tell_default(said, value),
+            "default" if !self.rules.keeps.contains(&"default") => tell_default(&mut said.words, value),
             // Merged afterwards, or nothing that could be lost.
             "allOf" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$comment" | "examples"
             | "example" | "$anchor" | "readOnly" | "writeOnly" | "deprecated" | "title" | "description"
                 if !self.rules.keeps.contains(&keyword) => {}
             _ if self.rules.keeps.contains(&keyword) => {
-                said.entry(keyword).or_insert_with(|| value.clone());
+                said.words.entry(keyword).or_insert_with(|| value.clone());
             }
             "allOf" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$comment" => {}
             _ => self.lose(keyword, "is not known there"),
@@ -213,31 +231,27 @@ impl<'a> Walk<'a> {
     }
 
     /// Several types are branches, and null among them is a flag, where a list of types is not known.
-    fn types(&mut self, said: &mut Map<String, Value>, value: &'a Value, nullable: &mut Nullable) {
-        let Value::Array(types) = value else {
-            if value == "null" && self.rules.nulls == Nulls::AsFlag {
-                *nullable = Nullable::Yes;
-            } else if value.is_string() {
-                said.insert("type".into(), value.clone());
+    fn types(&mut self, said: &mut Said, value: &'a Value) {
+        if self.rules.nulls == Nulls::AsType {
+            if value.is_string() || value.is_array() {
+                said.words.insert("type".into(), value.clone());
             }
             return;
+        }
+        let types = match value {
+            Value::Array(types) => types.as_slice(),
+            one => std::slice::from_ref(one),
         };
-        if self.rules.nulls == Nulls::AsType {
-            said.insert("type".into(), value.clone());
-            return;
-        }
-        let rest: Vec<_> = types.iter().filter(|kind| *kind != "null").collect();
-        if rest.len() < types.len() {
-            *nullable = Nullable::Yes;
-        }
+        let rest: Vec<_> = types.iter().filter(|kind| kind.is_string() && *kind != "null").collect();
+        said.null((rest.len() < types.len()).then_some(Null::Allowed));
         match rest.as_slice() {
             [] => {}
             [one] => {
-                said.insert("type".into(), (*one).clone());
+                said.words.insert("type".into(), (*one).clone());
             }
             [first, ..] => {
                 self.lose("type", "is a list there is no word for; the first type is shown");
-                said.insert("type".into(), (*first).clone());
+                said.words.insert("type".into(), (*first).clone());
             }
         }
     }
@@ -279,65 +293,56 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn any_of(
-        &mut self,
-        said: &mut Map<String, Value>,
-        keyword: &str,
-        value: &'a Value,
-        nullable: &mut Nullable,
-    ) {
-        let Value::Array(branches) = value else { return };
-        if keyword == "oneOf" && branches.len() > 1 {
+    fn any_of(&mut self, said: &mut Said, keyword: &str, value: &'a Value) {
+        let branches = self.branches(value);
+        let flagged = value.as_array().is_some_and(|all| all.len() > branches.len());
+        if branches.len() < 2 {
+            // What is left is merged afterwards.
+            return if flagged {
+                said.null(Some(Null::Allowed))
+            };
+        }
+        if keyword == "oneOf" {
             self.lose("oneOf", "is said as `anyOf`");
         }
+        if said.words.contains_key("anyOf") {
+            return self.lose(keyword, "is a second choice and left out");
+        }
         let mut shown = Vec::new();
-        for (number, branch) in branches.iter().enumerate() {
-            if self.rules.nulls == Nulls::AsFlag && branch.get("type").is_some_and(|kind| kind == "null") {
-                *nullable = Nullable::Yes;
-            } else {
-                shown.push(self.below(&[keyword, &number.to_string()], branch));
-            }
+        for (number, branch) in branches {
+            shown.push(self.below(&[keyword, &number.to_string()], branch));
         }
-        match (shown.len(), shown.pop()) {
-            (1, Some(Value::Object(only))) => {
-                only.into_iter().for_each(|(key, value)| {
-                    said.entry(key).or_insert(value);
-                });
-            }
-            (_, Some(last)) => {
-                shown.push(last);
-                said.insert("anyOf".into(), Value::Array(shown));
-            }
-            (_, None) => {}
+        if self.rules.nulls == Nulls::AsFlag {
+            let nullable = flagged || shown.iter().any(|branch| branch["nullable"] == true);
+            said.null(nullable.then_some(Null::Allowed));
         }
+        said.words.insert("anyOf".into(), Value::Array(shown));
     }
 
-    fn enumeration(&mut self, said: &mut Map<String, Value>, value: &Value, nullable: &mut Nullable) {
+    fn enumeration(&mut self, said: &mut Said, value: &Value) {
         let Value::Array(values) = value else { return };
         if self.rules.enums == Enums::Any {
-            said.insert("enum".into(), value.clone());
+            said.words.insert("enum".into(), value.clone());
             return;
         }
         let strings: Vec<_> =
             values.iter().filter(|value| value.is_string() && *value != "").cloned().collect();
         let nulls = values.iter().filter(|value| value.is_null()).count();
-        if nulls > 0 {
-            *nullable = Nullable::Yes;
-        }
+        said.null((nulls > 0).then_some(Null::Allowed));
         if strings.len() + nulls == values.len() && !strings.is_empty() {
-            said.insert("enum".into(), Value::Array(strings));
+            said.words.insert("enum".into(), Value::Array(strings));
         } else {
             self.lose("enum", "has values that are no texts; they are named in the description");
-            tell(said, &format!("One of: {value}."));
+            tell(&mut said.words, &format!("One of: {value}."));
         }
     }
 
-    fn constant(&mut self, said: &mut Map<String, Value>, value: &Value, nullable: &mut Nullable) {
+    fn constant(&mut self, said: &mut Said, value: &Value) {
         match self.rules.enums {
             Enums::Any => {
-                said.insert("enum".into(), json!([value]));
+                said.words.insert("enum".into(), json!([value]));
             }
-            Enums::Strings => self.enumeration(said, &json!([value]), nullable),
+            Enums::Strings => self.enumeration(said, &json!([value])),
         }
     }
 
@@ -421,17 +426,17 @@ impl<'a> Walk<'a> {
     }
 
     /// Branches that all hold are one schema; where two say something about the same, the first is shown.
-    fn merged(&mut self, mut said: Said, all: &'a [Value]) -> Said {
-        let mut nullables = 0;
-        for (number, branch) in all.iter().enumerate() {
-            let branch = self.unfinished_below(&["allOf", &number.to_string()], branch);
-            nullables += usize::from(branch.nullable == Nullable::Yes);
+    fn merged(&mut self, mut said: Said, all: &[(&str, usize, &'a Value)]) -> Said {
+        let choice_has_null = said.nulls.contains(&Null::Allowed);
+        for (keyword, number, branch) in all {
+            let branch = self.unfinished_below(&[keyword, &number.to_string()], branch);
+            // Of a choice between this and null, null was spoken of already.
+            if *keyword == "allOf" || !choice_has_null {
+                said.nulls.extend(branch.nulls);
+            }
             for (key, value) in branch.words {
                 self.merge(&mut said.words, key, value);
             }
-        }
-        if nullables == all.len() && nullables > 0 {
-            said.nullable = Nullable::Yes;
         }
         said
     }

@@ -66,3 +66,15 @@ pub(super) fn tell(said: &mut Map<String, Value>, sentence: &str) {
     };
     said.insert("description".into(), text.into());
 }
+
+/// Says a word in every branch that does not say it already; in a choice that is a branch, in its own.
+pub(super) fn say_in_each(branches: &mut [Value], word: &str, value: &Value) {
+    for branch in branches.iter_mut().filter_map(Value::as_object_mut) {
+        match branch.get_mut("anyOf") {
+            Some(Value::Array(inner)) => say_in_each(inner, word, value),
+            _ => {
+                branch.entry(word).or_insert_with(|| value.clone());
+            }
+        }
+    }
+}

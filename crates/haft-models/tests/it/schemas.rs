@@ -103,6 +103,10 @@ fn schema() -> impl Strategy<Value = Value> {
         let branches = proptest::collection::vec(inner.clone(), 1..3);
         let properties = proptest::collection::btree_map("[abc]", inner.clone(), 0..3);
         prop_oneof![
+            (properties.clone(), branches.clone()).prop_map(|(properties, branches)| {
+                json!({"type": ["object", "null"], "properties": properties, "anyOf": branches})
+            }),
+            branches.clone().prop_map(|branches| json!({"description": "d", "allOf": branches})),
             (properties, any::<bool>(), any::<bool>()).prop_map(|(properties, required, closed)| {
                 let names: Vec<_> = properties.keys().filter(|_| required).cloned().collect();
                 json!({"type": "object", "properties": properties, "required": names, "additionalProperties": !closed})
