@@ -1,21 +1,25 @@
 //! What every target checks: no bytes make a decoder panic or hang, and what could be read can be said again.
 
-use std::io::Cursor;
+use std::collections::VecDeque;
+use std::io::{self, Cursor};
 use std::path::Path;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
-use haft_core::conversation::Conversation;
+use haft_core::conversation::{Conversation, Message};
 use haft_core::event::NoEvents;
 use haft_core::model_error::ModelError;
 use haft_core::model_event::ModelEvent;
 use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_reply::{ModelReply, ReplyFold};
-use haft_core::model_request::ModelRequest;
+use haft_core::model_request::{ModelRequest, ModelTool};
 use haft_core::provider::Principal;
 use haft_models::cassette::{Matching, Recording, Replayer};
+use haft_models::claude_code::{ClaudeCode, ClaudeCodeSettings, Ended, Order, RunningCommand, StartCommand};
 use haft_models::framing::{NdjsonDecoder, SseDecoder};
 use haft_models::{Asked, ErrorHead, WireFormat};
+use tokio::runtime::Builder;
 
 /// A reply in one piece, and the same bytes as the answer to a request that failed.
 pub fn whole(wire: &dyn WireFormat, bytes: &[u8]) {
@@ -80,6 +84,53 @@ pub fn cassette(bytes: &[u8]) {
         let request = ModelRequest::new("m", Arc::new(Conversation::default()));
         let said = replayer.ask(request, &cx).collect::<Vec<_>>().now_or_never();
         assert!(said.is_some_and(|said| matching == Matching::Turn || !said.is_empty()));
+    }
+}
+
+/// What a command prints, with tools and without, however it is cut.
+pub fn claude_code(bytes: &[u8]) {
+    let middle = bytes.len() / 2;
+    let tool = ModelTool { name: "t".into(), description: String::new(), input_schema: Arc::default() };
+    for tools in [vec![], vec![tool]] {
+        let one = said_by_command(&tools, &[bytes]);
+        assert_eq!(one, said_by_command(&tools, &[&bytes[..middle], &bytes[middle..]]));
+    }
+}
+
+fn said_by_command(tools: &[ModelTool], pieces: &[&[u8]]) -> String {
+    let pieces = pieces.iter().filter(|piece| !piece.is_empty()).map(|piece| piece.to_vec()).collect();
+    let settings = ClaudeCodeSettings { resumes_max: 0, ..ClaudeCodeSettings::default() };
+    let provider = ClaudeCode::new(settings, Box::new(Printing(pieces)));
+    let cx = ModelContext::new("1", Principal::local(), Arc::new(NoEvents));
+    let mut conversation = Conversation::default();
+    assert!(conversation.push(Message::user("hi")).is_ok());
+    let request = ModelRequest { tools: tools.into(), ..ModelRequest::new("m", Arc::new(conversation)) };
+    let clock = Builder::new_current_thread().enable_time().start_paused(true).build();
+    let said = clock.map(|clock| clock.block_on(provider.ask(request, &cx).collect::<Vec<_>>()));
+    let Ok(said) = said else { return String::new() };
+    let told = format!("{said:?}");
+    check(said.into_iter().collect::<Result<Vec<_>, _>>().map(ReplyFold::of));
+    told
+}
+
+/// A command that prints this, piece by piece, and ends.
+struct Printing(VecDeque<Vec<u8>>);
+
+impl StartCommand for Printing {
+    fn start(&self, _: Order) -> BoxFuture<'_, Result<Box<dyn RunningCommand>, String>> {
+        let running = Box::new(Self(self.0.clone())) as Box<dyn RunningCommand>;
+        Box::pin(async { Ok(running) })
+    }
+}
+
+impl RunningCommand for Printing {
+    fn read(&mut self) -> BoxFuture<'_, io::Result<Vec<u8>>> {
+        let piece = self.0.pop_front().unwrap_or_default();
+        Box::pin(async { Ok(piece) })
+    }
+
+    fn end(self: Box<Self>) -> BoxFuture<'static, Result<Ended, String>> {
+        Box::pin(async { Ok(Ended { how: "ended".into(), last_words: String::new() }) })
     }
 }
 

@@ -36,6 +36,10 @@ pub(crate) fn fuzz(seconds: u32) -> Result<(), String> {
 
 /// What is found goes beside the build products; the corpus of the repository is only read.
 fn run_target(products: &Path, target: &str, seconds: u32) -> Result<(), String> {
+    let corpus = format!("fuzz/corpus/{target}");
+    if !Path::new(&corpus).is_dir() {
+        return Err(format!("{corpus} is missing: a target begins with a few inputs"));
+    }
     let found = products.join("found").join(target);
     fs::create_dir_all(&found).map_err(|error| format!("{}: {error}", found.display()))?;
     let program = products.join(MACHINE).join("release").join(target);
@@ -47,7 +51,7 @@ fn run_target(products: &Path, target: &str, seconds: u32) -> Result<(), String>
         "-verbosity=0".to_owned(),
         format!("-artifact_prefix={found}-"),
         found.to_string(),
-        format!("fuzz/corpus/{target}"),
+        corpus,
     ];
     run(&program, &words.iter().map(String::as_str).collect::<Vec<_>>())
 }

@@ -83,6 +83,19 @@ impl Schema {
         }
     }
 
+    /// What a model's answer means: itself when it fits, else what it fits as when strings are read for what they hold
+    /// and nulls for what was left out. `bytes` is the size of its text.
+    pub fn fit(&self, answer: Value, bytes: usize) -> Result<Value, String> {
+        match self {
+            Self::Checked(schema) => match self.check(&answer, bytes) {
+                Ok(()) => Ok(answer),
+                Err(wrong) if !schema.cost.is_bearable(&schema.written, &answer, bytes) => Err(wrong),
+                Err(wrong) => retype::retype(schema, &answer, bytes).map(|fit| fit.value).ok_or(wrong),
+            },
+            Self::Unchecked { reason } => Err(reason.clone()),
+        }
+    }
+
     /// Checks any other value, for example what a tool gave; says what is wrong with it. `bytes` is the size of its text.
     pub fn check(&self, value: &Value, bytes: usize) -> Result<(), String> {
         match self {
@@ -90,7 +103,10 @@ impl Schema {
                 Err(format!("to check it takes more than {CHECK_STEPS_MAX} steps"))
             }
             Self::Checked(schema) if schema.validator.is_valid(value) => Ok(()),
-            Self::Checked(schema) => Err(schema.complaints(value, bytes).replace("Error: ", "")),
+            Self::Checked(schema) => {
+                let told = schema.complaints(value, bytes);
+                Err(told.replace("Error: the arguments ", "the value ").replace("Error: ", ""))
+            }
             Self::Unchecked { reason } => Err(reason.clone()),
         }
     }
@@ -151,7 +167,8 @@ impl ValidArguments {
         self.unvalidated
     }
 
-    /// Where a string stood for what was meant and was replaced by it: `limit`, `edits[0].line`.
+    /// Where a string stood for what was meant and was replaced by it, or a null for nothing and was left out: `limit`,
+    /// `edits[0].line`.
     pub fn mended(&self) -> &[String] {
         &self.mended
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::asked::{Asked, Talk, ToolChoice, delivery, entries, string, text_of};
 use crate::fault::Failure;
 use crate::pairing::Pairing;
-use crate::script::{Part, Stop, Usage};
+use crate::script::{Cited, Part, Stop, Usage};
 use crate::wire::{Reply, Request, Wire, event, merge};
 
 /// How many places of a request may be marked for the cache.
@@ -230,6 +230,7 @@ fn block(reply: &Reply, at: usize, part: &Part) -> Value {
     match part {
         Part::Text(text) | Part::Refusal(text) => json!({ "type": "text", "text": text, "citations": null }),
         Part::Json(value) => json!({ "type": "text", "text": value.to_string(), "citations": null }),
+        Part::Cited(cited) => json!({ "type": "text", "text": cited.text, "citations": [citation(cited)] }),
         Part::Reasoning(reasoning) => json!({
             "type": "thinking", "thinking": reasoning.text, "signature": reasoning.state.clone().unwrap_or_default(),
         }),
@@ -241,9 +242,17 @@ fn block(reply: &Reply, at: usize, part: &Part) -> Value {
     }
 }
 
+fn citation(cited: &Cited) -> Value {
+    json!({
+        "type": "web_search_result_location", "url": cited.url, "title": cited.title, "cited_text": cited.text,
+        "encrypted_index": "aW5kZXg=",
+    })
+}
+
 /// A block as it is announced. What is redacted comes whole, as it has no deltas.
 fn empty(block: &Value) -> Value {
     let nothing = match block["type"].as_str() {
+        Some("text") if block["citations"].is_array() => json!({ "text": "", "citations": [] }),
         Some("text") => json!({ "text": "" }),
         Some("thinking") => json!({ "thinking": "", "signature": "" }),
         Some("tool_use") => json!({ "input": {} }),
@@ -259,6 +268,10 @@ fn deltas(reply: &Reply, part: &Part) -> Vec<Value> {
     match part {
         Part::Text(text) | Part::Refusal(text) => pieces("text_delta", "text", text),
         Part::Json(value) => pieces("text_delta", "text", &value.to_string()),
+        Part::Cited(cited) => {
+            let source = json!({ "type": "citations_delta", "citation": citation(cited) });
+            std::iter::once(source).chain(pieces("text_delta", "text", &cited.text)).collect()
+        }
         Part::Reasoning(reasoning) => {
             let signature = json!({ "type": "signature_delta", "signature": reasoning.state.clone().unwrap_or_default() });
             pieces("thinking_delta", "thinking", &reasoning.text).into_iter().chain([signature]).collect()
@@ -282,14 +295,14 @@ fn stop_reason(stop: &Stop) -> Value {
         Stop::End => "end_turn".into(),
         Stop::Calls => "tool_use".into(),
         Stop::Length => "max_tokens".into(),
-        Stop::Refusal => "refusal".into(),
+        Stop::Refusal | Stop::Blocked => "refusal".into(),
         Stop::Other(word) => word.as_str().into(),
     }
 }
 
 fn stop_details(stop: &Stop) -> Value {
     match stop {
-        Stop::Refusal => json!({ "type": "refusal", "category": null, "explanation": null }),
+        Stop::Refusal | Stop::Blocked => json!({ "type": "refusal", "category": null, "explanation": null }),
         Stop::End | Stop::Calls | Stop::Length | Stop::Other(_) => Value::Null,
     }
 }

@@ -6,7 +6,7 @@ use crate::asked::{Asked, Delivery, Talk, ToolChoice, string, text_of};
 use crate::fault::Failure;
 use crate::gemini_schema;
 use crate::protobuf::{camel, field, list};
-use crate::script::{Call, Part, Stop, Usage};
+use crate::script::{Call, Cited, Part, Stop, Usage};
 use crate::wire::{Address, Reply, Request, Wire, data};
 
 /// Every name that a request may have at its top.
@@ -209,6 +209,9 @@ fn unanswered(open: &[String]) -> String {
 }
 
 fn response(reply: &Reply, parts: &[Value], finish: &Value) -> Value {
+    if reply.step.stop() == Stop::Blocked {
+        return blocked(reply);
+    }
     let mut candidate = json!({ "index": 0 });
     if !parts.is_empty() {
         candidate["content"] = json!({ "role": "model", "parts": parts });
@@ -218,8 +221,17 @@ fn response(reply: &Reply, parts: &[Value], finish: &Value) -> Value {
     }
     let refusal = reply.step.say.iter().find_map(|part| match part {
         Part::Refusal(text) => Some(text),
-        Part::Text(_) | Part::Json(_) | Part::Reasoning(_) | Part::Redacted(_) | Part::Call(_) => None,
+        Part::Text(_)
+        | Part::Json(_)
+        | Part::Reasoning(_)
+        | Part::Redacted(_)
+        | Part::Call(_)
+        | Part::Cited(_) => None,
     });
+    let sources: Vec<&Cited> = reply.step.say.iter().filter_map(cited).collect();
+    if !sources.is_empty() && !finish.is_null() {
+        candidate["groundingMetadata"] = grounding(&sources);
+    }
     if let Some(text) = refusal.filter(|_| !finish.is_null()) {
         candidate["finishMessage"] = text.as_str().into();
     }
@@ -227,6 +239,40 @@ fn response(reply: &Reply, parts: &[Value], finish: &Value) -> Value {
         "candidates": [candidate], "usageMetadata": usage(reply.step.usage),
         "modelVersion": reply.asked.model, "responseId": format!("gen-{}", reply.serial),
     })
+}
+
+/// A question that never came to the model has no candidates.
+fn blocked(reply: &Reply) -> Value {
+    json!({
+        "promptFeedback": { "blockReason": "PROHIBITED_CONTENT" }, "usageMetadata": usage(reply.step.usage),
+        "modelVersion": reply.asked.model, "responseId": format!("gen-{}", reply.serial),
+    })
+}
+
+fn cited(part: &Part) -> Option<&Cited> {
+    match part {
+        Part::Cited(cited) => Some(cited),
+        Part::Text(_)
+        | Part::Json(_)
+        | Part::Reasoning(_)
+        | Part::Redacted(_)
+        | Part::Call(_)
+        | Part::Refusal(_) => None,
+    }
+}
+
+fn grounding(sources: &[&Cited]) -> Value {
+    let chunks: Vec<_> =
+        sources.iter().map(|cited| json!({ "web": { "uri": cited.url, "title": cited.title } })).collect();
+    let supports: Vec<_> = sources
+        .iter()
+        .enumerate()
+        .map(|(at, cited)| {
+            let segment = json!({ "startIndex": 0, "endIndex": cited.text.len(), "text": cited.text });
+            json!({ "segment": segment, "groundingChunkIndices": [at] })
+        })
+        .collect();
+    json!({ "groundingChunks": chunks, "groundingSupports": supports })
 }
 
 /// The state of reasoning does not stand beside the thought but on the part that came of it.
@@ -248,6 +294,7 @@ fn all_parts(reply: &Reply, pieces: impl Fn(&str) -> Vec<String>) -> Vec<Value> 
             Part::Redacted(redacted) => state = Some(redacted.clone()),
             Part::Refusal(_) => {}
             Part::Text(text) => parts.extend(signed(texts(text), state.take())),
+            Part::Cited(cited) => parts.extend(signed(texts(&cited.text), state.take())),
             Part::Json(value) => parts.extend(signed(texts(&value.to_string()), state.take())),
             Part::Call(call) => parts.extend(signed(vec![function_call(call)], state.take())),
         }
@@ -277,7 +324,7 @@ fn finish_reason(stop: &Stop) -> Value {
     match stop {
         Stop::End | Stop::Calls => "STOP".into(),
         Stop::Length => "MAX_TOKENS".into(),
-        Stop::Refusal => "SAFETY".into(),
+        Stop::Refusal | Stop::Blocked => "SAFETY".into(),
         Stop::Other(word) => word.as_str().into(),
     }
 }

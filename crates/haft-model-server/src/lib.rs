@@ -12,6 +12,7 @@ mod expect;
 mod fault;
 mod gemini;
 mod gemini_schema;
+pub mod judge;
 mod models;
 mod ollama;
 mod openai_chat;
@@ -35,6 +36,8 @@ pub use expect::Expect;
 pub use fault::{Failure, Fault};
 pub use pace::Pace;
 pub use recorded::{Outcome, Recorded};
-pub use script::{Call, ChatReasoning, Conversation, Order, Part, Reasoning, Script, Step, Stop, Usage};
+pub use script::{
+    Call, ChatReasoning, Cited, Conversation, Order, Part, Reasoning, Script, Step, Stop, Usage,
+};
 pub use server::{ModelServer, serve};
 pub use wire::Format;

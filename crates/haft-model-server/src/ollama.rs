@@ -33,6 +33,7 @@ impl Wire for Ollama {
         for part in &reply.step.say {
             match part {
                 Part::Text(text) | Part::Refusal(text) => content.push_str(text),
+                Part::Cited(cited) => content.push_str(&cited.text),
                 Part::Json(value) => content.push_str(&value.to_string()),
                 Part::Reasoning(reasoning) => thinking.push_str(&reasoning.text),
                 Part::Redacted(_) => {}
@@ -57,6 +58,7 @@ impl Wire for Ollama {
         for part in &reply.step.say {
             match part {
                 Part::Text(text) | Part::Refusal(text) => lines.extend(texts(reply, text)),
+                Part::Cited(cited) => lines.extend(texts(reply, &cited.text)),
                 Part::Json(value) => lines.extend(texts(reply, &value.to_string())),
                 Part::Reasoning(reasoning) => lines.extend(thoughts(reply, &reasoning.text)),
                 Part::Redacted(_) => {}
@@ -145,7 +147,7 @@ fn framed(line: &Value) -> String {
 
 fn done_reason(stop: &Stop) -> Value {
     match stop {
-        Stop::End | Stop::Calls | Stop::Refusal => "stop".into(),
+        Stop::End | Stop::Calls | Stop::Refusal | Stop::Blocked => "stop".into(),
         Stop::Length => "length".into(),
         Stop::Other(word) => word.as_str().into(),
     }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::asked::{Asked, Talk, ToolChoice, UsageWish, delivery, entries, string, text_of};
 use crate::fault::Failure;
 use crate::pairing::Pairing;
-use crate::script::{Call, ChatReasoning, Part, Reasoning, Stop, Usage};
+use crate::script::{Call, ChatReasoning, Cited, Part, Reasoning, Stop, Usage};
 use crate::strict_schema;
 use crate::wire::{CREATED, Reply, Request, Wire, data, merge, openai_error};
 
@@ -58,6 +58,10 @@ impl Wire for OpenAiChat {
             match part {
                 Part::Text(text) => deltas.extend(pieces(reply, "content", text)),
                 Part::Json(value) => deltas.extend(pieces(reply, "content", &value.to_string())),
+                Part::Cited(cited) => {
+                    deltas.extend(pieces(reply, "content", &cited.text));
+                    deltas.push(json!({ "annotations": [citation(cited)] }));
+                }
                 Part::Refusal(text) => deltas.extend(pieces(reply, "refusal", text)),
                 Part::Reasoning(reasoning) => deltas.extend(reasoning_deltas(reply, reasoning)),
                 Part::Redacted(state) => deltas.extend(redacted(reply.chat_reasoning, state)),
@@ -189,11 +193,15 @@ fn envelope(reply: &Reply, object: &str) -> Value {
 
 fn message(reply: &Reply) -> Value {
     let (mut text, mut refusal, mut thought) = (String::new(), String::new(), String::new());
-    let (mut details, mut calls) = (Vec::new(), Vec::new());
+    let (mut details, mut calls, mut annotations) = (Vec::new(), Vec::new(), Vec::new());
     for part in &reply.step.say {
         match part {
             Part::Text(more) => text.push_str(more),
             Part::Json(value) => text.push_str(&value.to_string()),
+            Part::Cited(cited) => {
+                text.push_str(&cited.text);
+                annotations.push(citation(cited));
+            }
             Part::Refusal(more) => refusal.push_str(more),
             Part::Reasoning(reasoning) => {
                 thought.push_str(&reasoning.text);
@@ -204,7 +212,7 @@ fn message(reply: &Reply) -> Value {
         }
     }
     let mut message = json!({
-        "role": "assistant", "content": or_null(text), "refusal": or_null(refusal), "annotations": [],
+        "role": "assistant", "content": or_null(text), "refusal": or_null(refusal), "annotations": annotations,
     });
     if !calls.is_empty() {
         message["tool_calls"] = Value::Array(calls);
@@ -220,6 +228,12 @@ fn message(reply: &Reply) -> Value {
         }
     }
     message
+}
+
+fn citation(cited: &Cited) -> Value {
+    let source =
+        json!({ "url": cited.url, "title": cited.title, "start_index": 0, "end_index": cited.text.len() });
+    json!({ "type": "url_citation", "url_citation": source })
 }
 
 fn or_null(text: String) -> Value {
@@ -295,6 +309,7 @@ fn finish_reason(stop: &Stop) -> Value {
         Stop::End | Stop::Refusal => "stop".into(),
         Stop::Calls => "tool_calls".into(),
         Stop::Length => "length".into(),
+        Stop::Blocked => "content_filter".into(),
         Stop::Other(word) => word.as_str().into(),
     }
 }

@@ -7,7 +7,7 @@ use crate::fault::Failure;
 use crate::openai_chat::{allowed_tools, checked_name};
 use crate::pairing::Pairing;
 use crate::responses_stream;
-use crate::script::{Call, Part, Stop, Usage};
+use crate::script::{Call, Cited, Part, Stop, Usage};
 use crate::strict_schema;
 use crate::wire::{CREATED, Reply, Request, Wire, event, merge, openai_error};
 
@@ -170,6 +170,7 @@ pub(crate) fn finished(reply: &Reply) -> Value {
     let (status, details) = match reply.step.stop() {
         Stop::End | Stop::Calls | Stop::Refusal => ("completed", Value::Null),
         Stop::Length => ("incomplete", json!({ "reason": "max_output_tokens" })),
+        Stop::Blocked => ("incomplete", json!({ "reason": "content_filter" })),
         Stop::Other(word) => ("incomplete", json!({ "reason": word })),
     };
     merge(
@@ -184,7 +185,7 @@ pub(crate) fn finished(reply: &Reply) -> Value {
 /// The finished output items; the last one of an answer that was cut short is `incomplete`.
 pub(crate) fn items(reply: &Reply) -> Vec<Value> {
     let count = reply.step.say.len();
-    let cut_short = matches!(reply.step.stop(), Stop::Length | Stop::Other(_));
+    let cut_short = matches!(reply.step.stop(), Stop::Length | Stop::Blocked | Stop::Other(_));
     let status = |at: usize| if cut_short && at + 1 == count { "incomplete" } else { "completed" };
     reply.step.say.iter().enumerate().map(|(at, part)| item(reply, at, part, status(at))).collect()
 }
@@ -204,6 +205,9 @@ fn item(reply: &Reply, at: usize, part: &Part, status: &str) -> Value {
     match part {
         Part::Text(text) => message(output_text(text)),
         Part::Json(value) => message(output_text(&value.to_string())),
+        Part::Cited(cited) => {
+            message(merge(output_text(&cited.text), json!({ "annotations": [citation(cited)] })))
+        }
         Part::Refusal(text) => message(json!({ "type": "refusal", "refusal": text })),
         Part::Reasoning(part) => {
             reasoning(json!([{ "type": "summary_text", "text": part.text }]), part.state.as_ref())
@@ -214,6 +218,12 @@ fn item(reply: &Reply, at: usize, part: &Part, status: &str) -> Value {
             "arguments": call.text(), "status": status,
         }),
     }
+}
+
+pub(crate) fn citation(cited: &Cited) -> Value {
+    json!({
+        "type": "url_citation", "url": cited.url, "title": cited.title, "start_index": 0, "end_index": cited.text.len(),
+    })
 }
 
 fn output_text(text: &str) -> Value {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::openai_responses::{begun, finished, items};
+use crate::openai_responses::{begun, citation, finished, items};
 use crate::script::{Part, Stop};
 use crate::wire::{Reply, merge};
 
@@ -29,7 +29,7 @@ pub(crate) fn events(reply: &Reply) -> Vec<Value> {
 fn last_event(stop: &Stop) -> &'static str {
     match stop {
         Stop::End | Stop::Calls | Stop::Refusal => "response.completed",
-        Stop::Length | Stop::Other(_) => "response.incomplete",
+        Stop::Length | Stop::Blocked | Stop::Other(_) => "response.incomplete",
     }
 }
 
@@ -38,6 +38,17 @@ fn item_events(reply: &Reply, part: &Part, item: &Value) -> Vec<Value> {
     let inner = match part {
         Part::Text(text) => content_events(reply, item, "output_text", text),
         Part::Json(value) => content_events(reply, item, "output_text", &value.to_string()),
+        Part::Cited(cited) => {
+            let mut events = content_events(reply, item, "output_text", &cited.text);
+            // The source comes before the text is done; the part was announced without it.
+            events[0]["part"]["annotations"] = json!([]);
+            let added = json!({
+                "type": "response.output_text.annotation.added", "annotation": citation(cited),
+                "annotation_index": 0, "content_index": 0,
+            });
+            events.insert(events.len() - 2, added);
+            events
+        }
         Part::Refusal(text) => content_events(reply, item, "refusal", text),
         Part::Reasoning(reasoning) => summary_events(reply, &reasoning.text),
         Part::Redacted(_) => Vec::new(),

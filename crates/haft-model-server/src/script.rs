@@ -83,6 +83,17 @@ pub enum Part {
     Redacted(String),
     Call(Call),
     Refusal(String),
+    /// Text with where it comes from, in formats that have a place for that.
+    Cited(Cited),
+}
+
+/// A text and its source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Cited {
+    pub text: String,
+    pub url: String,
+    pub title: String,
 }
 
 /// Reasoning, and the state by which its provider knows it again: signature, encrypted content, thought signature.
@@ -114,6 +125,8 @@ pub enum Stop {
     Calls,
     Length,
     Refusal,
+    /// The provider itself kept the question from its model, or the answer back.
+    Blocked,
     /// A word that no provider has said so far.
     Other(String),
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// How deep a schema may be nested.
-const DEPTH_MAX: usize = 32;
+pub(crate) const DEPTH_MAX: usize = 32;
 
 /// Words that the provider refuses in strict mode because it cannot enforce them.
 const REFUSED: [&str; 8] =
@@ -18,14 +18,18 @@ pub(crate) fn check(declared: &Value, schema: &Value) -> Result<(), String> {
     check_at(schema, DEPTH_MAX).map_err(|error| format!("invalid schema for '{name}': {error}"))
 }
 
-fn check_at(schema: &Value, depth: usize) -> Result<(), String> {
+pub(crate) fn check_at(schema: &Value, depth: usize) -> Result<(), String> {
     if depth == 0 {
         return Err(format!("nested more than {DEPTH_MAX} deep"));
     }
     if let Some(word) = REFUSED.iter().find(|word| schema.get(**word).is_some()) {
         return Err(format!("'{word}' is not permitted"));
     }
-    if schema["type"] == "object" || schema.get("properties").is_some() {
+    let may_be_object = match &schema["type"] {
+        Value::Array(kinds) => kinds.iter().any(|kind| kind == "object"),
+        kind => kind == "object",
+    };
+    if may_be_object || schema.get("properties").is_some() {
         check_object(schema)?;
     }
     children(schema).try_for_each(|child| check_at(child, depth - 1))

@@ -10,7 +10,7 @@ mod list;
 mod provider;
 pub mod retry;
 
-pub use client::Timeouts;
+pub use client::{Authorities, Timeouts};
 pub use endpoint::{Auth, Endpoint, EndpointError};
 pub use list::Listed;
 pub use provider::{HttpProvider, HttpSettings};

@@ -35,5 +35,5 @@ pub mod tool_calling;
 pub mod unsaid;
 pub mod wire;
 
-pub use memo::Memo;
+pub use memo::{Encoded, Memo};
 pub use wire::{Asked, Delivery, EncodedRequest, ErrorHead, StreamDecoder, WireFormat};

@@ -19,6 +19,15 @@ pub struct Memo {
     system: Option<(Arc<str>, Vec<u8>)>,
     seen: Vec<Arc<Message>>,
     said: Said,
+    encoded: Encoded,
+}
+
+/// How often something was encoded, from the beginning and through every new one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Encoded {
+    pub messages: usize,
+    pub systems: usize,
+    pub tool_lists: usize,
 }
 
 /// The messages that were encoded so far.
@@ -95,14 +104,20 @@ pub(crate) struct Recalled<'a> {
 }
 
 impl Memo {
+    /// What was done so far: that nothing is encoded twice can be seen here.
+    pub fn encoded(&self) -> Encoded {
+        self.encoded
+    }
+
     /// Encodes what is new and gives everything.
     pub(crate) fn recall(&mut self, encoder: &impl Encoder, request: &ModelRequest) -> Recalled<'_> {
         let messages = request.conversation.messages();
         if self.writer != encoder.name() || !self.fits(messages) {
-            *self = Self { writer: encoder.name(), ..Self::default() };
+            *self = Self { writer: encoder.name(), encoded: self.encoded, ..Self::default() };
         }
         for message in &messages[self.seen.len()..] {
             encoder.message(&mut self.said.tail, message);
+            self.encoded.messages += 1;
             self.said.features.add_message(message);
             self.said.text_bytes += text_bytes(message);
             self.seen.push(message.clone());
@@ -113,9 +128,15 @@ impl Memo {
         if self.system.as_ref().is_some_and(|(kept, _)| *kept != request.system) {
             self.system = None;
         }
-        let tools = self.tools.get_or_insert_with(|| (request.tools.clone(), encoder.tools(&request.tools)));
-        let system =
-            self.system.get_or_insert_with(|| (request.system.clone(), encoder.system(&request.system)));
+        let counts = &mut self.encoded;
+        let tools = self.tools.get_or_insert_with(|| {
+            counts.tool_lists += 1;
+            (request.tools.clone(), encoder.tools(&request.tools))
+        });
+        let system = self.system.get_or_insert_with(|| {
+            counts.systems += 1;
+            (request.system.clone(), encoder.system(&request.system))
+        });
         Recalled { said: &self.said, system: &system.1, tools: &tools.1 }
     }
 

@@ -6,7 +6,8 @@ use haft_core::price::Price;
 pub const PRICES_DATE: &str = "2025-11-01";
 
 /// Provider, model, and US dollars per million tokens of input, output, cache read and cache write. A date behind the
-/// name is the same model; anything else behind it is another one, whose price nobody here knows.
+/// name is the same model; anything else behind it is another one, whose price nobody here knows. What long prompts cost
+/// more, with those who ask more for them, is not in it.
 const BUILT_IN: &[(&str, &str, [f64; 4])] = &[
     ("openai", "gpt-4o", [2.5, 10.0, 1.25, 2.5]),
     ("openai", "gpt-4o-mini", [0.15, 0.6, 0.075, 0.15]),
@@ -82,6 +83,20 @@ fn is_date(rest: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A price in the wrong column, or per thousand instead of per million, breaks one of these.
+    #[test]
+    fn the_table_is_plausible() {
+        let mut names = std::collections::HashSet::new();
+        for (provider, model, [input, output, cache_read, cache_write]) in BUILT_IN {
+            assert!(names.insert((provider, model)), "{provider}/{model} twice");
+            let name = format!("{provider}/{model}");
+            assert!((0.01..=100.0).contains(input) && (0.1..=500.0).contains(output), "{name}");
+            assert!(input < output && *output <= 10.0 * input, "{name}");
+            assert!(cache_read < input && (1.0..=2.0).contains(&(cache_write / input)), "{name}");
+        }
+        assert!(PRICES_DATE.parse::<jiff::civil::Date>().is_ok());
+    }
 
     #[test]
     fn a_date_is_the_same_model_and_another_name_is_not() {

@@ -5,6 +5,7 @@
 mod reference;
 mod root;
 mod walk;
+mod words;
 
 use std::fmt;
 
@@ -68,8 +69,8 @@ struct Rules {
     nulls: Nulls,
     objects: Objects,
     enums: Enums,
-    /// Whether an array must say what is in it and every schema its type.
     types: Types,
+    choices: Choices,
 }
 
 /// How it is said that a value may be null.
@@ -98,10 +99,21 @@ enum Enums {
     Strings,
 }
 
+/// Whether every schema must say its type, and an array what is in it; else what is assumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Types {
     Optional,
-    Required,
+    /// There is one type, so texts are assumed.
+    Texts,
+    /// There may be several, so whatever is neither list nor object is assumed.
+    Scalars,
+}
+
+/// What may stand beside `anyOf`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Choices {
+    Anything,
+    Nothing,
 }
 
 const OPENAI_STRICT: Rules = Rules {
@@ -121,7 +133,8 @@ const OPENAI_STRICT: Rules = Rules {
     nulls: Nulls::AsType,
     objects: Objects::ClosedAndRequired,
     enums: Enums::Any,
-    types: Types::Optional,
+    types: Types::Scalars,
+    choices: Choices::Anything,
 };
 
 const ANTHROPIC_OUTPUT: Rules = Rules {
@@ -142,6 +155,7 @@ const ANTHROPIC_OUTPUT: Rules = Rules {
     objects: Objects::Closed,
     enums: Enums::Any,
     types: Types::Optional,
+    choices: Choices::Anything,
 };
 
 const GEMINI: Rules = Rules {
@@ -162,7 +176,8 @@ const GEMINI: Rules = Rules {
     nulls: Nulls::AsFlag,
     objects: Objects::Open,
     enums: Enums::Strings,
-    types: Types::Required,
+    types: Types::Texts,
+    choices: Choices::Nothing,
 };
 
 const OLLAMA: Rules = Rules {
@@ -172,6 +187,7 @@ const OLLAMA: Rules = Rules {
     objects: Objects::Open,
     enums: Enums::Any,
     types: Types::Optional,
+    choices: Choices::Anything,
 };
 
 /// A schema in a provider's grammar.
@@ -202,7 +218,7 @@ pub fn downgrade(schema: &Value, grammar: Grammar) -> Downgraded {
     let mut losses = Vec::new();
     let plain = root::as_object(schema, &mut losses);
     let schema = match grammar.rules() {
-        None => plain,
+        None => root::with_items(plain),
         Some(rules) => {
             let (said, mut lost) = walk::walk(&plain, rules);
             losses.append(&mut lost);

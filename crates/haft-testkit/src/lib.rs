@@ -13,6 +13,7 @@ mod guarded_server;
 mod place;
 mod process;
 mod run;
+mod secure_server;
 mod snapshot;
 mod user;
 
@@ -22,5 +23,6 @@ pub use libc;
 pub use place::Place;
 pub use process::{processes_with, send_signal, unique_marker};
 pub use run::{Ran, Run, binary, copy_program, eventually};
+pub use secure_server::{Arrived, Offer, SecureServer};
 pub use snapshot::{Snapshot, set_attribute};
 pub use user::{User, users};

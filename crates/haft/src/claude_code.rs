@@ -72,6 +72,15 @@ pub(crate) fn provider(
     Ok(ClaudeCode::new(settings, Box::new(start)))
 }
 
+/// Whether the command is on this machine; it is not started.
+pub(crate) fn is_installed(program: &str) -> bool {
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    // A program with a slash in its name is joined to nothing.
+    let directories =
+        if program.contains('/') { vec![PathBuf::new()] } else { std::env::split_paths(&search).collect() };
+    directories.iter().any(|directory| directory.join(program).is_file())
+}
+
 fn plain_policy(config: &Resolved) -> Result<Policy, String> {
     let home = crate::home::find().ok_or("haft has no home; set HAFT_HOME")?;
     let workspace = match &config.sandbox.workspace {
@@ -228,11 +237,12 @@ impl Drop for Command {
 }
 
 fn cannot_start(program: &str, error: &dyn std::fmt::Display) -> String {
-    format!(
-        "`{program}` cannot be started: {error}; install it with `npm install -g @anthropic-ai/claude-code`, \
-         or name it in `command` of the provider"
-    )
+    format!("`{program}` cannot be started: {error}; {HOW_TO_INSTALL}")
 }
+
+/// For whoever has not got the command.
+pub(crate) const HOW_TO_INSTALL: &str =
+    "install it with `npm install -g @anthropic-ai/claude-code`, or name it in `command` of the provider";
 
 async fn keep_last_words(mut stderr: pipe::Receiver, last_words: Arc<Mutex<Vec<u8>>>) {
     let mut piece = vec![0; PIECE_BYTES];

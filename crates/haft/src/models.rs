@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::path::Path;
 
 use haft_core::model_error::ModelError;
 use haft_core::model_provider::ModelProvider;
 use haft_models::claude_code;
 use haft_models::fallback::Fallback;
-use haft_models::http::{HttpProvider, HttpSettings};
+use haft_models::http::{Authorities, HttpProvider, HttpSettings, Listed};
 use haft_models::prices::Prices;
 use haft_models::providers::{PROVIDERS, ProviderRow, SetupError, Wishes};
 use haft_models::tool_calling::{FitTools, ToolCalling};
@@ -18,6 +19,10 @@ use crate::config::Resolved;
 use crate::config::expand::{Lookup, expand};
 use crate::config::resolved::{ModelName, Provider, Template};
 use crate::learned::Learned;
+use crate::runs::shelf::read_bounded;
+
+/// The largest file of certificates; those of a whole machine are a quarter of it.
+const AUTHORITIES_BYTES_MAX: u64 = 1024 * 1024;
 
 /// What is asked by default: the provider, the model for simple steps, and the one for difficult steps. Any request may
 /// name another model of the same provider.
@@ -128,8 +133,25 @@ pub fn provider(config: &Resolved, name: &str, variables: Lookup<'_>) -> Result<
         None => prices,
     });
     let (delivery, timeouts, retry) = (wanted.delivery, wanted.timeouts, wanted.retry);
-    let settings = HttpSettings { name: name.into(), endpoint, delivery, timeouts, retry, prices };
+    let authorities = authorities(name, wanted.ca_file.as_ref(), variables)?;
+    let settings =
+        HttpSettings { name: name.into(), endpoint, authorities, delivery, timeouts, retry, prices };
     HttpProvider::new(settings).map_err(ModelsError::Client)
+}
+
+/// Who vouches for a provider, from the file that the configuration names.
+fn authorities(
+    name: &str,
+    file: Option<&Template>,
+    variables: Lookup<'_>,
+) -> Result<Authorities, ModelsError> {
+    let key = || format!("providers.{name}.caFile");
+    let wrong = |message: String| ModelsError::Variable { key: key(), message };
+    let Some(file) = file else { return Ok(Authorities::default()) };
+    let path = expand(&file.0, variables).map_err(|error| wrong(error.to_string()))?;
+    let text = read_bounded(Path::new(&path), AUTHORITIES_BYTES_MAX)
+        .map_err(|problem| wrong(format!("{path}: {problem}")))?;
+    Authorities::from_pem(text.as_bytes()).map_err(|problem| wrong(format!("{path}: {problem}")))
 }
 
 fn found(config: &Resolved, name: &str) -> Result<(&'static ProviderRow, Provider), ModelsError> {
@@ -138,6 +160,41 @@ fn found(config: &Resolved, name: &str) -> Result<(&'static ProviderRow, Provide
     let unknown = || ModelsError::Unknown { provider: name.to_owned(), known: known(config) };
     let row = ProviderRow::named(row).ok_or_else(unknown)?;
     Ok((row, configured.unwrap_or_else(|| Provider::of_row(row))))
+}
+
+/// The models that a provider has. A command is not asked: it has no list, and takes the newest of each by its name.
+pub async fn listed(
+    config: &Resolved,
+    name: &str,
+    variables: Lookup<'_>,
+) -> Result<Vec<Listed>, ModelsError> {
+    if kind(config, name) == claude_code::NAME {
+        let alias = |id: &str| Listed { id: id.to_owned(), context_tokens: None, output_tokens_max: None };
+        return Ok([claude_code::MODEL_FAST, claude_code::MODEL_COMPLEX].map(alias).into());
+    }
+    provider(config, name, variables)?.models().await.map_err(ModelsError::Client)
+}
+
+/// How one provider is spoken to, and why it cannot be asked if it cannot. Nobody is asked.
+pub fn state(
+    config: &Resolved,
+    name: &str,
+    variables: Lookup<'_>,
+) -> (&'static str, Result<(), ModelsError>) {
+    let kind = kind(config, name);
+    if kind != claude_code::NAME {
+        let format = ProviderRow::named(kind).map_or("", |row| row.format.name());
+        return (format, provider(config, name, variables).map(drop));
+    }
+    let configured = config.providers.get(name).map(|provider| provider.command.command.as_str());
+    let program = configured.unwrap_or(claude_code::COMMAND);
+    let found = if crate::claude_code::is_installed(program) {
+        Ok(())
+    } else {
+        let problem = format!("`{program}` is not installed; {}", crate::claude_code::HOW_TO_INSTALL);
+        Err(ModelsError::Command { provider: name.to_owned(), problem })
+    };
+    ("command", found)
 }
 
 /// The names under which providers can be asked.
@@ -181,7 +238,7 @@ pub enum ModelsError {
         provider: String,
         known: Vec<String>,
     },
-    /// A variable that is not set, or a text that is none.
+    /// A variable that is not set, or a file that is no good.
     Variable {
         key: String,
         message: String,

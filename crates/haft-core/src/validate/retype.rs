@@ -1,7 +1,8 @@
-//! Strings that stand for something else: models write `"5"` for `5` and `"[1]"` for `[1]`.
+//! Values that stand for something else: models write `"5"` for `5`, `"[1]"` for `[1]`, and `null` for what they leave out.
 //!
-//! A string is replaced only where the schema complains about it, by the JSON it holds, and nothing is replaced at all
-//! unless the schema accepts the whole afterwards. So no value that fits is ever touched.
+//! A string is replaced, by the JSON it holds, only where the schema complains about it, and so is a null taken out of its
+//! object. Nothing is changed at all unless the schema accepts the whole afterwards: no value that fits is ever touched,
+//! and what is required is not left out.
 
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind;
@@ -14,7 +15,7 @@ use crate::arguments::ARGUMENTS_DEPTH_MAX;
 /// What was inside a string may hold strings of the same kind; so often is looked.
 const ROUNDS_MAX: usize = 4;
 
-/// With more strings to replace than this, the arguments are wrong in another way.
+/// With more places to change than this, the value is wrong in another way.
 const PLACES_MAX: usize = 64;
 
 /// What the schema accepts, and where it differs from what was written.
@@ -23,7 +24,7 @@ pub(super) struct Retyped {
     pub(super) places: Vec<String>,
 }
 
-/// `None` when replacing strings does not help.
+/// `None` when that does not help.
 pub(super) fn retype(schema: &CheckedSchema, written: &Value, bytes: usize) -> Option<Retyped> {
     let mut value = written.clone();
     let mut places = Vec::new();
@@ -51,7 +52,7 @@ pub(super) fn retype(schema: &CheckedSchema, written: &Value, bytes: usize) -> O
     None
 }
 
-/// Where the schema complains about a string, each place once.
+/// Where the schema complains about a string or a null, each place once.
 fn suspects(schema: &CheckedSchema, value: &Value, bytes: usize) -> Vec<Location> {
     let mut found = Vec::new();
     if bytes > ALL_COMPLAINTS_BYTES_MAX {
@@ -63,11 +64,13 @@ fn suspects(schema: &CheckedSchema, value: &Value, bytes: usize) -> Vec<Location
 }
 
 fn look(error: &ValidationError<'_>, found: &mut Vec<Location>) {
+    let new = found.len() <= PLACES_MAX && !found.contains(error.instance_path());
     match error.kind() {
+        // What cannot be null there may be meant to be absent, whatever the complaint.
+        _ if error.instance().is_null() => found.extend(new.then(|| error.instance_path().clone())),
         ValidationErrorKind::Type { .. }
         | ValidationErrorKind::Enum { .. }
         | ValidationErrorKind::Constant { .. } => {
-            let new = found.len() <= PLACES_MAX && !found.contains(error.instance_path());
             found.extend((new && error.instance().is_string()).then(|| error.instance_path().clone()));
         }
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
@@ -77,16 +80,28 @@ fn look(error: &ValidationError<'_>, found: &mut Vec<Location>) {
     }
 }
 
-/// Whether a string stood there that holds something else than a string.
+/// Whether something stood there that stands for something else.
 fn replace(value: &mut Value, location: &Location) -> bool {
     let Some(place) = value.pointer_mut(location.as_str()) else { return false };
-    match place.as_str().and_then(meant) {
-        Some(meant) => {
-            *place = meant;
-            true
-        }
-        None => false,
+    match place {
+        Value::Null => leave_out(value, location.as_str()),
+        Value::String(text) => match meant(text) {
+            Some(meant) => {
+                *place = meant;
+                true
+            }
+            None => false,
+        },
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => false,
     }
+}
+
+/// Takes a member out of its object; an item of a list has its place and stays.
+fn leave_out(value: &mut Value, pointer: &str) -> bool {
+    let Some((parent, name)) = pointer.rsplit_once('/') else { return false };
+    let name = name.replace("~1", "/").replace("~0", "~");
+    let object = value.pointer_mut(parent).and_then(Value::as_object_mut);
+    object.is_some_and(|object| object.remove(&name).is_some())
 }
 
 /// What a string says that is not meant as a string.

@@ -167,6 +167,57 @@ fn strings_are_mended_where_the_schema_then_accepts() {
 }
 
 #[test]
+fn a_null_that_cannot_be_one_is_left_out_where_that_may_be() {
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "a/b~c": {"type": "integer"},
+            "edits": {"type": "array", "items": {"$ref": "#/$defs/range"}},
+            "either": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/range"}]},
+            "limit": {"type": "integer"},
+            "mode": {"enum": ["a", "b"]},
+            "null": {"type": ["string", "null"]},
+            "path": {"type": "string"},
+        },
+        "required": ["path"],
+        "additionalProperties": false,
+        "$defs": {"range": {"type": "object", "properties": {"from": {"type": "integer"}}}},
+    });
+    let check = |arguments: Value, places: &str, expected: Value| {
+        assert_eq!(mended(&schema, &arguments), Some((places.into(), expected)), "{arguments}");
+    };
+    check(
+        json!({"a/b~c": null, "either": null, "limit": null, "mode": null, "null": null, "path": "a"}),
+        "a/b~c either limit mode",
+        json!({"null": null, "path": "a"}),
+    );
+    check(
+        json!({"path": "a", "edits": [{"from": null}, {"from": "2"}]}),
+        "edits[0].from edits[1].from",
+        json!({"path": "a", "edits": [{}, {"from": 2}]}),
+    );
+    check(json!({"path": "a", "limit": "null"}), "limit limit", json!({"path": "a"}));
+    let refused = |arguments: Value| assert_eq!(mended(&schema, &arguments), None, "{arguments}");
+    refused(json!({"path": null}));
+    refused(json!({"path": "a", "edits": [null]}));
+    refused(json!({"path": "a", "unknown": null}));
+    let told = message(&schema, &json!({"path": "a", "limit": null, "edits": [null]}));
+    assert!(told.contains("'limit' must be integer; got null"), "{told}");
+}
+
+#[test]
+fn an_answer_fits_as_what_it_means() {
+    let schema = Schema::compile(&json!({
+        "type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}, "required": ["a"],
+    }));
+    let fit = |answer: Value| schema.fit(answer, 20);
+    assert_eq!(fit(json!({"a": "x", "b": 1})), Ok(json!({"a": "x", "b": 1})));
+    assert_eq!(fit(json!({"a": "x", "b": null})), Ok(json!({"a": "x"})));
+    assert_eq!(fit(json!({"a": null})), Err("'a' must be string; got null".into()));
+    assert_eq!(fit(json!([])), Err("the value must be object; got array of 0 items".into()));
+}
+
+#[test]
 fn who_cannot_be_mended_is_told_about_what_was_written() {
     let schema = json!({"properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}});
     let said = message(&schema, &json!({"a": "1", "b": "x"}));
@@ -242,7 +293,10 @@ fn a_schema_that_would_take_forever_is_refused_in_time() {
         (0..200).map(|at| (format!("d{at}"), json!({"allOf": [next(at), next(at)]}))).collect();
     definitions.insert("d200".into(), json!({"type": "object"}));
     let started = Instant::now();
-    let said = message(&json!({"$ref": "#/$defs/d0", "$defs": definitions}), &json!({}));
+    let schema = json!({"$ref": "#/$defs/d0", "$defs": definitions});
+    let said = message(&schema, &json!({}));
+    let unfit = Schema::compile(&schema).fit(json!({"a": null}), 10).unwrap_err();
+    assert!(unfit.contains("takes more than 2000000 steps"), "{unfit}");
     assert!(said.contains("takes more than 2000000 steps"), "{said}");
     assert!(started.elapsed() < Duration::from_mins(1), "2^200 steps were not taken");
 }

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use haft_model_server::{
-    Expect, Failure, Fault, Format, ModelServer, Outcome, Part, Recorded, Script, Step, Stop, ToolChoice,
-    Usage,
+    Cited, Expect, Failure, Fault, Format, ModelServer, Outcome, Part, Recorded, Script, Step, Stop,
+    ToolChoice, Usage,
 };
 use serde_json::{Value, json};
 
@@ -28,6 +28,8 @@ fn openai_chat_completions() {
         check_round(&told[way], "tool_calls", &json!([120, 80, 12, 4]));
     }
     assert_eq!(told["refusal"], json!(["stop", "I will not."]));
+    assert_eq!(told["cited"], json!(["A handle.", SOURCE]));
+    assert_eq!(told["blocked"], "content_filter");
     assert_eq!(told["length"], json!(["length", "Once upon a"]));
     assert_eq!(told["limited"], error("RateLimitError", &json!("rate_limit_exceeded"), "slow down"));
     assert_eq!(told["overloaded"], error("InternalServerError", &json!("server_error"), "too many of you"));
@@ -49,6 +51,9 @@ fn openai_responses() {
         check_round(&told[way], "completed", &json!([120, 80, 12, 4]));
     }
     assert_eq!(told["refusal"], "I will not.");
+    assert_eq!(told["cited"], json!(["A handle.", SOURCE]));
+    assert_eq!(told["cited_streamed"], json!(["A handle.", SOURCE]));
+    assert_eq!(told["blocked"], json!(["incomplete", "content_filter"]));
     assert_eq!(told["length"], json!(["incomplete", "max_output_tokens", "Once upon a"]));
     assert_eq!(told["length_events"], "response.incomplete");
     assert_eq!(told["limited"], error("RateLimitError", &json!("rate_limit_exceeded"), "slow down"));
@@ -70,6 +75,8 @@ fn anthropic_messages() {
         check_round(&told[way], "tool_use", &json!([30, 80, 10, 12]));
     }
     assert_eq!(told["refusal"], json!(["refusal", "I will not."]));
+    assert_eq!(told["cited"], json!(["A handle.", SOURCE]));
+    assert_eq!(told["cited_streamed"], json!(["A handle.", SOURCE]));
     assert_eq!(told["length"], json!(["max_tokens", "Once upon a"]));
     assert_eq!(told["limited"], error("RateLimitError", &json!("rate_limit_error"), "slow down"));
     assert_eq!(told["retry_after"], "7");
@@ -95,6 +102,8 @@ fn google_genai() {
     }
     // The SDK keeps the sentence from its users on this API; the body has it.
     assert_eq!(told["refusal"], json!(["SAFETY", null]));
+    assert_eq!(told["cited"], json!(["A handle.", SOURCE]));
+    assert_eq!(told["blocked"], json!(["PROHIBITED_CONTENT", 0]));
     assert_eq!(told["length"], json!(["MAX_TOKENS", "Once upon a"]));
     assert_eq!(told["limited"], error("ClientError", &json!("RESOURCE_EXHAUSTED"), "slow down"));
     assert_eq!(told["overloaded"], error("ServerError", &json!("INTERNAL"), "too many of you"));
@@ -150,6 +159,8 @@ fn script() -> Script {
         )
         .about("Report", [Step::say([Part::Json(json!({ "city": "Paris", "degrees": 21 }))])])
         .about("Refuse", [Step::say([Part::Refusal("I will not.".to_owned())])])
+        .about("Cite", [Step::say([cited()])])
+        .about("Block", [Step::say([]).stopping(Stop::Blocked)])
         .about("Be long", [Step::text("Once upon a").stopping(Stop::Length)])
         .about("Too fast", [Step::fail(Failure::new(429, "slow down").retry_after(7))])
         .about("Too many", [Step::fail(Failure::new(529, "too many of you"))])
@@ -167,6 +178,12 @@ fn script() -> Script {
             "Unexpected",
             [Step::text("no").expecting(Expect { user: Some("the rain".to_owned()), ..Expect::default() })],
         )
+}
+
+const SOURCE: &str = "https://example.com/haft";
+
+fn cited() -> Part {
+    Part::Cited(Cited { text: "A handle.".into(), url: SOURCE.into(), title: "Haft".into() })
 }
 
 fn chosen(choice: ToolChoice) -> Step {

@@ -97,6 +97,18 @@ parsed = client.messages.parse(
     model="scripted", max_tokens=100, messages=[{"role": "user", "content": "Report as JSON"}], output_format=Report
 )
 refusal = one("Refuse")
+
+
+def cited(message):
+    return [message.content[0].text, message.content[0].citations[0].url]
+
+
+def cited_streamed():
+    messages = [{"role": "user", "content": "Cite"}]
+    with client.messages.stream(model="scripted", max_tokens=100, messages=messages) as stream:
+        return cited(stream.get_final_message())
+
+
 length = one("Be long")
 print(
     json.dumps(
@@ -107,6 +119,8 @@ print(
             "structured": parsed.parsed_output.model_dump(),
             "refusal": [refusal.stop_reason, refusal.content[0].text],
             "length": [length.stop_reason, length.content[0].text],
+            "cited": cited(one("Cite")),
+            "cited_streamed": cited_streamed(),
             "chosen": chosen(),
             "limited": error(lambda: one("Too fast")),
             "retry_after": retry_after(),

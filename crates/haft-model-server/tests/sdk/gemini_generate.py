@@ -117,6 +117,8 @@ parsed = client.models.generate_content(
 )
 refusal = one("Refuse").candidates[0]
 length = one("Be long")
+cited = one("Cite")
+blocked = one("Block")
 print(
     json.dumps(
         {
@@ -126,6 +128,8 @@ print(
             "structured": parsed.parsed.model_dump(),
             "refusal": [refusal.finish_reason.value, refusal.finish_message],
             "length": [length.candidates[0].finish_reason.value, length.text],
+            "cited": [cited.text, cited.candidates[0].grounding_metadata.grounding_chunks[0].web.uri],
+            "blocked": [blocked.prompt_feedback.block_reason.value, len(blocked.candidates or [])],
             "chosen": chosen(),
             "limited": error(lambda: one("Too fast")),
             "overloaded": error(lambda: one("Too many")),

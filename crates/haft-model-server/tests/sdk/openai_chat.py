@@ -104,6 +104,7 @@ def chosen():
 
 refusal = one("Refuse").choices[0]
 length = one("Be long").choices[0]
+cited = one("Cite").choices[0].message
 print(
     json.dumps(
         {
@@ -113,6 +114,8 @@ print(
             "structured": parsed(),
             "refusal": [refusal.finish_reason, refusal.message.refusal],
             "length": [length.finish_reason, length.message.content],
+            "cited": [cited.content, cited.annotations[0].url_citation.url],
+            "blocked": one("Block").choices[0].finish_reason,
             "chosen": chosen(),
             "limited": error(lambda: one("Too fast")),
             "overloaded": error(lambda: one("Too many")),

@@ -106,7 +106,17 @@ def broken(run):
     return None
 
 
+def cited(answer):
+    return [answer.output_text, answer.output[0].content[0].annotations[0].url]
+
+
+def cited_streamed():
+    with client.responses.stream(model="scripted", input="Cite") as stream:
+        return cited(stream.get_final_response())
+
+
 length = one("Be long")
+blocked = one("Block")
 print(
     json.dumps(
         {
@@ -119,6 +129,9 @@ print(
             "refusal": one("Refuse").output[0].content[0].refusal,
             "length": [length.status, length.incomplete_details.reason, length.output_text],
             "length_events": drained("Be long")[-1],
+            "cited": cited(one("Cite")),
+            "cited_streamed": cited_streamed(),
+            "blocked": [blocked.status, blocked.incomplete_details.reason],
             "chosen": chosen(),
             "limited": error(lambda: one("Too fast")),
             "overloaded": error(lambda: one("Too many")),

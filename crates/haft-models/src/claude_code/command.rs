@@ -4,6 +4,7 @@ use haft_core::model_request::{Effort, ModelRequest, OutputShape};
 
 use super::ClaudeCodeSettings;
 use super::process::Order;
+use super::reader::Texts;
 use super::session::Turn;
 
 /// The kernel takes no longer word; what is beyond goes into the prompt.
@@ -12,7 +13,9 @@ pub(super) const WORD_BYTES_MAX: usize = 100 << 10;
 /// What starts the command for one turn.
 pub(super) fn order(settings: &ClaudeCodeSettings, request: &ModelRequest, turn: &Turn) -> Order {
     let mut words: Vec<String> =
-        ["-p", "--output-format", "stream-json", "--verbose"].map(str::to_owned).into();
+        ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
+            .map(str::to_owned)
+            .into();
     let mut say = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
     say("--model", request.model.clone());
     say("--max-turns", settings.turns_max.to_string());
@@ -28,7 +31,7 @@ pub(super) fn order(settings: &ClaudeCodeSettings, request: &ModelRequest, turn:
     if let OutputShape::Schema { schema, .. } = &request.output {
         say("--json-schema", schema.to_string());
     }
-    if request.tools.is_empty() || settings.allowed_tools.as_ref().is_some_and(Vec::is_empty) {
+    if is_without_tools(settings, request) {
         say("--tools", String::new());
         return Order { words, stdin: turn.prompt.clone().into_bytes(), private_file: None };
     }
@@ -48,6 +51,19 @@ pub(super) fn order(settings: &ClaudeCodeSettings, request: &ModelRequest, turn:
         words.extend(["--strict-mcp-config".to_owned(), "--mcp-config".to_owned()]);
     }
     Order { words, stdin: turn.prompt.clone().into_bytes(), private_file }
+}
+
+fn is_without_tools(settings: &ClaudeCodeSettings, request: &ModelRequest) -> bool {
+    request.tools.is_empty() || settings.allowed_tools.as_ref().is_some_and(Vec::is_empty)
+}
+
+/// Without tools there is one message and it is the answer, unless the answer has a shape: the command then says it apart
+/// from its words.
+pub(super) fn texts(settings: &ClaudeCodeSettings, request: &ModelRequest) -> Texts {
+    match request.output {
+        OutputShape::Text | OutputShape::Json if is_without_tools(settings, request) => Texts::Answer,
+        OutputShape::Text | OutputShape::Json | OutputShape::Schema { .. } => Texts::Steps,
+    }
 }
 
 /// The command cannot be told not to think.

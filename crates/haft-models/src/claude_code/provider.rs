@@ -12,7 +12,7 @@ use haft_core::model_request::ModelRequest;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ClaudeCodeSettings;
-use super::command::order;
+use super::command::{order, texts};
 use super::lines::Lines;
 use super::process::{Ended, RunningCommand, StartCommand};
 use super::prompt::unsaid;
@@ -49,8 +49,8 @@ impl ModelProvider for ClaudeCode {
             turn: session.turn(&request),
             notes: unsaid(&request).into_iter().map(ModelEvent::Noted).collect(),
             ready: VecDeque::new(),
+            reader: Reader::new(texts(&self.settings, &request)),
             request,
-            reader: Reader::default(),
             resumed: 0,
             phase: Phase::Starting,
             deadline: Instant::now() + self.settings.timeout,
@@ -178,7 +178,8 @@ impl Asking<'_> {
 
     /// Goes on in the same session after a while, or gives up.
     async fn failed(&mut self, mut running: Running, failed: Failed) -> Result<(), ModelError> {
-        let session = self.reader.session.clone();
+        // Nothing is tried again after something of the answer was passed on.
+        let session = self.reader.session.clone().filter(|_| !self.reader.has_answered());
         match (decide(&self.provider.settings, &failed, session.as_deref(), self.resumed), session) {
             (Decision::Again { after }, Some(session)) if Instant::now() + after < self.deadline => {
                 running.failed(failed.into_error().kind, Next::Retry { after });

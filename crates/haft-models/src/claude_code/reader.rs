@@ -9,15 +9,26 @@ use serde_json::Value;
 use crate::failure;
 use crate::wire::ErrorHead;
 
+/// What the texts of the command are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Texts {
+    /// Nothing can follow them, so they are the answer and passed on as they are written.
+    Answer,
+    /// Each may turn out to be a step on the way, which is known only when something follows it.
+    Steps,
+}
+
 /// Reads one reply, which may take several runs of the command.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Reader {
     /// The session that the command says it is in.
     pub(super) session: Option<String>,
+    texts: Texts,
     started: bool,
     parts: usize,
     /// Text that is the answer unless something follows it.
     pending: Option<String>,
+    live: Live,
     events: Vec<ModelEvent>,
     outcome: Option<Outcome>,
     spent: Spent,
@@ -64,6 +75,25 @@ impl Failed {
 }
 
 impl Reader {
+    pub(super) fn new(texts: Texts) -> Self {
+        Self {
+            session: None,
+            texts,
+            started: false,
+            parts: 0,
+            pending: None,
+            live: Live::default(),
+            events: Vec::new(),
+            outcome: None,
+            spent: Spent::default(),
+        }
+    }
+
+    /// Whether something of the answer was passed on, after which no other can be given.
+    pub(super) fn has_answered(&self) -> bool {
+        self.live.answered
+    }
+
     /// Lines that are no JSON, or of a kind that nobody here knows, are passed over: the command prints new ones with
     /// each version.
     pub(super) fn line(&mut self, line: &str) {
@@ -74,6 +104,7 @@ impl Reader {
         }
         match said["type"].as_str() {
             Some("system") if said["subtype"] == "init" => self.began(&said),
+            Some("stream_event") => self.live(&said["event"]),
             Some("assistant") if said["is_api_error_message"] != true => self.spoke(&said["message"]),
             Some("result") => self.ended(&said),
             _ => {}
@@ -90,10 +121,11 @@ impl Reader {
 
     /// The answer is whole.
     pub(super) fn finish(&mut self, answer: String) {
+        self.close();
         if let Some(text) = self.pending.take().filter(|text| *text != answer) {
             self.part(PartStart::Reasoning, text);
         }
-        if !answer.is_empty() {
+        if !answer.is_empty() && !self.live.answered {
             self.part(PartStart::Text, answer);
         }
         self.events.extend(self.spent.usage.map(ModelEvent::Usage));
@@ -110,20 +142,81 @@ impl Reader {
 
     /// What is said before the last word is on the way to the answer, not the answer.
     fn spoke(&mut self, message: &Value) {
+        let is_live = self.live.message.is_some() && self.live.message.as_deref() == message["id"].as_str();
         for block in message["content"].as_array().into_iter().flatten() {
             let text = |key: &str| block[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-            if let Some(before) = self.pending.take() {
-                self.part(PartStart::Reasoning, before);
+            if !is_live {
+                self.step_over();
             }
-            match block["type"].as_str() {
-                Some("text") => self.pending = text("text"),
-                Some("thinking") => {
+            match (block["type"].as_str(), self.texts) {
+                (Some("text"), Texts::Answer) if is_live => {}
+                (Some("text"), _) => self.pending = text("text"),
+                (Some("thinking"), _) if !is_live => {
                     if let Some(thought) = text("thinking") {
                         self.part(PartStart::Reasoning, thought);
                     }
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// A piece of a message that is still being written; the whole message follows on a line of its own.
+    fn live(&mut self, event: &Value) {
+        match event["type"].as_str() {
+            Some("message_start") => self.live_message(event["message"]["id"].as_str()),
+            Some("content_block_start") => {
+                self.close();
+                self.step_over();
+                match (event["content_block"]["type"].as_str(), self.texts) {
+                    (Some("thinking"), _) => self.live.flowing = Some(PartStart::Reasoning),
+                    (Some("text"), Texts::Answer) => self.live.flowing = Some(PartStart::Text),
+                    _ => {}
+                }
+            }
+            Some("content_block_delta") => {
+                let delta = &event["delta"];
+                let more = delta["text"].as_str().or(delta["thinking"].as_str()).unwrap_or_default();
+                self.flow(more);
+            }
+            Some("content_block_stop") => self.close(),
+            _ => {}
+        }
+    }
+
+    /// The command asks its model anew when a reply breaks off. What was passed on cannot be taken back.
+    fn live_message(&mut self, id: Option<&str>) {
+        let broke_off = self.live.open.is_some();
+        self.close();
+        if broke_off && self.live.answered {
+            let how = "the command began its answer anew after a part of it was there";
+            self.live.broken = Some(Failed::Died(how.into()));
+        }
+        self.live.message = id.map(str::to_owned);
+    }
+
+    fn flow(&mut self, more: &str) {
+        let Some(part) = self.live.flowing.clone().filter(|_| !more.is_empty()) else { return };
+        self.live.answered |= part == PartStart::Text;
+        let index = match self.live.open {
+            Some(index) => index,
+            None => self.open(part),
+        };
+        self.live.open = Some(index);
+        self.events.push(ModelEvent::PartDelta { index, delta: Delta::Text(more.to_owned()) });
+    }
+
+    fn close(&mut self) {
+        self.live.flowing = None;
+        if let Some(index) = self.live.open.take() {
+            self.events.push(ModelEvent::PartFinished { index, mark: None });
+        }
+    }
+
+    /// Something follows the text that might have been the answer.
+    fn step_over(&mut self) {
+        if let Some(before) = self.pending.take() {
+            self.part(PartStart::Reasoning, before);
         }
     }
 
@@ -134,18 +227,37 @@ impl Reader {
             cost: said["total_cost_usd"].as_f64().filter(|usd| *usd >= 0.0).map(Cost::from_usd),
         };
         self.spent = self.spent.and(spent);
-        self.outcome = Some(Outcome { answer: answer(said), spent });
+        let answer = self.live.broken.take().map_or_else(|| answer(said), Err);
+        self.outcome = Some(Outcome { answer, spent });
+    }
+
+    fn open(&mut self, part: PartStart) -> usize {
+        let index = self.parts;
+        self.parts += 1;
+        self.events.push(ModelEvent::PartStarted { index, part, mark: None });
+        index
     }
 
     fn part(&mut self, part: PartStart, text: String) {
-        let index = self.parts;
-        self.parts += 1;
+        let index = self.open(part);
         self.events.extend([
-            ModelEvent::PartStarted { index, part, mark: None },
             ModelEvent::PartDelta { index, delta: Delta::Text(text) },
             ModelEvent::PartFinished { index, mark: None },
         ]);
     }
+}
+
+/// What is known of a message while it is being written.
+#[derive(Debug, Default)]
+struct Live {
+    /// Its id, by which it is known when it comes again as a whole.
+    message: Option<String>,
+    /// What the pieces that come now belong to.
+    flowing: Option<PartStart>,
+    /// The part that they are passed on in.
+    open: Option<usize>,
+    answered: bool,
+    broken: Option<Failed>,
 }
 
 impl Spent {
@@ -206,7 +318,11 @@ mod tests {
     use super::*;
 
     fn read(lines: &[Value]) -> Reader {
-        let mut reader = Reader::default();
+        read_as(Texts::Steps, lines)
+    }
+
+    fn read_as(texts: Texts, lines: &[Value]) -> Reader {
+        let mut reader = Reader::new(texts);
         for line in lines {
             reader.line(&line.to_string());
         }
@@ -238,6 +354,58 @@ mod tests {
         assert_eq!((reply.text().as_str(), reply.parts.len()), ("It is 3.", 2));
         assert_eq!((reply.id.as_deref(), reply.model.as_deref()), (Some("s"), Some("m")));
         assert_eq!(reply.usage.unwrap().input, 3);
+    }
+
+    /// A message as it is written, and then as a whole.
+    fn written(id: &str, blocks: &[(&str, &[&str])]) -> Vec<Value> {
+        let event =
+            |event: Value| json!({"type": "stream_event", "event": event, "parent_tool_use_id": null});
+        let mut lines = vec![event(json!({"type": "message_start", "message": {"id": id}}))];
+        for (kind, pieces) in blocks {
+            lines.push(event(json!({"type": "content_block_start", "content_block": {"type": kind}})));
+            let delta = |piece: &&str| event(json!({"type": "content_block_delta", "delta": {*kind: piece}}));
+            lines.extend(pieces.iter().map(delta));
+            let mut whole = assistant(&json!([{"type": kind, *kind: pieces.concat()}]));
+            whole["message"]["id"] = json!(id);
+            lines.extend([whole, event(json!({"type": "content_block_stop"}))]);
+        }
+        lines
+    }
+
+    fn parts(events: &[ModelEvent]) -> Vec<String> {
+        let told = |event: &ModelEvent| match event {
+            ModelEvent::PartStarted { part, .. } => Some(format!("{part:?}:")),
+            ModelEvent::PartDelta { delta: Delta::Text(text), .. } => Some(text.clone()),
+            _ => None,
+        };
+        events.iter().filter_map(told).collect()
+    }
+
+    #[test]
+    fn an_answer_that_nothing_can_follow_comes_piece_by_piece_and_once() {
+        let mut lines = written("m", &[("thinking", &["Let ", "me."]), ("text", &["A ", "handle."])]);
+        let mut reader = read_as(Texts::Answer, &lines);
+        assert_eq!(parts(&reader.take_events()), ["Reasoning:", "Let ", "me.", "Text:", "A ", "handle."]);
+        reader.finish("A handle.".into());
+        assert_eq!(parts(&reader.take_events()), Vec::<String>::new());
+        // Begun anew by the command itself.
+        lines.truncate(lines.len() - 2);
+        lines.extend(written("n", &[("text", &["Again."])]));
+        lines.push(result("Again."));
+        let mut reader = read_as(Texts::Answer, &lines);
+        assert!(reader.has_answered());
+        assert!(matches!(reader.take_outcome().unwrap().answer, Err(Failed::Died(_))));
+    }
+
+    #[test]
+    fn among_steps_only_thoughts_come_piece_by_piece() {
+        let mut lines = written("m", &[("thinking", &["Let ", "me."]), ("text", &["I ", "look."])]);
+        lines.extend(written("m", &[("tool_use", &[])]));
+        lines.extend(written("n", &[("text", &["It is ", "3."])]));
+        let mut reader = read(&lines);
+        reader.finish("It is 3.".into());
+        let told = parts(&reader.take_events());
+        assert_eq!(told, ["Reasoning:", "Let ", "me.", "Reasoning:", "I look.", "Text:", "It is 3."]);
     }
 
     #[test]

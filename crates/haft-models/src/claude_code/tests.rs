@@ -164,7 +164,9 @@ fn a_request_without_tools_takes_the_commands_own_away() {
         let words = super::command::order(&settings, request, &turn).words.join(" ");
         assert_eq!(
             words,
-            format!("-p --output-format stream-json --verbose --model sonnet --max-turns 25{expected}")
+            format!(
+                "-p --output-format stream-json --verbose --include-partial-messages --model sonnet --max-turns 25{expected}"
+            )
         );
     };
     check(&plain, Some(&["Read"]), " --tools ");

@@ -23,6 +23,11 @@ pub struct Timeouts {
     pub between_chunks: Duration,
     /// Everything, with all attempts and the waits between them.
     pub total: Duration,
+    /// How long nothing may come on a connection over HTTP/2 that is waited on until its server is asked whether it is
+    /// still there. Requests share it, so one that died in silence would hold up all of them.
+    pub ping_after: Duration,
+    /// How long the server may take to say that it is.
+    pub pong_within: Duration,
 }
 
 impl Default for Timeouts {
@@ -32,7 +37,21 @@ impl Default for Timeouts {
             first_byte: Duration::from_mins(5),
             between_chunks: Duration::from_mins(2),
             total: Duration::from_hours(1),
+            ping_after: Duration::from_secs(20),
+            pong_within: Duration::from_secs(20),
         }
+    }
+}
+
+/// Who vouches for servers beside those whom the machine trusts.
+#[derive(Debug, Clone, Default)]
+pub struct Authorities(Vec<reqwest::Certificate>);
+
+impl Authorities {
+    /// From certificates in PEM, one after the other; says what is wrong with them.
+    pub fn from_pem(text: &[u8]) -> Result<Self, String> {
+        let all = reqwest::Certificate::from_pem_bundle(text).map_err(|error| innermost(&error))?;
+        if all.is_empty() { Err("it has no certificate in PEM".into()) } else { Ok(Self(all)) }
     }
 }
 
@@ -45,7 +64,11 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(timeouts: Timeouts, server: &Url) -> Result<Self, ModelError> {
+    pub(crate) fn new(
+        timeouts: Timeouts,
+        server: &Url,
+        authorities: &Authorities,
+    ) -> Result<Self, ModelError> {
         // Whoever comes second finds one installed, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = reqwest::Client::builder();
@@ -53,6 +76,9 @@ impl Client {
         let builder = if is_here(server) { builder.no_proxy() } else { builder };
         let client = builder
             .connect_timeout(timeouts.connect)
+            .http2_keep_alive_interval(timeouts.ping_after)
+            .http2_keep_alive_timeout(timeouts.pong_within)
+            .tls_certs_merge(authorities.0.clone())
             .redirect(redirect::Policy::none())
             .user_agent(concat!("haft/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -144,13 +170,16 @@ fn slow(what: &str, limit: Duration) -> ModelError {
 
 /// The address may hold a key, so it is left out; the causes say what happened.
 fn unreachable(what: &str, error: &reqwest::Error) -> ModelError {
+    ModelError::new(ModelErrorKind::Unreachable, redact(&format!("{what}: {}", innermost(error))))
+}
+
+/// The innermost cause says it in the system's own words.
+fn innermost(error: &reqwest::Error) -> String {
     let mut causes = Vec::new();
     let mut cause = error.source();
     while let Some(error) = cause.filter(|_| causes.len() < 8) {
         causes.push(error.to_string());
         cause = error.source();
     }
-    // The innermost says it in the system's own words.
-    let reason = causes.pop().unwrap_or_else(|| "no reason is known".to_owned());
-    ModelError::new(ModelErrorKind::Unreachable, redact(&format!("{what}: {reason}")))
+    causes.pop().unwrap_or_else(|| "no reason is known".to_owned())
 }

@@ -13,7 +13,7 @@ use haft_core::model_request::ModelRequest;
 use tokio::time::Instant;
 
 use super::arriving::{self, Arriving};
-use super::client::{Client, Timeouts};
+use super::client::{Authorities, Client, Timeouts};
 use super::endpoint::{Endpoint, Outgoing};
 use super::list::{self, Listed};
 use super::retry::{self, Decision, RetryPolicy};
@@ -31,6 +31,7 @@ pub struct HttpSettings {
     /// Who it is in messages and accounts.
     pub name: Arc<str>,
     pub endpoint: Endpoint,
+    pub authorities: Authorities,
     pub delivery: Delivery,
     pub timeouts: Timeouts,
     pub retry: RetryPolicy,
@@ -46,7 +47,7 @@ pub struct HttpProvider {
 
 impl HttpProvider {
     pub fn new(settings: HttpSettings) -> Result<Self, ModelError> {
-        let client = Client::new(settings.timeouts, settings.endpoint.server())?;
+        let client = Client::new(settings.timeouts, settings.endpoint.server(), &settings.authorities)?;
         Ok(Self { settings, client, memos: Kept::default() })
     }
 

@@ -8,6 +8,9 @@ use super::reference::resolve;
 /// Keywords that providers refuse at the root.
 const BRANCHES: [&str; 3] = ["anyOf", "oneOf", "allOf"];
 
+/// Keywords with values in them, which are no schemas.
+const VALUES: [&str; 5] = ["const", "default", "enum", "example", "examples"];
+
 /// How many references are followed to find the root.
 const HOPS_MAX: usize = 16;
 
@@ -44,6 +47,32 @@ pub(super) fn with_properties(mut schema: Value) -> Value {
         root.entry("properties").or_insert_with(|| json!({}));
     }
     schema
+}
+
+/// The schema, with lists that say what is in them: providers refuse those that do not, also where everything may be.
+pub(super) fn with_items(schema: Value) -> Value {
+    match schema {
+        Value::Array(all) => all.into_iter().map(with_items).collect(),
+        Value::Object(object) => {
+            let mut object: Map<_, _> = object
+                .into_iter()
+                .map(|(key, value)| {
+                    let value = if VALUES.contains(&key.as_str()) { value } else { with_items(value) };
+                    (key, value)
+                })
+                .collect();
+            let is_list = object.get("type").is_some_and(is_or_has_array);
+            if is_list && !object.contains_key("prefixItems") {
+                object.entry("items").or_insert_with(|| json!({}));
+            }
+            Value::Object(object)
+        }
+        other => other,
+    }
+}
+
+fn is_or_has_array(kind: &Value) -> bool {
+    kind == "array" || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "array"))
 }
 
 /// What a schema that only refers to another means.

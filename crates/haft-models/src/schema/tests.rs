@@ -62,6 +62,69 @@ fn gemini_is_told_in_its_own_words() {
 }
 
 #[test]
+fn a_choice_stands_alone_for_gemini() {
+    for (written, said, lost) in [
+        (
+            json!({"description": "d", "anyOf": [{"type": "string"}, {"type": "integer", "description": "own"}, {"type": "null"}]}),
+            json!({"anyOf": [
+                {"type": "string", "description": "d", "nullable": true},
+                {"type": "integer", "description": "own", "nullable": true},
+            ]}),
+            vec![],
+        ),
+        (
+            json!({"type": "object", "properties": {"a": {"type": "string"}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}),
+            json!({"type": "object", "properties": {"a": {"type": "string"}}}),
+            vec!["required", "type", "required", "type", "anyOf"],
+        ),
+        (
+            json!({"type": "object", "anyOf": [{"type": "object"}, {"type": "string"}]}),
+            json!({"anyOf": [{"type": "object"}, {"type": "string"}]}),
+            vec!["type"],
+        ),
+        (
+            json!({"enum": ["a"], "anyOf": [{"type": "string"}, {"type": "integer"}]}),
+            json!({"type": "string", "enum": ["a"]}),
+            vec!["anyOf"],
+        ),
+    ] {
+        check(Grammar::Gemini, &written, &said, &lost);
+    }
+}
+
+#[test]
+fn branches_that_all_hold_are_one_schema_of_their_own_type() {
+    let list =
+        json!({"allOf": [{"description": "d"}, {"type": "object", "properties": {"a": {"type": "string"}}}]});
+    let said = json!({"type": "object", "description": "d", "properties": {"a": {"type": "string"}}});
+    check(Grammar::Gemini, &list, &said, &[]);
+    let nullable = json!({"allOf": [{"type": ["string", "null"]}]});
+    check(Grammar::Gemini, &nullable, &json!({"type": "string", "nullable": true}), &[]);
+}
+
+#[test]
+fn strict_values_have_a_type_and_lists_say_what_is_in_them() {
+    let any = json!(["string", "number", "boolean"]);
+    for (written, said, lost) in [
+        (json!({}), json!({"type": any}), vec!["type"]),
+        (json!({"type": "array"}), json!({"type": "array", "items": {"type": any}}), vec!["items"]),
+        (json!({"enum": ["a", 1]}), json!({"type": ["number", "string"], "enum": ["a", 1]}), vec![]),
+        (json!({"const": true}), json!({"type": "boolean", "enum": [true]}), vec![]),
+    ] {
+        check(Grammar::OpenaiStrict, &written, &said, &lost);
+    }
+}
+
+#[test]
+fn a_list_of_anything_says_so_to_providers_of_json_schema() {
+    let written = json!({"type": "array", "default": [{"type": "array"}]});
+    let said = json!({"type": "array", "items": {}, "default": [{"type": "array"}]});
+    check(Grammar::Json, &written, &said, &[]);
+    let tuple = json!({"type": "array", "prefixItems": [{"type": "string"}]});
+    check(Grammar::Json, &tuple, &tuple, &[]);
+}
+
+#[test]
 fn strict_objects_are_closed_and_require_everything() {
     let tool = json!({
         "type": "object",

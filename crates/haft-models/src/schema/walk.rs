@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 
 use super::reference::resolve;
-use super::{Enums, Loss, Nulls, Objects, Rules, Types};
+use super::words::{is_or_has, make_nullable, say_in_each, tell, tell_default, types_of};
+use super::{Choices, Enums, Loss, Nulls, Objects, Rules, Types};
 
 /// How deep a schema is followed; references count.
 const DEPTH_MAX: usize = 32;
@@ -21,7 +22,8 @@ pub(super) fn walk(root: &Value, rules: &'static Rules) -> (Value, Vec<Loss>) {
         schemas: 0,
         losses: Vec::new(),
     };
-    let schema = walk.schema(root);
+    let said = walk.unfinished(root);
+    let schema = walk.finished(said);
     (schema, walk.losses)
 }
 
@@ -36,11 +38,29 @@ struct Walk<'a> {
     losses: Vec<Loss>,
 }
 
-/// What may be null is known only after everything else.
+/// What a schema says in the words of the grammar.
+#[derive(Debug, Default)]
+struct Said {
+    words: Map<String, Value>,
+    /// What each keyword that has a say in it says about null, where that is a flag.
+    nulls: Vec<Null>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Nullable {
-    No,
-    Yes,
+enum Null {
+    Allowed,
+    Excluded,
+}
+
+impl Said {
+    fn null(&mut self, null: Option<Null>) {
+        self.nulls.push(null.unwrap_or(Null::Excluded));
+    }
+
+    /// May be null what everyone who has a say in it lets be null.
+    fn may_be_null(&self) -> bool {
+        !self.nulls.is_empty() && self.nulls.iter().all(|null| *null == Null::Allowed)
+    }
 }
 
 impl<'a> Walk<'a> {
@@ -49,19 +69,25 @@ impl<'a> Walk<'a> {
     }
 
     fn below(&mut self, steps: &[&str], schema: &'a Value) -> Value {
+        let said = self.unfinished_below(steps, schema);
+        self.finished(said)
+    }
+
+    fn unfinished_below(&mut self, steps: &[&str], schema: &'a Value) -> Said {
         let length = self.at.len();
         for step in steps {
             self.at.push('/');
             self.at.push_str(&step.replace('~', "~0").replace('/', "~1"));
         }
         self.depth += 1;
-        let said = self.schema(schema);
+        let said = self.unfinished(schema);
         self.depth -= 1;
         self.at.truncate(length);
         said
     }
 
-    fn schema(&mut self, schema: &'a Value) -> Value {
+    /// What a schema says by itself. More may be said of the same value elsewhere, so nothing is assumed yet.
+    fn unfinished(&mut self, schema: &'a Value) -> Said {
         self.schemas += 1;
         if self.schemas > SCHEMAS_MAX || self.depth + self.references.len() > DEPTH_MAX {
             self.lose("properties", "go too deep and are cut here");
@@ -71,18 +97,49 @@ impl<'a> Walk<'a> {
             Value::Object(object) if object.contains_key("$ref") => self.reference(object),
             Value::Object(object) => self.object(object),
             // `true`, `false` and what is no schema at all.
-            _ => self.unspecified(),
+            _ => Said::default(),
         }
     }
 
-    fn unspecified(&mut self) -> Value {
-        let mut said = Map::new();
-        self.complete(&mut said);
-        Value::Object(said)
+    /// Adds what the grammar wants every schema to have.
+    fn finished(&mut self, said: Said) -> Value {
+        let may_be_null = said.may_be_null();
+        let mut words = said.words;
+        self.complete(&mut words);
+        if may_be_null {
+            make_nullable(&mut words, self.rules.nulls);
+        }
+        match self.rules.choices {
+            Choices::Nothing if words.contains_key("anyOf") => self.alone(words),
+            Choices::Nothing | Choices::Anything => Value::Object(words),
+        }
+    }
+
+    /// A choice with nothing beside it. What is said of all branches is said in each; a choice that only narrows what
+    /// stands beside it is left out.
+    fn alone(&mut self, mut said: Map<String, Value>) -> Value {
+        let narrows = ["properties", "items", "enum"].iter().any(|key| said.contains_key(*key))
+            || said.get("type").is_some_and(|kind| kind != "object");
+        let Some(Value::Array(mut branches)) = said.remove("anyOf") else { return Value::Object(said) };
+        if narrows {
+            self.lose("anyOf", "stands beside other keywords and is left out");
+            // The branches may have said the type.
+            self.complete(&mut said);
+            return Value::Object(said);
+        }
+        if said.get("type").is_some_and(|kind| branches.iter().any(|branch| branch["type"] != *kind)) {
+            self.lose("type", "stands beside a choice and is left out");
+        }
+        for word in ["description", "nullable"] {
+            if let Some(value) = said.get(word) {
+                say_in_each(&mut branches, word, value);
+            }
+        }
+        json!({ "anyOf": branches })
     }
 
     /// The target in place of the reference, with what stands beside it on top.
-    fn reference(&mut self, object: &'a Map<String, Value>) -> Value {
+    fn reference(&mut self, object: &'a Map<String, Value>) -> Said {
         let reference = object.get("$ref").and_then(Value::as_str).unwrap_or_default();
         if self.references.contains(&reference) {
             self.lose("$ref", "is recursive and cut here");
@@ -93,89 +150,80 @@ impl<'a> Walk<'a> {
             return self.anything("any value");
         };
         self.references.push(reference);
-        let mut said = self.schema(target);
+        let mut said = self.unfinished(target);
         self.references.pop();
-        let beside: Map<_, _> =
-            object.iter().filter(|(key, _)| *key != "$ref").map(|(k, v)| (k.clone(), v.clone())).collect();
-        if !beside.is_empty() {
-            self.lay_over(&mut said, beside);
+        for (keyword, value) in object.iter().filter(|(keyword, _)| *keyword != "$ref") {
+            self.lay_over(&mut said.words, keyword, value);
         }
         said
     }
 
     /// What stands beside a reference. Descriptions and defaults are common; the rest is rare and only noted.
-    fn lay_over(&mut self, said: &mut Value, beside: Map<String, Value>) {
-        let Some(said) = said.as_object_mut() else { return };
-        for (keyword, value) in beside {
-            match keyword.as_str() {
-                "description" | "title" if self.rules.keeps.contains(&keyword.as_str()) => {
-                    said.insert(keyword, value);
-                }
-                "default" => tell_default(said, &value),
-                "$defs" | "definitions" | "$schema" | "$id" | "$comment" | "title" | "description" => {}
-                _ => self.lose(&keyword, "stands beside a `$ref` and is left out"),
-            }
-        }
-    }
-
-    fn anything(&self, note: &str) -> Value {
-        match self.rules.objects {
-            Objects::Open => json!({"type": "object", "description": note}),
-            Objects::Closed | Objects::ClosedAndRequired => {
-                json!({"type": "string", "description": format!("{note}, as JSON text")})
-            }
-        }
-    }
-
-    fn object(&mut self, object: &'a Map<String, Value>) -> Value {
-        let said = self.object_like(object);
-        match object.get("allOf").and_then(Value::as_array) {
-            Some(all) => self.merged(said, all),
-            None => said,
-        }
-    }
-
-    fn object_like(&mut self, object: &'a Map<String, Value>) -> Value {
-        let mut said = Map::new();
-        let mut nullable = Nullable::No;
-        for (keyword, value) in object {
-            self.keyword(&mut said, keyword, value, object, &mut nullable);
-        }
-        self.complete(&mut said);
-        if nullable == Nullable::Yes {
-            make_nullable(&mut said, self.rules.nulls);
-        }
-        Value::Object(said)
-    }
-
-    fn keyword(
-        &mut self,
-        said: &mut Map<String, Value>,
-        keyword: &str,
-        value: &'a Value,
-        whole: &'a Map<String, Value>,
-        nullable: &mut Nullable,
-    ) {
+    fn lay_over(&mut self, said: &mut Map<String, Value>, keyword: &str, value: &Value) {
         match keyword {
-            "type" => self.types(said, value, nullable),
-            "properties" => self.properties(said, value, whole),
-            "required" => self.required(said, value, whole),
+            "description" | "title" if self.rules.keeps.contains(&keyword) => {
+                said.insert(keyword.into(), value.clone());
+            }
+            "default" => tell_default(said, value),
+            "$defs" | "definitions" | "$schema" | "$id" | "$comment" | "title" | "description" => {}
+            _ => self.lose(keyword, "stands beside a `$ref` and is left out"),
+        }
+    }
+
+    fn anything(&self, note: &str) -> Said {
+        let (kind, note) = match self.rules.objects {
+            Objects::Open => ("object", note.to_owned()),
+            Objects::Closed | Objects::ClosedAndRequired => ("string", format!("{note}, as JSON text")),
+        };
+        let words = [("type".into(), kind.into()), ("description".into(), note.into())].into_iter().collect();
+        Said { words, nulls: vec![Null::Excluded] }
+    }
+
+    fn object(&mut self, object: &'a Map<String, Value>) -> Said {
+        let mut said = Said::default();
+        for (keyword, value) in object {
+            self.keyword(&mut said, keyword, value, object);
+        }
+        let all = object.get("allOf").and_then(Value::as_array).into_iter().flatten().enumerate();
+        let all = all.map(|(number, branch)| ("allOf", number, branch));
+        // A choice of one is no choice.
+        let only = ["anyOf", "oneOf"].into_iter().filter_map(|keyword| {
+            let branches = self.branches(object.get(keyword)?);
+            let [(number, branch)] = branches.as_slice() else { return None };
+            Some((keyword, *number, *branch))
+        });
+        let branches: Vec<_> = all.chain(only).collect();
+        self.merged(said, &branches)
+    }
+
+    /// The branches of a choice that are not said as a flag.
+    fn branches(&self, value: &'a Value) -> Vec<(usize, &'a Value)> {
+        let flagged = |branch: &Value| self.rules.nulls == Nulls::AsFlag && branch["type"] == "null";
+        let all = value.as_array().into_iter().flatten().enumerate();
+        all.filter(|(_, branch)| !flagged(branch)).collect()
+    }
+
+    fn keyword(&mut self, said: &mut Said, keyword: &str, value: &'a Value, whole: &'a Map<String, Value>) {
+        match keyword {
+            "type" => self.types(said, value),
+            "properties" => self.properties(&mut said.words, value, whole),
+            "required" => self.required(&mut said.words, value, whole),
             "items" => {
                 let items = self.below(&["items"], value);
-                said.insert("items".into(), items);
+                said.words.insert("items".into(), items);
             }
-            "anyOf" | "oneOf" => self.any_of(said, keyword, value, nullable),
-            "enum" => self.enumeration(said, value, nullable),
-            "const" => self.constant(said, value, nullable),
-            "format" => self.format(said, value),
+            "anyOf" | "oneOf" => self.any_of(said, keyword, value),
+            "enum" => self.enumeration(said, value),
+            "const" => self.constant(said, value),
+            "format" => self.format(&mut said.words, value),
             "additionalProperties" => self.additional(value),
-            "default" if !self.rules.keeps.contains(&"default") => tell_default(said, value),
+            "default" if !self.rules.keeps.contains(&"default") => tell_default(&mut said.words, value),
             // Merged afterwards, or nothing that could be lost.
             "allOf" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$comment" | "examples"
             | "example" | "$anchor" | "readOnly" | "writeOnly" | "deprecated" | "title" | "description"
                 if !self.rules.keeps.contains(&keyword) => {}
             _ if self.rules.keeps.contains(&keyword) => {
-                said.entry(keyword).or_insert_with(|| value.clone());
+                said.words.entry(keyword).or_insert_with(|| value.clone());
             }
             "allOf" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$comment" => {}
             _ => self.lose(keyword, "is not known there"),
@@ -183,31 +231,27 @@ impl<'a> Walk<'a> {
     }
 
     /// Several types are branches, and null among them is a flag, where a list of types is not known.
-    fn types(&mut self, said: &mut Map<String, Value>, value: &'a Value, nullable: &mut Nullable) {
-        let Value::Array(types) = value else {
-            if value == "null" && self.rules.nulls == Nulls::AsFlag {
-                *nullable = Nullable::Yes;
-            } else if value.is_string() {
-                said.insert("type".into(), value.clone());
+    fn types(&mut self, said: &mut Said, value: &'a Value) {
+        if self.rules.nulls == Nulls::AsType {
+            if value.is_string() || value.is_array() {
+                said.words.insert("type".into(), value.clone());
             }
             return;
+        }
+        let types = match value {
+            Value::Array(types) => types.as_slice(),
+            one => std::slice::from_ref(one),
         };
-        if self.rules.nulls == Nulls::AsType {
-            said.insert("type".into(), value.clone());
-            return;
-        }
-        let rest: Vec<_> = types.iter().filter(|kind| *kind != "null").collect();
-        if rest.len() < types.len() {
-            *nullable = Nullable::Yes;
-        }
+        let rest: Vec<_> = types.iter().filter(|kind| kind.is_string() && *kind != "null").collect();
+        said.null((rest.len() < types.len()).then_some(Null::Allowed));
         match rest.as_slice() {
             [] => {}
             [one] => {
-                said.insert("type".into(), (*one).clone());
+                said.words.insert("type".into(), (*one).clone());
             }
             [first, ..] => {
                 self.lose("type", "is a list there is no word for; the first type is shown");
-                said.insert("type".into(), (*first).clone());
+                said.words.insert("type".into(), (*first).clone());
             }
         }
     }
@@ -249,65 +293,56 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn any_of(
-        &mut self,
-        said: &mut Map<String, Value>,
-        keyword: &str,
-        value: &'a Value,
-        nullable: &mut Nullable,
-    ) {
-        let Value::Array(branches) = value else { return };
-        if keyword == "oneOf" && branches.len() > 1 {
+    fn any_of(&mut self, said: &mut Said, keyword: &str, value: &'a Value) {
+        let branches = self.branches(value);
+        let flagged = value.as_array().is_some_and(|all| all.len() > branches.len());
+        if branches.len() < 2 {
+            // What is left is merged afterwards.
+            return if flagged {
+                said.null(Some(Null::Allowed))
+            };
+        }
+        if keyword == "oneOf" {
             self.lose("oneOf", "is said as `anyOf`");
         }
+        if said.words.contains_key("anyOf") {
+            return self.lose(keyword, "is a second choice and left out");
+        }
         let mut shown = Vec::new();
-        for (number, branch) in branches.iter().enumerate() {
-            if self.rules.nulls == Nulls::AsFlag && branch.get("type").is_some_and(|kind| kind == "null") {
-                *nullable = Nullable::Yes;
-            } else {
-                shown.push(self.below(&[keyword, &number.to_string()], branch));
-            }
+        for (number, branch) in branches {
+            shown.push(self.below(&[keyword, &number.to_string()], branch));
         }
-        match (shown.len(), shown.pop()) {
-            (1, Some(Value::Object(only))) => {
-                only.into_iter().for_each(|(key, value)| {
-                    said.entry(key).or_insert(value);
-                });
-            }
-            (_, Some(last)) => {
-                shown.push(last);
-                said.insert("anyOf".into(), Value::Array(shown));
-            }
-            (_, None) => {}
+        if self.rules.nulls == Nulls::AsFlag {
+            let nullable = flagged || shown.iter().any(|branch| branch["nullable"] == true);
+            said.null(nullable.then_some(Null::Allowed));
         }
+        said.words.insert("anyOf".into(), Value::Array(shown));
     }
 
-    fn enumeration(&mut self, said: &mut Map<String, Value>, value: &Value, nullable: &mut Nullable) {
+    fn enumeration(&mut self, said: &mut Said, value: &Value) {
         let Value::Array(values) = value else { return };
         if self.rules.enums == Enums::Any {
-            said.insert("enum".into(), value.clone());
+            said.words.insert("enum".into(), value.clone());
             return;
         }
         let strings: Vec<_> =
             values.iter().filter(|value| value.is_string() && *value != "").cloned().collect();
         let nulls = values.iter().filter(|value| value.is_null()).count();
-        if nulls > 0 {
-            *nullable = Nullable::Yes;
-        }
+        said.null((nulls > 0).then_some(Null::Allowed));
         if strings.len() + nulls == values.len() && !strings.is_empty() {
-            said.insert("enum".into(), Value::Array(strings));
+            said.words.insert("enum".into(), Value::Array(strings));
         } else {
             self.lose("enum", "has values that are no texts; they are named in the description");
-            tell(said, &format!("One of: {value}."));
+            tell(&mut said.words, &format!("One of: {value}."));
         }
     }
 
-    fn constant(&mut self, said: &mut Map<String, Value>, value: &Value, nullable: &mut Nullable) {
+    fn constant(&mut self, said: &mut Said, value: &Value) {
         match self.rules.enums {
             Enums::Any => {
-                said.insert("enum".into(), json!([value]));
+                said.words.insert("enum".into(), json!([value]));
             }
-            Enums::Strings => self.enumeration(said, &json!([value]), nullable),
+            Enums::Strings => self.enumeration(said, &json!([value])),
         }
     }
 
@@ -331,16 +366,15 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Adds what the grammar wants every schema to have.
     fn complete(&mut self, said: &mut Map<String, Value>) {
-        if self.rules.types == Types::Required && !said.contains_key("anyOf") {
+        if self.rules.types != Types::Optional && !said.contains_key("anyOf") {
             self.add_type(said);
         }
-        let kind = said.get("type").and_then(Value::as_str).unwrap_or_default();
-        let is_object = kind == "object" || said.contains_key("properties");
-        if kind == "array" && self.rules.types == Types::Required && !said.contains_key("items") {
-            self.lose("items", "is missing; texts are assumed");
-            said.insert("items".into(), json!({"type": "string"}));
+        let has = |wanted| said.get("type").is_some_and(|types| is_or_has(types, wanted));
+        let (is_list, is_object) = (has("array"), has("object") || said.contains_key("properties"));
+        if is_list && self.rules.types != Types::Optional && !said.contains_key("items") {
+            self.lose("items", self.assumed());
+            said.insert("items".into(), json!({ "type": self.any_type() }));
         }
         if is_object && self.rules.objects != Objects::Open {
             self.close(said);
@@ -352,18 +386,33 @@ impl<'a> Walk<'a> {
             return;
         }
         let kind = if said.contains_key("properties") {
-            "object"
+            "object".into()
         } else if said.contains_key("items") {
-            "array"
+            "array".into()
         } else if ["minimum", "maximum"].iter().any(|key| said.contains_key(*key)) {
-            "number"
+            "number".into()
+        } else if let Some(Value::Array(values)) = said.get("enum") {
+            types_of(values)
         } else {
-            "string"
+            self.lose("type", self.assumed());
+            self.any_type()
         };
-        if kind == "string" && !said.contains_key("enum") {
-            self.lose("type", "is missing; a text is assumed");
+        said.insert("type".into(), kind);
+    }
+
+    /// What stands for any value.
+    fn any_type(&self) -> Value {
+        match self.rules.types {
+            Types::Optional | Types::Texts => "string".into(),
+            Types::Scalars => json!(["string", "number", "boolean"]),
         }
-        said.insert("type".into(), kind.into());
+    }
+
+    fn assumed(&self) -> &'static str {
+        match self.rules.types {
+            Types::Optional | Types::Texts => "is missing; a text is assumed",
+            Types::Scalars => "is missing; a text, a number or a boolean is assumed",
+        }
     }
 
     fn close(&mut self, said: &mut Map<String, Value>) {
@@ -377,69 +426,42 @@ impl<'a> Walk<'a> {
     }
 
     /// Branches that all hold are one schema; where two say something about the same, the first is shown.
-    fn merged(&mut self, said: Value, all: &'a [Value]) -> Value {
-        let Value::Object(mut said) = said else { return said };
-        for (number, branch) in all.iter().enumerate() {
-            let Value::Object(branch) = self.below(&["allOf", &number.to_string()], branch) else { continue };
-            for (key, value) in branch {
-                match (said.get_mut(&key), value) {
-                    (Some(Value::Object(known)), Value::Object(more)) => {
-                        more.into_iter().for_each(|(name, schema)| {
-                            known.entry(name).or_insert(schema);
-                        });
-                    }
-                    (Some(Value::Array(known)), Value::Array(more)) if key == "required" => {
-                        known.extend(more);
-                        known.dedup();
-                    }
-                    (Some(known), more) if *known != more && key != "description" && key != "title" => {
+    fn merged(&mut self, mut said: Said, all: &[(&str, usize, &'a Value)]) -> Said {
+        let choice_has_null = said.nulls.contains(&Null::Allowed);
+        for (keyword, number, branch) in all {
+            let branch = self.unfinished_below(&[keyword, &number.to_string()], branch);
+            // Of a choice between this and null, null was spoken of already.
+            if *keyword == "allOf" || !choice_has_null {
+                said.nulls.extend(branch.nulls);
+            }
+            for (key, value) in branch.words {
+                self.merge(&mut said.words, key, value);
+            }
+        }
+        said
+    }
+
+    fn merge(&mut self, said: &mut Map<String, Value>, key: String, value: Value) {
+        match (said.get_mut(&key), value) {
+            (Some(Value::Object(known)), Value::Object(more)) if key == "properties" => {
+                for (name, schema) in more {
+                    if known.get(&name).is_some_and(|known| *known != schema) {
                         self.lose("allOf", "has branches that say different things; the first is shown");
                     }
-                    (Some(_), _) => {}
-                    (None, more) => {
-                        said.insert(key, more);
-                    }
+                    known.entry(name).or_insert(schema);
                 }
             }
-        }
-        Value::Object(said)
-    }
-}
-
-fn make_nullable(said: &mut Map<String, Value>, nulls: Nulls) {
-    if nulls == Nulls::AsFlag {
-        said.insert("nullable".into(), Value::Bool(true));
-        return;
-    }
-    if let Some(Value::Array(values)) = said.get_mut("enum")
-        && !values.contains(&Value::Null)
-    {
-        values.push(Value::Null);
-    }
-    match said.get_mut("type") {
-        Some(Value::String(kind)) if kind != "null" => {
-            let kind = std::mem::take(kind);
-            said.insert("type".into(), json!([kind, "null"]));
-        }
-        Some(Value::Array(kinds)) if !kinds.contains(&json!("null")) => kinds.push("null".into()),
-        Some(_) => {}
-        None => {
-            if let Some(Value::Array(branches)) = said.get_mut("anyOf") {
-                branches.push(json!({"type": "null"}));
+            (Some(Value::Array(known)), Value::Array(more)) if key == "required" => {
+                let new: Vec<Value> = more.into_iter().filter(|name| !known.contains(name)).collect();
+                known.extend(new);
+            }
+            (Some(known), more) if *known != more && key != "description" && key != "title" => {
+                self.lose("allOf", "has branches that say different things; the first is shown");
+            }
+            (Some(_), _) => {}
+            (None, more) => {
+                said.insert(key, more);
             }
         }
     }
-}
-
-fn tell_default(said: &mut Map<String, Value>, value: &Value) {
-    tell(said, &format!("Default: {value}."));
-}
-
-/// Adds a sentence to the description.
-fn tell(said: &mut Map<String, Value>, sentence: &str) {
-    let text = match said.get("description").and_then(Value::as_str) {
-        Some(text) if !text.is_empty() => format!("{text} {sentence}"),
-        _ => sentence.to_owned(),
-    };
-    said.insert("description".into(), text.into());
 }

@@ -1,10 +1,12 @@
-use haft_core::conversation::{Conversation, Format};
+use std::collections::HashSet;
+
+use haft_core::conversation::{Conversation, Format, Message};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_reply::{ModelReply, ReplyNote, StopReason};
 use haft_models::{Asked, ErrorHead};
 use proptest::prelude::*;
 
-use crate::fixture::{fold, grid, streamed, whole, wire};
+use crate::fixture::{answers, body, fold, grid, request, streamed, whole, wire};
 
 fn decode(format: Format, body: &[u8]) -> Result<ModelReply, ModelError> {
     wire(format).decode(body, &Asked::default())
@@ -103,6 +105,102 @@ fn pointers(value: &serde_json::Value) -> Vec<String> {
         _ => {}
     }
     all
+}
+
+/// A reply with two calls of the given ids and arguments, in a format's own words; where it has no ids they are passed over.
+fn two_calls(format: Format, id: &str, arguments: &str) -> String {
+    let text = serde_json::json!(arguments);
+    match format {
+        Format::OpenaiChat => {
+            let call = format!(r#"{{"id":"{id}","function":{{"name":"x","arguments":{text}}}}}"#);
+            format!(
+                r#"{{"choices":[{{"message":{{"tool_calls":[{call},{call}]}},"finish_reason":"tool_calls"}}]}}"#
+            )
+        }
+        Format::OpenaiResponses => {
+            let call = format!(
+                r#"{{"type":"function_call","id":"{id}","call_id":"{id}","name":"x","arguments":{text}}}"#
+            );
+            format!(r#"{{"status":"completed","output":[{call},{call}]}}"#)
+        }
+        Format::Anthropic => {
+            let call = format!(r#"{{"type":"tool_use","id":"{id}","name":"x","input":{text}}}"#);
+            format!(r#"{{"content":[{call},{call}],"stop_reason":"tool_use"}}"#)
+        }
+        Format::Gemini => {
+            let call = format!(r#"{{"functionCall":{{"id":"{id}","name":"x","args":{text}}}}}"#);
+            format!(r#"{{"candidates":[{{"content":{{"parts":[{call},{call}]}},"finishReason":"STOP"}}]}}"#)
+        }
+        Format::Ollama => {
+            let call = format!(r#"{{"function":{{"name":"x","arguments":{text}}}}}"#);
+            format!(r#"{{"message":{{"tool_calls":[{call},{call}]}},"done":true,"done_reason":"stop"}}"#)
+        }
+    }
+}
+
+/// Nobody was offered the tool `x`, its ids are the same and its arguments are no JSON: the run sees two calls as they
+/// were written, and what it answers can be said in every format.
+#[test]
+fn calls_with_one_id_and_arguments_that_are_no_json_can_be_answered() {
+    for format in Format::ALL {
+        let reply = decode(format, two_calls(format, "a", "not json").as_bytes()).unwrap();
+        let ids: HashSet<_> = reply.calls().map(|call| call.id.0.clone()).collect();
+        assert_eq!((ids.len(), &reply.stop), (2, &StopReason::ToolCalls), "{format:?}");
+        let written: Vec<_> = reply.calls().map(|call| call.arguments.as_text().to_owned()).collect();
+        assert!(written.iter().all(|text| text.trim_matches('"') == "not json"), "{format:?}: {written:?}");
+        let message = reply.into_message();
+        let answers = answers(&message, "there is no such tool");
+        for other in Format::ALL {
+            let asked = request([Message::user("hi"), message.clone(), answers.clone()]);
+            let sent = body(wire(other), &asked);
+            assert!(sent.to_string().contains("there is no such tool"), "{format:?} {other:?}");
+        }
+    }
+}
+
+/// One frame of a stream, as its format has them.
+fn framed(format: Format, json: &[u8]) -> Vec<u8> {
+    match format {
+        Format::Ollama => [json, b"\n"].concat(),
+        Format::OpenaiChat | Format::OpenaiResponses | Format::Anthropic | Format::Gemini => {
+            [b"data: ", json, b"\n\n"].concat()
+        }
+    }
+}
+
+#[test]
+fn json_a_million_deep_is_refused_wherever_it_stands() {
+    let deep = "[".repeat(1_000_000) + &"]".repeat(1_000_000);
+    for format in Format::ALL {
+        let inside = two_calls(format, "a", "DEEP").replace("\"DEEP\"", &deep);
+        for body in [deep.as_bytes(), inside.as_bytes()] {
+            assert_eq!(decode(format, body).unwrap_err().kind, ModelErrorKind::Malformed, "{format:?}");
+            let streamed = read(format, &framed(format, body));
+            assert!(streamed.is_err_and(|error| error.kind == ModelErrorKind::Malformed), "{format:?}");
+            assert!(!wire(format).decode_error(&ErrorHead::of_status(500), body).message.is_empty());
+        }
+    }
+}
+
+type Reading = fn(Format, &[u8]) -> Result<ModelReply, ModelError>;
+
+#[test]
+fn bytes_that_are_no_utf_8_are_refused_or_replaced() {
+    for (scenario, format) in grid() {
+        let whole = (whole(scenario, format), decode as Reading);
+        for (bytes, read) in [whole, (streamed(scenario, format), read as Reading)] {
+            for at in (0..bytes.len()).step_by(3) {
+                let mut changed = bytes.clone();
+                changed[at] = 0xFF;
+                match read(format, &changed) {
+                    Err(error) => {
+                        assert_eq!(error.kind, ModelErrorKind::Malformed, "{scenario} {format:?} {at}");
+                    }
+                    reply @ Ok(_) => check_usable(reply),
+                }
+            }
+        }
+    }
 }
 
 #[test]

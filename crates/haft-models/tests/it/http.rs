@@ -12,3 +12,5 @@ mod grid;
 mod providers;
 /// Models that cannot call tools.
 mod tool_calling;
+/// Versions of HTTP, connections that are shared, and whom is trusted.
+mod versions;

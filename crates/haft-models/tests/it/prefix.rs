@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use haft_core::conversation::{Conversation, Format, Message};
 use haft_core::model_request::ModelRequest;
-use haft_models::{Delivery, Memo, WireFormat};
+use haft_models::{Delivery, Encoded, Memo, WireFormat};
 
 use crate::fixture::{OPENROUTER, answers, decode, encode, messages_key, tools, wire};
 
@@ -63,6 +63,34 @@ fn check(wire: &dyn WireFormat) {
 fn a_request_begins_with_the_messages_of_the_request_before_it() {
     Format::ALL.map(wire).into_iter().for_each(check);
     check(&OPENROUTER);
+}
+
+fn check_once(wire: &dyn WireFormat) {
+    let (mut memo, mut conversation, tools) = (Memo::default(), Conversation::default(), tools());
+    let mut request = ModelRequest::new("m-1", Arc::default());
+    (request.system, request.tools) = ("Be brief.".into(), tools);
+    for message in turns(wire.format()) {
+        conversation.push(message).unwrap();
+        request.conversation = Arc::new(conversation.clone());
+        wire.encode(&request, Delivery::Streamed, &mut memo);
+        let messages = conversation.messages().len();
+        assert_eq!(memo.encoded(), Encoded { messages, systems: 1, tool_lists: 1 }, "{:?}", wire.format());
+    }
+    let messages = conversation.messages().len();
+    // Another catalog is encoded, and nothing else because of it.
+    request.tools = request.tools.iter().take(1).cloned().collect();
+    wire.encode(&request, Delivery::Streamed, &mut memo);
+    assert_eq!(memo.encoded(), Encoded { messages, systems: 1, tool_lists: 2 }, "{:?}", wire.format());
+    // Another conversation is.
+    request.conversation = crate::fixture::conversation([Message::user("hi")]);
+    wire.encode(&request, Delivery::Streamed, &mut memo);
+    assert_eq!(memo.encoded(), Encoded { messages: messages + 1, systems: 2, tool_lists: 3 });
+}
+
+#[test]
+fn each_message_is_encoded_once() {
+    Format::ALL.map(wire).into_iter().for_each(check_once);
+    check_once(&OPENROUTER);
 }
 
 #[test]

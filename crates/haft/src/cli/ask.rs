@@ -1,5 +1,7 @@
 //! `haft ask`: one question to a model, one answer; no tools.
 
+mod shape;
+
 use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
@@ -8,7 +10,7 @@ use std::time::Instant;
 
 use futures_util::StreamExt;
 use haft_core::conversation::{Body, Conversation, Media, Message, Part, Source};
-use haft_core::event::{Event, EventSink, Watchers};
+use haft_core::event::{Event, EventSink};
 use haft_core::model_error::ModelError;
 use haft_core::model_event::{Delta, ModelEvent};
 use haft_core::model_provider::{ModelContext, ModelProvider};
@@ -19,12 +21,13 @@ use haft_core::provider::Principal;
 use haft_models::cassette::{Matching, Recorder, Recording, RecordingError, Replayer, Tape};
 use serde_json::{Value, json};
 
+use self::shape::Shape;
 use super::args::AskArgs;
-use super::cancel;
 use super::exit::Exit;
 use super::prose::Prose;
 use super::settings::{self, Refused};
-use super::{terminal, watch};
+use super::watch::Watch;
+use super::{cancel, terminal};
 use crate::config::resolved::ModelName;
 use crate::config::{Resolved, environment};
 use crate::models::{self, ModelsError};
@@ -40,12 +43,13 @@ pub(super) async fn run(args: &AskArgs) -> ExitCode {
         Ok(asked) => asked,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
-    let tape = asked.tape.clone();
+    let Prepared { question, watch, tape } = asked;
     let exit = tokio::select! {
         biased;
-        exit = ask(args, asked) => exit,
+        exit = ask(args, question) => exit,
         exit = cancel::cancelled() => exit.into(),
     };
+    watch.finish();
     match tape.and_then(|tape| tape.problem()) {
         None => exit,
         Some(problem) => terminal::failed(Exit::Failed, &format!("the recording is not whole: {problem}")),
@@ -54,12 +58,19 @@ pub(super) async fn run(args: &AskArgs) -> ExitCode {
 
 /// Everything that is decided before anybody is asked.
 struct Prepared {
-    provider: Box<dyn ModelProvider>,
-    request: ModelRequest,
-    cx: ModelContext,
-    spent: Arc<Spent>,
+    question: Question,
+    watch: Watch,
     /// What is written of it.
     tape: Option<Arc<Tape>>,
+}
+
+/// What is asked of whom.
+struct Question {
+    provider: Box<dyn ModelProvider>,
+    request: ModelRequest,
+    shape: Option<Shape>,
+    cx: ModelContext,
+    spent: Arc<Spent>,
 }
 
 fn prepare(args: &AskArgs) -> Result<Prepared, Refused> {
@@ -69,16 +80,17 @@ fn prepare(args: &AskArgs) -> Result<Prepared, Refused> {
         Some(file) => replayed(file, names)?,
         None => asked(args, &config, names)?,
     };
-    let request = request(args, &config, &name)?;
-    let spent = Arc::new(Spent::default());
-    let mut watchers = vec![Arc::clone(&spent) as Arc<dyn EventSink>];
-    if args.replay.is_none() {
-        // What is replayed was paid for when it was recorded.
-        watchers.extend(watch::journal(&settings::home()?));
+    let shape = args.output_schema.as_deref().map(Shape::read).transpose()?;
+    let mut request = request(args, &config, &name)?;
+    if let Some(shape) = &shape {
+        request.output = shape.output();
     }
-    let events: Arc<dyn EventSink> = Arc::new(Watchers(watchers));
-    let cx = ModelContext::new("1", Principal::local(), events);
-    Ok(Prepared { provider, request, cx, spent, tape })
+    let spent = Arc::new(Spent::default());
+    // What is replayed was paid for when it was recorded.
+    let home = args.replay.is_none().then(settings::home).transpose()?;
+    let watch = Watch::of_question(args, home.as_ref(), vec![Arc::clone(&spent) as _]);
+    let cx = ModelContext::new("1", Principal::local(), watch.sink()).at(watch.options().place);
+    Ok(Prepared { question: Question { provider, request, shape, cx, spent }, watch, tape })
 }
 
 /// Who answers, and as which model.
@@ -186,9 +198,9 @@ fn media_type(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-async fn ask(args: &AskArgs, asked: Prepared) -> ExitCode {
+async fn ask(args: &AskArgs, question: Question) -> ExitCode {
     let began = Instant::now();
-    let Prepared { provider, request, cx, spent, tape: _ } = asked;
+    let Question { provider, request, shape, cx, spent } = question;
     let mut fold = ReplyFold::default();
     let mut shown = Shown::default();
     let mut replies = provider.ask(request, &cx);
@@ -196,7 +208,8 @@ async fn ask(args: &AskArgs, asked: Prepared) -> ExitCode {
     while let Some(event) = replies.next().await {
         match event {
             Ok(event) => {
-                if !args.json && shown.show(&event).is_err() {
+                // An answer in a shape is shown when it is known to fit.
+                if !args.json && shape.is_none() && shown.show(&event).is_err() {
                     return Exit::ClosedPipe.into();
                 }
                 fold.apply(&event);
@@ -204,14 +217,24 @@ async fn ask(args: &AskArgs, asked: Prepared) -> ExitCode {
             Err(error) => failure = Some(error),
         }
     }
+    drop(replies);
     let reply = fold.finish();
+    let fit = shape.filter(|_| failure.is_none() && end(&reply.stop).is_ok()).map(|shape| shape.fit(&reply));
     if args.json {
-        return print_json(&reply, failure.as_ref(), &spent, began);
+        return print_json(&Answered { reply, failure, fit }, &spent, began);
     }
     if shown.prose.end().is_err() {
         return Exit::ClosedPipe.into();
     }
-    tell(&reply, failure.as_ref())
+    tell(&Answered { reply, failure, fit })
+}
+
+/// What came of it.
+struct Answered {
+    reply: ModelReply,
+    failure: Option<ModelError>,
+    /// The answer in the shape that was asked for, or why it does not fit.
+    fit: Option<Result<Value, String>>,
 }
 
 /// Text on its way to standard output, as soon as it is there.
@@ -245,16 +268,18 @@ impl Shown {
 }
 
 /// What is to say beside the text.
-fn tell(reply: &ModelReply, failure: Option<&ModelError>) -> ExitCode {
-    for note in &reply.notes {
+fn tell(answered: &Answered) -> ExitCode {
+    for note in &answered.reply.notes {
         terminal::warn(&note.to_string());
     }
-    if let Some(error) = failure {
+    if let Some(error) = &answered.failure {
         return terminal::failed(error.kind.into(), &for_a_person(error));
     }
-    match end(&reply.stop) {
-        Ok(()) => Exit::Success.into(),
-        Err(message) => terminal::failed(Exit::Failed, &message),
+    match (end(&answered.reply.stop), &answered.fit) {
+        (Err(message), _) => terminal::failed(Exit::Failed, &message),
+        (Ok(()), Some(Err(message))) => terminal::failed(Exit::Failed, message),
+        (Ok(()), Some(Ok(value))) => terminal::answer(&format!("{value:#}")),
+        (Ok(()), None) => Exit::Success.into(),
     }
 }
 
@@ -295,7 +320,10 @@ impl EventSink for Spent {
     }
 }
 
-fn print_json(reply: &ModelReply, failure: Option<&ModelError>, spent: &Spent, began: Instant) -> ExitCode {
+fn print_json(answered: &Answered, spent: &Spent, began: Instant) -> ExitCode {
+    let Answered { reply, failure, fit } = answered;
+    let unfit = fit.as_ref().and_then(|fit| fit.as_ref().err());
+    let failure = failure.as_ref();
     let (attempts, cost) = *spent.0.lock().unwrap_or_else(PoisonError::into_inner);
     let (stop, other) = stop_name(&reply.stop);
     let usage = reply.usage.map(|usage| {
@@ -307,9 +335,10 @@ fn print_json(reply: &ModelReply, failure: Option<&ModelError>, spent: &Spent, b
     let printed = json!({
         "model": reply.model,
         "text": reply.text(),
+        "answer": fit.as_ref().and_then(|fit| fit.as_ref().ok()),
         "stop": if failure.is_some() { Value::Null } else { other.unwrap_or(stop).into() },
         "error_kind": failure.map(|error| error.kind.name()),
-        "error": failure.map(|error| error.message.as_str()),
+        "error": failure.map(|error| error.message.as_str()).or(unfit.map(String::as_str)),
         "usage": usage,
         "cost_nano_usd": cost.map(|cost| cost.nano_usd),
         "attempts": attempts,
@@ -321,6 +350,7 @@ fn print_json(reply: &ModelReply, failure: Option<&ModelError>, spent: &Spent, b
         _ if code != ExitCode::SUCCESS => code,
         (Some(error), _) => Exit::from(error.kind).into(),
         (None, Err(_)) => Exit::Failed.into(),
+        (None, Ok(())) if unfit.is_some() => Exit::Failed.into(),
         (None, Ok(())) => Exit::Success.into(),
     }
 }

@@ -4,7 +4,6 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use haft_models::http::Listed;
-use haft_models::providers::ProviderRow;
 use serde_json::{Value, json};
 
 use super::args::ModelsArgs;
@@ -12,7 +11,7 @@ use super::ask::refused;
 use super::settings::{self, Refused};
 use super::{cancel, terminal};
 use crate::config::{Resolved, environment};
-use crate::models;
+use crate::models::{self, ModelsError};
 
 pub(super) async fn run(args: &ModelsArgs) -> ExitCode {
     let config = match settings::configuration(&args.files) {
@@ -33,10 +32,11 @@ pub(super) async fn run(args: &ModelsArgs) -> ExitCode {
 }
 
 async fn listed(config: &Resolved, provider: &str) -> Result<Vec<Listed>, Refused> {
-    let provider = models::provider(config, provider, &environment).map_err(|error| refused(&error))?;
-    provider.models().await.map_err(|error| {
-        let hint = error.kind.row().hint;
-        (error.kind.into(), format!("{}\nhint: {hint}", error.message))
+    models::listed(config, provider, &environment).await.map_err(|error| match error {
+        ModelsError::Client(error) => {
+            (error.kind.into(), format!("{}\nhint: {}", error.message, error.kind.row().hint))
+        }
+        error => refused(&error),
     })
 }
 
@@ -65,11 +65,9 @@ fn providers(args: &ModelsArgs, config: &Resolved) -> ExitCode {
     let rows: Vec<(String, &'static str, String)> = models::known(config)
         .into_iter()
         .map(|name| {
-            let kind = config.providers.get(&name).map_or(name.as_str(), |provider| provider.kind);
-            let row = ProviderRow::named(kind);
-            let ready = models::provider(config, &name, &environment);
-            let state = ready.map_or_else(|error| error.to_string(), |_| "ready".to_owned());
-            (name, row.map_or("", |row| row.format.name()), state)
+            let (format, state) = models::state(config, &name, &environment);
+            let state = state.map_or_else(|error| error.to_string(), |()| "ready".to_owned());
+            (name, format, state)
         })
         .collect();
     if args.json {
@@ -78,9 +76,15 @@ fn providers(args: &ModelsArgs, config: &Resolved) -> ExitCode {
             .map(|(name, format, state)| json!({ "provider": name, "format": format, "state": state }));
         return terminal::answer(&format!("{:#}", Value::Array(list.collect())));
     }
-    let mut text = format!("{:<18} {:<18} {}\n", "PROVIDER", "FORMAT", "STATE");
+    let mut text = format!("{:<18} {:<18} {:<9} {}\n", "PROVIDER", "FORMAT", "STATE", "NEEDS");
     for (name, format, state) in rows {
-        let _ = writeln!(text, "{name:<18} {format:<18} {state}");
+        let (state, needs) = if state == "ready" { ("ready", "") } else { ("not ready", remedy(&state)) };
+        let _ = writeln!(text, "{}", format!("{name:<18} {format:<18} {state:<9} {needs}").trim_end());
     }
     terminal::answer(&text)
+}
+
+/// What is to be done, which stands last in a complaint.
+fn remedy(complaint: &str) -> &str {
+    complaint.rsplit_once("; ").map_or(complaint, |(_, remedy)| remedy)
 }

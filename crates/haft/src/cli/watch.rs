@@ -10,7 +10,7 @@ use haft_sandbox::Home;
 use haft_tools::mcp::TraceParents;
 use serde_json::Value;
 
-use super::args::{CallArgs, LogFormat, ShowArgs};
+use super::args::{AskArgs, CallArgs, LogFormat, ShowArgs};
 use super::log::{Level, Log};
 use super::terminal::{self, StatusLine};
 use super::tree::TreeKeeper;
@@ -41,16 +41,22 @@ impl Watch {
         let status = if args.stdin { None } else { StatusLine::new() };
         let first = status.map(|status| Arc::new(status) as Arc<dyn EventSink>);
         let wishes = Wishes { verbose: args.verbose, log_format: args.log_format, tree: args.tree };
-        Self::with(wishes, home, first.into_iter().collect())
+        Self::with(wishes, Some(home), first.into_iter().collect())
     }
 
     /// What is seen of a run beside what is watched here sees everything first.
     pub(super) fn of_run(show: ShowArgs, home: &Home, first: Vec<Arc<dyn EventSink>>) -> Self {
         let wishes = Wishes { verbose: show.verbose, log_format: show.log_format, tree: show.tree };
+        Self::with(wishes, Some(home), first)
+    }
+
+    /// One question to a model. Without a home it is not accounted for.
+    pub(super) fn of_question(args: &AskArgs, home: Option<&Home>, first: Vec<Arc<dyn EventSink>>) -> Self {
+        let wishes = Wishes { verbose: args.verbose, log_format: args.log_format, tree: false };
         Self::with(wishes, home, first)
     }
 
-    fn with(wishes: Wishes, home: &Home, mut sinks: Vec<Arc<dyn EventSink>>) -> Self {
+    fn with(wishes: Wishes, home: Option<&Home>, mut sinks: Vec<Arc<dyn EventSink>>) -> Self {
         let level = level(wishes);
         let tree = Arc::new(TreeKeeper::default());
         let log = Arc::new(Log::new(level, wishes.log_format.unwrap_or(LogFormat::Text), Arc::clone(&tree)));
@@ -58,7 +64,7 @@ impl Watch {
             terminal::warn(&complaint);
             None
         });
-        sinks.extend(journal(home));
+        sinks.extend(home.and_then(journal));
         if wishes.tree || level > Level::Off {
             sinks.push(Arc::clone(&tree) as _);
         }
@@ -139,7 +145,7 @@ fn level(wishes: Wishes) -> Level {
     })
 }
 
-pub(super) fn journal(home: &Home) -> Option<Arc<dyn EventSink>> {
+fn journal(home: &Home) -> Option<Arc<dyn EventSink>> {
     match Journal::open(home) {
         Ok(journal) => Some(Arc::new(journal)),
         Err(error) => {

@@ -75,6 +75,7 @@ pub struct Provider {
     pub api_key: Option<Template>,
     pub headers: BTreeMap<String, Template>,
     pub format: Option<Format>,
+    pub ca_file: Option<Template>,
     pub extra_body: Map<String, Value>,
     pub delivery: Delivery,
     pub timeouts: Timeouts,
@@ -117,6 +118,7 @@ impl Provider {
             api_key: None,
             headers: BTreeMap::new(),
             format: None,
+            ca_file: None,
             extra_body: Map::new(),
             delivery: Delivery::Streamed,
             timeouts: timeouts(&written::Provider::default()),
@@ -160,6 +162,7 @@ impl Resolver<'_> {
                 .map(|(name, text)| (name, template(text)))
                 .collect(),
             format: written.format.map(format),
+            ca_file: written.ca_file.map(template),
             extra_body: self.extra_body(&child(&path, "extraBody"), written.extra_body.map(|json| json.0)),
             delivery: match written.delivery.unwrap_or(written::Delivery::Streamed) {
                 written::Delivery::Streamed => Delivery::Streamed,
@@ -178,6 +181,7 @@ impl Resolver<'_> {
             ("apiKey", written.api_key.is_some()),
             ("headers", written.headers.is_some()),
             ("format", written.format.is_some()),
+            ("caFile", written.ca_file.is_some()),
             ("extraBody", written.extra_body.is_some()),
             ("delivery", written.delivery.is_some()),
             ("connectTimeout", written.connect_timeout.is_some()),
@@ -287,6 +291,7 @@ fn timeouts(written: &written::Provider) -> Timeouts {
         first_byte: or(written.first_byte_timeout.as_ref(), default::FIRST_BYTE_TIMEOUT_MS),
         between_chunks: or(written.chunk_timeout.as_ref(), default::CHUNK_TIMEOUT_MS),
         total: or(written.request_timeout.as_ref(), default::REQUEST_TIMEOUT_MS),
+        ..Timeouts::default()
     }
 }
 

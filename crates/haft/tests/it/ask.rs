@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::time::Instant;
 
 use haft_model_server::{Expect, Failure, Fault, ModelServer, Outcome, Pace, Script, Step, Stop, Usage};
-use haft_testkit::{Place, Ran, Run, eventually, libc, send_signal};
+use haft_testkit::{Offer, Place, Ran, Run, SecureServer, eventually, libc, send_signal};
 use serde_json::Value;
 
 use super::call::here;
@@ -223,6 +223,25 @@ fn providers_and_their_models_are_listed() {
 }
 
 #[test]
+fn a_provider_that_is_a_command_is_listed_like_the_others() {
+    let place = here();
+    let row = |words: &[&str]| {
+        let all = place.haft(words).output().expect_code(0).stdout;
+        all.lines().find(|line| line.starts_with("claude-code")).unwrap().to_owned()
+    };
+    place.file("home/haft.json", r#"{"providers": {"claude-code": {"command": "/bin/true"}}}"#);
+    assert_eq!(row(&["models"]).split_whitespace().collect::<Vec<_>>(), ["claude-code", "command", "ready"]);
+    place.file("home/haft.json", r#"{"providers": {"claude-code": {"command": "no-such-command"}}}"#);
+    let missing = row(&["models"]);
+    assert!(missing.contains(" command            not ready install it with `npm install"), "{missing}");
+    let told = place.haft(&["models", "--json"]).output().expect_code(0).stdout;
+    assert!(told.contains("`no-such-command` is not installed"), "{told}");
+    let listed = place.haft(&["models", "claude-code", "--json"]).output().expect_code(0);
+    let listed: Value = serde_json::from_str(&listed.stdout).unwrap();
+    assert_eq!((&listed[0]["id"], &listed[1]["id"]), (&"sonnet".into(), &"opus".into()));
+}
+
+#[test]
 fn what_the_tools_lose_with_a_provider_is_told() {
     let place = here();
     for provider in ["gemini", "openai-strict", "openai", "anthropic", "ollama"] {
@@ -291,4 +310,93 @@ fn a_recording_that_cannot_be_written_is_not_passed_over() {
     let ran = haft(&place, &server, &words).output().expect_code(42);
     assert!(ran.stderr.contains("nowhere/r.jsonl: ") && ran.stderr.contains("hint: "), "{}", ran.stderr);
     assert_eq!(server.requests().len(), 0, "nobody was asked");
+}
+
+/// What is optional in it must be said as null by a strict provider.
+const PLACE: &str = r#"{"type": "object", "properties": {"city": {"type": "string"}, "street": {"type": "string"},
+    "floor": {"type": ["integer", "null"]}}, "required": ["city", "floor"]}"#;
+
+#[test]
+fn an_answer_in_a_shape_fits_it_with_every_provider() {
+    for model in PROVIDERS {
+        let place = here();
+        place.file("ws/place.json", PLACE);
+        let said = r#"{"city":"Paris","floor":null,"street":null}"#;
+        let server = server([Step::text(said), Step::text(said)]);
+        let words = ["ask", "-m", model, "--output-schema", "place.json", "where?"];
+        let ran = haft(&place, &server, &words).output().expect_code(0);
+        let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(answer, serde_json::json!({"city": "Paris", "floor": null}), "{model}");
+        let ran = haft(&place, &server, &[&words[..], &["--json"]].concat()).output().expect_code(0);
+        let printed: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!((&printed["answer"], &printed["text"]), (&answer, &said.into()), "{model}");
+    }
+}
+
+#[test]
+fn an_answer_that_does_not_fit_is_a_failure_and_a_bad_schema_asks_nobody() {
+    let place = here();
+    place.file("ws/place.json", PLACE);
+    let words = ["ask", "-m", "openai/m", "--output-schema", "place.json", "where?"];
+    for (said, expected) in
+        [(r#"{"city": null, "floor": 1}"#, "'city' must be string; got null"), ("Paris", "expected value")]
+    {
+        let server = server([Step::text(said), Step::text(said)]);
+        let ran = haft(&place, &server, &words).output().expect_code(3);
+        assert!(ran.stderr.contains(expected) && ran.stderr.contains("hint:"), "{}", ran.stderr);
+        let ran = haft(&place, &server, &[&words[..], &["--json"]].concat()).output().expect_code(3);
+        let printed: Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert!(printed["answer"].is_null() && printed["error"].as_str().unwrap().contains(expected));
+    }
+    let server = server([]);
+    for bad in ["{", r#"{"type": "array"}"#, r#"{"type": "object", "properties": 7}"#] {
+        place.file("ws/place.json", bad);
+        let ran = haft(&place, &server, &words).output().expect_code(42);
+        assert!(ran.stderr.contains("place.json") && ran.stderr.contains("hint:"), "{}", ran.stderr);
+    }
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn who_is_asked_and_how_it_went_is_logged() {
+    let steps = || [Step::fail(Failure::new(500, "oh")), Step::text("x")];
+    let ran = ask(steps(), &["-m", "openai/m", "-v", "hi"]).expect_code(0);
+    let lines: Vec<_> = ran.stderr.lines().collect();
+    assert_eq!(lines[0], "INF 1 → model openai:m", "{}", ran.stderr);
+    assert!(lines[1].starts_with("WRN 1 ← model openai:m") && lines.len() == 4, "{}", ran.stderr);
+    let ran = ask(steps(), &["-m", "openai/m", "-v", "--log-format", "json", "hi"]).expect_code(0);
+    let severities: Vec<Value> = ran
+        .stderr
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["severity"].clone())
+        .collect();
+    assert_eq!(severities, ["info", "warn", "info", "info"]);
+    let (place, server) = (here(), server(steps()));
+    let ran = haft(&place, &server, &["ask", "-m", "openai/m", "hi"]).env("HAFT_LOG", "warn").output();
+    let ran = ran.expect_code(0);
+    assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+}
+
+#[test]
+fn a_provider_with_a_private_certificate_is_asked_when_its_authority_is_named() {
+    let (place, server) = (here(), SecureServer::start(Offer::Http2, 1));
+    let configure = |more: &str| {
+        let config = format!(
+            r#"{{"providers": {{"mine": {{"baseUrl": "{}", "attemptsMax": 1{more}}}}}}}"#,
+            server.url()
+        );
+        place.file("home/haft.json", &config);
+    };
+    let ask =
+        || place.haft(&["ask", "-m", "mine/m", "hi"]).env("CA", &server.authority().display().to_string());
+    configure("");
+    let refused = ask().output().expect_code(8);
+    assert!(refused.stderr.contains("certificate") && server.arrived().is_empty(), "{}", refused.stderr);
+    configure(r#", "caFile": "${CA}""#);
+    assert_eq!(ask().output().expect_code(0).stdout, "safe\n");
+    assert_eq!(format!("{:?}", server.arrived()[0].version), "HTTP/2.0");
+    place.file("home/ca.pem", "hello");
+    configure(r#", "caFile": "home/ca.pem""#);
+    let wrong = ask().output().expect_code(42);
+    assert!(wrong.stderr.contains("providers.mine.caFile"), "{}", wrong.stderr);
 }

@@ -1,7 +1,9 @@
 //! `claude-code/MODEL`: the `claude` command in the sandbox, as a stand-in that follows a script and as the real one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
-use haft_model_server::{Expect, ModelServer, Script, Step};
+use std::io::Read;
+
+use haft_model_server::{Expect, ModelServer, Outcome, Pace, Script, Step};
 use haft_testkit::{Place, Run, eventually, libc, processes_with, send_signal};
 use serde_json::{Value, json};
 
@@ -22,6 +24,17 @@ if "HANG" in prompt:
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(4242)", sys.argv[0]])
     open("hangs", "w").close()
     time.sleep(4242)
+def event(**event): say(type="stream_event", event=event, parent_tool_use_id=None)
+if "LIVE" in prompt:
+    event(type="message_start", message={"id": "m"})
+    event(type="content_block_start", index=0, content_block={"type": "text", "text": ""})
+    event(type="content_block_delta", index=0, delta={"type": "text_delta", "text": "A "})
+    while not os.path.exists("go"): time.sleep(0.01)
+    event(type="content_block_delta", index=0, delta={"type": "text_delta", "text": "handle."})
+    say(type="assistant", parent_tool_use_id=None, message={"id": "m", "content": [{"type": "text", "text": "A handle."}]})
+    event(type="content_block_stop", index=0)
+    say(type="result", session_id="s-1", subtype="success", is_error=False, result="A handle.")
+    sys.exit()
 if "DIE" in prompt:
     sys.exit("it broke")
 def result(**more): say(type="result", session_id="s-1", usage={"input_tokens": 7, "output_tokens": 2}, total_cost_usd=0.5, **more)
@@ -152,6 +165,18 @@ fn a_refusal_and_a_command_that_is_not_there_are_told_apart_and_show_no_key() {
     }
 }
 
+#[test]
+fn an_answer_is_shown_while_it_is_written() {
+    let place = place();
+    let mut child = place.haft(&["ask", "-m", "claude-code/sonnet", "LIVE"]).start();
+    let mut first = [0_u8; 2];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"A ");
+    place.file("ws/go", "");
+    let rest = child.wait_with_output().unwrap();
+    assert_eq!((rest.status.code(), rest.stdout.as_slice()), (Some(0), b"handle.\n".as_slice()));
+}
+
 /// Ctrl-C, and our own sudden death.
 #[test]
 fn its_whole_tree_ends_with_us() {
@@ -192,6 +217,22 @@ fn the_real_command_answers_from_the_scripted_server() {
     let words = ["ask", "-m", "claude-code/sonnet", "--system", "be brief", "What is a haft?"];
     let ran = real(&place, &server, &words).output().expect_code(0);
     assert_eq!(ran.stdout, "A handle.\n", "{}", ran.stderr);
+}
+
+#[test]
+fn the_real_command_is_heard_while_its_model_still_speaks() {
+    let place = here();
+    let slowly = Pace { chunk_bytes: Some(64), between_milliseconds: 50, ..Pace::default() };
+    let step = Step::text(&"on and on ".repeat(4000)).at_pace(slowly);
+    let server = ModelServer::start(Script::of([step])).unwrap();
+    let mut child = real(&place, &server, &["ask", "-m", "claude-code/sonnet", "hi"]).start();
+    let mut first = [0_u8; 4];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"on a");
+    send_signal(child.id(), libc::SIGINT);
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let gone = || server.requests().iter().any(|request| request.outcome == Outcome::Abandoned);
+    eventually("the server sees its client go in the middle of the reply", gone);
 }
 
 #[test]

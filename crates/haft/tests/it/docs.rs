@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use haft_model_server::{ModelServer, Script, Step};
+use haft_model_server::{ModelServer, Part, Script, Step};
 
 use super::call::here;
 
@@ -113,7 +113,8 @@ fn run(block: &[Shown]) -> Vec<String> {
 /// Stands for every provider that the documents ask.
 fn model_server() -> ModelServer {
     let say = Step::text("The part of a tool that the hand holds.");
-    ModelServer::start(Script::of([say.clone(), say])).unwrap()
+    let long = Step::say([Part::Json(serde_json::json!({ "centimetres": 30 }))]);
+    ModelServer::start(Script::of([say.clone(), say]).about("How long is a haft?", [long])).unwrap()
 }
 
 /// README.md and everything below docs.

@@ -28,6 +28,8 @@ mod agents;
 mod ask;
 // Claude Code as a model.
 mod claude_code;
+// Schemas that others wrote, in every provider's grammar.
+mod schemas;
 // `haft call --stdin`.
 mod stream;
 // Tools of MCP servers, good ones and bad ones.

@@ -12,7 +12,7 @@ mod doctor;
 mod http;
 mod leaks;
 mod login;
-mod real;
+pub(crate) mod real;
 mod sharing;
 mod sse;
 

@@ -188,3 +188,19 @@ fn a_variable_that_cannot_be_honoured_is_said_and_costs_no_call() {
     );
     assert_eq!(collector.spans(), []);
 }
+
+#[test]
+fn a_question_to_a_model_is_a_span_too() {
+    let (place, collector) = (here(), Collector::start());
+    let server = haft_model_server::ModelServer::start(haft_model_server::Script::of([
+        haft_model_server::Step::text("x"),
+    ]))
+    .unwrap();
+    let asked = place
+        .haft(&["ask", "-m", "ollama/m", "hi"])
+        .env("OLLAMA_HOST", server.url().trim_start_matches("http://"))
+        .env(ENDPOINT, &collector.endpoint());
+    asked.output().expect_code(0);
+    let span = only_span(&collector);
+    check_attributes(&span, &[("gen_ai.request.model", Some("m"))]);
+}

@@ -13,7 +13,7 @@ use haft_core::price::Price;
 use haft_core::provider::Principal;
 use haft_model_server::{ModelServer, Script, Step};
 use haft_models::Delivery;
-use haft_models::http::{HttpProvider, HttpSettings, RetryPolicy, Timeouts};
+use haft_models::http::{Authorities, HttpProvider, HttpSettings, RetryPolicy, Timeouts};
 use haft_models::prices::Prices;
 use haft_models::providers::{ProviderRow, Wishes};
 
@@ -80,6 +80,7 @@ impl Asker {
         HttpProvider::new(HttpSettings {
             name: row.name.into(),
             endpoint,
+            authorities: Authorities::default(),
             delivery: self.delivery,
             timeouts: self.timeouts,
             retry: RetryPolicy { delay_first: Duration::from_millis(1), ..RetryPolicy::default() },

@@ -10,7 +10,7 @@ use haft_core::model_provider::ModelProvider;
 use haft_core::model_reply::StopReason;
 use haft_model_server::{Failure, Fault, Pace, Step};
 use haft_models::Delivery;
-use haft_models::http::{HttpProvider, HttpSettings, RetryPolicy, Timeouts};
+use haft_models::http::{Authorities, HttpProvider, HttpSettings, RetryPolicy, Timeouts};
 use haft_models::prices::Prices;
 use haft_models::providers::{ProviderRow, Wishes};
 
@@ -196,11 +196,17 @@ pub(super) fn raw_provider(address: SocketAddr) -> HttpProvider {
 }
 
 pub(super) fn patient_provider(address: SocketAddr, retry: RetryPolicy) -> HttpProvider {
+    provider_in(Format::OpenaiChat, address, retry)
+}
+
+fn provider_in(format: Format, address: SocketAddr, retry: RetryPolicy) -> HttpProvider {
     let row = ProviderRow::named("compatible").unwrap();
-    let wishes = Wishes { base_url: Some(format!("http://{address}")), ..Wishes::default() };
+    let wishes =
+        Wishes { base_url: Some(format!("http://{address}")), format: Some(format), ..Wishes::default() };
     HttpProvider::new(HttpSettings {
         name: "raw".into(),
         endpoint: row.endpoint(wishes, &|_| None).unwrap(),
+        authorities: Authorities::default(),
         delivery: Delivery::Streamed,
         timeouts: Timeouts { total: Duration::from_mins(1), ..Timeouts::default() },
         retry,
@@ -210,19 +216,41 @@ pub(super) fn patient_provider(address: SocketAddr, retry: RetryPolicy) -> HttpP
 }
 
 async fn raw_error(address: SocketAddr) -> ModelError {
-    let asker = Asker::new(Format::OpenaiChat, []);
-    whole(&raw_provider(address), asking("hi"), &asker.context()).await.unwrap_err()
+    raw_error_in(Format::OpenaiChat, address).await
+}
+
+async fn raw_error_in(format: Format, address: SocketAddr) -> ModelError {
+    let asker = Asker::new(format, []);
+    let provider = provider_in(format, address, RetryPolicy::NEVER);
+    whole(&provider, asking("hi"), &asker.context()).await.unwrap_err()
 }
 
 #[tokio::test]
 async fn a_reply_of_a_hundred_megabytes_is_cut_off() {
     let line = b": a comment that keeps the connection alive and says nothing whatsoever, again and again\n";
-    let stream = endless("200 OK\r\nContent-Type: text/event-stream", line, 100_000_000);
-    assert_eq!(raw_error(stream).await.kind, ModelErrorKind::ReplyTooLarge);
-    let body = endless("200 OK\r\nContent-Type: application/json", &[b' '; 8192], 100_000_000);
-    assert_eq!(raw_error(body).await.kind, ModelErrorKind::ReplyTooLarge);
-    let error = endless("500 Oops\r\nContent-Type: application/json", &[b'x'; 8192], 100_000_000);
-    assert_eq!(raw_error(error).await.kind, ModelErrorKind::ServerFailed);
+    for format in Format::ALL {
+        let stream = match format {
+            Format::OpenaiChat | Format::OpenaiResponses | Format::Anthropic | Format::Gemini => {
+                endless("200 OK\r\nContent-Type: text/event-stream", line, 100_000_000)
+            }
+            Format::Ollama => {
+                endless("200 OK\r\nContent-Type: application/x-ndjson", &[b'x'; 8192], 100_000_000)
+            }
+        };
+        assert_eq!(raw_error_in(format, stream).await.kind, ModelErrorKind::ReplyTooLarge, "{format:?}");
+        let body = endless("200 OK\r\nContent-Type: application/json", &[b' '; 8192], 100_000_000);
+        assert_eq!(raw_error_in(format, body).await.kind, ModelErrorKind::ReplyTooLarge, "{format:?}");
+        let error = endless("500 Oops\r\nContent-Type: application/json", &[b'x'; 8192], 100_000_000);
+        assert_eq!(raw_error_in(format, error).await.kind, ModelErrorKind::ServerFailed, "{format:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_no_provider_takes_is_not_sent() {
+    let asker = Asker::new(Format::OpenaiChat, []);
+    let error = asker.ask(asking(&"x".repeat(65 << 20))).await.unwrap_err();
+    assert_eq!(error.kind, ModelErrorKind::RequestTooLarge, "{error}");
+    assert!(asker.server.requests().is_empty() && error.message.len() < 200, "{error}");
 }
 
 #[tokio::test]

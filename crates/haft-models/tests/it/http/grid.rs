@@ -36,6 +36,8 @@ impl At {
     }
 }
 
+const NO_CHOICE: &[(Format, &str)] = &[(Format::Ollama, "has no word for it; the loop insists")];
+
 const SCENARIOS: &[Scenario] = &[
     ("text", |at| Box::pin(text(at)), &[]),
     ("tool call and its reply", |at| Box::pin(tool_call(at)), &[]),
@@ -50,14 +52,23 @@ const SCENARIOS: &[Scenario] = &[
             (Format::Ollama, "reasoning has no state there"),
         ],
     ),
-    ("forced tool", |at| Box::pin(forced_tool(at)), &[]),
-    ("required", |at| Box::pin(required(at)), &[]),
+    ("forced tool", |at| Box::pin(forced_tool(at)), NO_CHOICE),
+    ("required", |at| Box::pin(required(at)), NO_CHOICE),
     ("none", |at| Box::pin(none(at)), &[]),
     ("structured output", |at| Box::pin(structured(at)), &[]),
     (
         "refusal",
         |at| Box::pin(refusal(at)),
         &[(Format::Gemini, "declines in plain text"), (Format::Ollama, "declines in plain text")],
+    ),
+    ("citation", |at| Box::pin(citation(at)), &[(Format::Ollama, "says where nothing comes from")]),
+    (
+        "kept back by the provider",
+        |at| Box::pin(blocked(at)),
+        &[
+            (Format::Anthropic, "has one word for this and for a refusal"),
+            (Format::Ollama, "has no filter of its own"),
+        ],
     ),
     ("length stop", |at| Box::pin(length(at)), &[]),
     ("usage", |at| Box::pin(usage(at)), &[]),
@@ -127,10 +138,19 @@ async fn parallel_calls(at: At) {
 }
 
 async fn error_result(at: At) {
+    let flagged = match at.format {
+        Format::Anthropic => r#""is_error":true"#,
+        Format::Gemini => r#""error":"sunk""#,
+        Format::OpenaiChat | Format::OpenaiResponses | Format::Ollama => "Error: sunk",
+    };
+    let told = Expect {
+        last_tool_result: Some("sunk".into()),
+        body_contains: vec![flagged.into()],
+        ..Expect::default()
+    };
     let asker = at.asker([
         Step::call("read", json!({"path": "Atlantis"})),
-        Step::text("No such city.")
-            .expecting(Expect { last_tool_result: Some("sunk".into()), ..Expect::default() }),
+        Step::text("No such city.").expecting(told),
     ]);
     let first = ModelRequest { tools: tools(), ..asking("How is the weather?") };
     let reply = asker.ask(first.clone()).await.unwrap();
@@ -187,6 +207,13 @@ async fn required(at: At) {
 }
 
 async fn none(at: At) {
+    // Where there is no word for it, nothing is offered.
+    if at.format == Format::Ollama {
+        let step = Step::text("ok").expecting(Expect { tools: Some(vec![]), ..Expect::default() });
+        let asked = ModelRequest { tools: tools(), tool_choice: ToolChoice::None, ..asking("hi") };
+        assert_eq!(at.reply(step, asked).await.text(), "ok");
+        return;
+    }
     with_choice(at, ToolChoice::None, scripted::ToolChoice::None).await;
 }
 
@@ -205,6 +232,24 @@ async fn structured(at: At) {
 async fn refusal(at: At) {
     let reply = at.reply(Step::say([scripted::Part::Refusal("I will not.".into())]), asking("hi")).await;
     assert_eq!(reply.stop, StopReason::Refusal, "{reply:?}");
+}
+
+async fn citation(at: At) {
+    let url = "https://example.com/haft";
+    let cited = scripted::Cited { text: "A handle.".into(), url: url.into(), title: "Haft".into() };
+    let reply = at.reply(Step::say([scripted::Part::Cited(cited)]), asking("hi")).await;
+    let annotations = reply.parts.iter().filter_map(|part| match &part.body {
+        Body::Text { annotations, .. } => Some(annotations),
+        _ => None,
+    });
+    let sources: Vec<String> = annotations.flatten().map(|source| source.json.to_string()).collect();
+    assert!(sources.len() == 1 && sources[0].contains(url), "{at:?}: {sources:?}");
+    assert_eq!(reply.text(), "A handle.");
+}
+
+async fn blocked(at: At) {
+    let reply = at.reply(Step::say([]).stopping(Stop::Blocked), asking("hi")).await;
+    assert_eq!((reply.stop, reply.parts.len()), (StopReason::Filtered, 0), "{at:?}");
 }
 
 async fn length(at: At) {

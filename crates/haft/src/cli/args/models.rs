@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::FileArgs;
+use super::{FileArgs, LogFormat};
 
 #[derive(Debug, Subcommand)]
 pub(in crate::cli) enum ToolsCommand {
@@ -41,7 +41,7 @@ pub(in crate::cli) enum GrammarName {
 /// Ask a model one question; no tools
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  haft ask -m anthropic/claude-sonnet-4-5 'What is a haft?'\n  git diff | haft ask -m ollama/llama3 --system 'Review this change.' -\n  haft ask -m openai/gpt-4o --image photo.jpg 'What is this?'\n  haft ask -m openai/gpt-4o -m anthropic/claude-sonnet-4-5 --json 'Hello'\n  haft ask -m ollama/llama3 --record hello.jsonl 'Hello'\n  haft ask --replay hello.jsonl 'Hello'"
+    after_help = "Examples:\n  haft ask -m anthropic/claude-sonnet-4-5 'What is a haft?'\n  git diff | haft ask -m ollama/llama3 --system 'Review this change.' -\n  haft ask -m openai/gpt-4o --image photo.jpg 'What is this?'\n  haft ask -m openai/gpt-4o --output-schema place.json 'Where is the Louvre?'\n  haft ask -m openai/gpt-4o -m anthropic/claude-sonnet-4-5 --json 'Hello'\n  haft ask -m ollama/llama3 --record hello.jsonl 'Hello'\n  haft ask --replay hello.jsonl 'Hello'"
 )]
 pub(in crate::cli) struct AskArgs {
     /// The question, or - to read it from standard input
@@ -64,6 +64,10 @@ pub(in crate::cli) struct AskArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(in crate::cli) max_output_tokens: Option<u32>,
 
+    /// A JSON Schema of an object; the answer is JSON that fits it
+    #[arg(long, value_name = "FILE")]
+    pub(in crate::cli) output_schema: Option<PathBuf>,
+
     /// Write the question and the answer into a new file, for --replay
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     pub(in crate::cli) record: Option<PathBuf>,
@@ -75,6 +79,14 @@ pub(in crate::cli) struct AskArgs {
     /// Print the answer, its usage and its cost as JSON when it is complete
     #[arg(long)]
     pub(in crate::cli) json: bool,
+
+    /// Say on standard error who is asked and how it went; `HAFT_LOG=info`, `warn` or `error` does so for good
+    #[arg(short, long)]
+    pub(in crate::cli) verbose: bool,
+
+    /// How log lines are written [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub(in crate::cli) log_format: Option<LogFormat>,
 
     #[command(flatten)]
     pub(in crate::cli) files: FileArgs,

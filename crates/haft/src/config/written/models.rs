@@ -27,6 +27,9 @@ pub(in super::super) struct Provider {
     /// More headers for every request
     pub(in super::super) headers: Option<BTreeMap<String, TemplateText>>,
 
+    /// A file with certificates in PEM: who vouches for it, beside those whom the machine trusts
+    pub(in super::super) ca_file: Option<TemplateText>,
+
     /// The wire format, where it is not that of its kind
     pub(in super::super) format: Option<WireFormat>,
 

@@ -19,11 +19,11 @@ fn installed(name: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-fn npm(package: &str) -> String {
+pub(crate) fn npm(package: &str) -> String {
     installed(&format!("node_modules/@modelcontextprotocol/{package}/dist/index.js"))
 }
 
-fn python() -> String {
+pub(crate) fn python() -> String {
     installed("python/bin/python3")
 }
 

@@ -1,0 +1,80 @@
+//! Single words of a schema: what they mean, and how one more is said.
+
+use serde_json::{Map, Value, json};
+
+use super::Nulls;
+
+pub(super) fn is_or_has(types: &Value, wanted: &str) -> bool {
+    types == wanted || types.as_array().is_some_and(|all| all.iter().any(|kind| kind == wanted))
+}
+
+/// The types of values; one of them is no list.
+pub(super) fn types_of(values: &[Value]) -> Value {
+    let mut types: Vec<&str> = values
+        .iter()
+        .map(|value| match value {
+            Value::Null => "null",
+            Value::Bool(_) => "boolean",
+            Value::Number(_) => "number",
+            Value::String(_) => "string",
+            Value::Array(_) => "array",
+            Value::Object(_) => "object",
+        })
+        .collect();
+    types.sort_unstable();
+    types.dedup();
+    match types.as_slice() {
+        [one] => (*one).into(),
+        several => json!(several),
+    }
+}
+
+pub(super) fn make_nullable(said: &mut Map<String, Value>, nulls: Nulls) {
+    if nulls == Nulls::AsFlag {
+        said.insert("nullable".into(), Value::Bool(true));
+        return;
+    }
+    if let Some(Value::Array(values)) = said.get_mut("enum")
+        && !values.contains(&Value::Null)
+    {
+        values.push(Value::Null);
+    }
+    match said.get_mut("type") {
+        Some(Value::String(kind)) if kind != "null" => {
+            let kind = std::mem::take(kind);
+            said.insert("type".into(), json!([kind, "null"]));
+        }
+        Some(Value::Array(kinds)) if !kinds.contains(&json!("null")) => kinds.push("null".into()),
+        Some(_) => {}
+        None => {
+            if let Some(Value::Array(branches)) = said.get_mut("anyOf") {
+                branches.push(json!({"type": "null"}));
+            }
+        }
+    }
+}
+
+pub(super) fn tell_default(said: &mut Map<String, Value>, value: &Value) {
+    tell(said, &format!("Default: {value}."));
+}
+
+/// Adds a sentence to the description.
+pub(super) fn tell(said: &mut Map<String, Value>, sentence: &str) {
+    let text = match said.get("description").and_then(Value::as_str) {
+        Some(text) if !text.is_empty() => format!("{text} {sentence}"),
+        _ => sentence.to_owned(),
+    };
+    said.insert("description".into(), text.into());
+}
+
+/// Says a word in every branch that does not say it already; in a choice that is a branch, in its own.
+pub(super) fn say_in_each(branches: &mut [Value], word: &str, value: &Value) {
+    for branch in branches.iter_mut().filter_map(Value::as_object_mut) {
+        match branch.get_mut("anyOf") {
+            Some(Value::Array(inner)) => say_in_each(inner, word, value),
+            _ => {
+                branch.entry(word).or_insert_with(|| value.clone());
+            }
+        }
+    }
+}

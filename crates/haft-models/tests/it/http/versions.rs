@@ -1,0 +1,137 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use haft_core::event::NoEvents;
+use haft_core::model_error::ModelErrorKind;
+use haft_core::model_provider::ModelContext;
+use haft_core::provider::Principal;
+use haft_models::Delivery;
+use haft_models::http::{Authorities, HttpProvider, HttpSettings, RetryPolicy, Timeouts};
+use haft_models::prices::Prices;
+use haft_models::providers::{ProviderRow, Wishes};
+use haft_testkit::{Offer, SecureServer, eventually};
+
+use super::asker::{asking, whole};
+
+/// So many requests are answered only when all of them are there.
+const TOGETHER: usize = 8;
+
+fn provider(server: &SecureServer, authorities: Authorities) -> HttpProvider {
+    let timeouts = Timeouts { total: Duration::from_mins(1), ..Timeouts::default() };
+    let retry = RetryPolicy { attempts_max: 1, ..RetryPolicy::default() };
+    provider_with(server, authorities, timeouts, retry)
+}
+
+fn provider_with(
+    server: &SecureServer,
+    authorities: Authorities,
+    timeouts: Timeouts,
+    retry: RetryPolicy,
+) -> HttpProvider {
+    let row = ProviderRow::named("compatible").unwrap();
+    let wishes = Wishes { base_url: Some(server.url()), ..Wishes::default() };
+    HttpProvider::new(HttpSettings {
+        name: row.name.into(),
+        endpoint: row.endpoint(wishes, &|_| None).unwrap(),
+        authorities,
+        delivery: Delivery::Streamed,
+        timeouts,
+        retry,
+        prices: Prices::default(),
+    })
+    .unwrap()
+}
+
+fn authority(server: &SecureServer) -> Authorities {
+    Authorities::from_pem(&std::fs::read(server.authority()).unwrap()).unwrap()
+}
+
+fn trusting(server: &SecureServer) -> HttpProvider {
+    provider(server, authority(server))
+}
+
+fn context() -> ModelContext {
+    ModelContext::new("1", Principal::local(), Arc::new(NoEvents))
+}
+
+/// The version in which one request and then several at once came, and over how many connections.
+async fn asked(offer: Offer) -> (Vec<String>, usize) {
+    let server = SecureServer::start(offer, TOGETHER);
+    let provider = trusting(&server);
+    let (provider, cx) = (&provider, context());
+    assert_eq!(whole(provider, asking("hi"), &cx).await.unwrap().text(), "safe");
+    let replies = join_all((0..TOGETHER).map(|_| whole(provider, asking("hi"), &cx))).await;
+    assert!(replies.into_iter().all(|reply| reply.is_ok_and(|reply| reply.text() == "safe")));
+    let arrived = server.arrived();
+    assert_eq!(arrived.len(), TOGETHER + 1);
+    let mut versions: Vec<_> = arrived.iter().map(|request| format!("{:?}", request.version)).collect();
+    let mut connections: Vec<_> = arrived.iter().map(|request| request.connection).collect();
+    versions.dedup();
+    connections.sort_unstable();
+    connections.dedup();
+    (versions, connections.len())
+}
+
+#[tokio::test]
+async fn where_http_2_is_offered_requests_share_one_connection() {
+    assert_eq!(asked(Offer::Http2).await, (vec!["HTTP/2.0".to_owned()], 1));
+}
+
+#[tokio::test]
+async fn where_it_is_not_offered_each_request_under_way_has_its_own() {
+    for offer in [Offer::Http1, Offer::Plain] {
+        assert_eq!(asked(offer).await, (vec!["HTTP/1.1".to_owned()], TOGETHER), "{offer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_for_which_nobody_vouches_is_not_asked() {
+    let server = SecureServer::start(Offer::Http2, 1);
+    let stranger = provider(&server, Authorities::default());
+    let error = whole(&stranger, asking("hi"), &context()).await.unwrap_err();
+    assert_eq!(error.kind, ModelErrorKind::Unreachable);
+    assert!(error.message.contains("certificate"), "{error}");
+    assert_eq!(server.arrived(), []);
+    for wrong in ["", "hello", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        let pem = Authorities::from_pem(wrong.as_bytes());
+        // Nonsense inside of the armour is noticed when it is used.
+        assert!(pem.is_err() || wrong.contains("AAAA"), "{wrong}");
+    }
+}
+
+// With threads of its own, because waiting for the server must not keep the request from being given up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_is_given_up_is_ended_and_its_connection_kept() {
+    let server = SecureServer::start(Offer::Http2, 2);
+    let (provider, cx) = (trusting(&server), context());
+    whole(&provider, asking("hi"), &cx).await.unwrap();
+    let arrived = async {
+        while server.arrived().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = whole(&provider, asking("hi"), &cx) => panic!("it is not answered alone"),
+        () = arrived => {}
+    }
+    eventually("the server sees that it is given up", || server.abandoned() == 1);
+    // Together with the one that was there, it is the second.
+    assert_eq!(whole(&provider, asking("hi"), &cx).await.unwrap().text(), "safe");
+    assert!(server.arrived().iter().all(|request| request.connection == 0), "{:?}", server.arrived());
+}
+
+#[tokio::test]
+async fn a_shared_connection_that_died_in_silence_is_replaced() {
+    let server = SecureServer::start(Offer::Http2, 1);
+    let soon = Duration::from_secs(2);
+    let timeouts = Timeouts { ping_after: soon, pong_within: soon, ..Timeouts::default() };
+    let retry = RetryPolicy { delay_first: Duration::from_millis(1), ..RetryPolicy::default() };
+    let provider = provider_with(&server, authority(&server), timeouts, retry);
+    whole(&provider, asking("hi"), &context()).await.unwrap();
+    server.freeze();
+    assert_eq!(whole(&provider, asking("hi"), &context()).await.unwrap().text(), "safe");
+    let connections: Vec<_> = server.arrived().iter().map(|request| request.connection).collect();
+    assert_eq!(connections, [0, 1]);
+}

@@ -1,0 +1,210 @@
+//! Schemas as others wrote them, in the grammar of every provider: the tools of real MCP servers and of real APIs.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use haft_core::arguments::{ArgumentLimits, Arguments};
+use haft_core::validate::Schema;
+use haft_model_server::judge;
+use haft_models::schema::{Downgraded, Grammar, downgrade};
+use haft_tools::rest::openapi::{Filter, Settings, Source, import};
+use serde_json::{Map, Value, json};
+use url::Url;
+
+use super::call::here;
+use super::mcp::real::{npm, python};
+
+/// So many operations of each API are looked at, spread over all of it.
+const OPERATIONS: usize = 20;
+
+/// How deep made-up arguments are.
+const DEPTH_MAX: usize = 40;
+
+/// A line for each source: how many tools it has, and in each grammar how many of them lose something, and how many of the
+/// made-up arguments that the grammar accepts the tool itself accepts.
+const SERVERS: &str = include_str!("../schemas/servers.txt");
+const APIS: &str = include_str!("../schemas/apis.txt");
+
+#[test]
+fn the_tools_of_real_servers_can_be_said_to_every_provider() {
+    let place = here();
+    let workspace = place.path("ws").to_str().unwrap().to_owned();
+    let module = |name: &str| json!({ "command": python(), "args": ["-m", name] });
+    let servers = json!({
+        "everything": { "command": "node", "args": [npm("server-everything"), "stdio"] },
+        "fetch": module("mcp_server_fetch"),
+        "filesystem": { "command": "node", "args": [npm("server-filesystem"), workspace] },
+        "git": module("mcp_server_git"),
+        "memory": { "command": "node", "args": [npm("server-memory")] },
+        "thinking": { "command": "node", "args": [npm("server-sequential-thinking")] },
+        "time": module("mcp_server_time"),
+    });
+    place.file("home/haft.json", &json!({ "mcpServers": servers }).to_string());
+    let listed = place.haft(&["tools", "--json"]).output().expect_code(0).stdout;
+    let listed: Vec<Value> = serde_json::from_str(&listed).unwrap();
+    let mut sources: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+    for tool in listed {
+        let server = tool["name"].as_str().unwrap().split_once("__").map_or("haft", |(server, _)| server);
+        sources.entry(server.to_owned()).or_default().push(tool["input_schema"].clone());
+    }
+    assert_eq!(sources.len(), 8, "{:?}", sources.keys());
+    assert_eq!(summary(&sources), SERVERS);
+}
+
+#[test]
+fn the_operations_of_real_apis_can_be_said_to_every_provider() {
+    let files = ["api.github.com", "box.com", "digitalocean.com", "kubernetes.io", "stripe.com", "zoom.us"];
+    let sources = files.iter().map(|name| ((*name).to_owned(), operations(name))).collect();
+    assert_eq!(summary(&sources), APIS);
+}
+
+fn operations(name: &str) -> Vec<Value> {
+    let own = std::env::current_exe().unwrap();
+    let mut places = own.ancestors().map(|place| place.join("tools/openapi").join(format!("{name}.json")));
+    let file: Option<PathBuf> = places.find(|path| path.exists());
+    let file = file.unwrap_or_else(|| panic!("{name} is not there; `cargo xtask install` installs it"));
+    let settings = Settings {
+        name: "api",
+        base_url: Some(Url::parse("https://api.example.com").unwrap()),
+        headers: Vec::new(),
+        logins: BTreeMap::new(),
+        filter: Filter::default(),
+        hosts: Vec::new(),
+        private: None,
+    };
+    let all = import(&Source::read_file(&file).unwrap(), settings).unwrap().tools;
+    let step = (all.len() / OPERATIONS).max(1);
+    all.iter().step_by(step).take(OPERATIONS).map(|tool| tool.definition.input_schema.clone()).collect()
+}
+
+fn summary(sources: &BTreeMap<String, Vec<Value>>) -> String {
+    let mut text = String::new();
+    for (source, schemas) in sources {
+        let _ = write!(text, "{source:<17}{:>3}", schemas.len());
+        for grammar in Grammar::ALL {
+            let mut sum = Sum::default();
+            for schema in schemas {
+                sum.add(grammar, schema);
+            }
+            let _ = write!(text, " | {} {} {}/{}", grammar.name(), sum.losing, sum.fitting, sum.accepted);
+        }
+        text.push('\n');
+    }
+    text
+}
+
+#[derive(Default)]
+struct Sum {
+    losing: usize,
+    accepted: usize,
+    fitting: usize,
+}
+
+impl Sum {
+    fn add(&mut self, grammar: Grammar, original: &Value) {
+        let down = downgrade(original, grammar);
+        if let Err(problem) = judge::judge(judged(grammar), &down.schema) {
+            panic!("{grammar:?}: {problem}\nof {original}");
+        }
+        assert_eq!(down, downgrade(original, grammar), "always the same");
+        self.losing += usize::from(!down.losses.is_empty());
+        let as_json_schema = without_nullable(&down.schema);
+        let told = jsonschema::options().should_validate_formats(true).build(&as_json_schema).unwrap();
+        for way in [Way::Least, Way::Most] {
+            let arguments = made_up(&down.schema, way, DEPTH_MAX);
+            if told.is_valid(&arguments) {
+                self.accepted += 1;
+                self.fitting += usize::from(fits(original, &down, &arguments));
+            }
+        }
+    }
+}
+
+fn judged(grammar: Grammar) -> judge::Grammar {
+    match grammar {
+        Grammar::Json | Grammar::Anthropic => judge::Grammar::Tools,
+        Grammar::OpenaiStrict => judge::Grammar::OpenaiStrict,
+        Grammar::AnthropicOutput => judge::Grammar::AnthropicOutput,
+        Grammar::Gemini => judge::Grammar::Gemini,
+        Grammar::Ollama => judge::Grammar::Ollama,
+    }
+}
+
+/// Whether the tool accepts what its grammar let through. If not, something was lost and the model is told what is wrong.
+fn fits(original: &Value, down: &Downgraded, arguments: &Value) -> bool {
+    let parsed = Arguments::from_value(arguments).parse(&ArgumentLimits::default()).unwrap();
+    match Schema::compile(original).validate(parsed) {
+        Ok(_) => true,
+        Err(error) => {
+            assert!(!down.losses.is_empty(), "{arguments} was never said to be wrong: {}", down.schema);
+            assert!(error.message.len() > 20, "{error}");
+            false
+        }
+    }
+}
+
+/// `nullable` is Gemini's word; in JSON Schema it is a branch.
+fn without_nullable(schema: &Value) -> Value {
+    match schema {
+        Value::Object(object) => {
+            let is_nullable = object.get("nullable") == Some(&Value::Bool(true));
+            let inner: Map<_, _> = object
+                .iter()
+                .filter(|(key, value)| *key != "nullable" || !value.is_boolean())
+                .map(|(key, value)| (key.clone(), without_nullable(value)))
+                .collect();
+            if is_nullable { json!({ "anyOf": [inner, { "type": "null" }] }) } else { Value::Object(inner) }
+        }
+        Value::Array(all) => all.iter().map(without_nullable).collect(),
+        other => other.clone(),
+    }
+}
+
+/// How much made-up arguments say.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// Only what must be there, and null where that may be.
+    Least,
+    Most,
+}
+
+fn made_up(schema: &Value, way: Way, depth: usize) -> Value {
+    if let Some(branches) = schema["anyOf"].as_array().filter(|_| depth > 0) {
+        let null = branches.iter().find(|branch| branch["type"] == "null").filter(|_| way == Way::Least);
+        return null.or(branches.first()).map_or(Value::Null, |branch| made_up(branch, way, depth - 1));
+    }
+    if schema["nullable"] == true && way == Way::Least {
+        return Value::Null;
+    }
+    if let Some(values) = schema["enum"].as_array() {
+        return if way == Way::Least { values.last() } else { values.first() }.cloned().unwrap_or_default();
+    }
+    let kinds = match &schema["type"] {
+        Value::Array(kinds) => kinds.clone(),
+        kind => vec![kind.clone()],
+    };
+    let null = kinds.iter().find(|kind| *kind == "null").filter(|_| way == Way::Least);
+    match null.or(kinds.first()).and_then(Value::as_str) {
+        _ if depth == 0 => Value::Null,
+        Some("object") => object(schema, way, depth - 1),
+        Some("array") => {
+            let least = schema["minItems"].as_u64().unwrap_or(u64::from(way == Way::Most)).min(8);
+            (0..least).map(|_| made_up(&schema["items"], way, depth - 1)).collect()
+        }
+        Some("integer" | "number") => schema["minimum"].as_i64().unwrap_or(1).into(),
+        Some("boolean") => true.into(),
+        Some("null") => Value::Null,
+        _ => "x".repeat(usize::try_from(schema["minLength"].as_u64().unwrap_or(1)).unwrap().min(64)).into(),
+    }
+}
+
+fn object(schema: &Value, way: Way, depth: usize) -> Value {
+    let required = |name: &String| {
+        schema["required"].as_array().is_some_and(|all| all.iter().any(|known| known == name))
+    };
+    let properties = schema["properties"].as_object().into_iter().flatten();
+    let shown = properties.filter(|(name, _)| way == Way::Most || required(name));
+    Value::Object(shown.map(|(name, schema)| (name.clone(), made_up(schema, way, depth))).collect())
+}

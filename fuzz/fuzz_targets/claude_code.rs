@@ -1,0 +1,6 @@
+//! What the `claude` command prints.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| haft_fuzz::claude_code(bytes));
