@@ -44,6 +44,30 @@ def ask(method, params):
 FORM = {"message": "Which colour?", "requestedSchema": {"type": "object", "properties": {"colour": {"type": "string"}}}}
 
 
+def said(words):
+    return {"role": "user", "content": {"type": "text", "text": words}}
+
+
+def sample(what):
+    """What is asked of a model: something sensible, or worse."""
+    wanted = {"messages": [said("What is the capital of France?")], "systemPrompt": "Be brief.", "maxTokens": 50}
+    odd = {
+        "large": {"messages": [said("x" * (10 << 20))]},
+        "nonsense": {"messages": 17},
+        "tools": {"tools": [{"name": "bash", "inputSchema": {"type": "object"}}]},
+        "greedy": {"maxTokens": 10 ** 12},
+    }
+    return {**wanted, **odd.get(what, {})}
+
+
+def flood(count):
+    """Asks for as much as it can before it reads a single answer."""
+    for number in range(count):
+        send({"jsonrpc": "2.0", "id": f"f-{number}", "method": "sampling/createMessage", "params": sample("")})
+    answers = [json.loads(sys.stdin.readline()) for _ in range(count)]
+    return {"written": sum("result" in answer for answer in answers), "refused": sum("error" in answer for answer in answers)}
+
+
 def call(request):
     global calls
     calls += 1
@@ -55,6 +79,16 @@ def call(request):
         return reply(request, text(json.dumps(ask("roots/list", {}))))
     if mode == "asks-person":
         return reply(request, text(json.dumps(ask("elicitation/create", FORM))))
+    if mode == "asks-model" and "flood" in params["arguments"]:
+        return reply(request, text(json.dumps(flood(params["arguments"]["flood"]))))
+    if mode == "asks-model":
+        wanted = sample(params["arguments"].get("what"))
+        return reply(request, text(json.dumps(ask("sampling/createMessage", wanted))))
+    if mode == "modern" and "what" in params["arguments"]:
+        if "inputResponses" in params:
+            return reply(request, text(json.dumps(params["inputResponses"])))
+        wanted = {"capital": {"method": "sampling/createMessage", "params": sample(params["arguments"]["what"])}}
+        return reply(request, {"resultType": "input_required", "inputRequests": wanted, "requestState": "s"})
     if mode == "modern" and name == "slow" and "inputResponses" not in params:
         wanted = {"colour": {"method": "elicitation/create", "params": FORM}}
         return reply(request, {"resultType": "input_required", "inputRequests": wanted, "requestState": "s-17"})
@@ -145,6 +179,8 @@ for line in sys.stdin:
     elif method == "prompts/list":
         reply(request, {"prompts": [{"name": "review", "description": "Reviews code"}, 7]})
     elif method == "tools/list":
+        if mode == "asks-model-unasked":
+            print("it was told:", ask("sampling/createMessage", sample("")), file=sys.stderr, flush=True)
         reply(request, {"tools": tools()})
     elif method == "tools/call":
         call(request)

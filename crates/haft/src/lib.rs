@@ -18,6 +18,7 @@ pub mod prelude;
 pub mod recordings;
 pub mod rest;
 pub mod runs;
+pub mod sampling;
 pub mod sessions;
 pub mod skills;
 pub mod telemetry;

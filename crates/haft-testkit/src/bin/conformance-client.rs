@@ -97,6 +97,7 @@ async fn main() {
             ..Wanted::default()
         },
         roots: Vec::new(),
+        sampling: None,
         digest: String::new(),
     };
     let around = Surroundings { elicitor: Some(Arc::new(Defaults)), ..Surroundings::default() };

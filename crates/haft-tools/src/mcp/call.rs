@@ -14,8 +14,10 @@ use super::listing::Known;
 use super::message::SESSION_NOT_FOUND;
 use super::param_header::encoded;
 use super::peer::{Ask, PeerError};
+use super::refusal::Refusal;
 use super::session::Session;
 use super::transport::Failure;
+use super::underway::Underway;
 
 /// How often a server may ask for more before it goes on.
 const ROUNDS_MAX: usize = 8;
@@ -27,6 +29,8 @@ pub(super) struct Call<'a> {
     /// The trace that it belongs to.
     pub(super) trace_parent: Option<String>,
     pub(super) patience: Duration,
+    /// On whose account the server may ask for something.
+    pub(super) underway: &'a Underway,
     pub(super) progress: &'a (dyn Fn(Progress) + Send + Sync),
 }
 
@@ -58,7 +62,9 @@ pub(super) async fn call(session: &Session, host: &Host, call: &Call<'_>) -> Res
         let raw = session.peer.request(ask).await.map_err(failed)?;
         match content::read(&raw).map_err(CallError::Told)? {
             Answer::Output(output) => return Ok(output),
-            Answer::InputRequired(wanted) => more = inputs(&wanted, host).await,
+            Answer::InputRequired(wanted) => {
+                more = inputs(&wanted, host, call.underway).await.map_err(CallError::Told)?;
+            }
         }
     }
     let message = format!("the server asked for input more than {ROUNDS_MAX} times; the call was given up");
@@ -77,18 +83,25 @@ fn headers(session: &Session, call: &Call<'_>) -> Vec<(String, String)> {
     }
 }
 
-/// The answers to what the server wants to know, as members of `params`. What we do not answer is left out.
-async fn inputs(wanted: &InputRequired, host: &Host) -> String {
+/// The answers to what the server wants to know, as members of `params`. What we never said that we answer is left out; what
+/// we could answer and will not ends the call, for there are no words by which the server could be told.
+async fn inputs(wanted: &InputRequired, host: &Host, underway: &Underway) -> Result<String, ToolError> {
     let mut answers = Vec::new();
     for (key, request) in &wanted.input_requests {
         let method = request["method"].as_str().unwrap_or_default();
         let params = serde_json::value::to_raw_value(&request["params"]).ok();
-        if let Some(answer) = host.answer(method, params.as_deref()).await {
-            answers.push(format!("{}:{answer}", quoted(key)));
+        match host.answer(method, params.as_deref(), Some(underway)).await {
+            Ok(answer) => answers.push(format!("{}:{answer}", quoted(key))),
+            Err(Refusal::NotSupported) => {}
+            Err(refusal @ (Refusal::Declined(_) | Refusal::Wrong(_))) => {
+                let message =
+                    format!("the server asked for `{method}` and was refused: {}", refusal.reason());
+                return Err(ToolError::new(ToolErrorKind::Failed, message));
+            }
         }
     }
     let state = wanted.request_state.as_ref().map(|state| format!(",\"requestState\":{}", state.get()));
-    format!(",\"inputResponses\":{{{}}}{}", answers.join(","), state.unwrap_or_default())
+    Ok(format!(",\"inputResponses\":{{{}}}{}", answers.join(","), state.unwrap_or_default()))
 }
 
 fn quoted(text: &str) -> String {

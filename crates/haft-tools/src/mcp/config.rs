@@ -12,6 +12,7 @@ use url::Url;
 
 use super::auth::Authorizer;
 use super::listing::Wanted;
+use super::sampling::Sampling;
 
 /// One server.
 #[derive(Debug, Clone)]
@@ -29,6 +30,8 @@ pub struct ServerConfig {
     pub wanted: Wanted,
     /// Directories it is told of when it asks; some servers take them for all that they may touch.
     pub roots: Vec<PathBuf>,
+    /// What it may have of models; nothing means that it is never told that there are any.
+    pub sampling: Option<Sampling>,
     /// Changes whenever anything above does that could make it another server.
     pub digest: String,
 }

@@ -10,9 +10,12 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use url::Url;
 
+use super::refusal::Refusal;
 use super::ring::Ring;
+use super::sampling::Desk;
 use super::trace::{Trace, Traced};
 use super::trace_parent::{self, TraceParents};
+use super::underway::{Calls, Underway};
 
 /// How much of a notice or of noise is kept.
 const EXCERPT_CHARS_MAX: usize = 500;
@@ -38,6 +41,10 @@ pub(super) struct Host {
     pub(super) elicitor: Option<Arc<dyn Elicitor>>,
     /// Directories we tell the server of; some servers take them for all they may touch, so none unless configured.
     pub(super) roots: Vec<PathBuf>,
+    /// What it may have of models.
+    pub(super) sampling: Option<Desk>,
+    /// What it is at.
+    pub(super) calls: Calls,
     pub(super) log: Arc<Ring>,
     pub(super) trace: Option<Trace>,
     /// Knows the spans of calls, where any are made.
@@ -56,19 +63,37 @@ impl Host {
         if !self.roots.is_empty() {
             capabilities.insert("roots".into(), json!({}));
         }
+        if self.sampling.is_some() {
+            capabilities.insert("sampling".into(), json!({}));
+        }
         Value::Object(capabilities)
     }
 
-    /// The result of a question as JSON; nothing when it is not one we answer. Sampling never is.
-    pub(super) async fn answer(&self, method: &str, params: Option<&RawValue>) -> Option<String> {
-        match method {
-            "ping" => Some("{}".into()),
-            "roots/list" if !self.roots.is_empty() => Some(self.list_roots().to_string()),
-            "elicitation/create" => {
-                let request = serde_json::from_str(params?.get()).ok()?;
-                Some(told(self.elicited(request).await).to_string())
+    /// The result of a question as JSON. `call` is the one it was asked for, where there is one.
+    pub(super) async fn answer(
+        &self,
+        method: &str,
+        params: Option<&RawValue>,
+        call: Option<&Underway>,
+    ) -> Result<String, Refusal> {
+        let params = params.ok_or_else(|| Refusal::Wrong("`params` are missing".into()));
+        match (method, &self.sampling) {
+            ("ping", _) => Ok("{}".into()),
+            ("roots/list", _) if !self.roots.is_empty() => Ok(self.list_roots().to_string()),
+            ("elicitation/create", _) => {
+                let unreadable = |error: serde_json::Error| Refusal::Wrong(error.to_string());
+                let request = serde_json::from_str(params?.get()).map_err(unreadable)?;
+                Ok(told(self.elicited(request).await).to_string())
             }
-            _ => None,
+            ("sampling/createMessage", Some(desk)) => {
+                let person = self.elicitor.as_deref();
+                let written = desk.answer(&self.server, params?, call, person).await;
+                if let Err(refusal) = &written {
+                    self.log.note(&format!("no model wrote for it: {}", refusal.reason()));
+                }
+                written
+            }
+            (_, _) => Err(Refusal::NotSupported),
         }
     }
 

@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::host::Host;
-use super::message::{self, METHOD_NOT_FOUND, Message, Outgoing, RequestId, RpcError};
+use super::message::{self, Message, Outgoing, RequestId, RpcError};
 use super::trace::Traced;
 use super::trace_parent;
 use super::transport::{Failure, Forgotten, Inbox, Transport};
@@ -113,7 +113,7 @@ impl Peer {
         self.table.expect(id, Waiting { reply: tell, progress }).map_err(PeerError::Failed)?;
         let guard = Cancel { peer: self, id, method: ask.method };
         self.send(self.outgoing(id, &ask)).map_err(PeerError::Failed)?;
-        let outcome = wait(&ask, reply, told).await;
+        let outcome = self.wait(&ask, reply, told).await;
         drop(guard);
         outcome
     }
@@ -168,6 +168,35 @@ impl Peer {
         let headers = manner.headers.iter().chain(headers).cloned().chain(traced).collect();
         Outgoing { id: Some(id), method: Cow::Borrowed(method), headers, text }
     }
+
+    /// Patience runs only while it is the server's turn: it cannot go on before its own questions are answered.
+    async fn wait(
+        &self,
+        ask: &Ask<'_>,
+        mut reply: oneshot::Receiver<Result<Box<RawValue>, PeerError>>,
+        mut told: mpsc::Receiver<Progress>,
+    ) -> Result<Box<RawValue>, PeerError> {
+        let mut deadline = Instant::now() + ask.patience;
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut reply => {
+                    let gone = || Err(PeerError::Failed(Failure::Closed("the connection was closed".into())));
+                    return outcome.unwrap_or_else(|_| gone());
+                }
+                Some(progress) = told.recv() => {
+                    deadline = Instant::now() + ask.patience;
+                    if let Some(tell) = ask.progress {
+                        tell(progress);
+                    }
+                }
+                () = sleep_until(deadline) => match self.table.is_answering() {
+                    Answering::Yes => deadline = Instant::now() + ask.patience,
+                    Answering::No => return Err(PeerError::Silent(ask.patience)),
+                },
+            }
+        }
+    }
 }
 
 impl fmt::Debug for Peer {
@@ -178,30 +207,6 @@ impl fmt::Debug for Peer {
 
 fn separator(before: &str) -> &'static str {
     if before.is_empty() { "" } else { "," }
-}
-
-async fn wait(
-    ask: &Ask<'_>,
-    mut reply: oneshot::Receiver<Result<Box<RawValue>, PeerError>>,
-    mut told: mpsc::Receiver<Progress>,
-) -> Result<Box<RawValue>, PeerError> {
-    let mut deadline = Instant::now() + ask.patience;
-    loop {
-        tokio::select! {
-            biased;
-            outcome = &mut reply => {
-                let gone = || Err(PeerError::Failed(Failure::Closed("the connection was closed".into())));
-                return outcome.unwrap_or_else(|_| gone());
-            }
-            Some(progress) = told.recv() => {
-                deadline = Instant::now() + ask.patience;
-                if let Some(tell) = ask.progress {
-                    tell(progress);
-                }
-            }
-            () = sleep_until(deadline) => return Err(PeerError::Silent(ask.patience)),
-        }
-    }
 }
 
 /// Takes a request back when it ends without its reply.
@@ -236,6 +241,12 @@ pub(super) struct Table {
     questions: Arc<Semaphore>,
     host: Arc<Host>,
     transport: OnceLock<Weak<dyn Transport>>,
+}
+
+/// Whether questions of the server are being answered.
+enum Answering {
+    Yes,
+    No,
 }
 
 struct Waiting {
@@ -278,6 +289,11 @@ impl Table {
                 self.noise.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+
+    /// Whether the server waits for us.
+    fn is_answering(&self) -> Answering {
+        if self.questions.available_permits() < QUESTIONS_MAX { Answering::Yes } else { Answering::No }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RequestId, Waiting>> {
@@ -330,9 +346,10 @@ impl Table {
         };
         let host = Arc::clone(&self.host);
         tokio::spawn(async move {
-            let refusal = format!("{{\"code\":{METHOD_NOT_FOUND},\"message\":\"not supported\"}}");
-            let answer = host.answer(&method, params.as_deref()).await;
-            let (kind, content) = answer.map_or(("error", refusal), |result| ("result", result));
+            let call = host.calls.last();
+            let answer = host.answer(&method, params.as_deref(), call.as_deref()).await;
+            let (kind, content) =
+                answer.map_or_else(|refusal| ("error", refusal.as_json()), |result| ("result", result));
             host.trace(Traced::Sent, &content);
             reply(transport.as_ref(), &id, kind, &content);
             drop(permit);

@@ -8,6 +8,7 @@ mod mcp;
 pub(super) mod models;
 mod oauth;
 mod rest;
+mod sampling;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,7 @@ use super::format::{
 };
 pub(super) use mcp::{HealthProbe, McpKind, McpServer};
 pub(super) use oauth::{McpGrant, McpOauth};
+pub(super) use sampling::McpSampling;
 
 pub(super) use rest::{HttpMethod, Login, LowerMethod, OpenapiSpec, RestTool, StreamMode, Streaming};
 

@@ -13,6 +13,7 @@ mod http;
 mod leaks;
 mod login;
 mod real;
+mod sampling;
 mod sharing;
 mod sse;
 

@@ -19,7 +19,7 @@ fn installed(name: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-fn npm(package: &str) -> String {
+pub(super) fn npm(package: &str) -> String {
     installed(&format!("node_modules/@modelcontextprotocol/{package}/dist/index.js"))
 }
 
