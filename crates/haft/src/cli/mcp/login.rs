@@ -10,7 +10,7 @@ use super::super::exit::Exit;
 use super::super::settings::{self, Refused};
 use super::args::{LoginArgs, LogoutArgs};
 use super::callback::Callback;
-use super::{Answer, configured};
+use super::{Answer, unambiguous};
 use crate::config::resolved::McpReach;
 use crate::wiring;
 
@@ -44,7 +44,7 @@ pub(super) fn logout(args: &LogoutArgs) -> Result<Answer, Refused> {
 
 fn reach(files: &FileArgs, name: &str) -> Result<McpReach, Refused> {
     let config = settings::configuration(files)?.resolved;
-    configured(&config, name)?.reach.clone().map_err(|reason| unusable(name, &reason))
+    unambiguous(&config, name)?.reach.clone().map_err(|reason| unusable(name, &reason))
 }
 
 fn authorizer(
