@@ -12,6 +12,7 @@ pub mod config;
 pub mod executor;
 pub mod governing;
 pub mod home;
+pub mod keyring;
 mod learned;
 pub mod models;
 pub mod prelude;

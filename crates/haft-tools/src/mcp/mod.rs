@@ -32,7 +32,9 @@ mod trace_parent;
 mod transport;
 mod underway;
 
-pub use auth::{AuthError, Authorizer, Consent, Grant, KnownClient, OauthConfig, TokenFile};
+pub use auth::{
+    AuthError, Authorizer, Consent, Grant, Keyring, KnownClient, OauthConfig, Preference, TokenFile,
+};
 pub use config::{Connect, HealthProbe, Protocol, ServerConfig};
 pub use era::{Era, LEGACY, MODERN};
 pub use host::{Elicited, Elicitor};

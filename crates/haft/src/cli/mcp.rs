@@ -44,9 +44,9 @@ impl Answer {
 pub(super) async fn run(command: &McpCommand) -> ExitCode {
     let (answer, as_json) = match command {
         McpCommand::Add(args) => (add::add(args), args.json),
-        McpCommand::Remove(args) => (add::remove(args), args.json),
+        McpCommand::Remove(args) => (add::remove(args).await, args.json),
         McpCommand::List(args) => (list::list(args), args.json),
-        McpCommand::Logout(args) => (login::logout(args), args.json),
+        McpCommand::Logout(args) => (login::logout(args).await, args.json),
         McpCommand::Login(args) => {
             let answer = tokio::select! {
                 biased;

@@ -84,6 +84,10 @@ pub(super) struct Written {
     #[schemars(extend("default" = false))]
     pub(super) trace_mcp: Option<bool>,
 
+    /// Where the tokens of MCP servers are kept: `auto` is the keyring of the desktop where one answers, else a `file` that only you can read
+    #[schemars(extend("default" = "auto"))]
+    pub(super) token_store: Option<TokenStore>,
+
     /// Queues in which calls wait for each other; one named `default` holds every tool that names no other
     #[schemars(extend("propertyNames" = queue_names()))]
     pub(super) queues: Option<BTreeMap<String, Queue>>,
@@ -383,6 +387,14 @@ pub(super) enum Mode {
 pub(super) enum Grant {
     Allow,
     Deny,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum TokenStore {
+    Auto,
+    File,
+    Keyring,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]

@@ -7,15 +7,15 @@ use haft_core::name::{GroupName, Namespace};
 use haft_core::provider::ToolProvider;
 use haft_sandbox::Policy;
 use haft_tools::mcp::{
-    Connect, Elicitor, McpProvider, ParamHeaders, ProcessConfig, Protocol, Sampler, Server, ServerConfig,
-    SharedServers, Surroundings, TraceParents, TraceSink, Wanted, server_policy,
+    Connect, Elicitor, McpProvider, ParamHeaders, Preference, ProcessConfig, Protocol, Sampler, Server,
+    ServerConfig, SharedServers, Surroundings, TraceParents, TraceSink, Wanted, server_policy,
 };
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use url::Url;
 
-use super::authorization;
+use super::authorization::{self, Keeping};
 use crate::config::Resolved;
 use crate::config::namesake::namesake;
 use crate::config::resolved::{Concealed, McpReach, McpServer, Roots};
@@ -68,7 +68,7 @@ pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpSer
             made.unusable.push((name.clone(), reason));
             continue;
         }
-        match server_config(name, server, policy) {
+        match server_config(name, server, policy, config.token_store) {
             Ok(config) => {
                 // Who has another name, is held otherwise, or wants other tools, is another server.
                 let digest = format!("{name}\n{}\n{server:?}\n{policy:?}", config.digest);
@@ -86,10 +86,15 @@ pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpSer
     made
 }
 
-fn server_config(name: &str, server: &McpServer, policy: &Policy) -> Result<ServerConfig, String> {
+fn server_config(
+    name: &str,
+    server: &McpServer,
+    policy: &Policy,
+    keyring: Preference,
+) -> Result<ServerConfig, String> {
     let namespace = Namespace::sanitize(name);
     let reach = server.reach.as_ref().map_err(Clone::clone)?;
-    let connect = connect(name, reach, policy)?;
+    let connect = connect(name, reach, policy, keyring)?;
     let wanted = Wanted {
         allowed: server.tools_allowed.clone(),
         denied: server.tools_denied.clone(),
@@ -118,7 +123,7 @@ fn server_config(name: &str, server: &McpServer, policy: &Policy) -> Result<Serv
     })
 }
 
-fn connect(name: &str, reach: &McpReach, policy: &Policy) -> Result<Connect, String> {
+fn connect(name: &str, reach: &McpReach, policy: &Policy, keyring: Preference) -> Result<Connect, String> {
     match reach {
         McpReach::Process { command, args, env, directory, writable, unix_sockets, confined } => {
             let process = ProcessConfig {
@@ -143,7 +148,8 @@ fn connect(name: &str, reach: &McpReach, policy: &Policy) -> Result<Connect, Str
                 let schemes = schemes.join(":// or ");
                 return Err(format!("its `url` must begin with {schemes}://; got `{}://`", url.scheme()));
             }
-            let auth = authorization::authorizer(name, reach, policy.home(), None)?;
+            let keeping = Keeping { home: policy.home(), keyring };
+            let auth = authorization::authorizer(name, reach, keeping, None)?;
             let secret =
                 |(name, value): (&String, &Concealed)| (name.clone(), SecretString::from(value.0.clone()));
             Ok(Connect::Remote {

@@ -9,7 +9,7 @@ use super::super::args::FileArgs;
 use super::super::exit::Exit;
 use super::super::settings::{self, Refused};
 use super::args::{AddArgs, RemoveArgs, Scope};
-use super::{Answer, SECTION, directory, file_of, namespace};
+use super::{Answer, SECTION, directory, file_of, login, namespace};
 use crate::config::edit::{self, EditError, Entry};
 use crate::config::namesake::shares_its_name;
 use crate::config::trust::{self, Record, Trust};
@@ -43,13 +43,17 @@ pub(super) fn add(args: &AddArgs) -> Result<Answer, Refused> {
     Ok(Answer::new(text, json!({ "name": name, "file": path.file, "server": value })))
 }
 
-pub(super) fn remove(args: &RemoveArgs) -> Result<Answer, Refused> {
+pub(super) async fn remove(args: &RemoveArgs) -> Result<Answer, Refused> {
     let home = settings::home()?;
     let name = &args.name;
-    let path = changed(&home, args.scope, |path| edit::remove(path, Entry { section: SECTION, name }))?;
+    let before = settings::configuration(&FileArgs::default());
+    let is_shared = before.is_ok_and(|config| shares_its_name(&config.resolved.mcp_servers, name));
     // What another server keeps under the same name is left alone.
-    let config = settings::configuration(&FileArgs::default());
-    if !config.is_ok_and(|config| shares_its_name(&config.resolved.mcp_servers, name)) {
+    if !is_shared {
+        login::forget(name).await;
+    }
+    let path = changed(&home, args.scope, |path| edit::remove(path, Entry { section: SECTION, name }))?;
+    if !is_shared {
         forget(&home, name);
     }
     let text = format!("removed `{name}` from {}{}", path.file, path.hint);
