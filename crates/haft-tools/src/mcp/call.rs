@@ -7,7 +7,8 @@ use haft_core::output::ToolOutput;
 use haft_core::result::{ToolError, ToolErrorKind};
 use serde_json::{Map, Value};
 
-use super::content::{self, Answer, InputRequired};
+use super::bounded::cut;
+use super::content::{self, Answer, INPUTS_MAX, InputRequired, Wanted};
 use super::era::Era;
 use super::host::Host;
 use super::listing::Known;
@@ -21,6 +22,9 @@ use super::underway::Underway;
 
 /// How often a server may ask for more before it goes on.
 const ROUNDS_MAX: usize = 8;
+
+/// How much of a name that a server made up is repeated.
+const METHOD_CHARS_MAX: usize = 100;
 
 /// What is called.
 pub(super) struct Call<'a> {
@@ -86,16 +90,22 @@ fn headers(session: &Session, call: &Call<'_>) -> Vec<(String, String)> {
 /// The answers to what the server wants to know, as members of `params`. What we never said that we answer is left out; what
 /// we could answer and will not ends the call, for there are no words by which the server could be told.
 async fn inputs(wanted: &InputRequired, host: &Host, underway: &Underway) -> Result<String, ToolError> {
+    if wanted.input_requests.more > 0 {
+        let message =
+            format!("the server asked for more than {INPUTS_MAX} things at once; the call was given up");
+        return Err(ToolError::new(ToolErrorKind::Failed, message));
+    }
     let mut answers = Vec::new();
-    for (key, request) in &wanted.input_requests {
-        let method = request["method"].as_str().unwrap_or_default();
-        let params = serde_json::value::to_raw_value(&request["params"]).ok();
+    for (key, Wanted { method, params }) in &wanted.input_requests.members {
         match host.answer(method, params.as_deref(), Some(underway)).await {
             Ok(answer) => answers.push(format!("{}:{answer}", quoted(key))),
             Err(Refusal::NotSupported) => {}
             Err(refusal @ (Refusal::Declined(_) | Refusal::Wrong(_))) => {
-                let message =
-                    format!("the server asked for `{method}` and was refused: {}", refusal.reason());
+                let message = format!(
+                    "the server asked for `{}` and was refused: {}",
+                    cut(method, METHOD_CHARS_MAX),
+                    refusal.reason()
+                );
                 return Err(ToolError::new(ToolErrorKind::Failed, message));
             }
         }

@@ -17,13 +17,11 @@ use super::open::{self, Opened};
 use super::peer::{Ask, PeerError};
 use super::server::{Connection, Shared};
 use super::session::OpenError;
+use super::settling::Settling;
 use super::supervisor::{Action, Event, State, step};
 
 /// How long a server may take to say that it is there.
 const PROBE_PATIENCE: Duration = Duration::from_secs(3);
-
-/// A server that changes its tools one by one is asked once for all.
-const CHANGES_SETTLE: Duration = Duration::from_millis(50);
 
 /// A stream of changes is meant to stay open.
 const LISTEN_PATIENCE: Duration = Duration::from_hours(24);
@@ -50,11 +48,12 @@ pub(super) struct Driver {
     /// Counts connections; news of an older one is no news.
     generation: u64,
     tasks: JoinSet<(u64, Done)>,
+    settling: Settling,
 }
 
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, generation: 0, tasks: JoinSet::new() }
+        Self { shared, generation: 0, tasks: JoinSet::new(), settling: Settling::default() }
     }
 
     /// Runs until it is told to stop, or until nobody can tell it anything any more.
@@ -104,6 +103,7 @@ impl Driver {
             Done::Listed(Ok(tools)) => self.listed(&tools),
             Done::Listed(Err(error)) => {
                 self.shared.log.note(&format!("the tools could not be listed again: {error}"));
+                self.settling = self.settling.listed(Instant::now());
                 self.await_changes();
             }
             Done::Nothing => {}
@@ -229,14 +229,16 @@ impl Driver {
     fn await_changes(&mut self) {
         let shared = Arc::clone(&self.shared);
         let Some(connection) = shared.connection() else { return };
+        let settling = self.settling;
         self.begin(async move {
             shared.host.tools_changed.notified().await;
-            sleep(CHANGES_SETTLE).await;
+            sleep(settling.wait(Instant::now())).await;
             Done::Listed(listing::fetch(&connection.session.peer, shared.config.request_timeout).await)
         });
     }
 
     fn listed(&mut self, tools: &[Box<RawValue>]) {
+        self.settling = self.settling.listed(Instant::now());
         if let Some(connection) = self.shared.connection() {
             let greeting = &connection.session.greeting;
             remember(&self.shared, &connection.session.era, greeting.instructions.as_deref(), tools);

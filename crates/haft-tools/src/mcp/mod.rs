@@ -5,6 +5,7 @@
 //! file for each way to reach a server. Nothing here decides whether a call may be made.
 
 mod auth;
+mod bounded;
 mod call;
 mod config;
 mod content;
@@ -25,6 +26,7 @@ mod ring;
 mod sampling;
 mod server;
 mod session;
+mod settling;
 mod shared;
 mod supervisor;
 mod trace;

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
+use super::bounded::cut;
 use super::host::Host;
 use super::message::{self, Message, Outgoing, RequestId, RpcError};
 use super::trace::Traced;
@@ -21,6 +22,9 @@ use super::transport::{Failure, Forgotten, Inbox, Transport};
 
 /// How many progress messages of one call may wait to be told; more are let go, for the next says more.
 const PROGRESS_WAITING_MAX: usize = 16;
+
+/// How much is kept of what one of them says.
+const PROGRESS_CHARS_MAX: usize = 1_000;
 
 /// How many questions of one server are answered at the same time.
 const QUESTIONS_MAX: usize = 8;
@@ -331,7 +335,8 @@ impl Table {
             (Some(done), None) => done.to_string(),
             (None, _) => String::new(),
         };
-        let text = [amount, params.message.unwrap_or_default()].join(" ").trim().to_owned();
+        let message = cut(&params.message.unwrap_or_default(), PROGRESS_CHARS_MAX);
+        let text = [amount, message].join(" ").trim().to_owned();
         if let Some(waiting) = self.lock().get(&params.progress_token) {
             let _ = waiting.progress.try_send(Progress::Message(text));
         }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -139,6 +140,7 @@ impl Server {
             roots: config.roots.clone(),
             sampling: config.sampling.clone().map(|settings| Desk { settings, sampler: sampler.clone() }),
             calls: Calls::default(),
+            asked: AtomicU32::new(0),
             log: Arc::clone(&log),
             tools_changed: Arc::new(Notify::new()),
         };

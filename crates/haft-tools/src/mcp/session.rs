@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::bounded::cut;
 use super::era::{Era, LEGACY, MODERN, Next, Probed, after_probe};
 use super::host::Host;
 use super::message::RpcError;
@@ -18,6 +19,12 @@ use super::transport::Failure;
 
 /// After so much silence a server is greeted the old way too. It is not killed: it may still be downloading itself.
 const SILENCE: Duration = Duration::from_secs(3);
+
+/// The largest greeting that is read.
+const GREETING_BYTES_MAX: usize = 1 << 20;
+
+/// How much is kept of what a server calls itself.
+const NAME_CHARS_MAX: usize = 200;
 
 /// An opened connection.
 #[derive(Debug)]
@@ -157,7 +164,7 @@ struct Discovered {
 }
 
 fn discovered(raw: &RawValue) -> Discovery {
-    match serde_json::from_str::<Discovered>(raw.get()) {
+    match read_greeting::<Discovered>(raw) {
         Ok(found) => Discovery {
             greeting: greeting(
                 &found.meta["io.modelcontextprotocol/serverInfo"],
@@ -170,9 +177,20 @@ fn discovered(raw: &RawValue) -> Discovery {
         Err(error) => Discovery {
             probed: Probed::Refused { code: 0, versions: Vec::new() },
             greeting: Greeting::default(),
-            reason: error.to_string(),
+            reason: error,
         },
     }
+}
+
+/// A greeting holds a few words; as values a large one would take many times its size.
+fn read_greeting<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, String> {
+    let bytes = raw.get().len();
+    if bytes > GREETING_BYTES_MAX {
+        return Err(format!(
+            "the server's greeting has {bytes} bytes; at most {GREETING_BYTES_MAX} are read"
+        ));
+    }
+    serde_json::from_str(raw.get()).map_err(|error| format!("the server's greeting cannot be read: {error}"))
 }
 
 fn refused(error: PeerError) -> Probed {
@@ -213,11 +231,12 @@ async fn greet(peer: &Peer, host: &Host, budget: Duration) -> Opened {
         ourselves()
     );
     let raw = peer.request(Ask::new("initialize", fields, budget)).await.map_err(not_opened)?;
-    let found: Initialized = serde_json::from_str(raw.get())
-        .map_err(|error| OpenError::Failed(format!("the server's greeting cannot be read: {error}")))?;
+    let found: Initialized = read_greeting(&raw).map_err(OpenError::Failed)?;
     if !LEGACY.contains(&found.protocol_version.as_str()) {
-        let message =
-            format!("the server chose protocol `{}`, which we do not speak", found.protocol_version);
+        let message = format!(
+            "the server chose protocol `{}`, which we do not speak",
+            cut(&found.protocol_version, 40)
+        );
         return Err(OpenError::Failed(message));
     }
     let greeting = greeting(&found.server_info, found.instructions, &found.capabilities);
@@ -235,7 +254,7 @@ fn not_opened(error: PeerError) -> OpenError {
 }
 
 fn greeting(who: &Value, instructions: Option<String>, capabilities: &Value) -> Greeting {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let text = |value: &Value| cut(value.as_str().unwrap_or_default(), NAME_CHARS_MAX);
     Greeting {
         name: text(&who["name"]),
         version: text(&who["version"]),

@@ -46,6 +46,8 @@ impl fmt::Debug for OnBehalf {
 #[derive(Debug)]
 pub(super) struct Underway {
     pub(super) caller: OnBehalf,
+    /// How often a person was asked for it.
+    pub(super) asked: AtomicU32,
     sampled: AtomicU32,
     /// Ends with the call.
     alive: watch::Receiver<()>,
@@ -77,7 +79,7 @@ impl Calls {
     /// A call begins; it is over when what is given is dropped.
     pub(super) fn begin(&self, caller: OnBehalf) -> Begun<'_> {
         let (end, alive) = watch::channel(());
-        let call = Arc::new(Underway { caller, sampled: AtomicU32::new(0), alive });
+        let call = Arc::new(Underway { caller, asked: AtomicU32::new(0), sampled: AtomicU32::new(0), alive });
         self.lock().push(Arc::clone(&call));
         Begun { calls: self, call, _end: end }
     }

@@ -47,6 +47,7 @@ fn meant(oauth: &McpOauth) -> Result<OauthConfig, String> {
     let secret = oauth.client_secret.as_ref().map(|secret| SecretString::from(secret.0.clone()));
     let metadata = oauth.client_metadata_url.as_deref();
     Ok(OauthConfig {
+        issuer: oauth.issuer.clone(),
         client: oauth.client_id.clone().map(|id| KnownClient { id, secret }),
         client_metadata_url: metadata.map(|text| address("oauth.clientMetadataUrl", text)).transpose()?,
         scopes: oauth.scopes.clone(),

@@ -9,6 +9,7 @@ use haft_testkit::{Place, User, eventually, processes_with, send_signal, unique_
 mod asking;
 mod commands;
 mod doctor;
+mod hostile;
 mod http;
 mod leaks;
 mod login;

@@ -25,6 +25,8 @@ const EARLY: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Default)]
 pub struct OauthConfig {
     pub client: Option<KnownClient>,
+    /// The only authorization server that is asked, where the operator says which.
+    pub issuer: Option<String>,
     /// Where a description of this client is published, for authorization servers that read one.
     pub client_metadata_url: Option<Url>,
     pub scopes: Vec<String>,
@@ -124,7 +126,7 @@ impl Authorizer {
     pub async fn login(&self) -> Result<(), AuthError> {
         let mut held = self.held.lock().await;
         let challenge = self.provoke().await?;
-        let found = discovery::discover(&self.http, &self.server, &challenge).await?;
+        let found = self.discover(&challenge).await?;
         // Whatever cannot be read of it, a login gives another.
         let before = self.file.load().await.unwrap_or_default();
         *held = Some(match self.oauth.grant {
@@ -137,6 +139,18 @@ impl Authorizer {
     /// Forgets the token here. Whether there was one is told.
     pub async fn forget(&self) -> Result<bool, AuthError> {
         self.file.forget().await
+    }
+
+    /// Who gives tokens; nobody else than the operator's choice where there is one, for that is who gets the secret.
+    async fn discover(&self, challenge: &Challenge) -> Result<Found, AuthError> {
+        let found = discovery::discover(&self.http, &self.server, challenge).await?;
+        let wanted = self.oauth.issuer.as_deref().map(|issuer| issuer.trim_end_matches('/'));
+        if wanted.is_some_and(|wanted| wanted != found.issuer.issuer.trim_end_matches('/')) {
+            return Err(AuthError::refused(
+                "the server names another authorization server than `oauth.issuer`, which is refused",
+            ));
+        }
+        Ok(found)
     }
 
     /// What the server says to somebody without a token.
@@ -161,7 +175,7 @@ impl Authorizer {
         kept: Option<Token>,
         challenge: &Challenge,
     ) -> Result<Token, AuthError> {
-        let found = discovery::discover(&self.http, &self.server, challenge).await?;
+        let found = self.discover(challenge).await?;
         // A token of another issuer is nobody's business here, and neither is the client it was given to.
         let kept = kept.filter(|token| token.issuer == found.issuer.issuer);
         if let Some(token) = kept.as_ref().filter(|_| !challenge.wants_more())

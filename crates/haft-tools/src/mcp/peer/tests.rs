@@ -39,6 +39,7 @@ fn connected() -> (Peer, Arc<Table>, Arc<Recorded>) {
         roots: Vec::new(),
         sampling: None,
         calls: Calls::default(),
+        asked: std::sync::atomic::AtomicU32::new(0),
         log: Arc::new(Ring::default()),
         tools_changed: Arc::new(Notify::new()),
     };
