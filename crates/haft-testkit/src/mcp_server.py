@@ -4,6 +4,7 @@ import json, os, signal, subprocess, sys, time
 mode = sys.argv[1] if len(sys.argv) > 1 else "good"
 out = sys.stdout.buffer
 calls = 0
+listens = 0
 
 
 def send(message):
@@ -25,7 +26,7 @@ def tools():
         names += [f"a{chr(0x4e00 + number)}" for number in range(9000)]
     if mode == "many-tools":
         names = [f"tool_{number}" for number in range(20000)]
-    if mode == "changes" and calls > 0:
+    if (mode == "changes" and calls > 0) or listens > 1:
         names.append("late")
     listed = [{"name": name, "inputSchema": {"type": "object"}, "vendor": 1} for name in names]
     listed[0]["annotations"] = {"readOnlyHint": True}
@@ -198,7 +199,8 @@ for line in sys.stdin:
         if mode == "silent-on-probe":
             continue
         if mode == "modern":
-            found = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+            listed = {"listChanged": len(sys.argv) > 2 and sys.argv[2] == "listens"}
+            found = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": listed}}
             reply(request, found)
             continue
         send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "unknown method"}})
@@ -220,6 +222,11 @@ for line in sys.stdin:
             "strange-greeting": {"protocolVersion": 17, "capabilities": 7, "serverInfo": []},
         }
         reply(request, {**greeting, **odd.get(mode, {})})
+    elif method == "subscriptions/listen":
+        # The first stream ends at once; what changes then is heard on no stream.
+        listens += 1
+        if listens == 1:
+            reply(request, {"resultType": "complete"})
     elif method == "prompts/list":
         reply(request, {"prompts": [{"name": "review", "description": "Reviews code"}, 7]})
     elif method == "tools/list":

@@ -29,14 +29,9 @@ pub struct ModelSampler {
 
 impl ModelSampler {
     /// `usual` is the model of the run; without one it is the default of the configuration.
-    pub fn new(
-        config: &Resolved,
-        policy: &Policy,
-        variables: Variables,
-        usual: Option<ModelName>,
-    ) -> Arc<dyn Sampler> {
+    pub fn new(config: &Resolved, policy: &Policy, variables: Variables, usual: Option<ModelName>) -> Self {
         let usual = usual.or_else(|| config.models.default.clone());
-        Arc::new(Self { config: Arc::new(config.clone()), policy: policy.clone(), variables, usual })
+        Self { config: Arc::new(config.clone()), policy: policy.clone(), variables, usual }
     }
 
     async fn write(&self, wanted: Sample, on_behalf: &OnBehalf) -> Result<Sampled, String> {

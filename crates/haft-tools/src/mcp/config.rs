@@ -13,6 +13,7 @@ use url::Url;
 use super::auth::Authorizer;
 use super::listing::Wanted;
 use super::sampling::Sampling;
+use super::transport::Opener;
 
 /// One server.
 #[derive(Debug, Clone)]
@@ -48,6 +49,8 @@ pub enum Connect {
         /// Gets and renews tokens; none where the operator gives the server its `Authorization` outright.
         auth: Option<Arc<Authorizer>>,
     },
+    /// In a way that the program itself knows.
+    Own(Arc<dyn Opener>),
 }
 
 /// What is spoken to a server elsewhere.
@@ -90,6 +93,7 @@ impl fmt::Debug for Connect {
                 .field("host", &url.host_str())
                 .field("protocol", protocol)
                 .finish_non_exhaustive(),
+            Self::Own(opener) => f.debug_tuple("Own").field(&opener.name()).finish(),
         }
     }
 }

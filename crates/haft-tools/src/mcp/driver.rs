@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -19,12 +19,17 @@ use super::server::{Connection, Shared};
 use super::session::OpenError;
 use super::settling::Settling;
 use super::supervisor::{Action, Event, State, step};
+use super::transport::Failure;
 
 /// How long a server may take to say that it is there.
 const PROBE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A stream of changes is meant to stay open.
 const LISTEN_PATIENCE: Duration = Duration::from_hours(24);
+
+/// How long is waited before a stream that ended is opened again, at first and at most.
+const LISTEN_AGAIN: Duration = Duration::from_millis(500);
+const LISTEN_AGAIN_MAX: Duration = Duration::from_mins(1);
 
 /// What the driver is told.
 pub(super) enum Note {
@@ -216,11 +221,9 @@ impl Driver {
         });
         if connection.session.era == Era::Modern && connection.session.greeting.tools_change {
             let listener = Arc::clone(connection);
+            let changed = Arc::clone(&self.shared.host.tools_changed);
             self.begin(async move {
-                let fields = "\"notifications\":{\"toolsListChanged\":true}";
-                let ask = Ask::new("subscriptions/listen", fields, LISTEN_PATIENCE);
-                // However it ends, calls go on; only changes are no longer heard of.
-                let _ = listener.session.peer.request(ask).await;
+                listen(&listener, &changed).await;
                 Done::Nothing
             });
         }
@@ -262,6 +265,26 @@ impl Driver {
                 Err(PeerError::Silent(_) | PeerError::Failed(_)) => Done::Event(Event::Dead),
             }
         });
+    }
+}
+
+/// Hears of changes for as long as the server lets it. A stream that ended is opened again, and what changed in between may have
+/// been missed; a server that refuses it has none to tell.
+async fn listen(connection: &Connection, changed: &Notify) {
+    let fields = "\"notifications\":{\"toolsListChanged\":true}";
+    let mut wait = LISTEN_AGAIN;
+    loop {
+        let opened = Instant::now();
+        let ask = Ask::new("subscriptions/listen", fields, LISTEN_PATIENCE);
+        match connection.session.peer.request(ask).await {
+            Ok(_)
+            | Err(PeerError::Silent(_) | PeerError::Failed(Failure::Broken(_) | Failure::Closed(_))) => {}
+            Err(PeerError::Rpc(_) | PeerError::Failed(_)) => return,
+        }
+        wait =
+            if opened.elapsed() < LISTEN_AGAIN_MAX { (wait * 2).min(LISTEN_AGAIN_MAX) } else { LISTEN_AGAIN };
+        sleep(wait).await;
+        changed.notify_one();
     }
 }
 

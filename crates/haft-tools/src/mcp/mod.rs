@@ -52,5 +52,5 @@ pub use session::Greeting;
 pub use shared::SharedServers;
 pub use trace::{TraceSink, Traced};
 pub use trace_parent::TraceParents;
-pub use transport::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Transport};
+pub use transport::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Opener, Transport};
 pub use underway::OnBehalf;

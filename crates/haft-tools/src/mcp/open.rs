@@ -72,7 +72,7 @@ async fn open_and_list(
     );
     let tools = tools.map_err(not_listed)?;
     session.greeting.instructions = prompts::told(session.greeting.instructions.as_deref(), &prompts);
-    Ok(Opened { session, tools, transport: protocol.map_or("stdio", Protocol::name) })
+    Ok(Opened { session, tools, transport: name_of(config, protocol) })
 }
 
 async fn tools_of(session: &Session, patience: Duration) -> Result<Vec<Box<RawValue>>, PeerError> {
@@ -90,9 +90,18 @@ async fn prompts_of(session: &Session, host: &Host, patience: Duration) -> Vec<P
     })
 }
 
+fn name_of(config: &ServerConfig, protocol: Option<Protocol>) -> &'static str {
+    match (&config.connect, protocol) {
+        (Connect::Own(opener), _) => opener.name(),
+        (Connect::Process { .. } | Connect::Remote { .. }, protocol) => {
+            protocol.map_or("stdio", Protocol::name)
+        }
+    }
+}
+
 fn protocol_of(config: &ServerConfig) -> Option<Protocol> {
     match &config.connect {
-        Connect::Process { .. } => None,
+        Connect::Process { .. } | Connect::Own(_) => None,
         Connect::Remote { protocol, .. } => Some(*protocol),
     }
 }
@@ -131,6 +140,7 @@ async fn transport(
         (Connect::Remote { url, headers, .. }, Some(Protocol::WebSocket)) => {
             Ok(Arc::new(WebSocket::open(url, headers, inbox).await.map_err(not_reached)?))
         }
+        (Connect::Own(opener), _) => opener.open(inbox).await.map_err(not_reached),
     }
 }
 

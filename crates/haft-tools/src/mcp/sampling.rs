@@ -13,6 +13,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::bounded::cut;
 use super::host::{Elicited, Elicitor};
 use super::refusal::Refusal;
 use super::underway::{OnBehalf, Underway};
@@ -291,12 +292,9 @@ fn shown(part: &Part) -> String {
 }
 
 fn excerpt(text: &str) -> String {
-    let mut shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
     let all = text.chars().count();
-    if all > SHOWN_CHARS_MAX {
-        shown.push_str(&format!("… ({all} characters in all)"));
-    }
-    shown
+    let rest = if all > SHOWN_CHARS_MAX { format!(" ({all} characters in all)") } else { String::new() };
+    cut(text, SHOWN_CHARS_MAX) + &rest
 }
 
 fn told(written: &Sampled) -> String {

@@ -85,7 +85,9 @@ async fn warmed_up(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
 }
 
 fn warn(warnings: &[CatalogWarning]) {
-    warnings.iter().for_each(|warning| terminal::warn(&warning.to_string()));
+    for warning in warnings {
+        terminal::warn(&warning.to_string());
+    }
 }
 
 fn concerns(tool: &str, warning: &CatalogWarning) -> bool {
@@ -121,8 +123,12 @@ pub(super) async fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch
     let watch = Watch::begin(args, &home);
     let person = if args.stdin { None } else { TerminalElicitor::when_somebody_is_there() };
     let sampler = ModelSampler::new(&config.resolved, &policy, Arc::new(environment), None);
-    let asked =
-        Asked { tool: args.tool.as_deref(), person, sampler: Some(sampler), parents: watch.trace_parents() };
+    let asked = Asked {
+        tool: args.tool.as_deref(),
+        person,
+        sampler: Some(Arc::new(sampler)),
+        parents: watch.trace_parents(),
+    };
     let servers = providers(&config.resolved, &policy, asked);
     let telemetry = &mut config.resolved.telemetry;
     telemetry.capture_content =

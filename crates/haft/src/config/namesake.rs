@@ -7,7 +7,7 @@ use haft_core::name::Namespace;
 use super::mcp::McpServer;
 
 /// Why a server cannot be used beside the others: another that is enabled has its place in names of tools, files and caches.
-pub fn namesake(servers: &BTreeMap<String, McpServer>, name: &str) -> Option<String> {
+pub(crate) fn namesake(servers: &BTreeMap<String, McpServer>, name: &str) -> Option<String> {
     let namespace = Namespace::sanitize(name);
     let off = servers.get(name).is_some_and(|server| !server.enabled);
     let has_it = |(other, server): &(&String, &McpServer)| {
@@ -19,7 +19,7 @@ pub fn namesake(servers: &BTreeMap<String, McpServer>, name: &str) -> Option<Str
 }
 
 /// Whether another server, enabled or not, keeps what it has under the same name.
-pub fn shares_its_name(servers: &BTreeMap<String, McpServer>, name: &str) -> bool {
+pub(crate) fn shares_its_name(servers: &BTreeMap<String, McpServer>, name: &str) -> bool {
     let namespace = Namespace::sanitize(name);
     servers.keys().any(|other| other != name && Namespace::sanitize(other) == namespace)
 }

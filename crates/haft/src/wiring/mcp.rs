@@ -103,7 +103,7 @@ fn server_config(
         group: GroupName::new(namespace.as_str()).ok(),
         param_headers: match connect {
             Connect::Remote { protocol: Protocol::Http, .. } => ParamHeaders::Sent,
-            Connect::Remote { .. } | Connect::Process { .. } => ParamHeaders::Ignored,
+            Connect::Remote { .. } | Connect::Process { .. } | Connect::Own(_) => ParamHeaders::Ignored,
         },
     };
     Ok(ServerConfig {

@@ -113,7 +113,7 @@ impl TokenFile {
     /// Forgets the token. Whether there was one is told.
     pub(super) async fn forget(&self) -> Result<bool, AuthError> {
         if let (Some(Entry::Elsewhere(_)), Some((keyring, _))) = (self.entry(), &self.keyring) {
-            keyring.remove(&self.account()).await.map_err(unreached)?;
+            keyring.remove(&self.account()).await.map_err(|reason| unreached(&reason))?;
         }
         match std::fs::remove_file(&self.path) {
             Ok(()) => Ok(true),
@@ -127,10 +127,10 @@ impl TokenFile {
         let written = match (self.entry(), &self.keyring) {
             (Some(Entry::Here(written)), _) => Some(*written),
             (Some(Entry::Elsewhere(_)), Some((keyring, _))) => {
-                let kept = keyring.get(&self.account()).await.map_err(unreached)?;
+                let kept = keyring.get(&self.account()).await.map_err(|reason| unreached(&reason))?;
                 kept.and_then(|text| serde_json::from_str(text.expose_secret()).ok())
             }
-            (Some(Entry::Elsewhere(_)), None) => return Err(unreached("this program has none".into())),
+            (Some(Entry::Elsewhere(_)), None) => return Err(unreached("this program has none")),
             (None, _) => None,
         };
         let same = |written: &Written| written.version == VERSION && written.server == self.server.as_str();
@@ -200,7 +200,7 @@ impl Locked<'_> {
             Some((keyring, Preference::Never)) => (Entry::Here(Box::new(written)), Some(keyring)),
             Some((keyring, preference)) => match (self.file.hand_over(keyring, &written).await, preference) {
                 (Ok(()), _) => (Entry::Elsewhere(Elsewhere { kept_in: Place::Keyring }), None),
-                (Err(reason), Preference::Required) => return Err(unreached(reason)),
+                (Err(reason), Preference::Required) => return Err(unreached(&reason)),
                 (Err(_), Preference::WhereThereIsOne | Preference::Never) => {
                     (Entry::Here(Box::new(written)), Some(keyring))
                 }
@@ -219,7 +219,7 @@ impl Locked<'_> {
 }
 
 /// What is held stays good: the keyring may be there again.
-fn unreached(reason: String) -> AuthError {
+fn unreached(reason: &str) -> AuthError {
     let hint = "unlock it, or log in again with `tokenStore` set to `file`";
     AuthError::Unreachable(format!("the token is in the keyring, which cannot be used: {reason}; {hint}"))
 }

@@ -95,7 +95,8 @@ impl Prepared {
         let person = TerminalElicitor::when_somebody_is_there();
         let usual = runs::model_names(&crew.first().agent, config).map_err(|error| ask::refused(&error))?;
         let sampler = ModelSampler::new(config, &policy, Arc::clone(&variables), usual.into_iter().next());
-        let asked = Asked { tool: None, person, sampler: Some(sampler), parents: watch.trace_parents() };
+        let asked =
+            Asked { tool: None, person, sampler: Some(Arc::new(sampler)), parents: watch.trace_parents() };
         let servers = servers::providers(config, &policy, asked);
         let settings = Settings {
             policy,

@@ -11,7 +11,7 @@ use crate::skills::Skill;
 /// Those that a configuration names.
 pub(super) fn of_rows(project: &Path, rows: &[Row]) -> Vec<PathBuf> {
     let servers = rows.iter().filter(|row| row.key.starts_with("mcpServers."));
-    let named = servers.filter(|row| row.key.ends_with(".command") || row.key.ends_with(".args"));
+    let named = servers.filter(|row| matches!(row.key.rsplit('.').next(), Some("command" | "args")));
     let words = named.filter_map(|row| row.value.as_ref()).flat_map(|value| match value {
         Value::Array(words) => words.iter().filter_map(Value::as_str).collect(),
         Value::String(word) => vec![word.as_str()],

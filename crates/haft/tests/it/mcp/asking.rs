@@ -122,6 +122,16 @@ fn a_list_that_changes_during_a_call_leaves_the_call_alone_and_is_there_afterwar
 }
 
 #[test]
+fn a_stream_of_changes_that_ended_is_opened_again_and_nothing_is_missed() {
+    let place = place();
+    configure(&place, "modern", &["listens"], "");
+    let mut stream = Stream::open(&place, &[]);
+    let late = || stream.ask("bad__late", r#"{"text":"new"}"#).contains("echo: new");
+    eventually("the new tool is there", late);
+    stream.end();
+}
+
+#[test]
 fn more_servers_start_at_once_than_sixteen_when_the_operator_says_so() {
     const SERVERS: usize = 18;
     let place = place();

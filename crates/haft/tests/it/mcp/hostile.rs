@@ -192,9 +192,8 @@ fn answers_that_nobody_takes_do_not_pile_up() {
             std::thread::sleep(Duration::from_secs(20));
         }
         good(request).unwrap_or_else(|| {
-            let pings: String = (0..5000)
-                .map(|number| format!("data: {{\"jsonrpc\":\"2.0\",\"id\":\"p{number}\",\"method\":\"ping\"}}\n\n"))
-                .collect();
+            let ping = |number| format!("data: {{\"jsonrpc\":\"2.0\",\"id\":\"p{number}\",\"method\":\"ping\"}}\n\n");
+            let pings = (0..5000).map(ping).collect::<Vec<_>>().concat();
             let result = json!({ "jsonrpc": "2.0", "id": request.id().parse::<u64>().unwrap(), "result": { "content": [] } });
             let body = format!("{pings}data: {result}\n\n");
             http::response("200 OK", "content-type: text/event-stream\r\n", body.as_bytes())
