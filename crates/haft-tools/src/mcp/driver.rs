@@ -43,7 +43,8 @@ pub(super) enum Note {
 enum Done {
     Opened(Result<Opened, OpenError>),
     Event(Event),
-    Listed(Result<Vec<Box<RawValue>>, PeerError>),
+    /// After this wait.
+    Listed(Duration, Result<Vec<Box<RawValue>>, PeerError>),
     Nothing,
 }
 
@@ -105,10 +106,10 @@ impl Driver {
                 self.happened(None, Event::NotOpened { reason }).await;
             }
             Done::Event(event) => self.happened(Some(generation), event).await,
-            Done::Listed(Ok(tools)) => self.listed(&tools),
-            Done::Listed(Err(error)) => {
+            Done::Listed(waited, Ok(tools)) => self.listed(waited, &tools),
+            Done::Listed(waited, Err(error)) => {
                 self.shared.log.note(&format!("the tools could not be listed again: {error}"));
-                self.settling = self.settling.listed(Instant::now());
+                self.settling = Settling::listed(waited, Instant::now());
                 self.await_changes();
             }
             Done::Nothing => {}
@@ -235,13 +236,14 @@ impl Driver {
         let settling = self.settling;
         self.begin(async move {
             shared.host.tools_changed.notified().await;
-            sleep(settling.wait(Instant::now())).await;
-            Done::Listed(listing::fetch(&connection.session.peer, shared.config.request_timeout).await)
+            let wait = settling.wait(Instant::now());
+            sleep(wait).await;
+            Done::Listed(wait, listing::fetch(&connection.session.peer, shared.config.request_timeout).await)
         });
     }
 
-    fn listed(&mut self, tools: &[Box<RawValue>]) {
-        self.settling = self.settling.listed(Instant::now());
+    fn listed(&mut self, waited: Duration, tools: &[Box<RawValue>]) {
+        self.settling = Settling::listed(waited, Instant::now());
         if let Some(connection) = self.shared.connection() {
             let greeting = &connection.session.greeting;
             remember(&self.shared, &connection.session.era, greeting.instructions.as_deref(), tools);

@@ -380,6 +380,6 @@ mod tests {
         let texts: Vec<&str> = tools.iter().map(String::as_str).collect();
         let found = listing(&texts, &all());
         assert_eq!(found.tools.len(), TOOLS_MAX);
-        assert!(found.skipped[0].reason.contains("10000 more"), "{:?}", found.skipped);
+        assert!(found.skipped[0].reason.contains("10000 tools; it has more"), "{:?}", found.skipped);
     }
 }

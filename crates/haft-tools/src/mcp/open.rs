@@ -13,7 +13,7 @@ use super::peer::{Peer, PeerError, Table};
 use super::process;
 use super::prompts::{self, Prompt};
 use super::ring::Ring;
-use super::session::{self, OpenError, Session};
+use super::session::{self, OpenError, Patience, Session};
 use super::transport::http::Http;
 use super::transport::sse::Sse;
 use super::transport::stdio::Stdio;
@@ -22,6 +22,11 @@ use super::transport::{Failure, Inbox, Transport};
 
 /// How long the tools of a server wait for its prompts.
 const PROMPTS_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long a server may say nothing to a question that it may not know. A process that is old may do so for ever; a server
+/// elsewhere answers what it does not know, but may have to wake up first.
+const SILENCE_NEAR: Duration = Duration::from_secs(3);
+const SILENCE_FAR: Duration = Duration::from_secs(10);
 
 /// A server that answers, and what it has.
 #[derive(Debug)]
@@ -115,7 +120,9 @@ async fn attempt(
 ) -> Result<Session, OpenError> {
     let table = Table::new(Arc::clone(host));
     let transport = transport(config, protocol, Arc::clone(&table) as Arc<dyn Inbox>, stderr).await?;
-    session::open(Peer::new(table, transport), host, known, config.startup_timeout).await
+    let silence = if protocol.is_some() { SILENCE_FAR } else { SILENCE_NEAR };
+    let patience = Patience { whole: config.startup_timeout, silence };
+    session::open(Peer::new(table, transport), host, known, patience).await
 }
 
 async fn transport(

@@ -17,8 +17,14 @@ use super::message::RpcError;
 use super::peer::{Ask, Manner, Peer, PeerError};
 use super::transport::Failure;
 
-/// After so much silence a server is greeted the old way too. It is not killed: it may still be downloading itself.
-const SILENCE: Duration = Duration::from_secs(3);
+/// How long a server may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// From the first word to the last.
+    pub(super) whole: Duration,
+    /// After so much silence a server is greeted the old way too. It is not killed: it may still be downloading itself.
+    pub(super) silence: Duration,
+}
 
 /// The largest greeting that is read.
 const GREETING_BYTES_MAX: usize = 1 << 20;
@@ -75,11 +81,12 @@ pub(super) async fn open(
     peer: Peer,
     host: &Host,
     known: Option<&Era>,
-    budget: Duration,
+    patience: Patience,
 ) -> Result<Session, OpenError> {
+    let budget = patience.whole;
     let opened = match known {
         Some(Era::Legacy { .. }) => timeout(budget, greet(&peer, host, budget)).await,
-        Some(Era::Modern) | None => timeout(budget, probe(&peer, host, budget)).await,
+        Some(Era::Modern) | None => timeout(budget, probe(&peer, host, patience)).await,
     };
     let out_of_time =
         || OpenError::Failed(format!("the server did not answer within {} ms", budget.as_millis()));
@@ -93,9 +100,9 @@ pub(super) async fn open(
 
 type Opened = Result<(Era, Greeting), OpenError>;
 
-async fn probe(peer: &Peer, host: &Host, budget: Duration) -> Opened {
+async fn probe(peer: &Peer, host: &Host, Patience { whole: budget, silence }: Patience) -> Opened {
     let mut discovery = pin!(discover(peer, host, budget));
-    if let Ok(found) = timeout(SILENCE, &mut discovery).await {
+    if let Ok(found) = timeout(silence, &mut discovery).await {
         return after(found, || greet(peer, host, budget)).await;
     }
     let mut greeted = pin!(greet(peer, host, budget));

@@ -12,35 +12,26 @@ const LONGEST: Duration = Duration::from_secs(30);
 const QUIET: Duration = Duration::from_secs(10);
 
 /// What is known of the changes of one server.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Settling {
-    wait: Duration,
-    /// When its tools were listed last.
-    listed: Option<Instant>,
-}
-
-impl Default for Settling {
-    fn default() -> Self {
-        Self { wait: FIRST, listed: None }
-    }
+    /// How long was waited the last time, and when its tools were listed then.
+    last: Option<(Duration, Instant)>,
 }
 
 impl Settling {
-    /// How long to wait after a change that is told now.
-    pub(super) fn wait(&self, now: Instant) -> Duration {
-        if self.is_restless(now) { self.wait } else { FIRST }
+    /// How long to wait after a change that is told now: twice as long as the last time, unless there was quiet in between.
+    pub(super) fn wait(self, now: Instant) -> Duration {
+        match self.last {
+            Some((waited, listed)) if now.saturating_duration_since(listed) < QUIET => {
+                (waited * 2).min(LONGEST)
+            }
+            Some(_) | None => FIRST,
+        }
     }
 
-    /// Its tools were listed because of a change, after the wait.
-    pub(super) fn listed(self, now: Instant) -> Self {
-        // The wait itself was no quiet.
-        let restless = now.checked_sub(self.wait).is_some_and(|told| self.is_restless(told));
-        let wait = if restless { (self.wait * 2).min(LONGEST) } else { FIRST * 2 };
-        Self { wait, listed: Some(now) }
-    }
-
-    fn is_restless(&self, now: Instant) -> bool {
-        self.listed.is_some_and(|listed| now.saturating_duration_since(listed) < QUIET)
+    /// Its tools were listed after that wait.
+    pub(super) fn listed(waited: Duration, now: Instant) -> Self {
+        Self { last: Some((waited, now)) }
     }
 }
 
@@ -50,18 +41,17 @@ mod tests {
 
     #[test]
     fn who_never_stops_is_asked_ever_more_rarely() {
-        let (mut now, mut settling) = (Instant::now() + Duration::from_hours(1), Settling::default());
+        let (mut now, mut settling) = (Instant::now(), Settling::default());
         let mut waits = Vec::new();
         for _ in 0..12 {
             let wait = settling.wait(now);
             waits.push(wait.as_millis());
             now += wait;
-            settling = settling.listed(now);
+            settling = Settling::listed(wait, now);
         }
         let expected = [50, 100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000];
         assert_eq!(waits, expected);
         now += QUIET;
         assert_eq!(settling.wait(now), FIRST, "a while of quiet and all is forgiven");
-        assert_eq!(settling.listed(now + FIRST).wait(now + FIRST), FIRST * 2);
     }
 }
