@@ -6,10 +6,13 @@ use crate::step::{exists, run};
 use crate::{claude_code, conformance, mcp_servers, python};
 
 /// A program that tests use, and the Debian package that brings it.
-const PROGRAMS: [(&str, &str); 11] = [
+const PROGRAMS: [(&str, &str); 14] = [
     ("bash", "bash"),
     ("cc", "gcc"),
+    ("dbus-daemon", "dbus-daemon"),
+    ("dbus-send", "dbus-bin"),
     ("git", "git"),
+    ("gnome-keyring-daemon", "gnome-keyring"),
     ("node", "nodejs"),
     ("npm", "npm"),
     ("python3", "python3"),

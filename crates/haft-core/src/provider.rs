@@ -158,6 +158,11 @@ impl CallContext {
         &self.operation
     }
 
+    /// Who watches the call, and counts what its run costs; to be told of work that is done on its behalf.
+    pub fn events(&self) -> &Arc<dyn EventSink> {
+        &self.events
+    }
+
     /// Tells whoever watches how the call is getting on, in events of bounded size.
     pub fn progress(&self, progress: Progress) {
         if let Some(progress) = progress.bounded() {

@@ -4,6 +4,7 @@ import json, os, signal, subprocess, sys, time
 mode = sys.argv[1] if len(sys.argv) > 1 else "good"
 out = sys.stdout.buffer
 calls = 0
+listens = 0
 
 
 def send(message):
@@ -21,9 +22,11 @@ def text(words, **more):
 
 def tools():
     names = ["echo", "slow", "fail"]
+    if mode == "same-names":
+        names += [f"a{chr(0x4e00 + number)}" for number in range(9000)]
     if mode == "many-tools":
         names = [f"tool_{number}" for number in range(20000)]
-    if mode == "changes" and calls > 0:
+    if (mode == "changes" and calls > 0) or listens > 1:
         names.append("late")
     listed = [{"name": name, "inputSchema": {"type": "object"}, "vendor": 1} for name in names]
     listed[0]["annotations"] = {"readOnlyHint": True}
@@ -44,6 +47,30 @@ def ask(method, params):
 FORM = {"message": "Which colour?", "requestedSchema": {"type": "object", "properties": {"colour": {"type": "string"}}}}
 
 
+def said(words):
+    return {"role": "user", "content": {"type": "text", "text": words}}
+
+
+def sample(what):
+    """What is asked of a model: something sensible, or worse."""
+    wanted = {"messages": [said("What is the capital of France?")], "systemPrompt": "Be brief.", "maxTokens": 50}
+    odd = {
+        "large": {"messages": [said("x" * (10 << 20))]},
+        "nonsense": {"messages": 17},
+        "tools": {"tools": [{"name": "bash", "inputSchema": {"type": "object"}}]},
+        "greedy": {"maxTokens": 10 ** 12},
+    }
+    return {**wanted, **odd.get(what, {})}
+
+
+def flood(count):
+    """Asks for as much as it can before it reads a single answer."""
+    for number in range(count):
+        send({"jsonrpc": "2.0", "id": f"f-{number}", "method": "sampling/createMessage", "params": sample("")})
+    answers = [json.loads(sys.stdin.readline()) for _ in range(count)]
+    return {"written": sum("result" in answer for answer in answers), "refused": sum("error" in answer for answer in answers)}
+
+
 def call(request):
     global calls
     calls += 1
@@ -55,6 +82,51 @@ def call(request):
         return reply(request, text(json.dumps(ask("roots/list", {}))))
     if mode == "asks-person":
         return reply(request, text(json.dumps(ask("elicitation/create", FORM))))
+    if mode == "answers-twice":
+        reply(request, text("the first"))
+        return reply(request, text("the second"))
+    if mode == "pieces":
+        out.write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[' % request["id"])
+        out.write(b'{"type":"text","text":"kept"}' + b",0" * 10_000_000 + b"]}}\n")
+        return out.flush()
+    if mode == "structured":
+        out.write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[],"structuredContent":[0' % request["id"])
+        out.write(b",0" * 10_000_000 + b"]}}\n")
+        return out.flush()
+    if mode == "batch":
+        out.write(b"[0" + b",0" * 10_000_000 + b"]\n")
+    if mode == "long-id":
+        send({"jsonrpc": "2.0", "id": "x" * (5 << 20), "method": "ping"})
+    if mode == "stderr-flood":
+        for _ in range(200):
+            os.write(2, b"e" * (200 << 10) + b"\n")
+    if mode == "progress-flood":
+        token = params["_meta"]["progressToken"]
+        for step in range(5000):
+            told = {"progressToken": token, "progress": step, "message": "p" * 10_000}
+            send({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
+    if mode == "change-storm":
+        for _ in range(20_000):
+            send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    if mode == "pesters":
+        answers = [ask("elicitation/create", FORM) for _ in range(100)]
+        return reply(request, text(json.dumps(sum("action" in answer for answer in answers))))
+    if mode == "rude-error":
+        error = {"code": -32000, "message": "\x1b[2J\x1b]0;owned\x07" + "no" * 1_000_000, "data": [0] * 1_000_000}
+        return send({"jsonrpc": "2.0", "id": request["id"], "error": error})
+    if mode == "modern" and params["arguments"].get("many"):
+        wanted = {str(number): {"method": "elicitation/create", "params": FORM} for number in range(100_000)}
+        return reply(request, {"resultType": "input_required", "inputRequests": wanted})
+    if mode == "asks-model" and "flood" in params["arguments"]:
+        return reply(request, text(json.dumps(flood(params["arguments"]["flood"]))))
+    if mode == "asks-model":
+        wanted = sample(params["arguments"].get("what"))
+        return reply(request, text(json.dumps(ask("sampling/createMessage", wanted))))
+    if mode == "modern" and "what" in params["arguments"]:
+        if "inputResponses" in params:
+            return reply(request, text(json.dumps(params["inputResponses"])))
+        wanted = {"capital": {"method": "sampling/createMessage", "params": sample(params["arguments"]["what"])}}
+        return reply(request, {"resultType": "input_required", "inputRequests": wanted, "requestState": "s"})
     if mode == "modern" and name == "slow" and "inputResponses" not in params:
         wanted = {"colour": {"method": "elicitation/create", "params": FORM}}
         return reply(request, {"resultType": "input_required", "inputRequests": wanted, "requestState": "s-17"})
@@ -127,7 +199,8 @@ for line in sys.stdin:
         if mode == "silent-on-probe":
             continue
         if mode == "modern":
-            found = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
+            listed = {"listChanged": len(sys.argv) > 2 and sys.argv[2] == "listens"}
+            found = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": listed}}
             reply(request, found)
             continue
         send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "unknown method"}})
@@ -141,11 +214,36 @@ for line in sys.stdin:
             while len(os.listdir(sys.argv[2])) < int(sys.argv[4]):
                 time.sleep(0.02)
         greeting = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
-        reply(request, {**greeting, "instructions": "Be kind."} if mode == "prompts" else greeting)
+        odd = {
+            "prompts": {"instructions": "Be kind."},
+            "long-words": {"instructions": "Be kind. " * 20_000, "serverInfo": {"name": "n" * 100_000, "version": "\x1b[31m"}},
+            "huge-greeting": {"instructions": "x" * (2 << 20)},
+            "strange-version": {"protocolVersion": "v" * 100_000},
+            "strange-greeting": {"protocolVersion": 17, "capabilities": 7, "serverInfo": []},
+        }
+        reply(request, {**greeting, **odd.get(mode, {})})
+    elif method == "subscriptions/listen":
+        # The first stream ends at once; what changes then is heard on no stream.
+        listens += 1
+        if listens == 1:
+            reply(request, {"resultType": "complete"})
     elif method == "prompts/list":
         reply(request, {"prompts": [{"name": "review", "description": "Reviews code"}, 7]})
     elif method == "tools/list":
-        reply(request, {"tools": tools()})
+        if mode == "asks-model-unasked":
+            print("it was told:", ask("sampling/createMessage", sample("")), file=sys.stderr, flush=True)
+        page = {"tools": tools()}
+        if mode == "pages-for-ever":
+            page["nextCursor"] = str(int(request["params"].get("cursor", "0")) + 1)
+        if mode == "same-page-for-ever":
+            page["nextCursor"] = "again"
+        if mode == "strange-list":
+            page = {"tools": {"echo": 1}, "nextCursor": 5}
+        if mode == "list-of-nothing":
+            out.write(b'{"jsonrpc":"2.0","id":%d,"result":{"tools":[0%s]}}\n' % (request["id"], b",0" * 10_000_000))
+            out.flush()
+            continue
+        reply(request, page)
     elif method == "tools/call":
         call(request)
     elif method == "ping" and mode != "never-answers":

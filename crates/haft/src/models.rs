@@ -103,6 +103,11 @@ fn kind<'a>(config: &'a Resolved, name: &'a str) -> &'a str {
     config.providers.get(name).map_or(name, |provider| provider.kind)
 }
 
+/// Whether a provider does more than answer: asked for something, it may do it.
+pub(crate) fn has_tools_of_its_own(config: &Resolved, name: &str) -> bool {
+    kind(config, name) == claude_code::NAME
+}
+
 /// Every key and header value that is known here, so that no recording holds one.
 pub fn secrets(config: &Resolved, variables: Lookup<'_>) -> Vec<SecretString> {
     let names = PROVIDERS.iter().flat_map(|row| row.key_variables).filter_map(|name| variables(name));

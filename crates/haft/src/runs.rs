@@ -25,4 +25,5 @@ pub use errand::{Errand, Task};
 pub use resuming::{ResumeError, Resumed};
 pub use skilled::{Available, call_in};
 pub use worker::Worker;
+pub(crate) use worker::model_names;
 pub use workshop::{TakingUp, Variables, Workshop};

@@ -25,7 +25,7 @@ use haft_sandbox::Policy;
 use haft_tools::builtin::BASH_TIMEOUT_SECS;
 use haft_tools::rest::{RestTool, RestTools};
 
-pub use authorization::authorizer;
+pub use authorization::{Keeping, authorizer};
 pub use mcp::{McpFace, McpServers, mcp_servers};
 pub use parts::{Own, Parts};
 

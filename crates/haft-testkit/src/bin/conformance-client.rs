@@ -58,6 +58,7 @@ fn authorizer(url: &Url, context: &Value, directory: &Path) -> Authorizer {
     let text = |name: &str| context[name].as_str().map(str::to_owned);
     let scenario = std::env::var("MCP_CONFORMANCE_SCENARIO").unwrap_or_default();
     let oauth = OauthConfig {
+        issuer: None,
         client: text("client_id").map(|id| KnownClient { id, secret: text("client_secret").map(Into::into) }),
         client_metadata_url: CLIENT_METADATA.parse().ok(),
         scopes: Vec::new(),
@@ -97,6 +98,7 @@ async fn main() {
             ..Wanted::default()
         },
         roots: Vec::new(),
+        sampling: None,
         digest: String::new(),
     };
     let around = Surroundings { elicitor: Some(Arc::new(Defaults)), ..Surroundings::default() };

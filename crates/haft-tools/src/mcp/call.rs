@@ -7,18 +7,24 @@ use haft_core::output::ToolOutput;
 use haft_core::result::{ToolError, ToolErrorKind};
 use serde_json::{Map, Value};
 
-use super::content::{self, Answer, InputRequired};
+use super::bounded::cut;
+use super::content::{self, Answer, INPUTS_MAX, InputRequired, Wanted};
 use super::era::Era;
 use super::host::Host;
 use super::listing::Known;
 use super::message::SESSION_NOT_FOUND;
 use super::param_header::encoded;
 use super::peer::{Ask, PeerError};
+use super::refusal::Refusal;
 use super::session::Session;
 use super::transport::Failure;
+use super::underway::Underway;
 
 /// How often a server may ask for more before it goes on.
 const ROUNDS_MAX: usize = 8;
+
+/// How much of a name that a server made up is repeated.
+const METHOD_CHARS_MAX: usize = 100;
 
 /// What is called.
 pub(super) struct Call<'a> {
@@ -27,6 +33,8 @@ pub(super) struct Call<'a> {
     /// The trace that it belongs to.
     pub(super) trace_parent: Option<String>,
     pub(super) patience: Duration,
+    /// On whose account the server may ask for something.
+    pub(super) underway: &'a Underway,
     pub(super) progress: &'a (dyn Fn(Progress) + Send + Sync),
 }
 
@@ -58,7 +66,9 @@ pub(super) async fn call(session: &Session, host: &Host, call: &Call<'_>) -> Res
         let raw = session.peer.request(ask).await.map_err(failed)?;
         match content::read(&raw).map_err(CallError::Told)? {
             Answer::Output(output) => return Ok(output),
-            Answer::InputRequired(wanted) => more = inputs(&wanted, host).await,
+            Answer::InputRequired(wanted) => {
+                more = inputs(&wanted, host, call.underway).await.map_err(CallError::Told)?;
+            }
         }
     }
     let message = format!("the server asked for input more than {ROUNDS_MAX} times; the call was given up");
@@ -77,18 +87,31 @@ fn headers(session: &Session, call: &Call<'_>) -> Vec<(String, String)> {
     }
 }
 
-/// The answers to what the server wants to know, as members of `params`. What we do not answer is left out.
-async fn inputs(wanted: &InputRequired, host: &Host) -> String {
+/// The answers to what the server wants to know, as members of `params`. What we never said that we answer is left out; what
+/// we could answer and will not ends the call, for there are no words by which the server could be told.
+async fn inputs(wanted: &InputRequired, host: &Host, underway: &Underway) -> Result<String, ToolError> {
+    if wanted.input_requests.more > 0 {
+        let message =
+            format!("the server asked for more than {INPUTS_MAX} things at once; the call was given up");
+        return Err(ToolError::new(ToolErrorKind::Failed, message));
+    }
     let mut answers = Vec::new();
-    for (key, request) in &wanted.input_requests {
-        let method = request["method"].as_str().unwrap_or_default();
-        let params = serde_json::value::to_raw_value(&request["params"]).ok();
-        if let Some(answer) = host.answer(method, params.as_deref()).await {
-            answers.push(format!("{}:{answer}", quoted(key)));
+    for (key, Wanted { method, params }) in &wanted.input_requests.members {
+        match host.answer(method, params.as_deref(), Some(underway)).await {
+            Ok(answer) => answers.push(format!("{}:{answer}", quoted(key))),
+            Err(Refusal::NotSupported) => {}
+            Err(refusal @ (Refusal::Declined(_) | Refusal::Wrong(_))) => {
+                let message = format!(
+                    "the server asked for `{}` and was refused: {}",
+                    cut(method, METHOD_CHARS_MAX),
+                    refusal.reason()
+                );
+                return Err(ToolError::new(ToolErrorKind::Failed, message));
+            }
         }
     }
     let state = wanted.request_state.as_ref().map(|state| format!(",\"requestState\":{}", state.get()));
-    format!(",\"inputResponses\":{{{}}}{}", answers.join(","), state.unwrap_or_default())
+    Ok(format!(",\"inputResponses\":{{{}}}{}", answers.join(","), state.unwrap_or_default()))
 }
 
 fn quoted(text: &str) -> String {

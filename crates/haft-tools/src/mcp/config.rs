@@ -12,6 +12,8 @@ use url::Url;
 
 use super::auth::Authorizer;
 use super::listing::Wanted;
+use super::sampling::Sampling;
+use super::transport::Opener;
 
 /// One server.
 #[derive(Debug, Clone)]
@@ -29,6 +31,8 @@ pub struct ServerConfig {
     pub wanted: Wanted,
     /// Directories it is told of when it asks; some servers take them for all that they may touch.
     pub roots: Vec<PathBuf>,
+    /// What it may have of models; nothing means that it is never told that there are any.
+    pub sampling: Option<Sampling>,
     /// Changes whenever anything above does that could make it another server.
     pub digest: String,
 }
@@ -45,6 +49,8 @@ pub enum Connect {
         /// Gets and renews tokens; none where the operator gives the server its `Authorization` outright.
         auth: Option<Arc<Authorizer>>,
     },
+    /// In a way that the program itself knows.
+    Own(Arc<dyn Opener>),
 }
 
 /// What is spoken to a server elsewhere.
@@ -87,6 +93,7 @@ impl fmt::Debug for Connect {
                 .field("host", &url.host_str())
                 .field("protocol", protocol)
                 .finish_non_exhaustive(),
+            Self::Own(opener) => f.debug_tuple("Own").field(&opener.name()).finish(),
         }
     }
 }

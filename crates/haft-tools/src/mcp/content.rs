@@ -8,6 +8,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::bounded::{First, FirstMembers};
+
 /// What came of a request to call a tool.
 #[derive(Debug)]
 pub(super) enum Answer {
@@ -16,14 +18,31 @@ pub(super) enum Answer {
     InputRequired(InputRequired),
 }
 
+/// How many pieces of content one answer may have; more are left out, and that is said.
+const PIECES_MAX: usize = 10_000;
+
+/// The largest structured data that is read: as values it takes many times its size.
+const STRUCTURED_BYTES_MAX: usize = 8 << 20;
+
+/// How much a server may want to know at once.
+pub(super) const INPUTS_MAX: usize = 16;
+
 /// What a server wants to know before it goes on.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct InputRequired {
     #[serde(default)]
-    pub(super) input_requests: serde_json::Map<String, Value>,
+    pub(super) input_requests: FirstMembers<Wanted, INPUTS_MAX>,
     /// The server's own; goes back as it is.
     pub(super) request_state: Option<Box<RawValue>>,
+}
+
+/// One question.
+#[derive(Debug, Deserialize)]
+pub(super) struct Wanted {
+    #[serde(default)]
+    pub(super) method: String,
+    pub(super) params: Option<Box<RawValue>>,
 }
 
 #[derive(Deserialize)]
@@ -31,8 +50,9 @@ pub(super) struct InputRequired {
 struct Sent<'a> {
     result_type: Option<String>,
     #[serde(borrow, default)]
-    content: Vec<&'a RawValue>,
-    structured_content: Option<Value>,
+    content: First<&'a RawValue, PIECES_MAX>,
+    #[serde(borrow)]
+    structured_content: Option<&'a RawValue>,
     #[serde(default)]
     is_error: Option<Value>,
 }
@@ -44,13 +64,25 @@ pub(super) fn read(raw: &RawValue) -> Result<Answer, ToolError> {
         let wanted = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
         return Ok(Answer::InputRequired(wanted));
     }
-    let content: Vec<Content> = sent.content.iter().map(|part| piece(part)).collect();
-    let structured = sent.structured_content.filter(|value| !value.is_null());
+    let left_out = (sent.content.more > 0)
+        .then(|| Content::Text(format!("[{} more pieces of content were left out]", sent.content.more)));
+    let content: Vec<Content> = sent.content.items.iter().map(|part| piece(part)).chain(left_out).collect();
+    let structured = sent.structured_content.map(structured).transpose()?.filter(|value| !value.is_null());
     let output = ToolOutput { content: told(content, structured.as_ref()), structured };
     match sent.is_error {
         Some(Value::Bool(true)) => Err(ToolError::new(ToolErrorKind::Failed, failure(&output))),
         Some(_) | None => Ok(Answer::Output(output)),
     }
+}
+
+fn structured(raw: &RawValue) -> Result<Value, ToolError> {
+    if raw.get().len() > STRUCTURED_BYTES_MAX {
+        let message = format!(
+            "the server's structured content is larger than {STRUCTURED_BYTES_MAX} bytes and was not read; ask for less"
+        );
+        return Err(ToolError::new(ToolErrorKind::Failed, message));
+    }
+    serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))
 }
 
 fn unreadable(error: &serde_json::Error) -> ToolError {

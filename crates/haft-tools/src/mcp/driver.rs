@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -17,16 +17,19 @@ use super::open::{self, Opened};
 use super::peer::{Ask, PeerError};
 use super::server::{Connection, Shared};
 use super::session::OpenError;
+use super::settling::Settling;
 use super::supervisor::{Action, Event, State, step};
+use super::transport::Failure;
 
 /// How long a server may take to say that it is there.
 const PROBE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// A server that changes its tools one by one is asked once for all.
-const CHANGES_SETTLE: Duration = Duration::from_millis(50);
-
 /// A stream of changes is meant to stay open.
 const LISTEN_PATIENCE: Duration = Duration::from_hours(24);
+
+/// How long is waited before a stream that ended is opened again, at first and at most.
+const LISTEN_AGAIN: Duration = Duration::from_millis(500);
+const LISTEN_AGAIN_MAX: Duration = Duration::from_mins(1);
 
 /// What the driver is told.
 pub(super) enum Note {
@@ -40,7 +43,8 @@ pub(super) enum Note {
 enum Done {
     Opened(Result<Opened, OpenError>),
     Event(Event),
-    Listed(Result<Vec<Box<RawValue>>, PeerError>),
+    /// After this wait.
+    Listed(Duration, Result<Vec<Box<RawValue>>, PeerError>),
     Nothing,
 }
 
@@ -50,11 +54,12 @@ pub(super) struct Driver {
     /// Counts connections; news of an older one is no news.
     generation: u64,
     tasks: JoinSet<(u64, Done)>,
+    settling: Settling,
 }
 
 impl Driver {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, generation: 0, tasks: JoinSet::new() }
+        Self { shared, generation: 0, tasks: JoinSet::new(), settling: Settling::default() }
     }
 
     /// Runs until it is told to stop, or until nobody can tell it anything any more.
@@ -101,9 +106,10 @@ impl Driver {
                 self.happened(None, Event::NotOpened { reason }).await;
             }
             Done::Event(event) => self.happened(Some(generation), event).await,
-            Done::Listed(Ok(tools)) => self.listed(&tools),
-            Done::Listed(Err(error)) => {
+            Done::Listed(waited, Ok(tools)) => self.listed(waited, &tools),
+            Done::Listed(waited, Err(error)) => {
                 self.shared.log.note(&format!("the tools could not be listed again: {error}"));
+                self.settling = Settling::listed(waited, Instant::now());
                 self.await_changes();
             }
             Done::Nothing => {}
@@ -216,11 +222,9 @@ impl Driver {
         });
         if connection.session.era == Era::Modern && connection.session.greeting.tools_change {
             let listener = Arc::clone(connection);
+            let changed = Arc::clone(&self.shared.host.tools_changed);
             self.begin(async move {
-                let fields = "\"notifications\":{\"toolsListChanged\":true}";
-                let ask = Ask::new("subscriptions/listen", fields, LISTEN_PATIENCE);
-                // However it ends, calls go on; only changes are no longer heard of.
-                let _ = listener.session.peer.request(ask).await;
+                listen(&listener, &changed).await;
                 Done::Nothing
             });
         }
@@ -229,14 +233,17 @@ impl Driver {
     fn await_changes(&mut self) {
         let shared = Arc::clone(&self.shared);
         let Some(connection) = shared.connection() else { return };
+        let settling = self.settling;
         self.begin(async move {
             shared.host.tools_changed.notified().await;
-            sleep(CHANGES_SETTLE).await;
-            Done::Listed(listing::fetch(&connection.session.peer, shared.config.request_timeout).await)
+            let wait = settling.wait(Instant::now());
+            sleep(wait).await;
+            Done::Listed(wait, listing::fetch(&connection.session.peer, shared.config.request_timeout).await)
         });
     }
 
-    fn listed(&mut self, tools: &[Box<RawValue>]) {
+    fn listed(&mut self, waited: Duration, tools: &[Box<RawValue>]) {
+        self.settling = Settling::listed(waited, Instant::now());
         if let Some(connection) = self.shared.connection() {
             let greeting = &connection.session.greeting;
             remember(&self.shared, &connection.session.era, greeting.instructions.as_deref(), tools);
@@ -260,6 +267,26 @@ impl Driver {
                 Err(PeerError::Silent(_) | PeerError::Failed(_)) => Done::Event(Event::Dead),
             }
         });
+    }
+}
+
+/// Hears of changes for as long as the server lets it. A stream that ended is opened again, and what changed in between may have
+/// been missed; a server that refuses it has none to tell.
+async fn listen(connection: &Connection, changed: &Notify) {
+    let fields = "\"notifications\":{\"toolsListChanged\":true}";
+    let mut wait = LISTEN_AGAIN;
+    loop {
+        let opened = Instant::now();
+        let ask = Ask::new("subscriptions/listen", fields, LISTEN_PATIENCE);
+        match connection.session.peer.request(ask).await {
+            Ok(_)
+            | Err(PeerError::Silent(_) | PeerError::Failed(Failure::Broken(_) | Failure::Closed(_))) => {}
+            Err(PeerError::Rpc(_) | PeerError::Failed(_)) => return,
+        }
+        wait =
+            if opened.elapsed() < LISTEN_AGAIN_MAX { (wait * 2).min(LISTEN_AGAIN_MAX) } else { LISTEN_AGAIN };
+        sleep(wait).await;
+        changed.notify_one();
     }
 }
 

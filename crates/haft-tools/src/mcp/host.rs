@@ -1,7 +1,9 @@
 //! What we are to a server: how its questions are answered, and where its notices go.
 
+use std::future::pending;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures_util::future::BoxFuture;
 use haft_core::place::Operation;
@@ -10,12 +12,21 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use url::Url;
 
+use super::refusal::Refusal;
 use super::ring::Ring;
+use super::sampling::Desk;
 use super::trace::{Trace, Traced};
 use super::trace_parent::{self, TraceParents};
+use super::underway::{Calls, Underway};
 
 /// How much of a notice or of noise is kept.
 const EXCERPT_CHARS_MAX: usize = 500;
+
+/// The largest question that a person is asked.
+const QUESTION_BYTES_MAX: usize = 64 << 10;
+
+/// How often a person is asked on behalf of one call; and on behalf of none, for as long as the server is there.
+const ASKED_MAX: u32 = 32;
 
 /// Answers a server that wants to know something from a person. The face implements it: a terminal, a browser.
 pub trait Elicitor: Send + Sync {
@@ -38,6 +49,12 @@ pub(super) struct Host {
     pub(super) elicitor: Option<Arc<dyn Elicitor>>,
     /// Directories we tell the server of; some servers take them for all they may touch, so none unless configured.
     pub(super) roots: Vec<PathBuf>,
+    /// How often it has asked a person for no call.
+    pub(super) asked: AtomicU32,
+    /// What it may have of models.
+    pub(super) sampling: Option<Desk>,
+    /// What it is at.
+    pub(super) calls: Calls,
     pub(super) log: Arc<Ring>,
     pub(super) trace: Option<Trace>,
     /// Knows the spans of calls, where any are made.
@@ -56,19 +73,51 @@ impl Host {
         if !self.roots.is_empty() {
             capabilities.insert("roots".into(), json!({}));
         }
+        if self.sampling.is_some() {
+            capabilities.insert("sampling".into(), json!({}));
+        }
         Value::Object(capabilities)
     }
 
-    /// The result of a question as JSON; nothing when it is not one we answer. Sampling never is.
-    pub(super) async fn answer(&self, method: &str, params: Option<&RawValue>) -> Option<String> {
-        match method {
-            "ping" => Some("{}".into()),
-            "roots/list" if !self.roots.is_empty() => Some(self.list_roots().to_string()),
-            "elicitation/create" => {
-                let request = serde_json::from_str(params?.get()).ok()?;
-                Some(told(self.elicited(request).await).to_string())
+    /// The result of a question as JSON. `call` is the one it was asked for, where there is one.
+    pub(super) async fn answer(
+        &self,
+        method: &str,
+        params: Option<&RawValue>,
+        call: Option<&Underway>,
+    ) -> Result<String, Refusal> {
+        let params = params.ok_or_else(|| Refusal::Wrong("`params` are missing".into()));
+        match (method, &self.sampling) {
+            ("ping", _) => Ok("{}".into()),
+            ("roots/list", _) if !self.roots.is_empty() => Ok(self.list_roots().to_string()),
+            ("elicitation/create", _) => {
+                let request = readable(params?)?;
+                let asked = call.map_or(&self.asked, |call| &call.asked);
+                if asked.fetch_add(1, Ordering::Relaxed) >= ASKED_MAX {
+                    let reason = format!("a person is asked {ASKED_MAX} times at most");
+                    return Err(Refusal::Declined(reason));
+                }
+                let over = async {
+                    match call {
+                        Some(call) => call.over().await,
+                        None => pending().await,
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    () = over => Err(Refusal::Declined("the call is over".into())),
+                    elicited = self.elicited(request) => Ok(told(elicited).to_string()),
+                }
             }
-            _ => None,
+            ("sampling/createMessage", Some(desk)) => {
+                let person = self.elicitor.as_deref();
+                let written = desk.answer(&self.server, params?, call, person).await;
+                if let Err(refusal) = &written {
+                    self.log.note(&format!("no model wrote for it: {}", refusal.reason()));
+                }
+                written
+            }
+            (_, _) => Err(Refusal::NotSupported),
         }
     }
 
@@ -117,6 +166,15 @@ impl std::fmt::Debug for Host {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Host").field("server", &self.server).finish_non_exhaustive()
     }
+}
+
+fn readable(params: &RawValue) -> Result<Value, Refusal> {
+    let bytes = params.get().len();
+    if bytes > QUESTION_BYTES_MAX {
+        let reason = format!("the question has {bytes} bytes; at most {QUESTION_BYTES_MAX} are asked");
+        return Err(Refusal::Wrong(reason));
+    }
+    serde_json::from_str(params.get()).map_err(|error| Refusal::Wrong(error.to_string()))
 }
 
 fn told(elicited: Elicited) -> Value {

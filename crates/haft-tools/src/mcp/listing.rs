@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::bounded::First;
 use super::param_header::{self, ParamHeader};
 use super::peer::{Ask, Peer, PeerError};
 use super::transport::Failure;
@@ -20,6 +21,9 @@ pub const TOOLS_MAX: usize = 10_000;
 
 /// How large one definition may be.
 const TOOL_BYTES_MAX: usize = 1 << 20;
+
+/// How large all definitions of one server may be together.
+const LIST_BYTES_MAX: usize = 32 << 20;
 
 /// How many pages are asked for; a server that gives a new cursor for ever ends here.
 const PAGES_MAX: usize = 1000;
@@ -89,19 +93,26 @@ pub(super) async fn fetch(peer: &Peer, patience: Duration) -> Result<Vec<Box<Raw
     #[serde(rename_all = "camelCase")]
     struct Page {
         #[serde(default)]
-        tools: Vec<Box<RawValue>>,
+        tools: First<Box<RawValue>, { TOOLS_MAX + 1 }>,
         next_cursor: Option<String>,
     }
-    let mut tools = Vec::new();
+    let mut tools: Vec<Box<RawValue>> = Vec::new();
+    let mut bytes = 0;
     let mut fields = String::new();
     for _ in 0..PAGES_MAX {
-        let raw = peer.request(Ask::new("tools/list", fields, patience)).await?;
+        let raw = peer.request(Ask::new("tools/list", fields.clone(), patience)).await?;
         let page: Page = serde_json::from_str(raw.get()).map_err(|error| {
             PeerError::Failed(Failure::Broken(format!("the list of tools cannot be read: {error}")))
         })?;
-        tools.extend(page.tools);
-        match page.next_cursor.filter(|_| tools.len() <= TOOLS_MAX) {
-            Some(cursor) => fields = format!("\"cursor\":{}", Value::String(cursor)),
+        bytes += page.tools.items.iter().map(|tool| tool.get().len()).sum::<usize>();
+        if bytes > LIST_BYTES_MAX {
+            let message = format!("the list of tools is larger than {LIST_BYTES_MAX} bytes and was not read");
+            return Err(PeerError::Failed(Failure::Broken(message)));
+        }
+        tools.extend(page.tools.items);
+        let cursor = page.next_cursor.map(|cursor| format!("\"cursor\":{}", Value::String(cursor)));
+        match cursor.filter(|cursor| tools.len() <= TOOLS_MAX && *cursor != fields) {
+            Some(cursor) => fields = cursor,
             None => break,
         }
     }
@@ -110,13 +121,19 @@ pub(super) async fn fetch(peer: &Peer, patience: Duration) -> Result<Vec<Box<Raw
 
 /// Reads what was sent.
 pub(super) fn read(raw: &[Box<RawValue>], wanted: &Wanted) -> Listing {
-    let mut reading = Reading { wanted, tools: Vec::new(), known: HashMap::new(), skipped: Vec::new() };
+    let mut reading = Reading {
+        wanted,
+        tools: Vec::new(),
+        known: HashMap::new(),
+        numbers: HashMap::new(),
+        skipped: Vec::new(),
+    };
     let mut seen = HashSet::new();
     for tool in raw.iter().take(TOOLS_MAX) {
         reading.tool(tool, &mut seen);
     }
     if raw.len() > TOOLS_MAX {
-        let reason = format!("a server may have {TOOLS_MAX} tools; {} more were sent", raw.len() - TOOLS_MAX);
+        let reason = format!("a server may have {TOOLS_MAX} tools; it has more");
         reading.skipped.push(Skipped { name: "…".into(), reason });
     }
     Listing { tools: reading.tools.into(), known: reading.known, skipped: reading.skipped }
@@ -126,6 +143,8 @@ struct Reading<'a> {
     wanted: &'a Wanted,
     tools: Vec<ToolDefinition>,
     known: HashMap<ToolName, Known>,
+    /// The number that the next tool gets whose name becomes this one: without it ten thousand of them would take a minute.
+    numbers: HashMap<ToolName, usize>,
     skipped: Vec<Skipped>,
 }
 
@@ -172,17 +191,21 @@ impl Reading<'_> {
     }
 
     /// The nearest legal name; two names that become the same are told apart by a number.
-    fn free_name(&self, sent: &str) -> ToolName {
+    fn free_name(&mut self, sent: &str) -> ToolName {
         let name = ToolName::sanitize(sent);
         if !self.known.contains_key(&name) {
             return name;
         }
-        let numbered = (2_usize..).map(|number| {
+        let number = self.numbers.entry(name.clone()).or_insert(2);
+        loop {
             let suffix = format!("_{number}");
             let stem: String = name.as_str().chars().take(NAME_CHARS_MAX - suffix.len()).collect();
-            ToolName::sanitize(&format!("{stem}{suffix}"))
-        });
-        numbered.into_iter().find(|name| !self.known.contains_key(name)).unwrap_or(name)
+            let numbered = ToolName::sanitize(&format!("{stem}{suffix}"));
+            *number += 1;
+            if !self.known.contains_key(&numbered) {
+                return numbered;
+            }
+        }
     }
 
     fn skip(&mut self, name: String, reason: &str) {
@@ -357,6 +380,6 @@ mod tests {
         let texts: Vec<&str> = tools.iter().map(String::as_str).collect();
         let found = listing(&texts, &all());
         assert_eq!(found.tools.len(), TOOLS_MAX);
-        assert!(found.skipped[0].reason.contains("10000 more"), "{:?}", found.skipped);
+        assert!(found.skipped[0].reason.contains("10000 tools; it has more"), "{:?}", found.skipped);
     }
 }

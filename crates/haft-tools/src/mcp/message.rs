@@ -6,6 +6,20 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::bounded::{First, cut};
+
+/// How many messages of one line are read.
+const BATCH_MAX: usize = 1000;
+
+/// The longest id of a question that is answered: it would be sent back.
+const ID_BYTES_MAX: usize = 1024;
+
+/// How much of what a server says went wrong is repeated.
+const ERROR_CHARS_MAX: usize = 4_000;
+
+/// The largest error whose details are looked at.
+const ERROR_BYTES_MAX: usize = 64 << 10;
+
 /// What we number our requests with.
 pub type RequestId = u64;
 
@@ -78,8 +92,8 @@ pub(super) fn read(line: &str) -> Vec<Message> {
     match line.as_bytes().first() {
         Some(b'{') => read_one(line).into_iter().collect(),
         Some(b'[') => {
-            let batch: Vec<&RawValue> = serde_json::from_str(line).unwrap_or_default();
-            batch.iter().filter_map(|one| read_one(one.get())).collect()
+            let batch: First<&RawValue, BATCH_MAX> = serde_json::from_str(line).unwrap_or_default();
+            batch.items.iter().filter_map(|one| read_one(one.get())).collect()
         }
         Some(_) | None => Vec::new(),
     }
@@ -93,6 +107,7 @@ fn read_one(text: &str) -> Option<Message> {
     let owned = |raw: Option<&RawValue>| raw.map(ToOwned::to_owned);
     let Envelope { id, method, params, result, error, .. } = envelope;
     match (method, id, error) {
+        (Some(_), Some(id), _) if id.get().len() > ID_BYTES_MAX => None,
         (Some(method), Some(id), _) => {
             let (id, method) = (id.to_owned(), method.into_owned());
             Some(Message::Request { id, method, params: owned(params) })
@@ -117,10 +132,10 @@ fn number(id: &RawValue) -> Option<RequestId> {
 }
 
 fn error_of(raw: &RawValue) -> RpcError {
-    serde_json::from_str(raw.get()).unwrap_or_else(|_| {
-        let message = raw.get().chars().take(200).collect();
-        RpcError { code: 0, message, data: None }
-    })
+    let details = Some(raw.get()).filter(|text| text.len() <= ERROR_BYTES_MAX);
+    let read = details.and_then(|text| serde_json::from_str::<RpcError>(text).ok());
+    let unread = || RpcError { code: 0, message: cut(raw.get(), 200), data: None };
+    read.map_or_else(unread, |error| RpcError { message: cut(&error.message, ERROR_CHARS_MAX), ..error })
 }
 
 /// The id of a message too long to be read, from its beginning or its end: servers write it in either place.

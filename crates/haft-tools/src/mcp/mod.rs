@@ -5,6 +5,7 @@
 //! file for each way to reach a server. Nothing here decides whether a call may be made.
 
 mod auth;
+mod bounded;
 mod call;
 mod config;
 mod content;
@@ -20,16 +21,22 @@ mod peer;
 mod process;
 mod prompts;
 mod provider;
+mod refusal;
 mod ring;
+mod sampling;
 mod server;
 mod session;
+mod settling;
 mod shared;
 mod supervisor;
 mod trace;
 mod trace_parent;
 mod transport;
+mod underway;
 
-pub use auth::{AuthError, Authorizer, Consent, Grant, KnownClient, OauthConfig, TokenFile};
+pub use auth::{
+    AuthError, Authorizer, Consent, Grant, Keyring, KnownClient, OauthConfig, Preference, TokenFile,
+};
 pub use config::{Connect, HealthProbe, Protocol, ServerConfig};
 pub use era::{Era, LEGACY, MODERN};
 pub use host::{Elicited, Elicitor};
@@ -39,9 +46,11 @@ pub use message::{Outgoing, RequestId};
 pub use process::{Confined, ProcessConfig, server_policy};
 pub use provider::McpProvider;
 pub use ring::{Ring, kept_log};
+pub use sampling::{Sample, Sampled, Sampler, Sampling, SamplingConsent};
 pub use server::{Server, Status, Surroundings};
 pub use session::Greeting;
 pub use shared::SharedServers;
 pub use trace::{TraceSink, Traced};
 pub use trace_parent::TraceParents;
-pub use transport::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Transport};
+pub use transport::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Opener, Transport};
+pub use underway::OnBehalf;

@@ -13,7 +13,7 @@ use super::peer::{Peer, PeerError, Table};
 use super::process;
 use super::prompts::{self, Prompt};
 use super::ring::Ring;
-use super::session::{self, OpenError, Session};
+use super::session::{self, OpenError, Patience, Session};
 use super::transport::http::Http;
 use super::transport::sse::Sse;
 use super::transport::stdio::Stdio;
@@ -22,6 +22,11 @@ use super::transport::{Failure, Inbox, Transport};
 
 /// How long the tools of a server wait for its prompts.
 const PROMPTS_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long a server may say nothing to a question that it may not know. A process that is old may do so for ever; a server
+/// elsewhere answers what it does not know, but may have to wake up first.
+const SILENCE_NEAR: Duration = Duration::from_secs(3);
+const SILENCE_FAR: Duration = Duration::from_secs(10);
 
 /// A server that answers, and what it has.
 #[derive(Debug)]
@@ -72,7 +77,7 @@ async fn open_and_list(
     );
     let tools = tools.map_err(not_listed)?;
     session.greeting.instructions = prompts::told(session.greeting.instructions.as_deref(), &prompts);
-    Ok(Opened { session, tools, transport: protocol.map_or("stdio", Protocol::name) })
+    Ok(Opened { session, tools, transport: name_of(config, protocol) })
 }
 
 async fn tools_of(session: &Session, patience: Duration) -> Result<Vec<Box<RawValue>>, PeerError> {
@@ -90,9 +95,18 @@ async fn prompts_of(session: &Session, host: &Host, patience: Duration) -> Vec<P
     })
 }
 
+fn name_of(config: &ServerConfig, protocol: Option<Protocol>) -> &'static str {
+    match (&config.connect, protocol) {
+        (Connect::Own(opener), _) => opener.name(),
+        (Connect::Process { .. } | Connect::Remote { .. }, protocol) => {
+            protocol.map_or("stdio", Protocol::name)
+        }
+    }
+}
+
 fn protocol_of(config: &ServerConfig) -> Option<Protocol> {
     match &config.connect {
-        Connect::Process { .. } => None,
+        Connect::Process { .. } | Connect::Own(_) => None,
         Connect::Remote { protocol, .. } => Some(*protocol),
     }
 }
@@ -106,7 +120,9 @@ async fn attempt(
 ) -> Result<Session, OpenError> {
     let table = Table::new(Arc::clone(host));
     let transport = transport(config, protocol, Arc::clone(&table) as Arc<dyn Inbox>, stderr).await?;
-    session::open(Peer::new(table, transport), host, known, config.startup_timeout).await
+    let silence = if protocol.is_some() { SILENCE_FAR } else { SILENCE_NEAR };
+    let patience = Patience { whole: config.startup_timeout, silence };
+    session::open(Peer::new(table, transport), host, known, patience).await
 }
 
 async fn transport(
@@ -131,6 +147,7 @@ async fn transport(
         (Connect::Remote { url, headers, .. }, Some(Protocol::WebSocket)) => {
             Ok(Arc::new(WebSocket::open(url, headers, inbox).await.map_err(not_reached)?))
         }
+        (Connect::Own(opener), _) => opener.open(inbox).await.map_err(not_reached),
     }
 }
 

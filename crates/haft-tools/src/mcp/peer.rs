@@ -13,14 +13,18 @@ use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
+use super::bounded::cut;
 use super::host::Host;
-use super::message::{self, METHOD_NOT_FOUND, Message, Outgoing, RequestId, RpcError};
+use super::message::{self, Message, Outgoing, RequestId, RpcError};
 use super::trace::Traced;
 use super::trace_parent;
 use super::transport::{Failure, Forgotten, Inbox, Transport};
 
 /// How many progress messages of one call may wait to be told; more are let go, for the next says more.
 const PROGRESS_WAITING_MAX: usize = 16;
+
+/// How much is kept of what one of them says.
+const PROGRESS_CHARS_MAX: usize = 1_000;
 
 /// How many questions of one server are answered at the same time.
 const QUESTIONS_MAX: usize = 8;
@@ -113,7 +117,7 @@ impl Peer {
         self.table.expect(id, Waiting { reply: tell, progress }).map_err(PeerError::Failed)?;
         let guard = Cancel { peer: self, id, method: ask.method };
         self.send(self.outgoing(id, &ask)).map_err(PeerError::Failed)?;
-        let outcome = wait(&ask, reply, told).await;
+        let outcome = self.wait(&ask, reply, told).await;
         drop(guard);
         outcome
     }
@@ -168,6 +172,35 @@ impl Peer {
         let headers = manner.headers.iter().chain(headers).cloned().chain(traced).collect();
         Outgoing { id: Some(id), method: Cow::Borrowed(method), headers, text }
     }
+
+    /// Patience runs only while it is the server's turn: it cannot go on before its own questions are answered.
+    async fn wait(
+        &self,
+        ask: &Ask<'_>,
+        mut reply: oneshot::Receiver<Result<Box<RawValue>, PeerError>>,
+        mut told: mpsc::Receiver<Progress>,
+    ) -> Result<Box<RawValue>, PeerError> {
+        let mut deadline = Instant::now() + ask.patience;
+        loop {
+            tokio::select! {
+                biased;
+                outcome = &mut reply => {
+                    let gone = || Err(PeerError::Failed(Failure::Closed("the connection was closed".into())));
+                    return outcome.unwrap_or_else(|_| gone());
+                }
+                Some(progress) = told.recv() => {
+                    deadline = Instant::now() + ask.patience;
+                    if let Some(tell) = ask.progress {
+                        tell(progress);
+                    }
+                }
+                () = sleep_until(deadline) => match self.table.is_answering() {
+                    Answering::Yes => deadline = Instant::now() + ask.patience,
+                    Answering::No => return Err(PeerError::Silent(ask.patience)),
+                },
+            }
+        }
+    }
 }
 
 impl fmt::Debug for Peer {
@@ -178,30 +211,6 @@ impl fmt::Debug for Peer {
 
 fn separator(before: &str) -> &'static str {
     if before.is_empty() { "" } else { "," }
-}
-
-async fn wait(
-    ask: &Ask<'_>,
-    mut reply: oneshot::Receiver<Result<Box<RawValue>, PeerError>>,
-    mut told: mpsc::Receiver<Progress>,
-) -> Result<Box<RawValue>, PeerError> {
-    let mut deadline = Instant::now() + ask.patience;
-    loop {
-        tokio::select! {
-            biased;
-            outcome = &mut reply => {
-                let gone = || Err(PeerError::Failed(Failure::Closed("the connection was closed".into())));
-                return outcome.unwrap_or_else(|_| gone());
-            }
-            Some(progress) = told.recv() => {
-                deadline = Instant::now() + ask.patience;
-                if let Some(tell) = ask.progress {
-                    tell(progress);
-                }
-            }
-            () = sleep_until(deadline) => return Err(PeerError::Silent(ask.patience)),
-        }
-    }
 }
 
 /// Takes a request back when it ends without its reply.
@@ -236,6 +245,12 @@ pub(super) struct Table {
     questions: Arc<Semaphore>,
     host: Arc<Host>,
     transport: OnceLock<Weak<dyn Transport>>,
+}
+
+/// Whether questions of the server are being answered.
+enum Answering {
+    Yes,
+    No,
 }
 
 struct Waiting {
@@ -280,6 +295,11 @@ impl Table {
         }
     }
 
+    /// Whether the server waits for us.
+    fn is_answering(&self) -> Answering {
+        if self.questions.available_permits() < QUESTIONS_MAX { Answering::Yes } else { Answering::No }
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<RequestId, Waiting>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -315,7 +335,8 @@ impl Table {
             (Some(done), None) => done.to_string(),
             (None, _) => String::new(),
         };
-        let text = [amount, params.message.unwrap_or_default()].join(" ").trim().to_owned();
+        let message = cut(&params.message.unwrap_or_default(), PROGRESS_CHARS_MAX);
+        let text = [amount, message].join(" ").trim().to_owned();
         if let Some(waiting) = self.lock().get(&params.progress_token) {
             let _ = waiting.progress.try_send(Progress::Message(text));
         }
@@ -330,9 +351,10 @@ impl Table {
         };
         let host = Arc::clone(&self.host);
         tokio::spawn(async move {
-            let refusal = format!("{{\"code\":{METHOD_NOT_FOUND},\"message\":\"not supported\"}}");
-            let answer = host.answer(&method, params.as_deref()).await;
-            let (kind, content) = answer.map_or(("error", refusal), |result| ("result", result));
+            let call = host.calls.last();
+            let answer = host.answer(&method, params.as_deref(), call.as_deref()).await;
+            let (kind, content) =
+                answer.map_or_else(|refusal| ("error", refusal.as_json()), |result| ("result", result));
             host.trace(Traced::Sent, &content);
             reply(transport.as_ref(), &id, kind, &content);
             drop(permit);

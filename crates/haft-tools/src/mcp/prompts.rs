@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::bounded::{First, cut};
 use super::peer::{Ask, Peer, PeerError};
 
 /// How much of a server's words a model is shown.
@@ -35,10 +36,10 @@ fn read(raw: &RawValue) -> Vec<Prompt> {
     #[derive(Deserialize)]
     struct Page {
         #[serde(default)]
-        prompts: Vec<Box<RawValue>>,
+        prompts: First<Box<RawValue>, PROMPTS_MAX>,
     }
     let page = serde_json::from_str::<Page>(raw.get()).map(|page| page.prompts).unwrap_or_default();
-    page.iter().take(PROMPTS_MAX).filter_map(|prompt| serde_json::from_str(prompt.get()).ok()).collect()
+    page.items.iter().filter_map(|prompt| serde_json::from_str(prompt.get()).ok()).collect()
 }
 
 /// What a model is told of the server; nothing when there is nothing to tell.
@@ -58,13 +59,6 @@ fn line(Prompt { name, description }: &Prompt) -> String {
     let text =
         format!("- {}: {}", cut(name, DESCRIPTION_CHARS_MAX), cut(description.trim(), DESCRIPTION_CHARS_MAX));
     text.trim_end_matches([':', ' ']).to_owned()
-}
-
-fn cut(text: &str, chars_max: usize) -> String {
-    match text.char_indices().nth(chars_max) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::pin::pin;
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::tool::Effects;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
@@ -24,11 +25,13 @@ use super::host::{Elicitor, Host};
 use super::listing::{self, Known, Listing};
 use super::memory::{Memory, Remembered};
 use super::ring::Ring;
+use super::sampling::{Desk, Sampler};
 use super::session::{Greeting, Session};
 use super::shared::Users;
 use super::supervisor::{Cause, Event, State};
 use super::trace::{Trace, TraceSink, Traced};
 use super::trace_parent::TraceParents;
+use super::underway::{Calls, OnBehalf};
 
 /// How many notes to the driver may wait; each call leaves at most two.
 const NOTES_WAITING_MAX: usize = 1024;
@@ -50,6 +53,8 @@ pub struct Surroundings {
     pub directory: Option<PathBuf>,
     /// Answers what a server asks a person.
     pub elicitor: Option<Arc<dyn Elicitor>>,
+    /// Has a model write for servers that may ask for it.
+    pub sampler: Option<Arc<dyn Sampler>>,
     /// Each start takes one for as long as it lasts.
     pub starts: Arc<Semaphore>,
     /// Sees every message.
@@ -66,6 +71,7 @@ impl Default for Surroundings {
         Self {
             directory: None,
             elicitor: None,
+            sampler: None,
             starts: Arc::new(Semaphore::new(STARTS_MAX)),
             trace: None,
             parents: None,
@@ -124,7 +130,7 @@ pub struct Status {
 impl Server {
     /// A server that is not started yet. What is remembered of it is offered at once.
     pub fn new(config: ServerConfig, around: &Surroundings) -> Self {
-        let Surroundings { directory, elicitor, starts, trace, parents } = around;
+        let Surroundings { directory, elicitor, sampler, starts, trace, parents } = around;
         let log = Arc::new(Ring::default());
         let host = Host {
             server: config.name.clone(),
@@ -132,6 +138,9 @@ impl Server {
             trace: trace.as_ref().map(|sink| Trace::new(&config.name, Arc::clone(sink))),
             parents: parents.clone(),
             roots: config.roots.clone(),
+            sampling: config.sampling.clone().map(|settings| Desk { settings, sampler: sampler.clone() }),
+            calls: Calls::default(),
+            asked: AtomicU32::new(0),
             log: Arc::clone(&log),
             tools_changed: Arc::new(Notify::new()),
         };
@@ -216,16 +225,22 @@ impl Server {
     ) -> Result<ToolOutput, ToolError> {
         let progress = |progress| cx.progress(progress);
         let config = &self.shared.config;
+        let begun = self.shared.host.calls.begin(OnBehalf::of(cx));
         let call = Call {
             tool,
             arguments,
             trace_parent: self.shared.host.trace_parent(cx.operation()),
             patience: config.request_timeout,
+            underway: &begun.call,
             progress: &progress,
         };
         for _ in 0..2 {
             let connection = self.ready_for(cx).await?;
-            match call::call(&connection.session, &self.shared.host, &call).await {
+            let outcome = call::call(&connection.session, &self.shared.host, &call).await;
+            if begun.call.samples() > 0 {
+                cx.note("sampling", json!({ "requests": begun.call.samples() }));
+            }
+            match outcome {
                 Ok(output) => {
                     self.let_in(connection.generation);
                     return Ok(output);

@@ -10,14 +10,27 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::bounded::cut;
 use super::era::{Era, LEGACY, MODERN, Next, Probed, after_probe};
 use super::host::Host;
 use super::message::RpcError;
 use super::peer::{Ask, Manner, Peer, PeerError};
 use super::transport::Failure;
 
-/// After so much silence a server is greeted the old way too. It is not killed: it may still be downloading itself.
-const SILENCE: Duration = Duration::from_secs(3);
+/// How long a server may take.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// From the first word to the last.
+    pub(super) whole: Duration,
+    /// After so much silence a server is greeted the old way too. It is not killed: it may still be downloading itself.
+    pub(super) silence: Duration,
+}
+
+/// The largest greeting that is read.
+const GREETING_BYTES_MAX: usize = 1 << 20;
+
+/// How much is kept of what a server calls itself.
+const NAME_CHARS_MAX: usize = 200;
 
 /// An opened connection.
 #[derive(Debug)]
@@ -68,11 +81,12 @@ pub(super) async fn open(
     peer: Peer,
     host: &Host,
     known: Option<&Era>,
-    budget: Duration,
+    patience: Patience,
 ) -> Result<Session, OpenError> {
+    let budget = patience.whole;
     let opened = match known {
         Some(Era::Legacy { .. }) => timeout(budget, greet(&peer, host, budget)).await,
-        Some(Era::Modern) | None => timeout(budget, probe(&peer, host, budget)).await,
+        Some(Era::Modern) | None => timeout(budget, probe(&peer, host, patience)).await,
     };
     let out_of_time =
         || OpenError::Failed(format!("the server did not answer within {} ms", budget.as_millis()));
@@ -86,9 +100,9 @@ pub(super) async fn open(
 
 type Opened = Result<(Era, Greeting), OpenError>;
 
-async fn probe(peer: &Peer, host: &Host, budget: Duration) -> Opened {
+async fn probe(peer: &Peer, host: &Host, Patience { whole: budget, silence }: Patience) -> Opened {
     let mut discovery = pin!(discover(peer, host, budget));
-    if let Ok(found) = timeout(SILENCE, &mut discovery).await {
+    if let Ok(found) = timeout(silence, &mut discovery).await {
         return after(found, || greet(peer, host, budget)).await;
     }
     let mut greeted = pin!(greet(peer, host, budget));
@@ -157,7 +171,7 @@ struct Discovered {
 }
 
 fn discovered(raw: &RawValue) -> Discovery {
-    match serde_json::from_str::<Discovered>(raw.get()) {
+    match read_greeting::<Discovered>(raw) {
         Ok(found) => Discovery {
             greeting: greeting(
                 &found.meta["io.modelcontextprotocol/serverInfo"],
@@ -170,9 +184,20 @@ fn discovered(raw: &RawValue) -> Discovery {
         Err(error) => Discovery {
             probed: Probed::Refused { code: 0, versions: Vec::new() },
             greeting: Greeting::default(),
-            reason: error.to_string(),
+            reason: error,
         },
     }
+}
+
+/// A greeting holds a few words; as values a large one would take many times its size.
+fn read_greeting<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, String> {
+    let bytes = raw.get().len();
+    if bytes > GREETING_BYTES_MAX {
+        return Err(format!(
+            "the server's greeting has {bytes} bytes; at most {GREETING_BYTES_MAX} are read"
+        ));
+    }
+    serde_json::from_str(raw.get()).map_err(|error| format!("the server's greeting cannot be read: {error}"))
 }
 
 fn refused(error: PeerError) -> Probed {
@@ -213,11 +238,12 @@ async fn greet(peer: &Peer, host: &Host, budget: Duration) -> Opened {
         ourselves()
     );
     let raw = peer.request(Ask::new("initialize", fields, budget)).await.map_err(not_opened)?;
-    let found: Initialized = serde_json::from_str(raw.get())
-        .map_err(|error| OpenError::Failed(format!("the server's greeting cannot be read: {error}")))?;
+    let found: Initialized = read_greeting(&raw).map_err(OpenError::Failed)?;
     if !LEGACY.contains(&found.protocol_version.as_str()) {
-        let message =
-            format!("the server chose protocol `{}`, which we do not speak", found.protocol_version);
+        let message = format!(
+            "the server chose protocol `{}`, which we do not speak",
+            cut(&found.protocol_version, 40)
+        );
         return Err(OpenError::Failed(message));
     }
     let greeting = greeting(&found.server_info, found.instructions, &found.capabilities);
@@ -235,7 +261,7 @@ fn not_opened(error: PeerError) -> OpenError {
 }
 
 fn greeting(who: &Value, instructions: Option<String>, capabilities: &Value) -> Greeting {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let text = |value: &Value| cut(value.as_str().unwrap_or_default(), NAME_CHARS_MAX);
     Greeting {
         name: text(&who["name"]),
         version: text(&who["version"]),

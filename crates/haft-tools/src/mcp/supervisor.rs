@@ -215,20 +215,182 @@ mod tests {
         assert_eq!((state, action), (State::Starting { failures: 3 }, Action::Reopen));
     }
 
+    /// One of each. The match lists what must be added here when there are more.
+    fn all_states(now: Instant) -> [State; 7] {
+        let (since, failures) = (now, 0);
+        let reason = || "r".to_owned();
+        match State::Stopped {
+            State::Configured
+            | State::Starting { .. }
+            | State::Ready { .. }
+            | State::Degraded { .. }
+            | State::Restarting { .. }
+            | State::NeedsAuth { .. }
+            | State::Stopped => [
+                State::Configured,
+                State::Starting { failures },
+                State::Ready { since, failures },
+                State::Degraded { since, failures },
+                State::Restarting { cause: Cause::Ended, failures: 1, reason: reason(), at: now },
+                State::NeedsAuth { reason: reason() },
+                State::Stopped,
+            ],
+        }
+    }
+
+    fn all_events() -> [Event; 11] {
+        let reason = || "e".to_owned();
+        match Event::Stop {
+            Event::Wanted
+            | Event::Opened
+            | Event::NotOpened { .. }
+            | Event::AuthNeeded { .. }
+            | Event::Ended { .. }
+            | Event::Silent
+            | Event::Alive
+            | Event::Dead
+            | Event::Expired
+            | Event::Due
+            | Event::Stop => [
+                Event::Wanted,
+                Event::Opened,
+                Event::NotOpened { reason: reason() },
+                Event::AuthNeeded { reason: reason() },
+                Event::Ended { reason: reason() },
+                Event::Silent,
+                Event::Alive,
+                Event::Dead,
+                Event::Expired,
+                Event::Due,
+                Event::Stop,
+            ],
+        }
+    }
+
+    /// For each state what each event leads to, in the order of [`all_events`]; a dot is nothing at all.
+    const TABLE: [(&str, [&str; 11]); 7] = [
+        ("configured", ["starting Open", ".", ".", ".", ".", ".", ".", ".", ".", ".", "stopped Close"]),
+        (
+            "starting",
+            [
+                ".",
+                "ready Nothing",
+                "restarting OpenAfter(0ns)",
+                "needs_auth Nothing",
+                ".",
+                ".",
+                ".",
+                ".",
+                ".",
+                ".",
+                "stopped Close",
+            ],
+        ),
+        (
+            "ready",
+            [
+                ".",
+                ".",
+                ".",
+                "needs_auth Nothing",
+                "restarting ReopenAfter(0ns)",
+                "degraded Probe",
+                ".",
+                ".",
+                "starting Reopen",
+                ".",
+                "stopped Close",
+            ],
+        ),
+        (
+            "degraded",
+            [
+                ".",
+                ".",
+                ".",
+                "needs_auth Nothing",
+                "restarting ReopenAfter(0ns)",
+                ".",
+                "ready Nothing",
+                "restarting ReopenAfter(0ns)",
+                "starting Reopen",
+                ".",
+                "stopped Close",
+            ],
+        ),
+        ("restarting", [".", ".", ".", ".", ".", ".", ".", ".", ".", "starting Open", "stopped Close"]),
+        (
+            "needs_auth",
+            [
+                "starting Open",
+                ".",
+                ".",
+                ".",
+                "needs_auth Close",
+                ".",
+                "ready Nothing",
+                ".",
+                "needs_auth Close",
+                ".",
+                "stopped Close",
+            ],
+        ),
+        ("stopped", ["."; 11]),
+    ];
+
     #[test]
-    fn what_is_stopped_stays_so_and_late_news_changes_nothing() {
+    fn every_event_in_every_state_leads_where_the_table_says() {
         let now = Instant::now();
-        let ready = || State::Ready { since: now, failures: 0 };
-        for state in [State::Configured, State::Starting { failures: 0 }, ready()] {
-            assert_eq!(step(state, Event::Stop, now), (State::Stopped, Action::Close));
+        for (state, (name, row)) in all_states(now).into_iter().zip(TABLE) {
+            assert_eq!(state.name(), name);
+            for (event, expected) in all_events().into_iter().zip(row) {
+                let case = format!("{name}, {event:?}");
+                let (next, action) = step(state.clone(), event, now);
+                if expected == "." {
+                    assert_eq!((&next, action), (&state, Action::Nothing), "{case}");
+                } else {
+                    assert_eq!(format!("{} {action:?}", next.name()), expected, "{case}");
+                }
+            }
         }
-        for event in [Event::Wanted, Event::Opened, ended(), Event::Due, Event::Stop] {
-            assert_eq!(step(State::Stopped, event, now), (State::Stopped, Action::Nothing));
-        }
-        for event in [Event::Wanted, Event::Due, Event::Alive, Event::Opened] {
-            assert_eq!(step(ready(), event, now), (ready(), Action::Nothing));
-        }
+    }
+
+    /// What each event in turn makes of a server.
+    fn life(state: State, events: &[Event], now: Instant) -> Vec<&'static str> {
+        let mut state = state;
+        let names = events.iter().map(|event| {
+            state = step(state.clone(), event.clone(), now).0;
+            state.name()
+        });
+        names.collect()
+    }
+
+    #[test]
+    fn who_is_refused_is_let_in_again_by_a_call_or_by_a_login() {
+        let now = Instant::now();
+        let refused = || Event::AuthNeeded { reason: "401".into() };
+        let ready = || State::Ready { since: now, failures: 3 };
+        // Another call got through: the connection never went.
+        assert_eq!(life(ready(), &[refused(), Event::Alive], now), ["needs_auth", "ready"]);
+        // Refused again and again it stays what it is.
+        assert_eq!(life(ready(), &[refused(), refused()], now), ["needs_auth", "needs_auth"]);
+        // The connection went meanwhile; somebody logged in, and the next call opens another.
+        let login = [refused(), ended(), Event::Wanted, Event::Opened];
+        assert_eq!(life(ready(), &login, now), ["needs_auth", "needs_auth", "starting", "ready"]);
+        // A start that fails leads to a login only where the server says so, and a login is a fresh start.
+        let later = [Event::NotOpened { reason: "no".into() }, Event::Due, refused(), Event::Wanted];
+        let expected = ["restarting", "starting", "needs_auth", "starting"];
+        assert_eq!(life(State::Starting { failures: 5 }, &later, now), expected);
         let asked = State::NeedsAuth { reason: "401".into() };
-        assert_eq!(step(asked, Event::Wanted, now).1, Action::Open);
+        assert_eq!(step(asked, Event::Wanted, now), (State::Starting { failures: 0 }, Action::Open));
+    }
+
+    #[test]
+    fn a_server_that_is_stopped_while_it_waits_is_not_started_when_its_time_comes() {
+        let now = Instant::now();
+        let begun = [ended(), Event::Stop, Event::Due, Event::Opened, Event::Wanted];
+        let ready = State::Ready { since: now, failures: 0 };
+        let expected = ["restarting", "stopped", "stopped", "stopped", "stopped"];
+        assert_eq!(life(ready, &begun, now), expected);
     }
 }

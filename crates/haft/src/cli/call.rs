@@ -27,8 +27,9 @@ use super::terminal;
 use super::waiting::waiting;
 use super::watch::Watch;
 use crate::approvals;
-use crate::config::Resolved;
+use crate::config::{Resolved, environment};
 use crate::rest::Freshness;
+use crate::sampling::ModelSampler;
 use crate::telemetry::captures_content;
 use crate::wiring::{self, Settings};
 
@@ -43,8 +44,11 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
     let outcome = tokio::select! {
         biased;
         result = async {
-            let warnings = warmed_up(&orchestrator).await;
-            told_why(orchestrator.execute_with(call, watch.options()).await, &warnings)
+            // What concerns the tool that is called is told with its result, and only there.
+            let (own, others): (Vec<_>, Vec<_>) =
+                warmed_up(&orchestrator).await.into_iter().partition(|warning| concerns(&call.name, warning));
+            warn(&others);
+            told_why(orchestrator.execute_with(call, watch.options()).await, &own)
         } => Ok(result),
         exit = cancel::cancelled() => Err(exit),
     };
@@ -72,25 +76,33 @@ fn print(args: &CallArgs, result: &ToolResult, watch: &Watch) -> ExitCode {
 
 /// Makes the tools ready before the first call; what is wrong with some of them is told once.
 pub(super) async fn begin(orchestrator: &Orchestrator) {
-    drop(warmed_up(orchestrator).await);
+    warn(&warmed_up(orchestrator).await);
 }
 
-/// The same, with what is wrong.
+/// The same, with what is wrong and is still to be told.
 async fn warmed_up(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
-    let warnings = waiting("making tools ready", String::new, wiring::warm_up(orchestrator)).await;
-    for warning in &warnings {
+    waiting("making tools ready", String::new, wiring::warm_up(orchestrator)).await
+}
+
+fn warn(warnings: &[CatalogWarning]) {
+    for warning in warnings {
         terminal::warn(&warning.to_string());
     }
-    warnings
+}
+
+fn concerns(tool: &str, warning: &CatalogWarning) -> bool {
+    begins_with(tool, &warning.provider)
 }
 
 /// The tools of a server that was never ready are not known. That one of them is called is no mistake of the caller.
+/// `warnings` are those that concern the tool.
 fn told_why(mut result: ToolResult, warnings: &[CatalogWarning]) -> ToolResult {
-    let meant = |warning: &&CatalogWarning| begins_with(&result.call.name, &warning.provider);
-    if let (Some(ToolErrorKind::UnknownTool), Some(warning)) =
-        (result.error_kind(), warnings.iter().find(meant))
-    {
-        result.outcome = Err(ToolError::new(ToolErrorKind::Unavailable, warning.to_string()));
+    match (result.error_kind(), warnings) {
+        (Some(ToolErrorKind::UnknownTool), [first, rest @ ..]) => {
+            result.outcome = Err(ToolError::new(ToolErrorKind::Unavailable, first.to_string()));
+            warn(rest);
+        }
+        (_, warnings) => warn(warnings),
     }
     result
 }
@@ -110,7 +122,13 @@ pub(super) async fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch
     let others = others(args, &config.resolved, &home).await;
     let watch = Watch::begin(args, &home);
     let person = if args.stdin { None } else { TerminalElicitor::when_somebody_is_there() };
-    let asked = Asked { tool: args.tool.as_deref(), person, parents: watch.trace_parents() };
+    let sampler = ModelSampler::new(&config.resolved, &policy, Arc::new(environment), None);
+    let asked = Asked {
+        tool: args.tool.as_deref(),
+        person,
+        sampler: Some(Arc::new(sampler)),
+        parents: watch.trace_parents(),
+    };
     let servers = providers(&config.resolved, &policy, asked);
     let telemetry = &mut config.resolved.telemetry;
     telemetry.capture_content =

@@ -21,6 +21,7 @@ use super::cancel;
 use super::exit::Exit;
 use super::settings::Refused;
 use super::terminal;
+use crate::config::namesake::namesake;
 use crate::config::resolved::McpServer;
 use crate::config::{Resolved, trust};
 
@@ -43,9 +44,9 @@ impl Answer {
 pub(super) async fn run(command: &McpCommand) -> ExitCode {
     let (answer, as_json) = match command {
         McpCommand::Add(args) => (add::add(args), args.json),
-        McpCommand::Remove(args) => (add::remove(args), args.json),
+        McpCommand::Remove(args) => (add::remove(args).await, args.json),
         McpCommand::List(args) => (list::list(args), args.json),
-        McpCommand::Logout(args) => (login::logout(args), args.json),
+        McpCommand::Logout(args) => (login::logout(args).await, args.json),
         McpCommand::Login(args) => {
             let answer = tokio::select! {
                 biased;
@@ -96,6 +97,14 @@ fn configured<'a>(config: &'a Resolved, name: &str) -> Result<&'a McpServer, Ref
         let known = if known.is_empty() { "there are none".to_owned() } else { known.join(", ") };
         (Exit::Input, format!("there is no MCP server `{name}`\nhint: `haft mcp list` lists them: {known}"))
     })
+}
+
+/// The same, where no other server has its place.
+fn unambiguous<'a>(config: &'a Resolved, name: &str) -> Result<&'a McpServer, Refused> {
+    match namesake(&config.mcp_servers, name) {
+        None => configured(config, name),
+        Some(reason) => Err((Exit::Input, format!("MCP server `{name}` cannot be used: {reason}"))),
+    }
 }
 
 fn namespace(name: &str) -> String {

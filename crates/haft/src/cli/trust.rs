@@ -1,5 +1,7 @@
 //! `haft trust`: the operator lets the configuration of a project count.
 
+mod programs;
+
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -49,7 +51,7 @@ fn answer(args: &TrustArgs) -> Result<Answer, Refused> {
     let answers = first
         .iter()
         .chain(&also)
-        .map(|path| if args.revoke { revoke(&home, path) } else { grant(&home, path) });
+        .map(|path| if args.revoke { revoke(&home, path) } else { grant(&home, &directory, path) });
     let mut answers = answers.collect::<Result<Vec<Answer>, Refused>>()?.into_iter();
     // There is always one: without any other file it is the project's own.
     let first = answers.next().ok_or_else(|| (Exit::Input, "there is nothing to trust".to_owned()))?;
@@ -67,12 +69,12 @@ impl Answer {
     }
 }
 
-fn grant(home: &Home, path: &Path) -> Result<Answer, Refused> {
+fn grant(home: &Home, project: &Path, path: &Path) -> Result<Answer, Refused> {
     let is_config = [config::FILE_NAME, config::MCP_FILE_NAME].iter().any(|name| path.ends_with(name));
     if is_config {
-        grant_config(home, path)
+        grant_config(home, project, path)
     } else if path.ends_with(skills::FILE_NAME) {
-        grant_skill(home, path)
+        grant_skill(home, project, path)
     } else {
         grant_agent(home, path)
     }
@@ -95,7 +97,7 @@ fn grant_agent(home: &Home, path: &Path) -> Result<Answer, Refused> {
 }
 
 /// Shows a skill as a model would read it, and trusts exactly what was shown.
-fn grant_skill(home: &Home, path: &Path) -> Result<Answer, Refused> {
+fn grant_skill(home: &Home, project: &Path, path: &Path) -> Result<Answer, Refused> {
     let shown = path.display();
     let bytes = config::file_bytes(path).map_err(|reason| (Exit::Input, format!("`{shown}`: {reason}")))?;
     let digest = Digest::of(&bytes);
@@ -108,18 +110,23 @@ fn grant_skill(home: &Home, path: &Path) -> Result<Answer, Refused> {
         record.files.insert(path.to_owned(), digest.clone());
     })?;
     let servers: Vec<&String> = skill.servers.keys().collect();
+    let programs = programs::of_skill(project, &skill);
     Ok(Answer {
         text: format!(
-            "{}\n\ntrusted: {shown} (sha256 {})",
+            "{}\n\ntrusted: {shown} (sha256 {}){}",
             text.trim_end().lines().map(config::printable).collect::<Vec<_>>().join("\n"),
-            digest.as_str()
+            digest.as_str(),
+            programs::told(&programs)
         ),
-        json: json!({ "path": path.to_string_lossy(), "sha256": digest.as_str(), "skill": skill.name, "servers": servers }),
+        json: json!({
+            "path": path.to_string_lossy(), "sha256": digest.as_str(), "skill": skill.name, "servers": servers,
+            "notCovered": programs,
+        }),
     })
 }
 
 /// Shows what the file sets, and trusts exactly what was shown.
-fn grant_config(home: &Home, path: &Path) -> Result<Answer, Refused> {
+fn grant_config(home: &Home, project: &Path, path: &Path) -> Result<Answer, Refused> {
     let shown = path.display();
     let Inspected { digest, rows } = match config::inspect(path, &config::environment) {
         Ok(Some(inspected)) => inspected,
@@ -131,9 +138,12 @@ fn grant_config(home: &Home, path: &Path) -> Result<Answer, Refused> {
     })?;
     let sets: Vec<Value> = rows.iter().map(|row| json!({ "key": row.key, "value": row.value })).collect();
     let table = if rows.is_empty() { "it sets nothing\n".to_owned() } else { table(&rows) };
+    let programs = programs::of_rows(project, &rows);
     Ok(Answer {
-        text: format!("{table}\ntrusted: {shown} (sha256 {})", digest.as_str()),
-        json: json!({ "path": path.to_string_lossy(), "sha256": digest.as_str(), "sets": sets }),
+        text: format!("{table}\ntrusted: {shown} (sha256 {}){}", digest.as_str(), programs::told(&programs)),
+        json: json!({
+            "path": path.to_string_lossy(), "sha256": digest.as_str(), "sets": sets, "notCovered": programs,
+        }),
     })
 }
 

@@ -14,6 +14,10 @@ pub(super) const MCP_INIT_CONCURRENCY: u64 = 16;
 pub(super) const MCP_REQUEST_TIMEOUT_MS: u64 = 60_000;
 /// A package may have to be downloaded before a server runs.
 pub(super) const MCP_STARTUP_TIMEOUT_MS: u64 = 120_000;
+/// What a model writes for a server at most, unless told otherwise.
+pub(super) const MCP_SAMPLING_OUTPUT_TOKENS_MAX: u32 = 1024;
+/// A call that needs a model more often than this is worth a look.
+pub(super) const MCP_SAMPLING_REQUESTS_MAX: u32 = 8;
 pub(super) const CACHE_BYTES_MAX: u64 = 64 << 20;
 /// As many pieces of a stored output as `auto` gives before it gives only the beginning and the end.
 pub(super) const OUTPUT_CHUNKS_MAX: u64 = 1;

@@ -9,7 +9,7 @@ use haft_core::glob::ToolGlob;
 use haft_core::name::QueueName;
 use haft_core::tool::Effects;
 use haft_sandbox::Access;
-use haft_tools::mcp::{Confined, HealthProbe, Protocol};
+use haft_tools::mcp::{Confined, HealthProbe, Protocol, Sampling};
 use serde_json::Value;
 
 use super::default;
@@ -41,6 +41,8 @@ pub struct McpServer {
     pub queue: Option<QueueName>,
     pub shared: bool,
     pub roots: Roots,
+    /// What it may have of models; nothing unless the operator says so.
+    pub sampling: Option<Sampling>,
 }
 
 /// What a server is told when it asks for directories.
@@ -138,6 +140,7 @@ impl Resolver<'_> {
             queue: written.queue.as_ref().and_then(|name| self.queue(&child(path, "queue"), &name.0, queues)),
             shared: written.shared.unwrap_or(true),
             roots: if written.roots.unwrap_or(false) { Roots::Workspace } else { Roots::Nothing },
+            sampling: self.sampling(&child(path, "sampling"), written.sampling.as_ref()),
             reach: self.reach(path, written)?,
         })
     }

@@ -9,6 +9,7 @@ use super::written::{self, McpGrant};
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct McpOauth {
     pub client_id: Option<String>,
+    pub issuer: Option<String>,
     pub client_secret: Option<Concealed>,
     pub client_metadata_url: Option<String>,
     pub scopes: Vec<String>,
@@ -25,6 +26,7 @@ impl Expander<'_> {
         };
         let meant = McpOauth {
             client_id: text("clientId", written.client_id.as_ref())?,
+            issuer: text("issuer", written.issuer.as_ref())?,
             client_secret: text("clientSecret", written.client_secret.as_ref())?.map(Concealed),
             client_metadata_url: text("clientMetadataUrl", written.client_metadata_url.as_ref())?,
             scopes: written.scopes.clone().unwrap_or_default(),

@@ -10,6 +10,7 @@ use haft_core::priority::Priority;
 use haft_core::tool::{Approval, Effects};
 use haft_core::validate::Draft;
 use haft_sandbox::{Access, GitMetadata, SandboxMode};
+use haft_tools::mcp::Preference;
 use haft_tools::output::{Reading, StoreLimits};
 
 use haft_core::glob::ToolGlob;
@@ -70,6 +71,11 @@ impl Resolver<'_> {
             catalog: catalog(written.catalog.unwrap_or_default()),
             mcp_servers: self.mcp_servers(written.mcp_servers.unwrap_or_default(), &queues),
             trace_mcp: written.trace_mcp.unwrap_or(false),
+            token_store: match written.token_store.unwrap_or(written::TokenStore::Auto) {
+                written::TokenStore::Auto => Preference::WhereThereIsOne,
+                written::TokenStore::Keyring => Preference::Required,
+                written::TokenStore::File => Preference::Never,
+            },
             route: written.route.unwrap_or(false),
             instructions: written.instructions.unwrap_or(true),
             mcp_init_concurrency: count(

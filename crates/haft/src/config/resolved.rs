@@ -10,6 +10,7 @@ use haft_core::priority::Priority;
 use haft_core::tool::{Approval, Effects};
 use haft_core::validate::Draft;
 use haft_sandbox::{Access, GitMetadata, Limits, SandboxMode};
+use haft_tools::mcp::Preference;
 use haft_tools::output::{Reading, StoreLimits};
 
 pub use super::mcp::{Concealed, McpReach, McpServer, Roots};
@@ -41,6 +42,8 @@ pub struct Resolved {
     pub mcp_servers: BTreeMap<String, McpServer>,
     pub mcp_init_concurrency: usize,
     pub trace_mcp: bool,
+    /// Whether tokens of servers go into the keyring.
+    pub token_store: Preference,
     pub queues: BTreeMap<QueueName, Queue>,
     pub cache: Cache,
     pub policy: Policy,

@@ -8,6 +8,7 @@ mod mcp;
 pub(super) mod models;
 mod oauth;
 mod rest;
+mod sampling;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,7 @@ use super::format::{
 };
 pub(super) use mcp::{HealthProbe, McpKind, McpServer};
 pub(super) use oauth::{McpGrant, McpOauth};
+pub(super) use sampling::McpSampling;
 
 pub(super) use rest::{HttpMethod, Login, LowerMethod, OpenapiSpec, RestTool, StreamMode, Streaming};
 
@@ -81,6 +83,10 @@ pub(super) struct Written {
     #[serde(rename = "traceMCP")]
     #[schemars(extend("default" = false))]
     pub(super) trace_mcp: Option<bool>,
+
+    /// Where the tokens of MCP servers are kept: `auto` is the keyring of the desktop where one answers, else a `file` that only you can read
+    #[schemars(extend("default" = "auto"))]
+    pub(super) token_store: Option<TokenStore>,
 
     /// Queues in which calls wait for each other; one named `default` holds every tool that names no other
     #[schemars(extend("propertyNames" = queue_names()))]
@@ -381,6 +387,14 @@ pub(super) enum Mode {
 pub(super) enum Grant {
     Allow,
     Deny,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum TokenStore {
+    Auto,
+    File,
+    Keyring,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]

@@ -212,7 +212,7 @@ fn reading(workshop: &Workshop, agent: &Agent, own: Reading) -> Result<Reading, 
 }
 
 /// What the agent says, else the configuration.
-pub(super) fn model_names(agent: &Agent, config: &Resolved) -> Result<Vec<ModelName>, ModelsError> {
+pub(crate) fn model_names(agent: &Agent, config: &Resolved) -> Result<Vec<ModelName>, ModelsError> {
     if agent.models.is_empty() {
         return Ok(config.models.default.iter().chain(&config.models.fallback).cloned().collect());
     }

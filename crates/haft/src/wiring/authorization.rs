@@ -4,18 +4,26 @@ use std::sync::Arc;
 
 use haft_core::name::Namespace;
 use haft_sandbox::Home;
-use haft_tools::mcp::{Authorizer, Consent, KnownClient, OauthConfig, Protocol, TokenFile};
+use haft_tools::mcp::{Authorizer, Consent, KnownClient, OauthConfig, Preference, Protocol, TokenFile};
 use secrecy::SecretString;
 use url::Url;
 
 use crate::config::resolved::{McpOauth, McpReach};
+use crate::keyring::SecretServiceKeyring;
+
+/// Where tokens are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Keeping<'a> {
+    pub home: &'a Home,
+    pub keyring: Preference,
+}
 
 /// What gets tokens for a server, or why it could not; nothing for a server that is not asked for any: a process, one whose
 /// headers say who we are, one behind a WebSocket.
 pub fn authorizer(
     name: &str,
     reach: &McpReach,
-    home: &Home,
+    keeping: Keeping<'_>,
     consent: Option<Arc<dyn Consent>>,
 ) -> Result<Option<Authorizer>, String> {
     let McpReach::Remote { url, headers, protocol, oauth } = reach else { return Ok(None) };
@@ -28,7 +36,9 @@ pub fn authorizer(
         };
     }
     let url = address("url", &url.0)?;
-    let file = TokenFile::new(&home.data().join("tokens"), Namespace::sanitize(name).as_str(), &url);
+    let Keeping { home, keyring } = keeping;
+    let file = TokenFile::new(&home.data().join("tokens"), Namespace::sanitize(name).as_str(), &url)
+        .with_keyring(Arc::new(SecretServiceKeyring), keyring);
     let made = Authorizer::new(name, &url, meant(oauth)?, file, consent);
     made.map(Some).map_err(|error| error.to_string())
 }
@@ -37,6 +47,7 @@ fn meant(oauth: &McpOauth) -> Result<OauthConfig, String> {
     let secret = oauth.client_secret.as_ref().map(|secret| SecretString::from(secret.0.clone()));
     let metadata = oauth.client_metadata_url.as_deref();
     Ok(OauthConfig {
+        issuer: oauth.issuer.clone(),
         client: oauth.client_id.clone().map(|id| KnownClient { id, secret }),
         client_metadata_url: metadata.map(|text| address("oauth.clientMetadataUrl", text)).transpose()?,
         scopes: oauth.scopes.clone(),

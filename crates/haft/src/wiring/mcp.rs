@@ -1,6 +1,5 @@
 //! MCP servers, from the configuration to what gives their tools.
 
-use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
@@ -8,16 +7,17 @@ use haft_core::name::{GroupName, Namespace};
 use haft_core::provider::ToolProvider;
 use haft_sandbox::Policy;
 use haft_tools::mcp::{
-    Connect, Elicitor, McpProvider, ParamHeaders, ProcessConfig, Protocol, Server, ServerConfig,
-    SharedServers, Surroundings, TraceParents, TraceSink, Wanted, server_policy,
+    Connect, Elicitor, McpProvider, ParamHeaders, Preference, ProcessConfig, Protocol, Sampler, Server,
+    ServerConfig, SharedServers, Surroundings, TraceParents, TraceSink, Wanted, server_policy,
 };
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use url::Url;
 
-use super::authorization;
+use super::authorization::{self, Keeping};
 use crate::config::Resolved;
+use crate::config::namesake::namesake;
 use crate::config::resolved::{Concealed, McpReach, McpServer, Roots};
 
 /// The servers of a configuration. None of them runs because of this.
@@ -40,6 +40,8 @@ impl McpServers {
 pub struct McpFace {
     /// Answers what a server asks a person; without one they are told that nobody can be asked.
     pub elicitor: Option<Arc<dyn Elicitor>>,
+    /// Has a model write for servers that may ask for it; without one they are refused.
+    pub sampler: Option<Arc<dyn Sampler>>,
     /// Sees every message.
     pub trace: Option<Arc<dyn TraceSink>>,
     /// Knows the spans of calls, so that servers learn which they work for.
@@ -56,23 +58,17 @@ pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpSer
     let around = Surroundings {
         directory: Some(policy.home().data().join("mcp")),
         elicitor: face.elicitor.clone(),
+        sampler: face.sampler.clone(),
         starts: Arc::new(Semaphore::new(config.mcp_init_concurrency)),
         trace: face.trace.clone(),
         parents: face.parents.clone(),
     };
-    let mut taken: BTreeMap<Namespace, &String> = BTreeMap::new();
     for (name, server) in config.mcp_servers.iter().filter(|(_, server)| server.enabled) {
-        // What is remembered of a server, and its tokens and logs, are kept under this.
-        let namespace = Namespace::sanitize(name);
-        if let Some(other) = taken.get(&namespace) {
-            let reason = format!(
-                "its tools would be called `{namespace}__…`, as those of `{other}`; rename one of them"
-            );
+        if let Some(reason) = namesake(&config.mcp_servers, name) {
             made.unusable.push((name.clone(), reason));
             continue;
         }
-        taken.insert(namespace, name);
-        match server_config(name, server, policy) {
+        match server_config(name, server, policy, config.token_store) {
             Ok(config) => {
                 // Who has another name, is held otherwise, or wants other tools, is another server.
                 let digest = format!("{name}\n{}\n{server:?}\n{policy:?}", config.digest);
@@ -90,10 +86,15 @@ pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpSer
     made
 }
 
-fn server_config(name: &str, server: &McpServer, policy: &Policy) -> Result<ServerConfig, String> {
+fn server_config(
+    name: &str,
+    server: &McpServer,
+    policy: &Policy,
+    keyring: Preference,
+) -> Result<ServerConfig, String> {
     let namespace = Namespace::sanitize(name);
     let reach = server.reach.as_ref().map_err(Clone::clone)?;
-    let connect = connect(name, reach, policy)?;
+    let connect = connect(name, reach, policy, keyring)?;
     let wanted = Wanted {
         allowed: server.tools_allowed.clone(),
         denied: server.tools_denied.clone(),
@@ -102,7 +103,7 @@ fn server_config(name: &str, server: &McpServer, policy: &Policy) -> Result<Serv
         group: GroupName::new(namespace.as_str()).ok(),
         param_headers: match connect {
             Connect::Remote { protocol: Protocol::Http, .. } => ParamHeaders::Sent,
-            Connect::Remote { .. } | Connect::Process { .. } => ParamHeaders::Ignored,
+            Connect::Remote { .. } | Connect::Process { .. } | Connect::Own(_) => ParamHeaders::Ignored,
         },
     };
     Ok(ServerConfig {
@@ -117,11 +118,12 @@ fn server_config(name: &str, server: &McpServer, policy: &Policy) -> Result<Serv
             Roots::Nothing => Vec::new(),
             Roots::Workspace => vec![policy.workspace().to_owned()],
         },
-        digest: digest(reach),
+        sampling: server.sampling.clone(),
+        digest: digest(server, reach),
     })
 }
 
-fn connect(name: &str, reach: &McpReach, policy: &Policy) -> Result<Connect, String> {
+fn connect(name: &str, reach: &McpReach, policy: &Policy, keyring: Preference) -> Result<Connect, String> {
     match reach {
         McpReach::Process { command, args, env, directory, writable, unix_sockets, confined } => {
             let process = ProcessConfig {
@@ -146,7 +148,8 @@ fn connect(name: &str, reach: &McpReach, policy: &Policy) -> Result<Connect, Str
                 let schemes = schemes.join(":// or ");
                 return Err(format!("its `url` must begin with {schemes}://; got `{}://`", url.scheme()));
             }
-            let auth = authorization::authorizer(name, reach, policy.home(), None)?;
+            let keeping = Keeping { home: policy.home(), keyring };
+            let auth = authorization::authorizer(name, reach, keeping, None)?;
             let secret =
                 |(name, value): (&String, &Concealed)| (name.clone(), SecretString::from(value.0.clone()));
             Ok(Connect::Remote {
@@ -160,12 +163,14 @@ fn connect(name: &str, reach: &McpReach, policy: &Policy) -> Result<Connect, Str
 }
 
 /// Another server has another digest. It can be kept: what it is made of cannot be read from it.
-fn digest(reach: &McpReach) -> String {
+fn digest(server: &McpServer, reach: &McpReach) -> String {
     let mut hasher = Sha256::new();
     let mut part = |text: &str| {
         hasher.update(text.len().to_le_bytes());
         hasher.update(text);
     };
+    // Servers have other tools for those who can be asked more.
+    part(&format!("{:?} {}", server.roots, server.sampling.is_some()));
     match reach {
         McpReach::Process { command, args, env, directory, .. } => {
             part(command);

@@ -9,10 +9,12 @@ use haft_testkit::{Place, User, eventually, processes_with, send_signal, unique_
 mod asking;
 mod commands;
 mod doctor;
+mod hostile;
 mod http;
 mod leaks;
 mod login;
 pub(crate) mod real;
+mod sampling;
 mod sharing;
 mod sse;
 

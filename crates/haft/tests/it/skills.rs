@@ -64,3 +64,20 @@ fn skills_of_a_project_count_once_they_are_trusted_and_until_they_change() {
     place.file(file, GOOD);
     assert!(listed().stderr.contains("is not trusted"));
 }
+
+#[test]
+fn who_trusts_is_told_which_programs_of_the_project_are_not_covered() {
+    let place = place();
+    place.file("ws/tools/server.py", "pass");
+    place.file("ws/.haft/skills/browser/SKILL.md", &GOOD.replace("npx -y", "python3 tools/server.py -y"));
+    place.file(
+        "ws/.mcp.json",
+        r#"{"mcpServers": {"own": {"command": "python3", "args": ["./tools/server.py", "README"]}}}"#,
+    );
+    let trusted = place.haft(&["trust"]).output().expect_code(0);
+    let server = place.path("ws/tools/server.py").canonicalize().unwrap();
+    let told = format!("not covered: {}", server.display());
+    assert_eq!(trusted.stdout.matches(&told).count(), 2, "{}", trusted.stdout);
+    place.file("ws/tools/server.py", "changed");
+    assert!(place.haft(&["skills", "list"]).output().expect_code(0).stdout.contains("browser"));
+}

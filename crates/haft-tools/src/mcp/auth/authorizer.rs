@@ -25,6 +25,8 @@ const EARLY: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, Default)]
 pub struct OauthConfig {
     pub client: Option<KnownClient>,
+    /// The only authorization server that is asked, where the operator says which.
+    pub issuer: Option<String>,
     /// Where a description of this client is published, for authorization servers that read one.
     pub client_metadata_url: Option<Url>,
     pub scopes: Vec<String>,
@@ -88,7 +90,7 @@ impl Authorizer {
         let token = {
             let mut held = self.held.lock().await;
             if held.is_none() {
-                *held = self.file.load();
+                *held = self.file.load().await?;
             }
             held.clone()
         };
@@ -111,7 +113,7 @@ impl Authorizer {
             return Ok(());
         }
         let locked = self.file.lock().await?;
-        let kept = locked.load();
+        let kept = locked.load().await?;
         if is_another(kept.as_ref(), refused) {
             *held = kept;
             return Ok(());
@@ -124,8 +126,9 @@ impl Authorizer {
     pub async fn login(&self) -> Result<(), AuthError> {
         let mut held = self.held.lock().await;
         let challenge = self.provoke().await?;
-        let found = discovery::discover(&self.http, &self.server, &challenge).await?;
-        let before = self.file.load();
+        let found = self.discover(&challenge).await?;
+        // Whatever cannot be read of it, a login gives another.
+        let before = self.file.load().await.unwrap_or_default();
         *held = Some(match self.oauth.grant {
             Grant::ClientCredentials => self.by_itself(&self.file.lock().await?, &found, &challenge).await?,
             Grant::Person => self.ask(&found, before.as_ref(), &challenge).await?,
@@ -134,8 +137,20 @@ impl Authorizer {
     }
 
     /// Forgets the token here. Whether there was one is told.
-    pub fn forget(&self) -> std::io::Result<bool> {
-        self.file.forget()
+    pub async fn forget(&self) -> Result<bool, AuthError> {
+        self.file.forget().await
+    }
+
+    /// Who gives tokens; nobody else than the operator's choice where there is one, for that is who gets the secret.
+    async fn discover(&self, challenge: &Challenge) -> Result<Found, AuthError> {
+        let found = discovery::discover(&self.http, &self.server, challenge).await?;
+        let wanted = self.oauth.issuer.as_deref().map(|issuer| issuer.trim_end_matches('/'));
+        if wanted.is_some_and(|wanted| wanted != found.issuer.issuer.trim_end_matches('/')) {
+            return Err(AuthError::refused(
+                "the server names another authorization server than `oauth.issuer`, which is refused",
+            ));
+        }
+        Ok(found)
     }
 
     /// What the server says to somebody without a token.
@@ -160,7 +175,7 @@ impl Authorizer {
         kept: Option<Token>,
         challenge: &Challenge,
     ) -> Result<Token, AuthError> {
-        let found = discovery::discover(&self.http, &self.server, challenge).await?;
+        let found = self.discover(challenge).await?;
         // A token of another issuer is nobody's business here, and neither is the client it was given to.
         let kept = kept.filter(|token| token.issuer == found.issuer.issuer);
         if let Some(token) = kept.as_ref().filter(|_| !challenge.wants_more())
@@ -190,11 +205,11 @@ impl Authorizer {
             Ok(given) => {
                 let mut renewed = fresh(token.clone(), given, now());
                 renewed.refresh = renewed.refresh.or_else(|| token.refresh.clone());
-                locked.save(&renewed)?;
+                locked.save(&renewed).await?;
                 Ok(Some(renewed))
             }
             Err(NotGiven::InvalidGrant) => {
-                locked.save(&Token { refresh: None, ..token.clone() })?;
+                locked.save(&Token { refresh: None, ..token.clone() }).await?;
                 Ok(None)
             }
             Err(NotGiven::Other(error)) => Err(error),
@@ -220,7 +235,7 @@ impl Authorizer {
         }
         let given = exchange::token(&self.http, &found.issuer.token_endpoint, &client, &form).await;
         let token = fresh(blank(found, client, scopes), given.map_err(not_given)?, now());
-        locked.save(&token)?;
+        locked.save(&token).await?;
         Ok(token)
     }
 
@@ -251,7 +266,7 @@ impl Authorizer {
         ];
         let given = exchange::token(&self.http, &found.issuer.token_endpoint, &client, &form).await;
         let token = fresh(blank(found, client, scopes), given.map_err(not_given)?, now());
-        self.file.lock().await?.save(&token)?;
+        self.file.lock().await?.save(&token).await?;
         Ok(token)
     }
 
@@ -297,10 +312,11 @@ impl Authorizer {
     ) -> Result<(), AuthError> {
         let Some(before) = before.filter(|_| challenge.wants_more()) else { return Ok(()) };
         let locked = self.file.lock().await?;
-        match locked.load() {
+        match locked.load().await? {
             // Somebody may have logged in meanwhile; theirs is the better one.
             Some(kept) if !is_another(Some(&kept), Some(&before.access)) => {
-                locked.save(&Token { scopes: self.scopes(found, Some(before), challenge), ..kept })
+                let wanted = Token { scopes: self.scopes(found, Some(before), challenge), ..kept };
+                locked.save(&wanted).await
             }
             Some(_) | None => Ok(()),
         }

@@ -10,6 +10,7 @@ mod discovery;
 mod error;
 mod exchange;
 mod grant;
+mod keyring;
 mod scope;
 mod store;
 
@@ -17,4 +18,5 @@ pub use authorizer::{Authorizer, Consent, Grant, OauthConfig};
 pub(super) use challenge::Challenge;
 pub use client::KnownClient;
 pub use error::AuthError;
+pub use keyring::{Keyring, Preference};
 pub use store::TokenFile;

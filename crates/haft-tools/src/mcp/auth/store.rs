@@ -1,9 +1,11 @@
-//! Where tokens are kept: a file for each server that only its owner reads, replaced in one step, by one at a time.
+//! Where tokens are kept: for each server a file that only its owner reads, replaced in one step, by one at a time. Where there is
+//! a keyring the token is in there, and the file only says so.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
@@ -13,6 +15,7 @@ use url::Url;
 
 use super::client::{Client, Proof};
 use super::error::AuthError;
+use super::keyring::{Keyring, Preference};
 use crate::private_file;
 
 /// How long another process may hold the file: it waits for two answers at most.
@@ -42,10 +45,11 @@ pub(super) struct Token {
 }
 
 /// The file of one server. It holds a token only for the address it was got for.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct TokenFile {
     path: PathBuf,
     server: Url,
+    keyring: Option<(Arc<dyn Keyring>, Preference)>,
 }
 
 /// The right to change it, for as long as it lives.
@@ -54,7 +58,27 @@ pub(super) struct Locked<'a> {
     _lock: File,
 }
 
-/// As it stands in the file.
+/// What a file says.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Entry {
+    Elsewhere(Elsewhere),
+    Here(Box<Written>),
+}
+
+/// The token is in the keyring.
+#[derive(Serialize, Deserialize)]
+struct Elsewhere {
+    kept_in: Place,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Place {
+    Keyring,
+}
+
+/// As it stands in the file or in the keyring.
 #[derive(Serialize, Deserialize)]
 struct Written {
     version: u32,
@@ -77,25 +101,56 @@ const VERSION: u32 = 1;
 impl TokenFile {
     /// `namespace` is a legal name, so it is a legal file name too.
     pub fn new(directory: &Path, namespace: &str, server: &Url) -> Self {
-        Self { path: directory.join(format!("{namespace}.json")), server: server.clone() }
+        Self { path: directory.join(format!("{namespace}.json")), server: server.clone(), keyring: None }
+    }
+
+    /// The same, with a keyring beside it.
+    #[must_use]
+    pub fn with_keyring(self, keyring: Arc<dyn Keyring>, preference: Preference) -> Self {
+        Self { keyring: Some((keyring, preference)), ..self }
     }
 
     /// Forgets the token. Whether there was one is told.
-    pub fn forget(&self) -> io::Result<bool> {
+    pub(super) async fn forget(&self) -> Result<bool, AuthError> {
+        if let (Some(Entry::Elsewhere(_)), Some((keyring, _))) = (self.entry(), &self.keyring) {
+            keyring.remove(&self.account()).await.map_err(|reason| unreached(&reason))?;
+        }
         match std::fs::remove_file(&self.path) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
+            Err(error) => Err(self.unusable(&error)),
         }
     }
 
-    /// The token for this very address. What cannot be read is as good as none.
-    pub(super) fn load(&self) -> Option<Token> {
+    /// The token for this very address. What cannot be read is as good as none; a keyring that cannot be reached is not.
+    pub(super) async fn load(&self) -> Result<Option<Token>, AuthError> {
+        let written = match (self.entry(), &self.keyring) {
+            (Some(Entry::Here(written)), _) => Some(*written),
+            (Some(Entry::Elsewhere(_)), Some((keyring, _))) => {
+                let kept = keyring.get(&self.account()).await.map_err(|reason| unreached(&reason))?;
+                kept.and_then(|text| serde_json::from_str(text.expose_secret()).ok())
+            }
+            (Some(Entry::Elsewhere(_)), None) => return Err(unreached("this program has none")),
+            (None, _) => None,
+        };
+        let same = |written: &Written| written.version == VERSION && written.server == self.server.as_str();
+        Ok(written.filter(same).and_then(token))
+    }
+
+    fn entry(&self) -> Option<Entry> {
         let mut text = String::new();
         File::open(&self.path).ok()?.take(FILE_BYTES_MAX).read_to_string(&mut text).ok()?;
-        let written: Written = serde_json::from_str(&text).ok()?;
-        let same = written.version == VERSION && written.server == self.server.as_str();
-        if same { token(written) } else { None }
+        serde_json::from_str(&text).ok()
+    }
+
+    async fn hand_over(&self, keyring: &Arc<dyn Keyring>, written: &Written) -> Result<(), String> {
+        let text = serde_json::to_string(written).map_err(|error| error.to_string())?;
+        keyring.put(&self.account(), text.into()).await
+    }
+
+    /// What the keyring knows the token by. Other homes have other tokens.
+    fn account(&self) -> String {
+        self.path.display().to_string()
     }
 
     /// Waits for everybody else who may be changing it.
@@ -133,15 +188,45 @@ impl TokenFile {
 }
 
 impl Locked<'_> {
-    pub(super) fn load(&self) -> Option<Token> {
-        self.file.load()
+    pub(super) async fn load(&self) -> Result<Option<Token>, AuthError> {
+        self.file.load().await
     }
 
-    /// In one step, so that nobody ever reads half of it.
-    pub(super) fn save(&self, token: &Token) -> Result<(), AuthError> {
-        let bytes = serde_json::to_vec(&self.file.written(token)).map_err(io::Error::from);
-        let written = bytes.and_then(|bytes| private_file::replace(&self.file.path, &bytes));
-        written.map_err(|error| self.file.unusable(&error))
+    /// In one step, so that nobody ever reads half of it. What the keyring has taken is in no file.
+    pub(super) async fn save(&self, token: &Token) -> Result<(), AuthError> {
+        let written = self.file.written(token);
+        let (entry, keyring) = match &self.file.keyring {
+            None => (Entry::Here(Box::new(written)), None),
+            Some((keyring, Preference::Never)) => (Entry::Here(Box::new(written)), Some(keyring)),
+            Some((keyring, preference)) => match (self.file.hand_over(keyring, &written).await, preference) {
+                (Ok(()), _) => (Entry::Elsewhere(Elsewhere { kept_in: Place::Keyring }), None),
+                (Err(reason), Preference::Required) => return Err(unreached(&reason)),
+                (Err(_), Preference::WhereThereIsOne | Preference::Never) => {
+                    (Entry::Here(Box::new(written)), Some(keyring))
+                }
+            },
+        };
+        let before = self.file.entry();
+        let bytes = serde_json::to_vec(&entry).map_err(io::Error::from);
+        let replaced = bytes.and_then(|bytes| private_file::replace(&self.file.path, &bytes));
+        replaced.map_err(|error| self.file.unusable(&error))?;
+        if let (Some(Entry::Elsewhere(_)), Some(keyring)) = (before, keyring) {
+            // What is left in it is never read again; that it cannot be removed now harms nobody.
+            let _ = keyring.remove(&self.file.account()).await;
+        }
+        Ok(())
+    }
+}
+
+/// What is held stays good: the keyring may be there again.
+fn unreached(reason: &str) -> AuthError {
+    let hint = "unlock it, or log in again with `tokenStore` set to `file`";
+    AuthError::Unreachable(format!("the token is in the keyring, which cannot be used: {reason}; {hint}"))
+}
+
+impl std::fmt::Debug for TokenFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TokenFile").field("path", &self.path).finish_non_exhaustive()
     }
 }
 

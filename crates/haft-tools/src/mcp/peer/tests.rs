@@ -4,6 +4,7 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
 use super::super::ring::Ring;
+use super::super::underway::Calls;
 use super::*;
 
 /// Remembers what was sent; answers when the test says so.
@@ -36,6 +37,9 @@ fn connected() -> (Peer, Arc<Table>, Arc<Recorded>) {
         elicitor: None,
         parents: None,
         roots: Vec::new(),
+        sampling: None,
+        calls: Calls::default(),
+        asked: std::sync::atomic::AtomicU32::new(0),
         log: Arc::new(Ring::default()),
         tools_changed: Arc::new(Notify::new()),
     };

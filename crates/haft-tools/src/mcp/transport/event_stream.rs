@@ -21,6 +21,9 @@ pub(super) struct EventStream {
     pub(super) retry_millis: Option<u64>,
 }
 
+/// The longest id that is kept: it goes along when a stream is taken up again.
+const ID_BYTES_MAX: usize = 1024;
+
 /// More came than one event may hold.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
@@ -86,7 +89,9 @@ impl EventStream {
                 self.event.data.push_str(value);
                 self.has_data = true;
             }
-            "id" if !value.contains('\0') => self.last_id = Some(value.to_owned()),
+            "id" if !value.contains('\0') && value.len() <= ID_BYTES_MAX => {
+                self.last_id = Some(value.to_owned());
+            }
             "retry" => self.retry_millis = value.parse().ok().or(self.retry_millis),
             // Comments, which begin with a colon, and fields that are not known.
             _ => {}

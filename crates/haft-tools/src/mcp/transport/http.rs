@@ -9,8 +9,9 @@ use futures_util::{FutureExt, StreamExt};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use secrecy::SecretString;
+use tokio::sync::Semaphore;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use url::Url;
 
 use super::client::{self, client};
@@ -32,6 +33,18 @@ const RESUME_WAIT: Duration = Duration::from_secs(1);
 /// The longest a server may have us wait.
 const RESUME_WAIT_MAX: Duration = Duration::from_mins(1);
 
+/// The shortest wait, whatever the server says: one that ends every stream at once must not keep us busy.
+const RESUME_WAIT_MIN: Duration = Duration::from_millis(100);
+
+/// The longest name of a session that is kept: it goes along with every request.
+const SESSION_BYTES_MAX: usize = 1024;
+
+/// How many of our answers and notices may be on their way; a server that asks and asks and takes no answer gets no more.
+const UNTAKEN_MAX: usize = 64;
+
+/// How long the server may take to take one.
+const TAKE_WAIT: Duration = Duration::from_secs(30);
+
 /// How long a farewell may take.
 const FAREWELL_WAIT: Duration = Duration::from_secs(2);
 
@@ -40,6 +53,7 @@ const FAREWELL_WAIT: Duration = Duration::from_secs(2);
 pub(crate) struct Http {
     line: Arc<Line>,
     tasks: Mutex<JoinSet<()>>,
+    untaken: Arc<Semaphore>,
 }
 
 /// What every exchange needs.
@@ -76,7 +90,11 @@ impl Http {
             running: Mutex::default(),
             version: Mutex::default(),
         };
-        Ok(Self { line: Arc::new(line), tasks: Mutex::default() })
+        Ok(Self {
+            line: Arc::new(line),
+            tasks: Mutex::default(),
+            untaken: Arc::new(Semaphore::new(UNTAKEN_MAX)),
+        })
     }
 
     fn begin(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
@@ -86,13 +104,35 @@ impl Http {
     }
 }
 
+impl Http {
+    /// For what has no reply: answers to the server's questions, and notices.
+    fn post_and_forget(&self, message: Outgoing) -> Result<(), Failure> {
+        let permit = Arc::clone(&self.untaken).try_acquire_owned().map_err(|_| {
+            Failure::Broken(format!("the server takes no answers; {UNTAKEN_MAX} are on their way"))
+        })?;
+        let line = Arc::clone(&self.line);
+        let initialized = message.method == "notifications/initialized";
+        if initialized {
+            line.version.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&message.headers);
+        }
+        self.begin(async move {
+            // What becomes of it, nobody waits for.
+            let _ = timeout(TAKE_WAIT, line.exchange(&message)).await;
+            drop(permit);
+            if initialized {
+                line.listen().await;
+            }
+        });
+        Ok(())
+    }
+}
+
 impl Transport for Http {
     fn send(&self, message: Outgoing) -> Result<(), Failure> {
         let line = Arc::clone(&self.line);
         let (id, modern) = (message.id, is_modern(&message));
-        let initialized = message.method == "notifications/initialized";
-        if initialized {
-            line.version.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&message.headers);
+        if id.is_none() {
+            return self.post_and_forget(message);
         }
         // Held until the exchange is noted: it may be over before that otherwise.
         let mut running = self.line.running.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,9 +143,6 @@ impl Transport for Http {
                 if let Err(failure) = outcome {
                     line.inbox.failed(id, failure);
                 }
-            }
-            if initialized {
-                line.listen().await;
             }
         });
         if let Some(id) = id {
@@ -147,6 +184,13 @@ impl Line {
         if message.method == "initialize"
             && let Some(session) = response.headers().get(SESSION).and_then(|value| value.to_str().ok())
         {
+            if session.len() > SESSION_BYTES_MAX {
+                let bytes = session.len();
+                let message = format!(
+                    "the server names its session with {bytes} bytes; at most {SESSION_BYTES_MAX} are kept"
+                );
+                return Err(Failure::Broken(message));
+            }
             *self.session.lock().unwrap_or_else(PoisonError::into_inner) = Some(session.to_owned());
         }
         match (client::media_type(&response).as_str(), message.id) {
@@ -290,9 +334,10 @@ impl Line {
         while failures < RESUMES_MAX {
             match self.resume(&events).await {
                 Ok(response) => {
-                    failures = 0;
-                    // However it ended, it is opened again.
+                    let opened = Instant::now();
+                    // However it ended, it is opened again, unless it always ends as soon as it begins.
                     let _ = self.follow(response, &mut events, None).await;
+                    failures = if opened.elapsed() < RESUME_WAIT { failures + 1 } else { 0 };
                 }
                 Err(Failure::Broken(_)) => failures += 1,
                 Err(_) => return,
@@ -319,5 +364,5 @@ fn is_expired(status: StatusCode, text: &str) -> bool {
 }
 
 fn resume_wait(events: &EventStream) -> Duration {
-    events.retry_millis.map_or(RESUME_WAIT, Duration::from_millis).min(RESUME_WAIT_MAX)
+    events.retry_millis.map_or(RESUME_WAIT, Duration::from_millis).clamp(RESUME_WAIT_MIN, RESUME_WAIT_MAX)
 }

@@ -8,6 +8,7 @@ pub(super) mod stdio;
 pub(super) mod websocket;
 
 use std::fmt;
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
@@ -28,6 +29,15 @@ pub trait Transport: Send + Sync {
 
     /// Ends the connection in good order, within a bounded time. Dropping the transport ends it at once.
     fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// Opens a transport of the program's own, for a server that is reached in no way that is known here.
+pub trait Opener: Send + Sync {
+    /// What the way is called, to those who look.
+    fn name(&self) -> &'static str;
+
+    /// A new connection each time. What comes from the server goes to the inbox.
+    fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Transport>, Failure>>;
 }
 
 /// Whether the server learns from the transport itself that a reply is not wanted any more.

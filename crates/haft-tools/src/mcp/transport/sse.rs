@@ -7,8 +7,9 @@ use futures_util::future::BoxFuture;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use reqwest::{Client, Response};
 use secrecy::SecretString;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use url::Url;
 
 use super::client::{self, client};
@@ -24,6 +25,15 @@ const RESUMES_MAX: usize = 5;
 const RESUME_WAIT: Duration = Duration::from_secs(1);
 const RESUME_WAIT_MAX: Duration = Duration::from_mins(1);
 
+/// The shortest wait, whatever the server says.
+const RESUME_WAIT_MIN: Duration = Duration::from_millis(100);
+
+/// How many messages may be on their way; a server that takes none gets no more.
+const UNTAKEN_MAX: usize = 1024;
+
+/// How long the server may take to take one.
+const TAKE_WAIT: Duration = Duration::from_secs(30);
+
 /// A server that is written to at one address and heard from another. Dropping it closes the stream.
 pub(crate) struct Sse {
     client: Client,
@@ -31,6 +41,7 @@ pub(crate) struct Sse {
     endpoint: Url,
     inbox: Arc<dyn Inbox>,
     tasks: Mutex<JoinSet<()>>,
+    untaken: Arc<Semaphore>,
 }
 
 impl Sse {
@@ -51,6 +62,7 @@ impl Sse {
             endpoint: endpoint.clone(),
             inbox: Arc::clone(&inbox),
             tasks: Mutex::default(),
+            untaken: Arc::new(Semaphore::new(UNTAKEN_MAX)),
         };
         sse.begin(async move {
             let failure = follow(stream, &address, &endpoint, inbox.as_ref()).await;
@@ -68,14 +80,20 @@ impl Sse {
 
 impl Transport for Sse {
     fn send(&self, message: Outgoing) -> Result<(), Failure> {
+        let permit = Arc::clone(&self.untaken).try_acquire_owned().map_err(|_| {
+            Failure::Broken(format!("the server takes no messages; {UNTAKEN_MAX} are on their way"))
+        })?;
         let request = self.client.post(self.endpoint.clone()).header(CONTENT_TYPE, "application/json");
         let request = client::with_headers(request, &message.headers).body(message.text);
         let (inbox, auth) = (Arc::clone(&self.inbox), self.auth.clone());
         self.begin(async move {
-            let failure = match client::send(auth.as_deref(), request).await {
-                Ok(response) if response.status().is_success() => return,
-                Ok(response) => client::refusal(&response),
-                Err(failure) => failure,
+            let sent = timeout(TAKE_WAIT, client::send(auth.as_deref(), request)).await;
+            drop(permit);
+            let failure = match sent {
+                Ok(Ok(response)) if response.status().is_success() => return,
+                Ok(Ok(response)) => client::refusal(&response),
+                Ok(Err(failure)) => failure,
+                Err(_) => Failure::Broken("the server does not take the message".into()),
             };
             if let Some(id) = message.id {
                 inbox.failed(id, failure);
@@ -135,8 +153,14 @@ async fn follow(mut stream: Stream, address: &Address, endpoint: &Url, inbox: &d
             return ended;
         };
         failures = if std::mem::take(&mut stream.moved) { 1 } else { failures + 1 };
-        sleep(stream.events.retry_millis.map_or(RESUME_WAIT, Duration::from_millis).min(RESUME_WAIT_MAX))
-            .await;
+        sleep(
+            stream
+                .events
+                .retry_millis
+                .map_or(RESUME_WAIT, Duration::from_millis)
+                .clamp(RESUME_WAIT_MIN, RESUME_WAIT_MAX),
+        )
+        .await;
         match address.stream(Some(&last)).await {
             Ok(response) => stream.response = Some(response),
             // Nobody there for the moment is no reason to give up; a refusal is.

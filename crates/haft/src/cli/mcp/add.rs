@@ -5,11 +5,13 @@ use std::path::Path;
 use haft_sandbox::Home;
 use serde_json::{Map, Value, json};
 
+use super::super::args::FileArgs;
 use super::super::exit::Exit;
 use super::super::settings::{self, Refused};
 use super::args::{AddArgs, RemoveArgs, Scope};
-use super::{Answer, SECTION, directory, file_of, namespace};
+use super::{Answer, SECTION, directory, file_of, login, namespace};
 use crate::config::edit::{self, EditError, Entry};
+use crate::config::namesake::shares_its_name;
 use crate::config::trust::{self, Record, Trust};
 use crate::config::{self};
 
@@ -41,11 +43,19 @@ pub(super) fn add(args: &AddArgs) -> Result<Answer, Refused> {
     Ok(Answer::new(text, json!({ "name": name, "file": path.file, "server": value })))
 }
 
-pub(super) fn remove(args: &RemoveArgs) -> Result<Answer, Refused> {
+pub(super) async fn remove(args: &RemoveArgs) -> Result<Answer, Refused> {
     let home = settings::home()?;
     let name = &args.name;
+    let before = settings::configuration(&FileArgs::default());
+    let is_shared = before.is_ok_and(|config| shares_its_name(&config.resolved.mcp_servers, name));
+    // What another server keeps under the same name is left alone.
+    if !is_shared {
+        login::forget(name).await;
+    }
     let path = changed(&home, args.scope, |path| edit::remove(path, Entry { section: SECTION, name }))?;
-    forget(&home, name);
+    if !is_shared {
+        forget(&home, name);
+    }
     let text = format!("removed `{name}` from {}{}", path.file, path.hint);
     Ok(Answer::new(text, json!({ "name": name, "file": path.file })))
 }

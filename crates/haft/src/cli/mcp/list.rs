@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::super::settings::{self, Refused};
 use super::args::ListArgs;
 use super::{Answer, directory};
+use crate::config::namesake::namesake;
 use crate::config::resolved::{McpReach, McpServer};
 use crate::config::{Resolved, printable};
 
@@ -33,7 +34,14 @@ struct Row {
 }
 
 fn rows(config: &Resolved, known: impl Fn(&str) -> Option<Remembrance>) -> Vec<Row> {
-    config.mcp_servers.iter().map(|(name, server)| row(name, server, known(name))).collect()
+    let servers = config.mcp_servers.iter();
+    servers
+        .map(|(name, server)| match namesake(&config.mcp_servers, name).filter(|_| server.enabled) {
+            None => row(name, server, known(name)),
+            // What is remembered under that name is the other's.
+            Some(reason) => row(name, &McpServer { reach: Err(reason), ..server.clone() }, None),
+        })
+        .collect()
 }
 
 fn row(name: &str, server: &McpServer, known: Option<Remembrance>) -> Row {

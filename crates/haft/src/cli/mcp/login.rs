@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use haft_tools::mcp::{AuthError, Authorizer, Consent, Grant};
+use haft_tools::mcp::{AuthError, Authorizer, Consent, Grant, Preference};
 use serde_json::json;
 
 use super::super::args::FileArgs;
@@ -10,28 +10,28 @@ use super::super::exit::Exit;
 use super::super::settings::{self, Refused};
 use super::args::{LoginArgs, LogoutArgs};
 use super::callback::Callback;
-use super::{Answer, configured};
+use super::{Answer, unambiguous};
 use crate::config::resolved::McpReach;
-use crate::wiring;
+use crate::wiring::{self, Keeping};
 
 pub(super) async fn login(args: &LoginArgs) -> Result<Answer, Refused> {
-    let reach = reach(&args.files, &args.name)?;
+    let (reach, keyring) = reach(&args.files, &args.name)?;
     let consent: Option<Arc<dyn Consent>> = match &reach {
         McpReach::Remote { oauth, .. } if oauth.grant == Grant::Person => {
             Some(Arc::new(Callback::open(oauth.redirect_port).await.map_err(|error| not_open(&error))?))
         }
         McpReach::Remote { .. } | McpReach::Process { .. } => None,
     };
-    let authorizer = authorizer(&args.name, &reach, consent)?;
+    let authorizer = authorizer(&args.name, &reach, keyring, consent)?;
     authorizer.login().await.map_err(|error| not_logged_in(&args.name, &error))?;
     let text = format!("logged in at `{}`; try it with `haft mcp test {}`", args.name, args.name);
     Ok(Answer::new(text, json!({ "name": args.name, "loggedIn": true })))
 }
 
-pub(super) fn logout(args: &LogoutArgs) -> Result<Answer, Refused> {
-    let reach = reach(&args.files, &args.name)?;
-    let authorizer = authorizer(&args.name, &reach, None)?;
-    let had = authorizer.forget().map_err(|error| {
+pub(super) async fn logout(args: &LogoutArgs) -> Result<Answer, Refused> {
+    let (reach, keyring) = reach(&args.files, &args.name)?;
+    let authorizer = authorizer(&args.name, &reach, keyring, None)?;
+    let had = authorizer.forget().await.map_err(|error| {
         (Exit::Internal, format!("the token of `{}` cannot be removed: {error}", args.name))
     })?;
     let text = if had {
@@ -42,18 +42,29 @@ pub(super) fn logout(args: &LogoutArgs) -> Result<Answer, Refused> {
     Ok(Answer::new(text, json!({ "name": args.name, "forgotten": had })))
 }
 
-fn reach(files: &FileArgs, name: &str) -> Result<McpReach, Refused> {
+/// Forgets the token of a server that is about to be removed, wherever it is. Whatever stands in the way, it is removed.
+pub(super) async fn forget(name: &str) {
+    let Ok((reach, keyring)) = reach(&FileArgs::default(), name) else { return };
+    if let Ok(authorizer) = authorizer(name, &reach, keyring, None) {
+        let _ = authorizer.forget().await;
+    }
+}
+
+fn reach(files: &FileArgs, name: &str) -> Result<(McpReach, Preference), Refused> {
     let config = settings::configuration(files)?.resolved;
-    configured(&config, name)?.reach.clone().map_err(|reason| unusable(name, &reason))
+    let reach = unambiguous(&config, name)?.reach.clone();
+    Ok((reach.map_err(|reason| unusable(name, &reason))?, config.token_store))
 }
 
 fn authorizer(
     name: &str,
     reach: &McpReach,
+    keyring: Preference,
     consent: Option<Arc<dyn Consent>>,
 ) -> Result<Authorizer, Refused> {
     let home = settings::home()?;
-    let made = wiring::authorizer(name, reach, &home, consent).map_err(|reason| unusable(name, &reason))?;
+    let made = wiring::authorizer(name, reach, Keeping { home: &home, keyring }, consent)
+        .map_err(|reason| unusable(name, &reason))?;
     made.ok_or_else(|| {
         let hint =
             "a process gets what it needs in `env`, and an `Authorization` header says who you are already";

@@ -7,18 +7,17 @@ use super::super::args::FileArgs;
 use super::super::exit::Exit;
 use super::super::settings::{self, Refused};
 use super::args::LogsArgs;
-use super::{Answer, configured, directory, namespace};
+use super::{Answer, directory, namespace, unambiguous};
 use crate::config::printable;
 
 pub(super) fn logs(args: &LogsArgs) -> Result<Answer, Refused> {
     let home = settings::home()?;
+    let config = settings::configuration(&FileArgs::default())?.resolved;
+    unambiguous(&config, &args.name)?;
     let path = directory(&home).join(format!("{}.log", namespace(&args.name)));
     let kept = kept_log(&path)
         .map_err(|error| (Exit::Internal, format!("`{}` cannot be read: {error}", path.display())))?;
     let Some(kept) = kept else {
-        // A name that nobody configured is told apart from a server that has not run.
-        let config = settings::configuration(&FileArgs::default())?.resolved;
-        configured(&config, &args.name)?;
         let text = format!("`{}` has not said anything yet", args.name);
         return Ok(Answer::new(text, json!({ "name": args.name, "lines": [] })));
     };

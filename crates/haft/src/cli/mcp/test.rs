@@ -15,7 +15,7 @@ use super::super::settings::{self, Refused};
 use super::super::waiting::waiting;
 use super::args::TestArgs;
 use super::rights::{lacked, where_to_look};
-use super::{Answer, configured};
+use super::{Answer, unambiguous};
 use crate::config::{Resolved, printable};
 use crate::wiring;
 
@@ -24,7 +24,7 @@ const LINES_SHOWN_MAX: usize = 10;
 
 pub(super) async fn test(args: &TestArgs) -> Result<Answer, Refused> {
     let configuration = settings::configuration(&args.files)?;
-    let server = configured(&configuration.resolved, &args.name)?.clone();
+    let server = unambiguous(&configuration.resolved, &args.name)?.clone();
     let policy = settings::policy(&PolicyArgs::of_files(&args.files), &configuration)?;
     let alone = Resolved {
         mcp_servers: [(args.name.clone(), crate::config::resolved::McpServer { enabled: true, ..server })]

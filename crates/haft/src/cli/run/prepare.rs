@@ -31,7 +31,8 @@ use crate::cli::watch::Watch;
 use crate::config::{Resolved, environment};
 use crate::models;
 use crate::recordings::{Beginning, RunRecorder};
-use crate::runs::{Crew, Errand, TakingUp, Task, Variables, Worker, Workshop, call_in, route};
+use crate::runs::{self, Crew, Errand, TakingUp, Task, Variables, Worker, Workshop, call_in, route};
+use crate::sampling::ModelSampler;
 use crate::sessions::Sessions;
 use crate::skills::Skills;
 use crate::telemetry::captures_content;
@@ -92,7 +93,10 @@ impl Prepared {
             watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);
         let store = Arc::new(call::store(&home, &config.tool_output.limits)?);
         let person = TerminalElicitor::when_somebody_is_there();
-        let asked = Asked { tool: None, person, parents: watch.trace_parents() };
+        let usual = runs::model_names(&crew.first().agent, config).map_err(|error| ask::refused(&error))?;
+        let sampler = ModelSampler::new(config, &policy, Arc::clone(&variables), usual.into_iter().next());
+        let asked =
+            Asked { tool: None, person, sampler: Some(Arc::new(sampler)), parents: watch.trace_parents() };
         let servers = servers::providers(config, &policy, asked);
         let settings = Settings {
             policy,

@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::super::default;
 use super::super::format::{AnyJson, GlobText, Millis, QueueText, TemplateText, Ttl, tool_globs};
-use super::{Effects, Grant, McpOauth};
+use super::{Effects, Grant, McpOauth, McpSampling};
 
 /// What may hold a secret is kept as it is written: `haft config show` shows the variable, not its value.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -84,6 +84,9 @@ pub(in crate::config) struct McpServer {
     /// Whether it is told the workspace as its root when it asks; some servers take that for all they may touch
     #[schemars(extend("default" = false))]
     pub(in crate::config) roots: Option<bool>,
+
+    /// What it may have of models; without this key it is never told that there are any
+    pub(in crate::config) sampling: Option<McpSampling>,
 
     /// How it is asked whether it is still there after a call got no answer
     #[schemars(extend("default" = "ping"))]

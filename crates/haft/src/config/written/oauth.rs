@@ -11,6 +11,9 @@ pub(in crate::config) struct McpOauth {
     /// What its authorization server knows us as; without this key we describe or register ourselves
     pub(in crate::config) client_id: Option<TemplateText>,
 
+    /// The only authorization server that is asked for tokens and given `clientSecret`, by the name it gives itself; without this key the one that the server names
+    pub(in crate::config) issuer: Option<TemplateText>,
+
     /// The secret that belongs to `clientId`; best a variable
     pub(in crate::config) client_secret: Option<TemplateText>,
 

@@ -64,7 +64,7 @@ fn a_server_that_never_stops_asking_is_given_up() {
 }
 
 /// Runs haft on a terminal of its own, with these lines typed, and gives all that was shown.
-fn at_a_terminal(place: &Place, words: &str, typed: &str) -> String {
+pub(super) fn at_a_terminal(place: &Place, words: &str, typed: &str) -> String {
     let mut command = Command::new("script");
     let words = format!("{} {words}", env!("CARGO_BIN_EXE_haft"));
     command.args(["-qec", &words, "/dev/null"]).current_dir(place.path("ws")).env_clear();
@@ -122,6 +122,16 @@ fn a_list_that_changes_during_a_call_leaves_the_call_alone_and_is_there_afterwar
 }
 
 #[test]
+fn a_stream_of_changes_that_ended_is_opened_again_and_nothing_is_missed() {
+    let place = place();
+    configure(&place, "modern", &["listens"], "");
+    let mut stream = Stream::open(&place, &[]);
+    let late = || stream.ask("bad__late", r#"{"text":"new"}"#).contains("echo: new");
+    eventually("the new tool is there", late);
+    stream.end();
+}
+
+#[test]
 fn more_servers_start_at_once_than_sixteen_when_the_operator_says_so() {
     const SERVERS: usize = 18;
     let place = place();
@@ -155,7 +165,7 @@ fn two_names_for_the_same_server_are_two_servers() {
 }
 
 #[test]
-fn of_two_names_that_become_one_the_second_is_left_out_and_told() {
+fn of_two_names_that_become_one_the_second_is_left_out_and_every_command_says_so() {
     let place = place();
     let server = place.misbehaving_server("good", &[]);
     place.file(
@@ -164,9 +174,30 @@ fn of_two_names_that_become_one_the_second_is_left_out_and_told() {
     );
     let listed = place.haft(&["tools"]).output().expect_code(0);
     assert!(listed.stdout.contains("a_b__echo"), "{}", listed.stdout);
-    assert!(
-        listed.stderr.contains("`a.b` cannot be used") && listed.stderr.contains("as those of `a b`"),
-        "{}",
-        listed.stderr
-    );
+    assert_eq!(listed.stderr.matches("`a.b` cannot be used").count(), 1, "{}", listed.stderr);
+    assert!(listed.stderr.contains("as those of `a b`"), "{}", listed.stderr);
+    let rows = place.haft(&["mcp", "list", "--json"]).output().expect_code(0).stdout;
+    let rows: Value = serde_json::from_str(&rows).unwrap();
+    assert_eq!((&rows[0]["state"], &rows[0]["tools"]), (&json!("known"), &json!(3)), "{rows}");
+    assert_eq!((&rows[1]["state"], &rows[1]["tools"]), (&json!("unusable"), &Value::Null), "{rows}");
+    for command in ["logs", "test", "login", "logout"] {
+        let ran = place.haft(&["mcp", command, "a.b"]).output().expect_code(42);
+        assert!(ran.stderr.contains("as those of `a b`"), "{command}: {ran:?}");
+    }
+    place.haft(&["mcp", "logs", "a b"]).output().expect_code(0);
+    place.haft(&["mcp", "remove", "a.b"]).output().expect_code(0);
+    assert!(place.exists("home/data/mcp/a_b.json"), "it is the other's");
+    place.haft(&["mcp", "remove", "a b"]).output().expect_code(0);
+    assert!(!place.exists("home/data/mcp/a_b.json"));
+}
+
+#[test]
+fn why_a_server_cannot_start_is_said_once() {
+    let place = place();
+    configure(&place, "exits-at-once", &[], "");
+    let ran = place.haft(&["call", "bad__echo", "{}"]).output().expect_code(5);
+    assert_eq!(ran.stderr.matches("no licence found").count(), 1, "{}", ran.stderr);
+    // It is no matter of the other tool, and still worth a word.
+    let ran = place.haft(&["call", "nothing__like_it", "{}"]).output();
+    assert_eq!(ran.stderr.matches("no licence found").count(), 1, "{}", ran.stderr);
 }

@@ -12,6 +12,7 @@ use haft_testkit::{Place, Ran};
 #[derive(Debug, Clone)]
 pub(super) struct Request {
     pub(super) method: String,
+    pub(super) path: String,
     pub(super) headers: BTreeMap<String, String>,
     pub(super) body: String,
 }
@@ -52,7 +53,8 @@ pub(super) fn read(stream: &TcpStream) -> Option<Request> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
-    let method = line.split(' ').next()?.to_owned();
+    let mut words = line.split(' ').map(str::to_owned);
+    let (method, path) = (words.next()?, words.next()?);
     let mut headers = BTreeMap::new();
     loop {
         let mut line = String::new();
@@ -65,16 +67,16 @@ pub(super) fn read(stream: &TcpStream) -> Option<Request> {
     let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    Some(Request { method, headers, body: String::from_utf8_lossy(&body).into_owned() })
+    Some(Request { method, path, headers, body: String::from_utf8_lossy(&body).into_owned() })
 }
 
-fn response(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+pub(super) fn response(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let head =
         format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n", body.len());
     [head.as_bytes(), body].concat()
 }
 
-fn json(request: &Request, result: &str) -> Vec<u8> {
+pub(super) fn json(request: &Request, result: &str) -> Vec<u8> {
     let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", request.id());
     response("200 OK", "content-type: application/json\r\n", body.as_bytes())
 }

@@ -4,10 +4,10 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 
 use super::{Stream, place};
-use haft_testkit::{CANARY, GuardedServer, Place, Ran};
+use haft_testkit::{CANARY, GuardedServer, Place, Ran, Run, eventually};
 
 fn configured(server: &GuardedServer) -> Place {
     let place = place();
@@ -25,7 +25,11 @@ fn echo(place: &Place) -> Ran {
 
 /// Begins a login and gives the address that a person is asked to open.
 fn begin(place: &Place) -> (Child, String) {
-    let mut child = place.haft(&["mcp", "login", "far"]).start();
+    begin_with(place.haft(&["mcp", "login", "far"]))
+}
+
+fn begin_with(login: Run) -> (Child, String) {
+    let mut child = login.start();
     let lines = BufReader::new(child.stderr.as_mut().unwrap()).lines().map_while(Result::ok);
     let address = lines.map(|line| line.trim().to_owned()).find(|line| line.starts_with("http"));
     (child, address.unwrap())
@@ -49,7 +53,11 @@ fn sent_back(address: &str) -> String {
 }
 
 fn log_in(place: &Place) {
-    let (mut child, address) = begin(place);
+    log_in_with(place.haft(&["mcp", "login", "far"]));
+}
+
+fn log_in_with(login: Run) {
+    let (mut child, address) = begin_with(login);
     let page = visit(&sent_back(&address));
     assert!(page.contains("200 OK") && page.contains("close this page"), "{page}");
     assert!(child.wait().unwrap().success());
@@ -224,4 +232,121 @@ fn files(directory: &Path, seen: &mut Vec<String>) {
             seen.push(String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned());
         }
     }
+}
+
+/// A secret service of its own, on a bus of its own; it ends with the test.
+struct SecretService {
+    bus: Child,
+    daemon: Child,
+    address: String,
+}
+
+impl SecretService {
+    fn start(place: &Place) -> Self {
+        let mut command = Command::new("dbus-daemon");
+        command.args(["--session", "--nofork", "--nopidfile", "--print-address"]).stdout(Stdio::piped());
+        let mut bus = command.spawn().unwrap();
+        let mut address = String::new();
+        BufReader::new(bus.stdout.as_mut().unwrap()).read_line(&mut address).unwrap();
+        let address = address.trim().to_owned();
+        let home = place.directory("user/desktop");
+        let mut command = Command::new("gnome-keyring-daemon");
+        command.args(["--foreground", "--unlock", "--components=secrets"]);
+        command.env("DBUS_SESSION_BUS_ADDRESS", &address).env("HOME", &home);
+        command.env("XDG_DATA_HOME", home.join("data")).env("XDG_RUNTIME_DIR", &home);
+        let quiet = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut daemon = quiet.spawn().unwrap();
+        daemon.stdin.take().unwrap().write_all(b"password").unwrap();
+        let mut started = Self { bus, daemon, address };
+        eventually("the keyring answers", || started.is_there());
+        started
+    }
+
+    fn is_there(&mut self) -> bool {
+        let mut command = Command::new("dbus-send");
+        let asked = command.env("DBUS_SESSION_BUS_ADDRESS", &self.address).args([
+            "--session",
+            "--print-reply",
+            "--dest=org.freedesktop.DBus",
+            "/org/freedesktop/DBus",
+            "org.freedesktop.DBus.NameHasOwner",
+            "string:org.freedesktop.secrets",
+        ]);
+        String::from_utf8_lossy(&asked.output().unwrap().stdout).contains("true")
+    }
+
+    fn haft(&self, place: &Place, words: &[&str]) -> Run {
+        place.haft(words).env("DBUS_SESSION_BUS_ADDRESS", &self.address)
+    }
+}
+
+impl Drop for SecretService {
+    fn drop(&mut self) {
+        for child in [&mut self.daemon, &mut self.bus] {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn where_there_is_a_keyring_the_token_is_in_it_and_in_no_file() {
+    let server = GuardedServer::start();
+    let place = configured(&server);
+    let keyring = SecretService::start(&place);
+    let call = || keyring.haft(&place, &["call", "far__echo", "{}"]).output();
+    log_in_with(keyring.haft(&place, &["mcp", "login", "far"]));
+    assert_eq!(place.text("home/data/tokens/far.json"), r#"{"kept_in":"keyring"}"#);
+    call().expect_code(0);
+    server.expire();
+    assert!(call().expect_code(0).stdout.contains("let in"), "it is renewed there too");
+    assert_eq!(place.text("home/data/tokens/far.json"), r#"{"kept_in":"keyring"}"#);
+    // Where the keyring cannot be reached, that is what is said, and nothing is lost.
+    let refused = echo(&place).expect_code(5);
+    assert!(
+        refused.stderr.contains("in the keyring") && refused.stderr.contains("no session bus"),
+        "{refused:?}"
+    );
+    call().expect_code(0);
+    keyring.haft(&place, &["mcp", "logout", "far"]).output().expect_code(0);
+    assert!(!place.exists("home/data/tokens/far.json"));
+    call().expect_code(5);
+}
+
+#[test]
+fn the_operator_may_want_a_file_or_the_keyring_and_nothing_else() {
+    let server = GuardedServer::start();
+    let place = configured(&server);
+    let keyring = SecretService::start(&place);
+    log_in_with(keyring.haft(&place, &["mcp", "login", "far"]));
+    let url = server.url();
+    let want = |store: &str| {
+        let config =
+            format!("{{\"tokenStore\": \"{store}\", \"mcpServers\": {{\"far\": {{\"url\": \"{url}\"}}}}}}");
+        place.file("home/haft.json", &config);
+    };
+    // What is in the keyring is read, and moves to the file when it changes.
+    want("file");
+    keyring.haft(&place, &["call", "far__echo", "{}"]).output().expect_code(0);
+    server.expire();
+    keyring.haft(&place, &["call", "far__echo", "{}"]).output().expect_code(0);
+    assert!(place.text("home/data/tokens/far.json").contains("access_token"));
+    echo(&place).expect_code(0);
+    want("keyring");
+    server.expire();
+    let refused = echo(&place).expect_code(5);
+    assert!(refused.stderr.contains("no session bus"), "{refused:?}");
+}
+
+/// A bus on which somebody took the name and never says a word.
+#[test]
+fn a_keyring_that_never_answers_costs_a_second_and_no_login() {
+    let server = GuardedServer::start();
+    let place = configured(&server);
+    let listener = std::os::unix::net::UnixListener::bind(place.path("user/bus")).unwrap();
+    let address = format!("unix:path={}", place.path("user/bus").display());
+    log_in_with(place.haft(&["mcp", "login", "far"]).env("DBUS_SESSION_BUS_ADDRESS", &address));
+    drop(listener);
+    assert!(place.text("home/data/tokens/far.json").contains("access_token"));
+    echo(&place).expect_code(0);
 }

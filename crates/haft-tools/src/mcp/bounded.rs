@@ -1,0 +1,131 @@
+//! Lists of a server of which only the first so many are kept: a message may be full of the smallest of pieces, and each of
+//! them becomes larger when it is read.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+/// The first `N` of a list.
+#[derive(Debug)]
+pub(super) struct First<T, const N: usize> {
+    pub(super) items: Vec<T>,
+    /// How many more there were.
+    pub(super) more: usize,
+}
+
+impl<T, const N: usize> Default for First<T, N> {
+    fn default() -> Self {
+        Self { items: Vec::new(), more: 0 }
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for First<T, N> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_seq(Items(PhantomData))
+    }
+}
+
+struct Items<T, const N: usize>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Items<T, N> {
+    type Value = First<T, N>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut first = First::default();
+        while first.items.len() < N {
+            match list.next_element()? {
+                Some(item) => first.items.push(item),
+                None => return Ok(first),
+            }
+        }
+        while list.next_element::<IgnoredAny>()?.is_some() {
+            first.more += 1;
+        }
+        Ok(first)
+    }
+}
+
+/// The first `N` members of an object, in the order they came.
+#[derive(Debug)]
+pub(super) struct FirstMembers<T, const N: usize> {
+    pub(super) members: Vec<(String, T)>,
+    /// How many more there were.
+    pub(super) more: usize,
+}
+
+impl<T, const N: usize> Default for FirstMembers<T, N> {
+    fn default() -> Self {
+        Self { members: Vec::new(), more: 0 }
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const N: usize> Deserialize<'de> for FirstMembers<T, N> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Members(PhantomData))
+    }
+}
+
+struct Members<T, const N: usize>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Members<T, N> {
+    type Value = FirstMembers<T, N>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Self::Value, A::Error> {
+        let mut first = FirstMembers::default();
+        while first.members.len() < N {
+            match object.next_entry()? {
+                Some(member) => first.members.push(member),
+                None => return Ok(first),
+            }
+        }
+        while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {
+            first.more += 1;
+        }
+        Ok(first)
+    }
+}
+
+/// A text of a server, cut where it is longer than anybody wants to read.
+pub(super) fn cut(text: &str, chars_max: usize) -> String {
+    match text.char_indices().nth(chars_max) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_are_kept_and_the_others_counted() {
+        let check = |text: &str, items: &[u8], more: usize| {
+            let found: First<u8, 3> = serde_json::from_str(text).unwrap();
+            assert_eq!((found.items.as_slice(), found.more), (items, more), "{text}");
+        };
+        check("[]", &[], 0);
+        check("[1,2]", &[1, 2], 0);
+        check("[1,2,3]", &[1, 2, 3], 0);
+        check("[1,2,3,\"x\",{}]", &[1, 2, 3], 2);
+        assert!(serde_json::from_str::<First<u8, 3>>("[1,2,3,").is_err());
+        assert!(serde_json::from_str::<First<u8, 3>>("{}").is_err());
+        let found: FirstMembers<u8, 1> = serde_json::from_str(r#"{"b":1,"a":2,"c":{}}"#).unwrap();
+        assert_eq!((found.members, found.more), (vec![("b".to_owned(), 1)], 2));
+    }
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        assert_eq!(cut("äöü", 3), "äöü");
+        assert_eq!(cut("äöü", 2), "äö…");
+    }
+}

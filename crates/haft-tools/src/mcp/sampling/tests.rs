@@ -1,0 +1,154 @@
+use std::sync::Mutex;
+
+use futures_util::FutureExt;
+use haft_core::event::NoEvents;
+use haft_core::provider::{CallContext, Principal};
+use haft_core::tool::CallId;
+
+use super::super::underway::Calls;
+use super::*;
+
+fn settings(consent: SamplingConsent) -> Sampling {
+    Sampling { consent, model: None, output_tokens_max: 100, requests_per_call_max: 2 }
+}
+
+fn raw(value: &Value) -> Box<RawValue> {
+    serde_json::value::to_raw_value(value).unwrap()
+}
+
+fn read_value(value: &Value) -> Result<Sample, Refusal> {
+    read("s", &raw(value), &settings(SamplingConsent::Given))
+}
+
+fn hello() -> Value {
+    json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": "hello" } }], "maxTokens": 20 })
+}
+
+#[test]
+fn a_request_is_read_in_all_its_forms_and_held_to_the_limit() {
+    let sample = read_value(&hello()).unwrap();
+    assert_eq!((sample.output_tokens_max, sample.conversation.messages().len()), (20, 1));
+    let several = json!({
+        "messages": [
+            { "role": "user", "content": [{ "type": "text", "text": "a" }, { "type": "image", "data": "aGk=", "mimeType": "image/png" }] },
+            { "role": "assistant", "content": { "type": "text", "text": "b" } },
+        ],
+        "systemPrompt": "be kind", "temperature": 0.5, "stopSequences": ["END"], "maxTokens": 1e30, "includeContext": "allServers",
+    });
+    let sample = read_value(&several).unwrap();
+    assert_eq!((sample.output_tokens_max, sample.system.as_str()), (100, "be kind"));
+    assert_eq!(sample.conversation.messages()[0].parts.len(), 2);
+    assert_eq!((sample.temperature, sample.stop), (Some(0.5), vec!["END".to_owned()]));
+}
+
+#[test]
+fn what_cannot_be_written_is_refused_with_its_reason() {
+    let check = |change: Value, expected: &str| {
+        let mut request = hello();
+        request.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+        let refusal = read_value(&request).unwrap_err();
+        assert!(refusal.reason().contains(expected), "{refusal:?}");
+    };
+    let said = |content: Value| json!({ "messages": [{ "role": "user", "content": content }] });
+    check(json!({ "tools": [{ "name": "x" }] }), "`tools` are not supported");
+    check(json!({ "messages": [] }), "1 to 100 messages");
+    check(json!({ "messages": "hi" }), "cannot be read");
+    check(json!({ "messages": [{ "role": "system", "content": { "type": "text" } }] }), "cannot be read");
+    check(said(json!({ "type": "tool_use" })), "`tool_use` is not supported");
+    check(said(json!({ "type": "image", "data": "?" })), "base64");
+    check(json!({ "stopSequences": vec!["x"; 17] }), "16 sequences");
+    check(said(json!({ "type": "text", "text": "x".repeat(10 << 20) })), "at most 1048576 are read");
+}
+
+/// Answers everything, and remembers what it was asked.
+struct Always(Mutex<Vec<String>>, Elicited);
+
+impl Sampler for Always {
+    fn sample<'a>(&'a self, wanted: Sample, _: &'a OnBehalf) -> BoxFuture<'a, Result<Sampled, String>> {
+        self.0.lock().unwrap().push(wanted.server);
+        let sampled = Sampled { model: "m".into(), text: "hi".into(), stop: StopReason::Length };
+        Box::pin(async { Ok(sampled) })
+    }
+}
+
+impl Elicitor for Always {
+    fn elicit<'a>(&'a self, _: &'a str, request: Value) -> BoxFuture<'a, Elicited> {
+        self.0.lock().unwrap().push(request["message"].as_str().unwrap().to_owned());
+        Box::pin(async { self.1.clone() })
+    }
+}
+
+fn desk(consent: SamplingConsent) -> Desk {
+    let writer = Always(Mutex::default(), Elicited::Declined);
+    Desk { settings: settings(consent), sampler: Some(Arc::new(writer)) }
+}
+
+fn caller() -> OnBehalf {
+    OnBehalf::of(&CallContext::new(CallId("1".into()), Principal::local(), None, Arc::new(NoEvents)))
+}
+
+fn declined_for(outcome: Result<String, Refusal>) -> String {
+    match outcome {
+        Err(Refusal::Declined(reason)) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_server_is_written_for_only_during_a_call_and_so_often() {
+    let (calls, desk) = (Calls::default(), desk(SamplingConsent::Given));
+    let hello = raw(&hello());
+    assert!(declined_for(desk.answer("s", &hello, None, None).await).contains("no tool is being called"));
+    let begun = calls.begin(caller());
+    for _ in 0..2 {
+        let written: Value =
+            serde_json::from_str(&desk.answer("s", &hello, Some(&begun.call), None).await.unwrap()).unwrap();
+        assert_eq!(
+            (&written["content"]["text"], &written["stopReason"]),
+            (&json!("hi"), &json!("maxTokens"))
+        );
+    }
+    let third = desk.answer("s", &hello, Some(&begun.call), None).await;
+    assert!(declined_for(third).contains("2 times at most"));
+}
+
+#[tokio::test]
+async fn a_person_decides_unless_the_operator_has() {
+    let (calls, desk) = (Calls::default(), desk(SamplingConsent::Ask));
+    let hello = raw(&hello());
+    let check = async |person: Option<&dyn Elicitor>| {
+        let begun = calls.begin(caller());
+        desk.answer("s", &hello, Some(&begun.call), person).await
+    };
+    assert!(declined_for(check(None).await).contains("nobody is there"));
+    for no in [Elicited::Declined, Elicited::Cancelled, Elicited::Accepted(json!({ "allow": false }))] {
+        let person = Always(Mutex::default(), no);
+        assert!(declined_for(check(Some(&person)).await).contains("rejected"));
+    }
+    let person = Always(Mutex::default(), Elicited::Accepted(json!({ "allow": true })));
+    assert!(check(Some(&person)).await.is_ok());
+    let asked = person.0.lock().unwrap().join("");
+    assert!(asked.contains("up to 20 tokens") && asked.contains("hello"), "{asked}");
+}
+
+/// Never comes to an end.
+struct Never;
+
+impl Sampler for Never {
+    fn sample<'a>(&'a self, _: Sample, _: &'a OnBehalf) -> BoxFuture<'a, Result<Sampled, String>> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn what_is_written_for_a_call_ends_with_it() {
+    let calls = Calls::default();
+    let desk = Desk { settings: settings(SamplingConsent::Given), sampler: Some(Arc::new(Never)) };
+    let begun = calls.begin(caller());
+    let call = Arc::clone(&begun.call);
+    let hello = raw(&hello());
+    let mut writing = Box::pin(desk.answer("s", &hello, Some(&call), None));
+    assert!(writing.as_mut().now_or_never().is_none());
+    drop(begun);
+    assert!(declined_for(writing.await).contains("the call is over"));
+}

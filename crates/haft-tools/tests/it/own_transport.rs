@@ -1,0 +1,87 @@
+//! A server that is reached in a way of the program's own.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use haft_core::arguments::{ArgumentLimits, Arguments};
+use haft_core::event::NoEvents;
+use haft_core::glob::ToolGlob;
+use haft_core::name::{Namespace, ToolName};
+use haft_core::provider::{CallContext, Principal, ToolProvider};
+use haft_core::tool::CallId;
+use haft_core::validate::Schema;
+use haft_tools::mcp::{
+    Connect, Failure, Forgotten, HealthProbe, Inbox, McpProvider, Opener, Outgoing, RequestId, Server,
+    ServerConfig, Surroundings, Transport, Wanted,
+};
+use serde_json::{Value, json};
+
+/// A server in the same process: what is sent is answered at once.
+struct InProcess;
+
+impl Opener for InProcess {
+    fn name(&self) -> &'static str {
+        "in-process"
+    }
+
+    fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Transport>, Failure>> {
+        Box::pin(async { Ok(Arc::new(Line(inbox)) as Arc<dyn Transport>) })
+    }
+}
+
+struct Line(Arc<dyn Inbox>);
+
+impl Transport for Line {
+    fn send(&self, message: Outgoing) -> Result<(), Failure> {
+        let Some(id) = message.id else { return Ok(()) };
+        let asked: Value = serde_json::from_str(&message.text).unwrap();
+        let result = match &*message.method {
+            "server/discover" => {
+                json!({ "resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} } })
+            }
+            "tools/list" => json!({ "tools": [{ "name": "shout" }] }),
+            _ => {
+                let words = asked["params"]["arguments"]["words"].as_str().unwrap().to_uppercase();
+                json!({ "content": [{ "type": "text", "text": words }] })
+            }
+        };
+        self.0.received(&json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string(), Some(id));
+        Ok(())
+    }
+
+    fn forget(&self, _: RequestId) -> Forgotten {
+        Forgotten::NotTold
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async { self.0.closed(Failure::Closed("closed".into())) })
+    }
+}
+
+#[tokio::test]
+async fn a_program_may_bring_a_transport_of_its_own() {
+    let config = ServerConfig {
+        name: "mine".into(),
+        namespace: Namespace::new("mine").unwrap(),
+        connect: Connect::Own(Arc::new(InProcess)),
+        request_timeout: Duration::from_secs(20),
+        startup_timeout: Duration::from_secs(20),
+        health_probe: HealthProbe::Ping,
+        wanted: Wanted { allowed: vec![ToolGlob::new("*").unwrap()], ..Wanted::default() },
+        roots: Vec::new(),
+        sampling: None,
+        digest: String::new(),
+    };
+    let server = Arc::new(Server::new(config, &Surroundings::default()));
+    server.start().await.unwrap();
+    assert_eq!(server.status().transport, Some("in-process"));
+    let provider = McpProvider::new(server);
+    let parsed = Arguments::from_text(r#"{"words": "so it is"}"#).parse(&ArgumentLimits::default()).unwrap();
+    let arguments = Schema::compile(&json!({ "type": "object" })).validate(parsed).unwrap();
+    let cx = CallContext::new(CallId("1".into()), Principal::local(), None, Arc::new(NoEvents));
+    let output = provider.call(&ToolName::new("shout").unwrap(), &arguments, &cx).await.unwrap();
+    assert_eq!(output.as_text(), "SO IT IS");
+    provider.shutdown().await;
+}

@@ -1,0 +1,83 @@
+//! The keyring of a desktop: whatever answers as the secret service on the session bus. Nobody is ever asked to unlock it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use haft_tools::mcp::Keyring;
+use secrecy::{ExposeSecret, SecretString};
+use secret_service::{Collection, EncryptionType, Error, SecretService};
+
+/// How long it may take to answer; all that is asked of it together.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Under what our secrets are found again.
+const APPLICATION: &str = "haft";
+
+/// The secret service, where there is one.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SecretServiceKeyring;
+
+impl Keyring for SecretServiceKeyring {
+    fn get<'a>(&'a self, account: &'a str) -> BoxFuture<'a, Result<Option<SecretString>, String>> {
+        Box::pin(within_patience(async move {
+            let service = connect().await?;
+            let open = unlocked(&service).await?;
+            let found = open.search_items(attributes(account)).await?;
+            let Some(item) = found.first() else { return Ok(None) };
+            Ok(String::from_utf8(item.get_secret().await?).ok().map(SecretString::from))
+        }))
+    }
+
+    fn put<'a>(&'a self, account: &'a str, secret: SecretString) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(within_patience(async move {
+            let service = connect().await?;
+            let open = unlocked(&service).await?;
+            let label = format!("haft: token in {account}");
+            let bytes = secret.expose_secret().as_bytes();
+            open.create_item(&label, attributes(account), bytes, true, "application/json").await.map(drop)
+        }))
+    }
+
+    fn remove<'a>(&'a self, account: &'a str) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(within_patience(async move {
+            let service = connect().await?;
+            for item in unlocked(&service).await?.search_items(attributes(account)).await? {
+                item.delete().await?;
+            }
+            Ok(())
+        }))
+    }
+}
+
+async fn within_patience<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, String> {
+    if !there_is_a_bus(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty())) {
+        return Err("there is no session bus".into());
+    }
+    match tokio::time::timeout(PATIENCE, work).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(Error::Locked)) => Err("it is locked".into()),
+        Ok(Err(Error::NoResult)) => Err("it has no default collection".into()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("it did not answer within {} ms", PATIENCE.as_millis())),
+    }
+}
+
+/// Without one, nothing is tried: a bus must not be started for our sake.
+fn there_is_a_bus(is_set: impl Fn(&str) -> bool) -> bool {
+    is_set("DBUS_SESSION_BUS_ADDRESS") || is_set("XDG_RUNTIME_DIR")
+}
+
+async fn connect() -> Result<SecretService<'static>, Error> {
+    SecretService::connect(EncryptionType::Dh).await
+}
+
+/// To unlock it would ask the person for a password, at a moment when nobody expects it.
+async fn unlocked<'a>(service: &'a SecretService<'_>) -> Result<Collection<'a>, Error> {
+    let collection = service.get_default_collection().await?;
+    if collection.is_locked().await? { Err(Error::Locked) } else { Ok(collection) }
+}
+
+fn attributes(account: &str) -> HashMap<&str, &str> {
+    HashMap::from([("application", APPLICATION), ("account", account)])
+}

@@ -1,0 +1,241 @@
+//! Servers that mean harm: they flood, pester, swell and lie. Each costs at most its own call, within bounds.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use haft_testkit::{Place, Ran};
+use serde_json::{Value, json};
+
+use super::{Stream, configure, echo, http, place};
+
+/// As much memory as haft may ask for here, of which it needs but a part; ten million zeros as values would take more.
+const MEMORY: &str = "--data=700000000";
+
+fn called(mode: &str) -> Ran {
+    let place = place();
+    configure(&place, mode, &[], "");
+    place.haft(&["call", "bad__echo", r#"{"text": "hi"}"#]).through(&["prlimit", MEMORY]).output()
+}
+
+#[test]
+fn lists_of_the_smallest_pieces_take_no_more_room_than_they_need() {
+    let ran = called("pieces").expect_code(0);
+    assert!(ran.stdout.contains("kept") && ran.stdout.len() < 2_000_000, "{}", ran.stdout.len());
+    let ran = called("structured").expect_code(3);
+    assert!(ran.stdout.contains("structured content is larger than 8388608 bytes"), "{ran:?}");
+    assert_eq!(called("batch").expect_code(0).stdout, "echo: hi\n");
+    let ran = called("list-of-nothing").expect_code(42);
+    assert!(ran.stderr.contains("bad__echo"), "{ran:?}");
+}
+
+#[test]
+fn a_second_answer_is_no_answer() {
+    let place = place();
+    configure(&place, "answers-twice", &[], "");
+    let mut stream = Stream::open(&place, &[]);
+    for _ in 0..3 {
+        let answer = stream.ask("bad__echo", "{}");
+        assert!(answer.contains("the first") && !answer.contains("the second"), "{answer}");
+    }
+    stream.end();
+}
+
+#[test]
+fn floods_beside_a_call_leave_it_alone() {
+    for mode in ["long-id", "stderr-flood", "progress-flood", "change-storm"] {
+        assert_eq!(called(mode).expect_code(0).stdout, "echo: hi\n", "{mode}");
+    }
+    let place = place();
+    configure(&place, "stderr-flood", &[], "");
+    echo(&place).expect_code(0);
+    let log = place.path("home/data/mcp/bad.log").metadata().unwrap().len();
+    assert!(log <= 70_000, "{log}");
+}
+
+#[test]
+fn a_list_that_goes_on_for_ever_ends() {
+    for mode in ["pages-for-ever", "same-page-for-ever", "same-names"] {
+        assert_eq!(called(mode).expect_code(0).stdout, "echo: hi\n", "{mode}");
+    }
+}
+
+#[test]
+fn a_server_that_speaks_nonsense_is_told_apart_and_waited_for_by_nobody() {
+    for (mode, expected) in [
+        ("huge-greeting", "at most 1048576 are read"),
+        ("strange-version", "which we do not speak"),
+        ("strange-greeting", "greeting cannot be read"),
+        ("strange-list", "the list of tools cannot be read"),
+    ] {
+        let ran = called(mode).expect_code(5);
+        assert!(ran.stderr.contains(expected) && ran.stderr.len() < 4_000, "{mode}: {ran:?}");
+    }
+}
+
+#[test]
+fn long_words_are_cut_and_harmless_on_a_terminal() {
+    let place = place();
+    configure(&place, "long-words", &[], "");
+    let ran = place.haft(&["mcp", "test", "bad"]).output().expect_code(0);
+    assert!(ran.stdout.len() < 4_000 && !ran.stdout.contains('\u{1b}'), "{}", ran.stdout);
+    let tried = place.haft(&["mcp", "test", "bad", "--json"]).output().expect_code(0).stdout;
+    let tried: Value = serde_json::from_str(&tried).unwrap();
+    assert_eq!(tried["instructions"].as_str().unwrap().chars().count(), 4_001);
+    configure(&place, "rude-error", &[], "");
+    let ran = echo(&place).expect_code(3);
+    assert!(ran.stdout.len() + ran.stderr.len() < 20_000, "{}", ran.stdout.len());
+}
+
+#[test]
+fn nobody_is_asked_without_end() {
+    let place = place();
+    configure(&place, "pesters", &[], "");
+    assert_eq!(echo(&place).expect_code(0).stdout, "32\n");
+    configure(&place, "modern", &[], "");
+    let ran = place.haft(&["call", "bad__echo", r#"{"many": true}"#]).output().expect_code(3);
+    assert!(ran.stdout.contains("more than 16 things at once"), "{ran:?}");
+}
+
+/// Calls a server at an address.
+fn call_far(place: &Place, address: &str, keys: &str) -> Ran {
+    place.file(
+        "home/haft.json",
+        &format!("{{\"mcpServers\": {{\"far\": {{\"url\": \"{address}\"{keys}}}}}}}"),
+    );
+    place.haft(&["call", "far__t", "{}"]).through(&["prlimit", MEMORY]).output()
+}
+
+/// What a good server answers; nothing for a call.
+fn good(request: &http::Request) -> Option<Vec<u8>> {
+    let tools = r#"{"tools":[{"name":"t"}]}"#;
+    let greeting = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{}}"#;
+    if request.calls("server/discover") {
+        Some(http::response("400 Bad Request", "", b""))
+    } else if request.calls("initialize") {
+        Some(http::json(request, greeting))
+    } else if request.calls("tools/list") {
+        Some(http::json(request, tools))
+    } else if request.calls("tools/call") {
+        None
+    } else {
+        Some(http::response("202 Accepted", "", b""))
+    }
+}
+
+#[test]
+fn a_stream_of_nothing_but_comments_ends_with_the_patience_for_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}/mcp", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let Some(request) = http::read(&stream) else { return };
+                let mut stream = &stream;
+                if let Some(answer) = good(&request) {
+                    return drop(stream.write_all(&answer));
+                }
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n");
+                while stream.write_all(&b": nothing to say\n\n".repeat(1000)).is_ok() {}
+            });
+        }
+    });
+    let place = place();
+    let ran = call_far(&place, &address, r#", "requestTimeoutMs": 500"#).expect_code(124);
+    assert!(ran.stderr.contains("neither a result nor progress for 500 ms"), "{ran:?}");
+}
+
+#[test]
+fn a_session_with_an_endless_name_is_refused() {
+    let (address, _asked) = http::serve(|request| {
+        if request.calls("initialize") {
+            let headers =
+                format!("content-type: application/json\r\nmcp-session-id: {}\r\n", "s".repeat(100_000));
+            return http::response("200 OK", &headers, b"{}");
+        }
+        good(request).unwrap_or_default()
+    });
+    let ran = call_far(&place(), &address, "").expect_code(5);
+    assert!(ran.stderr.contains("names its session with 100000 bytes"), "{ran:?}");
+}
+
+#[test]
+fn a_stream_that_always_ends_at_once_is_not_opened_for_ever() {
+    let opened = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&opened);
+    let (address, _asked) = http::serve(move |request| {
+        if request.method == "GET" {
+            count.fetch_add(1, Ordering::Relaxed);
+            return http::response("200 OK", "content-type: text/event-stream\r\n", b"retry: 0\n\n");
+        }
+        good(request).unwrap_or_else(|| {
+            // Long enough for a hundred streams that nobody holds back.
+            std::thread::sleep(Duration::from_secs(2));
+            http::json(request, r#"{"content":[{"type":"text","text":"done"}]}"#)
+        })
+    });
+    assert_eq!(call_far(&place(), &address, "").expect_code(0).stdout, "done\n");
+    let opened = opened.load(Ordering::Relaxed);
+    assert!((1..=5).contains(&opened), "{opened}");
+}
+
+#[test]
+fn answers_that_nobody_takes_do_not_pile_up() {
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&waiting);
+    let (address, _asked) = http::serve(move |request| {
+        if request.body.contains("\"result\":{}") || request.body.contains("\"error\":") {
+            count.fetch_add(1, Ordering::Relaxed);
+            // It never says that it has taken it.
+            std::thread::sleep(Duration::from_secs(20));
+        }
+        good(request).unwrap_or_else(|| {
+            let ping = |number| format!("data: {{\"jsonrpc\":\"2.0\",\"id\":\"p{number}\",\"method\":\"ping\"}}\n\n");
+            let pings = (0..5000).map(ping).collect::<Vec<_>>().concat();
+            let result = json!({ "jsonrpc": "2.0", "id": request.id().parse::<u64>().unwrap(), "result": { "content": [] } });
+            let body = format!("{pings}data: {result}\n\n");
+            http::response("200 OK", "content-type: text/event-stream\r\n", body.as_bytes())
+        })
+    });
+    call_far(&place(), &address, "").expect_code(0);
+    let waiting = waiting.load(Ordering::Relaxed);
+    assert!(waiting <= 64, "{waiting}");
+}
+
+#[test]
+fn who_says_where_to_log_in_cannot_send_us_to_files_or_to_other_machines_in_the_clear() {
+    for place_named in ["file:///etc/passwd", "http://169.254.169.254/latest/meta-data", "gopher://h/x"] {
+        let (address, _asked) = http::serve(move |_| {
+            let challenge = format!("www-authenticate: Bearer resource_metadata=\"{place_named}\"\r\n");
+            http::response("401 Unauthorized", &challenge, b"")
+        });
+        let ran = call_far(&place(), &address, "").expect_code(5);
+        assert!(ran.stderr.contains("an address without TLS, which is refused"), "{place_named}: {ran:?}");
+    }
+}
+
+#[test]
+fn a_client_secret_goes_to_the_issuer_that_the_operator_named_and_to_no_other() {
+    let (address, asked) = http::serve(|request| {
+        if request.path.contains("oauth-protected-resource") {
+            return http::response("404 Not Found", "", b"");
+        }
+        if request.path.contains("oauth-authorization-server") {
+            let host = format!("http://{}", request.headers["host"]);
+            let about = json!({ "issuer": host, "token_endpoint": format!("{host}/token") });
+            return http::response(
+                "200 OK",
+                "content-type: application/json\r\n",
+                about.to_string().as_bytes(),
+            );
+        }
+        http::response("401 Unauthorized", "www-authenticate: Bearer\r\n", b"")
+    });
+    let keys = r#", "oauth": {"grant": "clientCredentials", "clientId": "id", "clientSecret": "s3cret", "issuer": "https://as.example"}"#;
+    let ran = call_far(&place(), &address, keys).expect_code(5);
+    assert!(ran.stderr.contains("another authorization server than `oauth.issuer`"), "{ran:?}");
+    let sent: Vec<http::Request> = asked.try_iter().collect();
+    assert!(!sent.is_empty() && sent.iter().all(|request| !request.path.contains("token")), "{sent:?}");
+}

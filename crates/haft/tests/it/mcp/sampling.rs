@@ -1,0 +1,160 @@
+//! Servers that want a model to write for them: who decides, who pays, and what becomes of those who want too much.
+
+use haft_model_server::{Expect, ModelServer, Script, Step};
+use haft_testkit::{Place, Ran, eventually};
+use serde_json::{Value, json};
+
+use super::asking::at_a_terminal;
+use super::real::npm;
+use super::{configure, place};
+use crate::run::{haft, server, told};
+
+const ALLOWED: &str = r#", "sampling": {"model": "openai/m", "approval": "allow"}"#;
+
+fn paris() -> ModelServer {
+    let expected = Expect { user: Some("capital of France".into()), ..Expect::default() };
+    server([Step::text("Paris.").expecting(expected)])
+}
+
+/// Calls the tool of a server that asks `model` for what `arguments` say.
+fn asked(place: &Place, model: &ModelServer, arguments: &Value) -> Ran {
+    haft(place, model, &["call", "bad__echo", &arguments.to_string()]).output()
+}
+
+fn answered(ran: Ran) -> Value {
+    let ran = ran.expect_code(0);
+    serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"))
+}
+
+#[test]
+fn a_model_writes_for_a_server_in_both_eras_when_the_operator_allows_it() {
+    for (mode, arguments) in [("asks-model", json!({})), ("modern", json!({ "what": "" }))] {
+        let (place, model) = (place(), paris());
+        configure(&place, mode, &[], ALLOWED);
+        let answer = answered(asked(&place, &model, &arguments));
+        let written = if mode == "modern" { &answer["capital"] } else { &answer };
+        assert_eq!(written["content"], json!({ "type": "text", "text": "Paris." }), "{mode}: {answer}");
+        assert_eq!((&written["role"], &written["stopReason"]), (&json!("assistant"), &json!("endTurn")));
+        let body = &model.requests()[0].body;
+        assert_eq!((body["tools"].is_null(), &body["model"]), (true, &json!("m")), "{body}");
+        assert!(body.to_string().contains("Be brief."), "{body}");
+        let accounts = place.text("home/data/accounting.jsonl");
+        assert!(accounts.lines().any(|line| line.contains("\"m\"")), "{mode}: {accounts}");
+    }
+}
+
+#[test]
+fn it_is_off_unless_configured_and_where_nobody_can_be_asked_it_is_refused() {
+    let (place, model) = (place(), paris());
+    configure(&place, "asks-model", &[], "");
+    assert_eq!(answered(asked(&place, &model, &json!({})))["code"], -32601);
+    configure(&place, "asks-model", &[], r#", "sampling": {"model": "openai/m", "approval": "deny"}"#);
+    assert_eq!(answered(asked(&place, &model, &json!({})))["code"], -32601);
+    configure(&place, "asks-model", &[], r#", "sampling": {"model": "openai/m"}"#);
+    let refused = answered(asked(&place, &model, &json!({})));
+    assert_eq!(
+        (&refused["code"], &refused["message"]),
+        (&json!(-1), &json!("nobody is there who could allow it"))
+    );
+    configure(&place, "modern", &[], r#", "sampling": {"model": "openai/m"}"#);
+    let ran = asked(&place, &model, &json!({ "what": "" })).expect_code(3);
+    assert!(ran.stdout.contains("`sampling/createMessage` and was refused: nobody is there"), "{ran:?}");
+    configure(&place, "asks-model", &[], r#", "sampling": {"approval": "allow"}"#);
+    let refused = answered(asked(&place, &model, &json!({})));
+    assert!(refused["message"].as_str().unwrap().contains("`models.default` names one"), "{refused}");
+    assert!(model.requests().is_empty(), "nobody was asked for any of these");
+}
+
+#[test]
+fn at_a_terminal_a_person_sees_what_would_be_sent_and_decides() {
+    let (place, model) = (place(), paris());
+    let server = place.misbehaving_server("asks-model", &[]);
+    let mine = json!({ "mine": { "baseUrl": format!("{}/v1", model.url()), "apiKey": "k" } });
+    let config = format!(
+        "{{\"providers\": {mine}, \"mcpServers\": {{\"bad\": {{{server}, \"sampling\": {{\"model\": \"mine/m\"}}}}}}}}"
+    );
+    place.file("home/haft.json", &config);
+    let shown = at_a_terminal(&place, "call bad__echo '{}'", "no\n");
+    assert!(shown.contains("may `mine/m` write up to 50 tokens for it?"), "{shown}");
+    assert!(shown.contains("Be brief.") && shown.contains("capital of France"), "{shown}");
+    assert!(shown.contains("the user rejected it") && model.requests().is_empty(), "{shown}");
+    let shown = at_a_terminal(&place, "call bad__echo '{}'", "yes\n");
+    assert!(shown.contains("Paris."), "{shown}");
+}
+
+#[test]
+fn what_is_too_much_or_makes_no_sense_is_refused_and_costs_nothing() {
+    let (place, model) = (place(), paris());
+    configure(&place, "asks-model", &[], ALLOWED);
+    let check = |what: &str, code: i64, expected: &str| {
+        let refused = answered(asked(&place, &model, &json!({ "what": what })));
+        assert_eq!(refused["code"], code, "{what}: {refused}");
+        assert!(refused["message"].as_str().unwrap().contains(expected), "{what}: {refused}");
+    };
+    check("large", -1, "at most 1048576 are read");
+    check("nonsense", -32602, "cannot be read");
+    check("tools", -32602, "`tools` are not supported");
+    assert!(model.requests().is_empty());
+    answered(asked(&place, &model, &json!({ "what": "greedy" })));
+    let body = model.requests()[0].body.to_string();
+    assert!(body.contains("1024") && !body.contains("1000000000000"), "{body}");
+}
+
+#[test]
+fn a_flood_of_requests_costs_no_more_than_a_call_may() {
+    let place = place();
+    let model = ModelServer::start(Script::of([Step::text("Paris.").at_turn(0)])).unwrap();
+    configure(&place, "asks-model", &[], ALLOWED);
+    let answer = answered(asked(&place, &model, &json!({ "flood": 2000 })));
+    let (written, refused) = (answer["written"].as_u64().unwrap(), answer["refused"].as_u64().unwrap());
+    assert!((1..=8).contains(&written) && written + refused == 2000, "{answer}");
+    assert!(model.requests().len() <= 8);
+}
+
+#[test]
+fn a_server_that_nobody_called_is_not_written_for() {
+    let (place, model) = (place(), paris());
+    configure(&place, "asks-model-unasked", &[], ALLOWED);
+    haft(&place, &model, &["mcp", "test", "bad"]).output().expect_code(0);
+    assert!(place.text("home/data/mcp/bad.log").contains("no tool is being called"));
+    assert!(model.requests().is_empty());
+}
+
+/// Three requests: the run's own two, and one for the server in between.
+fn run_with(place: &Place, flags: &[&str]) -> (Ran, ModelServer) {
+    let steps = [Step::call("bad__echo", json!({})), told(Step::text("Done."), "Paris.")];
+    let script = Script::of(steps).about("capital of France", [Step::text("Paris.")]);
+    let model = ModelServer::start(script).unwrap();
+    let words = [&["run", "-m", "openai/m", "--output-format", "json"], flags, &["go"]].concat();
+    (haft(place, &model, &words).output(), model)
+}
+
+#[test]
+fn in_a_run_the_model_of_the_run_writes_and_the_run_pays() {
+    let place = place();
+    configure(&place, "asks-model", &[], r#", "sampling": {"approval": "allow"}"#);
+    let (ran, model) = run_with(&place, &[]);
+    let ran = ran.expect_code(0);
+    assert_eq!(model.requests().len(), 3, "{ran:?}");
+    let accounts = place.text("home/data/accounting.jsonl");
+    assert_eq!(accounts.matches(r#""type":"model""#).count(), 3, "{accounts}");
+    let result: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(result["requests"], 3, "{result}");
+}
+
+#[test]
+fn the_server_that_everybody_tries_gets_its_answer() {
+    let place = place();
+    let model = server([Step::text("Forty-two.")]);
+    let config = json!({ "mcpServers": { "real": {
+        "command": "node", "args": [npm("server-everything"), "stdio"],
+        "sampling": { "model": "openai/m", "approval": "allow" },
+    } } });
+    place.file("home/haft.json", &config.to_string());
+    let listed = || haft(&place, &model, &["tools"]).output().expect_code(0).stdout;
+    eventually("it offers its tool", || listed().contains("real__trigger-sampling-request"));
+    let arguments = r#"{"prompt": "the answer?", "maxTokens": 20}"#;
+    let ran = haft(&place, &model, &["call", "real__trigger-sampling-request", arguments]).output();
+    assert!(ran.expect_code(0).stdout.contains("Forty-two."));
+    assert!(model.requests()[0].body.to_string().contains("the answer?"));
+}
