@@ -101,6 +101,7 @@ impl Driver<'_> {
     pub async fn abort(&self, run: &mut AgentRun, why: Abort) -> Result<Driven, RunError> {
         // What can no longer be put down is known by what is missing.
         let _ = self.put_down(&Told::Aborted(why.clone()));
+        self.witness.iter().for_each(|witness| witness.aborted(self.options.place, &why));
         run.abort(why);
         match run.next_step(&self.readings()) {
             Step::Done(finish) => self.stopped(run, Driven::Done(finish)).await,
@@ -161,8 +162,12 @@ impl Driver<'_> {
     /// A server may have found new tools, and what was stored can be asked about from then on.
     fn renew_tools(&self, run: &mut AgentRun, seen: &mut Outlook) {
         let now = self.orchestrator.outlook();
-        if now != *seen {
-            let tools = self.orchestrator.model_tools(&self.options.selection);
+        let changed = (now != *seen).then(|| self.orchestrator.model_tools(&self.options.selection));
+        let changed = match &self.witness {
+            Some(witness) => witness.tools(self.options.place, changed),
+            None => changed,
+        };
+        if let Some(tools) = changed {
             run.set_tools(&tools);
             if let Some(budget) = &self.options.budget {
                 let counter = &self.orchestrator.config().tokens;
@@ -174,11 +179,8 @@ impl Driver<'_> {
 
     async fn ask_in_time(&self, run: &AgentRun, request: ModelRequest) -> Result<ModelReply, ModelError> {
         let _held = self.scope.meter.hold(self.worst_case(&request));
-        timeout(self.reply_timeout, self.ask(run, request)).await.unwrap_or_else(|_| {
-            let message =
-                format!("no whole reply within {} ms (`llmTimeout`)", self.reply_timeout.as_millis());
-            Err(ModelError::new(ModelErrorKind::Timeout, message))
-        })
+        let reply = timeout(self.reply_timeout, self.ask(run, request)).await;
+        reply.unwrap_or_else(|_| Err(not_in_time(self.reply_timeout)))
     }
 
     /// What a request may take, so that those who work at the same time do not spend it too.
@@ -273,7 +275,7 @@ impl Driver<'_> {
             left: self.scope.meter.left(time),
             context_tokens: self.context_tokens(),
         };
-        self.witness.as_ref().map_or(live, |witness| witness.readings(live))
+        self.witness.as_ref().map_or(live, |witness| witness.readings(self.options.place, live))
     }
 
     fn context_tokens(&self) -> Option<u64> {
@@ -300,6 +302,12 @@ fn answered(result: &ToolResult) -> Answered {
         text: result.text(),
         latency: result.receipt.latency,
     }
+}
+
+/// What the run is told of a reply that took too long.
+pub fn not_in_time(limit: Duration) -> ModelError {
+    let message = format!("no whole reply within {} ms (`llmTimeout`)", limit.as_millis());
+    ModelError::new(ModelErrorKind::Timeout, message)
 }
 
 /// What the definition of a tool takes of a model's context.

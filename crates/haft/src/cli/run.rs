@@ -100,7 +100,6 @@ fn begin(prepared: &Prepared, beginning: Beginning) -> Result<Errand, Refused> {
             Errand::resume(worker, *resumed, prepared.watch.sink()).map_err(|error| not_resumed(&error))?
         }
     };
-    prepared.record_beginning(&errand);
     if let Some(error) = errand.unkept() {
         terminal::warn(&format!("the run cannot be resumed: {error}"));
     }

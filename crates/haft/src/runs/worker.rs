@@ -168,7 +168,7 @@ impl Worker {
             scope: Arc::clone(scope),
             options: options.clone(),
             reply_timeout: self.agent.times.llm,
-            witness: self.workshop.witness(options.place),
+            witness: self.workshop.witness(),
         }
     }
 

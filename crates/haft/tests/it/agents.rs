@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use super::call::here;
 
 /// What each agent says is told apart by what it is asked.
-fn script(about: impl IntoIterator<Item = (&'static str, Vec<Step>)>) -> Script {
+pub(crate) fn script(about: impl IntoIterator<Item = (&'static str, Vec<Step>)>) -> Script {
     about.into_iter().fold(Script::default(), |script, (text, steps)| script.about(text, steps))
 }
 
-fn haft(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
+pub(crate) fn haft(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
     place
         .haft(&[&["run", "-m", "openai/m"], words].concat())
         .env("OPENAI_BASE_URL", &format!("{}/v1", server.url()))
@@ -24,7 +24,7 @@ fn run(place: &Place, script: Script, words: &[&str]) -> Ran {
     haft(place, &server, words).output()
 }
 
-fn agents(files: &[(&str, &str)]) -> Place {
+pub(crate) fn agents(files: &[(&str, &str)]) -> Place {
     let place = here();
     for (name, yaml) in files {
         place.file(&format!("ws/{name}"), &format!("---\n{yaml}\n---\nYou are {name}.\n"));
@@ -32,15 +32,15 @@ fn agents(files: &[(&str, &str)]) -> Place {
     place
 }
 
-fn ask(agent: &str, request: &str) -> Part {
+pub(crate) fn ask(agent: &str, request: &str) -> Part {
     Part::call(&format!("agent__{agent}"), json!({ "request": request }))
 }
 
-fn bash(command: &str) -> Step {
+pub(crate) fn bash(command: &str) -> Step {
     Step::call("bash", json!({ "command": command }))
 }
 
-fn told(step: Step, text: &str) -> Step {
+pub(crate) fn told(step: Step, text: &str) -> Step {
     step.expecting(Expect { last_tool_result: Some(text.into()), ..Expect::default() })
 }
 

@@ -30,8 +30,8 @@ use crate::cli::terminal;
 use crate::cli::watch::Watch;
 use crate::config::{Resolved, environment};
 use crate::models;
-use crate::recordings::{Beginning, RunRecorder};
-use crate::runs::{Crew, Errand, TakingUp, Task, Variables, Worker, Workshop, call_in, route};
+use crate::recordings::{Recorded, RunRecorder};
+use crate::runs::{Crew, TakingUp, Task, Variables, Worker, Workshop, call_in, route};
 use crate::sessions::Sessions;
 use crate::skills::Skills;
 use crate::telemetry::captures_content;
@@ -83,8 +83,8 @@ impl Prepared {
         let mut watch = Watch::of_run(args.show, &home, seen);
         let tape = tape(args, config, &variables)?;
         let recorder = tape.clone().map(|tape| {
-            let recorder = Arc::new(RunRecorder::new(tape, watch.options().place.session));
-            watch.add(Arc::clone(&recorder) as _);
+            let recorder = Arc::new(RunRecorder::new(tape, resume::order()));
+            watch.all_through(|watchers| Arc::new(Recorded::new(Arc::clone(&recorder), watchers)));
             recorder
         });
         let telemetry = &mut config.telemetry;
@@ -125,18 +125,6 @@ impl Prepared {
         if kept.enabled {
             workshop.keep_sessions(Sessions::of(&home, kept.limits), resume::order(), taking_up);
         }
-    }
-
-    pub(super) fn record_beginning(&self, errand: &Errand) {
-        let Some(recorder) = &self.recorder else { return };
-        recorder.begin(&Beginning {
-            session: errand.task().place.session.to_string(),
-            model: self.worker.model().to_string(),
-            path: errand.task().scope.path.clone(),
-            request: self.request.clone(),
-            order: resume::order(),
-            run: errand.run().snapshot(),
-        });
     }
 
     /// Why the recording is not whole, if it is not.
