@@ -8,6 +8,7 @@ use haft_model_server::{ModelServer, Part, Script, Step};
 use serde_json::json;
 
 use super::args::{Cli, Command, DemoArgs, RunArgs};
+use super::cancel::Listening;
 use super::exit::Exit;
 use super::run::{self as running, Given};
 use super::settings::{Configuration, Refused};
@@ -51,8 +52,9 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
         };
         running::prepare(&typed, given).await
     };
-    match prepared.await {
-        Ok(prepared) => running::carry_out(prepared, running::Beginning::New).await,
+    let mut listening = Listening::begin();
+    match running::unless_ended(&mut listening, prepared).await {
+        Ok(prepared) => running::carry_out(prepared, running::Beginning::New, listening).await,
         Err((exit, message)) => terminal::failed(exit, &message),
     }
 }

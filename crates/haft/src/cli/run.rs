@@ -8,7 +8,7 @@ mod said;
 mod screen;
 mod wire;
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use tokio::time::interval;
 
 use super::args::RunArgs;
 use super::call;
-use super::cancel;
+use super::cancel::Listening;
 use super::exit::Exit;
 use super::settings::{self, Refused};
 use super::skills;
@@ -38,6 +38,7 @@ pub(super) use replay::run as replay;
 pub(super) use resume::run as resume;
 
 pub(super) async fn run(args: &RunArgs) -> ExitCode {
+    let mut listening = Listening::begin();
     let prepared = async {
         let configuration = settings::configuration(&args.policy.files)?;
         let others = call::over_http(&configuration.resolved, &settings::home()?).await;
@@ -45,10 +46,10 @@ pub(super) async fn run(args: &RunArgs) -> ExitCode {
         prepare(args, Given { configuration, others, skills, variables: Arc::new(environment), models: None })
             .await
     };
-    match prepared.await {
+    match unless_ended(&mut listening, prepared).await {
         Ok(prepared) => {
             prepared.keep_session(TakingUp::No);
-            carry_out(prepared, Beginning::New).await
+            carry_out(prepared, Beginning::New, listening).await
         }
         Err((exit, message)) => terminal::failed(exit, &message),
     }
@@ -62,25 +63,45 @@ pub(super) async fn prepare(args: &RunArgs, given: Given) -> Result<Prepared, Re
     Prepared::new(args, given).await
 }
 
+/// What is done before there is a run can be ended too.
+pub(super) async fn unless_ended<T>(
+    listening: &mut Listening,
+    prepared: impl Future<Output = Result<T, Refused>>,
+) -> Result<T, Refused> {
+    tokio::select! {
+        biased;
+        exit = listening.heard() => Err((exit, "ended before the run began".into())),
+        prepared = prepared => prepared,
+    }
+}
+
 /// How a run begins.
 pub(super) enum Beginning {
     New,
     Again(Box<Resumed>),
 }
 
-pub(super) async fn carry_out(prepared: Prepared, beginning: Beginning) -> ExitCode {
+pub(super) async fn carry_out(
+    prepared: Prepared,
+    beginning: Beginning,
+    mut listening: Listening,
+) -> ExitCode {
     let orchestrator = prepared.worker.orchestrator();
-    let mut cancelled = pin!(cancel::cancelled());
-    tokio::select! {
-        biased;
-        () = call::begin(orchestrator) => {}
-        exit = &mut cancelled => return exit.into(),
+    let ready = async { Ok(call::begin(orchestrator).await) };
+    if let Err((exit, message)) = unless_ended(&mut listening, ready).await {
+        return terminal::failed(exit, &message);
     }
     let ended = match begin(&prepared, beginning) {
-        Ok(errand) => drive(errand, &prepared, cancelled).await.map_err(internal),
+        Ok(errand) => drive(errand, &prepared, &mut listening).await.map_err(internal),
         Err(refused) => Err(refused),
     };
-    call::end(orchestrator).await;
+    let stopped = ended.as_ref().is_ok_and(|ended| ended.stopped_by.is_some());
+    tokio::select! {
+        biased;
+        () = call::end(orchestrator) => {}
+        // The run is over and how is known: servers that take their time are not waited for.
+        _ = listening.heard(), if !stopped => {}
+    }
     call::keep_approvals_of(orchestrator);
     match ended {
         Ok(ended) => prepared.end(&ended),
@@ -131,12 +152,12 @@ struct Ended {
 async fn drive(
     mut errand: Errand,
     prepared: &Prepared,
-    mut cancelled: Pin<&mut impl Future<Output = Exit>>,
+    listening: &mut Listening,
 ) -> Result<Ended, RunError> {
     let ended = tokio::select! {
         biased;
         ended = to_the_end(&mut errand, prepared) => ended.map(|finish| (Some(finish), None)),
-        exit = &mut cancelled => Ok((None, Some(exit))),
+        exit = listening.heard() => Ok((None, Some(exit))),
     }?;
     let (finish, stopped_by) = match ended {
         (Some(finish), stopped_by) => (finish, stopped_by),

@@ -68,7 +68,7 @@ pub(in crate::cli) struct Given {
 impl Prepared {
     pub(super) async fn new(args: &RunArgs, given: Given) -> Result<Self, Refused> {
         let Given { mut configuration, others, skills, variables, models } = given;
-        let (mut crew, request) = said::said(args, &agents::shelf(&args.policy.files)?)?;
+        let (mut crew, request) = said::said(args, &agents::shelf(&args.policy.files)?).await?;
         let policy = settings::policy(&args.policy, &configuration)?;
         let home = policy.home().clone();
         let config = &mut configuration.resolved;

@@ -11,8 +11,9 @@ use haft_models::cassette::{Matching, Recording, RecordingError, Replayer};
 
 use super::screen::Screen;
 use super::wire::Output;
-use super::{Beginning, Denials, Given, carry_out, ending, prepare, resume};
+use super::{Beginning, Denials, Given, carry_out, ending, prepare, resume, unless_ended};
 use crate::cli::args::{Cli, Command, ReplayArgs, RunArgs};
+use crate::cli::cancel::Listening;
 use crate::cli::exit::Exit;
 use crate::cli::settings::{self, Refused};
 use crate::cli::{call, skills, terminal};
@@ -49,7 +50,9 @@ async fn live(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Refu
     let skills = skills::found(&typed.policy.files)?;
     let models = Some(Arc::new(models) as _);
     let given = Given { configuration, others, skills, variables: Arc::new(environment), models };
-    Ok(carry_out(prepare(&typed, given).await?, Beginning::New).await)
+    let mut listening = Listening::begin();
+    let prepared = unless_ended(&mut listening, prepare(&typed, given)).await?;
+    Ok(carry_out(prepared, Beginning::New, listening).await)
 }
 
 fn shown_as(typed: &mut RunArgs, args: &ReplayArgs) {
