@@ -21,7 +21,7 @@ use haft_core::run::told::{CallEnd, Told};
 use haft_core::run::{Abort, AgentRun, Readings, RunError, Step};
 use haft_core::tokens::TokenCounter;
 use haft_core::tool::ToolCall;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::chronicle::Unrecorded;
 use crate::options::CallOptions;
@@ -29,6 +29,9 @@ use crate::orchestrator::Orchestrator;
 use crate::order::EffectOrder;
 use crate::outlook::Outlook;
 use crate::witness::Witness;
+
+/// How often is looked whether what others have set aside of a budget is known by now.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// What a run is driven with. To drop the future of [`Driver::drive`] is to cancel whatever is under way; the run stays
 /// and can be aborted, stored or driven again.
@@ -132,6 +135,7 @@ impl Driver<'_> {
         let mut seen = self.orchestrator.outlook();
         loop {
             self.renew_tools(run, &mut seen);
+            self.until_settled().await;
             let readings = self.readings();
             let step = run.next_step(&readings);
             self.put_down(&Told::Stepped(readings))?;
@@ -174,6 +178,14 @@ impl Driver<'_> {
                 budget.set_schemas(run.tools().iter().map(|tool| tokens_of(tool, &**counter)).sum());
             }
             *seen = now;
+        }
+    }
+
+    /// What others have set aside is more than most requests take: nobody is cut short because of it who can wait until it is
+    /// known. Whoever has set something aside waits for a model and for nothing else, so this ends.
+    async fn until_settled(&self) {
+        while self.scope.meter.is_only_held() {
+            sleep(LOOK_AGAIN_AFTER).await;
         }
     }
 

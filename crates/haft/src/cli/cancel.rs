@@ -34,8 +34,8 @@ impl Listening {
         let (tell, told) = oneshot::channel();
         tokio::spawn(async move {
             let exit = signals.first().await;
-            let (see_to, seen_to) = oneshot::channel();
-            if tell.send((exit, see_to)).is_ok() && timeout(HEARD_WITHIN, seen_to).await.is_err() {
+            let (acknowledge, acknowledged) = oneshot::channel();
+            if tell.send((exit, acknowledge)).is_ok() && timeout(HEARD_WITHIN, acknowledged).await.is_err() {
                 end_at_once(exit);
             }
             end_at_once(signals.next().await);
@@ -46,8 +46,8 @@ impl Listening {
     /// How it was said. Heard once; after that nothing more is.
     pub(super) async fn heard(&mut self) -> Exit {
         match (&mut self.0).await {
-            Ok((exit, seen_to)) => {
-                let _ = seen_to.send(());
+            Ok((exit, acknowledge)) => {
+                let _ = acknowledge.send(());
                 exit
             }
             Err(_) => std::future::pending().await,

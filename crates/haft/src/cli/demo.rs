@@ -10,7 +10,7 @@ use serde_json::json;
 use super::args::{Cli, Command, DemoArgs, RunArgs};
 use super::cancel::Listening;
 use super::exit::Exit;
-use super::run::{self as running, Given};
+use super::run::{self as running, Before, Given};
 use super::settings::{Configuration, Refused};
 use super::terminal;
 use crate::skills::Skills;
@@ -49,6 +49,7 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
             skills: Skills::default(),
             variables: Arc::new(variables),
             models: None,
+            before: Before::Nothing,
         };
         running::prepare(&typed, given).await
     };

@@ -29,7 +29,7 @@ use super::skills;
 use super::terminal;
 use crate::config::environment;
 use crate::runs::{Errand, ResumeError, Resumed, TakingUp};
-pub(super) use prepare::{Given, Prepared};
+pub(super) use prepare::{Before, Given, Prepared};
 
 /// How often a line that says what is running moves.
 const TICK: Duration = Duration::from_millis(100);
@@ -43,8 +43,18 @@ pub(super) async fn run(args: &RunArgs) -> ExitCode {
         let configuration = settings::configuration(&args.policy.files)?;
         let others = call::over_http(&configuration.resolved, &settings::home()?).await;
         let skills = skills::found(&args.policy.files)?;
-        prepare(args, Given { configuration, others, skills, variables: Arc::new(environment), models: None })
-            .await
+        prepare(
+            args,
+            Given {
+                configuration,
+                others,
+                skills,
+                variables: Arc::new(environment),
+                models: None,
+                before: Before::Nothing,
+            },
+        )
+        .await
     };
     match unless_ended(&mut listening, prepared).await {
         Ok(prepared) => {
@@ -87,7 +97,10 @@ pub(super) async fn carry_out(
     mut listening: Listening,
 ) -> ExitCode {
     let orchestrator = prepared.worker.orchestrator();
-    let ready = async { Ok(call::begin(orchestrator).await) };
+    let ready = async {
+        call::begin(orchestrator).await;
+        Ok(())
+    };
     if let Err((exit, message)) = unless_ended(&mut listening, ready).await {
         return terminal::failed(exit, &message);
     }

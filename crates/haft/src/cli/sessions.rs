@@ -156,20 +156,16 @@ fn shown_json(past: &Past, standing: &str) -> String {
 }
 
 fn drawn(past: &Past, standing: &str) -> String {
-    let Bill { requests, usage, cost, unpriced, .. } = past.total;
     let mut text = format!("{} ago, {}: {}\n", age(past.last_ms), shown(standing), shown(&past.opened.title));
     for request in &past.requests {
         let _ = writeln!(text, "then: {}", shown(request.lines().next().unwrap_or_default()));
     }
     let _ = writeln!(text, "{}", tree::drawn(&past.tree));
-    let unknown = if unpriced > 0 { format!(", {unpriced} without a known price") } else { String::new() };
-    let _ = writeln!(
-        text,
-        "model: {requests} requests{unknown}, {} tokens read, {} written, {cost}, {:.1} s in all",
-        usage.input,
-        usage.output,
-        past.worked().as_secs_f64()
-    );
+    let unpriced = match past.total.unpriced {
+        0 => String::new(),
+        unpriced => format!(", {unpriced} of the requests without a known price"),
+    };
+    let _ = writeln!(text, "{:.1} s in all{unpriced}", past.worked().as_secs_f64());
     text
 }
 

@@ -71,7 +71,10 @@ pub(super) fn drawn(tree: &OpTree) -> String {
 fn draw_session(tree: &OpTree, session: &SessionNode, indent: &str, text: &mut String) {
     let _ = writeln!(text, "{indent}session {}", session.id);
     branches(tree.turns(session), indent, text, |turn, inside, text| {
-        let _ = writeln!(text, "turn {}", turn.number);
+        let _ = match turn.number {
+            0 => writeln!(text, "before the first turn"),
+            number => writeln!(text, "turn {number}"),
+        };
         let models = turn.models.iter().map(Leaf::Model);
         let leaves: Vec<Leaf<'_>> = models.chain(tree.operations(turn).map(Leaf::Operation)).collect();
         branches(&leaves, inside, text, |leaf, inside, text| match leaf {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use haft_core::model_request::ModelTool;
 use haft_core::place::{Place, SessionId};
 use haft_core::run::told::Told;
-use haft_core::run::{Abort, Readings, RunError, RunPlan};
+use haft_core::run::{Abort, Readings};
 use haft_core::stored::StoredTool;
 use haft_core::tool::ToolCall;
 use haft_models::cassette::{Problem, Recording, RecordingError};
@@ -88,13 +88,6 @@ impl Left {
 
     pub(super) fn first(&self) -> &Beginning {
         &self.first
-    }
-
-    /// The rules of whoever was asked first.
-    pub(super) fn plan(&self) -> Result<RunPlan, RunError> {
-        let unreadable =
-            |problem: &dyn std::fmt::Display| RunError::Unreadable { problem: problem.to_string() };
-        self.first.run.plan().map_err(|error| unreadable(&error))
     }
 
     /// In the order in which they began.

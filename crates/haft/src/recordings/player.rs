@@ -15,6 +15,7 @@ use haft_core::naming::Scheme;
 use haft_core::place::{Operation, OperationId, Place, SessionId};
 use haft_core::provider::Principal;
 use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
+use haft_core::run::budget::Budget;
 use haft_core::run::event::{Began, Bill, RunEvent};
 use haft_core::run::finish::Finish;
 use haft_core::run::meter::Meter;
@@ -89,10 +90,11 @@ enum Account {
 }
 
 impl Account {
-    fn meter(self, run: &AgentRun) -> Arc<Meter> {
+    /// What is left of a budget is recorded, so there is none to be held to.
+    fn meter(self) -> Arc<Meter> {
         match self {
             Self::Own(meter) => meter,
-            Self::Below(meter) => meter.below(run.plan().budget),
+            Self::Below(meter) => meter.below(Budget::default()),
         }
     }
 }
@@ -118,8 +120,8 @@ impl RunPlayer {
 
     pub async fn play(&self) -> Result<Played, RunError> {
         let Shared { left, conductor, .. } = &*self.0;
-        let spent = self.route(left.first()).await;
-        let account = Meter::carried_on(Arc::clone(conductor) as _, left.plan()?.budget, spent);
+        let spent = self.route(left.first()).await?;
+        let account = Meter::carried_on(Arc::clone(conductor) as _, Budget::default(), spent);
         let own = Account::Own(Arc::clone(&account));
         let above = Above { works_for: None, parent: None, origin: None, account: own };
         let over = self.one_after_another(above).await?;
@@ -131,15 +133,16 @@ impl RunPlayer {
     }
 
     /// The question which model to ask, where it was asked.
-    async fn route(&self, first: &Beginning) -> Bill {
+    async fn route(&self, first: &Beginning) -> Result<Bill, RunError> {
         let Shared { models, conductor, .. } = &*self.0;
-        let meter = Meter::new(Arc::clone(conductor) as _, haft_core::run::budget::Budget::default());
+        let meter = Meter::new(Arc::clone(conductor) as _, Budget::default());
         let id = format!("{}/0", first.session);
         if let Some(request) = models.request_asked(&id) {
-            let cx = ModelContext::new(id, Principal::local(), Arc::clone(&meter) as _);
+            let place = Place { turn: 0, ..Place::first(session_id(&first.session)?) };
+            let cx = ModelContext::new(id, Principal::local(), Arc::clone(&meter) as _).at(place);
             models.ask(request, &cx).for_each(async |_| {}).await;
         }
-        meter.bill()
+        Ok(meter.bill())
     }
 
     /// Whoever was asked, and whoever went on with it.
@@ -151,7 +154,7 @@ impl RunPlayer {
             let origin = *origin.get_or_insert(session);
             let place = Place { session, turn: beginning.turn, parent, origin };
             let mut run = self.run(beginning)?;
-            let meter = account.meter(&run);
+            let meter = account.meter();
             account = Account::Below(Arc::clone(&meter));
             let finish = self.drive(beginning, place, &mut run, meter).await?;
             over = Some(Over { finish, turns: run.counts().turns });

@@ -35,6 +35,8 @@ pub struct Task {
     pub scope: Arc<RunScope>,
     pub priority: Priority,
     pub concurrency: Concurrency,
+    /// What was seen before there was a run, and belongs to its record.
+    pub before: Vec<Event>,
 }
 
 impl Task {
@@ -49,10 +51,11 @@ impl Task {
         let agent = worker.agent();
         let began = Instant::now().into_std();
         let meter = Meter::carried_on(watchers, agent.budget, spent);
+        let before = Vec::new();
         let until = began + agent.times.run;
         let scope = RunScope { meter, path: vec![agent.name.clone()], began, until };
         let (priority, concurrency) = (Priority::default(), Concurrency::default());
-        Self { request, place, works_for: None, scope: Arc::new(scope), priority, concurrency }
+        Self { request, place, works_for: None, scope: Arc::new(scope), priority, concurrency, before }
     }
 
     /// For a call: in a session of its own, within what the run above has left of money and time.
@@ -64,7 +67,8 @@ impl Task {
         scope.until = cx.time_limit.map_or(scope.until, |limit| scope.until.min(limit.deadline));
         let (priority, concurrency) = (cx.priority, Concurrency::default());
         let works_for = Some(Arc::new(operation.clone()));
-        Self { request, place, works_for, scope: Arc::new(scope), priority, concurrency }
+        let before = Vec::new();
+        Self { request, place, works_for, scope: Arc::new(scope), priority, concurrency, before }
     }
 
     /// One of several for the same call, in a session of its own.
@@ -78,7 +82,7 @@ impl Task {
     fn after(before: &Self, worker: &Worker, request: String) -> Self {
         let place = Place { session: lineage::after(before.place.session), turn: 1, ..before.place };
         let scope = Arc::new(within(worker.agent(), &before.scope));
-        Self { request, place, scope, ..before.clone() }
+        Self { request, place, scope, before: Vec::new(), ..before.clone() }
     }
 }
 
@@ -173,9 +177,14 @@ impl Errand {
     /// A run that cannot be put on record from its beginning is made all the same, and nothing is promised about it. One that
     /// works for another is not: that one would not know what it did.
     fn open_session(&mut self) {
-        let opened = self.worker.workshop().open_session(&self.task, self.worker.agent(), &self.run);
+        let opened = self.worker.workshop().open_session(&self.task, &self.worker, &self.run);
         match opened {
-            Some(Ok(journal)) => self.keep_with(Arc::new(journal)),
+            Some(Ok(journal)) => {
+                for event in std::mem::take(&mut self.task.before) {
+                    journal.emit(event);
+                }
+                self.keep_with(Arc::new(journal));
+            }
             Some(Err(error)) if self.task.place.parent.is_some() => {
                 self.options.chronicle = Some(Arc::new(lineage::Lost(error.to_string())));
             }

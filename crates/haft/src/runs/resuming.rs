@@ -76,6 +76,7 @@ impl Errand {
             request: past.opened.title.clone(),
             place: Place::first(past.session()),
             works_for: None,
+            before: Vec::new(),
             scope: scope(&worker, watchers, bill, before),
             priority: Priority::default(),
             concurrency: Concurrency::default(),

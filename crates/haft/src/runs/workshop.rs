@@ -122,13 +122,14 @@ impl Workshop {
     pub(super) fn open_session(
         &self,
         task: &Task,
-        agent: &Agent,
+        worker: &Worker,
         run: &AgentRun,
     ) -> Option<Result<SessionJournal, SessionError>> {
         let Kept { sessions, order, .. } = self.kept.get()?;
         let id = task.place.session;
         let mut opened = Opened::new(id, &task.request, order.clone(), run.snapshot());
-        opened.agent.clone_from(&agent.name);
+        opened.agent.clone_from(&worker.agent().name);
+        opened.model = Some(worker.model().to_string());
         let works_for_another = task.place.origin != id;
         opened.origin = works_for_another.then(|| task.place.origin.to_string());
         Some(sessions.open(id, opened))

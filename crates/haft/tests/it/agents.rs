@@ -576,6 +576,13 @@ fn a_stored_output_is_read_by_a_model() {
         "(read by a model, read-grep)\nit is 39999",
     );
     assert!(ran.stderr.contains("2-1.1-1 tool_output"), "{}", ran.stderr);
+    let drawn = |text: &str| {
+        let sessions =
+            text.lines().filter(|line| line.trim_start_matches(['│', ' ']).starts_with("session ")).count();
+        (sessions, text.matches("openai/reader ok").count())
+    };
+    let kept = place.haft(&["sessions", "show"]).output().expect_code(0).stdout;
+    assert_eq!((drawn(&ran.stderr), drawn(&kept)), ((2, 2), (2, 2)), "{}\n{kept}", ran.stderr);
     let pieces = vec![("Piece 1 of 2", found("NOTHING FOUND")), ("Piece 2 of 2", found("in the second"))];
     ask_about("long.txt", "full-chunked", pieces, "in the second");
     let pieces = vec![
@@ -583,7 +590,10 @@ fn a_stored_output_is_read_by_a_model() {
         ("Piece 1 of 2", found("one")),
         ("Piece 2 of 2", found("two")),
     ];
-    ask_about("long.txt", "full-chunked", pieces, "both");
+    let ran = ask_about("long.txt", "full-chunked", pieces, "both");
+    let kept = place.haft(&["sessions", "show"]).output().expect_code(0).stdout;
+    let expected = (4, 3);
+    assert_eq!((drawn(&ran.stderr), drawn(&kept)), (expected, expected), "{}\n{kept}", ran.stderr);
     // A model that gives no answer leaves the beginning and the end.
     ask_about("short.txt", "full-chunked", vec![("Piece 1 of 1", vec![])], "no model could answer");
 }

@@ -1,14 +1,13 @@
 //! Everything that is decided before the model is asked.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use haft_core::event::EventSink;
+use haft_core::event::{Event, EventSink, Watchers};
 use haft_core::model_provider::ModelProvider;
 use haft_core::provider::ToolProvider;
-use haft_core::run::budget::Budget;
 use haft_core::run::event::Bill;
-use haft_engine::{Memory, Meter};
+use haft_engine::Memory;
 use haft_models::cassette::{RecordingError, Tape};
 
 use super::Denials;
@@ -49,8 +48,8 @@ pub(in crate::cli) struct Prepared {
     recorder: Option<Arc<RunRecorder>>,
     pub(super) began: Instant,
     request: String,
-    /// What it cost to find out which model to ask.
-    spent: Bill,
+    /// What was done to find out which model to ask.
+    routing: Vec<Event>,
 }
 
 /// What is there beside what was typed.
@@ -63,12 +62,26 @@ pub(in crate::cli) struct Given {
     pub(in crate::cli) variables: Variables,
     /// Asked instead of those that are configured.
     pub(in crate::cli) models: Option<Arc<dyn ModelProvider>>,
+    pub(in crate::cli) before: Before,
+}
+
+/// What was decided about the run before.
+#[derive(Debug)]
+pub(in crate::cli) enum Before {
+    Nothing,
+    /// It was begun: what it was asked fitted, and its model was chosen.
+    Begun {
+        model: Option<String>,
+    },
 }
 
 impl Prepared {
     pub(super) async fn new(args: &RunArgs, given: Given) -> Result<Self, Refused> {
-        let Given { mut configuration, others, skills, variables, models } = given;
+        let Given { mut configuration, others, skills, variables, models, before } = given;
         let (mut crew, request) = said::said(args, &agents::shelf(&args.policy.files)?).await?;
+        if let Before::Nothing = before {
+            said::fits(&crew.first().agent, &request)?;
+        }
         let policy = settings::policy(&args.policy, &configuration)?;
         let home = policy.home().clone();
         let config = &mut configuration.resolved;
@@ -110,11 +123,17 @@ impl Prepared {
         if let Some(models) = models {
             workshop.ask_instead(models);
         }
-        let spent =
-            if routed { route(&workshop, &mut crew, &request, &watch).await? } else { Bill::default() };
+        let routing = match before {
+            Before::Nothing if routed => route(&workshop, &mut crew, &request, &watch).await?,
+            Before::Begun { model: Some(model) } if routed && crew.first().agent.models.is_empty() => {
+                crew.ask_model(model);
+                Vec::new()
+            }
+            Before::Nothing | Before::Begun { .. } => Vec::new(),
+        };
         let worker = workshop.employ(&crew).map_err(|error| ask::refused(&error))?;
         let began = Instant::now();
-        Ok(Self { worker, watch, output, screen, denials, recorder, began, request, spent })
+        Ok(Self { worker, watch, output, screen, denials, recorder, began, request, routing })
     }
 
     /// Puts the run on record, where the operator wants that.
@@ -137,7 +156,9 @@ impl Prepared {
     /// What is asked, on the account of whoever typed it.
     pub(super) fn task(&self) -> Task {
         let place = self.watch.options().place;
-        Task::first(&self.worker, self.request.clone(), place, self.watch.sink(), self.spent)
+        let (request, before) = (self.request.clone(), self.routing.clone());
+        let spent = Bill::of(&before);
+        Task { before, ..Task::first(&self.worker, request, place, self.watch.sink(), spent) }
     }
 }
 
@@ -154,20 +175,37 @@ async fn route(
     crew: &mut Crew,
     request: &str,
     watch: &Watch,
-) -> Result<Bill, Refused> {
-    let meter = Meter::new(watch.sink(), Budget::default());
+) -> Result<Vec<Event>, Refused> {
     let choices = route::choices(&workshop.config().models);
     let Some(choices) = choices.filter(|_| crew.first().agent.models.is_empty()) else {
-        return Ok(meter.bill());
+        return Ok(Vec::new());
     };
     let complex = choices.1.clone();
     let fast = workshop.models(std::slice::from_ref(&choices.0)).map_err(|error| ask::refused(&error))?;
     let session = watch.options().place.session;
-    let chosen = route::choose(&*fast, choices, request, session, Arc::clone(&meter) as _).await;
+    let seen = Arc::new(Seen::default());
+    let watchers = Watchers(vec![Arc::clone(&seen) as _, watch.sink()]);
+    let chosen = route::choose(&*fast, choices, request, session, Arc::new(watchers)).await;
     let chosen = chosen.unwrap_or_else(|error| {
         terminal::warn(&format!("the fast model cannot choose: {error}; `{complex}` is asked"));
         complex
     });
     crew.ask_model(chosen.to_string());
-    Ok(meter.bill())
+    Ok(seen.take())
+}
+
+/// Keeps what it sees.
+#[derive(Debug, Default)]
+struct Seen(Mutex<Vec<Event>>);
+
+impl Seen {
+    fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl EventSink for Seen {
+    fn emit(&self, event: Event) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+    }
 }

@@ -11,7 +11,7 @@ use haft_models::cassette::{Matching, Recording, RecordingError, Replayer};
 
 use super::screen::Screen;
 use super::wire::Output;
-use super::{Beginning, Denials, Given, carry_out, ending, prepare, resume, unless_ended};
+use super::{Before, Beginning, Denials, Given, carry_out, ending, prepare, resume, unless_ended};
 use crate::cli::args::{Cli, Command, ReplayArgs, RunArgs};
 use crate::cli::cancel::Listening;
 use crate::cli::exit::Exit;
@@ -49,7 +49,14 @@ async fn live(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Refu
     let others = call::over_http(&configuration.resolved, &settings::home()?).await;
     let skills = skills::found(&typed.policy.files)?;
     let models = Some(Arc::new(models) as _);
-    let given = Given { configuration, others, skills, variables: Arc::new(environment), models };
+    let given = Given {
+        configuration,
+        others,
+        skills,
+        variables: Arc::new(environment),
+        models,
+        before: Before::Nothing,
+    };
     let mut listening = Listening::begin();
     let prepared = unless_ended(&mut listening, prepare(&typed, given)).await?;
     Ok(carry_out(prepared, Beginning::New, listening).await)

@@ -8,7 +8,7 @@ use clap::Parser;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Beginning, Given, carry_out, prepare, said, unless_ended};
+use super::{Before, Beginning, Given, carry_out, prepare, said, unless_ended};
 use crate::cli::args::{Cli, Command, ResumeArgs, RunArgs};
 use crate::cli::cancel::Listening;
 use crate::cli::exit::Exit;
@@ -64,7 +64,9 @@ async fn prepared(args: &ResumeArgs) -> Result<(super::Prepared, Resumed), Refus
     let own = Sessions::of(&home, configuration.resolved.sessions.limits);
     let others = call::over_http(&configuration.resolved, &home).await;
     let skills = skills::found(&typed.policy.files)?;
-    let given = Given { configuration, others, skills, variables: Arc::new(environment), models: None };
+    let before = Before::Begun { model: opened.model };
+    let given =
+        Given { configuration, others, skills, variables: Arc::new(environment), models: None, before };
     let mut prepared = prepare(&typed, given).await?;
     prepared.watch.go_on_in(id);
     prepared.keep_session(TakingUp::Yes);

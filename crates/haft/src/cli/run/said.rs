@@ -43,12 +43,11 @@ pub(super) async fn said(args: &RunArgs, shelf: &Shelf) -> Result<(Crew, String)
     let agent = OnShelf { agent: as_typed(args, agent)?, file };
     let crew = Crew::gather(agent, shelf).map_err(|error| (Exit::Input, error.to_string()))?;
     let request = written_request(request).await?;
-    fits(&crew.first().agent, &request)?;
     Ok((crew, request))
 }
 
 /// An agent that says what it is given is given nothing else.
-fn fits(agent: &Agent, request: &str) -> Result<(), Refused> {
+pub(super) fn fits(agent: &Agent, request: &str) -> Result<(), Refused> {
     let wrong = |problem: String| {
         let hint = "hint: give JSON as the agent's `input` says";
         Err((Exit::Input, format!("`{}` cannot take the request: {problem}\n{hint}", agent.name)))
