@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::call::here;
 
 /// One model of each wire format.
-const FORMATS: [&str; 5] = ["openai/m", "openai-responses/m", "anthropic/m", "gemini/m", "ollama/m"];
+pub(crate) const FORMATS: [&str; 5] =
+    ["openai/m", "openai-responses/m", "anthropic/m", "gemini/m", "ollama/m"];
 
 pub(crate) fn server(steps: impl IntoIterator<Item = Step>) -> ModelServer {
     ModelServer::start(Script::of(steps)).unwrap()
