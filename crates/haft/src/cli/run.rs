@@ -104,6 +104,10 @@ pub(super) async fn carry_out(
     if let Err((exit, message)) = unless_ended(&mut listening, ready).await {
         return terminal::failed(exit, &message);
     }
+    for name in prepared.worker.names_of_nothing() {
+        let name = crate::config::printable(&name);
+        terminal::warn(&format!("there is no tool `{name}`; `haft tools` lists those there are"));
+    }
     let ended = match begin(&prepared, beginning) {
         Ok(errand) => drive(errand, &prepared, &mut listening).await.map_err(internal),
         Err(refused) => Err(refused),

@@ -121,13 +121,18 @@ fn listed(found: &[Listed]) -> String {
                 age(past.last_ms),
                 shown(standing),
                 past.total.calls,
-                past.total.cost.to_string(),
+                cost(&past.total),
                 shown(&past.opened.title)
             ),
             Err(problem) => writeln!(text, "{id:<8}  {problem}"),
         };
     }
     text
+}
+
+/// Nothing where no price is known.
+fn cost(total: &Bill) -> String {
+    if total.unpriced < total.requests { total.cost.to_string() } else { "-".into() }
 }
 
 fn listed_json(found: &[Listed]) -> String {

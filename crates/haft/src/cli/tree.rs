@@ -60,7 +60,11 @@ pub(super) fn drawn(tree: &OpTree) -> String {
     );
     if totals.requests > 0 {
         let (requests, read, written) = (totals.requests, totals.tokens_in, totals.tokens_out);
-        let _ = write!(text, "\nmodels: {requests}, {read} tokens in, {written} out, {}", totals.cost);
+        let _ = write!(text, "\nmodels: {requests}, {read} tokens in, {written} out");
+        // Where no price is known, nothing is a wrong figure.
+        if totals.cost.nano_usd > 0 {
+            let _ = write!(text, ", {}", totals.cost);
+        }
     }
     if tree.left_out() > 0 {
         let _ = write!(text, " ({} calls counted but not drawn)", tree.left_out());

@@ -12,7 +12,9 @@ use super::call::here;
 
 /// Interrupts the program once it has come to the moment.
 fn interrupted(run: Run, moment: &str, mut is_there: impl FnMut(u32) -> bool) -> Output {
-    let child = run.start();
+    let mut child = run.start();
+    // It stays open: its end would be one of the request.
+    let _stdin = child.stdin.take();
     eventually(moment, || is_there(child.id()));
     send_signal(child.id(), libc::SIGINT);
     let output = child.wait_with_output().unwrap();

@@ -256,6 +256,22 @@ fn a_call_that_policy_denies_is_told_and_a_run_that_fails_of_it_says_so() {
 }
 
 #[test]
+fn a_name_that_means_no_tool_is_told() {
+    let check = |words: &[&str], told: &[&str]| {
+        let ran = run([Step::text("ok")], &[words, &["go"]].concat()).expect_code(0);
+        let warnings = ran.stderr.lines().filter(|line| line.contains("there is no tool")).count();
+        assert_eq!(warnings, told.len(), "{words:?}: {}", ran.stderr);
+        assert!(told.iter().all(|name| ran.stderr.contains(&format!("`{name}`"))), "{}", ran.stderr);
+    };
+    check(&[], &[]);
+    check(&["--tools", "bash,re*,agent__batch"], &[]);
+    check(&["--tools", ""], &[]);
+    check(&["--tools", "bsh,read"], &["bsh"]);
+    check(&["--allowed-tools", "read"], &[]);
+    check(&["--allowed-tools", "raed"], &["raed"]);
+}
+
+#[test]
 fn the_time_of_a_run_is_bounded() {
     let slow = Step::text("x").at_pace(Pace { first_byte_milliseconds: 60_000, ..Pace::default() });
     run([slow], &["--timeout", "700ms", "go"]).expect_code(124);
