@@ -15,7 +15,7 @@ pub use conversation::{StoredCall, StoredMessage, StoredReply};
 pub use event::{StoredEvent, StoredModelError, StoredUsage};
 pub use model_reply::StoredModelReply;
 pub use names::find;
-pub use request::{StoredChoice, StoredRequest};
+pub use request::{StoredChoice, StoredRequest, StoredTool};
 
 /// Why something stored cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,7 +20,7 @@ use haft_core::run::scope::RunScope;
 use haft_core::run::told::{CallEnd, Told};
 use haft_core::run::{Abort, AgentRun, Readings, RunError, Step};
 use haft_core::tool::ToolCall;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::chronicle::{Haste, Unrecorded};
 use crate::options::CallOptions;
@@ -28,6 +28,9 @@ use crate::orchestrator::Orchestrator;
 use crate::order::EffectOrder;
 use crate::outlook::Outlook;
 use crate::witness::Witness;
+
+/// How often is looked whether what others have set aside of a budget is known by now.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// What a run is driven with. To drop the future of [`Driver::drive`] is to cancel whatever is under way; the run stays
 /// and can be aborted, stored or driven again.
@@ -100,6 +103,7 @@ impl Driver<'_> {
     pub async fn abort(&self, run: &mut AgentRun, why: Abort) -> Result<Driven, RunError> {
         // What can no longer be put down is known by what is missing.
         let _ = self.put_down(&Told::Aborted(why.clone()));
+        self.witness.iter().for_each(|witness| witness.aborted(self.options.place, &why));
         run.abort(why);
         match run.next_step(&self.readings()) {
             Step::Done(finish) => self.stopped(run, Driven::Done(finish)).await,
@@ -130,6 +134,7 @@ impl Driver<'_> {
         let mut seen = self.orchestrator.outlook();
         loop {
             self.renew_tools(run, &mut seen);
+            self.until_settled().await;
             let readings = self.readings();
             let step = run.next_step(&readings);
             self.put_down(&Told::Stepped(readings))?;
@@ -160,8 +165,12 @@ impl Driver<'_> {
     /// A server may have found new tools, and what was stored can be asked about from then on.
     fn renew_tools(&self, run: &mut AgentRun, seen: &mut Outlook) {
         let now = self.orchestrator.outlook();
-        if now != *seen {
-            let tools = self.orchestrator.model_tools(&self.options.selection);
+        let changed = (now != *seen).then(|| self.orchestrator.model_tools(&self.options.selection));
+        let changed = match &self.witness {
+            Some(witness) => witness.tools(self.options.place, changed),
+            None => changed,
+        };
+        if let Some(tools) = changed {
             run.set_tools(&tools);
             if let Some(budget) = &self.options.budget {
                 budget.set_schemas(run.tools().iter().map(definition));
@@ -170,13 +179,18 @@ impl Driver<'_> {
         }
     }
 
+    /// What others have set aside is more than most requests take: nobody is cut short because of it who can wait until it is
+    /// known. Whoever has set something aside waits for a model and for nothing else, so this ends.
+    async fn until_settled(&self) {
+        while self.scope.meter.is_only_held() {
+            sleep(LOOK_AGAIN_AFTER).await;
+        }
+    }
+
     async fn ask_in_time(&self, run: &AgentRun, request: ModelRequest) -> Result<ModelReply, ModelError> {
         let _held = self.scope.meter.hold(self.worst_case(&request));
-        timeout(self.reply_timeout, self.ask(run, request)).await.unwrap_or_else(|_| {
-            let message =
-                format!("no whole reply within {} ms (`llmTimeout`)", self.reply_timeout.as_millis());
-            Err(ModelError::new(ModelErrorKind::Timeout, message))
-        })
+        let reply = timeout(self.reply_timeout, self.ask(run, request)).await;
+        reply.unwrap_or_else(|_| Err(not_in_time(self.reply_timeout)))
     }
 
     /// What a request may take, so that those who work at the same time do not spend it too.
@@ -268,7 +282,7 @@ impl Driver<'_> {
             left: self.scope.meter.left(time),
             context_tokens: self.context_tokens(),
         };
-        self.witness.as_ref().map_or(live, |witness| witness.readings(live))
+        self.witness.as_ref().map_or(live, |witness| witness.readings(self.options.place, live))
     }
 
     fn context_tokens(&self) -> Option<u64> {
@@ -294,6 +308,12 @@ fn answered(result: &ToolResult) -> Answered {
         text: result.text(),
         latency: result.receipt.latency,
     }
+}
+
+/// What the run is told of a reply that took too long.
+pub fn not_in_time(limit: Duration) -> ModelError {
+    let message = format!("no whole reply within {} ms (`llmTimeout`)", limit.as_millis());
+    ModelError::new(ModelErrorKind::Timeout, message)
 }
 
 /// A tool as it stands in a model's context, near enough to be counted.

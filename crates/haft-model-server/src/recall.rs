@@ -1,4 +1,4 @@
-//! Calls that name something the model was told: a handle, an id. A script cannot know it beforehand.
+//! Calls and texts that name something the model was told: a handle, an id. A script cannot know it beforehand.
 
 use serde_json::Value;
 
@@ -9,14 +9,21 @@ const OPEN: &str = "{{word ";
 const CLOSE: &str = "}}";
 
 /// The step with every `{{word BEGINNING}}` in the arguments of its calls replaced by the first word in the last tool
-/// result, else in the last user message, that begins so. One that was not told stays as it is.
+/// result, else in the last user message, that begins so, and in its texts by the first one in the system text. One that was
+/// not told stays as it is.
 pub(crate) fn recalled(step: &Step, asked: &Asked) -> Step {
     let talk = &asked.talk;
     let told = talk.tool_results.last().unwrap_or(&talk.last_user);
     let mut step = step.clone();
     for part in &mut step.say {
-        if let Part::Call(call) = part {
-            fill(&mut call.arguments, told);
+        match part {
+            Part::Call(call) => fill(&mut call.arguments, told),
+            Part::Text(text) => {
+                while let Some(filled) = filled(text, &talk.system) {
+                    *text = filled;
+                }
+            }
+            Part::Json(_) | Part::Refusal(_) | Part::Reasoning(_) | Part::Redacted(_) | Part::Cited(_) => {}
         }
     }
     step

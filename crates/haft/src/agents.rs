@@ -15,7 +15,7 @@ mod written;
 
 pub use error::AgentError;
 pub use overrides::{Override, Overrides};
-pub use resolved::{Agent, Input, InputFormat, ReportBy, ToolOutput};
+pub use resolved::{Agent, Input, InputFormat, Reach, ReportBy, ToolOutput};
 pub use written::KEYS;
 
 /// How an agent's file reaches beyond itself. Passed in, so that reading knows no disk and no environment.

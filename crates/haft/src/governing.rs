@@ -191,7 +191,15 @@ fn any(globs: &[ToolGlob], name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::future::BoxFuture;
     use haft_core::glob::ToolGlob;
+    use haft_core::naming::Scheme;
+    use haft_core::output::ToolOutput;
+    use haft_core::provider::{CallContext, ToolProvider};
+    use haft_core::result::ToolError;
+    use haft_core::tool::ToolDefinition;
+    use haft_core::validate::ValidArguments;
+    use haft_engine::{Catalog, Orchestrator, OrchestratorConfig, Policies};
 
     use super::*;
     use crate::config;
@@ -202,6 +210,90 @@ mod tests {
 
     fn group(name: &str) -> GroupName {
         GroupName::new(name).unwrap()
+    }
+
+    /// One tool `t` of the server, spec or agent `s`, which says of it what it likes.
+    #[derive(Debug)]
+    struct Says(ProviderKind, Namespace, Arc<[ToolDefinition]>);
+
+    impl Says {
+        fn of(kind: ProviderKind, effects: Effects) -> Self {
+            let tool = ToolDefinition {
+                name: ToolName::new("t").unwrap(),
+                description: String::new(),
+                input_schema: serde_json::json!({"type": "object"}),
+                output_schema: None,
+                effects,
+                groups: Vec::new(),
+                raw: None,
+            };
+            Self(kind, Namespace::new("s").unwrap(), [tool].into())
+        }
+    }
+
+    impl ToolProvider for Says {
+        fn kind(&self) -> ProviderKind {
+            self.0
+        }
+
+        fn namespace(&self) -> &Namespace {
+            &self.1
+        }
+
+        fn tools(&self) -> Arc<[ToolDefinition]> {
+            Arc::clone(&self.2)
+        }
+
+        fn call<'a>(
+            &'a self,
+            _: &'a ToolName,
+            _: &'a ValidArguments,
+            _: &'a CallContext,
+        ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+            Box::pin(async { Ok(ToolOutput::text("")) })
+        }
+    }
+
+    /// Whoever goes on after a crash makes an unfinished call again only where built-in code, a method of HTTP or the operator
+    /// says that this does no harm. What a server says of its own tool never does.
+    #[test]
+    fn an_unfinished_call_is_repeated_by_everybodys_word_but_the_servers() {
+        use Effects::{Idempotent, Mutating, ReadOnly, Unknown};
+        use ProviderKind::{Agent, Builtin, Client, Mcp, Rest};
+        let server = r#""mcpServers": {"s": {"command": "x"EFFECTS}}"#;
+        let check = |kind: ProviderKind, says: Effects, operator: &str, expected: bool| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), format!("{{{operator}}}")).unwrap();
+            let sources = config::Sources { home: None, project: None, named: Some(file.path()) };
+            let config = config::load(sources, &|_| None).unwrap().resolved;
+            let governor =
+                Configured { config: Arc::new(config), timeout: None, answers_kept: HashMap::new() };
+            let policies = Policies { governor: Some(Arc::new(governor)), ..Policies::default() };
+            let catalog = Catalog::new(vec![Arc::new(Says::of(kind, says)) as _], Scheme::Double);
+            let orchestrator =
+                Orchestrator::new(catalog, OrchestratorConfig { policies, ..OrchestratorConfig::default() });
+            let [tool] = orchestrator.catalog().tools().collect::<Vec<_>>().try_into().unwrap();
+            let repeats = orchestrator.may_repeat(tool.exposed().as_str());
+            assert_eq!(repeats, expected, "{kind:?} says {says:?}, the operator {operator}");
+        };
+        let plain = server.replace("EFFECTS", "");
+        for says in [ReadOnly, Idempotent, Mutating, Unknown] {
+            let harmless = matches!(says, ReadOnly | Idempotent);
+            check(Builtin, says, "", harmless);
+            check(Rest, says, "", harmless);
+            check(Mcp, says, "", false);
+            check(Mcp, says, &plain, false);
+            check(Client, says, "", false);
+            // It goes on by its own journal.
+            check(Agent, says, "", true);
+            for (word, harmless) in [("read-only", true), ("idempotent", true), ("mutating", false)] {
+                let of_server = server.replace("EFFECTS", &format!(r#", "effects": {{"t": "{word}"}}"#));
+                check(Mcp, says, &of_server, harmless);
+                let of_tool = format!(r#""tools": {{"s__t": {{"effects": "{word}"}}}}"#);
+                check(Mcp, says, &of_tool, harmless);
+                check(Mcp, says, &format!("{plain}, {of_tool}"), harmless);
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What a run tells those who watch it while it goes on.
 
+use crate::event::Event;
 use std::time::Duration;
 
 use super::finish::Finish;
@@ -81,6 +82,26 @@ pub struct Bill {
 }
 
 impl Bill {
+    /// Of what was seen.
+    pub fn of(events: &[Event]) -> Self {
+        let mut bill = Self::default();
+        for event in events {
+            bill.add(event);
+        }
+        bill
+    }
+
+    pub fn add(&mut self, event: &Event) {
+        match event {
+            Event::ModelFinished { account, .. } => self.add_request(account.usage, account.cost),
+            Event::ToolFinished { .. } => self.calls += 1,
+            Event::ToolStarted { .. }
+            | Event::ToolProgress { .. }
+            | Event::ModelStarted { .. }
+            | Event::Run { .. } => {}
+        }
+    }
+
     pub fn add_request(&mut self, usage: Option<Usage>, cost: Option<Cost>) {
         self.requests += 1;
         self.usage = usage.map_or(self.usage, |more| sum(self.usage, more));

@@ -86,11 +86,30 @@ impl Meter {
     /// What may still be spent after so much time, here and above; what is held for others counts as spent. Time goes by for
     /// all at once, so a descendant is given what is left of it when it begins.
     pub fn left(&self, time: Duration) -> Budget {
-        let own = self.budget.left(&self.tally().spent(time));
-        match &self.next {
-            Next::Watchers(_) => own,
-            Next::Above(above) => own.within(&Budget { time: None, ..above.left(Duration::ZERO) }),
+        self.left_after(time, |tally| tally.spent(time))
+    }
+
+    /// Whether all that is in the way is set aside for requests under way: once those are answered, more may be left.
+    pub fn is_only_held(&self) -> bool {
+        let answered = |tally: &Tally| {
+            let calls = tally.held.calls;
+            Tally { held: Amount { tokens: 0, calls }, ..*tally }.spent(Duration::ZERO)
+        };
+        let now = self.left(Duration::ZERO).used_up();
+        now.is_some() && self.left_after(Duration::ZERO, answered).used_up().is_none()
+    }
+
+    fn left_after(&self, time: Duration, spent: impl Fn(&Tally) -> Spent + Copy) -> Budget {
+        let mut tally = *self.tally();
+        let own = self.budget.left(&Spent { time, ..spent(&tally) });
+        let (mut left, mut next) = (own, &self.next);
+        while let Next::Above(above) = next {
+            tally = *above.tally();
+            let there = above.budget.left(&Spent { time: Duration::ZERO, ..spent(&tally) });
+            left = left.within(&Budget { time: None, ..there });
+            next = &above.next;
         }
+        left
     }
 
     /// Sets something aside, here and above, until it is known what was spent. Dropped, it is free again.
@@ -164,16 +183,7 @@ impl Drop for Held {
 
 impl EventSink for Meter {
     fn emit(&self, event: Event) {
-        match &event {
-            Event::ModelFinished { account, .. } => {
-                self.tally().bill.add_request(account.usage, account.cost);
-            }
-            Event::ToolFinished { .. } => self.tally().bill.calls += 1,
-            Event::ToolStarted { .. }
-            | Event::ToolProgress { .. }
-            | Event::ModelStarted { .. }
-            | Event::Run { .. } => {}
-        }
+        self.tally().bill.add(&event);
         if let Some(keeper) = self.keeper.get() {
             keeper.emit(event.clone());
         }
@@ -255,6 +265,27 @@ mod tests {
         assert!((left.usd.unwrap() - 0.5).abs() < 1e-9, "forty tokens at the price of ten: {left:?}");
         drop(held);
         assert_eq!(other.left(Duration::ZERO).tokens, Some(90));
+    }
+
+    #[test]
+    fn only_what_requests_have_set_aside_is_worth_waiting_for() {
+        let check = |spent: u64, held: Amount, expected: bool| {
+            let root =
+                Meter::new(Arc::new(NoEvents), Budget { usd: Some(1.0), calls: Some(3), ..tokens(100) });
+            let (one, other) = (root.below(Budget::default()), root.below(Budget::default()));
+            spend(&one, spent, spent * 1_000_000);
+            let _held = one.hold(held);
+            assert_eq!(other.is_only_held(), expected, "{spent} {held:?}");
+        };
+        let tokens = |tokens: u64| Amount { tokens, calls: 0 };
+        check(10, tokens(0), false);
+        check(10, tokens(50), false);
+        check(10, tokens(90), true);
+        check(10, tokens(5000), true);
+        check(100, tokens(90), false);
+        // Calls are counted whatever comes of them; whoever made one may be waiting for us.
+        check(10, Amount { tokens: 0, calls: 3 }, false);
+        check(10, Amount { tokens: 90, calls: 3 }, false);
     }
 
     #[test]

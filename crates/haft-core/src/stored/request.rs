@@ -37,8 +37,9 @@ pub struct StoredRequest {
     messages: Vec<StoredMessage>,
 }
 
+/// A tool as a model is shown it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct StoredTool {
+pub struct StoredTool {
     name: String,
     description: String,
     input_schema: Value,
@@ -166,7 +167,7 @@ fn begun(before: Option<(&ModelRequest, usize)>) -> Result<Conversation, StoredE
 }
 
 impl StoredTool {
-    fn of(tool: &ModelTool) -> Self {
+    pub fn of(tool: &ModelTool) -> Self {
         let ModelTool { name, description, input_schema } = tool;
         Self {
             name: name.clone(),
@@ -175,7 +176,7 @@ impl StoredTool {
         }
     }
 
-    fn into_tool(self) -> ModelTool {
+    pub fn into_tool(self) -> ModelTool {
         let Self { name, description, input_schema } = self;
         ModelTool { name, description, input_schema: Arc::new(input_schema) }
     }

@@ -187,6 +187,76 @@ async fn what_others_hold_of_a_budget_forces_the_last_turn() {
     }
 }
 
+/// Takes a second for every reply; each costs 110 tokens.
+struct Slow(Scripted);
+
+impl ModelProvider for Slow {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+
+    fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
+        let cx = cx.clone();
+        let asked = async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            self.0.ask(request, &cx)
+        };
+        stream::once(asked).flatten().boxed()
+    }
+}
+
+/// Runs that share a budget, each with two requests that may take 10,000 tokens and take 110.
+#[tokio::test(start_paused = true)]
+async fn runs_at_once_wait_for_what_others_have_set_aside_before_they_are_cut_short() {
+    const WORST_CASE: u64 = 10_000;
+    let check = async |runs: usize, budget: u64, completed: usize, tokens_max: u64| {
+        let mut world = World::new();
+        let tokens = Budget { tokens: Some(budget), ..Budget::default() };
+        world.meter = Meter::new(Arc::new(world.log.clone()), tokens);
+        let models: Vec<Slow> = (0..runs)
+            .map(|_| {
+                Slow(Scripted::new(vec![
+                    Ok(vec![call("1", "echo", r#"{"text":"a"}"#)]),
+                    Ok(vec![text("done")]),
+                ]))
+            })
+            .collect();
+        let driven = models.iter().map(async |models| {
+            let mut conversation = Conversation::default();
+            conversation.push(Message::user("go")).unwrap();
+            let request = ModelRequest {
+                output_tokens_max: u32::try_from(WORST_CASE).ok(),
+                ..ModelRequest::new("m", Arc::new(conversation))
+            };
+            let scope = RunScope {
+                meter: world.meter.below(Budget::default()),
+                ..(*world.scope(Duration::from_mins(10))).clone()
+            };
+            let driver = Driver {
+                models,
+                orchestrator: &world.orchestrator,
+                scope: Arc::new(scope),
+                options: CallOptions::default(),
+                reply_timeout: Duration::from_mins(5),
+                witness: None,
+            };
+            done(driver.drive(&mut AgentRun::new(request, RunPlan::default())).await.unwrap())
+        });
+        let finished = futures_util::future::join_all(driven).await;
+        let whole = finished.iter().filter(|finish| finish.reason.name() == "completed").count();
+        let spent = world.meter.bill().tokens();
+        assert_eq!(whole, completed, "{runs} runs, {budget} tokens: {spent} spent");
+        assert!(spent <= tokens_max, "{runs} runs, {budget} tokens: {spent} spent");
+    };
+    // There is enough for all, though not for what all might take.
+    check(1, 1_000, 1, 220).await;
+    check(4, 1_000, 4, 880).await;
+    check(4, 50_000, 4, 880).await;
+    // Not for all: a request that was begun while something was left, and a last turn for each.
+    check(4, 500, 2, 500 + 110 + 4 * 110).await;
+    check(1, 100, 0, 220).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn tools_that_appear_are_shown_from_then_on() {
     let catalog = Catalog::new(vec![Shifting::new("late", &["shift"]) as _], Scheme::Double);

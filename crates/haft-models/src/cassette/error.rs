@@ -32,7 +32,7 @@ impl RecordingError {
         Self { path: path.to_owned(), problem }
     }
 
-    pub(super) fn line(path: &Path, line: usize, problem: impl fmt::Display) -> Self {
+    pub fn line(path: &Path, line: usize, problem: impl fmt::Display) -> Self {
         Self::new(path, Problem::BadLine { line, problem: problem.to_string() })
     }
 }

@@ -16,6 +16,8 @@ use super::{Recording, RecordingError};
 pub(super) struct Written<'a> {
     pub(super) exchange: u64,
     pub(super) provider: &'a str,
+    /// The id of the request, as its asker named it.
+    pub(super) asked: &'a str,
     pub(super) turn: usize,
     pub(super) called: &'a [String],
     pub(super) digest: String,
@@ -40,6 +42,7 @@ pub(super) struct Exchange {
     pub(super) line: usize,
     pub(super) number: u64,
     pub(super) provider: String,
+    pub(super) asked: String,
     pub(super) prints: Prints,
     continues: Option<Continues>,
     request: Box<RawValue>,
@@ -50,6 +53,8 @@ pub(super) struct Exchange {
 struct Read {
     exchange: u64,
     provider: String,
+    #[serde(default)]
+    asked: String,
     turn: usize,
     called: Vec<String>,
     digest: String,
@@ -71,6 +76,7 @@ impl Exchange {
             line: line.number,
             number: read.exchange,
             provider: read.provider,
+            asked: read.asked,
             prints: Prints { digest: digest(&read.digest)?, exact: digest(&read.exact)?, turn, called },
             continues: read.continues,
             request: read.request,

@@ -31,7 +31,7 @@ impl<P: ModelProvider> Recorder<P> {
         Self { inner, tape, known: Kept::default() }
     }
 
-    fn write(&self, request: ModelRequest, reply: &[StoredMoment]) {
+    fn write(&self, asked: &str, request: ModelRequest, reply: &[StoredMoment]) {
         let mut known = self.known.take(&request.conversation);
         let prints = known.prints(&request);
         let exchange = self.tape.next_number();
@@ -44,6 +44,7 @@ impl<P: ModelProvider> Recorder<P> {
         let written = Written {
             exchange,
             provider: self.inner.name(),
+            asked,
             turn: prints.turn,
             called: &prints.called,
             digest: prints.digest.to_string(),
@@ -67,14 +68,13 @@ impl<P: ModelProvider> ModelProvider for Recorder<P> {
         let notes = Arc::new(Notes { began: Instant::now(), moments: Mutex::default() });
         let watched = cx.through(|events| Arc::new(Between { notes: Arc::clone(&notes), events }));
         let replies = self.inner.ask(request.clone(), &watched);
-        let entry =
-            Entry { recorder: self, request: Some(request), notes, fold: ReplyFold::default(), over: None };
-        // The reply stands first: it is dropped first, and says then that it was given up.
-        stream::unfold((replies, entry), async |(mut replies, mut entry)| {
-            entry.over.get_or_insert(Over::No);
-            let next = replies.next().await;
-            entry.see(next.as_ref());
-            Some((next?, (replies, entry)))
+        let (asked, fold) = (Arc::clone(&cx.id), ReplyFold::default());
+        let entry = Entry { recorder: self, asked, request: Some(request), notes, fold, over: None };
+        stream::unfold(UnderWay { replies, entry }, async |mut under_way| {
+            under_way.entry.over.get_or_insert(Over::No);
+            let next = under_way.replies.next().await;
+            under_way.entry.see(next.as_ref());
+            Some((next?, under_way))
         })
         .boxed()
     }
@@ -87,9 +87,16 @@ enum Over {
     Yes,
 }
 
+/// The reply stands first: it is dropped first, and says then that it was given up.
+struct UnderWay<'a, P: ModelProvider> {
+    replies: ReplyStream<'a>,
+    entry: Entry<'a, P>,
+}
+
 /// An exchange under way. Dropped, it is written.
 struct Entry<'a, P: ModelProvider> {
     recorder: &'a Recorder<P>,
+    asked: Arc<str>,
     request: Option<ModelRequest>,
     notes: Arc<Notes>,
     fold: ReplyFold,
@@ -137,7 +144,7 @@ impl<P: ModelProvider> Drop for Entry<'_, P> {
             self.notes.add(StoredHappening::Error(StoredModelError::of(&error)));
         }
         let reply = self.reply();
-        self.recorder.write(request, &reply);
+        self.recorder.write(&self.asked, request, &reply);
     }
 }
 

@@ -1,7 +1,7 @@
 //! A provider that answers from a recording.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::{StreamExt, future, stream};
 use haft_core::model_error::{ModelError, ModelErrorKind};
@@ -57,22 +57,27 @@ impl Replayer {
         self.exchanges.first()?.request(|_| None).ok()
     }
 
+    /// What was asked under this id, at its first time; nothing where that only went on with something else.
+    pub fn request_asked(&self, id: &str) -> Option<ModelRequest> {
+        self.exchanges.iter().find(|exchange| exchange.asked == id)?.request(|_| None).ok()
+    }
+
     /// How many exchanges nobody has asked for.
     pub fn left(&self) -> usize {
         let played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
         played.iter().filter(|played| !**played).count()
     }
 
-    fn answer(&self, request: &ModelRequest) -> Result<Vec<Happening>, ModelError> {
+    fn answer(&self, id: &str, request: &ModelRequest) -> Result<Vec<Happening>, ModelError> {
         let mut known = self.known.take(&request.conversation);
         let prints = known.prints(request);
         self.known.put(known);
-        let Some(exchange) = self.find(&prints) else { return Err(self.miss(request, &prints)) };
+        let Some(exchange) = self.find(id, &prints) else { return Err(self.miss(request, &prints)) };
         exchange.reply().map_err(|problem| ModelError::new(ModelErrorKind::Malformed, problem))
     }
 
-    /// The one that fits best and was not given yet.
-    fn find(&self, prints: &Prints) -> Option<&Exchange> {
+    /// The one that fits best and was not given yet; of equals the one that the same asker asked.
+    fn find(&self, id: &str, prints: &Prints) -> Option<&Exchange> {
         let mut played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
         let open = || self.exchanges.iter().enumerate().filter(|(at, _)| !played[*at]);
         let fits = |exchange: &Exchange| match self.matching {
@@ -81,9 +86,13 @@ impl Replayer {
                 (exchange.prints.turn, &exchange.prints.called) == (prints.turn, &prints.called)
             }
         };
-        let exact = open().find(|(_, one)| fits(one) && one.prints.exact == prints.exact);
+        let is_exact = |one: &Exchange| fits(one) && one.prints.exact == prints.exact;
+        let own_exact = open().find(|(_, one)| is_exact(one) && one.asked == id);
+        let exact = || open().find(|(_, one)| is_exact(one));
+        let own = || open().find(|(_, one)| fits(one) && one.asked == id);
         let same = || open().find(|(_, one)| fits(one) && one.prints.digest == prints.digest);
-        let (at, exchange) = exact.or_else(same).or_else(|| open().find(|(_, one)| fits(one)))?;
+        let any = || open().find(|(_, one)| fits(one));
+        let (at, exchange) = own_exact.or_else(exact).or_else(own).or_else(same).or_else(any)?;
         played[at] = true;
         Some(exchange)
     }
@@ -156,8 +165,8 @@ impl ModelProvider for Replayer {
     }
 
     fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
-        let cx = cx.clone();
-        stream::once(async move { self.answer(&request) })
+        let (id, cx) = (Arc::clone(&cx.id), cx.clone());
+        stream::once(async move { self.answer(&id, &request) })
             .flat_map(|answer| match answer {
                 Ok(happenings) => stream::iter(happenings),
                 Err(error) => stream::iter(vec![Happening::Error(error)]),

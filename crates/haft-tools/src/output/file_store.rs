@@ -48,7 +48,11 @@ pub struct FileStore {
 /// What an output on its way is called until it is whole.
 const PART_SUFFIX: &str = ".part";
 
-/// How often a directory is made anew that another run found empty and took away.
+/// How long an empty directory is left alone: whoever made it is about to put something there.
+const DIRECTORY_KEPT: Duration = Duration::from_mins(1);
+
+/// How often a directory is made anew that another run found empty and took away. One that was just made is left alone, so it
+/// is not the same again.
 const DIRECTORY_TRIES: usize = 5;
 
 impl FileStore {
@@ -86,7 +90,11 @@ impl FileStore {
                 total = total.saturating_sub(file.bytes);
             }
         }
-        for directory in entries(&self.root) {
+        let unused = |directory: &PathBuf| {
+            let changed = Kept::look_at(directory.clone()).map(|kept| kept.changed);
+            changed.is_some_and(|changed| now.duration_since(changed).is_ok_and(|age| age > DIRECTORY_KEPT))
+        };
+        for directory in entries(&self.root).into_iter().filter(unused) {
             // Succeeds only for those that are empty.
             let _ = fs::remove_dir(directory);
         }
@@ -98,9 +106,12 @@ impl FileStore {
         let part = directory.join(format!("{name}{PART_SUFFIX}"));
         let mut tries = 0..DIRECTORY_TRIES;
         loop {
-            DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound && tries.next().is_some() => {}
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+            let opened =
+                made.and_then(|()| OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part));
+            match opened {
+                // A directory that goes while it is looked at is said to be there already and no directory.
+                Err(error) if is_gone(&error) && tries.next().is_some() => {}
                 opened => return opened.map(|file| (file, part)),
             }
         }
@@ -144,6 +155,10 @@ impl OutputStore for FileStore {
     fn is_empty(&self) -> bool {
         self.mine().is_empty()
     }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists)
 }
 
 struct FileSpool {
@@ -309,6 +324,17 @@ mod tests {
         let last = FileStore::open(dir.path(), limits(10, 50)).unwrap();
         last.sweep(SystemTime::now(), 0);
         assert!(last.files().iter().map(|file| file.bytes).sum::<u64>() <= 50);
+    }
+
+    #[test]
+    fn an_empty_directory_goes_once_nobody_can_be_about_to_use_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = FileStore::open(dir.path(), limits(10, 100)).unwrap();
+        drop(store.begin().unwrap());
+        store.sweep(SystemTime::now(), 0);
+        assert_eq!(entries(dir.path()).len(), 1, "it was just made");
+        store.sweep(SystemTime::now() + Duration::from_hours(1), 0);
+        assert!(entries(dir.path()).is_empty());
     }
 
     #[test]

@@ -117,12 +117,16 @@ async fn stream(
 ) -> Result<ToolOutput, ToolError> {
     let found = media_type(&response);
     let mut reader = StreamReader::new(streaming);
+    let mut shown = withheld.in_pieces();
+    let tell = |text: String| {
+        if !text.is_empty() {
+            cx.progress(Progress::Output(text));
+        }
+    };
     let all = async {
         while let Some(piece) = response.chunk().await.map_err(broken)? {
             let added = reader.push(&piece).map_err(|_| too_much(streaming))?;
-            if !added.is_empty() {
-                cx.progress(Progress::Output(withheld.left_of(added)));
-            }
+            tell(shown.push(&added));
             if reader.is_done() {
                 break;
             }
@@ -131,6 +135,7 @@ async fn stream(
     };
     let ended = tokio::time::timeout(streaming.timeout, all).await;
     ended.unwrap_or_else(|_| Err(too_long(streaming)))?;
+    tell(shown.end());
     let answer = withheld.left_of(reader.finish());
     if answer.is_empty() {
         let found = found.unwrap_or_else(|| "no media type".into());

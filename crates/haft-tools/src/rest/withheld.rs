@@ -28,7 +28,33 @@ impl Withheld {
         // A server may repeat the token without `Bearer`.
         let words = lines.flat_map(|line| [Some(line), line.rsplit_once(' ').map(|(_, last)| last)]);
         let words = words.flatten().chain(more.into_iter().map(ExposeSecret::expose_secret));
-        Self(words.filter(|word| word.len() >= SECRET_CHARS_MIN).map(SecretString::from).collect())
+        let mut words: Vec<&str> = words.filter(|word| word.len() >= SECRET_CHARS_MIN).collect();
+        // Of two that begin alike the longer is looked for first.
+        words.sort_by_key(|word| std::cmp::Reverse(word.len()));
+        Self(words.into_iter().map(SecretString::from).collect())
+    }
+
+    /// For a text that comes in pieces.
+    pub(super) fn in_pieces(&self) -> Pieces<'_> {
+        Pieces { withheld: self, tail: String::new() }
+    }
+
+    /// Where the end of the text begins that must wait: it may be the beginning of a secret, or holds one that goes on into that.
+    fn safe_until(&self, text: &str) -> usize {
+        let secrets = || self.0.iter().map(ExposeSecret::expose_secret);
+        let may_begin = |at: &usize| {
+            secrets().any(|secret| secret.len() > text.len() - at && secret.starts_with(&text[*at..]))
+        };
+        let mut until = text.char_indices().map(|(at, _)| at).find(may_begin).unwrap_or(text.len());
+        let across = |until: usize| {
+            let found = secrets()
+                .flat_map(|secret| text.match_indices(secret).map(|(at, found)| (at, at + found.len())));
+            found.filter(|(begin, end)| *begin < until && until < *end).map(|(begin, _)| begin).min()
+        };
+        while let Some(begin) = across(until) {
+            until = begin;
+        }
+        until
     }
 
     /// The text without them.
@@ -47,12 +73,62 @@ impl Withheld {
     }
 }
 
+/// A text that comes in pieces, without the secrets, also those that come in pieces.
+#[derive(Debug)]
+pub(super) struct Pieces<'a> {
+    withheld: &'a Withheld,
+    /// May be the beginning of a secret.
+    tail: String,
+}
+
+impl Pieces<'_> {
+    /// What can be shown by now.
+    pub(super) fn push(&mut self, piece: &str) -> String {
+        self.tail.push_str(piece);
+        let rest = self.tail.split_off(self.withheld.safe_until(&self.tail));
+        self.withheld.left_of(std::mem::replace(&mut self.tail, rest))
+    }
+
+    /// The rest: nothing more comes, so nothing began in it.
+    pub(super) fn end(self) -> String {
+        self.withheld.left_of(self.tail)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use http::{HeaderName, HeaderValue};
 
     use super::super::method::Method;
     use super::*;
+
+    /// Wherever a text is cut, no part of a secret is shown and everything else is.
+    #[test]
+    fn a_secret_that_comes_in_pieces_is_withheld_too() {
+        let secrets = ["t0ken-of-mine", "t0ken-of-mine-2", "xxxxxt0ken", "éééééééé"];
+        let mut secrets: Vec<SecretString> = secrets.map(SecretString::from).into();
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.expose_secret().len()));
+        let withheld = Withheld(secrets);
+        for text in [
+            "a t0ken-of-mine b",
+            "t0ken-of-mine-2",
+            "xxxxxt0ken",
+            "t0t0ken-of-mine",
+            "ééééééééé",
+            "t0ken-of",
+            "",
+        ] {
+            let whole = withheld.left_of(text.to_owned());
+            for cut in (0..=text.len()).filter(|cut| text.is_char_boundary(*cut)) {
+                let mut pieces = withheld.in_pieces();
+                let shown = [pieces.push(&text[..cut]), pieces.push(&text[cut..]), pieces.end()].concat();
+                assert_eq!(shown, whole, "{text} at {cut}");
+            }
+            let mut pieces = withheld.in_pieces();
+            let one_by_one: String = text.chars().map(|one| pieces.push(&one.to_string())).collect();
+            assert_eq!(one_by_one + &pieces.end(), whole, "{text}");
+        }
+    }
 
     #[test]
     fn only_what_lets_a_request_in_is_withheld() {

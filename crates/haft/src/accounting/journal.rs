@@ -143,6 +143,7 @@ pub(crate) fn model_record(
         request_id: id.to_owned(),
         session: Some(place.session.to_string()),
         turn: Some(place.turn),
+        parent_operation: place.parent.map(|operation| operation.0),
         attempt: attempt.number,
         principal: principal.0.to_string(),
         latency_ms: millis(account.latency),

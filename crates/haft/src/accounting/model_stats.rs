@@ -58,6 +58,7 @@ mod tests {
             request_id: "1".into(),
             session: None,
             turn: None,
+            parent_operation: None,
             attempt: 1,
             principal: "local".into(),
             latency_ms: 1,

@@ -102,6 +102,9 @@ pub struct ModelRecord {
     pub session: Option<String>,
     #[serde(default)]
     pub turn: Option<u32>,
+    /// The operation that the session works for.
+    #[serde(default)]
+    pub parent_operation: Option<u64>,
     pub attempt: u32,
     pub principal: String,
     pub latency_ms: u64,

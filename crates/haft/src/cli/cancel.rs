@@ -2,34 +2,118 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use super::exit::Exit;
 
 /// Waits until somebody interrupts, terminates, or stops reading our output.
 pub(super) async fn cancelled() -> Exit {
-    tokio::select! {
-        () = arrives(SignalKind::interrupt()) => Exit::Cancelled,
-        () = arrives(SignalKind::terminate()) => Exit::Terminated,
-        () = arrives(SignalKind::hangup()) => Exit::Terminated,
-        () = reader_gone() => Exit::ClosedPipe,
+    Signals::listen().first().await
+}
+
+/// Listens from the moment it is made, so that whatever is done meanwhile can be ended in good order.
+#[derive(Debug)]
+pub(super) struct Listening(oneshot::Receiver<Heard>);
+
+/// What was said, and where to say that somebody sees to it.
+type Heard = (Exit, oneshot::Sender<()>);
+
+/// How long a word may go unheard: a pipe that nobody writes to may be waited for.
+const HEARD_WITHIN: Duration = Duration::from_secs(3);
+
+impl Listening {
+    /// When nobody sees to what was said, or when it is said again, the program is ended wherever it is: what it started ends
+    /// with it.
+    pub(super) fn begin() -> Self {
+        let mut signals = Signals::listen();
+        let (tell, told) = oneshot::channel();
+        tokio::spawn(async move {
+            let exit = signals.first().await;
+            let (acknowledge, acknowledged) = oneshot::channel();
+            if tell.send((exit, acknowledge)).is_ok() && timeout(HEARD_WITHIN, acknowledged).await.is_err() {
+                end_at_once(exit);
+            }
+            end_at_once(signals.next().await);
+        });
+        Self(told)
+    }
+
+    /// How it was said. Heard once; after that nothing more is.
+    pub(super) async fn heard(&mut self) -> Exit {
+        match (&mut self.0).await {
+            Ok((exit, acknowledge)) => {
+                let _ = acknowledge.send(());
+                exit
+            }
+            Err(_) => std::future::pending().await,
+        }
     }
 }
 
-async fn arrives(kind: SignalKind) {
-    match signal(kind) {
-        Ok(mut stream) => {
+fn end_at_once(exit: Exit) {
+    let (code, _) = exit.row();
+    std::process::exit(code.into());
+}
+
+struct Signals {
+    interrupt: Option<Signal>,
+    terminate: Option<Signal>,
+    hangup: Option<Signal>,
+    reader_gone: oneshot::Receiver<()>,
+}
+
+impl Signals {
+    fn listen() -> Self {
+        let of = |kind| signal(kind).ok();
+        Self {
+            interrupt: of(SignalKind::interrupt()),
+            terminate: of(SignalKind::terminate()),
+            hangup: of(SignalKind::hangup()),
+            reader_gone: watch_reader(),
+        }
+    }
+
+    async fn first(&mut self) -> Exit {
+        let Self { interrupt, terminate, hangup, reader_gone } = self;
+        tokio::select! {
+            exit = next(interrupt, terminate, hangup) => exit,
+            Ok(()) = reader_gone => Exit::ClosedPipe,
+        }
+    }
+
+    async fn next(&mut self) -> Exit {
+        next(&mut self.interrupt, &mut self.terminate, &mut self.hangup).await
+    }
+}
+
+async fn next(
+    interrupt: &mut Option<Signal>,
+    terminate: &mut Option<Signal>,
+    hangup: &mut Option<Signal>,
+) -> Exit {
+    tokio::select! {
+        () = arrives(interrupt) => Exit::Cancelled,
+        () = arrives(terminate) => Exit::Terminated,
+        () = arrives(hangup) => Exit::Terminated,
+    }
+}
+
+async fn arrives(signal: &mut Option<Signal>) {
+    match signal {
+        Some(stream) => {
             stream.recv().await;
         }
-        Err(_) => std::future::pending().await,
+        None => std::future::pending().await,
     }
 }
 
 /// A pipe whose reading end is closed reports an error at once, long before anything is written to it.
-async fn reader_gone() {
+fn watch_reader() -> oneshot::Receiver<()> {
     let (tell, told) = oneshot::channel();
     let watch = move || {
         let stdout = io::stdout();
@@ -41,8 +125,6 @@ async fn reader_gone() {
         }
     };
     // A thread of its own, not one of the pool: it may wait as long as we live.
-    let started = std::thread::Builder::new().name("stdout-watch".into()).spawn(watch);
-    if started.is_err() || told.await.is_err() {
-        std::future::pending::<()>().await;
-    }
+    let _ = std::thread::Builder::new().name("stdout-watch".into()).spawn(watch);
+    told
 }

@@ -8,8 +8,9 @@ use haft_model_server::{ModelServer, Part, Script, Step};
 use serde_json::json;
 
 use super::args::{Cli, Command, DemoArgs, RunArgs};
+use super::cancel::Listening;
 use super::exit::Exit;
-use super::run::{self as running, Given};
+use super::run::{self as running, Before, Given};
 use super::settings::{Configuration, Refused};
 use super::terminal;
 use crate::skills::Skills;
@@ -48,11 +49,13 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
             skills: Skills::default(),
             variables: Arc::new(variables),
             models: None,
+            before: Before::Nothing,
         };
         running::prepare(&typed, given).await
     };
-    match prepared.await {
-        Ok(prepared) => running::carry_out(prepared, running::Beginning::New).await,
+    let mut listening = Listening::begin();
+    match running::unless_ended(&mut listening, prepared).await {
+        Ok(prepared) => running::carry_out(prepared, running::Beginning::New, listening).await,
         Err((exit, message)) => terminal::failed(exit, &message),
     }
 }

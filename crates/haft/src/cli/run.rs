@@ -8,7 +8,7 @@ mod said;
 mod screen;
 mod wire;
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,14 +22,14 @@ use tokio::time::interval;
 
 use super::args::RunArgs;
 use super::call;
-use super::cancel;
+use super::cancel::Listening;
 use super::exit::Exit;
 use super::settings::{self, Refused};
 use super::skills;
 use super::terminal;
 use crate::config::environment;
 use crate::runs::{Errand, ResumeError, Resumed, TakingUp};
-pub(super) use prepare::{Given, Prepared};
+pub(super) use prepare::{Before, Given, Prepared};
 
 /// How often a line that says what is running moves.
 const TICK: Duration = Duration::from_millis(100);
@@ -38,17 +38,28 @@ pub(super) use replay::run as replay;
 pub(super) use resume::run as resume;
 
 pub(super) async fn run(args: &RunArgs) -> ExitCode {
+    let mut listening = Listening::begin();
     let prepared = async {
         let configuration = settings::configuration(&args.policy.files)?;
         let others = call::over_http(&configuration.resolved, &settings::home()?).await;
         let skills = skills::found(&args.policy.files)?;
-        prepare(args, Given { configuration, others, skills, variables: Arc::new(environment), models: None })
-            .await
+        prepare(
+            args,
+            Given {
+                configuration,
+                others,
+                skills,
+                variables: Arc::new(environment),
+                models: None,
+                before: Before::Nothing,
+            },
+        )
+        .await
     };
-    match prepared.await {
+    match unless_ended(&mut listening, prepared).await {
         Ok(prepared) => {
             prepared.keep_session(TakingUp::No);
-            carry_out(prepared, Beginning::New).await
+            carry_out(prepared, Beginning::New, listening).await
         }
         Err((exit, message)) => terminal::failed(exit, &message),
     }
@@ -62,25 +73,52 @@ pub(super) async fn prepare(args: &RunArgs, given: Given) -> Result<Prepared, Re
     Prepared::new(args, given).await
 }
 
+/// What is done before there is a run can be ended too.
+pub(super) async fn unless_ended<T>(
+    listening: &mut Listening,
+    prepared: impl Future<Output = Result<T, Refused>>,
+) -> Result<T, Refused> {
+    tokio::select! {
+        biased;
+        exit = listening.heard() => Err((exit, "ended before the run began".into())),
+        prepared = prepared => prepared,
+    }
+}
+
 /// How a run begins.
 pub(super) enum Beginning {
     New,
     Again(Box<Resumed>),
 }
 
-pub(super) async fn carry_out(prepared: Prepared, beginning: Beginning) -> ExitCode {
+pub(super) async fn carry_out(
+    prepared: Prepared,
+    beginning: Beginning,
+    mut listening: Listening,
+) -> ExitCode {
     let orchestrator = prepared.worker.orchestrator();
-    let mut cancelled = pin!(cancel::cancelled());
-    tokio::select! {
-        biased;
-        () = call::begin(orchestrator) => {}
-        exit = &mut cancelled => return exit.into(),
+    let ready = async {
+        call::begin(orchestrator).await;
+        Ok(())
+    };
+    if let Err((exit, message)) = unless_ended(&mut listening, ready).await {
+        return terminal::failed(exit, &message);
+    }
+    for name in prepared.worker.names_of_nothing() {
+        let name = crate::config::printable(&name);
+        terminal::warn(&format!("there is no tool `{name}`; `haft tools` lists those there are"));
     }
     let ended = match begin(&prepared, beginning) {
-        Ok(errand) => drive(errand, &prepared, cancelled).await.map_err(internal),
+        Ok(errand) => drive(errand, &prepared, &mut listening).await.map_err(internal),
         Err(refused) => Err(refused),
     };
-    call::end(orchestrator).await;
+    let stopped = ended.as_ref().is_ok_and(|ended| ended.stopped_by.is_some());
+    tokio::select! {
+        biased;
+        () = call::end(orchestrator) => {}
+        // The run is over and how is known: servers that take their time are not waited for.
+        _ = listening.heard(), if !stopped => {}
+    }
     call::keep_approvals_of(orchestrator);
     match ended {
         Ok(ended) => prepared.end(&ended),
@@ -100,7 +138,6 @@ fn begin(prepared: &Prepared, beginning: Beginning) -> Result<Errand, Refused> {
             Errand::resume(worker, *resumed, prepared.watch.sink()).map_err(|error| not_resumed(&error))?
         }
     };
-    prepared.record_beginning(&errand);
     if let Some(error) = errand.unkept() {
         terminal::warn(&format!("the run cannot be resumed: {error}"));
     }
@@ -132,12 +169,12 @@ struct Ended {
 async fn drive(
     mut errand: Errand,
     prepared: &Prepared,
-    mut cancelled: Pin<&mut impl Future<Output = Exit>>,
+    listening: &mut Listening,
 ) -> Result<Ended, RunError> {
     let ended = tokio::select! {
         biased;
         ended = to_the_end(&mut errand, prepared) => ended.map(|finish| (Some(finish), None)),
-        exit = &mut cancelled => Ok((None, Some(exit))),
+        exit = listening.heard() => Ok((None, Some(exit))),
     }?;
     let (finish, stopped_by) = match ended {
         (Some(finish), stopped_by) => (finish, stopped_by),

@@ -121,13 +121,18 @@ fn listed(found: &[Listed]) -> String {
                 age(past.last_ms),
                 shown(standing),
                 past.total.calls,
-                past.total.cost.to_string(),
+                cost(&past.total),
                 shown(&past.opened.title)
             ),
             Err(problem) => writeln!(text, "{id:<8}  {problem}"),
         };
     }
     text
+}
+
+/// Nothing where no price is known.
+fn cost(total: &Bill) -> String {
+    if total.unpriced < total.requests { total.cost.to_string() } else { "-".into() }
 }
 
 fn listed_json(found: &[Listed]) -> String {
@@ -156,20 +161,16 @@ fn shown_json(past: &Past, standing: &str) -> String {
 }
 
 fn drawn(past: &Past, standing: &str) -> String {
-    let Bill { requests, usage, cost, unpriced, .. } = past.total;
     let mut text = format!("{} ago, {}: {}\n", age(past.last_ms), shown(standing), shown(&past.opened.title));
     for request in &past.requests {
         let _ = writeln!(text, "then: {}", shown(request.lines().next().unwrap_or_default()));
     }
     let _ = writeln!(text, "{}", tree::drawn(&past.tree));
-    let unknown = if unpriced > 0 { format!(", {unpriced} without a known price") } else { String::new() };
-    let _ = writeln!(
-        text,
-        "model: {requests} requests{unknown}, {} tokens read, {} written, {cost}, {:.1} s in all",
-        usage.input,
-        usage.output,
-        past.worked().as_secs_f64()
-    );
+    let unpriced = match past.total.unpriced {
+        0 => String::new(),
+        unpriced => format!(", {unpriced} of the requests without a known price"),
+    };
+    let _ = writeln!(text, "{:.1} s in all{unpriced}", past.worked().as_secs_f64());
     text
 }
 

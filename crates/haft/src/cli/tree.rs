@@ -60,7 +60,11 @@ pub(super) fn drawn(tree: &OpTree) -> String {
     );
     if totals.requests > 0 {
         let (requests, read, written) = (totals.requests, totals.tokens_in, totals.tokens_out);
-        let _ = write!(text, "\nmodels: {requests}, {read} tokens in, {written} out, {}", totals.cost);
+        let _ = write!(text, "\nmodels: {requests}, {read} tokens in, {written} out");
+        // Where no price is known, nothing is a wrong figure.
+        if totals.cost.nano_usd > 0 {
+            let _ = write!(text, ", {}", totals.cost);
+        }
     }
     if tree.left_out() > 0 {
         let _ = write!(text, " ({} calls counted but not drawn)", tree.left_out());
@@ -71,7 +75,10 @@ pub(super) fn drawn(tree: &OpTree) -> String {
 fn draw_session(tree: &OpTree, session: &SessionNode, indent: &str, text: &mut String) {
     let _ = writeln!(text, "{indent}session {}", session.id);
     branches(tree.turns(session), indent, text, |turn, inside, text| {
-        let _ = writeln!(text, "turn {}", turn.number);
+        let _ = match turn.number {
+            0 => writeln!(text, "before the first turn"),
+            number => writeln!(text, "turn {number}"),
+        };
         let models = turn.models.iter().map(Leaf::Model);
         let leaves: Vec<Leaf<'_>> = models.chain(tree.operations(turn).map(Leaf::Operation)).collect();
         branches(&leaves, inside, text, |leaf, inside, text| match leaf {

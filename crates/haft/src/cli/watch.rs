@@ -81,9 +81,10 @@ impl Watch {
         }
     }
 
-    /// One more who watches, after the others.
-    pub(super) fn add(&mut self, sink: Arc<dyn EventSink>) {
-        self.sinks.0.push(sink);
+    /// All who watch see everything through one who stands before them.
+    pub(super) fn all_through(&mut self, before: impl FnOnce(Watchers) -> Arc<dyn EventSink>) {
+        let all = std::mem::take(&mut self.sinks);
+        self.sinks = Watchers(vec![before(all)]);
     }
 
     /// What is watched belongs to a session that was there before.

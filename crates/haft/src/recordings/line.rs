@@ -1,5 +1,6 @@
 //! The lines of a run in a recording. They change only together with the version of recordings.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,42 +8,73 @@ use haft_core::conversation::ToolReply;
 use haft_core::digest::Digest;
 use haft_core::event::{Account, Event, Progress, ToolSeen};
 use haft_core::output::ToolOutput;
-use haft_core::place::Operation;
+use haft_core::place::{Operation, Place};
 use haft_core::provider::Principal;
 use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
 use haft_core::run::snapshot::{RunSnapshot, StoredTold};
-use haft_core::stored::{StoredError, StoredReply, find};
-use haft_core::tool::ToolCall;
+use haft_core::stored::{StoredError, StoredReply, StoredTool, find};
+use haft_core::tool::{CallId, ToolCall};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How the run began; the first line of its own.
-pub const KIND_RUN: &str = "run";
-/// What clock and meters read when the run was asked for its next step.
-pub const KIND_STEP: &str = "step";
+/// Where and by which words the run was begun; the first line of its own.
+pub(super) const KIND_TYPED: &str = "typed";
+/// How a run began.
+pub(super) const KIND_RUN: &str = "run";
+/// The tools that a model is shown from the next step on.
+pub(super) const KIND_TOOLS: &str = "tools";
+/// What clock and meters read when a run was asked for its next step.
+pub(super) const KIND_STEP: &str = "step";
 /// Something a call did, in the order in which it was seen.
-pub const KIND_TOOL: &str = "tool";
+pub(super) const KIND_TOOL: &str = "tool";
 /// What a call gave.
-pub const KIND_RESULT: &str = "result";
-/// How long the run took; the last line.
-pub const KIND_END: &str = "end";
+pub(super) const KIND_RESULT: &str = "result";
+/// A run was ended from outside.
+pub(super) const KIND_ABORT: &str = "abort";
+/// In which order all this was seen.
+pub(super) const KIND_ORDER: &str = "order";
+/// How long it all took; the last line.
+pub(super) const KIND_END: &str = "end";
+
+/// How much of the id of a call is worth repeating.
+const CALL_CHARS_MAX: usize = 64;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Beginning {
     pub session: String,
+    /// Counted on from those of the session before it.
+    pub turn: u32,
+    /// The call that it works for; nothing for whoever was asked first, and whoever goes on after that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub works_for: Option<Which>,
     /// As `provider/model`.
     pub model: String,
     /// The agent that was asked.
     pub path: Vec<String>,
     pub request: String,
-    /// Where and by which words it was begun, for whoever wants the same tools.
-    pub order: Value,
+    /// The names of the tools that the model is shown.
+    pub tools: Vec<String>,
+    /// How long a model may take for one reply.
+    pub reply_timeout_ms: u64,
     pub run: RunSnapshot,
+}
+
+/// For whoever wants the same tools.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Typed {
+    pub(super) order: Value,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Stepped {
+    pub(super) session: String,
     pub(super) told: StoredTold,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Offered {
+    pub(super) session: String,
+    pub(super) tools: Vec<StoredTool>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -50,11 +82,34 @@ pub(super) struct End {
     pub(super) took_us: u64,
 }
 
-/// A call, wherever it was made in the run.
+/// A call, wherever it was made.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Which {
-    pub(super) turn: u32,
-    pub(super) call: String,
+pub struct Which {
+    session: String,
+    turn: u32,
+    call: String,
+}
+
+impl Which {
+    /// The ids of calls are shortened, as they are for those who watch.
+    pub fn of(place: Place, call: &CallId) -> Self {
+        let call = call.0.chars().take(CALL_CHARS_MAX).collect();
+        Self { session: place.session.to_string(), turn: place.turn, call }
+    }
+
+    pub(super) fn session(&self) -> &str {
+        &self.session
+    }
+
+    pub(super) fn call(&self) -> CallId {
+        CallId(self.call.clone())
+    }
+}
+
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "call `{}` of turn {}", self.call, self.turn)
+    }
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -85,8 +140,6 @@ pub(super) enum What {
         bytes_in: usize,
         bytes_out: usize,
     },
-    /// The run was told.
-    Answered,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -129,11 +182,15 @@ impl What {
         }
     }
 
-    /// The event that it was; nothing when the driver tells it itself.
-    pub(super) fn event(&self, operation: &Arc<Operation>) -> Option<Event> {
+    pub(super) fn is_end(&self) -> bool {
+        matches!(self, Self::Finished { .. })
+    }
+
+    /// The event that it was.
+    pub(super) fn event(&self, operation: &Arc<Operation>) -> Event {
         let operation = Arc::clone(operation);
         let progress = |progress| Event::ToolProgress { operation: Arc::clone(&operation), progress };
-        Some(match self {
+        match self {
             Self::Started { tool, waited_us } => {
                 let (tool, waited) = (ToolSeen::Written(tool.clone()), Duration::from_micros(*waited_us));
                 Event::ToolStarted { operation, tool, waited }
@@ -161,13 +218,12 @@ impl What {
                     said: None,
                 }
             }
-            Self::Answered => return None,
-        })
+        }
     }
 }
 
 impl Given {
-    pub(super) fn of(turn: u32, result: &ToolResult) -> Self {
+    pub(super) fn of(place: Place, result: &ToolResult) -> Self {
         let call = &result.call;
         let reply = match &result.outcome {
             Ok(output) => {
@@ -177,7 +233,7 @@ impl Given {
             Err(error) => ToolReply::error(call, error.message.clone()),
         };
         Self {
-            which: Which { turn, call: call.id.0.clone() },
+            which: Which::of(place, &call.id),
             tool: call.name.clone(),
             arguments: call.arguments.as_text().to_owned(),
             failure: result.error_kind().map(|kind| kind.name().into()),

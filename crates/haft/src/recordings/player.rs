@@ -1,154 +1,349 @@
-//! Gives back what a recording holds, in the order in which it happened.
+//! Plays a recorded run again: the same driver, with a recording in place of the world.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use haft_core::event::{EventSink, NoEvents};
-use haft_core::place::{Operation, OperationId, Place};
+use futures_util::future::{BoxFuture, pending};
+use futures_util::{FutureExt, StreamExt};
+use haft_core::event::{Event, EventSink};
+use haft_core::model_error::{ModelError, ModelErrorKind};
+use haft_core::model_event::ModelEvent;
+use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
+use haft_core::model_request::{ModelRequest, ModelTool};
+use haft_core::naming::Scheme;
+use haft_core::place::{Operation, OperationId, Place, SessionId};
+use haft_core::provider::Principal;
 use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
-use haft_core::run::Readings;
+use haft_core::run::budget::Budget;
+use haft_core::run::event::{Began, Bill, RunEvent};
+use haft_core::run::finish::Finish;
+use haft_core::run::meter::Meter;
+use haft_core::run::scope::RunScope;
 use haft_core::run::told::Told;
-use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{CallOptions, Witness};
-use haft_models::cassette::{Problem, Recording, RecordingError};
-use tokio::sync::Notify;
+use haft_core::run::{Abort, AgentRun, Readings, RunError, Verdict};
+use haft_core::tool::ToolCall;
+use haft_engine::drive::not_in_time;
+use haft_engine::{CallOptions, Catalog, Driven, Driver, Orchestrator, OrchestratorConfig, Witness};
+use haft_models::cassette::{Matching, Recording, RecordingError, Replayer};
+use tokio::task::yield_now;
+use tokio::time::Instant;
 
-use super::line::{
-    Beginning, End, Given, Happened, KIND_END, KIND_RESULT, KIND_RUN, KIND_STEP, KIND_TOOL, Stepped, What,
-    Which,
-};
+use super::left::{Left, Made};
+use super::line::{Beginning, What, Which};
+use super::order::Conductor;
 
-/// A run as it was recorded.
-#[derive(Debug)]
-pub struct RunPlayer {
-    beginning: Beginning,
-    took: Duration,
-    left: Mutex<Left>,
-    /// Somebody has told something, so it may be another's turn.
-    moved: Notify,
+/// Nothing is waited for, so this is never come to but by a recording that contradicts itself.
+const TIMEOUT: Duration = Duration::from_mins(10);
+
+/// So often is looked at least whether what was not waited for has come to where it was left. Everything else goes on at once.
+const QUIET_AFTER_POLLS: usize = 64;
+
+/// How deep runs are that are told apart in that.
+const DEPTH_MAX: usize = 32;
+
+/// What may have been left in the middle.
+enum Leaves {
+    Run,
+    Call,
 }
 
-#[derive(Debug, Default)]
-struct Left {
-    steps: VecDeque<Readings>,
-    happened: VecDeque<Happened>,
-    given: HashMap<Which, Given>,
-    /// How the run is not the recorded one, where that was first seen.
-    difference: Option<String>,
+/// A run as it was recorded, with all that worked for it. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct RunPlayer(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    models: Replayer,
+    /// There is nothing to call.
+    orchestrator: Orchestrator,
+    left: Left,
+    conductor: Arc<Conductor>,
+    operations: AtomicU64,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub struct Played {
+    pub session: SessionId,
+    pub finish: Finish,
+    pub turns: u32,
+    pub bill: Bill,
+    pub took: Duration,
+    /// How the run was not the recorded one, where that was first seen.
+    pub difference: Option<String>,
+}
+
+/// Whom a run works for.
+struct Above<'a> {
+    works_for: Option<&'a Which>,
+    parent: Option<OperationId>,
+    origin: Option<SessionId>,
+    account: Account,
+}
+
+/// What a run is counted by.
+enum Account {
+    Own(Arc<Meter>),
+    /// By one of its own, below that.
+    Below(Arc<Meter>),
+}
+
+impl Account {
+    /// What is left of a budget is recorded, so there is none to be held to.
+    fn meter(self) -> Arc<Meter> {
+        match self {
+            Self::Own(meter) => meter,
+            Self::Below(meter) => meter.below(Budget::default()),
+        }
+    }
+}
+
+/// A run that is over.
+struct Over {
+    finish: Finish,
+    turns: u32,
 }
 
 impl RunPlayer {
-    pub fn of(recording: &Recording) -> Result<Self, RecordingError> {
-        let problem = |problem| RecordingError { path: recording.path().to_owned(), problem };
-        let no_run = || problem(Problem::NoRun);
-        let first = recording.of_kind(KIND_RUN).next().ok_or_else(no_run)?;
-        let end = recording.of_kind(KIND_END).next().map(|line| recording.parse::<End>(line)).transpose()?;
-        let mut left = Left::default();
-        for line in recording.of_kind(KIND_STEP) {
-            let stepped: Stepped = recording.parse(line)?;
-            if let Ok(Told::Stepped(readings)) = stepped.told.into_told() {
-                left.steps.push_back(readings);
-            }
+    /// Those who watch see everything in the order in which it was seen first.
+    pub fn of(recording: &Recording, watchers: Arc<dyn EventSink>) -> Result<Self, RecordingError> {
+        let catalog = Catalog::new(Vec::new(), Scheme::Double);
+        Ok(Self(Arc::new(Shared {
+            models: Replayer::new(recording, Matching::Digest)?,
+            orchestrator: Orchestrator::new(catalog, OrchestratorConfig::default()),
+            left: Left::of(recording)?,
+            conductor: Arc::new(Conductor::new(recording, watchers)?),
+            operations: AtomicU64::new(1),
+        })))
+    }
+
+    pub async fn play(&self) -> Result<Played, RunError> {
+        let Shared { left, conductor, .. } = &*self.0;
+        let spent = self.route(left.first()).await?;
+        let account = Meter::carried_on(Arc::clone(conductor) as _, Budget::default(), spent);
+        let own = Account::Own(Arc::clone(&account));
+        let above = Above { works_for: None, parent: None, origin: None, account: own };
+        let over = self.one_after_another(above).await?;
+        conductor.end();
+        let Over { finish, turns } = over.ok_or_else(|| unreadable(&"it holds no run"))?;
+        let session = session_id(&left.first().session)?;
+        let (bill, took, difference) = (account.bill(), left.took(), left.difference());
+        Ok(Played { session, finish, turns, bill, took, difference })
+    }
+
+    /// The question which model to ask, where it was asked.
+    async fn route(&self, first: &Beginning) -> Result<Bill, RunError> {
+        let Shared { models, conductor, .. } = &*self.0;
+        let meter = Meter::new(Arc::clone(conductor) as _, Budget::default());
+        let id = format!("{}/0", first.session);
+        if let Some(request) = models.request_asked(&id) {
+            let place = Place { turn: 0, ..Place::first(session_id(&first.session)?) };
+            let cx = ModelContext::new(id, Principal::local(), Arc::clone(&meter) as _).at(place);
+            models.ask(request, &cx).for_each(async |_| {}).await;
         }
-        for line in recording.of_kind(KIND_TOOL) {
-            left.happened.push_back(recording.parse(line)?);
+        Ok(meter.bill())
+    }
+
+    /// Whoever was asked, and whoever went on with it.
+    async fn one_after_another(&self, above: Above<'_>) -> Result<Option<Over>, RunError> {
+        let Above { works_for, parent, mut origin, mut account } = above;
+        let mut over = None;
+        for beginning in self.0.left.runs_for(works_for) {
+            let session = session_id(&beginning.session)?;
+            let origin = *origin.get_or_insert(session);
+            let place = Place { session, turn: beginning.turn, parent, origin };
+            let mut run = self.run(beginning)?;
+            let meter = account.meter();
+            account = Account::Below(Arc::clone(&meter));
+            let finish = self.drive(beginning, place, &mut run, meter).await?;
+            over = Some(Over { finish, turns: run.counts().turns });
         }
-        for line in recording.of_kind(KIND_RESULT) {
-            let given: Given = recording.parse(line)?;
-            left.given.insert(given.which.clone(), given);
-        }
-        Ok(Self {
-            beginning: recording.parse(first)?,
-            took: Duration::from_micros(end.map_or(0, |end| end.took_us)),
-            left: Mutex::new(left),
-            moved: Notify::new(),
-        })
+        Ok(over)
     }
 
-    pub fn beginning(&self) -> &Beginning {
-        &self.beginning
+    fn run(&self, beginning: &Beginning) -> Result<AgentRun, RunError> {
+        let asked = self.0.models.request_asked(&format!("{}/{}", beginning.session, beginning.turn));
+        let (_, model) = beginning.model.split_once('/').unwrap_or_default();
+        let request = asked.unwrap_or_else(|| ModelRequest::new(model, Arc::default()));
+        beginning.run.clone().resume(request).map_err(|error| unreadable(&error))
     }
 
-    pub fn took(&self) -> Duration {
-        self.took
-    }
-
-    /// How the run was not the recorded one; nothing when it was.
-    pub fn difference(&self) -> Option<String> {
-        self.left().difference.clone()
-    }
-
-    fn left(&self) -> MutexGuard<'_, Left> {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Tells what the call did whenever that is next, until it is answered.
-    async fn play(&self, call: ToolCall, options: CallOptions) -> ToolResult {
-        let which = Which { turn: options.place.turn, call: call.id.0.clone() };
-        let given = self.left().given.remove(&which);
-        let known = given.ok_or_else(|| format!("no call `{}` of turn {}", which.call, which.turn));
-        let given = match known.and_then(|given| given.fits(&call).map(|()| given)) {
-            Ok(given) => given,
-            Err(difference) => {
-                // Nobody waits for what it would have done.
-                self.left().happened.retain(|next| next.which != which);
-                self.moved.notify_waiters();
-                return self.differs(call, &difference);
-            }
+    async fn drive(
+        &self,
+        beginning: &Beginning,
+        place: Place,
+        run: &mut AgentRun,
+        meter: Arc<Meter>,
+    ) -> Result<Finish, RunError> {
+        let began = Instant::now().into_std();
+        let scope = RunScope { meter, path: beginning.path.clone(), began, until: began + TIMEOUT };
+        let driver = Driver {
+            models: self,
+            orchestrator: &self.0.orchestrator,
+            scope: Arc::new(scope),
+            options: CallOptions { place, ..CallOptions::default() },
+            reply_timeout: TIMEOUT,
+            witness: Some(Arc::new(self.clone())),
         };
-        // The ids of calls are shortened to what is worth repeating.
-        let shortened = CallId(which.call.chars().take(64).collect());
-        let operation = Arc::new(Operation { id: OperationId(0), call: shortened, place: options.place });
-        let events = options.scope.as_ref().map(|scope| Arc::clone(&scope.meter) as Arc<dyn EventSink>);
-        let events = events.unwrap_or_else(|| Arc::new(NoEvents));
-        loop {
-            let moved = self.moved.notified();
-            match self.next_of(&operation) {
-                Some(What::Answered) => break,
-                Some(what) => what.event(&operation).into_iter().for_each(|event| events.emit(event)),
-                None if self.is_over(options.place.turn) => break,
-                None => moved.await,
+        let Beginning { path, model, request, tools, .. } = beginning.clone();
+        let began =
+            Event::Run { place, event: Arc::new(RunEvent::Began(Began { path, model, request, tools })) };
+        driver.scope.meter.emit(began);
+        let Some(why) = self.0.left.aborted(&beginning.session) else {
+            return to_the_end(&driver, run).await;
+        };
+        tokio::select! {
+            biased;
+            finish = to_the_end(&driver, run) => return finish,
+            () = self.quiet(Leaves::Run, beginning.path.len()) => {}
+        }
+        match driver.abort(run, why).await? {
+            Driven::Done(finish) => Ok(finish),
+            Driven::AwaitsClient(_) | Driven::AwaitsApproval(_) => Err(unreadable(&"its end is none")),
+        }
+    }
+
+    /// Returns when nothing more happens. Whoever is deeper notices that first, and a call before its run.
+    async fn quiet(&self, what: Leaves, depth: usize) {
+        let level = DEPTH_MAX.saturating_sub(depth) * 2;
+        let polls = QUIET_AFTER_POLLS
+            * match what {
+                Leaves::Call => level + 1,
+                Leaves::Run => level + 2,
+            };
+        let (mut left, mut seen) = (polls, self.0.conductor.seen());
+        while left > 0 {
+            yield_now().await;
+            let now = self.0.conductor.seen();
+            left = if now == seen { left - 1 } else { polls };
+            seen = now;
+        }
+    }
+
+    /// Tells what the call did, lets those work that worked for it, and gives what it gave.
+    async fn play_call(&self, call: ToolCall, options: CallOptions) -> ToolResult {
+        let which = Which::of(options.place, &call.id);
+        let Made { happened, given } = match self.0.left.take(&which, &call) {
+            Ok(made) => made,
+            Err(difference) => return self.differs(call, &difference),
+        };
+        let Some(scope) = options.scope else { return self.differs(call, "it is not made by a run") };
+        let id = OperationId(self.0.operations.fetch_add(1, Ordering::Relaxed));
+        let operation = Arc::new(Operation { id, call: which.call(), place: options.place });
+        let (end, before): (Vec<What>, _) = happened.into_iter().partition(What::is_end);
+        for what in &before {
+            scope.meter.emit(what.event(&operation));
+        }
+        let meter = Arc::clone(&scope.meter);
+        let end = Ends { end, operation, meter: Arc::clone(&meter) };
+        let above = Above {
+            works_for: Some(&which),
+            parent: Some(id),
+            origin: Some(options.place.origin),
+            account: Account::Below(meter),
+        };
+        let below = self.one_after_another(above).boxed();
+        let ended = tokio::select! {
+            biased;
+            over = below => over,
+            // Those below were not waited for.
+            () = self.quiet(Leaves::Call, scope.path.len()), if given.is_some() => Ok(None),
+        };
+        let Some(given) = given else { return pending().await };
+        drop(end);
+        let result = match ended {
+            Ok(_) => given.into_result(call.clone()).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        result.unwrap_or_else(|problem| self.differs(call, &problem))
+    }
+
+    /// A reply that was not waited for does not come again: either its time was over, or the run was.
+    async fn waited_for(
+        &self,
+        session: SessionId,
+        event: Result<ModelEvent, ModelError>,
+    ) -> Result<ModelEvent, ModelError> {
+        match event {
+            Err(error) if error.kind == ModelErrorKind::Cancelled => {
+                match self.0.left.reply_timeout(session) {
+                    Some(limit) => Err(not_in_time(limit)),
+                    None => pending().await,
+                }
             }
+            event => event,
         }
-        given.into_result(call.clone()).unwrap_or_else(|error| self.differs(call, &error.to_string()))
-    }
-
-    /// Whether nothing more happened in this turn.
-    fn is_over(&self, turn: u32) -> bool {
-        self.left().happened.front().is_none_or(|next| next.which.turn > turn)
-    }
-
-    /// What happened next, if it happened to this call.
-    fn next_of(&self, operation: &Operation) -> Option<What> {
-        let mut left = self.left();
-        let next = left.happened.front()?;
-        let id: String = next.which.call.chars().take(64).collect();
-        if next.which.turn != operation.place.turn || id != operation.call.0 {
-            return None;
-        }
-        let next = left.happened.pop_front();
-        self.moved.notify_waiters();
-        next.map(|next| next.what)
     }
 
     fn differs(&self, call: ToolCall, difference: &str) -> ToolResult {
-        let message = format!("the run is not the recorded one: {difference}");
-        self.left().difference.get_or_insert(message.clone());
+        let message = self.0.left.differs(difference);
         let error = ToolError::new(ToolErrorKind::Unavailable, message);
         ToolResult { call, outcome: Err(error), receipt: Receipt::default() }
     }
 }
 
+/// How a call ended. Told when this is dropped, as it is of a call that nobody waits for.
+struct Ends {
+    end: Vec<What>,
+    operation: Arc<Operation>,
+    meter: Arc<Meter>,
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.end.iter().for_each(|what| self.meter.emit(what.event(&self.operation)));
+    }
+}
+
+fn session_id(text: &str) -> Result<SessionId, RunError> {
+    let id = uuid::Uuid::parse_str(text).map_err(|error| unreadable(&error))?;
+    Ok(SessionId(id.as_u128()))
+}
+
+fn unreadable(problem: &dyn std::fmt::Display) -> RunError {
+    RunError::Unreadable { problem: problem.to_string() }
+}
+
+/// As when it was recorded: what needed somebody who was not there was denied.
+async fn to_the_end(driver: &Driver<'_>, run: &mut AgentRun) -> Result<Finish, RunError> {
+    loop {
+        let calls = match driver.drive(run).await? {
+            Driven::Done(finish) => return Ok(finish),
+            Driven::AwaitsClient(calls) | Driven::AwaitsApproval(calls) => calls,
+        };
+        for call in calls {
+            driver.tell_run(run, Told::Judged { call: call.id, verdict: Verdict::Denied })?;
+        }
+    }
+}
+
 impl Witness for RunPlayer {
-    fn readings(&self, live: Readings) -> Readings {
-        self.left().steps.pop_front().unwrap_or(live)
+    fn tools(&self, place: Place, _: Option<Arc<[ModelTool]>>) -> Option<Arc<[ModelTool]>> {
+        self.0.left.tools(place)
+    }
+
+    fn readings(&self, place: Place, live: Readings) -> Readings {
+        self.0.left.readings(place).unwrap_or(live)
     }
 
     fn instead(&self, call: &ToolCall, options: &CallOptions) -> Option<BoxFuture<'_, ToolResult>> {
-        Some(Box::pin(self.play(call.clone(), options.clone())))
+        Some(Box::pin(self.play_call(call.clone(), options.clone())))
     }
 
     fn ended(&self, _: Place, _: &ToolResult) {}
+
+    fn aborted(&self, _: Place, _: &Abort) {}
+}
+
+impl ModelProvider for RunPlayer {
+    fn name(&self) -> &str {
+        self.0.models.name()
+    }
+
+    fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
+        let session = cx.place.session;
+        let replies = self.0.models.ask(request, cx);
+        replies.then(move |event| self.waited_for(session, event)).boxed()
+    }
 }

@@ -6,7 +6,7 @@ use haft_core::budget::Budget as ContextBudget;
 use haft_core::conversation::{Conversation, Message};
 use haft_core::event::{Event, EventSink};
 use haft_core::model_request::ModelRequest;
-use haft_core::place::Place;
+use haft_core::place::{Operation, Place};
 use haft_core::provider::CallContext;
 use haft_core::run::budget::Budget;
 use haft_core::run::event::{Began, Bill, RunEvent};
@@ -21,6 +21,7 @@ use super::worker::Worker;
 use super::workshop::Session;
 use super::{context, lineage, relay};
 use crate::agents::Agent;
+use crate::recordings::{Beginning, Which};
 use crate::sessions::{SessionError, SessionJournal};
 
 /// What an agent is asked, and on whose account.
@@ -29,9 +30,13 @@ pub struct Task {
     pub request: String,
     /// The session of the run.
     pub place: Place,
+    /// The call that it is done for.
+    pub works_for: Option<Arc<Operation>>,
     pub scope: Arc<RunScope>,
     pub priority: Priority,
     pub concurrency: Concurrency,
+    /// What was seen before there was a run, and belongs to its record.
+    pub before: Vec<Event>,
 }
 
 impl Task {
@@ -46,10 +51,11 @@ impl Task {
         let agent = worker.agent();
         let began = Instant::now().into_std();
         let meter = Meter::carried_on(watchers, agent.budget, spent);
+        let before = Vec::new();
         let until = began + agent.times.run;
         let scope = RunScope { meter, path: vec![agent.name.clone()], began, until };
         let (priority, concurrency) = (Priority::default(), Concurrency::default());
-        Self { request, place, scope: Arc::new(scope), priority, concurrency }
+        Self { request, place, works_for: None, scope: Arc::new(scope), priority, concurrency, before }
     }
 
     /// For a call: in a session of its own, within what the run above has left of money and time.
@@ -60,14 +66,23 @@ impl Task {
         let mut scope = within(worker.agent(), above);
         scope.until = cx.time_limit.map_or(scope.until, |limit| scope.until.min(limit.deadline));
         let (priority, concurrency) = (cx.priority, Concurrency::default());
-        Self { request, place, scope: Arc::new(scope), priority, concurrency }
+        let works_for = Some(Arc::new(operation.clone()));
+        let before = Vec::new();
+        Self { request, place, works_for, scope: Arc::new(scope), priority, concurrency, before }
+    }
+
+    /// One of several for the same call, in a session of its own.
+    #[must_use]
+    pub(super) fn nth(mut self, number: usize) -> Self {
+        self.place.session = lineage::nth(self.place.session, number);
+        self
     }
 
     /// For whoever goes on with the request: beside the session before, on the same account.
     fn after(before: &Self, worker: &Worker, request: String) -> Self {
         let place = Place { session: lineage::after(before.place.session), turn: 1, ..before.place };
         let scope = Arc::new(within(worker.agent(), &before.scope));
-        Self { request, place, scope, ..before.clone() }
+        Self { request, place, scope, before: Vec::new(), ..before.clone() }
     }
 }
 
@@ -162,9 +177,14 @@ impl Errand {
     /// A run that cannot be put on record from its beginning is made all the same, and nothing is promised about it. One that
     /// works for another is not: that one would not know what it did.
     fn open_session(&mut self) {
-        let opened = self.worker.workshop().open_session(&self.task, self.worker.agent(), &self.run);
+        let opened = self.worker.workshop().open_session(&self.task, &self.worker, &self.run);
         match opened {
-            Some(Ok(journal)) => self.keep_with(Arc::new(journal)),
+            Some(Ok(journal)) => {
+                for event in std::mem::take(&mut self.task.before) {
+                    journal.emit(event);
+                }
+                self.keep_with(Arc::new(journal));
+            }
             Some(Err(error)) if self.task.place.parent.is_some() => {
                 self.options.chronicle = Some(Arc::new(lineage::Lost(error.to_string())));
             }
@@ -235,6 +255,25 @@ impl Errand {
         self.tell_beginning_in(self.task.place.turn);
     }
 
+    /// Before anything else of it.
+    fn record_beginning(&self, place: Place, began: &Began) {
+        let Some(recorder) = self.worker.workshop().recorder() else { return };
+        let Began { path, model, request, tools } = began.clone();
+        let works_for = self.task.works_for.as_deref();
+        let timeout = self.worker.agent().times.llm;
+        recorder.begin(&Beginning {
+            session: place.session.to_string(),
+            turn: place.turn,
+            works_for: works_for.map(|operation| Which::of(operation.place, &operation.call)),
+            model,
+            path,
+            request,
+            tools,
+            reply_timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+            run: self.run.snapshot(),
+        });
+    }
+
     pub(super) fn tell_beginning_in(&self, turn: u32) {
         let Task { request, place, scope, .. } = &self.task;
         let shown = self.run.tools().iter();
@@ -245,6 +284,7 @@ impl Errand {
             tools: shown.map(|tool| tool.name.clone()).collect(),
         };
         let place = Place { turn, ..*place };
+        self.record_beginning(place, &began);
         scope.meter.emit(Event::Run { place, event: Arc::new(RunEvent::Began(began)) });
     }
 }

@@ -12,6 +12,11 @@ pub(super) fn below(session: SessionId, turn: u32, call: &CallId) -> SessionId {
     derived(&format!("{session}/{turn}/{}", call.0))
 }
 
+/// The session of one of several that work for the same call.
+pub(super) fn nth(session: SessionId, number: usize) -> SessionId {
+    derived(&format!("{session}/part/{number}"))
+}
+
 /// The session of the agent that goes on with a request.
 pub(super) fn after(session: SessionId) -> SessionId {
     derived(&format!("{session}/after"))
@@ -59,6 +64,8 @@ mod tests {
             below(SessionId(1), 1, &call("b")),
             below(SessionId(1), 2, &call("a")),
             below(SessionId(2), 1, &call("a")),
+            nth(SessionId(1), 1),
+            nth(SessionId(1), 2),
             after(SessionId(1)),
             after(SessionId(2)),
         ];

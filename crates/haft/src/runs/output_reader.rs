@@ -64,7 +64,7 @@ impl ModelReader {
             // The first line says which piece it is: what is asked twice in equal words may be taken for one question.
             let request =
                 format!("Piece {} of {count} of an output.\nQuestion: {}\n\n{piece}", at + 1, asked.question);
-            let said = self.ask(&worker, request, cx).await?;
+            let said = self.ask(&worker, at + 1, request, cx).await?;
             if !said.contains(NOTHING) {
                 found.push(said);
             }
@@ -78,7 +78,7 @@ impl ModelReader {
                     "Answers from pieces of an output, in order; make one of them.\nQuestion: {}\n\n{answers}",
                     asked.question
                 );
-                self.ask(&worker, request, cx).await
+                self.ask(&worker, count + 1, request, cx).await
             }
         }
     }
@@ -86,7 +86,7 @@ impl ModelReader {
     async fn search(&self, asked: FreeQuestion<'_>, cx: &CallContext) -> Result<String, String> {
         let worker = self.worker(SEARCH, asked.handle)?;
         let request = format!("Handle: {}\nQuestion: {}", asked.handle, asked.question);
-        self.ask(&worker, request, cx).await
+        self.ask(&worker, 1, request, cx).await
     }
 
     /// An agent that can get at one output, and at nothing else.
@@ -103,9 +103,16 @@ impl ModelReader {
     }
 
     /// The call that waits for this may hold a slot; what is done for it must not wait for that.
-    async fn ask(&self, worker: &Arc<Worker>, request: String, cx: &CallContext) -> Result<String, String> {
+    async fn ask(
+        &self,
+        worker: &Arc<Worker>,
+        number: usize,
+        request: String,
+        cx: &CallContext,
+    ) -> Result<String, String> {
         let scope = cx.scope.as_ref().ok_or("no run asks")?;
-        let task = Task { concurrency: Concurrency::Bypass, ..Task::below(worker, request, cx, scope) };
+        let task = Task::below(worker, request, cx, scope).nth(number);
+        let task = Task { concurrency: Concurrency::Bypass, ..task };
         let mut errand = Errand::begin(Arc::clone(worker), task).map_err(|error| error.to_string())?;
         match errand.drive().await.map_err(|error| error.to_string())? {
             Driven::Done(finish) => said(&finish),

@@ -75,6 +75,8 @@ impl Errand {
         let task = Task {
             request: past.opened.title.clone(),
             place: Place::first(past.session()),
+            works_for: None,
+            before: Vec::new(),
             scope: scope(&worker, watchers, bill, before),
             priority: Priority::default(),
             concurrency: Concurrency::default(),

@@ -9,7 +9,7 @@ use haft_core::model_error::ModelError;
 use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_reply::ReplyFold;
 use haft_core::model_request::{ModelRequest, ToolChoice};
-use haft_core::place::SessionId;
+use haft_core::place::{Place, SessionId};
 use haft_core::provider::Principal;
 
 use crate::config::resolved::ModelName;
@@ -49,7 +49,8 @@ pub async fn choose(
         output_tokens_max: Some(ANSWER_TOKENS_MAX),
         ..ModelRequest::new(fast.model.clone(), Arc::new(conversation))
     };
-    let cx = ModelContext::new(format!("{session}/0"), Principal::local(), events);
+    let place = Place { turn: 0, ..Place::first(session) };
+    let cx = ModelContext::new(format!("{session}/0"), Principal::local(), events).at(place);
     let mut replies = provider.ask(asked, &cx);
     let mut fold = ReplyFold::default();
     while let Some(event) = replies.next().await {

@@ -4,6 +4,11 @@ use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use haft_core::glob::ToolGlob;
+use haft_core::internal::batch::BATCH;
+use haft_core::internal::final_report::FINAL_REPORT;
+use haft_core::internal::handoff::HANDOFF;
+use haft_core::internal::task_status::TASK_STATUS;
 use haft_core::model_provider::ModelProvider;
 use haft_core::model_request::ModelRequest;
 use haft_core::name::GroupName;
@@ -17,7 +22,7 @@ use super::offer;
 use super::output_reader::ModelReader;
 use super::system::{self, Told};
 use super::workshop::Workshop;
-use crate::agents::Agent;
+use crate::agents::{Agent, Reach};
 use crate::config::Resolved;
 use crate::config::resolved::ModelName;
 use crate::models::ModelsError;
@@ -135,6 +140,26 @@ impl Worker {
         Selection::of(globs.iter().cloned().map(Pick::Tool).chain(agents))
     }
 
+    /// What the agent calls its tools, or says may be called, and nothing is called so. To be asked once the tools are ready.
+    pub fn names_of_nothing(&self) -> Vec<String> {
+        let Reach { tools, allowed_tools, .. } = &self.agent.reach;
+        let catalog = self.orchestrator().catalog().snapshot();
+        let theirs = catalog.tools().map(|tool| tool.exposed().as_str());
+        let all: Vec<&str> = theirs.chain([FINAL_REPORT, TASK_STATUS, BATCH, HANDOFF]).collect();
+        let nothing = |glob: &ToolGlob| !all.iter().any(|name| glob.matches(name));
+        let shown = tools.iter().flatten().filter(|glob| nothing(glob)).map(ToString::to_string);
+        let allowed = allowed_tools
+            .iter()
+            .flatten()
+            .filter(|name| !self.is_a_tool(name) && !all.contains(&name.as_str()));
+        shown.chain(allowed.cloned()).collect()
+    }
+
+    /// By whichever of its names.
+    fn is_a_tool(&self, name: &str) -> bool {
+        self.orchestrator().catalog().resolve(name).is_ok()
+    }
+
     /// What is asked of the model, but for the conversation.
     pub(super) fn request(&self, plan: &RunPlan) -> ModelRequest {
         let shown = self.orchestrator().tools(&self.selection());
@@ -168,7 +193,7 @@ impl Worker {
             scope: Arc::clone(scope),
             options: options.clone(),
             reply_timeout: self.agent.times.llm,
-            witness: self.workshop.witness(options.place),
+            witness: self.workshop.witness(),
         }
     }
 

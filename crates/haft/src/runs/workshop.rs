@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
 use haft_core::model_request::ModelRequest;
-use haft_core::place::{Place, SessionId};
+use haft_core::place::SessionId;
 use haft_core::provider::ToolProvider;
 use haft_core::run::AgentRun;
 use haft_engine::Witness;
@@ -122,13 +122,14 @@ impl Workshop {
     pub(super) fn open_session(
         &self,
         task: &Task,
-        agent: &Agent,
+        worker: &Worker,
         run: &AgentRun,
     ) -> Option<Result<SessionJournal, SessionError>> {
         let Kept { sessions, order, .. } = self.kept.get()?;
         let id = task.place.session;
         let mut opened = Opened::new(id, &task.request, order.clone(), run.snapshot());
-        opened.agent.clone_from(&agent.name);
+        opened.agent.clone_from(&worker.agent().name);
+        opened.model = Some(worker.model().to_string());
         let works_for_another = task.place.origin != id;
         opened.origin = works_for_another.then(|| task.place.origin.to_string());
         Some(sessions.open(id, opened))
@@ -142,7 +143,7 @@ impl Workshop {
         Employing { workshop: self, crew, models, done: HashMap::new() }.worker(&first)
     }
 
-    /// From now on models, tools and clocks of the first run are recorded. To be said before anybody is employed.
+    /// From now on models, tools and clocks of all runs are recorded. To be said before anybody is employed.
     pub fn record_on(&self, tape: Arc<Tape>, recorder: Arc<RunRecorder>) {
         self.recorder.get_or_init(|| (tape, recorder));
     }
@@ -152,10 +153,13 @@ impl Workshop {
         self.models.get_or_init(|| models);
     }
 
-    /// Whoever sees what becomes of a run; those that work for others are a part of them.
-    pub(super) fn witness(&self, place: Place) -> Option<Arc<dyn Witness>> {
-        let (_, recorder) = self.recorder.get()?;
-        (place.session == place.origin).then(|| Arc::clone(recorder) as _)
+    /// Whoever sees what becomes of runs.
+    pub(super) fn witness(&self) -> Option<Arc<dyn Witness>> {
+        self.recorder().map(|recorder| Arc::clone(recorder) as _)
+    }
+
+    pub(super) fn recorder(&self) -> Option<&Arc<RunRecorder>> {
+        self.recorder.get().map(|(_, recorder)| recorder)
     }
 
     /// The provider of the first model, with the others behind it.

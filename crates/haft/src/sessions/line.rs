@@ -64,6 +64,9 @@ pub struct Opened {
     pub title: String,
     /// The agent that works in it.
     pub agent: String,
+    /// The model that it asks first; whoever goes on does not choose again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
     /// The session in which the request was first made; nothing when it is this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
@@ -76,7 +79,7 @@ pub struct Opened {
 impl Opened {
     pub fn new(id: SessionId, request: &str, order: Value, run: RunSnapshot) -> Self {
         let (id, title, agent) = (id.to_string(), title(request), String::new());
-        Self { version: VERSION, id, at_ms: now_ms(), title, agent, origin: None, order, run }
+        Self { version: VERSION, id, at_ms: now_ms(), title, agent, model: None, origin: None, order, run }
     }
 
     /// Whether it is the work of this agent on this request.

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use haft_core::digest::Digest;
 use haft_core::event::{Account, Event, ToolSeen};
+use haft_core::model_error::ModelErrorKind;
+use haft_core::model_provider::{Attempt, ModelAccount, Next};
 use haft_core::model_reply::Usage;
 use haft_core::model_request::ModelRequest;
 use haft_core::op_tree::OpTree;
@@ -47,6 +49,8 @@ pub struct Past {
     processes: u64,
     /// What the next request would have had the model read, when that was last known.
     context_tokens: Option<u64>,
+    /// What the tree is made of.
+    events: Vec<Event>,
 }
 
 /// How far a session has come.
@@ -96,10 +100,12 @@ impl Past {
             worked_before: Duration::ZERO,
             processes: 0,
             context_tokens: None,
+            events: Vec::new(),
         };
         for line in lines {
             past.take(line?)?;
         }
+        past.tree = tree_of(&std::mem::take(&mut past.events));
         Ok(past)
     }
 
@@ -156,7 +162,7 @@ impl Past {
                 let id = numbered(self.processes, operation);
                 let operation = Arc::new(Operation { id, call: CallId(call.clone()), place });
                 let (tool, waited) = (ToolSeen::Written(tool), Duration::ZERO);
-                self.tree.apply(&Event::ToolStarted { operation, tool, waited });
+                self.events.push(Event::ToolStarted { operation, tool, waited });
                 self.begun.push(CallId(call));
             }
             Line::Tool(record) => self.take_tool(&record),
@@ -206,7 +212,7 @@ impl Past {
         self.last_ms = record.timestamp_ms;
         self.total.calls += 1;
         self.bill.calls += 1;
-        self.tree.apply(&finished(self.session, self.processes, record));
+        self.events.push(finished(self.session, self.processes, record));
     }
 
     fn take_model(&mut self, record: &ModelRecord) {
@@ -221,6 +227,7 @@ impl Past {
         let cost = record.cost_nano_usd.map(|nano_usd| Cost { nano_usd });
         self.total.add_request(Some(usage), cost);
         self.bill.add_request(Some(usage), cost);
+        self.events.extend(attempted(self.session, self.processes, record, usage));
     }
 }
 
@@ -229,16 +236,64 @@ fn numbered(process: u64, operation: u64) -> OperationId {
     OperationId((process << 48) | operation)
 }
 
+/// A line is written when something has ended, and whoever works for a call ends before it: so all calls are placed first, in the
+/// order in which they were made.
+fn tree_of(events: &[Event]) -> OpTree {
+    let started = |event: &Event| match event {
+        Event::ToolStarted { operation, tool, .. } | Event::ToolFinished { operation, tool, .. } => {
+            Some((Arc::clone(operation), tool.clone()))
+        }
+        Event::ToolProgress { .. }
+        | Event::ModelStarted { .. }
+        | Event::ModelFinished { .. }
+        | Event::Run { .. } => None,
+    };
+    let mut begun: Vec<(Arc<Operation>, ToolSeen)> = events.iter().filter_map(started).collect();
+    begun.sort_by_key(|(operation, _)| operation.id);
+    let mut tree = OpTree::default();
+    for (operation, tool) in begun {
+        tree.apply(&Event::ToolStarted { operation, tool, waited: Duration::ZERO });
+    }
+    for event in events {
+        tree.apply(event);
+    }
+    tree
+}
+
+fn place(own: SessionId, session: Option<&str>, turn: u32, parent: Option<OperationId>) -> Place {
+    let session = session.and_then(|id| uuid::Uuid::parse_str(id).ok());
+    Place { session: session.map_or(own, |id| SessionId(id.as_u128())), turn, parent, origin: own }
+}
+
+/// The events that a line of a model was made of.
+fn attempted(own: SessionId, process: u64, record: &ModelRecord, usage: Usage) -> [Event; 2] {
+    let parent = record.parent_operation.map(|operation| numbered(process, operation));
+    let place = place(own, record.session.as_deref(), record.turn.unwrap_or(1), parent);
+    let id: Arc<str> = record.request_id.as_str().into();
+    let (provider, model) = (record.provider.as_str().into(), record.model.as_str().into());
+    let attempt = Attempt { provider, model, number: record.attempt };
+    let kind = |name: &str| ModelErrorKind::ALL.into_iter().find(|kind| kind.name() == name);
+    let account = ModelAccount {
+        failure: record.error_kind.as_deref().map(|name| kind(name).unwrap_or(ModelErrorKind::Malformed)),
+        latency: Duration::from_millis(record.latency_ms),
+        first_event: record.first_event_ms.map(Duration::from_millis),
+        usage: (usage != Usage::default()).then_some(usage),
+        cost: record.cost_nano_usd.map(|nano_usd| Cost { nano_usd }),
+        next: Next::Nothing,
+    };
+    let principal = Principal::local();
+    [
+        Event::ModelStarted { id: Arc::clone(&id), place, attempt: attempt.clone() },
+        Event::ModelFinished { id, place, attempt, principal, account },
+    ]
+}
+
 /// The event that a line was made of, as far as the tree looks at it.
 fn finished(own: SessionId, process: u64, record: &Record) -> Event {
     let number = |operation: u64| numbered(process, operation);
-    let session = record.standing.session.as_deref().and_then(|id| uuid::Uuid::parse_str(id).ok());
-    let place = Place {
-        session: session.map_or(own, |id| SessionId(id.as_u128())),
-        turn: record.standing.turn,
-        parent: record.standing.parent_operation.map(number),
-        origin: own,
-    };
+    let standing = &record.standing;
+    let parent = standing.parent_operation.map(number);
+    let place = place(own, standing.session.as_deref(), standing.turn, parent);
     let (id, call) = (number(record.standing.operation), CallId(record.call_id.clone()));
     let operation = Operation { id, call, place };
     let kind = |name: &str| ToolErrorKind::ALL.into_iter().find(|kind| kind.name() == name);

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use super::call::here;
 
 /// What each agent says is told apart by what it is asked.
-fn script(about: impl IntoIterator<Item = (&'static str, Vec<Step>)>) -> Script {
+pub(crate) fn script(about: impl IntoIterator<Item = (&'static str, Vec<Step>)>) -> Script {
     about.into_iter().fold(Script::default(), |script, (text, steps)| script.about(text, steps))
 }
 
-fn haft(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
+pub(crate) fn haft(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
     place
         .haft(&[&["run", "-m", "openai/m"], words].concat())
         .env("OPENAI_BASE_URL", &format!("{}/v1", server.url()))
@@ -24,7 +24,7 @@ fn run(place: &Place, script: Script, words: &[&str]) -> Ran {
     haft(place, &server, words).output()
 }
 
-fn agents(files: &[(&str, &str)]) -> Place {
+pub(crate) fn agents(files: &[(&str, &str)]) -> Place {
     let place = here();
     for (name, yaml) in files {
         place.file(&format!("ws/{name}"), &format!("---\n{yaml}\n---\nYou are {name}.\n"));
@@ -32,15 +32,15 @@ fn agents(files: &[(&str, &str)]) -> Place {
     place
 }
 
-fn ask(agent: &str, request: &str) -> Part {
+pub(crate) fn ask(agent: &str, request: &str) -> Part {
     Part::call(&format!("agent__{agent}"), json!({ "request": request }))
 }
 
-fn bash(command: &str) -> Step {
+pub(crate) fn bash(command: &str) -> Step {
     Step::call("bash", json!({ "command": command }))
 }
 
-fn told(step: Step, text: &str) -> Step {
+pub(crate) fn told(step: Step, text: &str) -> Step {
     step.expecting(Expect { last_tool_result: Some(text.into()), ..Expect::default() })
 }
 
@@ -576,6 +576,13 @@ fn a_stored_output_is_read_by_a_model() {
         "(read by a model, read-grep)\nit is 39999",
     );
     assert!(ran.stderr.contains("2-1.1-1 tool_output"), "{}", ran.stderr);
+    let drawn = |text: &str| {
+        let sessions =
+            text.lines().filter(|line| line.trim_start_matches(['│', ' ']).starts_with("session ")).count();
+        (sessions, text.matches("openai/reader ok").count())
+    };
+    let kept = place.haft(&["sessions", "show"]).output().expect_code(0).stdout;
+    assert_eq!((drawn(&ran.stderr), drawn(&kept)), ((2, 2), (2, 2)), "{}\n{kept}", ran.stderr);
     let pieces = vec![("Piece 1 of 2", found("NOTHING FOUND")), ("Piece 2 of 2", found("in the second"))];
     ask_about("long.txt", "full-chunked", pieces, "in the second");
     let pieces = vec![
@@ -583,7 +590,10 @@ fn a_stored_output_is_read_by_a_model() {
         ("Piece 1 of 2", found("one")),
         ("Piece 2 of 2", found("two")),
     ];
-    ask_about("long.txt", "full-chunked", pieces, "both");
+    let ran = ask_about("long.txt", "full-chunked", pieces, "both");
+    let kept = place.haft(&["sessions", "show"]).output().expect_code(0).stdout;
+    let expected = (4, 3);
+    assert_eq!((drawn(&ran.stderr), drawn(&kept)), (expected, expected), "{}\n{kept}", ran.stderr);
     // A model that gives no answer leaves the beginning and the end.
     ask_about("short.txt", "full-chunked", vec![("Piece 1 of 1", vec![])], "no model could answer");
 }

@@ -18,6 +18,10 @@ mod files;
 mod run;
 // What a person sees of a run: the screen of a terminal, character by character.
 mod screen;
+// Final reports in every format, however they are given.
+mod reports;
+// Ctrl-C at every moment of a run.
+mod interrupt;
 // Recorded runs, seen again.
 mod replay;
 // Sessions: runs that are killed, go on, and are looked at.

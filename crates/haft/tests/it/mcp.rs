@@ -23,7 +23,7 @@ fn place() -> Place {
 }
 
 /// Configures the server `bad`.
-fn configure(place: &Place, mode: &str, args: &[&str], keys: &str) {
+pub(crate) fn configure(place: &Place, mode: &str, args: &[&str], keys: &str) {
     let server = place.misbehaving_server(mode, args);
     place.file("home/haft.json", &format!("{{\"mcpServers\": {{\"bad\": {{{server}{keys}}}}}}}"));
 }

@@ -1,6 +1,8 @@
 //! Recorded runs that are seen again: the same events to the byte, without a model and without making a call.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
+mod tree;
+
 use haft_model_server::{Failure, Part, Step, Usage};
 use haft_testkit::{Place, Ran};
 use serde_json::json;

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::call::here;
 
 /// One model of each wire format.
-const FORMATS: [&str; 5] = ["openai/m", "openai-responses/m", "anthropic/m", "gemini/m", "ollama/m"];
+pub(crate) const FORMATS: [&str; 5] =
+    ["openai/m", "openai-responses/m", "anthropic/m", "gemini/m", "ollama/m"];
 
 pub(crate) fn server(steps: impl IntoIterator<Item = Step>) -> ModelServer {
     ModelServer::start(Script::of(steps)).unwrap()
@@ -252,6 +253,22 @@ fn a_call_that_policy_denies_is_told_and_a_run_that_fails_of_it_says_so() {
     let steps = [Step::say([bash("ls")]), Step::text("ok")];
     let ran = run_in(&here(), steps, &["-m", "openai/m", "--allowed-tools", "read", "go"]).expect_code(0);
     assert!(ran.stderr.contains("! bash"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_name_that_means_no_tool_is_told() {
+    let check = |words: &[&str], told: &[&str]| {
+        let ran = run([Step::text("ok")], &[words, &["go"]].concat()).expect_code(0);
+        let warnings = ran.stderr.lines().filter(|line| line.contains("there is no tool")).count();
+        assert_eq!(warnings, told.len(), "{words:?}: {}", ran.stderr);
+        assert!(told.iter().all(|name| ran.stderr.contains(&format!("`{name}`"))), "{}", ran.stderr);
+    };
+    check(&[], &[]);
+    check(&["--tools", "bash,re*,agent__batch"], &[]);
+    check(&["--tools", ""], &[]);
+    check(&["--tools", "bsh,read"], &["bsh"]);
+    check(&["--allowed-tools", "read"], &[]);
+    check(&["--allowed-tools", "raed"], &["raed"]);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod agents;
 mod boundaries;
 mod commands;
+mod going_on;
 
 use std::path::PathBuf;
 
@@ -152,7 +153,7 @@ fn a_finished_session_takes_more_requests_in_the_same_conversation() {
     let ran = haft(&place, &server, &["resume", "last", "-"]).stdin("more").output().expect_code(0);
     assert_eq!((ran.stdout.as_str(), place.text("ws/marks").as_str()), ("third\n", "one\ntwo\n"));
     let shown = place.haft(&["sessions", "show"]).output().expect_code(0).stdout;
-    for part in ["what is it?", "then: and now?", "then: more", "3-1 bash ok", "model: 5 requests"] {
+    for part in ["what is it?", "then: and now?", "then: more", "3-1 bash ok", "models: 5, "] {
         assert!(shown.contains(part), "{part}: {shown}");
     }
 }

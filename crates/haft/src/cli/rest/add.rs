@@ -50,9 +50,10 @@ pub(super) async fn add(args: &RestAddArgs) -> Result<Answer, Refused> {
     let (tools, skipped) = (imported.tools.len(), imported.skipped.len());
     let name = &args.name;
     let text = format!(
-        "added `{name}` to {}: {tools} tools, {skipped} operations skipped\n\
-         `haft rest check {name}` lists them",
-        path.display()
+        "added `{name}` to {}: {}, {} skipped\n`haft rest check {name}` lists them",
+        path.display(),
+        counted(tools, "tool"),
+        counted(skipped, "operation")
     );
     Ok(Answer {
         text,
@@ -131,4 +132,8 @@ fn spec(args: &RestAddArgs, source: &str) -> Spec {
         headers: headers.map(|(name, value)| (name.clone(), Secret::new(value))).collect(),
         ..Spec::of(Secret::new(source))
     }
+}
+
+fn counted(number: usize, word: &str) -> String {
+    if number == 1 { format!("1 {word}") } else { format!("{number} {word}s") }
 }

@@ -1,14 +1,13 @@
 //! Everything that is decided before the model is asked.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use haft_core::event::EventSink;
+use haft_core::event::{Event, EventSink, Watchers};
 use haft_core::model_provider::ModelProvider;
 use haft_core::provider::ToolProvider;
-use haft_core::run::budget::Budget;
 use haft_core::run::event::Bill;
-use haft_engine::{Memory, Meter};
+use haft_engine::Memory;
 use haft_models::cassette::{RecordingError, Tape};
 
 use super::Denials;
@@ -30,8 +29,8 @@ use crate::cli::terminal;
 use crate::cli::watch::Watch;
 use crate::config::{Resolved, environment};
 use crate::models;
-use crate::recordings::{Beginning, RunRecorder};
-use crate::runs::{self, Crew, Errand, TakingUp, Task, Variables, Worker, Workshop, call_in, route};
+use crate::recordings::{Recorded, RunRecorder};
+use crate::runs::{self, Crew, TakingUp, Task, Variables, Worker, Workshop, call_in, route};
 use crate::sampling::ModelSampler;
 use crate::sessions::Sessions;
 use crate::skills::Skills;
@@ -50,8 +49,8 @@ pub(in crate::cli) struct Prepared {
     recorder: Option<Arc<RunRecorder>>,
     pub(super) began: Instant,
     request: String,
-    /// What it cost to find out which model to ask.
-    spent: Bill,
+    /// What was done to find out which model to ask.
+    routing: Vec<Event>,
 }
 
 /// What is there beside what was typed.
@@ -64,12 +63,26 @@ pub(in crate::cli) struct Given {
     pub(in crate::cli) variables: Variables,
     /// Asked instead of those that are configured.
     pub(in crate::cli) models: Option<Arc<dyn ModelProvider>>,
+    pub(in crate::cli) before: Before,
+}
+
+/// What was decided about the run before.
+#[derive(Debug)]
+pub(in crate::cli) enum Before {
+    Nothing,
+    /// It was begun: what it was asked fitted, and its model was chosen.
+    Begun {
+        model: Option<String>,
+    },
 }
 
 impl Prepared {
     pub(super) async fn new(args: &RunArgs, given: Given) -> Result<Self, Refused> {
-        let Given { mut configuration, others, skills, variables, models } = given;
-        let (mut crew, request) = said::said(args, &agents::shelf(&args.policy.files)?)?;
+        let Given { mut configuration, others, skills, variables, models, before } = given;
+        let (mut crew, request) = said::said(args, &agents::shelf(&args.policy.files)?).await?;
+        if let Before::Nothing = before {
+            said::fits(&crew.first().agent, &request)?;
+        }
         let policy = settings::policy(&args.policy, &configuration)?;
         let home = policy.home().clone();
         let config = &mut configuration.resolved;
@@ -84,8 +97,8 @@ impl Prepared {
         let mut watch = Watch::of_run(args.show, &home, seen);
         let tape = tape(args, config, &variables)?;
         let recorder = tape.clone().map(|tape| {
-            let recorder = Arc::new(RunRecorder::new(tape, watch.options().place.session));
-            watch.add(Arc::clone(&recorder) as _);
+            let recorder = Arc::new(RunRecorder::new(tape, resume::order()));
+            watch.all_through(|watchers| Arc::new(Recorded::new(Arc::clone(&recorder), watchers)));
             recorder
         });
         let telemetry = &mut config.telemetry;
@@ -114,11 +127,17 @@ impl Prepared {
         if let Some(models) = models {
             workshop.ask_instead(models);
         }
-        let spent =
-            if routed { route(&workshop, &mut crew, &request, &watch).await? } else { Bill::default() };
+        let routing = match before {
+            Before::Nothing if routed => route(&workshop, &mut crew, &request, &watch).await?,
+            Before::Begun { model: Some(model) } if routed && crew.first().agent.models.is_empty() => {
+                crew.ask_model(model);
+                Vec::new()
+            }
+            Before::Nothing | Before::Begun { .. } => Vec::new(),
+        };
         let worker = workshop.employ(&crew).map_err(|error| ask::refused(&error))?;
         let began = Instant::now();
-        Ok(Self { worker, watch, output, screen, denials, recorder, began, request, spent })
+        Ok(Self { worker, watch, output, screen, denials, recorder, began, request, routing })
     }
 
     /// Puts the run on record, where the operator wants that.
@@ -131,18 +150,6 @@ impl Prepared {
         }
     }
 
-    pub(super) fn record_beginning(&self, errand: &Errand) {
-        let Some(recorder) = &self.recorder else { return };
-        recorder.begin(&Beginning {
-            session: errand.task().place.session.to_string(),
-            model: self.worker.model().to_string(),
-            path: errand.task().scope.path.clone(),
-            request: self.request.clone(),
-            order: resume::order(),
-            run: errand.run().snapshot(),
-        });
-    }
-
     /// Why the recording is not whole, if it is not.
     pub(super) fn record_end(&self, took: Duration) -> Option<String> {
         let recorder = self.recorder.as_ref()?;
@@ -153,7 +160,9 @@ impl Prepared {
     /// What is asked, on the account of whoever typed it.
     pub(super) fn task(&self) -> Task {
         let place = self.watch.options().place;
-        Task::first(&self.worker, self.request.clone(), place, self.watch.sink(), self.spent)
+        let (request, before) = (self.request.clone(), self.routing.clone());
+        let spent = Bill::of(&before);
+        Task { before, ..Task::first(&self.worker, request, place, self.watch.sink(), spent) }
     }
 }
 
@@ -170,20 +179,37 @@ async fn route(
     crew: &mut Crew,
     request: &str,
     watch: &Watch,
-) -> Result<Bill, Refused> {
-    let meter = Meter::new(watch.sink(), Budget::default());
+) -> Result<Vec<Event>, Refused> {
     let choices = route::choices(&workshop.config().models);
     let Some(choices) = choices.filter(|_| crew.first().agent.models.is_empty()) else {
-        return Ok(meter.bill());
+        return Ok(Vec::new());
     };
     let complex = choices.1.clone();
     let fast = workshop.models(std::slice::from_ref(&choices.0)).map_err(|error| ask::refused(&error))?;
     let session = watch.options().place.session;
-    let chosen = route::choose(&*fast, choices, request, session, Arc::clone(&meter) as _).await;
+    let seen = Arc::new(Seen::default());
+    let watchers = Watchers(vec![Arc::clone(&seen) as _, watch.sink()]);
+    let chosen = route::choose(&*fast, choices, request, session, Arc::new(watchers)).await;
     let chosen = chosen.unwrap_or_else(|error| {
         terminal::warn(&format!("the fast model cannot choose: {error}; `{complex}` is asked"));
         complex
     });
     crew.ask_model(chosen.to_string());
-    Ok(meter.bill())
+    Ok(seen.take())
+}
+
+/// Keeps what it sees.
+#[derive(Debug, Default)]
+struct Seen(Mutex<Vec<Event>>);
+
+impl Seen {
+    fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl EventSink for Seen {
+    fn emit(&self, event: Event) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+    }
 }

@@ -2,34 +2,23 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Parser;
-use haft_core::event::{Event, EventSink, Watchers};
-use haft_core::naming::Scheme;
-use haft_core::place::{Place, SessionId};
-use haft_core::run::event::{Began, RunEvent};
+use haft_core::event::{EventSink, Watchers};
+use haft_core::run::RunPlan;
 use haft_core::run::finish::Finish;
-use haft_core::run::meter::Meter;
-use haft_core::run::scope::RunScope;
-use haft_core::run::told::Told;
-use haft_core::run::{AgentRun, RunError, Verdict};
-use haft_engine::{CallOptions, Catalog, Driven, Driver, Orchestrator, OrchestratorConfig};
 use haft_models::cassette::{Matching, Recording, RecordingError, Replayer};
-use tokio::time::Instant;
 
 use super::screen::Screen;
 use super::wire::Output;
-use super::{Beginning, Denials, Given, carry_out, ending, prepare, resume};
+use super::{Before, Beginning, Denials, Given, carry_out, ending, prepare, resume, unless_ended};
 use crate::cli::args::{Cli, Command, ReplayArgs, RunArgs};
+use crate::cli::cancel::Listening;
 use crate::cli::exit::Exit;
 use crate::cli::settings::{self, Refused};
 use crate::cli::{call, skills, terminal};
 use crate::config::environment;
-use crate::recordings::RunPlayer;
-
-/// Nothing is waited for, so this is never come to but by a recording that contradicts itself.
-const TIMEOUT: Duration = Duration::from_mins(10);
+use crate::recordings::{self, Played, RunPlayer};
 
 pub(in crate::cli) async fn run(args: &ReplayArgs) -> ExitCode {
     let played = async {
@@ -51,17 +40,26 @@ fn unusable(error: &RecordingError) -> Refused {
 
 /// The calls are made again, by the tools that the run was begun with.
 async fn live(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Refused> {
-    let player = RunPlayer::of(recording).map_err(|error| unusable(&error))?;
+    let beginning = recordings::beginning(recording).map_err(|error| unusable(&error))?;
+    let order = recordings::order(recording).map_err(|error| unusable(&error))?;
     let models = Replayer::new(recording, Matching::Turn).map_err(|error| unusable(&error))?;
-    let beginning = player.beginning();
-    let mut typed = resume::typed_then(beginning.order.clone(), &beginning.request)?;
+    let mut typed = resume::typed_then(order, &beginning.request)?;
     shown_as(&mut typed, args);
     let configuration = settings::configuration(&typed.policy.files)?;
     let others = call::over_http(&configuration.resolved, &settings::home()?).await;
     let skills = skills::found(&typed.policy.files)?;
     let models = Some(Arc::new(models) as _);
-    let given = Given { configuration, others, skills, variables: Arc::new(environment), models };
-    Ok(carry_out(prepare(&typed, given).await?, Beginning::New).await)
+    let given = Given {
+        configuration,
+        others,
+        skills,
+        variables: Arc::new(environment),
+        models,
+        before: Before::Nothing,
+    };
+    let mut listening = Listening::begin();
+    let prepared = unless_ended(&mut listening, prepare(&typed, given)).await?;
+    Ok(carry_out(prepared, Beginning::New, listening).await)
 }
 
 fn shown_as(typed: &mut RunArgs, args: &ReplayArgs) {
@@ -76,36 +74,21 @@ async fn played(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Re
     if args.no_color {
         anstream::ColorChoice::Never.write_global();
     }
-    let player = Arc::new(RunPlayer::of(recording).map_err(|error| unusable(&error))?);
-    let models = Replayer::new(recording, Matching::Digest).map_err(|error| unusable(&error))?;
     let broken = |problem: &dyn std::fmt::Display| {
         (Exit::Input, format!("{}: {problem}\nhint: record anew", args.file.display()))
     };
-    let request = models.first_request().ok_or_else(|| broken(&"it holds no request"))?;
-    let mut run = player.beginning().run.clone().resume(request).map_err(|error| broken(&error))?;
-    let session = uuid::Uuid::parse_str(&player.beginning().session).map_err(|error| broken(&error))?;
-    let place = Place::first(SessionId(session.as_u128()));
-    let show = Show::new(args, &run)?;
-    let scope = scope(&show, &run, &player);
-    let orchestrator =
-        Orchestrator::new(Catalog::new(Vec::new(), Scheme::Double), OrchestratorConfig::default());
-    let driver = Driver {
-        models: &models,
-        orchestrator: &orchestrator,
-        scope: Arc::clone(&scope),
-        options: CallOptions { place, ..CallOptions::default() },
-        reply_timeout: TIMEOUT,
-        witness: Some(Arc::clone(&player) as _),
-    };
-    tell_beginning(&scope, place, &run, &player);
-    let finish = to_the_end(&driver, &mut run).await.map_err(|error| (Exit::Internal, error.to_string()))?;
-    if let Some(difference) = player.difference() {
+    let beginning = recordings::beginning(recording).map_err(|error| unusable(&error))?;
+    let plan = beginning.run.plan().map_err(|error| broken(&error))?;
+    let show = Show::new(args, &plan)?;
+    let player = RunPlayer::of(recording, Arc::new(show.sinks())).map_err(|error| unusable(&error))?;
+    let Played { session, finish, turns, bill, took, difference } =
+        player.play().await.map_err(|error| broken(&error))?;
+    if let Some(difference) = difference {
         let hint = "hint: record anew, or let the calls be made with --live-tools";
         return Err((Exit::Failed, format!("{difference}\n{hint}")));
     }
     let exit = ending::exit(&finish, show.denials.count());
-    let (turns, took, bill) = (run.counts().turns, player.took(), scope.meter.bill());
-    Ok(show.end(&finish, &ending::Summary { session: place.session, turns, took, bill, exit }))
+    Ok(show.end(&finish, &ending::Summary { session, turns, took, bill, exit }))
 }
 
 /// What is seen of it.
@@ -116,13 +99,13 @@ struct Show {
 }
 
 impl Show {
-    fn new(args: &ReplayArgs, run: &AgentRun) -> Result<Self, Refused> {
+    fn new(args: &ReplayArgs, plan: &RunPlan) -> Result<Self, Refused> {
         let words = ["haft", "run", "replayed"];
         let Ok(Command::Run(mut typed)) = Cli::try_parse_from(words).map(|cli| cli.command) else {
             return Err((Exit::Internal, "a replay is no run".into()));
         };
         shown_as(&mut typed, args);
-        let output = Arc::new(Output::of_plan(args.output_format, run.plan()));
+        let output = Arc::new(Output::of_plan(args.output_format, plan));
         let screen = (!args.quiet).then(|| Arc::new(Screen::new(&typed, &output)));
         Ok(Self { output, screen, denials: Arc::default() })
     }
@@ -141,37 +124,5 @@ impl Show {
             let _ = terminal::failed(summary.exit, &complaint);
         }
         if written == ExitCode::SUCCESS { summary.exit.into() } else { written }
-    }
-}
-
-fn scope(show: &Show, run: &AgentRun, player: &RunPlayer) -> Arc<RunScope> {
-    let began = Instant::now().into_std();
-    Arc::new(RunScope {
-        meter: Meter::new(Arc::new(show.sinks()), run.plan().budget),
-        path: player.beginning().path.clone(),
-        began,
-        until: began + TIMEOUT,
-    })
-}
-
-fn tell_beginning(scope: &RunScope, place: Place, run: &AgentRun, player: &RunPlayer) {
-    let began = Began {
-        path: scope.path.clone(),
-        model: player.beginning().model.clone(),
-        request: player.beginning().request.clone(),
-        tools: run.tools().iter().map(|tool| tool.name.clone()).collect(),
-    };
-    scope.meter.emit(Event::Run { place, event: Arc::new(RunEvent::Began(began)) });
-}
-
-async fn to_the_end(driver: &Driver<'_>, run: &mut AgentRun) -> Result<Finish, RunError> {
-    loop {
-        let calls = match driver.drive(run).await? {
-            Driven::Done(finish) => return Ok(finish),
-            Driven::AwaitsClient(calls) | Driven::AwaitsApproval(calls) => calls,
-        };
-        for call in calls {
-            driver.tell_run(run, Told::Judged { call: call.id, verdict: Verdict::Denied })?;
-        }
     }
 }

@@ -8,8 +8,9 @@ use clap::Parser;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Beginning, Given, carry_out, prepare, said};
+use super::{Before, Beginning, Given, carry_out, prepare, said, unless_ended};
 use crate::cli::args::{Cli, Command, ResumeArgs, RunArgs};
+use crate::cli::cancel::Listening;
 use crate::cli::exit::Exit;
 use crate::cli::sessions;
 use crate::cli::settings::{self, Refused};
@@ -33,8 +34,9 @@ pub(super) fn order() -> Value {
 }
 
 pub(in crate::cli) async fn run(args: &ResumeArgs) -> ExitCode {
-    match prepared(args).await {
-        Ok((prepared, resumed)) => carry_out(prepared, Beginning::Again(Box::new(resumed))).await,
+    let mut listening = Listening::begin();
+    match unless_ended(&mut listening, prepared(args)).await {
+        Ok((prepared, resumed)) => carry_out(prepared, Beginning::Again(Box::new(resumed)), listening).await,
         Err((exit, message)) => terminal::failed(exit, &message),
     }
 }
@@ -50,7 +52,10 @@ async fn prepared(args: &ResumeArgs) -> Result<(super::Prepared, Resumed), Refus
             format!("the session works for another one, which goes on with it\n{hint}"),
         ));
     }
-    let more = args.request.as_deref().map(said::written_request).transpose()?;
+    let more = match &args.request {
+        Some(word) => Some(said::written_request(word).await?),
+        None => None,
+    };
     // Skills go by what is asked, then and now.
     let asked = [opened.run.request(), more.clone()].into_iter().flatten().collect::<Vec<_>>().join("\n");
     let typed = typed(args, opened.order, &asked)?;
@@ -59,7 +64,9 @@ async fn prepared(args: &ResumeArgs) -> Result<(super::Prepared, Resumed), Refus
     let own = Sessions::of(&home, configuration.resolved.sessions.limits);
     let others = call::over_http(&configuration.resolved, &home).await;
     let skills = skills::found(&typed.policy.files)?;
-    let given = Given { configuration, others, skills, variables: Arc::new(environment), models: None };
+    let before = Before::Begun { model: opened.model };
+    let given =
+        Given { configuration, others, skills, variables: Arc::new(environment), models: None, before };
     let mut prepared = prepare(&typed, given).await?;
     prepared.watch.go_on_in(id);
     prepared.keep_session(TakingUp::Yes);

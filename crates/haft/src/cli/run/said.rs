@@ -22,7 +22,7 @@ const REQUEST_BYTES_MAX: u64 = 16 << 20;
 const SCHEMA_BYTES_MAX: u64 = 1 << 20;
 
 /// The agent and what is asked of it.
-pub(super) fn said(args: &RunArgs, shelf: &Shelf) -> Result<(Crew, String), Refused> {
+pub(super) async fn said(args: &RunArgs, shelf: &Shelf) -> Result<(Crew, String), Refused> {
     let overrides = Overrides(args.overrides.clone());
     let (agent, request) = match args.words.as_slice() {
         [agent, request] if agent.starts_with('@') => {
@@ -42,13 +42,12 @@ pub(super) fn said(args: &RunArgs, shelf: &Shelf) -> Result<(Crew, String), Refu
     let OnShelf { agent, file } = agent;
     let agent = OnShelf { agent: as_typed(args, agent)?, file };
     let crew = Crew::gather(agent, shelf).map_err(|error| (Exit::Input, error.to_string()))?;
-    let request = written_request(request)?;
-    fits(&crew.first().agent, &request)?;
+    let request = written_request(request).await?;
     Ok((crew, request))
 }
 
 /// An agent that says what it is given is given nothing else.
-fn fits(agent: &Agent, request: &str) -> Result<(), Refused> {
+pub(super) fn fits(agent: &Agent, request: &str) -> Result<(), Refused> {
     let wrong = |problem: String| {
         let hint = "hint: give JSON as the agent's `input` says";
         Err((Exit::Input, format!("`{}` cannot take the request: {problem}\n{hint}", agent.name)))
@@ -64,26 +63,33 @@ fn fits(agent: &Agent, request: &str) -> Result<(), Refused> {
     schema.map_or(Ok(()), |schema| schema.check(&value, request.len())).or_else(wrong)
 }
 
-pub(super) fn written_request(word: &str) -> Result<String, Refused> {
+/// Whoever types it may take their time, and may change their mind.
+pub(super) async fn written_request(word: &str) -> Result<String, Refused> {
     let unusable = |problem: &dyn std::fmt::Display| {
         (
             Exit::Input,
             format!("the request cannot be used: {problem}\nhint: give UTF-8 text that is not empty"),
         )
     };
-    let mut text = String::new();
-    if word == "-" {
-        let read = std::io::stdin().take(REQUEST_BYTES_MAX + 1).read_to_string(&mut text);
-        read.map_err(|error| unusable(&error))?;
-    } else {
-        word.clone_into(&mut text);
-    }
+    let text = match word {
+        "-" => {
+            let read = tokio::task::spawn_blocking(read_stdin).await;
+            read.unwrap_or_else(|error| Err(error.into())).map_err(|error| unusable(&error))?
+        }
+        _ => word.to_owned(),
+    };
     if text.len() as u64 > REQUEST_BYTES_MAX {
         return Err(unusable(&format!("it has more than {REQUEST_BYTES_MAX} bytes")));
     }
     if text.trim().is_empty() {
         return Err(unusable(&"it is empty"));
     }
+    Ok(text)
+}
+
+fn read_stdin() -> std::io::Result<String> {
+    let mut text = String::new();
+    std::io::stdin().take(REQUEST_BYTES_MAX + 1).read_to_string(&mut text)?;
     Ok(text)
 }
 

@@ -19,7 +19,9 @@ fn sessions_are_listed_shown_and_removed() {
     let id = list[0]["session"].as_str().unwrap();
     assert_eq!((&list[0]["calls"], &list[0]["model_requests"]), (&1.into(), &2.into()));
     let shown = place.haft(&["sessions", "show", &id[..6]]).output().expect_code(0).stdout;
-    for part in ["say hi", "1-1 bash ok", "tokens read", "2 requests", id] {
+    for part in
+        ["say hi", "1-1 bash ok", "openai/m ok [", "1200 tokens in, 30 out", "models: 2, ", "s in all", id]
+    {
         assert!(shown.contains(part), "{part}: {shown}");
     }
     let shown = place.haft(&["sessions", "show", "--json"]).output().expect_code(0).stdout;

@@ -1,0 +1,240 @@
+//! In which order those who watch were told what happened at the same time.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use haft_core::event::{Event, EventSink};
+use haft_core::place::Place;
+use haft_core::run::event::RunEvent;
+use haft_models::cassette::{Recording, RecordingError, Tape};
+use serde::{Deserialize, Serialize};
+
+use super::line::KIND_ORDER;
+
+/// Whatever happens one after the other in every replay: what a run says itself, or what becomes of one of its calls.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Lane {
+    session: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    call: Option<(u32, String)>,
+}
+
+impl Lane {
+    pub(super) fn of(event: &Event) -> Self {
+        match event {
+            Event::ToolStarted { operation, .. }
+            | Event::ToolProgress { operation, .. }
+            | Event::ToolFinished { operation, .. } => Self::of_call(operation.place, &operation.call.0),
+            Event::ModelStarted { place, .. } | Event::ModelFinished { place, .. } => Self::of_run(*place),
+            Event::Run { place, event } => match &**event {
+                RunEvent::Answered(answered) => Self::of_call(*place, &answered.call.0),
+                RunEvent::Began(_)
+                | RunEvent::Asked
+                | RunEvent::Said(_)
+                | RunEvent::Called(_)
+                | RunEvent::Noted(_)
+                | RunEvent::Finished { .. } => Self::of_run(*place),
+            },
+        }
+    }
+
+    fn of_run(place: Place) -> Self {
+        Self { session: place.session.to_string(), call: None }
+    }
+
+    fn of_call(place: Place, call: &str) -> Self {
+        Self { call: Some((place.turn, call.to_owned())), ..Self::of_run(place) }
+    }
+}
+
+/// So many events of a lane, one after the other. A lane is written out once and then named by its number.
+#[derive(Debug, Serialize, Deserialize)]
+struct Stretch {
+    lane: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    of: Option<Lane>,
+    events: u64,
+}
+
+/// Writes the order down, a line for each change of lanes.
+#[derive(Debug, Default)]
+pub(super) struct OrderWriter {
+    lanes: HashMap<Lane, usize>,
+    /// The lane that is being counted.
+    open: Option<Stretch>,
+}
+
+impl OrderWriter {
+    pub(super) fn see(&mut self, event: &Event, tape: &Tape) {
+        let lane = Lane::of(event);
+        let known = self.lanes.get(&lane).copied();
+        match &mut self.open {
+            Some(open) if known == Some(open.lane) => open.events += 1,
+            Some(_) | None => {
+                self.end(tape);
+                let number = known.unwrap_or(self.lanes.len());
+                let of = known.is_none().then(|| lane.clone());
+                self.lanes.insert(lane, number);
+                self.open = Some(Stretch { lane: number, of, events: 1 });
+            }
+        }
+    }
+
+    pub(super) fn end(&mut self, tape: &Tape) {
+        if let Some(stretch) = self.open.take() {
+            tape.write(KIND_ORDER, &stretch);
+        }
+    }
+}
+
+/// Passes events on in the order of a recording, whatever the order in which they come.
+pub(super) struct Conductor {
+    left: Mutex<Left>,
+    next: Arc<dyn EventSink>,
+}
+
+struct Left {
+    order: VecDeque<(Lane, u64)>,
+    /// Came before their time.
+    early: HashMap<Lane, VecDeque<Event>>,
+    /// How many came at all.
+    seen: u64,
+}
+
+impl Conductor {
+    pub(super) fn new(recording: &Recording, next: Arc<dyn EventSink>) -> Result<Self, RecordingError> {
+        let mut lanes: Vec<Lane> = Vec::new();
+        let mut order = VecDeque::new();
+        for line in recording.of_kind(KIND_ORDER) {
+            let Stretch { lane, of, events } = recording.parse(line)?;
+            lanes.extend(of);
+            let unknown = || RecordingError::line(recording.path(), line.number, "its lane is not known");
+            order.push_back((lanes.get(lane).cloned().ok_or_else(unknown)?, events));
+        }
+        Ok(Self { left: Mutex::new(Left { order, early: HashMap::new(), seen: 0 }), next })
+    }
+
+    /// How many events came so far.
+    pub(super) fn seen(&self) -> u64 {
+        self.left().seen
+    }
+
+    /// Nothing more will come: what waited for something that did not come is passed on.
+    pub(super) fn end(&self) {
+        let mut left = self.left();
+        while let Some((lane, _)) = left.order.pop_front() {
+            left.early.remove(&lane).into_iter().flatten().for_each(|event| self.next.emit(event));
+        }
+        let early = std::mem::take(&mut left.early);
+        early.into_values().flatten().for_each(|event| self.next.emit(event));
+    }
+
+    fn left(&self) -> MutexGuard<'_, Left> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Left {
+    /// What is next, if it has come.
+    fn next(&mut self) -> Option<Event> {
+        let (lane, events) = self.order.front_mut()?;
+        let event = self.early.get_mut(lane)?.pop_front()?;
+        *events = events.saturating_sub(1);
+        if *events == 0 {
+            self.order.pop_front();
+        }
+        Some(event)
+    }
+}
+
+impl EventSink for Conductor {
+    /// Under the lock, so that nobody overtakes.
+    fn emit(&self, event: Event) {
+        let mut left = self.left();
+        left.seen += 1;
+        if left.order.is_empty() {
+            return self.next.emit(event);
+        }
+        left.early.entry(Lane::of(&event)).or_default().push_back(event);
+        while let Some(event) = left.next() {
+            self.next.emit(event);
+        }
+    }
+}
+
+impl std::fmt::Debug for Conductor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Conductor").field("seen", &self.seen()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_core::place::SessionId;
+    use haft_core::run::event::RunEvent;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Seen(Mutex<Vec<Event>>);
+
+    impl EventSink for Seen {
+        fn emit(&self, event: Event) {
+            self.0.lock().unwrap().push(event);
+        }
+    }
+
+    /// Each is told apart by its session and turn.
+    fn event(session: u128, turn: u32) -> Event {
+        let place = Place { turn, ..Place::first(SessionId(session)) };
+        Event::Run { place, event: Arc::new(RunEvent::Asked) }
+    }
+
+    #[test]
+    fn what_comes_in_any_order_is_seen_as_it_was() {
+        let was = [(1, 1), (2, 1), (2, 2), (1, 2), (3, 1), (1, 3)];
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("r.jsonl");
+        let tape = Tape::create(&path, []).unwrap();
+        let mut writer = OrderWriter::default();
+        for (session, turn) in was {
+            writer.see(&event(session, turn), &tape);
+        }
+        writer.end(&tape);
+        let recording = Recording::read(&path).unwrap();
+        let expected = was.map(|(session, turn)| event(session, turn)).to_vec();
+        for comes in [
+            was,
+            [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (3, 1)],
+            [(3, 1), (2, 1), (2, 2), (1, 1), (1, 2), (1, 3)],
+        ] {
+            let seen = Arc::new(Seen::default());
+            let conductor = Conductor::new(&recording, Arc::clone(&seen) as _).unwrap();
+            for (session, turn) in comes {
+                conductor.emit(event(session, turn));
+            }
+            conductor.end();
+            assert_eq!(*seen.0.lock().unwrap(), expected, "{comes:?}");
+        }
+    }
+
+    #[test]
+    fn what_waits_for_something_that_never_comes_is_seen_at_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("r.jsonl");
+        let tape = Tape::create(&path, []).unwrap();
+        let mut writer = OrderWriter::default();
+        for event in [event(1, 1), event(2, 1)] {
+            writer.see(&event, &tape);
+        }
+        writer.end(&tape);
+        let seen = Arc::new(Seen::default());
+        let conductor = Conductor::new(&Recording::read(&path).unwrap(), Arc::clone(&seen) as _).unwrap();
+        for event in [event(2, 1), event(3, 1)] {
+            conductor.emit(event);
+        }
+        assert!(seen.0.lock().unwrap().is_empty());
+        conductor.end();
+        assert_eq!(*seen.0.lock().unwrap(), [event(2, 1), event(3, 1)]);
+    }
+}

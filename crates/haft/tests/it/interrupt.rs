@@ -1,0 +1,194 @@
+//! Ctrl-C at every moment of `haft run`: it ends at once, with 130, truthfully, and leaves nothing behind.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use std::process::Output;
+
+use haft_model_server::{Fault, ModelServer, Pace, Part, Script, Step};
+use haft_testkit::{Place, Run, eventually, libc, processes_with, send_signal, unique_marker};
+use serde_json::{Value, json};
+
+use super::agents::{agents, ask, bash, haft, script};
+use super::call::here;
+
+/// Interrupts the program once it has come to the moment.
+fn interrupted(run: Run, moment: &str, mut is_there: impl FnMut(u32) -> bool) -> Output {
+    let mut child = run.start();
+    // It stays open: its end would be one of the request.
+    let _stdin = child.stdin.take();
+    eventually(moment, || is_there(child.id()));
+    send_signal(child.id(), libc::SIGINT);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{moment}: {output:?}");
+    output
+}
+
+/// It listens to signals before it does anything else; the thread that watches its output is the last of that.
+fn listens(pid: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    let name = |thread: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(thread.ok()?.path().join("comm")).ok()
+    };
+    threads.filter_map(name).any(|name| name.trim() == "stdout-watch")
+}
+
+fn never() -> Step {
+    Step::text("x").at_pace(Pace { first_byte_milliseconds: 60_000, ..Pace::default() })
+}
+
+fn stops_after(step: Step, frames: usize) -> Step {
+    step.with_fault(Fault::Hang { after_frames: frames })
+}
+
+/// What there is to say when there was no run yet.
+fn nothing_began(output: &Output) {
+    assert!(output.stdout.is_empty(), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("ended before the run began"), "{said}");
+}
+
+fn was_aborted(output: &Output) -> Value {
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&said["finish"], &said["is_error"]), (&"aborted".into(), &true.into()), "{said}");
+    said
+}
+
+/// The session is kept, says the same, and goes on.
+fn is_kept(place: &Place, server: &ModelServer, answer: &str) {
+    let listed = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
+    assert!(listed.contains("interrupted"), "{listed}");
+    let resume = place.haft(&["resume", "-q"]);
+    let resume = resume.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
+    assert_eq!(resume.stdin("").output().expect_code(0).stdout.trim(), answer);
+}
+
+#[test]
+fn while_the_request_is_read() {
+    let place = here();
+    let server = ModelServer::start(Script::default()).unwrap();
+    nothing_began(&interrupted(haft(&place, &server, &["-"]), "the request is read", listens));
+    assert!(server.requests().is_empty());
+}
+
+/// Nobody sees to signals while a pipe is opened to which nobody writes.
+#[test]
+fn while_a_file_is_waited_for() {
+    let place = here();
+    let server = ModelServer::start(Script::default()).unwrap();
+    let fifo = place.path("ws/schema.fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let run = haft(&place, &server, &["--output-schema", "schema.fifo", "go"]);
+    assert!(interrupted(run, "it listens", listens).stdout.is_empty());
+}
+
+#[test]
+fn while_servers_start() {
+    let place = here();
+    let marker = unique_marker();
+    let command = json!(["-c", format!("exec -a {marker} sleep 300")]);
+    let servers = json!({"mcpServers": {"slow": {"command": "bash", "args": command}}});
+    place.file("home/haft.json", &servers.to_string());
+    let models = ModelServer::start(Script::default()).unwrap();
+    let run = haft(&place, &models, &["go"]);
+    nothing_began(&interrupted(run, "the server starts", |_| !processes_with(&marker).is_empty()));
+    eventually("the server is gone", || processes_with(&marker).is_empty());
+}
+
+#[test]
+fn while_the_model_is_chosen() {
+    let place = here();
+    let models = r#"{"models": {"default": "openai/m", "fast": "openai/small", "complex": "openai/large"}}"#;
+    place.file("home/haft.json", models);
+    let server = ModelServer::start(Script::of([never()])).unwrap();
+    let run = place.haft(&["run", "--route", "--output-format", "json", "go"]);
+    let run = run.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
+    nothing_began(&interrupted(run, "the fast model is asked", |_| server.requests().len() == 1));
+    let accounts = place.text("home/data/accounting.jsonl");
+    assert!(accounts.contains(r#""errorKind":"cancelled""#), "what was asked is accounted for: {accounts}");
+}
+
+#[test]
+fn while_the_model_is_asked_or_answers() {
+    let long = Step::text("an answer that comes in several pieces and then no more");
+    let report = json!({"status": "success", "format": "json", "content_json": {"a": 1}});
+    let report = Step::call("agent__final_report", report);
+    let check = |step: Step, words: &[&str]| {
+        let place = here();
+        place.file("ws/s.json", r#"{"type": "object"}"#);
+        let server = ModelServer::start(Script::of([step])).unwrap();
+        let words = [&["--output-format", "json"], words, &["go"]].concat();
+        let run = haft(&place, &server, &words);
+        let said = was_aborted(&interrupted(run, "it is asked", |_| !server.requests().is_empty()));
+        assert_eq!((&said["answer"], &said["answer_json"]), (&Value::Null, &Value::Null), "half is none");
+        place
+    };
+    for step in [never(), stops_after(long, 4)] {
+        let place = check(step, &[]);
+        is_kept(&place, &ModelServer::start(Script::of([Step::text("after all")])).unwrap(), "after all");
+    }
+    check(stops_after(report, 4), &["--output-schema", "s.json"]);
+}
+
+#[test]
+fn while_others_go_on_with_the_request() {
+    let place = agents(&[
+        ("desk.md", "router: {destinations: [legal.md]}\ntools: []"),
+        ("legal.md", "description: Knows the law"),
+    ]);
+    let server = ModelServer::start(script([
+        ("hands this request", vec![never()]),
+        ("MAY I?", vec![Step::call("router__handoff-to", json!({"agent": "legal", "message": "See."}))]),
+    ]))
+    .unwrap();
+    let run = haft(&place, &server, &["--output-format", "json", "@desk.md", "MAY I?"]);
+    let output = interrupted(run, "the second one is asked", |_| server.requests().len() == 2);
+    assert_eq!(was_aborted(&output)["requests"], 2);
+    let answers = ModelServer::start(script([("hands this request", vec![Step::text("You may.")])])).unwrap();
+    is_kept_in_chain(&place, &answers);
+}
+
+/// The first has done its part; the one that was handed the request goes on.
+fn is_kept_in_chain(place: &Place, server: &ModelServer) {
+    let resume = place.haft(&["resume", "-q"]);
+    let resume = resume.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
+    assert_eq!(resume.stdin("").output().expect_code(0).stdout.trim(), "You may.");
+}
+
+#[test]
+fn while_agents_work_below() {
+    let place = agents(&[("lead.md", "agents: a.md"), ("a.md", "tools: bash")]);
+    let marker = unique_marker();
+    let about = |last: Step| {
+        script([
+            (
+                "LEAD",
+                vec![Step::say([Part::Text("I ask.".into()), ask("a", "BELOW")]), Step::text("all done")],
+            ),
+            ("BELOW", vec![bash("echo x >> marks"), last]),
+        ])
+    };
+    let server = ModelServer::start(about(bash(&format!("exec -a {marker} sleep 300")))).unwrap();
+    let run = haft(&place, &server, &["--output-format", "json", "@lead.md", "LEAD"]);
+    was_aborted(&interrupted(run, "the command runs", |_| !processes_with(&marker).is_empty()));
+    eventually("the command is gone", || processes_with(&marker).is_empty());
+    is_kept(&place, &ModelServer::start(about(Step::text("ready"))).unwrap(), "all done");
+    assert_eq!(place.text("ws/marks"), "x\n", "what was done is not done again");
+}
+
+/// At a terminal the key itself is pressed, while a question waits for its answer.
+#[test]
+fn while_a_person_is_asked() {
+    let place = here();
+    place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "ask"}]}}"#);
+    let server = ModelServer::start(Script::of([bash("echo x > done")])).unwrap();
+    let script = r#"script -qefc "$0 run -m openai/m go" typescript; echo code $?"#;
+    let run = place.haft(&[]).through(&["bash", "-c", script]).env("TERM", "xterm");
+    let run = run.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
+    let mut child = run.start();
+    eventually("the question stands there", || {
+        place.exists("ws/typescript") && place.text("ws/typescript").contains("allow?")
+    });
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"\x03").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("code 130"), "{output:?}");
+    assert!(!place.exists("ws/done") && place.text("ws/typescript").contains("aborted"));
+}

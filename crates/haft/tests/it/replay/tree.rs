@@ -1,0 +1,204 @@
+//! Recorded runs in which others worked: agents at once, a batch, a handoff, readers of outputs, and runs that were ended.
+
+use haft_model_server::{ModelServer, Pace, Script, Step};
+use haft_testkit::{Place, eventually, libc, processes_with, send_signal, unique_marker};
+use serde_json::{Value, json};
+
+use super::STREAM;
+use crate::agents::{agents, ask, bash, haft, script, told};
+use crate::mcp;
+
+/// Records the run and gives what programs read of it.
+fn recorded(place: &Place, script: Script, words: &[&str], code: i32) -> String {
+    let server = ModelServer::start(script).unwrap();
+    let words = [&STREAM[..], &["--record", "r.jsonl"], words].concat();
+    haft(place, &server, &words).output().expect_code(code).stdout
+}
+
+fn plays_the_same(place: &Place, recorded: &str, code: i32) {
+    for _ in 0..2 {
+        let again = place.haft(&[&["replay", "r.jsonl"], &STREAM[..]].concat()).output().expect_code(code);
+        let (were, are) = (recorded.lines(), again.stdout.lines());
+        let first = were.zip(are).find(|(was, is)| was != is);
+        assert_eq!(again.stdout, recorded, "{first:#?}\n{}", again.stderr);
+    }
+}
+
+fn sessions(stream: &str) -> usize {
+    let lines = stream.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let started = lines.filter(|line| line["type"] == "run_started");
+    started.map(|line| line["session"].to_string()).collect::<std::collections::HashSet<_>>().len()
+}
+
+/// Slow enough that the words of several come in between each other.
+fn slowly(text: &str) -> Step {
+    Step::text(text).at_pace(Pace { between_milliseconds: 3, delta_characters: Some(2), ..Pace::default() })
+}
+
+#[test]
+fn agents_that_worked_at_once_are_seen_again_in_the_same_order() {
+    let place = agents(&[
+        ("lead.md", "agents: [one.md, two.md]\ntools: []"),
+        ("one.md", "agents: three.md"),
+        ("two.md", ""),
+        ("three.md", "tools: bash"),
+    ]);
+    let twice = |text: &str| vec![bash("for i in 1 2 3; do echo $i; sleep 0.02; done"), slowly(text)];
+    let about = script([
+        (
+            "LEAD",
+            vec![Step::say([ask("one", "FIRST"), ask("two", "SECOND"), ask("one", "THIRD")]), slowly("all")],
+        ),
+        ("FIRST", vec![Step::say([ask("three", "LOWEST")]), slowly("the first of all three answers")]),
+        ("SECOND", twice("the second of all three answers")),
+        ("THIRD", twice("the third of all three answers")),
+        ("LOWEST", twice("what is found at the bottom")),
+    ]);
+    let stream = recorded(&place, about, &["@lead.md", "LEAD"], 0);
+    assert_eq!(sessions(&stream), 5);
+    plays_the_same(&place, &stream, 0);
+    let shown = place.haft(&["replay", "r.jsonl"]).output().expect_code(0);
+    assert!(shown.stderr.contains("three: bash") && shown.stdout == "all\n", "{}", shown.stderr);
+}
+
+#[test]
+fn a_batch_and_its_agents_are_seen_again() {
+    let place = agents(&[
+        ("lead.md", "agents: helper.md\ntools: [current_date, 'agent__batch']"),
+        ("helper.md", "tools: bash"),
+    ]);
+    let help = |request: &str| json!({"tool": "agent__helper", "parameters": {"request": request}});
+    let calls =
+        json!({"calls": [{"tool": "current_date", "parameters": {}}, help("HELP A"), help("HELP B")]});
+    let about = script([
+        ("LEAD", vec![Step::call("agent__batch", calls), slowly("done")]),
+        ("HELP A", vec![bash("echo a"), slowly("the help of the first")]),
+        ("HELP B", vec![bash("echo b"), slowly("the help of the second")]),
+    ]);
+    let stream = recorded(&place, about, &["@lead.md", "LEAD"], 0);
+    assert_eq!(sessions(&stream), 3);
+    plays_the_same(&place, &stream, 0);
+}
+
+/// The model is chosen, the request is handed on, and the answer is given to a third.
+#[test]
+fn who_goes_on_with_a_request_is_seen_again() {
+    let place = agents(&[
+        ("desk.md", "router: {destinations: [legal.md]}\ntools: []"),
+        ("legal.md", "description: Knows the law\nhandoff: editor.md"),
+        ("editor.md", "tools: []"),
+    ]);
+    place.file(
+        "home/haft.json",
+        r#"{"models": {"default": "openai/m", "fast": "openai/small", "complex": "openai/large"}}"#,
+    );
+    let server = ModelServer::start(script([
+        ("The request was", vec![slowly("Edited.")]),
+        ("hands this request", vec![bash("echo law"), slowly("It is allowed.")]),
+        (
+            "MAY I?",
+            // Asked which model it is for, that is no word and means the larger one.
+            vec![Step::call("router__handoff-to", json!({"agent": "legal", "message": "Look at 5."}))],
+        ),
+    ]))
+    .unwrap();
+    let words = [&["run", "--route", "--record", "r.jsonl"], &STREAM[..], &["@desk.md", "MAY I?"]].concat();
+    let haft = place.haft(&words).env("OPENAI_BASE_URL", &format!("{}/v1", server.url()));
+    let stream = haft.env("OPENAI_API_KEY", "k").output().expect_code(0).stdout;
+    assert_eq!(sessions(&stream), 3, "{stream}");
+    let requests = server.requests().len();
+    plays_the_same(&place, &stream, 0);
+    let last: Value = serde_json::from_str(stream.lines().last().unwrap()).unwrap();
+    assert_eq!(last["requests"], requests, "the choice is on the bill: {last}");
+}
+
+#[test]
+fn readers_of_outputs_are_seen_again_and_so_is_the_tool_that_came_with_the_first() {
+    let place = agents(&[("a.md", "toolOutput: {models: openai/reader}")]);
+    place.file("home/haft.json", r#"{"tools": {"read": {"output": "store", "maxBytes": 500}}}"#);
+    let lines = (0..40_000).map(|line| format!("line {line}\n")).collect::<Vec<_>>().concat();
+    place.file("ws/long.txt", &lines);
+    let question = |mode: &str| {
+        let handle = "{{word session-}}";
+        Step::call("tool_output", json!({"handle": handle, "extract": "the largest?", "mode": mode}))
+    };
+    let search = Step::call("tool_output", json!({"handle": "{{word session-}}", "extract": "last 1 lines"}));
+    let about = |mode: &str, expected: &str| {
+        script([
+            ("make one of them", vec![slowly("both")]),
+            ("Piece 1 of 2", vec![slowly("one")]),
+            ("Piece 2 of 2", vec![slowly("two")]),
+            ("Handle: ", vec![search.clone(), slowly("it is 39999")]),
+            (
+                "GO",
+                vec![
+                    Step::call("read", json!({"file_path": "long.txt", "limit": 50_000})),
+                    question(mode),
+                    told(Step::text("done"), expected),
+                ],
+            ),
+        ])
+    };
+    for (mode, expected, count) in [("full-chunked", "both", 4), ("read-grep", "it is 39999", 2)] {
+        let stream = recorded(&place, about(mode, expected), &["@a.md", "GO"], 0);
+        assert_eq!(sessions(&stream), count, "{stream}");
+        plays_the_same(&place, &stream, 0);
+        std::fs::remove_file(place.path("ws/r.jsonl")).unwrap();
+    }
+}
+
+#[test]
+fn a_list_of_tools_that_changed_is_seen_again() {
+    let place = agents(&[("a.md", "tools: ['*']")]);
+    mcp::configure(&place, "changes", &[], "");
+    let call = |tool: &str| Step::call(&format!("bad__{tool}"), json!({"text": "x"}));
+    let about = script([("GO", vec![call("echo"), bash("true"), call("echo"), slowly("done")])]);
+    let stream = recorded(&place, about, &["@a.md", "GO"], 0);
+    assert!(place.text("ws/r.jsonl").contains(r#""kind":"tools""#), "the list has changed");
+    plays_the_same(&place, &stream, 0);
+}
+
+#[test]
+fn a_run_that_ended_early_is_seen_again_as_far_as_it_came() {
+    let place = agents(&[
+        ("lead.md", "agents: a.md"),
+        ("a.md", "timeout: 3s"),
+        ("slow.md", "llmTimeout: 300ms\nmaxRetries: 1"),
+    ]);
+    let slow = || Step::text("x").at_pace(Pace { first_byte_milliseconds: 60_000, ..Pace::default() });
+    let check = |about: Script, words: &[&str], code: i32, expected: &str| {
+        let stream = recorded(&place, about, words, code);
+        assert!(stream.contains(expected), "{stream}");
+        plays_the_same(&place, &stream, code);
+        std::fs::remove_file(place.path("ws/r.jsonl")).unwrap();
+    };
+    // The time of the one below is over, and the run goes on without it.
+    let about = script([
+        ("LEAD", vec![Step::say([ask("a", "BELOW")]), Step::text("alone, then")]),
+        ("BELOW", vec![bash("echo x"), slow()]),
+    ]);
+    check(about, &["@lead.md", "LEAD"], 0, r#""error_kind":"timeout""#);
+    check(Script::of([slow()]), &["--timeout", "2s", "@lead.md", "LEAD"], 124, "timed_out");
+    check(Script::of([slow()]), &["@slow.md", "LEAD"], 124, "llmTimeout");
+}
+
+#[test]
+fn a_run_that_somebody_interrupted_is_seen_again_as_far_as_it_came() {
+    let place = agents(&[("lead.md", "agents: [a.md, b.md]"), ("a.md", ""), ("b.md", "")]);
+    let marker = unique_marker();
+    let server = ModelServer::start(script([
+        ("LEAD", vec![Step::say([ask("a", "FIRST"), ask("b", "SECOND")])]),
+        ("FIRST", vec![slowly("this one is ready")]),
+        ("SECOND", vec![bash(&format!("exec -a {marker} sleep 300"))]),
+    ]))
+    .unwrap();
+    let words = [&STREAM[..], &["--record", "r.jsonl", "@lead.md", "LEAD"]].concat();
+    let mut child = haft(&place, &server, &words).start();
+    eventually("the command runs", || !processes_with(&marker).is_empty());
+    eventually("the other is ready", || place.text("ws/r.jsonl").contains(r#""kind":"result""#));
+    send_signal(child.id(), libc::SIGINT);
+    child.stdin.take();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    plays_the_same(&place, &String::from_utf8(output.stdout).unwrap(), 130);
+}

@@ -1,0 +1,91 @@
+//! Final reports: every format, as a call and between tags, on every wire.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use haft_model_server::{ModelServer, Part, Script, Step};
+use serde_json::{Value, json};
+
+use super::agents::{agents, ask};
+use super::run::{FORMATS, haft};
+
+/// The name of a format, what is reported in it, and what the format would not take.
+fn reports() -> [(&'static str, Value, Value); 7] {
+    let blocks = json!([{"type": "section", "text": {"type": "mrkdwn", "text": "red"}}]);
+    [
+        ("json", json!({"colour": "red"}), json!({"colour": 7})),
+        ("markdown", json!("# It is **red**\n"), json!("```\nopen")),
+        ("slack-block-kit", blocks, json!([{"type": "paragraph"}])),
+        ("tty", json!("It is \u{1b}[31mred\u{1b}[0m"), json!("\u{1b}[2J")),
+        ("pipe", json!("red"), json!("a\u{7}b")),
+        ("text", json!("It is red."), json!("a\u{0}b")),
+        ("sub-agent", json!("Red, says the log."), json!(" ")),
+    ]
+}
+
+/// As a call of the report, or between tags with the word that the system text gives.
+fn given(by: &str, format: &str, content: &Value) -> Step {
+    let field = if content.is_string() { "content" } else { "content_json" };
+    if by == "tool" {
+        let report = json!({"status": "success", "format": format, field: content});
+        return Step::call("agent__final_report", report);
+    }
+    let text = content.as_str().map_or_else(|| content.to_string(), str::to_owned);
+    let word = "{{word haft-}}";
+    Step::text(&format!("Here it is: <{word} format=\"{format}\">{text}</{word}>"))
+}
+
+fn script(by: &str) -> Script {
+    let asks: Vec<Part> =
+        reports().iter().map(|(format, ..)| ask(format, &format!("AS {format}."))).collect();
+    let script = Script::default().about("LEAD", [Step::say(asks), Step::text("all")]);
+    reports().iter().fold(script, |script, (format, right, wrong)| {
+        let steps = [given(by, format, wrong), given(by, format, right)];
+        script.about(&format!("AS {format}."), steps)
+    })
+}
+
+/// One run asks seven agents at once, each for a format; each gives what is wrong first and is told so.
+#[test]
+fn every_format_is_reported_both_ways_on_every_wire() {
+    for by in ["tool", "xml"] {
+        let schema =
+            r#"output: {format: json, schema: {type: object, properties: {colour: {type: string}}}}"#;
+        let yaml = |format: &str| match format {
+            "json" => format!("finalReport: {by}\ntools: []\n{schema}"),
+            _ => format!("finalReport: {by}\ntools: []\noutput: {{format: {format}}}"),
+        };
+        let names: Vec<String> = reports().iter().map(|(format, ..)| format!("{format}.md")).collect();
+        let mut files = vec![("lead.md".to_owned(), format!("tools: []\nagents: [{}]", names.join(", ")))];
+        files.extend(reports().iter().map(|(format, ..)| (format!("{format}.md"), yaml(format))));
+        let files: Vec<(&str, &str)> =
+            files.iter().map(|(name, yaml)| (name.as_str(), yaml.as_str())).collect();
+        for model in FORMATS {
+            let place = agents(&files);
+            let server = ModelServer::start(script(by)).unwrap();
+            let words = ["run", "-m", model, "--output-format", "stream-json", "@lead.md", "LEAD"];
+            let ran = haft(&place, &server, &words).output().expect_code(0);
+            let lines: Vec<Value> =
+                ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            for (format, right, _) in reports() {
+                let is_its = |line: &&Value| {
+                    line["type"] == "tool_result" && line["tool"] == format!("agent__{format}")
+                };
+                let result = lines.iter().find(is_its).unwrap();
+                let text = result["text"].as_str().unwrap();
+                let said = if right.is_string() {
+                    text.into()
+                } else {
+                    serde_json::from_str(text).unwrap_or_default()
+                };
+                let wanted = right.as_str().map_or(right.clone(), |text| text.trim().into());
+                let said: Value = said;
+                let said = said.as_str().map_or(said.clone(), |text| text.trim().into());
+                assert_eq!(
+                    (&result["is_error"], &said),
+                    (&false.into(), &wanted),
+                    "{model} {by} {format}: {text}"
+                );
+            }
+            assert_eq!(server.requests().len(), 2 + 2 * reports().len(), "{model} {by}: each is told once");
+        }
+    }
+}

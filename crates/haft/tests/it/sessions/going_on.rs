@@ -1,0 +1,125 @@
+use haft_model_server::{Expect, Failure, ModelServer, Part, Script, Step};
+use haft_testkit::{Place, Run, eventually, processes_with, unique_marker};
+use serde_json::json;
+
+use super::{bash, here, journals, kill, resume, told};
+use crate::agents::{agents, ask, script};
+
+fn asked(server: &ModelServer) -> Vec<String> {
+    let model = |request: &haft_model_server::Recorded| request.body["model"].as_str().unwrap().to_owned();
+    server.requests().iter().map(model).collect()
+}
+
+/// Says the same in every turn.
+fn always(step: &Step) -> ModelServer {
+    ModelServer::start(Script::of((0..4).map(|_| step.clone()))).unwrap()
+}
+
+fn broken() -> Step {
+    Step::fail(Failure::new(401, "no"))
+}
+
+fn of(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
+    let run = place.haft(words).env("OPENAI_BASE_URL", &format!("{}/v1", server.url()));
+    run.env("OPENAI_API_KEY", "k")
+}
+
+#[test]
+fn the_model_that_was_chosen_is_not_chosen_again() {
+    let place = here();
+    let models = r#"{"route": true, "models": {"default": "openai/m", "fast": "openai/small", "complex": "openai/large"}}"#;
+    place.file("home/haft.json", models);
+    let first = always(&Step::text("complex"));
+    of(&place, &first, &["run", "go"]).output().expect_code(0);
+    assert_eq!(asked(&first), ["small", "large"]);
+    let shown = place.haft(&["sessions", "show"]).output().expect_code(0).stdout;
+    assert!(shown.contains("before the first turn") && shown.contains("openai/small ok"), "{shown}");
+    let second = always(&Step::text("fast"));
+    of(&place, &second, &["resume", "last", "and more"]).output().expect_code(0);
+    assert_eq!(asked(&second), ["large"], "nobody is asked which");
+    let third = always(&Step::text("fast"));
+    of(&place, &third, &["resume", "-m", "openai/other", "last", "and more"]).output().expect_code(0);
+    assert_eq!(asked(&third), ["other"], "what is typed wins");
+}
+
+#[test]
+fn more_is_asked_in_words_also_of_an_agent_that_is_given_json() {
+    let place = agents(&[("a.md", "input: {schema: {type: object, required: [city]}}")]);
+    let server = always(&Step::text("Oslo it is"));
+    of(&place, &server, &["run", "-m", "openai/m", "@a.md", r#"{"city": "Oslo"}"#]).output().expect_code(0);
+    let again = of(&place, &server, &["resume", "last", "and in winter?"]).output().expect_code(0);
+    assert_eq!(again.stdout, "Oslo it is\n");
+    let raw = server.requests().last().unwrap().raw.clone();
+    assert!(raw.contains("Oslo") && raw.contains("and in winter?"), "{raw}");
+}
+
+#[test]
+fn skills_that_were_called_for_are_there_again() {
+    let place = here();
+    let skill = "---\nname: tides\ndescription: Knows the sea\ntrigger: tide\n---\nAsk the moon.\n";
+    place.file("home/skills/tides/SKILL.md", skill);
+    let told_of = || Expect { system: Some("Ask the moon.".into()), ..Expect::default() };
+    let first = ModelServer::start(Script::of([broken()])).unwrap();
+    of(&place, &first, &["run", "-m", "openai/m", "when is the tide?"]).output().expect_code(6);
+    let second = always(&Step::text("at noon").expecting(told_of()));
+    let ran = of(&place, &second, &["resume"]).output().expect_code(0);
+    assert_eq!(ran.stdout, "at noon\n");
+    let ran = of(&place, &second, &["resume", "last", "thanks"]).output().expect_code(0);
+    assert_eq!(ran.stdout, "at noon\n");
+}
+
+/// What a batch had done is kept; the agent in it goes on in its own session, and of the command nobody knows.
+#[test]
+fn a_batch_goes_on_call_by_call() {
+    let marker = unique_marker();
+    let place = agents(&[
+        ("lead.md", "agents: below.md\ntools: [bash, 'agent__batch']"),
+        ("below.md", "tools: bash"),
+    ]);
+    let calls = json!({"calls": [
+        {"id": "a", "tool": "bash", "parameters": {"command": "echo one >> marks"}},
+        {"id": "b", "tool": "agent__below", "parameters": {"request": "BELOW"}},
+    ]});
+    let hangs = format!("echo three >> marks; exec -a {marker} sleep 300");
+    let server = ModelServer::start(script([
+        ("LEAD", vec![Step::call("agent__batch", calls), told(Step::text("all"), "found it")]),
+        (
+            "BELOW",
+            vec![
+                Step::say([bash("echo two >> marks")]),
+                Step::say([bash(&hangs)]),
+                told(Step::text("found it"), "not known whether it took effect"),
+            ],
+        ),
+    ]))
+    .unwrap();
+    let words = ["run", "-m", "openai/m", "@lead.md", "LEAD"];
+    kill(&place, &server, &words, "the command runs", || {
+        place.exists("ws/marks") && place.text("ws/marks").contains("three")
+    });
+    eventually("the command is gone", || processes_with(&marker).is_empty());
+    assert_eq!(resume(&place, &server, &[]).expect_code(0).stdout, "all\n");
+    let mut marks: Vec<String> = place.text("ws/marks").lines().map(str::to_owned).collect();
+    marks.sort();
+    assert_eq!(marks, ["one", "three", "two"], "nothing is done twice");
+    assert_eq!(journals(&place).len(), 2);
+}
+
+#[test]
+fn what_was_done_far_below_is_drawn_below_whoever_asked_for_it() {
+    let place = agents(&[("lead.md", "agents: a.md"), ("a.md", "agents: b.md"), ("b.md", "tools: bash")]);
+    let server = ModelServer::start(script([
+        ("LEAD", vec![Step::say([Part::Text("I ask.".into()), ask("a", "MIDDLE")]), Step::text("done")]),
+        ("MIDDLE", vec![Step::say([ask("b", "LOWEST")]), Step::text("middle")]),
+        ("LOWEST", vec![Step::say([bash("echo x")]), Step::text("lowest")]),
+    ]))
+    .unwrap();
+    of(&place, &server, &["run", "-m", "openai/m", "@lead.md", "LEAD"]).output().expect_code(0);
+    let shown = place.haft(&["sessions", "show"]).output().expect_code(0).stdout;
+    for line in ["1-1 agent__a ok", "1-1.1-1 agent__b ok", "1-1.1-1.1-1 bash ok", "models: 6, "] {
+        assert!(shown.contains(line), "{line}\n{shown}");
+    }
+    assert_eq!(shown.matches("openai/m ok [").count(), 6, "{shown}");
+    assert_eq!(shown.matches("session ").count(), 3, "{shown}");
+    assert!(shown.lines().filter(|line| line.starts_with("session ")).count() == 1, "one is first: {shown}");
+}
