@@ -296,11 +296,12 @@ impl<'a> Walk<'a> {
     fn any_of(&mut self, said: &mut Said, keyword: &str, value: &'a Value) {
         let branches = self.branches(value);
         let flagged = value.as_array().is_some_and(|all| all.len() > branches.len());
+        // What is left of a choice of one is merged afterwards.
         if branches.len() < 2 {
-            // What is left is merged afterwards.
-            return if flagged {
-                said.null(Some(Null::Allowed))
-            };
+            if flagged {
+                said.null(Some(Null::Allowed));
+            }
+            return;
         }
         if keyword == "oneOf" {
             self.lose("oneOf", "is said as `anyOf`");
