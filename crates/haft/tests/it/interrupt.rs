@@ -192,3 +192,38 @@ fn while_a_person_is_asked() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("code 130"), "{output:?}");
     assert!(!place.exists("ws/done") && place.text("ws/typescript").contains("aborted"));
 }
+
+/// Between any two lines of the journal: what was done is kept, nothing is done twice, and the run goes on.
+#[test]
+fn while_the_journal_is_written() {
+    let steps = || {
+        let calls = (0..5).map(|n| bash(&format!("echo {n} >> marks")));
+        calls.chain([Step::text("all done")]).collect::<Vec<_>>()
+    };
+    for lines in [1, 4, 7, 11, 16] {
+        let place = here();
+        let server = ModelServer::start(Script::of(steps())).unwrap();
+        let mut child = haft(&place, &server, &["--output-format", "json", "go"]).start();
+        eventually("so much is written", || written(&place) >= lines);
+        send_signal(child.id(), libc::SIGINT);
+        child.stdin.take();
+        let output = child.wait_with_output().unwrap();
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+        match output.status.code() {
+            Some(130) => {
+                assert_eq!(said["finish"], "aborted", "{lines}: {said}");
+                is_kept(&place, &ModelServer::start(Script::of(steps())).unwrap(), "all done");
+            }
+            code => assert_eq!((code, &said["answer"]), (Some(0), &"all done".into()), "{lines}: {said}"),
+        }
+        let text = place.text("ws/marks");
+        let marks: std::collections::HashSet<&str> = text.lines().collect();
+        assert_eq!(marks.len(), text.lines().count(), "{lines}: {text}");
+    }
+}
+
+fn written(place: &Place) -> usize {
+    let Ok(journals) = std::fs::read_dir(place.path("home/data/sessions")) else { return 0 };
+    let texts = journals.filter_map(|entry| std::fs::read_to_string(entry.ok()?.path()).ok());
+    texts.map(|text| text.lines().count()).sum()
+}

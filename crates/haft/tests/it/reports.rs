@@ -47,8 +47,7 @@ fn script(by: &str) -> Script {
 #[test]
 fn every_format_is_reported_both_ways_on_every_wire() {
     for by in ["tool", "xml"] {
-        let schema =
-            r#"output: {format: json, schema: {type: object, properties: {colour: {type: string}}}}"#;
+        let schema = "output: {format: json, schema: {type: object, properties: {colour: {type: string}}}}";
         let yaml = |format: &str| match format {
             "json" => format!("finalReport: {by}\ntools: []\n{schema}"),
             _ => format!("finalReport: {by}\ntools: []\noutput: {{format: {format}}}"),

@@ -59,6 +59,9 @@ fn agents_that_worked_at_once_are_seen_again_in_the_same_order() {
     plays_the_same(&place, &stream, 0);
     let shown = place.haft(&["replay", "r.jsonl"]).output().expect_code(0);
     assert!(shown.stderr.contains("three: bash") && shown.stdout == "all\n", "{}", shown.stderr);
+    // Only what models say is recorded: the agents work again, each with the words it was answered then.
+    let live = place.haft(&["replay", "--live-tools", "r.jsonl"]).output().expect_code(0);
+    assert!(live.stderr.contains("three: bash") && live.stdout == "all\n", "{}", live.stderr);
 }
 
 #[test]
