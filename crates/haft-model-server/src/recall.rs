@@ -23,7 +23,7 @@ pub(crate) fn recalled(step: &Step, asked: &Asked) -> Step {
                     *text = filled;
                 }
             }
-            Part::Json(_) | Part::Refusal(_) | Part::Reasoning(_) | Part::Redacted(_) | Part::Cited(_) => {}
+            Part::Json(_) | Part::Cited(_) | Part::Refusal(_) | Part::Reasoning(_) | Part::Redacted(_) => {}
         }
     }
     step
