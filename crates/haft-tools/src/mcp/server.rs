@@ -114,7 +114,7 @@ pub(super) struct Connection {
 #[derive(Debug, Clone)]
 pub struct Status {
     pub name: String,
-    /// `configured`, `starting`, `ready`, `degraded`, `restarting`, `needs_auth` or `stopped`.
+    /// `configured`, `starting`, `ready`, `degraded`, `restarting`, `failed`, `needs_auth` or `stopped`.
     pub state: &'static str,
     /// Why it is not ready, where there is a reason.
     pub reason: Option<String>,

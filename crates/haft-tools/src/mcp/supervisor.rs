@@ -155,6 +155,8 @@ impl State {
             State::Starting { .. } => "starting",
             State::Ready { .. } => "ready",
             State::Degraded { .. } => "degraded",
+            // It had every wait there is, and did not stay. It is still tried once a minute.
+            State::Restarting { failures, .. } if *failures >= BACKOFF_SECONDS.len() => "failed",
             State::Restarting { .. } => "restarting",
             State::NeedsAuth { .. } => "needs_auth",
             State::Stopped => "stopped",
@@ -196,6 +198,21 @@ mod tests {
         check(0, 10);
         check(59, 10);
         check(60, 0);
+    }
+
+    #[test]
+    fn a_server_that_had_every_wait_there_is_has_failed_and_is_still_tried() {
+        let now = Instant::now();
+        let mut state = State::Starting { failures: 0 };
+        let mut names = Vec::new();
+        for _ in 0..=BACKOFF_SECONDS.len() {
+            state = step(state, Event::NotOpened { reason: "no".into() }, now).0;
+            names.push(state.name());
+            state = step(state, Event::Due, now).0;
+            assert_eq!(state.name(), "starting");
+        }
+        assert_eq!(names[..6], ["restarting"; 6]);
+        assert_eq!(names[6..], ["failed"; 2]);
     }
 
     #[test]
