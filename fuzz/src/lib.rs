@@ -76,7 +76,7 @@ pub fn ndjson(bytes: &[u8]) {
 
 /// A file that says it is a recording.
 pub fn cassette(bytes: &[u8]) {
-    let text = [b"{\"kind\":\"recording\",\"version\":1}\n", bytes].concat();
+    let text = [b"{\"kind\":\"recording\",\"version\":2}\n", bytes].concat();
     let Ok(recording) = Recording::read_from(Path::new("r"), Cursor::new(text)) else { return };
     for matching in [Matching::Digest, Matching::Turn] {
         let Ok(replayer) = Replayer::new(&recording, matching) else { return };

@@ -26,7 +26,7 @@ pub use tape::Tape;
 
 /// The form that is written, and the only one that is read. It changes with the stored types and with what
 /// `normal.rs` makes of a request.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The kind of the first line.
 const KIND_HEAD: &str = "recording";

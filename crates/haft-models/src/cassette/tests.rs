@@ -92,7 +92,7 @@ fn read(text: &str) -> Result<Recording, RecordingError> {
     Recording::read_from(Path::new("r.jsonl"), Cursor::new(text))
 }
 
-const HEAD: &str = "{\"kind\":\"recording\",\"version\":1}\n";
+const HEAD: &str = "{\"kind\":\"recording\",\"version\":2}\n";
 
 #[test]
 fn lines_of_other_kinds_are_passed_over_and_a_last_line_that_was_cut_too() {
@@ -114,7 +114,7 @@ fn what_is_no_recording_is_said_to_be_none() {
     check("hello\n", "r.jsonl is no recording");
     check(&"x".repeat(1 << 20), "r.jsonl is no recording");
     check("{\"kind\":\"model\"}\n", "r.jsonl is no recording");
-    check("{\"kind\":\"recording\",\"version\":9}\n", "has version 9, this program reads version 1");
+    check("{\"kind\":\"recording\",\"version\":9}\n", "has version 9, this program reads version 2");
     check(&format!("{HEAD}garbage\n{{}}\n"), "line 2 cannot be read");
     check(&format!("{HEAD}{{\"kind\":7}}\n"), "line 2 cannot be read");
     check(&format!("{HEAD}{{\"kind\":\"model\"}}\n"), "line 2 cannot be read: missing field");
