@@ -2,9 +2,12 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -30,16 +33,20 @@ impl Listening {
     /// When nobody sees to what was said, or when it is said again, the program is ended wherever it is: what it started ends
     /// with it.
     pub(super) fn begin() -> Self {
-        let mut signals = Signals::listen();
         let (tell, told) = oneshot::channel();
-        tokio::spawn(async move {
-            let exit = signals.first().await;
-            let (acknowledge, acknowledged) = oneshot::channel();
-            if tell.send((exit, acknowledge)).is_ok() && timeout(HEARD_WITHIN, acknowledged).await.is_err() {
-                end_at_once(exit);
-            }
-            end_at_once(signals.next().await);
-        });
+        let (ready, is_ready) = mpsc::channel();
+        // A thread of its own: the one that works may wait for a pipe that nobody writes to.
+        let listen = move || {
+            let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
+            runtime.block_on(async {
+                let signals = Signals::listen();
+                let _ = ready.send(());
+                see_to(signals, tell).await;
+            });
+        };
+        if thread::Builder::new().name("signals".into()).spawn(listen).is_ok() {
+            let _ = is_ready.recv();
+        }
         Self(told)
     }
 
@@ -53,6 +60,15 @@ impl Listening {
             Err(_) => std::future::pending().await,
         }
     }
+}
+
+async fn see_to(mut signals: Signals, tell: oneshot::Sender<Heard>) {
+    let exit = signals.first().await;
+    let (acknowledge, acknowledged) = oneshot::channel();
+    if tell.send((exit, acknowledge)).is_ok() && timeout(HEARD_WITHIN, acknowledged).await.is_err() {
+        end_at_once(exit);
+    }
+    end_at_once(signals.next().await);
 }
 
 fn end_at_once(exit: Exit) {
@@ -125,6 +141,6 @@ fn watch_reader() -> oneshot::Receiver<()> {
         }
     };
     // A thread of its own, not one of the pool: it may wait as long as we live.
-    let _ = std::thread::Builder::new().name("stdout-watch".into()).spawn(watch);
+    let _ = thread::Builder::new().name("stdout-watch".into()).spawn(watch);
     told
 }
