@@ -10,6 +10,11 @@ pub(crate) fn lint() -> Result<(), String> {
     run("cargo", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
 }
 
+/// The fuzz targets are outside of the workspace and seldom built: their lock file must follow all the same.
+pub(crate) fn fuzz_lock() -> Result<(), String> {
+    run("cargo", &["fetch", "--quiet", "--locked", "--manifest-path", "fuzz/Cargo.toml"])
+}
+
 pub(crate) fn tests() -> Result<(), String> {
     run("cargo", &["test", "--workspace", "--locked"])
 }

@@ -59,6 +59,7 @@ fn test() -> Result<(), String> {
     install::install()?;
     tidy::tidy()?;
     check::format()?;
+    check::fuzz_lock()?;
     check::lint()?;
     check::tests()?;
     conformance::conformance()?;
