@@ -367,23 +367,36 @@ mod tests {
         ]
     }
 
+    /// When the tokens of an answer are counted.
+    #[derive(Debug, Clone, Copy)]
+    enum Counting {
+        Late,
+        AtOnce,
+    }
+
     /// Whether it became a part of the conversation.
-    fn answer(held: &mut Vec<Reservation>, at: usize, bytes: usize) -> bool {
+    fn answer(held: &mut Vec<Reservation>, at: usize, bytes: usize, counting: Counting) -> bool {
         if at >= held.len() {
             return false;
         }
-        match held.remove(at).settle_uncounted("x".repeat(bytes), 0) {
-            Ok(()) => true,
-            Err((mut reservation, text)) => {
-                let fits = reservation.resize(ByLength.count(&text).count()).is_ok();
-                reservation.settle();
-                fits
-            }
+        let (reservation, text) = (held.remove(at), "x".repeat(bytes));
+        match counting {
+            Counting::AtOnce => settle_counted(reservation, &text),
+            Counting::Late => match reservation.settle_uncounted(text, 0) {
+                Ok(()) => true,
+                Err((reservation, text)) => settle_counted(reservation, &text),
+            },
         }
     }
 
+    fn settle_counted(mut reservation: Reservation, text: &str) -> bool {
+        let fits = reservation.resize(ByLength.count(text).count()).is_ok();
+        reservation.settle();
+        fits
+    }
+
     /// What came of it, for whoever asked.
-    fn carry_out(act: &Act, budget: &Arc<Budget>, held: &mut Vec<Reservation>) -> bool {
+    fn carry_out(act: &Act, budget: &Arc<Budget>, held: &mut Vec<Reservation>, counting: Counting) -> bool {
         match *act {
             Act::Reserve(tokens) => {
                 let reserved = budget.reserve(tokens);
@@ -394,7 +407,7 @@ mod tests {
             Act::Resize(at, tokens) => {
                 return held.get_mut(at).is_some_and(|held| held.resize(tokens).is_ok());
             }
-            Act::Answer(at, bytes) => return answer(held, at, bytes),
+            Act::Answer(at, bytes) => return answer(held, at, bytes, counting),
             Act::Settle(at) if at < held.len() => held.remove(at).settle(),
             Act::Drop(at) if at < held.len() => drop(held.remove(at)),
             Act::Settle(_) | Act::Drop(_) => {}
@@ -409,8 +422,9 @@ mod tests {
             let (late, at_once) = (budget(230), budget(230));
             let (mut held_late, mut held_at_once) = (Vec::new(), Vec::new());
             for act in acts {
-                let decided = carry_out(&act, &late, &mut held_late);
-                prop_assert_eq!(decided, carry_out(&act, &at_once, &mut held_at_once), "{:?}", act);
+                let decided = carry_out(&act, &late, &mut held_late, Counting::Late);
+                let expected = carry_out(&act, &at_once, &mut held_at_once, Counting::AtOnce);
+                prop_assert_eq!(decided, expected, "{:?}", act);
                 at_once.usage();
                 let full = |budget: &Budget| budget.taken_tokens() > budget.usable_tokens();
                 prop_assert_eq!(full(&late), full(&at_once));
@@ -440,7 +454,7 @@ mod tests {
                     Act::Settle(at) if at < held.len() => held.remove(at).settle(),
                     Act::Drop(at) if at < held.len() => drop(held.remove(at)),
                     Act::Settle(_) | Act::Drop(_) => {}
-                    Act::Answer(at, bytes) => { answer(&mut held, at, bytes); }
+                    Act::Answer(at, bytes) => { answer(&mut held, at, bytes, Counting::Late); }
                     Act::Report(tokens) => budget.report(tokens),
                 }
                 let usage = budget.usage();
