@@ -18,44 +18,29 @@ pub enum Grammar {
     Ollama,
 }
 
+/// Words that every grammar with a list of its own knows.
+const COMMON: &[&str] = &["type", "properties", "required", "items", "anyOf", "enum", "description"];
+/// Those of answers that are held to a schema.
+const OF_OUTPUT: &[&str] = &["additionalProperties", "title", "format"];
+/// Those that narrow a value.
+const OF_VALUES: &[&str] = &[
+    "pattern",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minItems",
+    "maxItems",
+];
+
 /// The words that may stand anywhere; `None` for any.
-fn words(grammar: Grammar) -> Option<&'static [&'static str]> {
+fn words(grammar: Grammar) -> Option<&'static [&'static [&'static str]]> {
     match grammar {
         Grammar::Tools | Grammar::Gemini => None,
-        Grammar::OpenaiStrict => Some(&[
-            "type",
-            "properties",
-            "required",
-            "additionalProperties",
-            "items",
-            "anyOf",
-            "enum",
-            "title",
-            "description",
-            "format",
-            "pattern",
-            "minimum",
-            "maximum",
-            "exclusiveMinimum",
-            "exclusiveMaximum",
-            "multipleOf",
-            "minItems",
-            "maxItems",
-        ]),
-        Grammar::AnthropicOutput => Some(&[
-            "type",
-            "properties",
-            "required",
-            "additionalProperties",
-            "items",
-            "anyOf",
-            "enum",
-            "title",
-            "description",
-            "format",
-            "default",
-        ]),
-        Grammar::Ollama => Some(&["type", "properties", "required", "items", "anyOf", "enum", "description"]),
+        Grammar::OpenaiStrict => Some(&[COMMON, OF_OUTPUT, OF_VALUES]),
+        Grammar::AnthropicOutput => Some(&[COMMON, OF_OUTPUT, &["default"]]),
+        Grammar::Ollama => Some(&[COMMON]),
     }
 }
 
@@ -78,9 +63,9 @@ pub fn judge(grammar: Grammar, schema: &Value) -> Result<(), String> {
 }
 
 fn check(grammar: Grammar, schema: &Map<String, Value>) -> Result<(), String> {
-    let known = words(grammar);
-    if let Some(word) = schema.keys().find(|word| known.is_some_and(|known| !known.contains(&word.as_str())))
-    {
+    let is_known =
+        |word: &str| words(grammar).is_none_or(|lists| lists.iter().any(|list| list.contains(&word)));
+    if let Some(word) = schema.keys().find(|word| !is_known(word)) {
         return Err(format!("unknown word '{word}'"));
     }
     match grammar {
