@@ -6,6 +6,7 @@ mod replay;
 mod resume;
 mod said;
 mod screen;
+mod show;
 mod wire;
 
 use std::pin::pin;
@@ -13,7 +14,6 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use haft_core::event::EventSink;
 use haft_core::run::finish::Finish;
 use haft_core::run::told::Told;
 use haft_core::run::{Abort, RunError, Verdict};
@@ -24,12 +24,11 @@ use super::args::RunArgs;
 use super::call;
 use super::cancel::Listening;
 use super::exit::Exit;
-use super::settings::{self, Refused};
-use super::skills;
+use super::settings::Refused;
 use super::terminal;
-use crate::config::environment;
 use crate::runs::{Errand, ResumeError, Resumed, TakingUp};
 pub(super) use prepare::{Before, Given, Prepared};
+use screen::Screen;
 
 /// How often a line that says what is running moves.
 const TICK: Duration = Duration::from_millis(100);
@@ -40,21 +39,8 @@ pub(super) use resume::run as resume;
 pub(super) async fn run(args: &RunArgs) -> ExitCode {
     let mut listening = Listening::begin();
     let prepared = async {
-        let configuration = settings::configuration(&args.policy.files)?;
-        let others = call::over_http(&configuration.resolved, &settings::home()?).await;
-        let skills = skills::found(&args.policy.files)?;
-        prepare(
-            args,
-            Given {
-                configuration,
-                others,
-                skills,
-                variables: Arc::new(environment),
-                models: None,
-                before: Before::Nothing,
-            },
-        )
-        .await
+        let given = Given::configured(&args.policy.files, None, Before::Nothing).await?;
+        prepare(args, given).await
     };
     match unless_ended(&mut listening, prepared).await {
         Ok(prepared) => {
@@ -131,7 +117,7 @@ fn begin(prepared: &Prepared, beginning: Beginning) -> Result<Errand, Refused> {
     let errand = match beginning {
         Beginning::New => {
             let task = prepared.task();
-            prepared.screen.iter().for_each(|screen| screen.show_budget(&task.scope.meter));
+            prepared.show.screen().into_iter().for_each(|screen| screen.show_budget(&task.scope.meter));
             Errand::begin(worker, task).map_err(internal)?
         }
         Beginning::Again(resumed) => {
@@ -212,7 +198,7 @@ async fn moving(errand: &mut Errand, prepared: &Prepared) -> Result<Driven, RunE
         tokio::select! {
             biased;
             outcome = &mut stops => return outcome,
-            _ = ticks.tick() => prepared.screen.iter().for_each(|screen| screen.tick()),
+            _ = ticks.tick() => prepared.show.screen().into_iter().for_each(Screen::tick),
         }
     }
 }
@@ -221,48 +207,20 @@ impl Prepared {
     /// Gives the answer and says how it came about.
     fn end(self, ended: &Ended) -> ExitCode {
         let Ended { errand, finish, stopped_by } = ended;
-        let exit = stopped_by.unwrap_or_else(|| ending::exit(finish, self.denials.count()));
-        let took = self.began.elapsed();
         let summary = ending::Summary {
             session: self.watch.options().place.session,
             turns: errand.run().counts().turns,
-            took,
+            took: self.began.elapsed(),
             bill: errand.bill(),
-            exit,
+            exit: stopped_by.unwrap_or_else(|| self.show.exit(finish)),
         };
-        let written = self.output.end(finish, &summary);
-        if let Some(screen) = &self.screen {
-            screen.end(&summary);
-        }
-        if let Some(complaint) = ending::complaint(finish, exit).filter(|_| exit != Exit::ClosedPipe) {
-            let _ = terminal::failed(exit, &complaint);
-        }
-        let recorded = self.record_end(took);
+        let code = self.show.end(finish, &summary);
+        let recorded = self.record_end(summary.took);
         self.watch.draw_tree();
         self.watch.finish();
-        if let (Some(problem), Exit::Success) = (recorded, exit) {
+        if let (Some(problem), Exit::Success) = (recorded, summary.exit) {
             return terminal::failed(Exit::Failed, &format!("the recording is not whole: {problem}"));
         }
-        if written == ExitCode::SUCCESS { exit.into() } else { written }
-    }
-}
-
-/// Counts calls that were refused: a run that fails because of them says so by its exit code.
-#[derive(Debug, Default)]
-struct Denials(std::sync::atomic::AtomicU64);
-
-impl Denials {
-    fn count(&self) -> u64 {
-        self.0.load(std::sync::atomic::Ordering::Relaxed)
-    }
-}
-
-impl EventSink for Denials {
-    fn emit(&self, event: haft_core::event::Event) {
-        use haft_core::event::Event;
-        use haft_core::result::ToolErrorKind;
-        if let Event::ToolFinished { failure: Some(ToolErrorKind::Denied), .. } = event {
-            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        }
+        code
     }
 }

@@ -9,22 +9,23 @@ use haft_core::provider::ToolProvider;
 use haft_core::run::event::Bill;
 use haft_engine::Memory;
 use haft_models::cassette::{RecordingError, Tape};
+use haft_sandbox::Policy;
 
-use super::Denials;
 use super::resume;
 use super::said;
-use super::screen::Screen;
+use super::show::Show;
 use super::wire::Output;
 use crate::approvals;
 use crate::cli::agents;
 use crate::cli::approver::TerminalApprover;
-use crate::cli::args::RunArgs;
+use crate::cli::args::{FileArgs, RunArgs};
 use crate::cli::ask;
 use crate::cli::call;
 use crate::cli::elicitor::TerminalElicitor;
 use crate::cli::exit::Exit;
 use crate::cli::servers::{self, Asked};
 use crate::cli::settings::{self, Configuration, Refused};
+use crate::cli::skills;
 use crate::cli::terminal;
 use crate::cli::watch::Watch;
 use crate::config::{Resolved, environment};
@@ -41,10 +42,7 @@ use crate::wiring::Settings;
 pub(in crate::cli) struct Prepared {
     pub(super) worker: Arc<Worker>,
     pub(super) watch: Watch,
-    pub(super) output: Arc<Output>,
-    /// Where nobody said that they want it quiet.
-    pub(super) screen: Option<Arc<Screen>>,
-    pub(super) denials: Arc<Denials>,
+    pub(super) show: Show,
     /// Where somebody wants to see the run again.
     recorder: Option<Arc<RunRecorder>>,
     pub(super) began: Instant,
@@ -76,6 +74,20 @@ pub(in crate::cli) enum Before {
     },
 }
 
+impl Given {
+    /// What the operator's files and environment say.
+    pub(super) async fn configured(
+        files: &FileArgs,
+        models: Option<Arc<dyn ModelProvider>>,
+        before: Before,
+    ) -> Result<Self, Refused> {
+        let configuration = settings::configuration(files)?;
+        let others = call::over_http(&configuration.resolved, &settings::home()?).await;
+        let skills = skills::found(files)?;
+        Ok(Self { configuration, others, skills, variables: Arc::new(environment), models, before })
+    }
+}
+
 impl Prepared {
     pub(super) async fn new(args: &RunArgs, given: Given) -> Result<Self, Refused> {
         let Given { mut configuration, others, skills, variables, models, before } = given;
@@ -84,42 +96,20 @@ impl Prepared {
             said::fits(&crew.first().agent, &request)?;
         }
         let policy = settings::policy(&args.policy, &configuration)?;
-        let home = policy.home().clone();
         let config = &mut configuration.resolved;
         let skills = call_in(&skills, &request, config, &environment);
         let routed = args.route || config.route;
 
-        let output = Arc::new(Output::new(args.show.output_format, &crew.first().agent));
-        let screen = (!args.show.quiet).then(|| Arc::new(Screen::new(args, &output)));
-        let denials = Arc::new(Denials::default());
-        let mut seen: Vec<Arc<dyn EventSink>> = vec![Arc::clone(&denials) as _, Arc::clone(&output) as _];
-        seen.extend(screen.iter().map(|screen| Arc::clone(screen) as Arc<dyn EventSink>));
-        let mut watch = Watch::of_run(args.show, &home, seen);
+        let show = Show::new(args, Output::new(args.show.output_format, &crew.first().agent));
+        let mut watch = Watch::of_run(args.show, policy.home(), show.sinks());
         let tape = tape(args, config, &variables)?;
-        let recorder = tape.clone().map(|tape| {
-            let recorder = Arc::new(RunRecorder::new(tape, resume::order()));
-            watch.all_through(|watchers| Arc::new(Recorded::new(Arc::clone(&recorder), watchers)));
-            recorder
-        });
+        let recorder = tape.as_ref().map(|tape| recorded_by(tape, &mut watch));
         let telemetry = &mut config.telemetry;
         telemetry.capture_content =
             watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);
-        let store = Arc::new(call::store(&home, &config.tool_output.limits)?);
-        let person = TerminalElicitor::when_somebody_is_there();
-        let usual = runs::model_names(&crew.first().agent, config).map_err(|error| ask::refused(&error))?;
-        let sampler = ModelSampler::new(config, &policy, Arc::clone(&variables), usual.into_iter().next());
-        let asked =
-            Asked { tool: None, person, sampler: Some(Arc::new(sampler)), parents: watch.trace_parents() };
+        let asked = asked(config, &policy, &variables, (&crew, &watch))?;
         let servers = servers::providers(config, &policy, asked);
-        let settings = Settings {
-            policy,
-            timeout: None,
-            events: watch.sink(),
-            config: configuration.resolved,
-            approver: TerminalApprover::when_somebody_is_there(),
-            remembered: Memory::new(approvals::load(&home)),
-            store: Some(store),
-        };
+        let settings = settings_for(configuration.resolved, policy, &watch)?;
         let workshop = Workshop::new(settings, [servers, others].concat(), variables, skills);
         if let (Some(tape), Some(recorder)) = (tape, &recorder) {
             workshop.record_on(tape, Arc::clone(recorder));
@@ -136,8 +126,7 @@ impl Prepared {
             Before::Nothing | Before::Begun { .. } => Vec::new(),
         };
         let worker = workshop.employ(&crew).map_err(|error| ask::refused(&error))?;
-        let began = Instant::now();
-        Ok(Self { worker, watch, output, screen, denials, recorder, began, request, routing })
+        Ok(Self { worker, watch, show, recorder, began: Instant::now(), request, routing })
     }
 
     /// Puts the run on record, where the operator wants that.
@@ -171,6 +160,43 @@ fn tape(args: &RunArgs, config: &Resolved, variables: &Variables) -> Result<Opti
     let unusable =
         |error: RecordingError| (Exit::Input, format!("{}\nhint: {}", error.message(), error.hint()));
     Tape::create(file, models::secrets(config, &**variables)).map(Some).map_err(unusable)
+}
+
+/// All who watch see what the recording has, and see it as the recording has it.
+fn recorded_by(tape: &Arc<Tape>, watch: &mut Watch) -> Arc<RunRecorder> {
+    let recorder = Arc::new(RunRecorder::new(Arc::clone(tape), resume::order()));
+    watch.all_through(|watchers| Arc::new(Recorded::new(Arc::clone(&recorder), watchers)));
+    recorder
+}
+
+/// Who answers what servers ask.
+fn asked(
+    config: &Resolved,
+    policy: &Policy,
+    variables: &Variables,
+    (crew, watch): (&Crew, &Watch),
+) -> Result<Asked<'static>, Refused> {
+    let usual = runs::model_names(&crew.first().agent, config).map_err(|error| ask::refused(&error))?;
+    let sampler = ModelSampler::new(config, policy, Arc::clone(variables), usual.into_iter().next());
+    Ok(Asked {
+        tool: None,
+        person: TerminalElicitor::when_somebody_is_there(),
+        sampler: Some(Arc::new(sampler)),
+        parents: watch.trace_parents(),
+    })
+}
+
+fn settings_for(config: Resolved, policy: Policy, watch: &Watch) -> Result<Settings, Refused> {
+    let store = Arc::new(call::store(policy.home(), &config.tool_output.limits)?);
+    Ok(Settings {
+        timeout: None,
+        events: watch.sink(),
+        config,
+        approver: TerminalApprover::when_somebody_is_there(),
+        remembered: Memory::new(approvals::load(policy.home())),
+        store: Some(store),
+        policy,
+    })
 }
 
 /// Lets the fast model choose, where no model is named and there are two. One that cannot be asked is no reason not to go on.

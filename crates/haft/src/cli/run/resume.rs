@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Parser;
 use serde::{Deserialize, Serialize};
@@ -14,8 +13,7 @@ use crate::cli::cancel::Listening;
 use crate::cli::exit::Exit;
 use crate::cli::sessions;
 use crate::cli::settings::{self, Refused};
-use crate::cli::{call, skills, terminal};
-use crate::config::environment;
+use crate::cli::terminal;
 use crate::runs::{Resumed, TakingUp};
 use crate::sessions::Sessions;
 
@@ -59,14 +57,9 @@ async fn prepared(args: &ResumeArgs) -> Result<(super::Prepared, Resumed), Refus
     // Skills go by what is asked, then and now.
     let asked = [opened.run.request(), more.clone()].into_iter().flatten().collect::<Vec<_>>().join("\n");
     let typed = typed(args, opened.order, &asked)?;
-    let configuration = settings::configuration(&typed.policy.files)?;
-    let home = settings::home()?;
-    let own = Sessions::of(&home, configuration.resolved.sessions.limits);
-    let others = call::over_http(&configuration.resolved, &home).await;
-    let skills = skills::found(&typed.policy.files)?;
     let before = Before::Begun { model: opened.model };
-    let given =
-        Given { configuration, others, skills, variables: Arc::new(environment), models: None, before };
+    let given = Given::configured(&typed.policy.files, None, before).await?;
+    let own = Sessions::of(&settings::home()?, given.configuration.resolved.sessions.limits);
     let mut prepared = prepare(&typed, given).await?;
     prepared.watch.go_on_in(id);
     prepared.keep_session(TakingUp::Yes);
