@@ -231,7 +231,7 @@ fn wrong(problem: &str) -> Refusal {
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to what fits before")]
 fn tokens(wanted: Option<f64>, tokens_max: u32) -> u32 {
-    wanted.map_or(tokens_max, |wanted| wanted.clamp(1.0, f64::from(tokens_max)) as u32)
+    wanted.map_or(tokens_max, |wanted| wanted.max(1.0).min(f64::from(tokens_max)) as u32)
 }
 
 fn message(Said { role, content }: Said) -> Result<Message, Refusal> {
