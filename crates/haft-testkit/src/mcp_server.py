@@ -82,6 +82,9 @@ def call(request):
         return reply(request, text(json.dumps(ask("roots/list", {}))))
     if mode == "asks-person":
         return reply(request, text(json.dumps(ask("elicitation/create", FORM))))
+    if mode == "asks-whether":
+        whether = {"message": "Delete it all?", "requestedSchema": {"type": "object", "properties": {}}}
+        return reply(request, text(json.dumps(ask("elicitation/create", whether))))
     if mode == "answers-twice":
         reply(request, text("the first"))
         return reply(request, text("the second"))
