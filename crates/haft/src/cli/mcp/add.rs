@@ -48,12 +48,15 @@ pub(super) async fn remove(args: &RemoveArgs) -> Result<Answer, Refused> {
     let name = &args.name;
     let before = settings::configuration(&FileArgs::default());
     let is_shared = before.is_ok_and(|config| shares_its_name(&config.resolved.mcp_servers, name));
+    // Who holds the token is known only while the server is configured.
+    let authorizer = login::authorizer_of(name);
+    let path = changed(&home, args.scope, |path| edit::remove(path, Entry { section: SECTION, name }))?;
     // What another server keeps under the same name is left alone.
     if !is_shared {
-        login::forget(name).await;
-    }
-    let path = changed(&home, args.scope, |path| edit::remove(path, Entry { section: SECTION, name }))?;
-    if !is_shared {
+        if let Some(authorizer) = authorizer {
+            // Whatever stands in the way, the server is removed.
+            let _ = authorizer.forget().await;
+        }
         forget(&home, name);
     }
     let text = format!("removed `{name}` from {}{}", path.file, path.hint);
@@ -123,7 +126,7 @@ fn changed(
         Scope::User => true,
         Scope::Project => counts(home, &path),
     };
-    change(&path).map_err(|error| (Exit::Input, error.to_string()))?;
+    change(&path).map_err(|error| refused(&path, &error))?;
     let hint = match (scope, trusted) {
         (Scope::User, _) => String::new(),
         (Scope::Project, true) => trust_again(home, &path)?,
@@ -132,6 +135,20 @@ fn changed(
         }
     };
     Ok(Changed { file: path.display().to_string(), hint })
+}
+
+fn refused(path: &Path, error: &EditError) -> Refused {
+    let hint = match error {
+        EditError::Absent { .. } => format!(
+            "\nhint: `haft config show` tells which file has it; here only what stands in {} is removed, and --scope chooses another",
+            path.display()
+        ),
+        EditError::Exists { .. }
+        | EditError::Unreadable(..)
+        | EditError::Invalid(_)
+        | EditError::Unwritable(..) => String::new(),
+    };
+    (Exit::Input, format!("{error}{hint}"))
 }
 
 fn counts(home: &Home, path: &Path) -> bool {
