@@ -4,11 +4,12 @@ use std::path::Path;
 
 use haft_sandbox::Home;
 use serde_json::{Map, Value, json};
+use url::Url;
 
 use super::super::args::FileArgs;
 use super::super::exit::Exit;
 use super::super::settings::{self, Refused};
-use super::args::{AddArgs, RemoveArgs, Scope};
+use super::args::{AddArgs, RemoveArgs, Scope, Transport};
 use super::{Answer, SECTION, directory, file_of, login, namespace};
 use crate::config::edit::{self, EditError, Entry};
 use crate::config::namesake::shares_its_name;
@@ -35,6 +36,9 @@ pub(in crate::cli) fn header(text: &str) -> Result<(String, String), String> {
 
 pub(super) fn add(args: &AddArgs) -> Result<Answer, Refused> {
     let home = settings::home()?;
+    if args.name.trim().is_empty() {
+        return Err((Exit::Usage, "a server needs a name; its tools are called by it".into()));
+    }
     let value = value(args).map_err(|message| (Exit::Usage, message))?;
     let name = &args.name;
     let path = changed(&home, args.scope, |path| edit::add(path, Entry { section: SECTION, name }, &value))?;
@@ -74,6 +78,7 @@ fn value(args: &AddArgs) -> Result<Value, String> {
         return Err("a URL or a command is missing".into());
     };
     if is_url(first) {
+        check_address(first, args.transport)?;
         if let Some(word) = rest.first() {
             return Err(format!(
                 "a URL stands alone; found `{word}` after it\nhint: a command comes after --"
@@ -85,6 +90,10 @@ fn value(args: &AddArgs) -> Result<Value, String> {
         server.insert("url".into(), first.as_str().into());
         insert_pairs(&mut server, "headers", &args.header);
     } else {
+        if let Some(transport @ (Transport::Http | Transport::Sse | Transport::Websocket)) = args.transport {
+            let way = transport.key();
+            return Err(format!("--transport {way} is for a URL; `{first}` is a command, which is stdio"));
+        }
         if !args.header.is_empty() {
             return Err("--header is for a URL; a command takes --env".into());
         }
@@ -97,8 +106,34 @@ fn value(args: &AddArgs) -> Result<Value, String> {
     Ok(Value::Object(server))
 }
 
+const HTTP: [&str; 2] = ["http://", "https://"];
+const WEBSOCKET: [&str; 2] = ["ws://", "wss://"];
+
 fn is_url(word: &str) -> bool {
-    ["http://", "https://", "ws://", "wss://"].iter().any(|scheme| word.starts_with(scheme))
+    begins_with(word, &HTTP) || begins_with(word, &WEBSOCKET)
+}
+
+/// Schemes are the same in any case.
+fn begins_with(word: &str, schemes: &[&str]) -> bool {
+    let word = word.to_ascii_lowercase();
+    schemes.iter().any(|scheme| word.starts_with(scheme))
+}
+
+/// What could never be reached is not written. An address that is still to be put together from variables is not looked into.
+fn check_address(address: &str, transport: Option<Transport>) -> Result<(), String> {
+    let fits = match transport {
+        None => true,
+        Some(Transport::Http | Transport::Sse) => begins_with(address, &HTTP),
+        Some(Transport::Websocket) => begins_with(address, &WEBSOCKET),
+        Some(Transport::Stdio) => false,
+    };
+    if let (Some(transport), false) = (transport, fits) {
+        return Err(format!("--transport {} does not reach `{address}`\nhint: leave it out", transport.key()));
+    }
+    match Url::parse(address) {
+        Err(error) if !address.contains("${") => Err(format!("`{address}` cannot be read: {error}")),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 fn insert_pairs(server: &mut Map<String, Value>, key: &str, pairs: &[(String, String)]) {

@@ -60,11 +60,19 @@ fn what_cannot_be_meant_is_refused_before_anything_is_written() {
         &["mcp", "add", "a", "--header", "K: v", "--", "uvx", "x"],
         &["mcp", "add", "a", "https://example.com/mcp", "more"],
         &["mcp", "add", "a", "--env", "nothing", "--", "x"],
+        &["mcp", "add", "a", "--transport", "stdio", "https://e.com"],
+        &["mcp", "add", "a", "--transport", "http", "--", "uvx", "x"],
+        &["mcp", "add", "a", "--transport", "websocket", "https://e.com"],
+        &["mcp", "add", "a", "--transport", "sse", "ws://e.com"],
+        &["mcp", "add", "a", "https://"],
+        &["mcp", "add", " ", "--", "x"],
     ] {
         place.haft(args).output().expect_code(2);
     }
-    place.haft(&["mcp", "add", "a", "--transport", "stdio", "https://e.com"]).output();
-    assert!(!place.path("home/haft.json").exists() || place.text("home/haft.json").contains("stdio"));
+    assert!(!place.path("home/haft.json").exists());
+    // What was written counts with all else that there is.
+    place.haft(&["mcp", "add", "a", "HTTPS://E.com/${PATH_OF_IT:-mcp}"]).output().expect_code(0);
+    assert_eq!(json(&place, &["mcp", "list", "--json"], 0)[0]["transport"], "http");
 }
 
 #[test]
