@@ -24,6 +24,7 @@ use super::era::Era;
 use super::host::{Elicitor, Host};
 use super::listing::{self, Known, Listing};
 use super::memory::{Memory, Remembered};
+use super::overdue::Overdue;
 use super::ring::Ring;
 use super::sampling::{Desk, Sampler};
 use super::session::{Greeting, Session};
@@ -236,7 +237,9 @@ impl Server {
         };
         for _ in 0..2 {
             let connection = self.ready_for(cx).await?;
+            let watch = Overdue::watch(self, connection.generation, cx.time_limit.as_ref());
             let outcome = call::call(&connection.session, &self.shared.host, &call).await;
+            watch.answered();
             if begun.call.samples() > 0 {
                 cx.note("sampling", json!({ "requests": begun.call.samples() }));
             }
@@ -319,7 +322,7 @@ impl Server {
     }
 
     /// Tells the driver about one connection, and lends it to nobody else when it is of no more use.
-    fn note(&self, generation: u64, event: Event) {
+    pub(super) fn note(&self, generation: u64, event: Event) {
         if event == Event::Expired {
             self.shared.withdraw(generation);
         }

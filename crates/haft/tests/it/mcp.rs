@@ -157,6 +157,19 @@ fn a_call_that_is_never_answered_ends_and_is_cancelled() {
     assert!(place.text("ws/noted").starts_with("cancelled\n"));
 }
 
+/// Whichever limit a call runs into: the server's own patience is longer here.
+#[test]
+fn a_server_that_hangs_until_the_timeout_of_the_tool_is_started_again() {
+    let place = place();
+    configure(&place, "never-answers", &[], "");
+    let mut stream = Stream::open(&place, &["--timeout", "300ms"]);
+    assert!(stream.ask("bad__echo", "{}").contains("timed out"));
+    let log = || place.text("home/data/mcp/bad.log");
+    eventually("it is asked, and given up", || log().contains("degraded ► restarting"));
+    eventually("it is up again", || log().matches("starting ► ready").count() == 2);
+    stream.end();
+}
+
 #[test]
 fn an_answer_to_another_question_is_no_answer() {
     let place = place();
