@@ -159,6 +159,38 @@ fn a_server_without_sessions_is_told_everything_with_every_request() {
     assert!(called.body.contains("io.modelcontextprotocol/clientCapabilities"), "{}", called.body);
 }
 
+/// However it refuses what it does not know any more: with the error of its era, or as an address that is not there.
+#[test]
+fn a_server_that_has_left_the_era_it_is_remembered_by_is_found_in_the_other() {
+    let unsupported = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}}"#;
+    for (status, body) in [("400 Bad Request", unsupported), ("404 Not Found", "nothing here")] {
+        let place = place();
+        let left = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let has_left = std::sync::Arc::clone(&left);
+        let (url, _asked) = serve(move |request| {
+            let modern = has_left.load(std::sync::atomic::Ordering::SeqCst);
+            match () {
+                () if request.method == "GET" => response("405 Method Not Allowed", "", b""),
+                () if request.calls("server/discover") && modern => {
+                    json(request, r#"{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}"#)
+                }
+                () if request.calls("server/discover") => response("400 Bad Request", "", b"no"),
+                () if request.calls("initialize") && modern => response(status, "", body.as_bytes()),
+                () if request.calls("initialize") => json(request, GREETING),
+                () if request.calls("tools/list") => json(request, TOOLS),
+                () if request.calls("tools/call") => json(request, TEXT),
+                () => response("202 Accepted", "", b""),
+            }
+        });
+        configure(&place, &url, "");
+        assert!(call(&place, "far__echo").expect_code(0).stdout.contains("2025-06-18"));
+        left.store(true, std::sync::atomic::Ordering::SeqCst);
+        let ran = call(&place, "far__echo").expect_code(0);
+        assert!(ran.stdout.contains("2026-07-28"), "{status}: {}", ran.stdout);
+        assert!(place.text("home/data/mcp/far.json").contains("2026-07-28"));
+    }
+}
+
 #[test]
 fn every_way_to_refuse_is_told_as_what_it_is() {
     let gzip_bomb = bomb();
