@@ -280,7 +280,10 @@ async fn listen(connection: &Connection, changed: &Notify) {
         let ask = Ask::new("subscriptions/listen", fields, LISTEN_PATIENCE);
         match connection.session.peer.request(ask).await {
             Ok(_)
-            | Err(PeerError::Silent(_) | PeerError::Failed(Failure::Broken(_) | Failure::Closed(_))) => {}
+            | Err(
+                PeerError::Silent(_)
+                | PeerError::Failed(Failure::Broken(_) | Failure::Closed(_) | Failure::Unreached(_)),
+            ) => {}
             Err(PeerError::Rpc(_) | PeerError::Failed(_)) => return,
         }
         wait =

@@ -222,6 +222,7 @@ fn refused(error: PeerError) -> Probed {
         PeerError::Failed(Failure::NeedsAuth(_)) => Probed::NeedsAuth,
         PeerError::Failed(
             Failure::TooLarge { .. }
+            | Failure::Unreached(_)
             | Failure::SessionExpired
             | Failure::WrongTransport(_)
             | Failure::Broken(_),

@@ -267,7 +267,7 @@ impl Line {
         let mut ended = self.follow(response, &mut events, Some(id)).await;
         for _ in 0..RESUMES_MAX {
             match ended {
-                Err(failure @ (Failure::TooLarge { .. } | Failure::Broken(_))) => return Err(failure),
+                Err(failure @ Failure::TooLarge { .. }) => return Err(failure),
                 Ok(()) | Err(_) if !self.inbox.waiting().contains(&id) => return Ok(()),
                 Ok(()) | Err(_) if modern || events.last_id.is_none() => break,
                 Ok(()) | Err(_) => {}
@@ -281,9 +281,12 @@ impl Line {
         if !self.inbox.waiting().contains(&id) {
             return Ok(());
         }
-        Err(ended
-            .err()
-            .unwrap_or_else(|| Failure::Closed("the server ended the stream before its reply".into())))
+        // The request was taken, so whatever went wrong since, it may have been done.
+        Err(match ended {
+            Ok(()) => Failure::Closed("the server ended the stream before its reply".into()),
+            Err(failure @ Failure::TooLarge { .. }) => failure,
+            Err(failure) => Failure::Closed(failure.to_string()),
+        })
     }
 
     async fn follow(
@@ -339,7 +342,7 @@ impl Line {
                     let _ = self.follow(response, &mut events, None).await;
                     failures = if opened.elapsed() < RESUME_WAIT { failures + 1 } else { 0 };
                 }
-                Err(Failure::Broken(_)) => failures += 1,
+                Err(Failure::Broken(_) | Failure::Closed(_) | Failure::Unreached(_)) => failures += 1,
                 Err(_) => return,
             }
             sleep(resume_wait(&events)).await;

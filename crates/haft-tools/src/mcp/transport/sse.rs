@@ -93,7 +93,7 @@ impl Transport for Sse {
                 Ok(Ok(response)) if response.status().is_success() => return,
                 Ok(Ok(response)) => client::refusal(&response),
                 Ok(Err(failure)) => failure,
-                Err(_) => Failure::Broken("the server does not take the message".into()),
+                Err(_) => Failure::Closed("the server does not say that it has taken the message".into()),
             };
             if let Some(id) = message.id {
                 inbox.failed(id, failure);
@@ -164,7 +164,7 @@ async fn follow(mut stream: Stream, address: &Address, endpoint: &Url, inbox: &d
         match address.stream(Some(&last)).await {
             Ok(response) => stream.response = Some(response),
             // Nobody there for the moment is no reason to give up; a refusal is.
-            Err(Failure::Broken(_)) => {}
+            Err(Failure::Broken(_) | Failure::Closed(_) | Failure::Unreached(_)) => {}
             Err(_) => return ended,
         }
     }

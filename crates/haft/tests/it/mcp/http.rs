@@ -201,7 +201,10 @@ fn every_way_to_refuse_is_told_as_what_it_is() {
         ("200 OK", "content-type: text/html\r\n", b"<html>".to_vec(), "text/html"),
         ("200 OK", "content-type: application/json\r\n", b"<html>".to_vec(), "no message"),
         ("200 OK", "content-type: application/json\r\ncontent-encoding: gzip\r\n", gzip_bomb, "larger than"),
+        ("404 Not Found", "", b"gone".to_vec(), "forgets every session"),
         ("302 Found", "location: http://elsewhere.invalid/mcp\r\n", Vec::new(), "elsewhere.invalid"),
+        // Followed, it would be a GET, and whatever that gives is no answer to a call.
+        ("301 Moved Permanently", "location: /mcp/\r\n", Vec::new(), "/mcp/` (301 Moved Permanently)"),
         (
             "307 Temporary Redirect",
             "location: http://elsewhere.invalid/mcp\r\n",
@@ -218,6 +221,55 @@ fn every_way_to_refuse_is_told_as_what_it_is() {
         assert_ne!(ran.code, Some(0), "{status}");
         assert!(ran.stdout.contains(expected), "{status} {headers}: {}{}", ran.stdout, ran.stderr);
     }
+}
+
+/// Whoever took the request may have done what it asks; who was never reached has not.
+#[test]
+fn what_was_sent_and_not_answered_is_told_apart_from_what_was_not_sent() {
+    let check = |answer: &'static [u8], tool: &str, expected: &str, words: &str| {
+        let place = place();
+        let (url, _asked) = legacy(|_| answer.to_vec());
+        configure(&place, &url, "");
+        let ran = call(&place, tool);
+        assert!(ran.stdout.contains(&format!("\"error_kind\": \"{expected}\"")), "{words}: {}", ran.stdout);
+        assert!(ran.stdout.contains(words), "{}", ran.stdout);
+    };
+    check(b"", "far__change", "unknown_outcome", "dropped the connection before its reply was whole");
+    check(b"", "far__echo", "unavailable", "dropped the connection before its reply was whole");
+    let half = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{";
+    check(half, "far__change", "unknown_outcome", "dropped the connection before its reply was whole");
+    let stream = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\nid: 1\nretry: 1\ndata:\n\n";
+    // Its answer is not to be had: it gives no streams.
+    check(stream, "far__change", "unknown_outcome", "405 Method Not Allowed");
+}
+
+#[test]
+fn a_server_that_went_away_between_two_calls_did_nothing() {
+    let place = place();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let Some(request) = read(&stream) else { continue };
+            let answer = match () {
+                () if request.calls("initialize") => json(&request, GREETING),
+                () if request.calls("tools/list") => json(&request, TOOLS),
+                () if request.calls("tools/call") => json(&request, TEXT),
+                () => response("400 Bad Request", "", b""),
+            };
+            (&stream).write_all(&answer).unwrap();
+            if request.calls("tools/call") {
+                return;
+            }
+        }
+    });
+    configure(&place, &url, "");
+    let mut stream = super::Stream::open(&place, &[]);
+    assert!(stream.ask("far__change", "{}").contains("from afar"));
+    server.join().unwrap();
+    let refused = stream.ask("far__change", "{}");
+    assert!(refused.contains("\"unavailable\"") && refused.contains("cannot be reached"), "{refused}");
+    stream.end();
 }
 
 /// 64 MiB of zeros, compressed twice as small as they must be to be worth sending.
