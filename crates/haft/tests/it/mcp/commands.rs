@@ -53,6 +53,18 @@ fn a_server_is_added_tried_and_removed_and_the_rest_of_the_file_stays() {
 }
 
 #[test]
+fn a_configuration_that_is_kept_elsewhere_is_changed_there() {
+    let place = place();
+    let kept = place.file("outside/dotfiles.json", "{\n  // mine\n}\n");
+    place.haft(&["mcp", "list"]).output().expect_code(0);
+    std::os::unix::fs::symlink(&kept, place.path("home/haft.json")).unwrap();
+    place.haft(&["mcp", "add", "a", "--", "x"]).output().expect_code(0);
+    assert!(place.path("home/haft.json").is_symlink());
+    let text = place.text("outside/dotfiles.json");
+    assert!(text.contains("// mine") && text.contains("\"a\""), "{text}");
+}
+
+#[test]
 fn what_cannot_be_meant_is_refused_before_anything_is_written() {
     let place = place();
     for args in [
