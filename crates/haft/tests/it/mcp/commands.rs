@@ -129,6 +129,29 @@ fn what_a_server_left_out_and_what_it_said_can_be_read_later() {
 }
 
 #[test]
+fn a_list_tells_what_is_known_of_the_server_that_is_configured_now() {
+    let place = place();
+    configure(&place, "good", &[], "");
+    json(&place, &["mcp", "test", "bad", "--json"], 0);
+    let listed = || json(&place, &["mcp", "list", "--json"], 0)[0].clone();
+    assert_eq!((&listed()["state"], &listed()["tools"]), (&"known".into(), &3.into()));
+    configure(&place, "good", &[], r#", "toolsDenied": ["slow"]"#);
+    assert_eq!((&listed()["state"], &listed()["tools"]), (&"known".into(), &2.into()));
+    configure(&place, "good", &["another"], "");
+    assert_eq!((&listed()["state"], &listed()["tools"]), (&"new".into(), &Value::Null));
+}
+
+#[test]
+fn what_is_configured_for_one_command_can_be_read_about_too() {
+    let place = place();
+    let server = place.misbehaving_server("exits-at-once", &[]);
+    place.file("ws/one.json", &format!("{{\"mcpServers\": {{\"one\": {{{server}}}}}}}"));
+    place.haft(&["mcp", "test", "one", "--config", "one.json"]).output().expect_code(5);
+    let said = place.haft(&["mcp", "logs", "one", "--config", "one.json"]).output().expect_code(0);
+    assert!(said.stdout.contains("no licence found"), "{}", said.stdout);
+}
+
+#[test]
 fn a_right_that_was_lacking_is_named_with_the_line_that_grants_it() {
     let place = place();
     let target = place.path("outside/notes/file");
