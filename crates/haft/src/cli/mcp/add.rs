@@ -1,5 +1,6 @@
 //! `haft mcp add` and `haft mcp remove`: one entry of a file, and nothing else of it.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use haft_sandbox::Home;
@@ -43,6 +44,13 @@ pub(super) fn add(args: &AddArgs) -> Result<Answer, Refused> {
     let name = &args.name;
     let path = changed(&home, args.scope, |path| edit::add(path, Entry { section: SECTION, name }, &value))?;
     let mut text = format!("added `{name}` to {}\n`haft mcp test {name}` tries it", path.file);
+    let namespace = namespace(name);
+    if namespace != *name {
+        let _ = write!(
+            text,
+            "\nits tools are called `{namespace}__…`: names of tools cannot have all of `{name}`"
+        );
+    }
     text.push_str(&path.hint);
     Ok(Answer::new(text, json!({ "name": name, "file": path.file, "server": value })))
 }
@@ -128,7 +136,10 @@ fn check_address(address: &str, transport: Option<Transport>) -> Result<(), Stri
         Some(Transport::Stdio) => false,
     };
     if let (Some(transport), false) = (transport, fits) {
-        return Err(format!("--transport {} does not reach `{address}`\nhint: leave it out", transport.key()));
+        return Err(format!(
+            "--transport {} does not reach `{address}`\nhint: leave it out",
+            transport.key()
+        ));
     }
     match Url::parse(address) {
         Err(error) if !address.contains("${") => Err(format!("`{address}` cannot be read: {error}")),

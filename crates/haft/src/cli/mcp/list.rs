@@ -6,8 +6,8 @@ use haft_tools::mcp::{Protocol, Remembrance};
 use serde_json::{Value, json};
 
 use super::super::settings::{self, Refused};
-use super::args::ListArgs;
 use super::Answer;
+use super::args::ListArgs;
 use crate::config::namesake::namesake;
 use crate::config::resolved::{McpReach, McpServer};
 use crate::config::{Resolved, printable};

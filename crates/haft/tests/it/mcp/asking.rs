@@ -98,7 +98,10 @@ fn who_is_asked_only_whether_decides_it() {
     configure(&place, "asks-whether", &[], "");
     for (typed, expected) in [("yes\n", "\"accept\""), ("no\n", "\"decline\""), ("\n", "\"decline\"")] {
         let shown = at_a_terminal(&place, "call bad__echo '{}'", typed);
-        assert!(shown.contains("`bad` asks: Delete it all?") && shown.contains(expected), "{typed:?}: {shown}");
+        assert!(
+            shown.contains("`bad` asks: Delete it all?") && shown.contains(expected),
+            "{typed:?}: {shown}"
+        );
     }
 }
 

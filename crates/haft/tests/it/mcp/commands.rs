@@ -168,6 +168,29 @@ fn a_right_that_was_lacking_is_named_with_the_line_that_grants_it() {
     assert!(target.exists(), "what was named was enough");
 }
 
+/// As programs fail that do not name what they were refused, in the real sandbox.
+#[test]
+fn a_right_that_was_not_named_is_found_too() {
+    let place = place();
+    let target = place.path("outside/notes.db");
+    let socket = place.path("outside/bus");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let cases = [
+        (format!("import sqlite3\nsqlite3.connect({target:?})\n"), "writable"),
+        (
+            format!("import socket\nsocket.socket(socket.AF_UNIX).connect({:?})\n", socket.to_str().unwrap()),
+            "unixSockets",
+        ),
+    ];
+    for (script, expected) in cases {
+        let file = place.file("outside/starts.py", &script);
+        let entry = format!("\"command\": \"python3\", \"args\": [{file:?}]");
+        place.file("home/haft.json", &format!("{{\"mcpServers\": {{\"bad\": {{{entry}}}}}}}"));
+        let failed = json(&place, &["mcp", "test", "bad", "--json"], 5);
+        assert!(failed["grant"].as_str().is_some_and(|grant| grant.contains(expected)), "{failed}");
+    }
+}
+
 #[test]
 fn effects_cache_and_queue_of_a_server_hold_for_its_tools() {
     let place = place();
