@@ -264,6 +264,18 @@ fn a_server_that_listens_is_told_to_end_before_it_is_killed() {
 }
 
 #[test]
+fn a_server_ends_in_good_order_when_the_person_wants_no_more() {
+    let place = place();
+    let noted = place.path("ws/noted");
+    configure(&place, "obeys-term", &["x", noted.to_str().unwrap()], "");
+    let mut stream = Stream::open(&place, &[]);
+    assert!(stream.ask("bad__echo", r#"{"text":"x"}"#).contains("echo: x"));
+    send_signal(stream.child.id(), 15);
+    assert_eq!(stream.child.wait().unwrap().code(), Some(143));
+    assert_eq!(place.text("ws/noted"), "ended in good order");
+}
+
+#[test]
 fn a_server_dies_with_haft_even_when_haft_is_killed() {
     let place = place();
     let marker = unique_marker();

@@ -40,7 +40,7 @@ const RESUME_WAIT_MIN: Duration = Duration::from_millis(100);
 const SESSION_BYTES_MAX: usize = 1024;
 
 /// How many of our answers and notices may be on their way; a server that asks and asks and takes no answer gets no more.
-const UNTAKEN_MAX: usize = 64;
+const UNTAKEN_MAX: u32 = 64;
 
 /// How long the server may take to take one.
 const TAKE_WAIT: Duration = Duration::from_secs(30);
@@ -93,7 +93,7 @@ impl Http {
         Ok(Self {
             line: Arc::new(line),
             tasks: Mutex::default(),
-            untaken: Arc::new(Semaphore::new(UNTAKEN_MAX)),
+            untaken: Arc::new(Semaphore::new(UNTAKEN_MAX as usize)),
         })
     }
 
@@ -164,8 +164,11 @@ impl Transport for Http {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+            self.line.abort_running();
             self.line.inbox.closed(Failure::Closed("the connection was closed".into()));
+            // What was said last, that a call is not wanted any more for one, is still to get there.
+            let _ = timeout(FAREWELL_WAIT, self.untaken.acquire_many(UNTAKEN_MAX)).await;
+            self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
             if self.line.session().is_some() {
                 let farewell = self.line.dressed(self.line.client.delete(self.line.url.clone()));
                 let _ = timeout(FAREWELL_WAIT, self.line.send(farewell)).await;
@@ -175,6 +178,11 @@ impl Transport for Http {
 }
 
 impl Line {
+    fn abort_running(&self) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.drain().for_each(|(_, exchange)| exchange.task.abort());
+    }
+
     /// One message there, and whatever comes back for it.
     async fn exchange(&self, message: &Outgoing) -> Result<(), Failure> {
         let response = self.send(self.post(message)).await?;

@@ -29,10 +29,13 @@ const RESUME_WAIT_MAX: Duration = Duration::from_mins(1);
 const RESUME_WAIT_MIN: Duration = Duration::from_millis(100);
 
 /// How many messages may be on their way; a server that takes none gets no more.
-const UNTAKEN_MAX: usize = 1024;
+const UNTAKEN_MAX: u32 = 1024;
 
 /// How long the server may take to take one.
 const TAKE_WAIT: Duration = Duration::from_secs(30);
+
+/// How long it may take to take the last.
+const FAREWELL_WAIT: Duration = Duration::from_secs(2);
 
 /// A server that is written to at one address and heard from another. Dropping it closes the stream.
 pub(crate) struct Sse {
@@ -62,7 +65,7 @@ impl Sse {
             endpoint: endpoint.clone(),
             inbox: Arc::clone(&inbox),
             tasks: Mutex::default(),
-            untaken: Arc::new(Semaphore::new(UNTAKEN_MAX)),
+            untaken: Arc::new(Semaphore::new(UNTAKEN_MAX as usize)),
         };
         sse.begin(async move {
             let failure = follow(stream, &address, &endpoint, inbox.as_ref()).await;
@@ -108,8 +111,10 @@ impl Transport for Sse {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
             self.inbox.closed(Failure::Closed("the connection was closed".into()));
+            // What was said last, that a call is not wanted any more for one, is still to get there.
+            let _ = timeout(FAREWELL_WAIT, self.untaken.acquire_many(UNTAKEN_MAX)).await;
+            self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
         })
     }
 }

@@ -244,6 +244,23 @@ fn what_was_sent_and_not_answered_is_told_apart_from_what_was_not_sent() {
 }
 
 #[test]
+fn a_server_is_told_when_the_person_wants_no_more_and_its_session_is_ended() {
+    let place = place();
+    let (url, asked) = legacy(|_| {
+        std::thread::sleep(std::time::Duration::from_secs(20));
+        Vec::new()
+    });
+    configure(&place, &url, "");
+    let mut child = place.haft(&["call", "far__change", "{}"]).start();
+    let asked = || asked.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
+    while !asked().calls("tools/call") {}
+    haft_testkit::send_signal(child.id(), haft_testkit::libc::SIGINT);
+    assert!(asked().calls("notifications/cancelled"));
+    assert_eq!(asked().method, "DELETE");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
 fn a_server_that_went_away_between_two_calls_did_nothing() {
     let place = place();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
