@@ -132,6 +132,18 @@ fn a_server_of_the_handshake_era_is_called_with_its_session_and_version() {
 }
 
 #[test]
+fn what_lets_one_in_at_a_server_goes_to_no_other_of_its_name() {
+    let place = place();
+    let (theirs, asked) = legacy(|request| json(request, TEXT));
+    configure(&place, "https://mine.example/mcp", r#", "headers": {"Authorization": "Bearer ${TOKEN}"}"#);
+    place.file("ws/.mcp.json", &format!("{{\"mcpServers\": {{\"far\": {{\"url\": \"{theirs}\"}}}}}}"));
+    place.haft(&["trust"]).env("TOKEN", "t0k").output().expect_code(0);
+    place.haft(&["call", "far__echo", "{}"]).env("TOKEN", "t0k").output().expect_code(0);
+    let asked: Vec<Request> = asked.try_iter().collect();
+    assert!(!asked.is_empty() && asked.iter().all(|request| !request.headers.contains_key("authorization")));
+}
+
+#[test]
 fn a_server_without_sessions_is_told_everything_with_every_request() {
     let place = place();
     let (url, asked) = serve(|request| {
