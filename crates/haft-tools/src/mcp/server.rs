@@ -13,6 +13,7 @@ use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::tool::Effects;
+use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout;
@@ -33,6 +34,7 @@ use super::supervisor::{Cause, Event, State};
 use super::trace::{Trace, TraceSink, Traced};
 use super::trace_parent::TraceParents;
 use super::underway::{Calls, OnBehalf};
+use crate::withheld::Withheld;
 
 /// How many notes to the driver may wait; each call leaves at most two.
 const NOTES_WAITING_MAX: usize = 1024;
@@ -132,11 +134,15 @@ impl Server {
     /// A server that is not started yet. What is remembered of it is offered at once.
     pub fn new(config: ServerConfig, around: &Surroundings) -> Self {
         let Surroundings { directory, elicitor, sampler, starts, trace, parents } = around;
-        let log = Arc::new(Ring::default());
+        let withheld = Arc::new(Withheld::of(config.secrets.iter().map(ExposeSecret::expose_secret)));
+        let log = Arc::new(Ring::without(Arc::clone(&withheld)));
+        let trace =
+            trace.as_ref().map(|sink| Trace::new(&config.name, Arc::clone(sink), Arc::clone(&withheld)));
         let host = Host {
             server: config.name.clone(),
             elicitor: elicitor.clone(),
-            trace: trace.as_ref().map(|sink| Trace::new(&config.name, Arc::clone(sink))),
+            trace,
+            withheld,
             parents: parents.clone(),
             roots: config.roots.clone(),
             sampling: config.sampling.clone().map(|settings| Desk { settings, sampler: sampler.clone() }),
@@ -248,7 +254,10 @@ impl Server {
                     self.let_in(connection.generation);
                     return Ok(output);
                 }
-                Err(CallError::Told(error)) => return Err(error),
+                Err(CallError::Told(error)) => {
+                    let message = self.shared.host.withheld.left_of(error.message);
+                    return Err(ToolError::new(error.kind, message));
+                }
                 Err(CallError::NeedsAuth(reason)) => {
                     self.note(connection.generation, Event::AuthNeeded { reason: reason.clone() });
                     return Err(self.error(ToolErrorKind::Unavailable, &reason));

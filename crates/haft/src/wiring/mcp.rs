@@ -12,6 +12,7 @@ use haft_tools::mcp::{
     Server, ServerConfig, SharedServers, Surroundings, TraceParents, TraceSink, Wanted, remembrance,
     server_policy,
 };
+use haft_tools::withheld::names_a_secret;
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
@@ -109,6 +110,7 @@ fn server_config(
             Roots::Workspace => vec![policy.workspace().to_owned()],
         },
         sampling: server.sampling.clone(),
+        secrets: secrets(reach),
         digest: digest(server, reach),
     })
 }
@@ -125,6 +127,16 @@ fn wanted(namespace: &Namespace, server: &McpServer, reach: &McpReach) -> Wanted
             McpReach::Remote { .. } | McpReach::Process { .. } => ParamHeaders::Ignored,
         },
     }
+}
+
+/// What a server is given, or shown, in confidence: by what its name says, and all that authorization is asked for with.
+fn secrets(reach: &McpReach) -> Vec<SecretString> {
+    let (named, more) = match reach {
+        McpReach::Process { env, .. } => (env, None),
+        McpReach::Remote { headers, oauth, .. } => (headers, oauth.client_secret.as_ref()),
+    };
+    let named = named.iter().filter(|(name, _)| names_a_secret(name)).map(|(_, value)| value);
+    named.chain(more).map(|value| SecretString::from(value.0.clone())).collect()
 }
 
 /// What is known of a server from another time, without starting it.

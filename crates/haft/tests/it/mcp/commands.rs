@@ -231,6 +231,24 @@ fn messages_are_shown_on_request_and_secrets_are_not() {
     assert!(!ran.stderr.contains("hunter2"), "{}", ran.stderr);
 }
 
+/// What a server was given in confidence it may say again, on its output, beside it, in its log and in its errors.
+#[test]
+fn a_secret_that_a_server_repeats_is_in_no_message_log_or_error() {
+    let place = place();
+    configure(&place, "blabs", &[], r#", "env": {"BLAB_TOKEN": "${SECRET}"}"#);
+    let run = place.haft(&["call", "--trace-mcp", "-v", "bad__echo"]).env("SECRET", "canary-4711");
+    let ran = run.output().expect_code(3);
+    assert!(ran.stdout.contains("refused: [secret]"), "{}", ran.stdout);
+    assert!(
+        ran.stderr.contains("using [secret]") && ran.stderr.contains("noise with [secret]"),
+        "{}",
+        ran.stderr
+    );
+    let log = place.text("home/data/mcp/bad.log");
+    assert!(log.contains("begins with [secret]"), "{log}");
+    assert!(!format!("{}{}{log}", ran.stdout, ran.stderr).contains("canary-4711"));
+}
+
 #[test]
 fn a_list_that_changes_during_a_run_is_seen_by_the_next_call() {
     let place = place();
