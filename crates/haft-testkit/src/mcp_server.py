@@ -78,6 +78,8 @@ def call(request):
     name = params["name"]
     if mode == "shows-meta":
         return reply(request, text(json.dumps(params["_meta"])))
+    if mode == "talks":
+        print("said during a call", file=sys.stderr, flush=True)
     if mode == "blabs":
         secret = os.environ["BLAB_TOKEN"]
         print("noise with", secret, flush=True)

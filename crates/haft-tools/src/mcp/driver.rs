@@ -63,7 +63,15 @@ impl Driver {
     }
 
     /// Runs until it is told to stop, or until nobody can tell it anything any more.
-    pub(super) async fn run(mut self, mut notes: mpsc::Receiver<Note>) {
+    pub(super) async fn run(self, notes: mpsc::Receiver<Note>) {
+        let shared = Arc::clone(&self.shared);
+        tokio::select! {
+            () = self.attend(notes) => {}
+            () = shared.keep_what_is_said() => {}
+        }
+    }
+
+    async fn attend(mut self, mut notes: mpsc::Receiver<Note>) {
         loop {
             let tasks = &mut self.tasks;
             let finished = async {
@@ -124,7 +132,7 @@ impl Driver {
         let before = state.name();
         let (state, action) = step(state, event, Instant::now());
         if before != state.name() {
-            self.shared.lived(&format!("{before} ► {}", state.name()));
+            self.shared.lived(&format!("{before} ► {}{}", state.name(), in_short(&state)));
         }
         self.perform(action, state).await;
     }
@@ -268,6 +276,12 @@ impl Driver {
             }
         });
     }
+}
+
+/// Why it is so; what the server said last is in the log already.
+fn in_short(state: &State) -> String {
+    let reason = state.reason().and_then(|reason| reason.lines().next());
+    reason.map(|reason| format!(": {}", reason.trim_end_matches("; it said last:"))).unwrap_or_default()
 }
 
 /// Hears of changes for as long as the server lets it. A stream that ended is opened again, and what changed in between may have

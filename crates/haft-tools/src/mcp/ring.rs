@@ -6,6 +6,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::Notify;
+
 use crate::private_file;
 use crate::withheld::Withheld;
 
@@ -20,6 +22,7 @@ const LINE_BYTES_MAX: usize = 2 << 10;
 pub struct Ring {
     state: Mutex<State>,
     withheld: Arc<Withheld>,
+    more: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -34,7 +37,7 @@ struct State {
 impl Ring {
     /// One that never gives these away, whatever it takes.
     pub(super) fn without(withheld: Arc<Withheld>) -> Self {
-        Self { state: Mutex::default(), withheld }
+        Self { state: Mutex::default(), withheld, more: Notify::new() }
     }
 
     /// Another that gives away as little.
@@ -54,6 +57,13 @@ impl Ring {
                 state.finish_line();
             }
         }
+        drop(state);
+        self.more.notify_one();
+    }
+
+    /// Waits until something was said that was not waited for yet.
+    pub(super) async fn grew(&self) {
+        self.more.notified().await;
     }
 
     /// Takes a line of our own.

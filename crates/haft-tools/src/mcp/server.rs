@@ -16,7 +16,7 @@ use haft_core::tool::Effects;
 use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::call::{self, Call, CallError};
 use super::config::ServerConfig;
@@ -41,6 +41,9 @@ const NOTES_WAITING_MAX: usize = 1024;
 
 /// How often a call that waits for its server says so.
 const STARTING_TOLD_EVERY: Duration = Duration::from_millis(1100);
+
+/// How long after it was said is kept what a server says: a flood costs no more than this often.
+const KEPT_AFTER: Duration = Duration::from_millis(500);
 
 /// A server, whether it runs or not. Dropping it ends its process and all that it started.
 pub struct Server {
@@ -189,14 +192,7 @@ impl Server {
     pub fn status(&self) -> Status {
         let state = self.shared.state.borrow().clone();
         let lent = self.shared.lent();
-        let reason = match &state {
-            State::Restarting { reason, .. } | State::NeedsAuth { reason } => Some(reason.clone()),
-            State::Configured
-            | State::Starting { .. }
-            | State::Ready { .. }
-            | State::Degraded { .. }
-            | State::Stopped => None,
-        };
+        let reason = state.reason().map(str::to_owned);
         Status {
             name: self.shared.config.name.clone(),
             state: state.name(),
@@ -430,6 +426,15 @@ impl Shared {
         self.log.note(what);
         self.host.trace(Traced::Life, what);
         self.keep_log();
+    }
+
+    /// Keeps what the server says as it says it, so that it can be read while it runs, and also when we are killed.
+    pub(super) async fn keep_what_is_said(&self) {
+        loop {
+            self.log.grew().await;
+            sleep(KEPT_AFTER).await;
+            self.keep_log();
+        }
     }
 
     /// A log that cannot be kept is still there while we run.

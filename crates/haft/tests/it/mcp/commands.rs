@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Stream, configure, place};
-use haft_testkit::{Place, processes_with, unique_marker};
+use haft_testkit::{Place, eventually, processes_with, send_signal, unique_marker};
 
 fn json(place: &Place, args: &[&str], code: i32) -> Value {
     serde_json::from_str(&place.haft(args).output().expect_code(code).stdout).unwrap()
@@ -126,6 +126,30 @@ fn what_a_server_left_out_and_what_it_said_can_be_read_later() {
     let last = json(&place, &["mcp", "logs", "bad", "-n", "1", "--json"], 0);
     assert_eq!(last["lines"].as_array().unwrap().len(), 1);
     place.haft(&["mcp", "logs", "nobody"]).output().expect_code(42);
+}
+
+#[test]
+fn what_a_server_says_can_be_read_while_it_runs_and_after_haft_was_killed() {
+    let place = place();
+    configure(&place, "talks", &[], "");
+    let mut stream = Stream::open(&place, &[]);
+    stream.ask("bad__echo", "{}");
+    let log = || place.haft(&["mcp", "logs", "bad"]).output().expect_code(0).stdout;
+    eventually("it can be read", || log().contains("said during a call"));
+    send_signal(stream.child.id(), 9);
+    stream.child.wait().unwrap();
+    assert!(log().contains("said during a call"));
+}
+
+#[test]
+fn the_log_tells_why_a_server_was_started_again() {
+    let place = place();
+    configure(&place, "exits-mid-call", &[], "");
+    let mut stream = Stream::open(&place, &["--trace-mcp"]);
+    assert!(stream.ask("bad__slow", "{}").contains("unknown_outcome"));
+    let why = "ready ► restarting: the server ended with exit code 3";
+    eventually("it is told", || place.text("home/data/mcp/bad.log").contains(why));
+    assert!(stream.end_and_read().contains(&format!("mcp bad • {why}")));
 }
 
 #[test]
