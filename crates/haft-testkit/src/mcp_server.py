@@ -78,10 +78,20 @@ def call(request):
     name = params["name"]
     if mode == "shows-meta":
         return reply(request, text(json.dumps(params["_meta"])))
+    if mode == "talks":
+        print("said during a call", file=sys.stderr, flush=True)
+    if mode == "blabs":
+        secret = os.environ["BLAB_TOKEN"]
+        print("noise with", secret, flush=True)
+        send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "using " + secret}})
+        return send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -1, "message": "refused: " + secret}})
     if mode == "asks-roots":
         return reply(request, text(json.dumps(ask("roots/list", {}))))
     if mode == "asks-person":
         return reply(request, text(json.dumps(ask("elicitation/create", FORM))))
+    if mode == "asks-whether":
+        whether = {"message": "Delete it all?", "requestedSchema": {"type": "object", "properties": {}}}
+        return reply(request, text(json.dumps(ask("elicitation/create", whether))))
     if mode == "answers-twice":
         reply(request, text("the first"))
         return reply(request, text("the second"))
@@ -177,6 +187,8 @@ def call(request):
     reply(request, text(json.dumps(words) if mode == "tells" else "echo: " + str(request["params"]["arguments"].get("text"))))
 
 
+if mode == "blabs":
+    print("begins with", os.environ["BLAB_TOKEN"], file=sys.stderr, flush=True)
 if mode == "exits-at-once":
     print("no licence found", file=sys.stderr)
     sys.exit(1)

@@ -13,3 +13,4 @@ pub mod output;
 pub mod private_file;
 pub mod registry;
 pub mod rest;
+pub mod withheld;

@@ -26,7 +26,7 @@ use haft_tools::builtin::BASH_TIMEOUT_SECS;
 use haft_tools::rest::{RestTool, RestTools};
 
 pub use authorization::{Keeping, authorizer};
-pub use mcp::{McpFace, McpServers, mcp_servers};
+pub use mcp::{McpFace, McpServers, mcp_servers, remembered};
 pub use parts::{Own, Parts};
 
 use crate::config::Resolved;

@@ -99,6 +99,7 @@ async fn main() {
         },
         roots: Vec::new(),
         sampling: None,
+        secrets: Vec::new(),
         digest: String::new(),
     };
     let around = Surroundings { elicitor: Some(Arc::new(Defaults)), ..Surroundings::default() };

@@ -127,7 +127,7 @@ fn failed(error: PeerError) -> CallError {
         PeerError::Failed(Failure::SessionExpired) => CallError::SessionExpired,
         PeerError::Failed(Failure::Closed(reason)) => CallError::Lost(reason),
         PeerError::Failed(Failure::NeedsAuth(reason)) => CallError::NeedsAuth(reason),
-        PeerError::Failed(failure @ Failure::WrongTransport(_)) => {
+        PeerError::Failed(failure @ (Failure::WrongTransport(_) | Failure::Unreached(_))) => {
             told(ToolErrorKind::Unavailable, failure.to_string())
         }
         PeerError::Failed(failure @ (Failure::TooLarge { .. } | Failure::Broken(_))) => {

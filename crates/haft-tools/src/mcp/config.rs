@@ -33,6 +33,8 @@ pub struct ServerConfig {
     pub roots: Vec<PathBuf>,
     /// What it may have of models; nothing means that it is never told that there are any.
     pub sampling: Option<Sampling>,
+    /// What it is given to be let in elsewhere, or lets us in. Where it repeats that beside an answer, it is not shown.
+    pub secrets: Vec<SecretString>,
     /// Changes whenever anything above does that could make it another server.
     pub digest: String,
 }

@@ -63,7 +63,15 @@ impl Driver {
     }
 
     /// Runs until it is told to stop, or until nobody can tell it anything any more.
-    pub(super) async fn run(mut self, mut notes: mpsc::Receiver<Note>) {
+    pub(super) async fn run(self, notes: mpsc::Receiver<Note>) {
+        let shared = Arc::clone(&self.shared);
+        tokio::select! {
+            () = self.attend(notes) => {}
+            () = shared.keep_what_is_said() => {}
+        }
+    }
+
+    async fn attend(mut self, mut notes: mpsc::Receiver<Note>) {
         loop {
             let tasks = &mut self.tasks;
             let finished = async {
@@ -124,7 +132,7 @@ impl Driver {
         let before = state.name();
         let (state, action) = step(state, event, Instant::now());
         if before != state.name() {
-            self.shared.lived(&format!("{before} ► {}", state.name()));
+            self.shared.lived(&format!("{before} ► {}{}", state.name(), in_short(&state)));
         }
         self.perform(action, state).await;
     }
@@ -270,6 +278,12 @@ impl Driver {
     }
 }
 
+/// Why it is so; what the server said last is in the log already.
+fn in_short(state: &State) -> String {
+    let reason = state.reason().and_then(|reason| reason.lines().next());
+    reason.map(|reason| format!(": {}", reason.trim_end_matches("; it said last:"))).unwrap_or_default()
+}
+
 /// Hears of changes for as long as the server lets it. A stream that ended is opened again, and what changed in between may have
 /// been missed; a server that refuses it has none to tell.
 async fn listen(connection: &Connection, changed: &Notify) {
@@ -280,7 +294,10 @@ async fn listen(connection: &Connection, changed: &Notify) {
         let ask = Ask::new("subscriptions/listen", fields, LISTEN_PATIENCE);
         match connection.session.peer.request(ask).await {
             Ok(_)
-            | Err(PeerError::Silent(_) | PeerError::Failed(Failure::Broken(_) | Failure::Closed(_))) => {}
+            | Err(
+                PeerError::Silent(_)
+                | PeerError::Failed(Failure::Broken(_) | Failure::Closed(_) | Failure::Unreached(_)),
+            ) => {}
             Err(PeerError::Rpc(_) | PeerError::Failed(_)) => return,
         }
         wait =

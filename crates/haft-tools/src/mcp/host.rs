@@ -18,6 +18,7 @@ use super::sampling::Desk;
 use super::trace::{Trace, Traced};
 use super::trace_parent::{self, TraceParents};
 use super::underway::{Calls, Underway};
+use crate::withheld::Withheld;
 
 /// How much of a notice or of noise is kept.
 const EXCERPT_CHARS_MAX: usize = 500;
@@ -56,6 +57,8 @@ pub(super) struct Host {
     /// What it is at.
     pub(super) calls: Calls,
     pub(super) log: Arc<Ring>,
+    /// What it may repeat and nobody is to see.
+    pub(super) withheld: Arc<Withheld>,
     pub(super) trace: Option<Trace>,
     /// Knows the spans of calls, where any are made.
     pub(super) parents: Option<Arc<dyn TraceParents>>,

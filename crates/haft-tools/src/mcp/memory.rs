@@ -7,23 +7,25 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::listing::{self, Wanted};
 use crate::private_file;
 
 /// The largest memory that is read again.
 const MEMORY_BYTES_MAX: u64 = 64 << 20;
 
-/// What is remembered of a server, whatever it is now.
+/// What is remembered of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remembrance {
     /// Of the protocol.
     pub version: String,
+    /// Those that the operator wants of it.
     pub tools: usize,
 }
 
-/// What is remembered in `directory` of the server of this namespace.
-pub fn remembrance(directory: &Path, namespace: &str) -> Option<Remembrance> {
-    let found = Memory::of(directory, namespace).read()?;
-    Some(Remembrance { version: found.version, tools: found.tools.len() })
+/// What is remembered in `directory` of the server of this namespace, while it is the one that this digest means.
+pub fn remembrance(directory: &Path, namespace: &str, digest: &str, wanted: &Wanted) -> Option<Remembrance> {
+    let found = Memory::of(directory, namespace).load(digest)?;
+    Some(Remembrance { tools: listing::read(&found.tools, wanted).tools().len(), version: found.version })
 }
 
 /// A file for one server.

@@ -16,6 +16,7 @@ mod listing;
 mod memory;
 mod message;
 mod open;
+mod overdue;
 mod param_header;
 mod peer;
 mod process;

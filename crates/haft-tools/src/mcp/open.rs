@@ -165,6 +165,7 @@ fn not_reached(failure: Failure) -> OpenError {
         Failure::NeedsAuth(reason) => OpenError::NeedsAuth(reason),
         Failure::WrongTransport(_)
         | Failure::Closed(_)
+        | Failure::Unreached(_)
         | Failure::TooLarge { .. }
         | Failure::SessionExpired
         | Failure::Broken(_) => OpenError::Failed(failure.to_string()),

@@ -307,7 +307,7 @@ impl Table {
     fn take(&self, message: Message, answers: Option<RequestId>) {
         match message {
             Message::Reply { id, outcome } => match id.or(answers) {
-                Some(id) => self.answer(id, outcome.map_err(PeerError::Rpc)),
+                Some(id) => self.answer(id, outcome.map_err(|error| self.told(error))),
                 None => self.noise("a reply without an id"),
             },
             Message::Request { id, method, params } => self.question(id, method, params),
@@ -316,6 +316,12 @@ impl Table {
                 _ => self.host.notified(&method, params.as_deref()),
             },
         }
+    }
+
+    /// What the server says went wrong, without what it was told in confidence.
+    fn told(&self, error: RpcError) -> PeerError {
+        let message = self.host.withheld.left_of(error.message);
+        PeerError::Rpc(RpcError { message, ..error })
     }
 
     fn progress(&self, params: Option<&RawValue>) {

@@ -4,9 +4,12 @@ use std::collections::VecDeque;
 use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
 
 use crate::private_file;
+use crate::withheld::Withheld;
 
 /// How much is kept of one server.
 const KEPT_BYTES_MAX: usize = 64 << 10;
@@ -18,6 +21,8 @@ const LINE_BYTES_MAX: usize = 2 << 10;
 #[derive(Debug, Default)]
 pub struct Ring {
     state: Mutex<State>,
+    withheld: Arc<Withheld>,
+    more: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -30,6 +35,16 @@ struct State {
 }
 
 impl Ring {
+    /// One that never gives these away, whatever it takes.
+    pub(super) fn without(withheld: Arc<Withheld>) -> Self {
+        Self { state: Mutex::default(), withheld, more: Notify::new() }
+    }
+
+    /// Another that gives away as little.
+    pub(super) fn sibling(&self) -> Self {
+        Self::without(Arc::clone(&self.withheld))
+    }
+
     /// Takes bytes of a stream, cut wherever they happen to be.
     pub(super) fn push(&self, bytes: &[u8]) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -42,6 +57,13 @@ impl Ring {
                 state.finish_line();
             }
         }
+        drop(state);
+        self.more.notify_one();
+    }
+
+    /// Waits until something was said that was not waited for yet.
+    pub(super) async fn grew(&self) {
+        self.more.notified().await;
     }
 
     /// Takes a line of our own.
@@ -57,7 +79,8 @@ impl Ring {
         let open = String::from_utf8_lossy(&state.open).into_owned();
         let mut lines: Vec<String> =
             state.lines.iter().cloned().chain([open]).filter(|line| !line.trim().is_empty()).collect();
-        lines.split_off(lines.len().saturating_sub(count))
+        let last = lines.split_off(lines.len().saturating_sub(count));
+        last.into_iter().map(|line| self.withheld.left_of(line)).collect()
     }
 
     /// Puts what is there into a file that only its owner reads, in one step. Nothing new is nothing to do.
@@ -117,6 +140,14 @@ mod tests {
         assert_eq!(ring.last(1), ["line 99999"]);
         let kept: usize = ring.last(usize::MAX).iter().map(String::len).sum();
         assert!(kept <= KEPT_BYTES_MAX, "{kept}");
+    }
+
+    #[test]
+    fn a_secret_is_given_away_to_nobody() {
+        let ring = Ring::without(Arc::new(Withheld::of(["s3cret-of-mine"]))).sibling();
+        ring.push(b"it is s3cret");
+        ring.push(b"-of-mine\n");
+        assert_eq!(ring.last(1), ["it is [secret]"]);
     }
 
     #[test]

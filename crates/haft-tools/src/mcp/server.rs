@@ -13,9 +13,10 @@ use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::tool::Effects;
+use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
 use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::call::{self, Call, CallError};
 use super::config::ServerConfig;
@@ -24,6 +25,7 @@ use super::era::Era;
 use super::host::{Elicitor, Host};
 use super::listing::{self, Known, Listing};
 use super::memory::{Memory, Remembered};
+use super::overdue::Overdue;
 use super::ring::Ring;
 use super::sampling::{Desk, Sampler};
 use super::session::{Greeting, Session};
@@ -32,12 +34,16 @@ use super::supervisor::{Cause, Event, State};
 use super::trace::{Trace, TraceSink, Traced};
 use super::trace_parent::TraceParents;
 use super::underway::{Calls, OnBehalf};
+use crate::withheld::Withheld;
 
 /// How many notes to the driver may wait; each call leaves at most two.
 const NOTES_WAITING_MAX: usize = 1024;
 
 /// How often a call that waits for its server says so.
 const STARTING_TOLD_EVERY: Duration = Duration::from_millis(1100);
+
+/// How long after it was said is kept what a server says: a flood costs no more than this often.
+const KEPT_AFTER: Duration = Duration::from_millis(500);
 
 /// A server, whether it runs or not. Dropping it ends its process and all that it started.
 pub struct Server {
@@ -131,11 +137,15 @@ impl Server {
     /// A server that is not started yet. What is remembered of it is offered at once.
     pub fn new(config: ServerConfig, around: &Surroundings) -> Self {
         let Surroundings { directory, elicitor, sampler, starts, trace, parents } = around;
-        let log = Arc::new(Ring::default());
+        let withheld = Arc::new(Withheld::of(config.secrets.iter().map(ExposeSecret::expose_secret)));
+        let log = Arc::new(Ring::without(Arc::clone(&withheld)));
+        let trace =
+            trace.as_ref().map(|sink| Trace::new(&config.name, Arc::clone(sink), Arc::clone(&withheld)));
         let host = Host {
             server: config.name.clone(),
             elicitor: elicitor.clone(),
-            trace: trace.as_ref().map(|sink| Trace::new(&config.name, Arc::clone(sink))),
+            trace,
+            withheld,
             parents: parents.clone(),
             roots: config.roots.clone(),
             sampling: config.sampling.clone().map(|settings| Desk { settings, sampler: sampler.clone() }),
@@ -182,14 +192,7 @@ impl Server {
     pub fn status(&self) -> Status {
         let state = self.shared.state.borrow().clone();
         let lent = self.shared.lent();
-        let reason = match &state {
-            State::Restarting { reason, .. } | State::NeedsAuth { reason } => Some(reason.clone()),
-            State::Configured
-            | State::Starting { .. }
-            | State::Ready { .. }
-            | State::Degraded { .. }
-            | State::Stopped => None,
-        };
+        let reason = state.reason().map(str::to_owned);
         Status {
             name: self.shared.config.name.clone(),
             state: state.name(),
@@ -236,7 +239,9 @@ impl Server {
         };
         for _ in 0..2 {
             let connection = self.ready_for(cx).await?;
+            let watch = Overdue::watch(self, connection.generation, cx.time_limit.as_ref());
             let outcome = call::call(&connection.session, &self.shared.host, &call).await;
+            watch.answered();
             if begun.call.samples() > 0 {
                 cx.note("sampling", json!({ "requests": begun.call.samples() }));
             }
@@ -245,7 +250,10 @@ impl Server {
                     self.let_in(connection.generation);
                     return Ok(output);
                 }
-                Err(CallError::Told(error)) => return Err(error),
+                Err(CallError::Told(error)) => {
+                    let message = self.shared.host.withheld.left_of(error.message);
+                    return Err(ToolError::new(error.kind, message));
+                }
                 Err(CallError::NeedsAuth(reason)) => {
                     self.note(connection.generation, Event::AuthNeeded { reason: reason.clone() });
                     return Err(self.error(ToolErrorKind::Unavailable, &reason));
@@ -319,7 +327,7 @@ impl Server {
     }
 
     /// Tells the driver about one connection, and lends it to nobody else when it is of no more use.
-    fn note(&self, generation: u64, event: Event) {
+    pub(super) fn note(&self, generation: u64, event: Event) {
         if event == Event::Expired {
             self.shared.withdraw(generation);
         }
@@ -418,6 +426,15 @@ impl Shared {
         self.log.note(what);
         self.host.trace(Traced::Life, what);
         self.keep_log();
+    }
+
+    /// Keeps what the server says as it says it, so that it can be read while it runs, and also when we are killed.
+    pub(super) async fn keep_what_is_said(&self) {
+        loop {
+            self.log.grew().await;
+            sleep(KEPT_AFTER).await;
+            self.keep_log();
+        }
     }
 
     /// A log that cannot be kept is still there while we run.

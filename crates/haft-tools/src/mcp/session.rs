@@ -61,6 +61,8 @@ pub(super) enum OpenError {
     DiedOnProbe(String),
     /// What is at this address does not speak this transport.
     WrongTransport(String),
+    /// It answered the greeting with an error.
+    NotGreeted(String),
     NeedsAuth(String),
     Failed(String),
 }
@@ -70,6 +72,7 @@ impl OpenError {
         match self {
             Self::DiedOnProbe(reason)
             | Self::WrongTransport(reason)
+            | Self::NotGreeted(reason)
             | Self::NeedsAuth(reason)
             | Self::Failed(reason) => reason,
         }
@@ -85,7 +88,7 @@ pub(super) async fn open(
 ) -> Result<Session, OpenError> {
     let budget = patience.whole;
     let opened = match known {
-        Some(Era::Legacy { .. }) => timeout(budget, greet(&peer, host, budget)).await,
+        Some(Era::Legacy { .. }) => timeout(budget, greet_as_before(&peer, host, budget)).await,
         Some(Era::Modern) | None => timeout(budget, probe(&peer, host, patience)).await,
     };
     let out_of_time =
@@ -99,6 +102,17 @@ pub(super) async fn open(
 }
 
 type Opened = Result<(Era, Greeting), OpenError>;
+
+/// The old way, as it was the last time. One that does not take the greeting may have left that era since; when it has not,
+/// its own words are told.
+async fn greet_as_before(peer: &Peer, host: &Host, budget: Duration) -> Opened {
+    match greet(peer, host, budget).await {
+        Err(refused @ (OpenError::NotGreeted(_) | OpenError::WrongTransport(_))) => {
+            after(discover(peer, host, budget).await, || std::future::ready(Err(refused))).await
+        }
+        greeted => greeted,
+    }
+}
 
 async fn probe(peer: &Peer, host: &Host, Patience { whole: budget, silence }: Patience) -> Opened {
     let mut discovery = pin!(discover(peer, host, budget));
@@ -208,6 +222,7 @@ fn refused(error: PeerError) -> Probed {
         PeerError::Failed(Failure::NeedsAuth(_)) => Probed::NeedsAuth,
         PeerError::Failed(
             Failure::TooLarge { .. }
+            | Failure::Unreached(_)
             | Failure::SessionExpired
             | Failure::WrongTransport(_)
             | Failure::Broken(_),
@@ -254,9 +269,8 @@ fn not_opened(error: PeerError) -> OpenError {
     match error {
         PeerError::Failed(Failure::WrongTransport(reason)) => OpenError::WrongTransport(reason),
         PeerError::Failed(Failure::NeedsAuth(reason)) => OpenError::NeedsAuth(reason),
-        PeerError::Rpc(_) | PeerError::Silent(_) | PeerError::Failed(_) => {
-            OpenError::Failed(error.to_string())
-        }
+        PeerError::Rpc(_) => OpenError::NotGreeted(error.to_string()),
+        PeerError::Silent(_) | PeerError::Failed(_) => OpenError::Failed(error.to_string()),
     }
 }
 

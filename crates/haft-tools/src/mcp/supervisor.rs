@@ -162,6 +162,18 @@ impl State {
             State::Stopped => "stopped",
         }
     }
+
+    /// Why it is not ready, where there is a reason.
+    pub(super) fn reason(&self) -> Option<&str> {
+        match self {
+            State::Restarting { reason, .. } | State::NeedsAuth { reason } => Some(reason),
+            State::Configured
+            | State::Starting { .. }
+            | State::Ready { .. }
+            | State::Degraded { .. }
+            | State::Stopped => None,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! What goes between us and a server, shown to an operator who asked for it: without secrets, and not without end.
 
-use std::borrow::Cow;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value;
+
+use crate::withheld::Withheld;
 
 /// How much of one message is shown.
 const LINE_CHARS_MAX: usize = 2_000;
@@ -14,9 +16,28 @@ const MESSAGE_BYTES_MAX: usize = 256 << 10;
 /// How much is shown of one server.
 const SHOWN_BYTES_MAX: usize = 8 << 20;
 
-/// What is hidden when a name holds one of these.
-const SECRET_NAMES: [&str; 8] =
-    ["token", "secret", "password", "passwd", "authorization", "apikey", "credential", "cookie"];
+/// What is hidden when a name holds one of these, without regard to case and marks. `key` alone is too often a word of data.
+const SECRET_NAMES: [&str; 13] = [
+    "token",
+    "secret",
+    "password",
+    "passwd",
+    "passphrase",
+    "authorization",
+    "apikey",
+    "accesskey",
+    "privatekey",
+    "credential",
+    "cookie",
+    "bearer",
+    "signature",
+];
+
+/// What is hidden when a name is one of these.
+const SECRET_WORDS: [&str; 4] = ["auth", "key", "pwd", "pat"];
+
+/// What stands before a token wherever one is shown to be let in.
+const BEARER: &str = "bearer ";
 
 /// Takes lines that may be shown.
 pub trait TraceSink: Send + Sync {
@@ -35,17 +56,18 @@ pub enum Traced {
 /// Shows the messages of one server, up to a limit.
 pub(super) struct Trace {
     server: String,
-    sink: std::sync::Arc<dyn TraceSink>,
+    sink: Arc<dyn TraceSink>,
+    withheld: Arc<Withheld>,
     shown_bytes: AtomicUsize,
 }
 
 impl Trace {
-    pub(super) fn new(server: &str, sink: std::sync::Arc<dyn TraceSink>) -> Self {
-        Self { server: server.to_owned(), sink, shown_bytes: AtomicUsize::new(0) }
+    pub(super) fn new(server: &str, sink: Arc<dyn TraceSink>, withheld: Arc<Withheld>) -> Self {
+        Self { server: server.to_owned(), sink, withheld, shown_bytes: AtomicUsize::new(0) }
     }
 
     pub(super) fn tell(&self, what: Traced, text: &str) {
-        let line = shown(text);
+        let line = shown(text, &self.withheld);
         let before = self.shown_bytes.fetch_add(line.len(), Ordering::Relaxed);
         if before <= SHOWN_BYTES_MAX {
             self.sink.line(&self.server, what, &line);
@@ -58,22 +80,38 @@ impl Trace {
 }
 
 /// The message without its secrets, cut to what one can read.
-fn shown(text: &str) -> String {
+fn shown(text: &str, withheld: &Withheld) -> String {
     if text.len() > MESSAGE_BYTES_MAX {
         return format!("({} bytes)", text.len());
     }
-    let clean: Cow<'_, str> = match serde_json::from_str::<Value>(text) {
+    let clean: String = match serde_json::from_str::<Value>(text) {
         Ok(mut value) => {
             hide(&mut value);
-            value.to_string().into()
+            value.to_string()
         }
-        Err(_) => text.into(),
+        Err(_) => text.to_owned(),
     };
+    let clean = without_tokens(&withheld.left_of(clean));
     let mut line: String = clean.chars().filter(|c| !c.is_control()).take(LINE_CHARS_MAX).collect();
     if clean.chars().nth(LINE_CHARS_MAX).is_some() {
         line.push('…');
     }
     line
+}
+
+/// The text without what stands behind `Bearer`.
+fn without_tokens(text: &str) -> String {
+    let lower = text.to_ascii_lowercase();
+    let (mut clean, mut from) = (String::with_capacity(text.len()), 0);
+    while let Some(at) = lower[from..].find(BEARER) {
+        let begin = from + at + BEARER.len();
+        let is_token = |c: char| c.is_ascii_alphanumeric() || "-._~+/=".contains(c);
+        let end = text[begin..].find(|c| !is_token(c)).map_or(text.len(), |length| begin + length);
+        clean.push_str(&text[from..begin]);
+        clean.push_str(if end > begin { "(hidden)" } else { "" });
+        from = end;
+    }
+    clean + &text[from..]
 }
 
 fn hide(value: &mut Value) {
@@ -91,7 +129,8 @@ fn hide(value: &mut Value) {
 fn is_secret(name: &str) -> bool {
     let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
     let plain = plain.to_ascii_lowercase();
-    plain != "progresstoken" && SECRET_NAMES.iter().any(|secret| plain.contains(secret))
+    let is_one = SECRET_WORDS.contains(&plain.as_str());
+    plain != "progresstoken" && (is_one || SECRET_NAMES.iter().any(|secret| plain.contains(secret)))
 }
 
 #[cfg(test)]
@@ -100,11 +139,18 @@ mod tests {
 
     #[test]
     fn secrets_are_hidden_and_long_lines_cut() {
+        let withheld = Withheld::of(["s3cret-of-mine"]);
+        let shown = |text: &str| shown(text, &withheld);
         let check = |text: &str, expected: &str| assert_eq!(shown(text), expected);
         check(
             r#"{"id":1,"params":{"api_key":"k","x":[{"accessToken":"t"}],"progressToken":3}}"#,
             r#"{"id":1,"params":{"api_key":"(hidden)","progressToken":3,"x":[{"accessToken":"(hidden)"}]}}"#,
         );
+        check(
+            r#"{"auth":"a","keywords":["k"],"said":"Authorization: Bearer abc.def, and s3cret-of-mine"}"#,
+            r#"{"auth":"(hidden)","keywords":["k"],"said":"Authorization: Bearer (hidden), and [secret]"}"#,
+        );
+        check("key=s3cret-of-mine bearer ü", "key=[secret] bearer ü");
         check("not \x1b[1m JSON", "not [1m JSON");
         assert_eq!(shown(&"y".repeat(5000)).chars().count(), LINE_CHARS_MAX + 1);
         assert_eq!(shown(&"y".repeat(300_000)), "(300000 bytes)");
@@ -119,8 +165,8 @@ mod tests {
                 self.0.fetch_add(text.len(), Ordering::Relaxed);
             }
         }
-        let sink = std::sync::Arc::new(Counted::default());
-        let trace = Trace::new("a", std::sync::Arc::clone(&sink) as _);
+        let sink = Arc::new(Counted::default());
+        let trace = Trace::new("a", Arc::clone(&sink) as _, Arc::default());
         (0..5_000).for_each(|_| trace.tell(Traced::Sent, &"x".repeat(3_000)));
         let shown = sink.0.load(Ordering::Relaxed);
         assert!((SHOWN_BYTES_MAX..SHOWN_BYTES_MAX + 4_000).contains(&shown), "{shown}");

@@ -21,7 +21,8 @@ use super::credential::{Credential, add_header};
 use super::request::{self, Request};
 use super::stream::{StreamReader, Streaming};
 use super::tool::RestTool;
-use super::withheld::Withheld;
+use super::withheld;
+use crate::withheld::Withheld;
 
 /// The provider.
 pub struct RestTools {
@@ -55,7 +56,7 @@ impl RestTools {
         let plain = request::build(tool, arguments.value())?;
         let (sent, response) = send(tool, &plain).await?;
         let secrets = tool.used_credentials().filter_map(Credential::secret);
-        let withheld = Withheld::of(&sent, secrets);
+        let withheld = withheld::of(&sent, secrets);
         let status = response.status().as_u16();
         cx.note("http_status", json!(status));
         match &tool.streaming {

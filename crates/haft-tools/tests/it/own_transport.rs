@@ -72,6 +72,7 @@ async fn a_program_may_bring_a_transport_of_its_own() {
         wanted: Wanted { allowed: vec![ToolGlob::new("*").unwrap()], ..Wanted::default() },
         roots: Vec::new(),
         sampling: None,
+        secrets: Vec::new(),
         digest: String::new(),
     };
     let server = Arc::new(Server::new(config, &Surroundings::default()));

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::approver::TerminalApprover;
 use super::args::{CallArgs, FileArgs};
-use super::cancel;
+use super::cancel::Signals;
 use super::elicitor::TerminalElicitor;
 use super::exit::Exit;
 use super::remedy;
@@ -41,6 +41,7 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
     };
     let name = args.tool.clone().unwrap_or_default();
     let call = ToolCall { id: CallId("1".into()), name, arguments };
+    let mut signals = Signals::listen();
     let outcome = tokio::select! {
         biased;
         result = async {
@@ -50,10 +51,13 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
             warn(&others);
             told_why(orchestrator.execute_with(call, watch.options()).await, &own)
         } => Ok(result),
-        exit = cancel::cancelled() => Err(exit),
+        exit = signals.first() => Err(exit),
     };
     let code = match outcome {
-        Err(exit) => exit.into(),
+        Err(exit) => {
+            end_early(&orchestrator, &mut signals).await;
+            exit.into()
+        }
         Ok(result) => {
             end(&orchestrator).await;
             keep_approvals_of(&orchestrator);
@@ -109,6 +113,15 @@ fn told_why(mut result: ToolResult, warnings: &[CatalogWarning]) -> ToolResult {
 
 pub(super) async fn end(orchestrator: &Orchestrator) {
     wiring::shut_down(orchestrator).await.iter().for_each(|warning| terminal::warn(&warning.to_string()));
+}
+
+/// The same for whoever wants no more: servers are told that nobody waits and end in good order, unless it is said again.
+pub(super) async fn end_early(orchestrator: &Orchestrator, signals: &mut Signals) {
+    tokio::select! {
+        biased;
+        () = end(orchestrator) => {}
+        _ = signals.next() => {}
+    }
 }
 
 /// What carries out the calls, and what watches them.

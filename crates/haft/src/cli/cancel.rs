@@ -76,7 +76,9 @@ fn end_at_once(exit: Exit) {
     std::process::exit(code.into());
 }
 
-struct Signals {
+/// What is heard of them, from the moment it is made.
+#[derive(Debug)]
+pub(super) struct Signals {
     interrupt: Option<Signal>,
     terminate: Option<Signal>,
     hangup: Option<Signal>,
@@ -84,7 +86,7 @@ struct Signals {
 }
 
 impl Signals {
-    fn listen() -> Self {
+    pub(super) fn listen() -> Self {
         let of = |kind| signal(kind).ok();
         Self {
             interrupt: of(SignalKind::interrupt()),
@@ -94,7 +96,7 @@ impl Signals {
         }
     }
 
-    async fn first(&mut self) -> Exit {
+    pub(super) async fn first(&mut self) -> Exit {
         let Self { interrupt, terminate, hangup, reader_gone } = self;
         tokio::select! {
             exit = next(interrupt, terminate, hangup) => exit,
@@ -102,7 +104,8 @@ impl Signals {
         }
     }
 
-    async fn next(&mut self) -> Exit {
+    /// Once more, from somebody who does not want to wait for a good end.
+    pub(super) async fn next(&mut self) -> Exit {
         next(&mut self.interrupt, &mut self.terminate, &mut self.hangup).await
     }
 }

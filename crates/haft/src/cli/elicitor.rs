@@ -50,10 +50,14 @@ impl Elicitor for TerminalElicitor {
 
 async fn ask(server: &str, form: &Form) -> Elicited {
     terminal::note(&format!(
-        "MCP server `{}` asks: {}\nanswer, or `-` to leave a field out, or an empty line to say no",
+        "MCP server `{}` asks: {}\n{}",
         terminal::harmless(server),
-        terminal::harmless(&form.message)
+        terminal::harmless(&form.message),
+        form.how_to_answer()
     ));
+    if form.fields.is_empty() {
+        return agreed().await;
+    }
     let mut answers = Map::new();
     for field in &form.fields {
         match answer(field).await {
@@ -63,6 +67,15 @@ async fn ask(server: &str, form: &Form) -> Elicited {
         }
     }
     Elicited::Accepted(Value::Object(answers))
+}
+
+/// Where nothing is to be told, the question is whether; silence is no yes.
+async fn agreed() -> Elicited {
+    match answer(&Field::agreement()).await {
+        Ok(Some(Value::Bool(true))) => Elicited::Accepted(Value::Object(Map::new())),
+        Ok(Some(_) | None) => Elicited::Declined,
+        Err(refusal) => refusal,
+    }
 }
 
 /// Nothing for a field that was left out; an error ends the whole.

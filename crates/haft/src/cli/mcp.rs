@@ -82,7 +82,8 @@ fn directory(home: &Home) -> PathBuf {
 /// The file that a scope means.
 fn file_of(scope: Scope, home: &Home) -> Result<PathBuf, Refused> {
     match scope {
-        Scope::User => Ok(home.config()),
+        // Some keep it elsewhere and have a link here, which stays.
+        Scope::User => Ok(home.config().canonicalize().unwrap_or_else(|_| home.config())),
         Scope::Project => {
             let here = std::env::current_dir().and_then(|directory| trust::project_file(&directory));
             here.map_err(|error| (Exit::Usage, format!("there is no current directory: {error}")))

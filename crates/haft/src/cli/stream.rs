@@ -15,8 +15,8 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncWriteExt, BufReader};
 
 use super::args::CallArgs;
-use super::call::{begin, end, orchestrator};
-use super::cancel;
+use super::call::{begin, end, end_early, orchestrator};
+use super::cancel::Signals;
 use super::exit::Exit;
 use super::lines::{LINE_BYTES_MAX, Line, Lines};
 use super::terminal;
@@ -27,13 +27,17 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
         Ok(both) => both,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
+    let mut signals = Signals::listen();
     let served = tokio::select! {
         biased;
         served = async { begin(&orchestrator).await; serve(&orchestrator, &watch, args).await } => Ok(served),
-        exit = cancel::cancelled() => Err(exit),
+        exit = signals.first() => Err(exit),
     };
     let code = match served {
-        Err(exit) => exit.into(),
+        Err(exit) => {
+            end_early(&orchestrator, &mut signals).await;
+            exit.into()
+        }
         Ok(served) => {
             end(&orchestrator).await;
             served.map_or_else(Stopped::told, |()| Exit::Success.into())

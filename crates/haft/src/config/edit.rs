@@ -1,10 +1,13 @@
 //! Puts one entry into a configuration file or takes one out, and leaves everything else in the file as it is.
 
 use std::fmt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
+use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
 
 use super::error::ConfigErrors;
@@ -44,8 +47,13 @@ impl fmt::Display for EditError {
 
 impl std::error::Error for EditError {}
 
+/// How long another haft may take that changes the same file, and how often is looked whether it is done.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
+const LOCK_POLL: Duration = Duration::from_millis(10);
+
 /// Adds an entry; the file is made when there is none, and replaced in one step.
 pub fn add(path: &Path, entry: Entry<'_>, value: &Value) -> Result<(), EditError> {
+    let _lock = lock(path)?;
     let text = text(path)?.unwrap_or_else(|| "{}\n".to_owned());
     let changed = added(path, &text, entry, value)?;
     read::read(path, &changed, &environment).map_err(|errors| EditError::Invalid(ConfigErrors(errors)))?;
@@ -54,6 +62,7 @@ pub fn add(path: &Path, entry: Entry<'_>, value: &Value) -> Result<(), EditError
 
 /// Writes an entry, also over one that is there.
 pub fn put(path: &Path, entry: Entry<'_>, value: &Value) -> Result<(), EditError> {
+    let _lock = lock(path)?;
     let text = text(path)?.unwrap_or_else(|| "{}\n".to_owned());
     let changed = put_into(path, &text, entry, value)?;
     read::read(path, &changed, &environment).map_err(|errors| EditError::Invalid(ConfigErrors(errors)))?;
@@ -68,8 +77,27 @@ pub fn check_free(path: &Path, entry: Entry<'_>) -> Result<(), EditError> {
 
 /// Takes an entry out.
 pub fn remove(path: &Path, entry: Entry<'_>) -> Result<(), EditError> {
+    let _lock = lock(path)?;
     let text = text(path)?.ok_or_else(|| absent(entry))?;
     replace(path, &removed(path, &text, entry)?)
+}
+
+/// Held from reading to writing, so that of two that change a file at once none loses what the other wrote. It is the directory
+/// that is locked, for the file is replaced.
+fn lock(path: &Path) -> Result<File, EditError> {
+    let unwritable = |error: std::io::Error| EditError::Unwritable(path.to_owned(), error);
+    let directory = File::open(path.parent().unwrap_or(Path::new("/"))).map_err(unwritable)?;
+    let given_up = Instant::now() + LOCK_WAIT;
+    loop {
+        match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(directory),
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < given_up => std::thread::sleep(LOCK_POLL),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(unwritable(std::io::Error::other("another haft is changing it; try again")));
+            }
+            Err(error) => return Err(unwritable(error.into())),
+        }
+    }
 }
 
 fn text(path: &Path) -> Result<Option<String>, EditError> {
@@ -174,6 +202,23 @@ mod tests {
         let back = removed(path, &two, entry("git")).unwrap();
         assert!(back.contains("// why") && back.contains("\"time\"") && !back.contains("\"git\""), "{back}");
         assert!(matches!(removed(path, &back, entry("git")), Err(EditError::Absent { .. })));
+    }
+
+    #[test]
+    fn of_many_that_change_a_file_at_once_none_loses_what_another_wrote() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("haft.json");
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let path = &path;
+                scope.spawn(move || {
+                    add(path, entry(&format!("s{number}")), &json!({ "command": "x" })).unwrap();
+                });
+            }
+        });
+        let written: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+        assert_eq!(written["mcpServers"].as_object().unwrap().len(), 8, "{written}");
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 1);
     }
 
     #[test]

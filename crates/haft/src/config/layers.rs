@@ -7,7 +7,11 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::error::ConfigError;
+use super::position::child;
 use super::read::Layer;
+
+/// The key of the MCP servers.
+const SERVERS: &str = "mcpServers";
 
 /// Where a value was set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,10 +32,25 @@ impl Layers {
     /// Puts one more file on top.
     pub(super) fn add(&mut self, file: &Path, layer: Layer) {
         let file: Arc<Path> = file.into();
+        self.let_go_of_servers_in(&layer.value);
         merge(&mut self.value, layer.value);
         let places = layer.places.into_iter();
         self.origins
             .extend(places.map(|(path, (line, column))| (path, Origin { file: file.clone(), line, column })));
+    }
+
+    /// A server that a file says how to reach is that file's alone: what a file below gave to another address or another program
+    /// under the same name, a key perhaps, is not for this one.
+    fn let_go_of_servers_in(&mut self, above: &Map<String, Value>) {
+        let reached = |server: &Value| ["command", "url"].iter().any(|key| server.get(key).is_some());
+        let servers = above.get(SERVERS).and_then(Value::as_object).into_iter().flatten();
+        for (name, _) in servers.filter(|(_, server)| reached(server)) {
+            let below = self.value.get_mut(SERVERS).and_then(Value::as_object_mut);
+            if below.and_then(|below| below.remove(name)).is_some() {
+                let path = child(SERVERS, name);
+                self.origins.retain(|key, _| !is_inside(key, &path));
+            }
+        }
     }
 
     /// The place that set a key.
@@ -50,6 +69,11 @@ impl Layers {
             hint: None,
         }
     }
+}
+
+/// Whether a key is this one or inside it.
+fn is_inside(key: &str, path: &str) -> bool {
+    key.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 fn merge(below: &mut Map<String, Value>, above: Map<String, Value>) {
@@ -94,5 +118,26 @@ mod tests {
         check("tools.bash.timeout", "/high");
         check("tools.bash.maxBytes", "/low");
         check("toolsDenied", "/high");
+    }
+
+    #[test]
+    fn a_server_that_a_file_says_how_to_reach_takes_nothing_from_the_files_below() {
+        let check = |above: Value, expected: Value| {
+            let mut layers = Layers::default();
+            let below = r#"{"mcpServers": {"a": {"url": "https://mine", "headers": {"k": "secret"}}, "a.b": {"command": "x"}}}"#;
+            for (file, text) in
+                [("/low", below.to_owned()), ("/high", json!({"mcpServers": {"a": above}}).to_string())]
+            {
+                layers.add(Path::new(file), read(Path::new(file), &text, &|_| None).unwrap());
+            }
+            assert_eq!(layers.value["mcpServers"], json!({"a": expected, "a.b": {"command": "x"}}));
+            let is_kept = layers.origin("mcpServers.a.headers.k").is_some();
+            assert_eq!(is_kept, expected["headers"].is_object(), "{expected}");
+            assert!(layers.origin("mcpServers[\"a.b\"].command").is_some());
+        };
+        check(json!({"url": "https://theirs"}), json!({"url": "https://theirs"}));
+        check(json!({"command": "theirs"}), json!({"command": "theirs"}));
+        let switched_off = json!({"url": "https://mine", "headers": {"k": "secret"}, "enabled": false});
+        check(json!({"enabled": false}), switched_off);
     }
 }

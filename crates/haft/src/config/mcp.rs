@@ -248,12 +248,11 @@ impl Expander<'_> {
 
 fn protocol(kind: Option<McpKind>, url: &str) -> Protocol {
     let path = url.split(['?', '#']).next().unwrap_or_default();
+    let scheme = path.split(':').next().unwrap_or_default().to_ascii_lowercase();
     match kind {
         Some(McpKind::Sse) => Protocol::Sse,
         Some(McpKind::Websocket) => Protocol::WebSocket,
-        Some(McpKind::Stdio) | None if path.starts_with("ws:") || path.starts_with("wss:") => {
-            Protocol::WebSocket
-        }
+        Some(McpKind::Stdio) | None if matches!(scheme.as_str(), "ws" | "wss") => Protocol::WebSocket,
         Some(McpKind::Stdio) | None if path.trim_end_matches('/').ends_with("/sse") => Protocol::Sse,
         Some(McpKind::Http | McpKind::StreamableHttp | McpKind::Stdio) | None => Protocol::Http,
     }
@@ -271,6 +270,7 @@ mod tests {
         check(None, "https://h/sse/?key=1", Protocol::Sse);
         check(None, "https://h/mcp?next=/sse", Protocol::Http);
         check(None, "wss://h/mcp", Protocol::WebSocket);
+        check(None, "WS://h/sse", Protocol::WebSocket);
         check(Some(McpKind::Http), "https://h/sse", Protocol::Http);
         check(Some(McpKind::Websocket), "https://h/x", Protocol::WebSocket);
     }

@@ -1,15 +1,18 @@
 //! MCP servers, from the configuration to what gives their tools.
 
 use std::fmt::{self, Write as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use haft_core::name::{GroupName, Namespace};
 use haft_core::provider::ToolProvider;
-use haft_sandbox::Policy;
+use haft_sandbox::{Home, Policy};
 use haft_tools::mcp::{
-    Connect, Elicitor, McpProvider, ParamHeaders, Preference, ProcessConfig, Protocol, Sampler, Server,
-    ServerConfig, SharedServers, Surroundings, TraceParents, TraceSink, Wanted, server_policy,
+    Connect, Elicitor, McpProvider, ParamHeaders, Preference, ProcessConfig, Protocol, Remembrance, Sampler,
+    Server, ServerConfig, SharedServers, Surroundings, TraceParents, TraceSink, Wanted, remembrance,
+    server_policy,
 };
+use haft_tools::withheld::names_a_secret;
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
@@ -56,7 +59,7 @@ pub struct McpFace {
 pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpServers {
     let mut made = McpServers::default();
     let around = Surroundings {
-        directory: Some(policy.home().data().join("mcp")),
+        directory: Some(directory(policy.home())),
         elicitor: face.elicitor.clone(),
         sampler: face.sampler.clone(),
         starts: Arc::new(Semaphore::new(config.mcp_init_concurrency)),
@@ -94,33 +97,58 @@ fn server_config(
 ) -> Result<ServerConfig, String> {
     let namespace = Namespace::sanitize(name);
     let reach = server.reach.as_ref().map_err(Clone::clone)?;
-    let connect = connect(name, reach, policy, keyring)?;
-    let wanted = Wanted {
-        allowed: server.tools_allowed.clone(),
-        denied: server.tools_denied.clone(),
-        schemas: server.tool_schemas.clone(),
-        effects: server.effects.clone(),
-        group: GroupName::new(namespace.as_str()).ok(),
-        param_headers: match connect {
-            Connect::Remote { protocol: Protocol::Http, .. } => ParamHeaders::Sent,
-            Connect::Remote { .. } | Connect::Process { .. } | Connect::Own(_) => ParamHeaders::Ignored,
-        },
-    };
     Ok(ServerConfig {
         name: name.to_owned(),
-        namespace,
-        connect,
+        connect: connect(name, reach, policy, keyring)?,
         request_timeout: server.request_timeout,
         startup_timeout: server.startup_timeout,
         health_probe: server.health_probe,
-        wanted,
+        wanted: wanted(&namespace, server, reach),
+        namespace,
         roots: match server.roots {
             Roots::Nothing => Vec::new(),
             Roots::Workspace => vec![policy.workspace().to_owned()],
         },
         sampling: server.sampling.clone(),
+        secrets: secrets(reach),
         digest: digest(server, reach),
     })
+}
+
+fn wanted(namespace: &Namespace, server: &McpServer, reach: &McpReach) -> Wanted {
+    Wanted {
+        allowed: server.tools_allowed.clone(),
+        denied: server.tools_denied.clone(),
+        schemas: server.tool_schemas.clone(),
+        effects: server.effects.clone(),
+        group: GroupName::new(namespace.as_str()).ok(),
+        param_headers: match reach {
+            McpReach::Remote { protocol: Protocol::Http, .. } => ParamHeaders::Sent,
+            McpReach::Remote { .. } | McpReach::Process { .. } => ParamHeaders::Ignored,
+        },
+    }
+}
+
+/// What a server is given, or shown, in confidence: by what its name says, and all that authorization is asked for with.
+fn secrets(reach: &McpReach) -> Vec<SecretString> {
+    let (named, more) = match reach {
+        McpReach::Process { env, .. } => (env, None),
+        McpReach::Remote { headers, oauth, .. } => (headers, oauth.client_secret.as_ref()),
+    };
+    let named = named.iter().filter(|(name, _)| names_a_secret(name)).map(|(_, value)| value);
+    named.chain(more).map(|value| SecretString::from(value.0.clone())).collect()
+}
+
+/// What is known of a server from another time, without starting it.
+pub fn remembered(name: &str, server: &McpServer, home: &Home) -> Option<Remembrance> {
+    let (namespace, reach) = (Namespace::sanitize(name), server.reach.as_ref().ok()?);
+    let wanted = wanted(&namespace, server, reach);
+    remembrance(&directory(home), namespace.as_str(), &digest(server, reach), &wanted)
+}
+
+/// Where what is known of servers is kept.
+fn directory(home: &Home) -> PathBuf {
+    home.data().join("mcp")
 }
 
 fn connect(name: &str, reach: &McpReach, policy: &Policy, keyring: Preference) -> Result<Connect, String> {

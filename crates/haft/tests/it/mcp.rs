@@ -157,6 +157,19 @@ fn a_call_that_is_never_answered_ends_and_is_cancelled() {
     assert!(place.text("ws/noted").starts_with("cancelled\n"));
 }
 
+/// Whichever limit a call runs into: the server's own patience is longer here.
+#[test]
+fn a_server_that_hangs_until_the_timeout_of_the_tool_is_started_again() {
+    let place = place();
+    configure(&place, "never-answers", &[], "");
+    let mut stream = Stream::open(&place, &["--timeout", "300ms"]);
+    assert!(stream.ask("bad__echo", "{}").contains("timed out"));
+    let log = || place.text("home/data/mcp/bad.log");
+    eventually("it is asked, and given up", || log().contains("degraded ► restarting"));
+    eventually("it is up again", || log().matches("starting ► ready").count() == 2);
+    stream.end();
+}
+
 #[test]
 fn an_answer_to_another_question_is_no_answer() {
     let place = place();
@@ -247,6 +260,18 @@ fn a_server_that_listens_is_told_to_end_before_it_is_killed() {
     let noted = place.path("ws/noted");
     configure(&place, "obeys-term", &["x", noted.to_str().unwrap()], "");
     echo(&place).expect_code(0);
+    assert_eq!(place.text("ws/noted"), "ended in good order");
+}
+
+#[test]
+fn a_server_ends_in_good_order_when_the_person_wants_no_more() {
+    let place = place();
+    let noted = place.path("ws/noted");
+    configure(&place, "obeys-term", &["x", noted.to_str().unwrap()], "");
+    let mut stream = Stream::open(&place, &[]);
+    assert!(stream.ask("bad__echo", r#"{"text":"x"}"#).contains("echo: x"));
+    send_signal(stream.child.id(), 15);
+    assert_eq!(stream.child.wait().unwrap().code(), Some(143));
     assert_eq!(place.text("ws/noted"), "ended in good order");
 }
 

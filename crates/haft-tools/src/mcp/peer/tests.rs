@@ -41,6 +41,7 @@ fn connected() -> (Peer, Arc<Table>, Arc<Recorded>) {
         calls: Calls::default(),
         asked: std::sync::atomic::AtomicU32::new(0),
         log: Arc::new(Ring::default()),
+        withheld: Arc::default(),
         tools_changed: Arc::new(Notify::new()),
     };
     let table = Table::new(Arc::new(host));

@@ -21,6 +21,9 @@ const REDIRECTS_MAX: usize = 5;
 /// How often another token is got for one request.
 const AUTHORIZATIONS_MAX: usize = 2;
 
+/// How much of the path of another address is told.
+const PATH_CHARS_MAX: usize = 100;
+
 /// How much of an answer that reports an error is read.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
@@ -32,10 +35,14 @@ pub(in crate::mcp) fn provide_cryptography() {
 /// A client that sends these headers, and sends them nowhere else.
 pub(super) fn client(headers: &[(String, SecretString)]) -> Result<Client, Failure> {
     provide_cryptography();
+    // The older kinds of redirect would make a GET without a message of what was a POST.
     let same_host = Policy::custom(|attempt| {
         let origin = attempt.previous().first().map(Url::origin);
         let stays = origin.is_some_and(|origin| origin == attempt.url().origin());
-        if stays && attempt.previous().len() <= REDIRECTS_MAX { attempt.follow() } else { attempt.stop() }
+        let keeps =
+            matches!(attempt.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
+        let followed = stays && keeps && attempt.previous().len() <= REDIRECTS_MAX;
+        if followed { attempt.follow() } else { attempt.stop() }
     });
     Client::builder()
         .default_headers(header_map(headers)?)
@@ -71,17 +78,17 @@ pub(super) fn with_headers(mut request: RequestBuilder, headers: &[(String, Stri
 /// Sends a request with the token of the server. When it is refused for want of one, or of a better one, it is sent again with
 /// another, but not for ever. A request that was refused has done nothing.
 pub(super) async fn send(auth: Option<&Authorizer>, request: RequestBuilder) -> Result<Response, Failure> {
-    let Some(auth) = auth else { return request.send().await.map_err(|error| unreachable(&error)) };
+    let Some(auth) = auth else { return request.send().await.map_err(|error| not_answered(&error)) };
     for _ in 0..AUTHORIZATIONS_MAX {
         let token = auth.bearer().await.map_err(unauthorized)?;
         // Our bodies are texts, which can always be sent twice.
         let Some(again) = request.try_clone() else { break };
-        let response = bearing(again, token.as_ref()).send().await.map_err(|error| unreachable(&error))?;
+        let response = bearing(again, token.as_ref()).send().await.map_err(|error| not_answered(&error))?;
         let Some(challenge) = Challenge::of(&response) else { return Ok(response) };
         auth.renew(token.as_ref(), &challenge).await.map_err(unauthorized)?;
     }
     let token = auth.bearer().await.map_err(unauthorized)?;
-    bearing(request, token.as_ref()).send().await.map_err(|error| unreachable(&error))
+    bearing(request, token.as_ref()).send().await.map_err(|error| not_answered(&error))
 }
 
 fn bearing(request: RequestBuilder, token: Option<&SecretString>) -> RequestBuilder {
@@ -146,9 +153,9 @@ pub(super) fn refusal(response: &Response) -> Failure {
         status if status.is_redirection() => {
             let target =
                 header(reqwest::header::LOCATION).and_then(|target| response.url().join(target).ok());
-            let host = target.and_then(|target| target.host_str().map(str::to_owned)).unwrap_or_default();
+            let target = target.as_ref().map(told_address).unwrap_or_default();
             Failure::Broken(format!(
-                "the server redirects to `{host}`, and another host is not followed; put its address into `url`"
+                "the server redirects to `{target}` ({status}), which is not followed; if that is it, put its address into `url`"
             ))
         }
         status if status.is_client_error() => {
@@ -158,9 +165,21 @@ pub(super) fn refusal(response: &Response) -> Failure {
     }
 }
 
-/// Nobody was reached, so nothing was done.
-pub(super) fn unreachable(error: &reqwest::Error) -> Failure {
-    Failure::Broken(format!("the server cannot be reached: {}", told(error)))
+/// What it means that there is no answer: nobody was reached, or somebody was, who may have done what was asked.
+fn not_answered(error: &reqwest::Error) -> Failure {
+    if error.is_connect() || error.is_builder() {
+        Failure::Unreached(format!("the server cannot be reached: {}", told(error)))
+    } else {
+        dropped(error)
+    }
+}
+
+/// An address without what may be a secret in it.
+fn told_address(url: &Url) -> String {
+    let host = url.host_str().unwrap_or_default();
+    let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+    let path: String = url.path().chars().take(PATH_CHARS_MAX).collect();
+    format!("{}://{host}{port}{path}", url.scheme())
 }
 
 /// The connection ended in the middle of an answer.

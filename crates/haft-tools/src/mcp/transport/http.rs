@@ -40,7 +40,7 @@ const RESUME_WAIT_MIN: Duration = Duration::from_millis(100);
 const SESSION_BYTES_MAX: usize = 1024;
 
 /// How many of our answers and notices may be on their way; a server that asks and asks and takes no answer gets no more.
-const UNTAKEN_MAX: usize = 64;
+const UNTAKEN_MAX: u32 = 64;
 
 /// How long the server may take to take one.
 const TAKE_WAIT: Duration = Duration::from_secs(30);
@@ -93,7 +93,7 @@ impl Http {
         Ok(Self {
             line: Arc::new(line),
             tasks: Mutex::default(),
-            untaken: Arc::new(Semaphore::new(UNTAKEN_MAX)),
+            untaken: Arc::new(Semaphore::new(UNTAKEN_MAX as usize)),
         })
     }
 
@@ -164,8 +164,11 @@ impl Transport for Http {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
+            self.line.abort_running();
             self.line.inbox.closed(Failure::Closed("the connection was closed".into()));
+            // What was said last, that a call is not wanted any more for one, is still to get there.
+            let _ = timeout(FAREWELL_WAIT, self.untaken.acquire_many(UNTAKEN_MAX)).await;
+            self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
             if self.line.session().is_some() {
                 let farewell = self.line.dressed(self.line.client.delete(self.line.url.clone()));
                 let _ = timeout(FAREWELL_WAIT, self.line.send(farewell)).await;
@@ -175,6 +178,11 @@ impl Transport for Http {
 }
 
 impl Line {
+    fn abort_running(&self) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.drain().for_each(|(_, exchange)| exchange.task.abort());
+    }
+
     /// One message there, and whatever comes back for it.
     async fn exchange(&self, message: &Outgoing) -> Result<(), Failure> {
         let response = self.send(self.post(message)).await?;
@@ -267,7 +275,7 @@ impl Line {
         let mut ended = self.follow(response, &mut events, Some(id)).await;
         for _ in 0..RESUMES_MAX {
             match ended {
-                Err(failure @ (Failure::TooLarge { .. } | Failure::Broken(_))) => return Err(failure),
+                Err(failure @ Failure::TooLarge { .. }) => return Err(failure),
                 Ok(()) | Err(_) if !self.inbox.waiting().contains(&id) => return Ok(()),
                 Ok(()) | Err(_) if modern || events.last_id.is_none() => break,
                 Ok(()) | Err(_) => {}
@@ -281,9 +289,12 @@ impl Line {
         if !self.inbox.waiting().contains(&id) {
             return Ok(());
         }
-        Err(ended
-            .err()
-            .unwrap_or_else(|| Failure::Closed("the server ended the stream before its reply".into())))
+        // The request was taken, so whatever went wrong since, it may have been done.
+        Err(match ended {
+            Ok(()) => Failure::Closed("the server ended the stream before its reply".into()),
+            Err(failure @ Failure::TooLarge { .. }) => failure,
+            Err(failure) => Failure::Closed(failure.to_string()),
+        })
     }
 
     async fn follow(
@@ -339,7 +350,7 @@ impl Line {
                     let _ = self.follow(response, &mut events, None).await;
                     failures = if opened.elapsed() < RESUME_WAIT { failures + 1 } else { 0 };
                 }
-                Err(Failure::Broken(_)) => failures += 1,
+                Err(Failure::Broken(_) | Failure::Closed(_) | Failure::Unreached(_)) => failures += 1,
                 Err(_) => return,
             }
             sleep(resume_wait(&events)).await;

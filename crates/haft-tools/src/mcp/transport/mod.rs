@@ -70,8 +70,10 @@ pub trait Inbox: Send + Sync {
 /// Why a reply does not come. Written for whoever made the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// The connection is gone, with how it ended.
+    /// The connection is gone, with how it ended; what was asked may have been done.
     Closed(String),
+    /// Nobody was reached, so nothing was done.
+    Unreached(String),
     TooLarge {
         bytes_max: usize,
     },
@@ -89,6 +91,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed(reason)
+            | Self::Unreached(reason)
             | Self::NeedsAuth(reason)
             | Self::WrongTransport(reason)
             | Self::Broken(reason) => f.write_str(reason),

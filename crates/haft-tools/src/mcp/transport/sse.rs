@@ -29,10 +29,13 @@ const RESUME_WAIT_MAX: Duration = Duration::from_mins(1);
 const RESUME_WAIT_MIN: Duration = Duration::from_millis(100);
 
 /// How many messages may be on their way; a server that takes none gets no more.
-const UNTAKEN_MAX: usize = 1024;
+const UNTAKEN_MAX: u32 = 1024;
 
 /// How long the server may take to take one.
 const TAKE_WAIT: Duration = Duration::from_secs(30);
+
+/// How long it may take to take the last.
+const FAREWELL_WAIT: Duration = Duration::from_secs(2);
 
 /// A server that is written to at one address and heard from another. Dropping it closes the stream.
 pub(crate) struct Sse {
@@ -62,7 +65,7 @@ impl Sse {
             endpoint: endpoint.clone(),
             inbox: Arc::clone(&inbox),
             tasks: Mutex::default(),
-            untaken: Arc::new(Semaphore::new(UNTAKEN_MAX)),
+            untaken: Arc::new(Semaphore::new(UNTAKEN_MAX as usize)),
         };
         sse.begin(async move {
             let failure = follow(stream, &address, &endpoint, inbox.as_ref()).await;
@@ -93,7 +96,7 @@ impl Transport for Sse {
                 Ok(Ok(response)) if response.status().is_success() => return,
                 Ok(Ok(response)) => client::refusal(&response),
                 Ok(Err(failure)) => failure,
-                Err(_) => Failure::Broken("the server does not take the message".into()),
+                Err(_) => Failure::Closed("the server does not say that it has taken the message".into()),
             };
             if let Some(id) = message.id {
                 inbox.failed(id, failure);
@@ -108,8 +111,10 @@ impl Transport for Sse {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
             self.inbox.closed(Failure::Closed("the connection was closed".into()));
+            // What was said last, that a call is not wanted any more for one, is still to get there.
+            let _ = timeout(FAREWELL_WAIT, self.untaken.acquire_many(UNTAKEN_MAX)).await;
+            self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
         })
     }
 }
@@ -164,7 +169,7 @@ async fn follow(mut stream: Stream, address: &Address, endpoint: &Url, inbox: &d
         match address.stream(Some(&last)).await {
             Ok(response) => stream.response = Some(response),
             // Nobody there for the moment is no reason to give up; a refusal is.
-            Err(Failure::Broken(_)) => {}
+            Err(Failure::Broken(_) | Failure::Closed(_) | Failure::Unreached(_)) => {}
             Err(_) => return ended,
         }
     }

@@ -55,7 +55,7 @@ impl Stdio {
     pub(crate) fn over(mut child: SandboxedChild, inbox: Arc<dyn Inbox>, log: Arc<Ring>) -> Self {
         let pipe = child.stdin.take().map(Arc::new);
         // The words of this process alone, for the reason of its end.
-        let stderr = Arc::new(Ring::default());
+        let stderr = Arc::new(log.sibling());
         let input = Arc::new(Input {
             state: Mutex::new(InputState { pipe, unread: Vec::new() }),
             more: Notify::new(),

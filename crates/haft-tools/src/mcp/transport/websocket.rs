@@ -124,8 +124,11 @@ async fn attend(mut socket: Socket, mut unsent: mpsc::Receiver<String>, inbox: A
 
 fn unreachable(error: &Error) -> Failure {
     match error {
-        Error::Http(response) if response.status() == 401 => Failure::NeedsAuth("HTTP 401".into()),
+        Error::Http(response) if response.status() == 401 => Failure::NeedsAuth(
+            "the server refuses what it was shown (HTTP 401); over a WebSocket `headers` say who you are"
+                .into(),
+        ),
         Error::Http(response) => Failure::Broken(format!("the server answered {}", response.status())),
-        other => Failure::Broken(format!("the server cannot be reached: {other}")),
+        other => Failure::Unreached(format!("the server cannot be reached: {other}")),
     }
 }

@@ -122,15 +122,13 @@ fn ready(server: &Server, took: Duration) -> Finding {
     Finding { name: status.name, outcome: Ok(ready) }
 }
 
-/// The right that it lacked, the login that it wants, else where to read on.
+/// The right that it lacked, the key or the login that it wants, else where to read on.
 fn hint(name: &str, reason: &str, server: &Server) -> String {
     let log = server.log(usize::MAX);
     let lines = log.iter().map(String::as_str).chain(reason.lines());
     let lacked = lacked(lines, |path| Path::new(path).is_dir());
-    match (server.status().state, lacked) {
-        ("needs_auth", _) => format!("`haft mcp login {name}` logs in"),
-        (_, Some(lacked)) => lacked.hint(name),
-        (_, None) => where_to_look(name, reason)
-            .unwrap_or_else(|| format!("`haft mcp test {name}` and `haft mcp logs {name}` say more")),
-    }
+    lacked
+        .map(|lacked| lacked.hint(name))
+        .or_else(|| where_to_look(name, reason))
+        .unwrap_or_else(|| format!("`haft mcp test {name}` and `haft mcp logs {name}` say more"))
 }

@@ -66,6 +66,17 @@ impl Form {
         let fields = fields.collect::<Result<_, String>>()?;
         Ok(Self { message: request["message"].as_str().unwrap_or_default().to_owned(), fields })
     }
+
+    /// What a line may be, for the person who types it.
+    pub(super) fn how_to_answer(&self) -> &'static str {
+        if self.fields.is_empty() {
+            "an empty line says no"
+        } else if self.fields.iter().any(|field| field.default.is_some()) {
+            "answer, or `-` to leave a field out; an empty line takes what stands after `else` and says no where nothing does, Ctrl-D says no to all"
+        } else {
+            "answer, or `-` to leave a field out, or an empty line to say no"
+        }
+    }
 }
 
 fn kind(schema: &Value) -> Option<Kind> {
@@ -90,6 +101,12 @@ fn choices(schema: &Value) -> Option<Vec<String>> {
 }
 
 impl Field {
+    /// Asked where a server wants a yes and nothing else.
+    pub(super) fn agreement() -> Self {
+        let (name, title) = ("agree".to_owned(), String::new());
+        Self { name, title, kind: Kind::YesOrNo, default: None, required: true }
+    }
+
     pub(super) fn question(&self) -> String {
         let title = if self.title.is_empty() { String::new() } else { format!(": {}", self.title) };
         let wanted = match &self.kind {
@@ -196,6 +213,20 @@ mod tests {
         assert_eq!(field(&json!({ "type": "string" }), &[]).read("-"), Ok(Answered::LeftOut));
         let question = field(&json!({ "type": "boolean", "title": "Sure?" }), &[]).question();
         assert_eq!(question, "f: Sure? (yes or no, may be left out)");
+    }
+
+    #[test]
+    fn what_a_line_may_be_is_told_for_this_very_form() {
+        let check = |properties: Value, expected: &str| {
+            let request = json!({ "message": "m", "requestedSchema": { "properties": properties } });
+            let told = Form::of(&request).unwrap().how_to_answer();
+            assert!(told.contains(expected), "{told}");
+        };
+        check(json!({}), "an empty line says no");
+        check(json!({ "a": { "type": "string" } }), "or an empty line to say no");
+        check(json!({ "a": { "type": "string", "default": "d" } }), "takes what stands after `else`");
+        assert_eq!(Field::agreement().read(""), Ok(Answered::No));
+        assert_eq!(Field::agreement().read("y"), Ok(Answered::Value(true.into())));
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! `haft mcp add` and `haft mcp remove`: one entry of a file, and nothing else of it.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use haft_sandbox::Home;
 use serde_json::{Map, Value, json};
+use url::Url;
 
 use super::super::args::FileArgs;
 use super::super::exit::Exit;
 use super::super::settings::{self, Refused};
-use super::args::{AddArgs, RemoveArgs, Scope};
+use super::args::{AddArgs, RemoveArgs, Scope, Transport};
 use super::{Answer, SECTION, directory, file_of, login, namespace};
 use crate::config::edit::{self, EditError, Entry};
 use crate::config::namesake::shares_its_name;
@@ -35,10 +37,20 @@ pub(in crate::cli) fn header(text: &str) -> Result<(String, String), String> {
 
 pub(super) fn add(args: &AddArgs) -> Result<Answer, Refused> {
     let home = settings::home()?;
+    if args.name.trim().is_empty() {
+        return Err((Exit::Usage, "a server needs a name; its tools are called by it".into()));
+    }
     let value = value(args).map_err(|message| (Exit::Usage, message))?;
     let name = &args.name;
     let path = changed(&home, args.scope, |path| edit::add(path, Entry { section: SECTION, name }, &value))?;
     let mut text = format!("added `{name}` to {}\n`haft mcp test {name}` tries it", path.file);
+    let namespace = namespace(name);
+    if namespace != *name {
+        let _ = write!(
+            text,
+            "\nits tools are called `{namespace}__…`: names of tools cannot have all of `{name}`"
+        );
+    }
     text.push_str(&path.hint);
     Ok(Answer::new(text, json!({ "name": name, "file": path.file, "server": value })))
 }
@@ -48,12 +60,15 @@ pub(super) async fn remove(args: &RemoveArgs) -> Result<Answer, Refused> {
     let name = &args.name;
     let before = settings::configuration(&FileArgs::default());
     let is_shared = before.is_ok_and(|config| shares_its_name(&config.resolved.mcp_servers, name));
+    // Who holds the token is known only while the server is configured.
+    let authorizer = login::authorizer_of(name);
+    let path = changed(&home, args.scope, |path| edit::remove(path, Entry { section: SECTION, name }))?;
     // What another server keeps under the same name is left alone.
     if !is_shared {
-        login::forget(name).await;
-    }
-    let path = changed(&home, args.scope, |path| edit::remove(path, Entry { section: SECTION, name }))?;
-    if !is_shared {
+        if let Some(authorizer) = authorizer {
+            // Whatever stands in the way, the server is removed.
+            let _ = authorizer.forget().await;
+        }
         forget(&home, name);
     }
     let text = format!("removed `{name}` from {}{}", path.file, path.hint);
@@ -71,6 +86,7 @@ fn value(args: &AddArgs) -> Result<Value, String> {
         return Err("a URL or a command is missing".into());
     };
     if is_url(first) {
+        check_address(first, args.transport)?;
         if let Some(word) = rest.first() {
             return Err(format!(
                 "a URL stands alone; found `{word}` after it\nhint: a command comes after --"
@@ -82,6 +98,10 @@ fn value(args: &AddArgs) -> Result<Value, String> {
         server.insert("url".into(), first.as_str().into());
         insert_pairs(&mut server, "headers", &args.header);
     } else {
+        if let Some(transport @ (Transport::Http | Transport::Sse | Transport::Websocket)) = args.transport {
+            let way = transport.key();
+            return Err(format!("--transport {way} is for a URL; `{first}` is a command, which is stdio"));
+        }
         if !args.header.is_empty() {
             return Err("--header is for a URL; a command takes --env".into());
         }
@@ -94,8 +114,37 @@ fn value(args: &AddArgs) -> Result<Value, String> {
     Ok(Value::Object(server))
 }
 
+const HTTP: [&str; 2] = ["http://", "https://"];
+const WEBSOCKET: [&str; 2] = ["ws://", "wss://"];
+
 fn is_url(word: &str) -> bool {
-    ["http://", "https://", "ws://", "wss://"].iter().any(|scheme| word.starts_with(scheme))
+    begins_with(word, &HTTP) || begins_with(word, &WEBSOCKET)
+}
+
+/// Schemes are the same in any case.
+fn begins_with(word: &str, schemes: &[&str]) -> bool {
+    let word = word.to_ascii_lowercase();
+    schemes.iter().any(|scheme| word.starts_with(scheme))
+}
+
+/// What could never be reached is not written. An address that is still to be put together from variables is not looked into.
+fn check_address(address: &str, transport: Option<Transport>) -> Result<(), String> {
+    let fits = match transport {
+        None => true,
+        Some(Transport::Http | Transport::Sse) => begins_with(address, &HTTP),
+        Some(Transport::Websocket) => begins_with(address, &WEBSOCKET),
+        Some(Transport::Stdio) => false,
+    };
+    if let (Some(transport), false) = (transport, fits) {
+        return Err(format!(
+            "--transport {} does not reach `{address}`\nhint: leave it out",
+            transport.key()
+        ));
+    }
+    match Url::parse(address) {
+        Err(error) if !address.contains("${") => Err(format!("`{address}` cannot be read: {error}")),
+        Ok(_) | Err(_) => Ok(()),
+    }
 }
 
 fn insert_pairs(server: &mut Map<String, Value>, key: &str, pairs: &[(String, String)]) {
@@ -123,7 +172,7 @@ fn changed(
         Scope::User => true,
         Scope::Project => counts(home, &path),
     };
-    change(&path).map_err(|error| (Exit::Input, error.to_string()))?;
+    change(&path).map_err(|error| refused(&path, &error))?;
     let hint = match (scope, trusted) {
         (Scope::User, _) => String::new(),
         (Scope::Project, true) => trust_again(home, &path)?,
@@ -132,6 +181,20 @@ fn changed(
         }
     };
     Ok(Changed { file: path.display().to_string(), hint })
+}
+
+fn refused(path: &Path, error: &EditError) -> Refused {
+    let hint = match error {
+        EditError::Absent { .. } => format!(
+            "\nhint: `haft config show` tells which file has it; here only what stands in {} is removed, and --scope chooses another",
+            path.display()
+        ),
+        EditError::Exists { .. }
+        | EditError::Unreadable(..)
+        | EditError::Invalid(_)
+        | EditError::Unwritable(..) => String::new(),
+    };
+    (Exit::Input, format!("{error}{hint}"))
 }
 
 fn counts(home: &Home, path: &Path) -> bool {

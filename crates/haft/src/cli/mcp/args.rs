@@ -135,6 +135,9 @@ pub(in crate::cli) struct LogsArgs {
 
     #[arg(long, help = "Print it as JSON")]
     pub(in crate::cli) json: bool,
+
+    #[command(flatten)]
+    pub(in crate::cli) files: FileArgs,
 }
 
 /// Log in at a server elsewhere that asks who you are; the token is kept in haft's own data and renewed by itself

@@ -2,22 +2,21 @@
 
 use std::fmt::Write;
 
-use haft_core::name::Namespace;
-use haft_tools::mcp::{Protocol, Remembrance, remembrance};
+use haft_tools::mcp::{Protocol, Remembrance};
 use serde_json::{Value, json};
 
 use super::super::settings::{self, Refused};
+use super::Answer;
 use super::args::ListArgs;
-use super::{Answer, directory};
 use crate::config::namesake::namesake;
 use crate::config::resolved::{McpReach, McpServer};
 use crate::config::{Resolved, printable};
+use crate::wiring;
 
 pub(super) fn list(args: &ListArgs) -> Result<Answer, Refused> {
     let home = settings::home()?;
     let config = settings::configuration(&args.files)?.resolved;
-    let directory = directory(&home);
-    let rows: Vec<Row> = rows(&config, |name| remembrance(&directory, Namespace::sanitize(name).as_str()));
+    let rows: Vec<Row> = rows(&config, |name, server| wiring::remembered(name, server, &home));
     if rows.is_empty() {
         let text = "no MCP server is configured; `haft mcp add NAME -- COMMAND` adds one";
         return Ok(Answer::new(text.into(), json!([])));
@@ -33,11 +32,11 @@ struct Row {
     known: Option<Remembrance>,
 }
 
-fn rows(config: &Resolved, known: impl Fn(&str) -> Option<Remembrance>) -> Vec<Row> {
+fn rows(config: &Resolved, known: impl Fn(&str, &McpServer) -> Option<Remembrance>) -> Vec<Row> {
     let servers = config.mcp_servers.iter();
     servers
         .map(|(name, server)| match namesake(&config.mcp_servers, name).filter(|_| server.enabled) {
-            None => row(name, server, known(name)),
+            None => row(name, server, known(name, server)),
             // What is remembered under that name is the other's.
             Some(reason) => row(name, &McpServer { reach: Err(reason), ..server.clone() }, None),
         })
@@ -78,10 +77,11 @@ impl Row {
 }
 
 fn table(rows: &[Row]) -> String {
-    let width = rows.iter().map(|row| row.name.chars().count()).fold(4, usize::max);
+    let width = rows.iter().map(|row| printable(&row.name).chars().count()).fold(4, usize::max);
     let mut text = format!("{:<width$}  TRANSPORT  STATE     DETAIL\n", "NAME");
     for Row { name, transport, state, detail, .. } in rows {
-        let _ = writeln!(text, "{name:<width$}  {transport:<9}  {state:<8}  {}", printable(detail));
+        let (name, detail) = (printable(name), printable(detail));
+        let _ = writeln!(text, "{name:<width$}  {transport:<9}  {state:<8}  {detail}");
     }
     text
 }

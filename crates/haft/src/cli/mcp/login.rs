@@ -42,12 +42,10 @@ pub(super) async fn logout(args: &LogoutArgs) -> Result<Answer, Refused> {
     Ok(Answer::new(text, json!({ "name": args.name, "forgotten": had })))
 }
 
-/// Forgets the token of a server that is about to be removed, wherever it is. Whatever stands in the way, it is removed.
-pub(super) async fn forget(name: &str) {
-    let Ok((reach, keyring)) = reach(&FileArgs::default(), name) else { return };
-    if let Ok(authorizer) = authorizer(name, &reach, keyring, None) {
-        let _ = authorizer.forget().await;
-    }
+/// What holds the token of a server, wherever that is; nothing where there is none to hold.
+pub(super) fn authorizer_of(name: &str) -> Option<Authorizer> {
+    let (reach, keyring) = reach(&FileArgs::default(), name).ok()?;
+    authorizer(name, &reach, keyring, None).ok()
 }
 
 fn reach(files: &FileArgs, name: &str) -> Result<(McpReach, Preference), Refused> {

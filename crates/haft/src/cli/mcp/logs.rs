@@ -3,7 +3,6 @@
 use haft_tools::mcp::kept_log;
 use serde_json::json;
 
-use super::super::args::FileArgs;
 use super::super::exit::Exit;
 use super::super::settings::{self, Refused};
 use super::args::LogsArgs;
@@ -12,7 +11,7 @@ use crate::config::printable;
 
 pub(super) fn logs(args: &LogsArgs) -> Result<Answer, Refused> {
     let home = settings::home()?;
-    let config = settings::configuration(&FileArgs::default())?.resolved;
+    let config = settings::configuration(&args.files)?.resolved;
     unambiguous(&config, &args.name)?;
     let path = directory(&home).join(format!("{}.log", namespace(&args.name)));
     let kept = kept_log(&path)

@@ -91,6 +91,20 @@ fn at_a_terminal_a_person_answers_what_a_server_asks_in_both_eras() {
     }
 }
 
+/// A question without fields wants a yes, and a person who did not say it has not.
+#[test]
+fn who_is_asked_only_whether_decides_it() {
+    let place = place();
+    configure(&place, "asks-whether", &[], "");
+    for (typed, expected) in [("yes\n", "\"accept\""), ("no\n", "\"decline\""), ("\n", "\"decline\"")] {
+        let shown = at_a_terminal(&place, "call bad__echo '{}'", typed);
+        assert!(
+            shown.contains("`bad` asks: Delete it all?") && shown.contains(expected),
+            "{typed:?}: {shown}"
+        );
+    }
+}
+
 #[test]
 fn a_start_that_takes_long_is_shown_at_a_terminal() {
     let place = place();

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{Stream, configure, place};
-use haft_testkit::{Place, processes_with, unique_marker};
+use haft_testkit::{Place, eventually, processes_with, send_signal, unique_marker};
 
 fn json(place: &Place, args: &[&str], code: i32) -> Value {
     serde_json::from_str(&place.haft(args).output().expect_code(code).stdout).unwrap()
@@ -53,6 +53,18 @@ fn a_server_is_added_tried_and_removed_and_the_rest_of_the_file_stays() {
 }
 
 #[test]
+fn a_configuration_that_is_kept_elsewhere_is_changed_there() {
+    let place = place();
+    let kept = place.file("outside/dotfiles.json", "{\n  // mine\n}\n");
+    place.haft(&["mcp", "list"]).output().expect_code(0);
+    std::os::unix::fs::symlink(&kept, place.path("home/haft.json")).unwrap();
+    place.haft(&["mcp", "add", "a", "--", "x"]).output().expect_code(0);
+    assert!(place.path("home/haft.json").is_symlink());
+    let text = place.text("outside/dotfiles.json");
+    assert!(text.contains("// mine") && text.contains("\"a\""), "{text}");
+}
+
+#[test]
 fn what_cannot_be_meant_is_refused_before_anything_is_written() {
     let place = place();
     for args in [
@@ -60,11 +72,19 @@ fn what_cannot_be_meant_is_refused_before_anything_is_written() {
         &["mcp", "add", "a", "--header", "K: v", "--", "uvx", "x"],
         &["mcp", "add", "a", "https://example.com/mcp", "more"],
         &["mcp", "add", "a", "--env", "nothing", "--", "x"],
+        &["mcp", "add", "a", "--transport", "stdio", "https://e.com"],
+        &["mcp", "add", "a", "--transport", "http", "--", "uvx", "x"],
+        &["mcp", "add", "a", "--transport", "websocket", "https://e.com"],
+        &["mcp", "add", "a", "--transport", "sse", "ws://e.com"],
+        &["mcp", "add", "a", "https://"],
+        &["mcp", "add", " ", "--", "x"],
     ] {
         place.haft(args).output().expect_code(2);
     }
-    place.haft(&["mcp", "add", "a", "--transport", "stdio", "https://e.com"]).output();
-    assert!(!place.path("home/haft.json").exists() || place.text("home/haft.json").contains("stdio"));
+    assert!(!place.path("home/haft.json").exists());
+    // What was written counts with all else that there is.
+    place.haft(&["mcp", "add", "a", "HTTPS://E.com/${PATH_OF_IT:-mcp}"]).output().expect_code(0);
+    assert_eq!(json(&place, &["mcp", "list", "--json"], 0)[0]["transport"], "http");
 }
 
 #[test]
@@ -109,6 +129,53 @@ fn what_a_server_left_out_and_what_it_said_can_be_read_later() {
 }
 
 #[test]
+fn what_a_server_says_can_be_read_while_it_runs_and_after_haft_was_killed() {
+    let place = place();
+    configure(&place, "talks", &[], "");
+    let mut stream = Stream::open(&place, &[]);
+    stream.ask("bad__echo", "{}");
+    let log = || place.haft(&["mcp", "logs", "bad"]).output().expect_code(0).stdout;
+    eventually("it can be read", || log().contains("said during a call"));
+    send_signal(stream.child.id(), 9);
+    stream.child.wait().unwrap();
+    assert!(log().contains("said during a call"));
+}
+
+#[test]
+fn the_log_tells_why_a_server_was_started_again() {
+    let place = place();
+    configure(&place, "exits-mid-call", &[], "");
+    let mut stream = Stream::open(&place, &["--trace-mcp"]);
+    assert!(stream.ask("bad__slow", "{}").contains("unknown_outcome"));
+    let why = "ready ► restarting: the server ended with exit code 3";
+    eventually("it is told", || place.text("home/data/mcp/bad.log").contains(why));
+    assert!(stream.end_and_read().contains(&format!("mcp bad • {why}")));
+}
+
+#[test]
+fn a_list_tells_what_is_known_of_the_server_that_is_configured_now() {
+    let place = place();
+    configure(&place, "good", &[], "");
+    json(&place, &["mcp", "test", "bad", "--json"], 0);
+    let listed = || json(&place, &["mcp", "list", "--json"], 0)[0].clone();
+    assert_eq!((&listed()["state"], &listed()["tools"]), (&"known".into(), &3.into()));
+    configure(&place, "good", &[], r#", "toolsDenied": ["slow"]"#);
+    assert_eq!((&listed()["state"], &listed()["tools"]), (&"known".into(), &2.into()));
+    configure(&place, "good", &["another"], "");
+    assert_eq!((&listed()["state"], &listed()["tools"]), (&"new".into(), &Value::Null));
+}
+
+#[test]
+fn what_is_configured_for_one_command_can_be_read_about_too() {
+    let place = place();
+    let server = place.misbehaving_server("exits-at-once", &[]);
+    place.file("ws/one.json", &format!("{{\"mcpServers\": {{\"one\": {{{server}}}}}}}"));
+    place.haft(&["mcp", "test", "one", "--config", "one.json"]).output().expect_code(5);
+    let said = place.haft(&["mcp", "logs", "one", "--config", "one.json"]).output().expect_code(0);
+    assert!(said.stdout.contains("no licence found"), "{}", said.stdout);
+}
+
+#[test]
 fn a_right_that_was_lacking_is_named_with_the_line_that_grants_it() {
     let place = place();
     let target = place.path("outside/notes/file");
@@ -123,6 +190,29 @@ fn a_right_that_was_lacking_is_named_with_the_line_that_grants_it() {
     place.file("home/haft.json", &format!("{{\"mcpServers\": {{\"bad\": {{{entry}, {granting}}}}}}}"));
     place.haft(&["mcp", "test", "bad"]).output();
     assert!(target.exists(), "what was named was enough");
+}
+
+/// As programs fail that do not name what they were refused, in the real sandbox.
+#[test]
+fn a_right_that_was_not_named_is_found_too() {
+    let place = place();
+    let target = place.path("outside/notes.db");
+    let socket = place.path("outside/bus");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let cases = [
+        (format!("import sqlite3\nsqlite3.connect({target:?})\n"), "writable"),
+        (
+            format!("import socket\nsocket.socket(socket.AF_UNIX).connect({:?})\n", socket.to_str().unwrap()),
+            "unixSockets",
+        ),
+    ];
+    for (script, expected) in cases {
+        let file = place.file("outside/starts.py", &script);
+        let entry = format!("\"command\": \"python3\", \"args\": [{file:?}]");
+        place.file("home/haft.json", &format!("{{\"mcpServers\": {{\"bad\": {{{entry}}}}}}}"));
+        let failed = json(&place, &["mcp", "test", "bad", "--json"], 5);
+        assert!(failed["grant"].as_str().is_some_and(|grant| grant.contains(expected)), "{failed}");
+    }
 }
 
 #[test]
@@ -163,6 +253,24 @@ fn messages_are_shown_on_request_and_secrets_are_not() {
         assert!(ran.stderr.contains(expected), "{expected}: {}", ran.stderr);
     }
     assert!(!ran.stderr.contains("hunter2"), "{}", ran.stderr);
+}
+
+/// What a server was given in confidence it may say again, on its output, beside it, in its log and in its errors.
+#[test]
+fn a_secret_that_a_server_repeats_is_in_no_message_log_or_error() {
+    let place = place();
+    configure(&place, "blabs", &[], r#", "env": {"BLAB_TOKEN": "${SECRET}"}"#);
+    let run = place.haft(&["call", "--trace-mcp", "-v", "bad__echo"]).env("SECRET", "canary-4711");
+    let ran = run.output().expect_code(3);
+    assert!(ran.stdout.contains("refused: [secret]"), "{}", ran.stdout);
+    assert!(
+        ran.stderr.contains("using [secret]") && ran.stderr.contains("noise with [secret]"),
+        "{}",
+        ran.stderr
+    );
+    let log = place.text("home/data/mcp/bad.log");
+    assert!(log.contains("begins with [secret]"), "{log}");
+    assert!(!format!("{}{}{log}", ran.stdout, ran.stderr).contains("canary-4711"));
 }
 
 #[test]

@@ -13,7 +13,7 @@ fn each_server_is_ready_or_it_is_said_why_not_and_what_helps() {
     let ends = place.misbehaving_server("exits-at-once", &[]);
     let unset = r#""command": "x", "env": {"A": "${NOT_SET_ANYWHERE}"}"#;
     let config = format!(
-        "{{\"mcpServers\": {{\"good\": {{{good}}}, \"ends\": {{{ends}}}, \"unset\": {{{unset}}}, \"off\": {{{ends}, \"enabled\": false}}, \"far\": {{\"url\": \"{}\"}}}}}}",
+        "{{\"mcpServers\": {{\"good\": {{{good}}}, \"ends\": {{{ends}}}, \"unset\": {{{unset}}}, \"off\": {{{ends}, \"enabled\": false}}, \"far\": {{\"url\": \"{0}\"}}, \"shown\": {{\"url\": \"{0}\", \"headers\": {{\"Authorization\": \"Bearer old\"}}}}}}}}",
         guarded.url()
     );
     place.file("home/haft.json", &config);
@@ -27,6 +27,8 @@ fn each_server_is_ready_or_it_is_said_why_not_and_what_helps() {
     assert!(of("ends")["reason"].as_str().unwrap().contains("no licence found"), "{found}");
     assert!(of("unset")["reason"].as_str().unwrap().contains("NOT_SET_ANYWHERE"), "{found}");
     assert!(of("far")["hint"].as_str().unwrap().contains("haft mcp login far"), "{found}");
+    // There is nothing to log in to for one whose header says who you are.
+    assert_eq!(of("shown")["hint"], "look at `mcpServers.shown.headers`", "{found}");
     assert_eq!(of("off"), Value::Null);
     let told = place.haft(&["doctor"]).output().expect_code(5).stdout;
     assert!(told.contains("server     good: ready") && told.contains("server     ends: not ready"), "{told}");

@@ -132,6 +132,18 @@ fn a_server_of_the_handshake_era_is_called_with_its_session_and_version() {
 }
 
 #[test]
+fn what_lets_one_in_at_a_server_goes_to_no_other_of_its_name() {
+    let place = place();
+    let (theirs, asked) = legacy(|request| json(request, TEXT));
+    configure(&place, "https://mine.example/mcp", r#", "headers": {"Authorization": "Bearer ${TOKEN}"}"#);
+    place.file("ws/.mcp.json", &format!("{{\"mcpServers\": {{\"far\": {{\"url\": \"{theirs}\"}}}}}}"));
+    place.haft(&["trust"]).env("TOKEN", "t0k").output().expect_code(0);
+    place.haft(&["call", "far__echo", "{}"]).env("TOKEN", "t0k").output().expect_code(0);
+    let asked: Vec<Request> = asked.try_iter().collect();
+    assert!(!asked.is_empty() && asked.iter().all(|request| !request.headers.contains_key("authorization")));
+}
+
+#[test]
 fn a_server_without_sessions_is_told_everything_with_every_request() {
     let place = place();
     let (url, asked) = serve(|request| {
@@ -159,6 +171,38 @@ fn a_server_without_sessions_is_told_everything_with_every_request() {
     assert!(called.body.contains("io.modelcontextprotocol/clientCapabilities"), "{}", called.body);
 }
 
+/// However it refuses what it does not know any more: with the error of its era, or as an address that is not there.
+#[test]
+fn a_server_that_has_left_the_era_it_is_remembered_by_is_found_in_the_other() {
+    let unsupported = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}}"#;
+    for (status, body) in [("400 Bad Request", unsupported), ("404 Not Found", "nothing here")] {
+        let place = place();
+        let left = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let has_left = std::sync::Arc::clone(&left);
+        let (url, _asked) = serve(move |request| {
+            let modern = has_left.load(std::sync::atomic::Ordering::SeqCst);
+            match () {
+                () if request.method == "GET" => response("405 Method Not Allowed", "", b""),
+                () if request.calls("server/discover") && modern => {
+                    json(request, r#"{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}"#)
+                }
+                () if request.calls("server/discover") => response("400 Bad Request", "", b"no"),
+                () if request.calls("initialize") && modern => response(status, "", body.as_bytes()),
+                () if request.calls("initialize") => json(request, GREETING),
+                () if request.calls("tools/list") => json(request, TOOLS),
+                () if request.calls("tools/call") => json(request, TEXT),
+                () => response("202 Accepted", "", b""),
+            }
+        });
+        configure(&place, &url, "");
+        assert!(call(&place, "far__echo").expect_code(0).stdout.contains("2025-06-18"));
+        left.store(true, std::sync::atomic::Ordering::SeqCst);
+        let ran = call(&place, "far__echo").expect_code(0);
+        assert!(ran.stdout.contains("2026-07-28"), "{status}: {}", ran.stdout);
+        assert!(place.text("home/data/mcp/far.json").contains("2026-07-28"));
+    }
+}
+
 #[test]
 fn every_way_to_refuse_is_told_as_what_it_is() {
     let gzip_bomb = bomb();
@@ -169,7 +213,10 @@ fn every_way_to_refuse_is_told_as_what_it_is() {
         ("200 OK", "content-type: text/html\r\n", b"<html>".to_vec(), "text/html"),
         ("200 OK", "content-type: application/json\r\n", b"<html>".to_vec(), "no message"),
         ("200 OK", "content-type: application/json\r\ncontent-encoding: gzip\r\n", gzip_bomb, "larger than"),
+        ("404 Not Found", "", b"gone".to_vec(), "forgets every session"),
         ("302 Found", "location: http://elsewhere.invalid/mcp\r\n", Vec::new(), "elsewhere.invalid"),
+        // Followed, it would be a GET, and whatever that gives is no answer to a call.
+        ("301 Moved Permanently", "location: /mcp/\r\n", Vec::new(), "/mcp/` (301 Moved Permanently)"),
         (
             "307 Temporary Redirect",
             "location: http://elsewhere.invalid/mcp\r\n",
@@ -186,6 +233,72 @@ fn every_way_to_refuse_is_told_as_what_it_is() {
         assert_ne!(ran.code, Some(0), "{status}");
         assert!(ran.stdout.contains(expected), "{status} {headers}: {}{}", ran.stdout, ran.stderr);
     }
+}
+
+/// Whoever took the request may have done what it asks; who was never reached has not.
+#[test]
+fn what_was_sent_and_not_answered_is_told_apart_from_what_was_not_sent() {
+    let check = |answer: &'static [u8], tool: &str, expected: &str, words: &str| {
+        let place = place();
+        let (url, _asked) = legacy(|_| answer.to_vec());
+        configure(&place, &url, "");
+        let ran = call(&place, tool);
+        assert!(ran.stdout.contains(&format!("\"error_kind\": \"{expected}\"")), "{words}: {}", ran.stdout);
+        assert!(ran.stdout.contains(words), "{}", ran.stdout);
+    };
+    check(b"", "far__change", "unknown_outcome", "dropped the connection before its reply was whole");
+    check(b"", "far__echo", "unavailable", "dropped the connection before its reply was whole");
+    let half = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{";
+    check(half, "far__change", "unknown_outcome", "dropped the connection before its reply was whole");
+    let stream = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\nid: 1\nretry: 1\ndata:\n\n";
+    // Its answer is not to be had: it gives no streams.
+    check(stream, "far__change", "unknown_outcome", "405 Method Not Allowed");
+}
+
+#[test]
+fn a_server_is_told_when_the_person_wants_no_more_and_its_session_is_ended() {
+    let place = place();
+    let (url, asked) = legacy(|_| {
+        std::thread::sleep(std::time::Duration::from_secs(20));
+        Vec::new()
+    });
+    configure(&place, &url, "");
+    let mut child = place.haft(&["call", "far__change", "{}"]).start();
+    let asked = || asked.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
+    while !asked().calls("tools/call") {}
+    haft_testkit::send_signal(child.id(), haft_testkit::libc::SIGINT);
+    assert!(asked().calls("notifications/cancelled"));
+    assert_eq!(asked().method, "DELETE");
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn a_server_that_went_away_between_two_calls_did_nothing() {
+    let place = place();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let Some(request) = read(&stream) else { continue };
+            let answer = match () {
+                () if request.calls("initialize") => json(&request, GREETING),
+                () if request.calls("tools/list") => json(&request, TOOLS),
+                () if request.calls("tools/call") => json(&request, TEXT),
+                () => response("400 Bad Request", "", b""),
+            };
+            (&stream).write_all(&answer).unwrap();
+            if request.calls("tools/call") {
+                return;
+            }
+        }
+    });
+    configure(&place, &url, "");
+    let mut stream = super::Stream::open(&place, &[]);
+    assert!(stream.ask("far__change", "{}").contains("from afar"));
+    server.join().unwrap();
+    let refused = stream.ask("far__change", "{}");
+    assert!(refused.contains("\"unavailable\"") && refused.contains("cannot be reached"), "{refused}");
+    stream.end();
 }
 
 /// 64 MiB of zeros, compressed twice as small as they must be to be worth sending.

@@ -86,6 +86,19 @@ fn a_person_logs_in_with_a_browser_and_is_let_in_until_they_log_out() {
 }
 
 #[test]
+fn a_server_that_is_not_removed_keeps_its_token_and_one_that_is_does_not() {
+    let server = GuardedServer::start();
+    let place = configured(&server);
+    log_in(&place);
+    let kept = place.haft(&["mcp", "remove", "far", "--scope", "project"]).output().expect_code(42);
+    assert!(kept.stderr.contains("hint: `haft config show` tells which file has it"), "{}", kept.stderr);
+    assert!(place.path("home/data/tokens/far.json").exists());
+    echo(&place).expect_code(0);
+    place.haft(&["mcp", "remove", "far"]).output().expect_code(0);
+    assert!(!place.path("home/data/tokens/far.json").exists());
+}
+
+#[test]
 fn where_the_browser_cannot_come_back_the_address_is_pasted() {
     let server = GuardedServer::start();
     let place = configured(&server);

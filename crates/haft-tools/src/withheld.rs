@@ -1,0 +1,142 @@
+//! Secrets that somebody else was shown to be let in: where they are repeated, they are not shown again.
+
+use secrecy::{ExposeSecret, SecretString};
+
+/// Secrets that are looked for.
+#[derive(Debug, Default)]
+pub(crate) struct Withheld(Vec<SecretString>);
+
+/// What stands in place of a secret.
+const MARK: &str = "[secret]";
+
+/// Shorter ones are too likely to be a word of an answer.
+const SECRET_CHARS_MIN: usize = 8;
+
+/// Parts of the names of headers and variables that hold secrets. Others of the operator say `application/json` and the like.
+const SECRET_NAMES: [&str; 10] =
+    ["auth", "cookie", "credential", "key", "passwd", "password", "secret", "session", "signature", "token"];
+
+/// Whether what has this name is nobody's to see.
+pub fn names_a_secret(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    SECRET_NAMES.iter().any(|secret| name.contains(secret))
+}
+
+impl Withheld {
+    /// These, and of each that is several words the last: a token may be repeated without `Bearer`.
+    pub(crate) fn of<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
+        let words = secrets
+            .into_iter()
+            .flat_map(|secret| [Some(secret), secret.rsplit_once(' ').map(|(_, last)| last)]);
+        let mut words: Vec<&str> = words.flatten().filter(|word| word.len() >= SECRET_CHARS_MIN).collect();
+        // Of two that begin alike the longer is looked for first.
+        words.sort_by_key(|word| std::cmp::Reverse(word.len()));
+        Self(words.into_iter().map(SecretString::from).collect())
+    }
+
+    /// For a text that comes in pieces.
+    pub(crate) fn in_pieces(&self) -> Pieces<'_> {
+        Pieces { withheld: self, tail: String::new() }
+    }
+
+    /// Where the end of the text begins that must wait: it may be the beginning of a secret, or holds one that goes on into that.
+    fn safe_until(&self, text: &str) -> usize {
+        let secrets = || self.0.iter().map(ExposeSecret::expose_secret);
+        let may_begin = |at: &usize| {
+            secrets().any(|secret| secret.len() > text.len() - at && secret.starts_with(&text[*at..]))
+        };
+        let mut until = text.char_indices().map(|(at, _)| at).find(may_begin).unwrap_or(text.len());
+        let across = |until: usize| {
+            let found = secrets()
+                .flat_map(|secret| text.match_indices(secret).map(|(at, found)| (at, at + found.len())));
+            found.filter(|(begin, end)| *begin < until && until < *end).map(|(begin, _)| begin).min()
+        };
+        while let Some(begin) = across(until) {
+            until = begin;
+        }
+        until
+    }
+
+    /// The text without them.
+    pub(crate) fn left_of(&self, text: String) -> String {
+        let secrets = self.0.iter().map(ExposeSecret::expose_secret);
+        secrets
+            .fold(text, |text, secret| if text.contains(secret) { text.replace(secret, MARK) } else { text })
+    }
+
+    /// The bytes without them; what is no text is left as it is.
+    pub(crate) fn left_of_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
+        match String::from_utf8(bytes) {
+            Ok(text) => self.left_of(text).into_bytes(),
+            Err(no_text) => no_text.into_bytes(),
+        }
+    }
+}
+
+/// A text that comes in pieces, without the secrets, also those that come in pieces.
+#[derive(Debug)]
+pub(crate) struct Pieces<'a> {
+    withheld: &'a Withheld,
+    /// May be the beginning of a secret.
+    tail: String,
+}
+
+impl Pieces<'_> {
+    /// What can be shown by now.
+    pub(crate) fn push(&mut self, piece: &str) -> String {
+        self.tail.push_str(piece);
+        let rest = self.tail.split_off(self.withheld.safe_until(&self.tail));
+        self.withheld.left_of(std::mem::replace(&mut self.tail, rest))
+    }
+
+    /// The rest: nothing more comes, so nothing began in it.
+    pub(crate) fn end(self) -> String {
+        self.withheld.left_of(self.tail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Wherever a text is cut, no part of a secret is shown and everything else is.
+    #[test]
+    fn a_secret_that_comes_in_pieces_is_withheld_too() {
+        let alone = ["t0ken-of-mine", "t0ken-of-mine-2", "xxxxxt0ken", "éééééééé"];
+        let in_a_row = ["12345678ab", "ab345678cd", "cd345678ef"];
+        let mut secrets: Vec<_> = alone.into_iter().chain(in_a_row).map(SecretString::from).collect();
+        secrets.sort_by_key(|secret| std::cmp::Reverse(secret.expose_secret().len()));
+        let withheld = Withheld(secrets);
+        for text in [
+            "a t0ken-of-mine b",
+            "t0ken-of-mine-2",
+            "xxxxxt0ken",
+            "t0t0ken-of-mine",
+            "ééééééééé",
+            "12345678ab345678cd345678ef",
+            "t0ken-of",
+            "",
+        ] {
+            let whole = withheld.left_of(text.to_owned());
+            for cut in (0..=text.len()).filter(|cut| text.is_char_boundary(*cut)) {
+                let mut pieces = withheld.in_pieces();
+                let shown = [pieces.push(&text[..cut]), pieces.push(&text[cut..]), pieces.end()].concat();
+                assert_eq!(shown, whole, "{text} at {cut}");
+            }
+            let mut pieces = withheld.in_pieces();
+            let one_by_one: String = text.chars().map(|one| pieces.push(&one.to_string())).collect();
+            assert_eq!(one_by_one + &pieces.end(), whole, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_short_is_a_word_like_others() {
+        let withheld = Withheld::of(["Bearer t0ken-of-mine", "short"]);
+        let check = |text: &str, expected: &str| assert_eq!(withheld.left_of(text.to_owned()), expected);
+        check("Bearer t0ken-of-mine", "[secret]");
+        check("{\"t\":\"t0ken-of-mine\"} short", "{\"t\":\"[secret]\"} short");
+        assert_eq!(withheld.left_of_bytes(vec![0xff]), [0xff]);
+        assert!(!format!("{withheld:?}").contains("t0ken"));
+        assert!(names_a_secret("GITHUB_TOKEN") && names_a_secret("x-api-key") && !names_a_secret("LANG"));
+    }
+}
