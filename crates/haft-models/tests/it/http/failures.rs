@@ -14,7 +14,7 @@ use haft_models::http::{Authorities, HttpProvider, HttpSettings, RetryPolicy, Ti
 use haft_models::prices::Prices;
 use haft_models::providers::{ProviderRow, Wishes};
 
-use super::asker::{Asker, asking, whole};
+use super::asker::{Asker, KEY, asking, whole};
 
 /// What becomes of one step, in all formats: the kind of error, and how the attempts ended.
 async fn check(step: impl Fn() -> Vec<Step>, kind: ModelErrorKind, attempts: &[&str]) {
@@ -58,6 +58,20 @@ async fn what_stays_wrong_is_asked_once() {
     check(failing(400, "bad"), ModelErrorKind::InvalidRequest, &["m 1 invalid_request"]).await;
     let spent = failing(429, "You exceeded your current quota, please check your plan");
     check(spent, ModelErrorKind::QuotaExhausted, &["m 1 quota_exhausted"]).await;
+}
+
+/// Whatever it looks like, and wherever it comes: in the answer, inside of a good one, and for a list.
+#[tokio::test]
+async fn a_key_that_the_server_repeats_is_not_shown() {
+    for format in Format::ALL {
+        let repeated = Failure::new(401, &format!("the token {KEY} is unknown"));
+        let late = Fault::ErrorEvent { after_frames: 3, error: repeated.clone() };
+        let text = "many words that come in several frames, one after the other";
+        for step in [Step::fail(repeated), Step::text(text).with_fault(late)] {
+            let error = Asker::new(format, [step]).ask(asking("hi")).await.unwrap_err();
+            assert!(error.message.contains("the token [redacted] is unknown"), "{format:?}: {error}");
+        }
+    }
 }
 
 #[tokio::test]
