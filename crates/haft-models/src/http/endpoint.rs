@@ -182,7 +182,7 @@ impl fmt::Display for EndpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address { written } => {
-                write!(f, "expected an address such as https://example.com/v1; got `{written}`")
+                write!(f, "`{written}` is no address; write one such as https://example.com/v1")
             }
             Self::Header { name } => write!(
                 f,
