@@ -96,7 +96,7 @@ impl HttpProvider {
         if !(200..=299).contains(&answer.status()) {
             return Err(endpoint.concealing(arriving::refused(endpoint.wire(), &mut answer).await));
         }
-        list::read(format, &answer.body(REPLY_BYTES_MAX).await?)
+        list::read_page(format, &answer.body(REPLY_BYTES_MAX).await?)
     }
 
     fn encode(&self, request: &ModelRequest) -> Result<(Outgoing, Asked, Vec<ReplyNote>), ModelError> {
