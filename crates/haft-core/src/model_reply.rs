@@ -124,6 +124,15 @@ pub enum ReplyNote {
     EventSkipped {
         reason: String,
     },
+    /// A call in plain text was no JSON, but near enough.
+    CallRepaired {
+        name: String,
+        how: String,
+    },
+    /// A text that is tagged as a call holds none and stays text.
+    CallUnread {
+        problem: String,
+    },
 }
 
 impl fmt::Display for ReplyNote {
@@ -143,6 +152,10 @@ impl fmt::Display for ReplyNote {
             ),
             Self::NotSaid { what, instead } => write!(f, "the provider has no word for {what}: {instead}"),
             Self::EventSkipped { reason } => write!(f, "an event of the stream was skipped: {reason}"),
+            Self::CallRepaired { name, how } => write!(f, "the call to `{name}` was repaired: {how}"),
+            Self::CallUnread { problem } => {
+                write!(f, "a text that is tagged as a call cannot be read as one: {problem}")
+            }
         }
     }
 }
