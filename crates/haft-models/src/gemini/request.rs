@@ -164,19 +164,22 @@ fn say_system_inside(parts: &mut Parts, part: &Part) {
 fn say_input(parts: &mut Parts, body: &Body) {
     match body {
         Body::Text { text, .. } => parts.text(text, None),
-        Body::Image(media) | Body::Audio(media) | Body::File { media, .. } => say_media(parts, media),
+        Body::Image(media) | Body::Audio(media) | Body::File { media, .. } => say_media(parts, media, None),
         // Only the user's parts come here.
         Body::Refusal(_) | Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
     }
 }
 
-fn say_media(parts: &mut Parts, media: &Media) {
-    parts.add(|part| match &media.source {
-        Source::Bytes(bytes) => say_bytes(part, &media.media_type, bytes),
-        Source::Url(url) => part.object("fileData", |data| {
-            data.put("mimeType", &media.media_type);
-            data.put("fileUri", url);
-        }),
+fn say_media(parts: &mut Parts, media: &Media, signature: Option<&str>) {
+    parts.add(|part| {
+        match &media.source {
+            Source::Bytes(bytes) => say_bytes(part, &media.media_type, bytes),
+            Source::Url(url) => part.object("fileData", |data| {
+                data.put("mimeType", &media.media_type);
+                data.put("fileUri", url);
+            }),
+        }
+        part.put_some("thoughtSignature", signature);
     });
 }
 
@@ -192,9 +195,9 @@ fn say_output(parts: &mut Parts, part: &Part) {
     match &part.body {
         Body::Text { text, .. } => parts.text(text, signature),
         Body::Refusal(text) => parts.text(text, None),
-        Body::Image(media) => parts.text(&media::described("image", media), None),
-        Body::Audio(media) => parts.text(&media::described("audio", media), None),
-        Body::File { media, .. } => parts.text(&media::described("file", media), None),
+        Body::Image(media) | Body::Audio(media) | Body::File { media, .. } => {
+            say_media(parts, media, signature);
+        }
         Body::Reasoning(text) => {
             if let Some(signature) = signature {
                 parts.add(|part| {

@@ -113,6 +113,33 @@ fn ollama_streams_may_be_split_at_any_byte() {
     check_splits(Format::Ollama);
 }
 
+/// Servers that speak after the Responses API leave events out: what is only said when it is whole is not lost.
+#[test]
+fn a_responses_stream_that_says_only_whole_items_is_the_same_reply() {
+    let kept = |frame: &&str| {
+        ["created", "output_item.done", "completed", "incomplete"]
+            .iter()
+            .any(|kind| frame.contains(&format!("\"type\":\"response.{kind}\"")))
+    };
+    for (scenario, format) in grid().filter(|(_, format)| *format == Format::OpenaiResponses) {
+        let expected = decode(scenario, format);
+        let stream = String::from_utf8(streamed(scenario, format)).unwrap().replace("\r\n", "\n");
+        let items: String = stream.split_inclusive("\n\n").filter(kept).collect();
+        assert!(items.len() < stream.len() / 2, "{scenario}");
+        assert_eq!(fold(read_stream(wire(format), [items.as_bytes()])), expected, "{scenario}: items");
+        // The same item once more changes nothing.
+        let done = |frame: &&str| frame.contains("output_item.done");
+        let doubled: String = items
+            .split_inclusive("\n\n")
+            .flat_map(|frame| if done(&frame) { vec![frame, frame] } else { vec![frame] })
+            .collect();
+        assert_eq!(fold(read_stream(wire(format), [doubled.as_bytes()])), expected, "{scenario}: twice");
+        let whole = String::from_utf8(whole(scenario, format)).unwrap().replace('\n', "");
+        let last = format!("data: {{\"type\":\"response.completed\",\"response\":{whole}}}\n\n");
+        assert_eq!(fold(read_stream(wire(format), [last.as_bytes()])).text(), expected.text(), "{scenario}: last");
+    }
+}
+
 #[test]
 fn parts_are_announced_filled_and_finished_in_that_order() {
     for (scenario, format) in grid() {
