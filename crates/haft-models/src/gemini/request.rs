@@ -298,11 +298,39 @@ fn say_config(config: &mut Object<'_>, request: &ModelRequest) {
         }
     }
     if let Some(effort) = request.reasoning {
-        config.object("thinkingConfig", |thinking| say_thinking(thinking, effort));
+        config.object("thinkingConfig", |thinking| {
+            if thinks_by_budget(&request.model) {
+                say_thinking_budget(thinking, &request.model, effort);
+            } else {
+                say_thinking_level(thinking, effort);
+            }
+        });
     }
 }
 
-fn say_thinking(thinking: &mut Object<'_>, effort: Effort) {
+/// The generation before the third takes a number of tokens, and refuses levels.
+fn thinks_by_budget(model: &str) -> bool {
+    model.contains("gemini-2")
+}
+
+fn say_thinking_budget(thinking: &mut Object<'_>, model: &str, effort: Effort) {
+    // Which cannot be kept from thinking.
+    let least = if model.contains("pro") { 128 } else { 0 };
+    let tokens = match effort {
+        Effort::Off => least,
+        Effort::Minimal => 512,
+        Effort::Low => 2048,
+        Effort::Medium => 8192,
+        Effort::High => 16_384,
+        Effort::Highest => 24_576,
+    };
+    thinking.put("thinkingBudget", &tokens);
+    if effort != Effort::Off {
+        thinking.put("includeThoughts", &true);
+    }
+}
+
+fn say_thinking_level(thinking: &mut Object<'_>, effort: Effort) {
     let level = match effort {
         Effort::Off => return thinking.put("thinkingBudget", &0),
         Effort::Minimal => "MINIMAL",

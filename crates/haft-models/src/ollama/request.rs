@@ -34,7 +34,7 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
                 body.put("format", &schema::downgrade(schema, Grammar::Ollama).schema);
             }
         }
-        say_effort(body, request.reasoning);
+        say_effort(body, &request.model, request.reasoning);
         body.object("options", |options| {
             let tokens = request.context_tokens.map(|tokens| tokens as usize);
             let tokens =
@@ -219,13 +219,23 @@ fn as_reply(part: &Part) -> Option<&ToolReply> {
     if let Body::Reply(reply) = &part.body { Some(reply) } else { None }
 }
 
-fn say_effort(body: &mut Object<'_>, effort: Option<Effort>) {
+/// Levels are known to one family; every other model thinks or does not, and is refused with a level.
+fn say_effort(body: &mut Object<'_>, model: &str, effort: Option<Effort>) {
     match effort {
         None => {}
         Some(Effort::Off) => body.put("think", &false),
-        Some(Effort::Minimal | Effort::Low) => body.put("think", "low"),
-        Some(Effort::Medium) => body.put("think", "medium"),
-        Some(Effort::High | Effort::Highest) => body.put("think", "high"),
+        Some(effort) if model.contains("gpt-oss") => body.put("think", level(effort)),
+        Some(Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::Highest) => {
+            body.put("think", &true);
+        }
+    }
+}
+
+fn level(effort: Effort) -> &'static str {
+    match effort {
+        Effort::Off | Effort::Minimal | Effort::Low => "low",
+        Effort::Medium => "medium",
+        Effort::High | Effort::Highest => "high",
     }
 }
 
