@@ -111,7 +111,7 @@ impl Arriving {
         let read = match answer.chunk().await {
             Ok(Some(bytes)) => decoder.push(&bytes, &mut events).map(|()| false),
             Ok(None) => decoder.finish(&mut events).map(|()| true),
-            Err(error) => Err(error),
+            Err(error) => finish_broken(&mut **decoder, &mut events).then_some(true).ok_or(error),
         };
         let complete = events.iter().any(|event| matches!(event, ModelEvent::Finished { .. }));
         self.ready.extend(events);
@@ -122,6 +122,18 @@ impl Arriving {
             (Ok(true) | Err(_), _) => Body::Over,
         };
     }
+}
+
+/// Whether a reply whose connection broke was there in full: it had said why it stops, and only its last frame is missing.
+fn finish_broken(decoder: &mut dyn StreamDecoder, events: &mut Vec<ModelEvent>) -> bool {
+    let mut last = Vec::new();
+    let ended = decoder.finish(&mut last).is_ok();
+    let cut_off = |event: &ModelEvent| matches!(event, ModelEvent::Finished { stop: StopReason::CutOff });
+    let whole = ended && !last.iter().any(cut_off);
+    if whole {
+        events.append(&mut last);
+    }
+    whole
 }
 
 /// What a body is, by its head.

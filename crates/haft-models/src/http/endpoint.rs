@@ -111,7 +111,8 @@ impl Endpoint {
 
     /// The error without the key: servers repeat it to say that it is wrong, and not every key looks like one.
     pub(crate) fn concealing(&self, error: ModelError) -> ModelError {
-        let clean = |message: String, secret: &SecretString| message.replace(secret.expose_secret(), REDACTED);
+        let clean =
+            |message: String, secret: &SecretString| message.replace(secret.expose_secret(), REDACTED);
         ModelError { message: self.secrets.iter().fold(error.message, clean), ..error }
     }
 

@@ -41,7 +41,8 @@ pub(crate) fn add_headers(format: Format, headers: &mut HeaderMap) {
 pub fn read_page(format: Format, body: &[u8]) -> Result<(Vec<Listed>, Option<String>), ModelError> {
     let page: Value = reading::read(body)?;
     // Together's list is nothing but the list; llama.cpp has the same one twice, under two names.
-    let lists: Vec<&Value> = [Some(&page), page.get("data"), page.get("models")].into_iter().flatten().collect();
+    let lists: Vec<&Value> =
+        [Some(&page), page.get("data"), page.get("models")].into_iter().flatten().collect();
     let rows = lists.iter().find_map(|list| list.as_array());
     // A list that is empty may be null, and Gemini leaves it out.
     if rows.is_none() && !lists[1..].iter().any(|list| list.is_null()) && page != json!({}) {

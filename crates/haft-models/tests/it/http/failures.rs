@@ -239,6 +239,23 @@ async fn raw_error_in(format: Format, address: SocketAddr) -> ModelError {
     whole(&provider, asking("hi"), &asker.context()).await.unwrap_err()
 }
 
+/// A length that is never reached: the connection breaks right after what is sent.
+const BROKEN: &str = "200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 9999";
+
+#[tokio::test]
+async fn a_connection_that_breaks_after_the_reason_to_stop_loses_nothing() {
+    let whole_reply =
+        b"data: {\"choices\":[{\"delta\":{\"content\":\"All of it.\"},\"finish_reason\":\"stop\"}]}\n\n";
+    let provider = raw_provider(endless(BROKEN, whole_reply, 1));
+    let asker = Asker::new(Format::OpenaiChat, []);
+    let reply = whole(&provider, asking("hi"), &asker.context()).await.unwrap();
+    assert_eq!((reply.text().as_str(), reply.stop), ("All of it.", StopReason::EndOfTurn));
+    let half = b"data: {\"choices\":[{\"delta\":{\"content\":\"Half of\"}}]}\n\n";
+    let provider = raw_provider(endless(BROKEN, half, 1));
+    let error = whole(&provider, asking("hi"), &asker.context()).await.unwrap_err();
+    assert_eq!(error.kind, ModelErrorKind::Unreachable, "{error}");
+}
+
 #[tokio::test]
 async fn a_reply_of_a_hundred_megabytes_is_cut_off() {
     let line = b": a comment that keeps the connection alive and says nothing whatsoever, again and again\n";
