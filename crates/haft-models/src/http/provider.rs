@@ -58,7 +58,8 @@ impl HttpProvider {
         let mut path = Some(list::first_page(self.settings.endpoint.wire().format()));
         for _ in 0..list::PAGES_MAX {
             let Some(page) = path.take() else { break };
-            let (listed, next) = self.page_in_time(&page, deadline).await?;
+            let page = self.page_in_time(&page, deadline).await;
+            let (listed, next) = page.map_err(|error| self.settings.endpoint.concealing(error))?;
             models.extend(listed);
             path = next;
         }
@@ -94,7 +95,7 @@ impl HttpProvider {
         list::add_headers(format, request.headers_mut());
         let mut answer = self.client.send(request).await?;
         if !(200..=299).contains(&answer.status()) {
-            return Err(endpoint.concealing(arriving::refused(endpoint.wire(), &mut answer).await));
+            return Err(arriving::refused(endpoint.wire(), &mut answer).await);
         }
         list::read_page(format, &answer.body(REPLY_BYTES_MAX).await?)
     }
@@ -145,7 +146,7 @@ impl HttpProvider {
     async fn send(&self, outgoing: &Outgoing, asked: &Asked) -> Result<Arriving, ModelError> {
         let endpoint = &self.settings.endpoint;
         let answer = self.client.send(endpoint.request(outgoing)).await?;
-        let begun = Arriving::begin(endpoint.wire(), answer, asked).await;
+        let begun = Arriving::begin(endpoint.wire(), answer, asked, self.settings.delivery).await;
         begun.map_err(|error| endpoint.concealing(error))
     }
 }

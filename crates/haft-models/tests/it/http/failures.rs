@@ -214,6 +214,15 @@ pub(super) fn patient_provider(address: SocketAddr, retry: RetryPolicy) -> HttpP
 }
 
 fn provider_in(format: Format, address: SocketAddr, retry: RetryPolicy) -> HttpProvider {
+    provider_delivering(Delivery::Streamed, format, address, retry)
+}
+
+fn provider_delivering(
+    delivery: Delivery,
+    format: Format,
+    address: SocketAddr,
+    retry: RetryPolicy,
+) -> HttpProvider {
     let row = ProviderRow::named("compatible").unwrap();
     let wishes =
         Wishes { base_url: Some(format!("http://{address}")), format: Some(format), ..Wishes::default() };
@@ -221,7 +230,7 @@ fn provider_in(format: Format, address: SocketAddr, retry: RetryPolicy) -> HttpP
         name: "raw".into(),
         endpoint: row.endpoint(wishes, &|_| None).unwrap(),
         authorities: Authorities::default(),
-        delivery: Delivery::Streamed,
+        delivery,
         timeouts: Timeouts { total: Duration::from_mins(1), ..Timeouts::default() },
         retry,
         prices: Prices::default(),
@@ -254,6 +263,26 @@ async fn a_connection_that_breaks_after_the_reason_to_stop_loses_nothing() {
     let provider = raw_provider(endless(BROKEN, half, 1));
     let error = whole(&provider, asking("hi"), &asker.context()).await.unwrap_err();
     assert_eq!(error.kind, ModelErrorKind::Unreachable, "{error}");
+}
+
+/// Proxies forget or mistake what a body is.
+#[tokio::test]
+async fn a_body_is_read_for_what_it_is_whatever_its_head_says() {
+    let (head_json, head_nothing) = ("200 OK\r\nContent-Type: application/json", "200 OK\r\nX-Nothing: 1");
+    let whole_body = br#"{"choices":[{"message":{"content":"Hello."},"finish_reason":"stop"}]}"#;
+    let stream = b"data: {\"choices\":[{\"delta\":{\"content\":\"Hello.\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+    for (delivery, head, body) in [
+        (Delivery::Streamed, head_json, stream.as_slice()),
+        (Delivery::Streamed, head_nothing, stream.as_slice()),
+        (Delivery::Whole, head_nothing, whole_body.as_slice()),
+        (Delivery::Whole, head_json, whole_body.as_slice()),
+    ] {
+        let address = endless(head, body, 1);
+        let provider = provider_delivering(delivery, Format::OpenaiChat, address, RetryPolicy::NEVER);
+        let asker = Asker::new(Format::OpenaiChat, []);
+        let reply = whole(&provider, asking("hi"), &asker.context()).await.unwrap();
+        assert_eq!(reply.text(), "Hello.", "{delivery:?} {head}");
+    }
 }
 
 #[tokio::test]
