@@ -181,5 +181,5 @@ fn check(reply: Result<ModelReply, ModelError>) {
 }
 
 fn asked() -> Asked {
-    Asked { turn: 1, text_bytes: 100 }
+    Asked { turn: 1, text_bytes: 100, context_tokens: Some(10) }
 }

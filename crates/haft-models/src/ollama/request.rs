@@ -9,7 +9,7 @@ use crate::json_text::{self, Object};
 use crate::memo::{Encoder, Memo, Tail};
 use crate::object_arguments::object_json;
 use crate::schema::{self, Grammar};
-use crate::wire::{Delivery, EncodedRequest};
+use crate::wire::{Asked, Delivery, EncodedRequest};
 use crate::{call_id, media};
 
 const FORMAT: Format = Format::Ollama;
@@ -17,6 +17,10 @@ const FORMAT: Format = Format::Ollama;
 pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
     let recalled = memo.recall(&Messages, request);
     let asked = recalled.asked(request);
+    let tokens = request.context_tokens.map(|tokens| tokens as usize);
+    let context_tokens =
+        tokens.unwrap_or_else(|| context::tokens_for(asked.text_bytes, request.output_tokens_max));
+    let asked = Asked { context_tokens: Some(context_tokens as u64), ..asked };
     let messages = &recalled.said.tail.bytes;
     let comma: &[u8] = if recalled.system.is_empty() || messages.is_empty() { b"" } else { b"," };
     let mut body = Vec::with_capacity(messages.len() + recalled.tools.len() + recalled.system.len() + 1024);
@@ -36,10 +40,7 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
         }
         say_effort(body, &request.model, request.reasoning);
         body.object("options", |options| {
-            let tokens = request.context_tokens.map(|tokens| tokens as usize);
-            let tokens =
-                tokens.unwrap_or_else(|| context::tokens_for(asked.text_bytes, request.output_tokens_max));
-            options.put("num_ctx", &tokens);
+            options.put("num_ctx", &context_tokens);
             options.put_some("num_predict", request.output_tokens_max.as_ref());
             say_sampling(options, &request.sampling);
         });

@@ -19,7 +19,7 @@ fn reply(text: &str) -> ModelReply {
 }
 
 fn check(text: &str, said: &str, calls: &[&str]) {
-    let reply = read_calls(reply(text), &Asked { turn: 3, text_bytes: 0 });
+    let reply = read_calls(reply(text), &Asked { turn: 3, ..Asked::default() });
     let found: Vec<_> =
         reply.calls().map(|call| format!("{} {}", call.name, call.arguments.as_text())).collect();
     assert_eq!(

@@ -220,7 +220,7 @@ fn an_error_inside_a_stream_comes_after_what_was_said_before() {
 #[test]
 fn a_server_that_cut_the_prompt_is_found_out() {
     let body = whole("text", Format::Ollama);
-    let asked = Asked { turn: 1, text_bytes: 63_000 };
+    let asked = Asked { turn: 1, text_bytes: 63_000, context_tokens: None };
     let reply = wire(Format::Ollama).decode(&body, &asked).unwrap();
     assert_eq!(reply.notes, [ReplyNote::PromptCut { read_tokens: 120, sent_tokens_min: 7875 }]);
 }
