@@ -88,6 +88,7 @@ enum StoredNote {
     EventSkipped { reason: String },
     CallRepaired { name: String, how: String },
     CallUnread { problem: String },
+    SteppedIn { failed: String, problem: String },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -226,6 +227,7 @@ impl StoredNote {
             ReplyNote::EventSkipped { reason } => Self::EventSkipped { reason },
             ReplyNote::CallRepaired { name, how } => Self::CallRepaired { name, how },
             ReplyNote::CallUnread { problem } => Self::CallUnread { problem },
+            ReplyNote::SteppedIn { failed, problem } => Self::SteppedIn { failed, problem },
         }
     }
 
@@ -243,6 +245,7 @@ impl StoredNote {
             Self::EventSkipped { reason } => ReplyNote::EventSkipped { reason },
             Self::CallRepaired { name, how } => ReplyNote::CallRepaired { name, how },
             Self::CallUnread { problem } => ReplyNote::CallUnread { problem },
+            Self::SteppedIn { failed, problem } => ReplyNote::SteppedIn { failed, problem },
         }
     }
 }
