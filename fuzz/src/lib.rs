@@ -7,17 +7,19 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
-use haft_core::conversation::{Conversation, Message};
+use haft_core::conversation::{Conversation, Format, Message, Part};
 use haft_core::event::NoEvents;
 use haft_core::model_error::ModelError;
 use haft_core::model_event::ModelEvent;
 use haft_core::model_provider::{ModelContext, ModelProvider};
-use haft_core::model_reply::{ModelReply, ReplyFold};
+use haft_core::model_reply::{ModelReply, ReplyFold, StopReason};
 use haft_core::model_request::{ModelRequest, ModelTool};
 use haft_core::provider::Principal;
 use haft_models::cassette::{Matching, Recording, Replayer};
 use haft_models::claude_code::{ClaudeCode, ClaudeCodeSettings, Ended, Order, RunningCommand, StartCommand};
 use haft_models::framing::{NdjsonDecoder, SseDecoder};
+use haft_models::http::read_page;
+use haft_models::prompted::read_calls;
 use haft_models::{Asked, ErrorHead, WireFormat};
 use tokio::runtime::Builder;
 
@@ -72,6 +74,30 @@ pub fn ndjson(bytes: &[u8]) {
     };
     let middle = bytes.len() / 2;
     assert_eq!(read(&[bytes]), read(&[&bytes[..middle], &bytes[middle..]]));
+}
+
+/// The text of a model whose tools stand in its prompt. What is no call stays text.
+pub fn prompted(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    let reply = ModelReply {
+        id: None,
+        model: None,
+        parts: vec![Part::text(text)],
+        stop: StopReason::EndOfTurn,
+        usage: None,
+        notes: Vec::new(),
+    };
+    check(Ok(read_calls(reply, &asked())));
+}
+
+/// A page of a provider's list of models.
+pub fn models(bytes: &[u8]) {
+    for format in Format::ALL {
+        match read_page(format, bytes) {
+            Ok((_, next)) => assert!(next.is_none_or(|next| next.starts_with("models?") && next.is_ascii())),
+            Err(error) => assert!(!error.to_string().is_empty()),
+        }
+    }
 }
 
 /// A file that says it is a recording.
@@ -155,5 +181,5 @@ fn check(reply: Result<ModelReply, ModelError>) {
 }
 
 fn asked() -> Asked {
-    Asked { turn: 1, text_bytes: 100 }
+    Asked { turn: 1, text_bytes: 100, context_tokens: Some(10) }
 }

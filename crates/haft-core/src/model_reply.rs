@@ -124,6 +124,37 @@ pub enum ReplyNote {
     EventSkipped {
         reason: String,
     },
+    /// A call in plain text was no JSON, but near enough.
+    CallRepaired {
+        name: String,
+        how: String,
+    },
+    /// A text that is tagged as a call holds none and stays text.
+    CallUnread {
+        problem: String,
+    },
+    /// A model that should have answered failed, and the next one was asked.
+    SteppedIn {
+        failed: String,
+        problem: String,
+    },
+}
+
+impl ReplyNote {
+    /// Whether everybody should hear it, and not only who asks for details: the answer may not be what it seems.
+    pub fn is_alarm(&self) -> bool {
+        match self {
+            Self::PromptCut { .. } | Self::CallUnread { .. } | Self::SteppedIn { .. } => true,
+            Self::CallIdGiven { .. }
+            | Self::UnknownStopReason { .. }
+            | Self::UnknownPart { .. }
+            | Self::NoEnd
+            | Self::Empty
+            | Self::NotSaid { .. }
+            | Self::EventSkipped { .. }
+            | Self::CallRepaired { .. } => false,
+        }
+    }
 }
 
 impl fmt::Display for ReplyNote {
@@ -143,6 +174,13 @@ impl fmt::Display for ReplyNote {
             ),
             Self::NotSaid { what, instead } => write!(f, "the provider has no word for {what}: {instead}"),
             Self::EventSkipped { reason } => write!(f, "an event of the stream was skipped: {reason}"),
+            Self::CallRepaired { name, how } => write!(f, "the call to `{name}` was repaired: {how}"),
+            Self::SteppedIn { failed, problem } => {
+                write!(f, "{failed} gave no answer, so another model was asked: {problem}")
+            }
+            Self::CallUnread { problem } => {
+                write!(f, "a text that is tagged as a call cannot be read as one: {problem}")
+            }
         }
     }
 }

@@ -170,6 +170,11 @@ impl Draft {
         self.stop.is_some()
     }
 
+    /// Whether nothing was said yet.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts == 0
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.ended
     }

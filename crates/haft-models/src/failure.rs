@@ -12,38 +12,62 @@ use crate::wire::ErrorHead;
 /// How much of an error's text is kept.
 const MESSAGE_CHARS_MAX: usize = 500;
 
-/// Words of a code or a message, all lower case, and what they mean; the first row that fits counts.
+/// Words of a code or a message, all lower case, and what they mean; the first row that fits counts, whatever the status.
 const WORDS: &[(&str, ModelErrorKind)] = &[
+    // One sentence of Gemini stands for every limit; the ids of its quotas tell a day, which is long, from a minute.
+    ("perday", ModelErrorKind::QuotaExhausted),
+    ("perminute", ModelErrorKind::RateLimited),
     ("insufficient_quota", ModelErrorKind::QuotaExhausted),
     ("exceeded your current quota", ModelErrorKind::QuotaExhausted),
     ("credit balance is too low", ModelErrorKind::QuotaExhausted),
+    ("api usage limits", ModelErrorKind::QuotaExhausted),
     ("insufficient credits", ModelErrorKind::QuotaExhausted),
+    ("insufficient balance", ModelErrorKind::QuotaExhausted),
+    ("billing_hard_limit", ModelErrorKind::QuotaExhausted),
     ("billing_error", ModelErrorKind::QuotaExhausted),
-    ("perday", ModelErrorKind::QuotaExhausted),
     ("context_length_exceeded", ModelErrorKind::ContextTooLong),
     ("maximum context length", ModelErrorKind::ContextTooLong),
+    ("maximum prompt length", ModelErrorKind::ContextTooLong),
+    ("exceed context limit", ModelErrorKind::ContextTooLong),
+    ("exceeds the context window", ModelErrorKind::ContextTooLong),
     ("prompt is too long", ModelErrorKind::ContextTooLong),
     ("input token count", ModelErrorKind::ContextTooLong),
     ("exceeds the available context size", ModelErrorKind::ContextTooLong),
     ("does not support tools", ModelErrorKind::ToolsUnsupported),
+    ("does not support function calling", ModelErrorKind::ToolsUnsupported),
     ("support tool use", ModelErrorKind::ToolsUnsupported),
     ("tool calling is not supported", ModelErrorKind::ToolsUnsupported),
+    ("'tools' is not supported", ModelErrorKind::ToolsUnsupported),
     ("function calling is not enabled", ModelErrorKind::ToolsUnsupported),
+    // vLLM and llama.cpp that were started without what reads calls.
+    ("--enable-auto-tool-choice", ModelErrorKind::ToolsUnsupported),
+    ("tools param requires --jinja", ModelErrorKind::ToolsUnsupported),
+    ("unsupported param: tools", ModelErrorKind::ToolsUnsupported),
     ("model_not_found", ModelErrorKind::UnknownModel),
     ("content_policy_violation", ModelErrorKind::Blocked),
     ("content_filter", ModelErrorKind::Blocked),
     ("overloaded_error", ModelErrorKind::Overloaded),
-    ("rate_limit", ModelErrorKind::RateLimited),
-    ("too_many_requests", ModelErrorKind::RateLimited),
-    ("resource_exhausted", ModelErrorKind::RateLimited),
     ("authentication_error", ModelErrorKind::Unauthorized),
     ("invalid_api_key", ModelErrorKind::Unauthorized),
+    ("api_key_invalid", ModelErrorKind::Unauthorized),
+    ("incorrect api key", ModelErrorKind::Unauthorized),
     ("api key not valid", ModelErrorKind::Unauthorized),
     ("permission_error", ModelErrorKind::Forbidden),
     ("not_found_error", ModelErrorKind::UnknownModel),
     ("request_too_large", ModelErrorKind::RequestTooLarge),
+];
+
+/// Words for whole families of errors. Several providers put one of them on everything, so a status that says more wins;
+/// an error inside of a good answer has nothing else to go by.
+const FAMILIES: &[(&str, ModelErrorKind)] = &[
+    ("rate_limit", ModelErrorKind::RateLimited),
+    ("too_many_requests", ModelErrorKind::RateLimited),
+    ("resource_exhausted", ModelErrorKind::RateLimited),
+    ("unavailable", ModelErrorKind::Overloaded),
     ("timeout_error", ModelErrorKind::Timeout),
+    ("invalid_prompt", ModelErrorKind::Blocked),
     ("invalid_request_error", ModelErrorKind::InvalidRequest),
+    ("invalid_argument", ModelErrorKind::InvalidRequest),
     ("api_error", ModelErrorKind::ServerFailed),
     ("server_error", ModelErrorKind::ServerFailed),
 ];
@@ -53,9 +77,9 @@ pub(crate) fn decode(head: &ErrorHead<'_>, body: &[u8]) -> ModelError {
     let body: Value =
         reading::read(body).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(body).into_owned()));
     let said = Said::of(&body);
-    let mut error = said.error(by_status(head.status));
+    let mut error = said.error(find(WORDS, &said.words()).unwrap_or_else(|| by_status(head.status)));
     error.retry_after = head.delay().max(error.retry_after);
-    if said.message.is_empty() {
+    if said.message.is_empty() && said.codes.is_empty() {
         error.message = format!("the server answered with status {}", head.status);
     }
     error
@@ -63,7 +87,10 @@ pub(crate) fn decode(head: &ErrorHead<'_>, body: &[u8]) -> ModelError {
 
 /// Reads an error that came inside of an answer which began well. `body` is the error itself, or an object around it.
 pub(crate) fn inside(body: &Value) -> ModelError {
-    Said::of(body).error(ModelErrorKind::ServerFailed)
+    let said = Said::of(body);
+    let words = said.words();
+    let kind = find(WORDS, &words).or(said.status.map(by_status)).or_else(|| find(FAMILIES, &words));
+    said.error(kind.unwrap_or(ModelErrorKind::ServerFailed))
 }
 
 fn by_status(status: u16) -> ModelErrorKind {
@@ -81,11 +108,17 @@ fn by_status(status: u16) -> ModelErrorKind {
     }
 }
 
+fn find(table: &[(&str, ModelErrorKind)], words: &str) -> Option<ModelErrorKind> {
+    table.iter().find(|(word, _)| words.contains(word)).map(|(_, kind)| *kind)
+}
+
 /// What an error's body says, wherever it says it.
 struct Said {
     message: String,
-    /// Codes, types and statuses.
+    /// Codes, types, statuses and reasons.
     codes: String,
+    /// The status that the body repeats, or that the answer should have had.
+    status: Option<u16>,
     delay: Option<Duration>,
 }
 
@@ -97,29 +130,41 @@ impl Said {
             Some(inner) if !inner.is_null() => inner,
             _ => body,
         };
-        let message = ["message", "detail"].iter().find_map(|key| inner.get(*key)?.as_str());
-        let message = message.or(inner.as_str()).unwrap_or_default();
-        let codes: Vec<_> =
-            ["code", "type", "status"].iter().filter_map(|key| inner.get(*key)?.as_str()).collect();
+        let message = ["message", "detail"].iter().find_map(|key| text_of(inner.get(*key)?));
+        let message = message.or_else(|| inner.as_str().map(str::to_owned)).unwrap_or_default();
+        let codes = ["code", "type", "status"].iter().filter_map(|key| inner.get(*key)?.as_str());
         let details = inner.get("details").and_then(Value::as_array);
-        let delay = details.into_iter().flatten().find_map(|detail| detail.get("retryDelay")?.as_str());
-        // A quota's id tells a limit per minute from one per day.
-        let quotas =
-            details.into_iter().flatten().filter_map(|detail| detail.get("violations")).map(Value::to_string);
+        let details = || details.into_iter().flatten();
+        let delay = details().find_map(|detail| detail.get("retryDelay")?.as_str());
+        let reasons = details().filter_map(|detail| detail.get("reason")?.as_str());
+        let quotas = details().filter_map(|detail| detail.get("violations")).map(Value::to_string);
+        let codes = codes.chain(reasons).map(str::to_owned).chain(quotas);
+        let status = inner.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
         Self {
-            message: message.to_owned(),
-            codes: codes.into_iter().map(str::to_owned).chain(quotas).collect::<Vec<_>>().join(" "),
-            delay: delay.and_then(seconds).or_else(|| delay_in(message)),
+            codes: codes.collect::<Vec<_>>().join(" "),
+            status: status.filter(|status| (400..=599).contains(status)),
+            delay: delay.and_then(seconds).or_else(|| delay_in(&message)),
+            message,
         }
     }
 
-    fn error(&self, otherwise: ModelErrorKind) -> ModelError {
-        let words = format!("{} {}", self.codes, self.message).to_lowercase();
-        let kind = WORDS.iter().find(|(word, _)| words.contains(word)).map_or(otherwise, |(_, kind)| *kind);
-        let message: String = self.message.chars().take(MESSAGE_CHARS_MAX).collect();
-        let message =
-            if message.is_empty() { self.codes.chars().take(MESSAGE_CHARS_MAX).collect() } else { message };
+    fn words(&self) -> String {
+        format!("{} {}", self.codes, self.message).to_lowercase()
+    }
+
+    fn error(&self, kind: ModelErrorKind) -> ModelError {
+        let text = if self.message.is_empty() { &self.codes } else { &self.message };
+        let message: String = text.chars().take(MESSAGE_CHARS_MAX).collect();
         ModelError { kind, message: redact(&message), retry_after: self.delay }
+    }
+}
+
+/// A sentence, or what stands in its place: servers that check a request field by field give a list of complaints.
+fn text_of(message: &Value) -> Option<String> {
+    match message {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(_) | Value::Object(_) => Some(message.to_string()),
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
     }
 }
 
@@ -135,7 +180,7 @@ pub(crate) fn seconds(text: &str) -> Option<Duration> {
 
 /// Some providers say the delay only in the sentence: "try again in 1.2s".
 fn delay_in(message: &str) -> Option<Duration> {
-    let (_, rest) = message.split_once("try again in ")?;
+    let (_, rest) = message.split_once("try again in ").or_else(|| message.split_once("retry in "))?;
     seconds(rest.split_whitespace().next()?.trim_end_matches(['.', ',']))
 }
 

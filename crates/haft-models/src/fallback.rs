@@ -1,11 +1,12 @@
 //! Models to ask when the first one fails.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use futures_util::{StreamExt, stream};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_event::ModelEvent;
 use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
+use haft_core::model_reply::ReplyNote;
 use haft_core::model_request::ModelRequest;
 
 /// A provider, and others with a model each that are asked in order while nothing was passed on.
@@ -19,18 +20,21 @@ impl Fallback {
         Self { first, then }
     }
 
-    /// The first reply that begins, with what has come of it; else the last error.
+    /// The first reply that begins, with what has come of it; else the last error. Either says who failed before.
     async fn begin(&self, request: ModelRequest, cx: ModelContext) -> Begun<'_> {
+        let mut asked = format!("{}/{}", self.first.name(), request.model);
         let mut begun = Begun::of(self.first.ask(request.clone(), &cx)).await;
+        let mut failures = Vec::new();
         for (provider, model) in &self.then {
             match &begun.first {
-                Err(error) if helps(error.kind) => {}
+                Err(error) if helps(error.kind) => failures.push((asked, error.message.clone())),
                 Ok(_) | Err(_) => break,
             }
             let request = ModelRequest { model: model.clone(), ..request.clone() };
+            asked = format!("{}/{model}", provider.name());
             begun = Begun::of(provider.ask(request, &cx)).await;
         }
-        begun
+        begun.after(failures)
     }
 }
 
@@ -47,6 +51,7 @@ impl ModelProvider for Fallback {
 /// A stream whose first item is known.
 pub(crate) struct Begun<'a> {
     pub(crate) first: Result<ModelEvent, ModelError>,
+    notes: Vec<ModelEvent>,
     rest: ReplyStream<'a>,
 }
 
@@ -54,11 +59,25 @@ impl<'a> Begun<'a> {
     pub(crate) async fn of(mut replies: ReplyStream<'a>) -> Self {
         let nothing = || Err(ModelError::new(ModelErrorKind::Malformed, "the provider said nothing at all"));
         let first = replies.next().await.unwrap_or_else(nothing);
-        Self { first, rest: replies }
+        Self { first, notes: Vec::new(), rest: replies }
+    }
+
+    /// Models that failed before, and why.
+    fn after(mut self, failures: Vec<(String, String)>) -> Self {
+        if let Err(error) = &mut self.first {
+            for (failed, problem) in &failures {
+                let _ = write!(error.message, "; before it {failed} failed: {problem}");
+            }
+        }
+        let note = |(failed, problem)| ModelEvent::Noted(ReplyNote::SteppedIn { failed, problem });
+        self.notes.extend(failures.into_iter().map(note));
+        self
     }
 
     pub(crate) fn into_stream(self) -> ReplyStream<'a> {
-        stream::iter([self.first]).chain(self.rest).boxed()
+        let Self { first, notes, rest } = self;
+        let notes = if first.is_ok() { notes } else { Vec::new() };
+        stream::iter([first]).chain(stream::iter(notes.into_iter().map(Ok))).chain(rest).boxed()
     }
 }
 

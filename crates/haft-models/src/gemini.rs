@@ -24,7 +24,6 @@ const UNSAID: &[Unsaid] = &[
     Unsaid { feature: Feature::SystemInside, instead: "said by the user, between `<system>` tags" },
     Unsaid { feature: Feature::ReplyImage, instead: "sent beside the replies, in the same message" },
     Unsaid { feature: Feature::ReplyAudio, instead: "described in the text" },
-    Unsaid { feature: Feature::AssistantMedia, instead: "described in the text" },
     Unsaid { feature: Feature::OneCallAtATime, instead: "for the loop to do one after the other" },
     Unsaid { feature: Feature::ContextTokens, instead: "the server decides" },
 ];

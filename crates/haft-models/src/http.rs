@@ -12,6 +12,6 @@ pub mod retry;
 
 pub use client::{Authorities, Timeouts};
 pub use endpoint::{Auth, Endpoint, EndpointError};
-pub use list::Listed;
+pub use list::{Listed, read_page};
 pub use provider::{HttpProvider, HttpSettings};
 pub use retry::RetryPolicy;

@@ -165,7 +165,7 @@ impl Recalled<'_> {
     /// What decoding the reply to this needs to know.
     pub(crate) fn asked(&self, request: &ModelRequest) -> Asked {
         let text_bytes = self.said.text_bytes + self.system.len() + self.tools.len();
-        Asked { turn: request.conversation.messages().len(), text_bytes }
+        Asked { turn: request.conversation.messages().len(), text_bytes, context_tokens: None }
     }
 
     /// What the request holds and `list` has.

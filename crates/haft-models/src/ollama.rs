@@ -35,4 +35,5 @@ const UNSAID: &[Unsaid] = &[
     Unsaid { feature: Feature::ChoiceNamed, instead: "for the loop to insist on" },
     Unsaid { feature: Feature::ChoiceAllowed, instead: "other calls are for the loop to refuse" },
     Unsaid { feature: Feature::OneCallAtATime, instead: "for the loop to do one after the other" },
+    Unsaid { feature: Feature::Effort, instead: "a level to gpt-oss; to others only that they may think" },
 ];

@@ -5,14 +5,18 @@ mod reading;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use haft_core::conversation::{Body, Conversation, ConversationError, Message, Part, Role};
-use haft_core::model_request::{ModelRequest, ModelTool, MustCall, ToolChoice};
-use haft_core::output::ToolOutput;
+use haft_core::conversation::{Body, Conversation, ConversationError, Media, Message, Part, Role, Source};
+use haft_core::model_request::{ModelRequest, ModelTool, MustCall, ParallelCalls, ToolChoice};
+use haft_core::output::Content;
+
+use crate::media;
 
 pub use reading::read_calls;
 
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
+
+const ONE_AT_A_TIME: &str = "Make one call at a time.";
 
 /// The plain conversation that stands for one with tools. It grows with it, so that nothing is written or encoded twice.
 #[derive(Debug, Default)]
@@ -90,9 +94,10 @@ impl Prompted {
             text: described(&request.system, &request.tools).into(),
         });
         let text = self.told.insert(told).text.clone();
-        match told_choice(&request.tool_choice) {
-            Some(choice) => format!("{text}\n{choice}").into(),
-            None => text,
+        let one = (request.parallel_calls == ParallelCalls::OneAtATime).then(|| ONE_AT_A_TIME.to_owned());
+        match one.into_iter().chain(told_choice(&request.tool_choice)).collect::<Vec<_>>().join(" ") {
+            nothing if nothing.is_empty() => text,
+            choice => format!("{text}\n{choice}").into(),
         }
     }
 }
@@ -128,24 +133,25 @@ fn told_choice(choice: &ToolChoice) -> Option<String> {
 
 /// A message in which calls and replies are text. The user tells the results, because no other role is left.
 fn plain(message: &Message) -> Message {
-    let parts = message.parts.iter().map(plain_part).collect();
+    let parts = message.parts.iter().flat_map(plain_parts).collect();
     match message.role {
         Role::Tool => Message { role: Role::User, parts },
         Role::System | Role::User | Role::Assistant => Message { role: message.role, parts },
     }
 }
 
-fn plain_part(part: &Part) -> Part {
+fn plain_parts(part: &Part) -> Vec<Part> {
     match &part.body {
         Body::Call(call) => {
             let arguments = crate::object_arguments::object_json(&call.arguments);
             let name = serde_json::Value::from(call.name.as_str());
-            Part::text(format!("{OPEN}{{\"name\": {name}, \"arguments\": {arguments}}}{CLOSE}"))
+            vec![Part::text(format!("{OPEN}{{\"name\": {name}, \"arguments\": {arguments}}}{CLOSE}"))]
         }
         Body::Reply(reply) => {
-            let text = ToolOutput { content: reply.content.clone(), structured: None }.as_text();
             let outcome = if reply.is_error { " outcome=\"error\"" } else { "" };
-            Part::text(format!("<tool_result name=\"{}\"{outcome}>\n{text}\n</tool_result>\n", reply.name))
+            let text = media::text_beside_images(reply);
+            let told = format!("<tool_result name=\"{}\"{outcome}>\n{text}\n</tool_result>\n", reply.name);
+            std::iter::once(Part::text(told)).chain(reply.content.iter().filter_map(shown)).collect()
         }
         Body::Text { .. }
         | Body::Refusal(_)
@@ -153,7 +159,22 @@ fn plain_part(part: &Part) -> Part {
         | Body::Audio(_)
         | Body::File { .. }
         | Body::Reasoning(_)
-        | Body::Opaque => part.clone(),
+        | Body::Opaque => vec![part.clone()],
+    }
+}
+
+/// An image of a reply, as the user would show it.
+fn shown(piece: &Content) -> Option<Part> {
+    match piece {
+        Content::Image { media_type, bytes } => {
+            let source = Source::Bytes(bytes.clone());
+            Some(Part::new(Body::Image(Media { media_type: media_type.clone(), source })))
+        }
+        Content::Text(_)
+        | Content::Audio { .. }
+        | Content::Resource { .. }
+        | Content::Binary { .. }
+        | Content::Stored(_) => None,
     }
 }
 

@@ -37,7 +37,17 @@ pub struct ProviderRow {
 #[derive(Debug)]
 struct BaseVariable {
     name: &'static str,
+    written: Written,
     below: &'static str,
+}
+
+/// How the address in a variable is written.
+#[derive(Debug, Clone, Copy)]
+enum Written {
+    /// In full.
+    Address,
+    /// As Ollama has it: often a host or a port alone, and for the server it may be the address that means all.
+    Host,
 }
 
 /// Where a provider looks for the key.
@@ -54,11 +64,15 @@ const OPENAI: ProviderRow = ProviderRow {
     format: Format::OpenaiChat,
     dialect: &dialect::OPENAI,
     base_url: Some("https://api.openai.com/v1"),
-    base_variables: &[BaseVariable { name: "OPENAI_BASE_URL", below: "" }],
+    base_variables: &[variable("OPENAI_BASE_URL", "")],
     key_variables: &["OPENAI_API_KEY"],
     key: KeyPlace::Bearer,
     price_list: Some("openai"),
 };
+
+const fn variable(name: &'static str, below: &'static str) -> BaseVariable {
+    BaseVariable { name, written: Written::Address, below }
+}
 
 /// What all compatible servers share; each row says where it is and whose key it wants.
 const COMPATIBLE: ProviderRow = ProviderRow {
@@ -80,7 +94,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
         name: "anthropic",
         format: Format::Anthropic,
         base_url: Some("https://api.anthropic.com/v1"),
-        base_variables: &[BaseVariable { name: "ANTHROPIC_BASE_URL", below: "/v1" }],
+        base_variables: &[variable("ANTHROPIC_BASE_URL", "/v1")],
         key_variables: &["ANTHROPIC_API_KEY"],
         key: KeyPlace::Header("x-api-key"),
         price_list: Some("anthropic"),
@@ -90,7 +104,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
         name: "gemini",
         format: Format::Gemini,
         base_url: Some("https://generativelanguage.googleapis.com/v1beta"),
-        base_variables: &[BaseVariable { name: "GOOGLE_GEMINI_BASE_URL", below: "/v1beta" }],
+        base_variables: &[variable("GOOGLE_GEMINI_BASE_URL", "/v1beta")],
         key_variables: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
         key: KeyPlace::Header("x-goog-api-key"),
         price_list: Some("gemini"),
@@ -100,7 +114,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
         name: "ollama",
         format: Format::Ollama,
         base_url: Some("http://127.0.0.1:11434"),
-        base_variables: &[BaseVariable { name: "OLLAMA_HOST", below: "" }],
+        base_variables: &[BaseVariable { name: "OLLAMA_HOST", written: Written::Host, below: "" }],
         key_variables: &["OLLAMA_API_KEY"],
         ..COMPATIBLE
     },
@@ -108,7 +122,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
         name: "openrouter",
         dialect: &dialect::OPENROUTER,
         base_url: Some("https://openrouter.ai/api/v1"),
-        base_variables: &[BaseVariable { name: "OPENROUTER_BASE_URL", below: "" }],
+        base_variables: &[variable("OPENROUTER_BASE_URL", "")],
         key_variables: &["OPENROUTER_API_KEY"],
         key: KeyPlace::Bearer,
         ..COMPATIBLE
@@ -117,7 +131,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
         name: "groq",
         dialect: &dialect::GROQ,
         base_url: Some("https://api.groq.com/openai/v1"),
-        base_variables: &[BaseVariable { name: "GROQ_BASE_URL", below: "" }],
+        base_variables: &[variable("GROQ_BASE_URL", "")],
         key_variables: &["GROQ_API_KEY"],
         key: KeyPlace::Bearer,
         ..COMPATIBLE
@@ -126,7 +140,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
         name: "mistral",
         dialect: &dialect::MISTRAL,
         base_url: Some("https://api.mistral.ai/v1"),
-        base_variables: &[BaseVariable { name: "MISTRAL_BASE_URL", below: "" }],
+        base_variables: &[variable("MISTRAL_BASE_URL", "")],
         key_variables: &["MISTRAL_API_KEY"],
         key: KeyPlace::Bearer,
         ..COMPATIBLE
@@ -135,7 +149,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
         name: "deepseek",
         dialect: &dialect::DEEPSEEK,
         base_url: Some("https://api.deepseek.com/v1"),
-        base_variables: &[BaseVariable { name: "DEEPSEEK_BASE_URL", below: "" }],
+        base_variables: &[variable("DEEPSEEK_BASE_URL", "")],
         key_variables: &["DEEPSEEK_API_KEY"],
         key: KeyPlace::Bearer,
         price_list: Some("deepseek"),
@@ -145,7 +159,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
         name: "xai",
         dialect: &dialect::XAI,
         base_url: Some("https://api.x.ai/v1"),
-        base_variables: &[BaseVariable { name: "XAI_BASE_URL", below: "" }],
+        base_variables: &[variable("XAI_BASE_URL", "")],
         key_variables: &["XAI_API_KEY"],
         key: KeyPlace::Bearer,
         price_list: Some("xai"),
@@ -155,7 +169,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
         name: "together",
         dialect: &dialect::TOGETHER,
         base_url: Some("https://api.together.xyz/v1"),
-        base_variables: &[BaseVariable { name: "TOGETHER_BASE_URL", below: "" }],
+        base_variables: &[variable("TOGETHER_BASE_URL", "")],
         key_variables: &["TOGETHER_API_KEY"],
         key: KeyPlace::Bearer,
         ..COMPATIBLE
@@ -163,7 +177,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
     ProviderRow {
         name: "azure",
         dialect: &dialect::AZURE,
-        base_variables: &[BaseVariable { name: "AZURE_OPENAI_ENDPOINT", below: "/openai/v1" }],
+        base_variables: &[variable("AZURE_OPENAI_ENDPOINT", "/openai/v1")],
         key_variables: &["AZURE_OPENAI_API_KEY"],
         key: KeyPlace::Header("api-key"),
         price_list: Some("openai"),
@@ -173,7 +187,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
         name: "vllm",
         dialect: &dialect::VLLM,
         base_url: Some("http://127.0.0.1:8000/v1"),
-        base_variables: &[BaseVariable { name: "VLLM_BASE_URL", below: "" }],
+        base_variables: &[variable("VLLM_BASE_URL", "")],
         key_variables: &["VLLM_API_KEY"],
         ..COMPATIBLE
     },
@@ -181,7 +195,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
         name: "llamacpp",
         dialect: &dialect::VLLM,
         base_url: Some("http://127.0.0.1:8080/v1"),
-        base_variables: &[BaseVariable { name: "LLAMACPP_BASE_URL", below: "" }],
+        base_variables: &[variable("LLAMACPP_BASE_URL", "")],
         key_variables: &["LLAMA_API_KEY"],
         ..COMPATIBLE
     },
@@ -189,7 +203,7 @@ pub const PROVIDERS: &[ProviderRow] = &[
         name: "lmstudio",
         dialect: &dialect::VLLM,
         base_url: Some("http://127.0.0.1:1234/v1"),
-        base_variables: &[BaseVariable { name: "LMSTUDIO_BASE_URL", below: "" }],
+        base_variables: &[variable("LMSTUDIO_BASE_URL", "")],
         ..COMPATIBLE
     },
     COMPATIBLE,
@@ -221,7 +235,13 @@ impl ProviderRow {
         let from_environment = || self.key_variables.iter().find_map(|name| set(name));
         let key = wishes.key.or_else(|| from_environment().map(|key| key.trim().to_owned().into()));
         let headers = wishes.headers;
-        let shown = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+        let is_key = |name: &str| match self.key {
+            KeyPlace::Header(usual) if name.eq_ignore_ascii_case(usual) => true,
+            KeyPlace::Header(_) | KeyPlace::Bearer | KeyPlace::BearerIfAny => {
+                name.eq_ignore_ascii_case("authorization")
+            }
+        };
+        let shown = headers.iter().any(|(name, _)| is_key(name));
         let auth = match (key, self.key) {
             (Some(key), KeyPlace::Bearer | KeyPlace::BearerIfAny) => Auth::Bearer(key),
             (Some(key), KeyPlace::Header(name)) => Auth::Header(name, key),
@@ -239,7 +259,11 @@ impl ProviderRow {
     fn base_from(&self, set: &dyn Fn(&str) -> Option<String>) -> Option<String> {
         self.base_variables.iter().find_map(|variable| {
             let written = set(variable.name)?;
-            let base = with_scheme(written.trim().trim_end_matches('/'));
+            let written = written.trim().trim_end_matches('/');
+            let base = match variable.written {
+                Written::Address => written.to_owned(),
+                Written::Host => host_address(written),
+            };
             let said = !variable.below.is_empty() && base.ends_with(variable.below);
             Some(if said { base } else { base + variable.below })
         })
@@ -256,12 +280,21 @@ impl ProviderRow {
     }
 }
 
-/// `OLLAMA_HOST` is often a host and a port alone, and for the server it may be the address that means all.
-fn with_scheme(written: &str) -> String {
-    let address = if written.contains("://") { written.to_owned() } else { format!("http://{written}") };
-    let address = address.replace("://0.0.0.0", "://127.0.0.1");
-    let bare = written.find([':', '/']).is_none();
-    if bare { format!("{address}:11434") } else { address }
+/// What Ollama itself makes of the variable: without a scheme its own port is the usual one, and an address that means all
+/// is asked on this machine.
+fn host_address(written: &str) -> String {
+    let (scheme, rest) = written.split_once("://").unwrap_or(("http", written));
+    let usual_port = if written.contains("://") { "" } else { ":11434" };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let port_at = authority.rfind(':').filter(|at| !authority[*at..].contains(']'));
+    let (host, port) = authority.split_at(port_at.unwrap_or(authority.len()));
+    let host = match host {
+        "" | "0.0.0.0" => "127.0.0.1",
+        "[::]" => "[::1]",
+        host => host,
+    };
+    let port = if port.is_empty() { usual_port } else { port };
+    format!("{scheme}://{host}{port}{path}")
 }
 
 /// Why a provider cannot be asked; read by the operator.
@@ -329,8 +362,47 @@ mod tests {
         assert_eq!(goes_to("anthropic", &own), "http://h:1/v1/x");
         assert_eq!(goes_to("ollama", &[]), "http://127.0.0.1:11434/x");
         assert_eq!(goes_to("ollama", &[("OLLAMA_HOST", "0.0.0.0:9")]), "http://127.0.0.1:9/x");
-        assert_eq!(goes_to("ollama", &[("OLLAMA_HOST", "box")]), "http://box:11434/x");
+        for (host, expected) in [
+            ("box", "http://box:11434/x"),
+            (":9", "http://127.0.0.1:9/x"),
+            ("0.0.0.0", "http://127.0.0.1:11434/x"),
+            ("[::]", "http://[::1]:11434/x"),
+            ("[::1]:9", "http://[::1]:9/x"),
+            ("https://box", "https://box/x"),
+            ("box/behind/", "http://box:11434/behind/x"),
+        ] {
+            assert_eq!(goes_to("ollama", &[("OLLAMA_HOST", host)]), expected, "{host}");
+        }
         assert_eq!(goes_to("gemini", &[("GOOGLE_API_KEY", "k")]).find("v1beta/x"), Some(42));
+    }
+
+    #[test]
+    fn azure_is_asked_by_its_endpoint_or_by_a_deployment() {
+        let own = [("AZURE_OPENAI_API_KEY", "k"), ("AZURE_OPENAI_ENDPOINT", "https://r.openai.azure.com/")];
+        assert_eq!(goes_to("azure", &own), "https://r.openai.azure.com/openai/v1/x");
+        let base = "https://r.openai.azure.com/openai/deployments/d?api-version=2024-10-21";
+        let wishes = Wishes { base_url: Some(base.into()), ..Wishes::default() };
+        let endpoint = endpoint("azure", wishes, &[("AZURE_OPENAI_API_KEY", "k")]).unwrap();
+        let expected =
+            "https://r.openai.azure.com/openai/deployments/d/chat/completions?api-version=2024-10-21";
+        assert_eq!(endpoint.get("chat/completions").url().as_str(), expected);
+        assert_eq!(endpoint.get("x").headers()["api-key"], "k");
+    }
+
+    #[test]
+    fn a_key_goes_nowhere_where_the_address_is_half_of_one() {
+        for (name, key, variable) in [
+            ("azure", "AZURE_OPENAI_API_KEY", "AZURE_OPENAI_ENDPOINT"),
+            ("openai", "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+        ] {
+            let own = [(key, "k"), (variable, "r.example.com")];
+            let refused = endpoint(name, Wishes::default(), &own).unwrap_err().to_string();
+            assert!(refused.starts_with("`r.example.com"), "{refused}");
+            assert!(
+                refused.ends_with("is no address; write one such as https://example.com/v1"),
+                "{refused}"
+            );
+        }
     }
 
     #[test]
@@ -342,5 +414,7 @@ mod tests {
         assert_eq!(nowhere, SetupError::NoAddress { provider: "compatible" });
         let headers = vec![("Authorization".to_owned(), "Basic x".into())];
         assert!(endpoint("openai", Wishes { headers, ..Wishes::default() }, &[]).is_ok());
+        let headers = vec![("X-Api-Key".to_owned(), "k".into())];
+        assert!(endpoint("anthropic", Wishes { headers, ..Wishes::default() }, &[]).is_ok());
     }
 }

@@ -1,6 +1,6 @@
 //! Takes keys and account names out of what a provider says, because errors end up in logs.
 
-const REDACTED: &str = "[redacted]";
+pub(crate) const REDACTED: &str = "[redacted]";
 
 /// How keys and account names of the known providers begin.
 const PREFIXES: [&str; 12] =

@@ -85,6 +85,14 @@ impl FitTools {
         }
     }
 
+    /// Nothing can be called, so the reply is passed on as it comes. What was called before is still told in words.
+    fn ask_plain(&self, request: &ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
+        match self.rewritten(request) {
+            Ok(plain) => self.inner.ask(plain, cx),
+            Err(error) => stream::iter([Err(error)]).boxed(),
+        }
+    }
+
     /// Calls are known only when the text is whole, so the reply comes in one piece.
     fn ask_prompted(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
         let asked = Asked { turn: request.conversation.messages().len(), ..Asked::default() };
@@ -114,11 +122,13 @@ impl ModelProvider for FitTools {
     }
 
     fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
+        let offers_none = request.tools.is_empty();
         match self.known(&request.model) {
-            _ if request.tools.is_empty() => self.inner.ask(request, cx),
             Some(ToolCalling::Native) => self.inner.ask(request, cx),
+            Some(ToolCalling::None) => self.ask_plain(&ModelRequest { tools: [].into(), ..request }, cx),
+            Some(ToolCalling::Prompted) if offers_none => self.ask_plain(&request, cx),
             Some(ToolCalling::Prompted) => self.ask_prompted(request, cx),
-            Some(ToolCalling::None) => self.ask_prompted(ModelRequest { tools: [].into(), ..request }, cx),
+            None if offers_none => self.inner.ask(request, cx),
             None => stream::once(self.find_out(request, cx.clone())).flatten().boxed(),
         }
     }

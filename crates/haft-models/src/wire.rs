@@ -92,6 +92,8 @@ pub struct Asked {
     pub turn: usize,
     /// The size of all text in the prompt.
     pub text_bytes: usize,
+    /// How much the server was told to read at most, where it is told.
+    pub context_tokens: Option<u64>,
 }
 
 /// Reads a reply while it arrives, in pieces of any size.

@@ -24,7 +24,7 @@ use crate::config::resolved::{McpReach, Provider};
 use crate::models::ModelsError;
 
 /// What the command needs of our environment: its keys, its address, its proxies.
-const PASSED: [&str; 9] = [
+const PASSED: [&str; 12] = [
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
     "ANTHROPIC_BASE_URL",
@@ -33,6 +33,9 @@ const PASSED: [&str; 9] = [
     "HTTP_PROXY",
     "HTTPS_PROXY",
     "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
     "NODE_EXTRA_CA_CERTS",
 ];
 

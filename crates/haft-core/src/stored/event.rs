@@ -86,6 +86,9 @@ enum StoredNote {
     PromptCut { read_tokens: u64, sent_tokens_min: u64 },
     NotSaid { what: String, instead: String },
     EventSkipped { reason: String },
+    CallRepaired { name: String, how: String },
+    CallUnread { problem: String },
+    SteppedIn { failed: String, problem: String },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -222,6 +225,9 @@ impl StoredNote {
             }
             ReplyNote::NotSaid { what, instead } => Self::NotSaid { what, instead },
             ReplyNote::EventSkipped { reason } => Self::EventSkipped { reason },
+            ReplyNote::CallRepaired { name, how } => Self::CallRepaired { name, how },
+            ReplyNote::CallUnread { problem } => Self::CallUnread { problem },
+            ReplyNote::SteppedIn { failed, problem } => Self::SteppedIn { failed, problem },
         }
     }
 
@@ -237,6 +243,9 @@ impl StoredNote {
             }
             Self::NotSaid { what, instead } => ReplyNote::NotSaid { what, instead },
             Self::EventSkipped { reason } => ReplyNote::EventSkipped { reason },
+            Self::CallRepaired { name, how } => ReplyNote::CallRepaired { name, how },
+            Self::CallUnread { problem } => ReplyNote::CallUnread { problem },
+            Self::SteppedIn { failed, problem } => ReplyNote::SteppedIn { failed, problem },
         }
     }
 }

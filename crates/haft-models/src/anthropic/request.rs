@@ -4,7 +4,7 @@ use haft_core::conversation::{Annotation, Body, Format, Media, Message, Part, Ro
 use haft_core::model_request::{
     Effort, ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, PromptCaching, ToolChoice,
 };
-use haft_core::output::{Content, ToolOutput};
+use haft_core::output::Content;
 use haft_core::tool::ToolCall;
 
 use super::UNSAID;
@@ -32,7 +32,7 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
     let mut body = Vec::with_capacity(tail.bytes.len() + recalled.tools.len() + recalled.system.len() + 1024);
     json_text::object(&mut body, |body| {
         body.put("model", &request.model);
-        body.put("max_tokens", &request.output_tokens_max.unwrap_or(OUTPUT_TOKENS_DEFAULT));
+        body.put("max_tokens", &output_tokens(request));
         if !request.tools.is_empty() {
             body.raw("tools", recalled.tools);
             say_choice(body, request);
@@ -124,7 +124,7 @@ impl Encoder for Blocks {
 
     fn system(&self, system: &str) -> Vec<u8> {
         let mut out = Vec::new();
-        if !system.is_empty() {
+        if !is_blank(system) {
             json_text::array(&mut out, |blocks| {
                 blocks.object(|block| {
                     block.put("type", "text");
@@ -178,9 +178,13 @@ fn raw_block(blocks: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     write(blocks);
 }
 
-/// Empty texts are refused by this wire.
+/// Blank texts are refused by this wire, its own models' too.
+fn is_blank(text: &str) -> bool {
+    text.trim().is_empty()
+}
+
 fn say_text(blocks: &mut Vec<u8>, text: &str, annotations: &[Annotation]) {
-    if text.is_empty() {
+    if is_blank(text) {
         return;
     }
     let own: Vec<_> = annotations.iter().filter(|annotation| annotation.format == FORMAT).collect();
@@ -290,20 +294,25 @@ fn say_reply(blocks: &mut Vec<u8>, part: &Part) {
 
 fn say_reply_pieces(content: &mut Array<'_>, reply: &ToolReply) {
     for piece in &reply.content {
-        content.object(|block| match piece {
-            Content::Image { media_type, bytes } => {
+        match piece {
+            Content::Image { media_type, bytes } => content.object(|block| {
                 block.put("type", "image");
                 block.object("source", |source| say_base64(source, media_type, bytes));
-            }
+            }),
             Content::Text(_)
             | Content::Audio { .. }
             | Content::Resource { .. }
             | Content::Binary { .. }
-            | Content::Stored(_) => {
-                let alone = ToolOutput { content: vec![piece.clone()], structured: None };
-                block.put("type", "text");
-                block.put("text", &alone.as_text());
-            }
+            | Content::Stored(_) => say_reply_text(content, &piece.as_text()),
+        }
+    }
+}
+
+fn say_reply_text(content: &mut Array<'_>, text: &str) {
+    if !is_blank(text) {
+        content.object(|block| {
+            block.put("type", "text");
+            block.put("text", text);
         });
     }
 }
@@ -336,19 +345,76 @@ fn say_thinking(body: &mut Object<'_>, request: &ModelRequest) {
         | ToolChoice::Allowed { must_call: MustCall::Yes, .. } => true,
         ToolChoice::Auto | ToolChoice::None | ToolChoice::Allowed { must_call: MustCall::No, .. } => false,
     };
-    let kind = match request.reasoning {
-        None => return,
-        Some(Effort::Off) => "disabled",
-        Some(Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::Highest) if forced => {
-            return;
+    match request.reasoning {
+        None => {}
+        Some(Effort::Off) => body.object("thinking", |thinking| thinking.put("type", "disabled")),
+        Some(Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::Highest) if forced => {}
+        Some(effort) if thinks_by_budget(&request.model) => {
+            // Not to be had where the limit is smaller than the least of it; such an answer is short anyway.
+            if let Some(tokens) = thinking_budget(effort, request.output_tokens_max) {
+                body.object("thinking", |thinking| {
+                    thinking.put("type", "enabled");
+                    thinking.put("budget_tokens", &tokens);
+                });
+            }
         }
-        Some(Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::Highest) => "adaptive",
+        Some(Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::Highest) => {
+            body.object("thinking", |thinking| thinking.put("type", "adaptive"));
+        }
+    }
+}
+
+/// What the limit is when nobody set one: room for the answer, and for the thinking that is counted with it.
+fn output_tokens(request: &ModelRequest) -> u32 {
+    let thinking = match request.reasoning {
+        Some(effort) if thinks_by_budget(&request.model) => budget_wanted(effort),
+        Some(_) | None => 0,
     };
-    body.object("thinking", |thinking| thinking.put("type", kind));
+    request.output_tokens_max.unwrap_or(OUTPUT_TOKENS_DEFAULT + thinking)
+}
+
+/// How models begin that take a number of tokens and know no effort; all later ones know nothing else.
+const BUDGET_MODELS: [&str; 9] = [
+    "claude-3-7-",
+    "claude-sonnet-4-0",
+    "claude-sonnet-4-2025",
+    "claude-sonnet-4-5",
+    "claude-opus-4-0",
+    "claude-opus-4-1",
+    "claude-opus-4-2025",
+    "claude-opus-4-5",
+    "claude-haiku-4-5",
+];
+
+fn thinks_by_budget(model: &str) -> bool {
+    BUDGET_MODELS.iter().any(|start| model.starts_with(start))
+}
+
+/// This wire takes no smaller one.
+const BUDGET_TOKENS_MIN: u32 = 1024;
+
+/// At most half of what the asker lets be written, so that there is room for the answer.
+fn thinking_budget(effort: Effort, tokens_max: Option<u32>) -> Option<u32> {
+    let wanted = budget_wanted(effort);
+    let Some(tokens_max) = tokens_max else { return Some(wanted) };
+    let budget = wanted.min(tokens_max / 2).max(BUDGET_TOKENS_MIN);
+    (budget < tokens_max).then_some(budget)
+}
+
+fn budget_wanted(effort: Effort) -> u32 {
+    match effort {
+        Effort::Off => 0,
+        Effort::Minimal => 1024,
+        Effort::Low => 2048,
+        Effort::Medium => 8192,
+        Effort::High => 16_384,
+        Effort::Highest => 32_000,
+    }
 }
 
 fn say_output_config(body: &mut Object<'_>, request: &ModelRequest) {
-    let effort = request.reasoning.and_then(|effort| match effort {
+    let effort = request.reasoning.filter(|_| !thinks_by_budget(&request.model));
+    let effort = effort.and_then(|effort| match effort {
         Effort::Off => None,
         Effort::Minimal | Effort::Low => Some("low"),
         Effort::Medium => Some("medium"),

@@ -123,9 +123,16 @@ impl Replayer {
         let Some((_, exchange, recorded)) = nearest else {
             return "nothing recorded fits, and no request of the recording can be read".into();
         };
-        let differences = difference::differences(&recorded, &asked).join("; ");
         let line = exchange.line;
-        format!("nothing recorded fits; the nearest is on line {line}, where {differences}")
+        match difference::differences(&recorded, &asked).join("; ").as_str() {
+            // What was taken out counted when it was asked.
+            "" => {
+                format!("nothing recorded fits; line {line} would, but for a secret that was taken out of it")
+            }
+            differences => {
+                format!("nothing recorded fits; the nearest is on line {line}, where {differences}")
+            }
+        }
     }
 
     fn turns(&self, prints: &Prints) -> String {

@@ -36,7 +36,8 @@ fn words(body: &Body) -> Option<String> {
         Body::Call(call) => Some(format!("(called {} with {})", call.name, call.arguments.as_text())),
         Body::Reply(reply) => {
             let content: Vec<String> = reply.content.iter().map(Content::as_text).collect();
-            Some(format!("({} answered)\n{}", reply.name, content.join("\n")))
+            let how = if reply.is_error { "failed" } else { "answered" };
+            Some(format!("({} {how})\n{}", reply.name, content.join("\n")))
         }
         Body::Image(_) | Body::Audio(_) | Body::File { .. } | Body::Reasoning(_) | Body::Opaque => None,
     }
@@ -80,5 +81,7 @@ mod tests {
         let replies = Message::tool(vec![ToolReply::text(&call, "x")]);
         let expected = "Assistant:\n(called t with {})\n\nTool results:\n(t answered)\nx";
         check(&[Message::assistant(parts), replies], expected);
+        let failed = Message::tool(vec![ToolReply::error(&call, "no such file")]);
+        check(&[failed], "Tool results:\n(t failed)\nno such file");
     }
 }

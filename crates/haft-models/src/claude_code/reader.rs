@@ -31,6 +31,8 @@ pub(super) struct Reader {
     live: Live,
     events: Vec<ModelEvent>,
     outcome: Option<Outcome>,
+    /// Why the model stopped, as far as the command says.
+    stop: StopReason,
     spent: Spent,
 }
 
@@ -85,6 +87,7 @@ impl Reader {
             live: Live::default(),
             events: Vec::new(),
             outcome: None,
+            stop: StopReason::EndOfTurn,
             spent: Spent::default(),
         }
     }
@@ -129,7 +132,7 @@ impl Reader {
             self.part(PartStart::Text, answer);
         }
         self.events.extend(self.spent.usage.map(ModelEvent::Usage));
-        self.events.push(ModelEvent::Finished { stop: StopReason::EndOfTurn });
+        self.events.push(ModelEvent::Finished { stop: self.stop.clone() });
     }
 
     fn began(&mut self, said: &Value) {
@@ -227,6 +230,7 @@ impl Reader {
             cost: said["total_cost_usd"].as_f64().filter(|usd| *usd >= 0.0).map(Cost::from_usd),
         };
         self.spent = self.spent.and(spent);
+        self.stop = stop(said);
         let answer = self.live.broken.take().map_or_else(|| answer(said), Err);
         self.outcome = Some(Outcome { answer, spent });
     }
@@ -295,6 +299,15 @@ fn answer(said: &Value) -> Result<String, Failed> {
     let words = errors.chain([text]).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
     let status = status.unwrap_or(if words.to_ascii_lowercase().contains("/login") { 401 } else { 500 });
     Err(Failed::Refused(failure::decode(&ErrorHead::of_status(status), words.as_bytes())))
+}
+
+/// An answer that was cut or declined is no whole one, though the command itself did well.
+fn stop(said: &Value) -> StopReason {
+    match said["stop_reason"].as_str() {
+        Some("max_tokens" | "model_context_window_exceeded") => StopReason::Length,
+        Some("refusal") => StopReason::Refusal,
+        Some(_) | None => StopReason::EndOfTurn,
+    }
 }
 
 fn usage(said: &Value) -> Option<Usage> {
@@ -420,6 +433,21 @@ mod tests {
         check(refused(json!(401), "no"), ModelErrorKind::Unauthorized);
         check(refused(Value::Null, "Invalid API key · Please run /login"), ModelErrorKind::Unauthorized);
         check(refused(Value::Null, "boom"), ModelErrorKind::ServerFailed);
+    }
+
+    #[test]
+    fn an_answer_that_was_cut_or_declined_says_so() {
+        let check = |reason: Value, expected: StopReason| {
+            let mut said = result("words");
+            said["stop_reason"] = reason;
+            let mut reader = read(&[said]);
+            reader.finish("words".into());
+            assert_eq!(reader.take_events().last(), Some(&ModelEvent::Finished { stop: expected }));
+        };
+        check(Value::Null, StopReason::EndOfTurn);
+        check(json!("end_turn"), StopReason::EndOfTurn);
+        check(json!("max_tokens"), StopReason::Length);
+        check(json!("refusal"), StopReason::Refusal);
     }
 
     #[test]

@@ -93,6 +93,138 @@ fn errors_of_all_providers_mean_the_same_things() {
 }
 
 #[test]
+fn a_type_that_stands_on_everything_does_not_hide_the_status() {
+    use ModelErrorKind as Kind;
+    for (status, body, kind, retry_ms) in [
+        (
+            401,
+            r#"{"error":{"message":"You didn't provide an API key.","type":"invalid_request_error","code":null}}"#,
+            Kind::Unauthorized,
+            None,
+        ),
+        (
+            402,
+            r#"{"error":{"message":"Insufficient Balance","type":"unknown_error","code":"invalid_request_error"}}"#,
+            Kind::QuotaExhausted,
+            None,
+        ),
+        (
+            404,
+            r#"{"error":{"message":"no such path","type":"invalid_request_error"}}"#,
+            Kind::UnknownModel,
+            None,
+        ),
+        (
+            413,
+            r#"{"error":{"message":"Request too large for model","type":"tokens","code":"rate_limit_exceeded"}}"#,
+            Kind::RequestTooLarge,
+            None,
+        ),
+        (
+            400,
+            r#"{"error":{"message":"think value is not supported","type":"api_error"}}"#,
+            Kind::InvalidRequest,
+            None,
+        ),
+        (
+            400,
+            r#"{"code":"Client specified an invalid argument","error":"Incorrect API key provided: x"}"#,
+            Kind::Unauthorized,
+            None,
+        ),
+        (
+            400,
+            r#"{"error":{"code":400,"message":"API key expired.","status":"INVALID_ARGUMENT","details":[{"reason":"API_KEY_INVALID"}]}}"#,
+            Kind::Unauthorized,
+            None,
+        ),
+    ] {
+        check(status, body, kind, retry_ms);
+    }
+}
+
+#[test]
+fn a_limit_of_a_minute_is_told_from_one_of_a_day() {
+    use ModelErrorKind as Kind;
+    for (status, body, kind, retry_ms) in [
+        (
+            429,
+            r#"{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"You exceeded your current quota, please check your plan","details":[
+                {"violations":[{"quotaId":"GenerateContentInputTokensPerModelPerMinute-FreeTier"}]},{"retryDelay":"26s"}]}}"#,
+            Kind::RateLimited,
+            Some(26_000),
+        ),
+        (
+            429,
+            r#"{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"You exceeded your current quota","details":[
+                {"violations":[{"quotaId":"GenerateRequestsPerMinutePerProject"},{"quotaId":"GenerateRequestsPerDayPerProject"}]}]}}"#,
+            Kind::QuotaExhausted,
+            None,
+        ),
+    ] {
+        check(status, body, kind, retry_ms);
+    }
+}
+
+#[test]
+fn every_way_to_refuse_tools_is_known() {
+    use ModelErrorKind as Kind;
+    for (status, body, kind, retry_ms) in [
+        (
+            400,
+            r#"{"object":"error","message":"\"auto\" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set","type":"BadRequestError","code":400}"#,
+            Kind::ToolsUnsupported,
+            None,
+        ),
+        (
+            500,
+            r#"{"error":{"code":500,"message":"tools param requires --jinja flag","type":"server_error"}}"#,
+            Kind::ToolsUnsupported,
+            None,
+        ),
+        (
+            400,
+            r#"{"error":{"message":"deepseek-reasoner does not support Function Calling"}}"#,
+            Kind::ToolsUnsupported,
+            None,
+        ),
+        (
+            400,
+            r#"{"error":{"message":"Unsupported parameter: 'tools' is not supported with this model.","type":"invalid_request_error"}}"#,
+            Kind::ToolsUnsupported,
+            None,
+        ),
+    ] {
+        check(status, body, kind, retry_ms);
+    }
+}
+
+#[test]
+fn an_error_inside_of_a_good_answer_goes_by_the_status_it_names() {
+    use ModelErrorKind as Kind;
+    for (body, kind) in [
+        (r#"{"error":{"code":402,"message":"add funds"}}"#, Kind::QuotaExhausted),
+        (r#"{"error":{"code":503,"message":"try later","status":"UNAVAILABLE"}}"#, Kind::Overloaded),
+        (r#"{"error":{"code":400,"message":"no"}}"#, Kind::InvalidRequest),
+        (r#"{"type":"error","code":"rate_limit_exceeded","message":"slow"}"#, Kind::RateLimited),
+        (r#"{"error":{"type":"invalid_request_error","message":"no"}}"#, Kind::InvalidRequest),
+        (r#"{"error":{"code":7,"message":"odd"}}"#, Kind::ServerFailed),
+        ("\"cut\"", Kind::ServerFailed),
+    ] {
+        assert_eq!(inside(&serde_json::from_str(body).unwrap()).kind, kind, "{body}");
+    }
+}
+
+#[test]
+fn complaints_about_single_fields_are_shown() {
+    let body = br#"{"object":"error","message":[{"loc":["body","seed"],"msg":"Extra inputs are not permitted"}],"type":"invalid_request_error"}"#;
+    let error = decode(&ErrorHead::of_status(422), body);
+    assert!(error.message.contains("seed") && error.message.contains("not permitted"), "{error}");
+    let body = br#"{"detail":[{"loc":["body","tools"],"msg":"field required"}]}"#;
+    assert!(decode(&ErrorHead::of_status(422), body).message.contains("field required"));
+}
+
+#[test]
 fn the_longest_delay_counts() {
     let head = ErrorHead { status: 429, retry_after: Some("20"), retry_after_ms: Some("300") };
     let body = br#"{"error":{"message":"try again in 7s"}}"#;

@@ -164,19 +164,22 @@ fn say_system_inside(parts: &mut Parts, part: &Part) {
 fn say_input(parts: &mut Parts, body: &Body) {
     match body {
         Body::Text { text, .. } => parts.text(text, None),
-        Body::Image(media) | Body::Audio(media) | Body::File { media, .. } => say_media(parts, media),
+        Body::Image(media) | Body::Audio(media) | Body::File { media, .. } => say_media(parts, media, None),
         // Only the user's parts come here.
         Body::Refusal(_) | Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
     }
 }
 
-fn say_media(parts: &mut Parts, media: &Media) {
-    parts.add(|part| match &media.source {
-        Source::Bytes(bytes) => say_bytes(part, &media.media_type, bytes),
-        Source::Url(url) => part.object("fileData", |data| {
-            data.put("mimeType", &media.media_type);
-            data.put("fileUri", url);
-        }),
+fn say_media(parts: &mut Parts, media: &Media, signature: Option<&str>) {
+    parts.add(|part| {
+        match &media.source {
+            Source::Bytes(bytes) => say_bytes(part, &media.media_type, bytes),
+            Source::Url(url) => part.object("fileData", |data| {
+                data.put("mimeType", &media.media_type);
+                data.put("fileUri", url);
+            }),
+        }
+        part.put_some("thoughtSignature", signature);
     });
 }
 
@@ -192,9 +195,9 @@ fn say_output(parts: &mut Parts, part: &Part) {
     match &part.body {
         Body::Text { text, .. } => parts.text(text, signature),
         Body::Refusal(text) => parts.text(text, None),
-        Body::Image(media) => parts.text(&media::described("image", media), None),
-        Body::Audio(media) => parts.text(&media::described("audio", media), None),
-        Body::File { media, .. } => parts.text(&media::described("file", media), None),
+        Body::Image(media) | Body::Audio(media) | Body::File { media, .. } => {
+            say_media(parts, media, signature);
+        }
         Body::Reasoning(text) => {
             if let Some(signature) = signature {
                 parts.add(|part| {
@@ -295,11 +298,39 @@ fn say_config(config: &mut Object<'_>, request: &ModelRequest) {
         }
     }
     if let Some(effort) = request.reasoning {
-        config.object("thinkingConfig", |thinking| say_thinking(thinking, effort));
+        config.object("thinkingConfig", |thinking| {
+            if thinks_by_budget(&request.model) {
+                say_thinking_budget(thinking, &request.model, effort);
+            } else {
+                say_thinking_level(thinking, effort);
+            }
+        });
     }
 }
 
-fn say_thinking(thinking: &mut Object<'_>, effort: Effort) {
+/// The generation before the third takes a number of tokens, and refuses levels.
+fn thinks_by_budget(model: &str) -> bool {
+    model.contains("gemini-2")
+}
+
+fn say_thinking_budget(thinking: &mut Object<'_>, model: &str, effort: Effort) {
+    // Which cannot be kept from thinking.
+    let least = if model.contains("pro") { 128 } else { 0 };
+    let tokens = match effort {
+        Effort::Off => least,
+        Effort::Minimal => 512,
+        Effort::Low => 2048,
+        Effort::Medium => 8192,
+        Effort::High => 16_384,
+        Effort::Highest => 24_576,
+    };
+    thinking.put("thinkingBudget", &tokens);
+    if effort != Effort::Off {
+        thinking.put("includeThoughts", &true);
+    }
+}
+
+fn say_thinking_level(thinking: &mut Object<'_>, effort: Effort) {
     let level = match effort {
         Effort::Off => return thinking.put("thinkingBudget", &0),
         Effort::Minimal => "MINIMAL",

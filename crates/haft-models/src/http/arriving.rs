@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::client::Answer;
 use crate::reading::{self, REPLY_BYTES_MAX};
-use crate::wire::{Asked, ErrorHead, StreamDecoder, WireFormat};
+use crate::wire::{Asked, Delivery, ErrorHead, StreamDecoder, WireFormat};
 
 /// How long the rest of a body is waited for after the reply is complete. A connection that was read to its end can be
 /// used again; one that is not is closed.
@@ -43,8 +43,9 @@ impl Arriving {
         wire: &dyn WireFormat,
         mut answer: Answer,
         asked: &Asked,
+        delivery: Delivery,
     ) -> Result<Self, ModelError> {
-        match (answer.status(), Kind::of(&answer)) {
+        match (answer.status(), Kind::of(&answer, delivery)) {
             (200..=299, Kind::Page) => Err(reading::malformed("it is a web page")),
             (200..=299, Kind::Whole) => Self::whole(wire, answer, asked).await,
             (200..=299, Kind::Stream) => Self::streamed(wire, answer, asked).await,
@@ -53,11 +54,14 @@ impl Arriving {
         }
     }
 
-    /// Some servers answer in one piece, asked for a stream or not.
+    /// Some servers answer in one piece, asked for a stream or not; and some say that of a stream.
     async fn whole(wire: &dyn WireFormat, mut answer: Answer, asked: &Asked) -> Result<Self, ModelError> {
         let body = answer.body(REPLY_BYTES_MAX).await?;
-        let reply = wire.decode(&body, asked)?;
-        Ok(Self { body: Body::Over, ready: reply.into_events().into() })
+        let events = match wire.decode(&body, asked) {
+            Ok(reply) => reply.into_events(),
+            Err(error) => stream_at_once(wire, &body, asked).ok_or(error)?,
+        };
+        Ok(Self { body: Body::Over, ready: events.into() })
     }
 
     async fn streamed(wire: &dyn WireFormat, answer: Answer, asked: &Asked) -> Result<Self, ModelError> {
@@ -111,7 +115,7 @@ impl Arriving {
         let read = match answer.chunk().await {
             Ok(Some(bytes)) => decoder.push(&bytes, &mut events).map(|()| false),
             Ok(None) => decoder.finish(&mut events).map(|()| true),
-            Err(error) => Err(error),
+            Err(error) => finish_broken(&mut **decoder, &mut events).then_some(true).ok_or(error),
         };
         let complete = events.iter().any(|event| matches!(event, ModelEvent::Finished { .. }));
         self.ready.extend(events);
@@ -124,6 +128,30 @@ impl Arriving {
     }
 }
 
+/// A body that is a stream all the same, when it is one and has its end.
+fn stream_at_once(wire: &dyn WireFormat, body: &[u8], asked: &Asked) -> Option<Vec<ModelEvent>> {
+    let (mut decoder, mut events) = (wire.stream_decoder(asked), Vec::new());
+    decoder.push(body, &mut events).ok()?;
+    let ended = |events: &[ModelEvent]| {
+        events
+            .iter()
+            .any(|event| matches!(event, ModelEvent::Finished { stop } if *stop != StopReason::CutOff))
+    };
+    (ended(&events) || finish_broken(&mut *decoder, &mut events)).then_some(events)
+}
+
+/// Whether a reply whose connection broke was there in full: it had said why it stops, and only its last frame is missing.
+fn finish_broken(decoder: &mut dyn StreamDecoder, events: &mut Vec<ModelEvent>) -> bool {
+    let mut last = Vec::new();
+    let ended = decoder.finish(&mut last).is_ok();
+    let cut_off = |event: &ModelEvent| matches!(event, ModelEvent::Finished { stop: StopReason::CutOff });
+    let whole = ended && !last.iter().any(cut_off);
+    if whole {
+        events.append(&mut last);
+    }
+    whole
+}
+
 /// What a body is, by its head.
 enum Kind {
     Stream,
@@ -133,13 +161,17 @@ enum Kind {
 
 impl Kind {
     /// Servers that say nothing about their body are taken at the word of the request.
-    fn of(answer: &Answer) -> Self {
+    fn of(answer: &Answer, delivery: Delivery) -> Self {
         let said = answer.header("content-type").unwrap_or_default();
         let media_type = said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match media_type.as_str() {
             "application/json" => Kind::Whole,
             "text/html" | "application/xhtml+xml" => Kind::Page,
-            _ => Kind::Stream,
+            "text/event-stream" | "application/x-ndjson" => Kind::Stream,
+            _ => match delivery {
+                Delivery::Whole => Kind::Whole,
+                Delivery::Streamed => Kind::Stream,
+            },
         }
     }
 }
@@ -168,7 +200,7 @@ pub(crate) async fn refused(wire: &dyn WireFormat, answer: &mut Answer) -> Model
         retry_after: in_seconds.as_deref().or(answer.header("retry-after")),
         retry_after_ms: answer.header("retry-after-ms"),
     };
-    if let Kind::Page = Kind::of(answer) {
+    if let Kind::Page = Kind::of(answer, Delivery::Whole) {
         // A page is for people with a browser; its markup explains nothing here.
         return wire.decode_error(&head, b"");
     }

@@ -10,16 +10,22 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 
 use super::extra_body;
+use crate::redact::REDACTED;
 use crate::wire::{EncodedRequest, WireFormat};
 
 /// The largest request that is sent; no provider takes more.
 pub(crate) const REQUEST_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Shorter values are words that may stand anywhere; nobody's key is so short.
+const SECRET_BYTES_MIN: usize = 8;
 
 /// One address that speaks one format.
 pub struct Endpoint {
     wire: Arc<dyn WireFormat>,
     base: Url,
     headers: HeaderMap,
+    /// What no message may repeat: the key, and the values of headers.
+    secrets: Vec<SecretString>,
     extra_body: Map<String, Value>,
 }
 
@@ -52,7 +58,8 @@ impl Endpoint {
         if !matches!(base.scheme(), "http" | "https") || base.host_str().is_none() {
             return Err(address());
         }
-        let mut endpoint = Self { wire, base, headers: HeaderMap::new(), extra_body: Map::new() };
+        let mut endpoint =
+            Self { wire, base, headers: HeaderMap::new(), secrets: Vec::new(), extra_body: Map::new() };
         match auth {
             Auth::Nothing => {}
             Auth::Bearer(key) => {
@@ -90,10 +97,23 @@ impl Endpoint {
     }
 
     fn set_header(&mut self, name: HeaderName, value: &SecretString) -> Result<(), ()> {
-        let mut value = HeaderValue::from_str(value.expose_secret()).map_err(drop)?;
-        value.set_sensitive(true);
-        self.headers.insert(name, value);
+        let mut header = HeaderValue::from_str(value.expose_secret()).map_err(drop)?;
+        header.set_sensitive(true);
+        self.headers.insert(name, header);
+        // A scheme before it, such as `Bearer`, is no secret.
+        let text = value.expose_secret();
+        let bare = text.split_once(' ').map_or(text, |(_, bare)| bare).trim();
+        if bare.len() >= SECRET_BYTES_MIN {
+            self.secrets.push(bare.into());
+        }
         Ok(())
+    }
+
+    /// The error without the key: servers repeat it to say that it is wrong, and not every key looks like one.
+    pub(crate) fn concealing(&self, error: ModelError) -> ModelError {
+        let clean =
+            |message: String, secret: &SecretString| message.replace(secret.expose_secret(), REDACTED);
+        ModelError { message: self.secrets.iter().fold(error.message, clean), ..error }
     }
 
     pub(crate) fn wire(&self) -> &dyn WireFormat {
@@ -163,7 +183,7 @@ impl fmt::Display for EndpointError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address { written } => {
-                write!(f, "expected an address such as https://example.com/v1; got `{written}`")
+                write!(f, "`{written}` is no address; write one such as https://example.com/v1")
             }
             Self::Header { name } => write!(
                 f,
@@ -207,6 +227,10 @@ mod tests {
         assert_eq!(new("http://h", Auth::Bearer("a\nb".into())).unwrap_err(), EndpointError::Key);
         let endpoint = new("http://h", Auth::Bearer("sk-hidden".into())).unwrap();
         assert!(!format!("{endpoint:?}").contains("hidden"));
+        let said = |message: &str| {
+            endpoint.concealing(ModelError::new(ModelErrorKind::Unauthorized, message)).message
+        };
+        assert_eq!(said("the token sk-hidden is unknown"), "the token [redacted] is unknown");
         let refused = endpoint.header("x y", &"v".into()).unwrap_err();
         assert!(refused.to_string().contains("`x y`"));
         let fields = serde_json::json!({ "messages": [] }).as_object().unwrap().clone();

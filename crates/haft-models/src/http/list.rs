@@ -3,7 +3,7 @@
 use haft_core::conversation::Format;
 use haft_core::model_error::ModelError;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use serde::Deserialize;
+use serde_json::{Value, json};
 
 use crate::reading;
 
@@ -37,67 +37,63 @@ pub(crate) fn add_headers(format: Format, headers: &mut HeaderMap) {
     }
 }
 
-/// The models of a page, and the path of the next.
-pub(crate) fn read(format: Format, body: &[u8]) -> Result<(Vec<Listed>, Option<String>), ModelError> {
-    let page: Page = reading::read(body)?;
-    let next = match format {
+/// The models of a page, and the path of the next. A row that is odd is read as far as it goes.
+pub fn read_page(format: Format, body: &[u8]) -> Result<(Vec<Listed>, Option<String>), ModelError> {
+    let page: Value = reading::read(body)?;
+    // Together's list is nothing but the list; llama.cpp has the same one twice, under two names.
+    let lists: Vec<&Value> =
+        [Some(&page), page.get("data"), page.get("models")].into_iter().flatten().collect();
+    let rows = lists.iter().find_map(|list| list.as_array());
+    // A list that is empty may be null, and Gemini leaves it out.
+    if rows.is_none() && !lists[1..].iter().any(|list| list.is_null()) && page != json!({}) {
+        return Err(reading::malformed("there is no list of models in it"));
+    }
+    let rows = rows.into_iter().flatten().filter(|row| answers(row));
+    Ok((rows.filter_map(listed).collect(), next_page(format, &page)))
+}
+
+fn next_page(format: Format, page: &Value) -> Option<String> {
+    let text = |key: &str| page.get(key)?.as_str().filter(|text| !text.is_empty());
+    match format {
         Format::OpenaiChat | Format::OpenaiResponses | Format::Ollama => None,
         Format::Anthropic => {
-            let after = page.last_id.filter(|_| page.has_more);
-            after.map(|id| format!("models?limit=1000&after_id={}", escaped(&id)))
+            let after = text("last_id").filter(|_| page.get("has_more") == Some(&Value::Bool(true)))?;
+            Some(format!("models?limit=1000&after_id={}", escaped(after)))
         }
         Format::Gemini => {
-            page.next_page_token.map(|token| format!("models?pageSize=1000&pageToken={}", escaped(&token)))
+            let token = text("nextPageToken")?;
+            Some(format!("models?pageSize=1000&pageToken={}", escaped(token)))
         }
-    };
-    let answers = page.data.into_iter().chain(page.models).filter(Row::answers);
-    Ok((answers.filter_map(Row::listed).collect(), next))
-}
-
-/// All that the pages of all providers may hold.
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-struct Page {
-    #[serde(default)]
-    data: Vec<Row>,
-    #[serde(default)]
-    models: Vec<Row>,
-    #[serde(default)]
-    has_more: bool,
-    last_id: Option<String>,
-    #[serde(alias = "nextPageToken")]
-    next_page_token: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Row {
-    id: Option<String>,
-    name: Option<String>,
-    #[serde(
-        alias = "inputTokenLimit",
-        alias = "context_window",
-        alias = "max_input_tokens",
-        alias = "max_model_len"
-    )]
-    context_length: Option<u64>,
-    #[serde(alias = "outputTokenLimit", alias = "max_completion_tokens")]
-    max_tokens: Option<u64>,
-    #[serde(rename = "supportedGenerationMethods")]
-    methods: Option<Vec<String>>,
-}
-
-impl Row {
-    /// Gemini's list has models that only embed or draw.
-    fn answers(&self) -> bool {
-        self.methods.as_ref().is_none_or(|methods| methods.iter().any(|method| method == "generateContent"))
-    }
-
-    fn listed(self) -> Option<Listed> {
-        let id = self.id.or(self.name)?;
-        let id = id.strip_prefix("models/").map(str::to_owned).unwrap_or(id);
-        Some(Listed { id, context_tokens: self.context_length, output_tokens_max: self.max_tokens })
     }
 }
+
+/// Gemini's list has models that only embed or draw.
+fn answers(row: &Value) -> bool {
+    let methods = row.get("supportedGenerationMethods").and_then(Value::as_array);
+    methods.is_none_or(|methods| methods.iter().any(|method| method == "generateContent"))
+}
+
+/// Under the words that each provider has for it.
+fn listed(row: &Value) -> Option<Listed> {
+    let id = ["id", "name"].iter().find_map(|key| row.get(*key)?.as_str())?;
+    let count = |keys: &[&str]| keys.iter().find_map(|key| row.get(*key)?.as_u64());
+    Some(Listed {
+        id: id.strip_prefix("models/").unwrap_or(id).to_owned(),
+        context_tokens: count(CONTEXT_KEYS),
+        output_tokens_max: count(OUTPUT_KEYS),
+    })
+}
+
+const CONTEXT_KEYS: &[&str] = &[
+    "context_length",
+    "inputTokenLimit",
+    "context_window",
+    "max_input_tokens",
+    "max_model_len",
+    "max_context_length",
+];
+
+const OUTPUT_KEYS: &[&str] = &["max_tokens", "outputTokenLimit", "max_completion_tokens"];
 
 /// A token of a provider, made fit for a query.
 fn escaped(token: &str) -> String {
@@ -112,9 +108,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn sizes_are_found_under_the_word_of_each_provider() {
+        let check = |row: &str, expected: (Option<u64>, Option<u64>)| {
+            let body = format!(r#"{{"data":[{row}]}}"#);
+            let (listed, _) = read_page(Format::OpenaiChat, body.as_bytes()).unwrap();
+            assert_eq!((listed[0].context_tokens, listed[0].output_tokens_max), expected, "{row}");
+        };
+        check(r#"{"id":"a"}"#, (None, None));
+        check(r#"{"id":"a","context_length":7,"max_model_len":8,"max_tokens":2}"#, (Some(7), Some(2)));
+        check(r#"{"id":"a","context_window":7,"max_completion_tokens":2}"#, (Some(7), Some(2)));
+        check(r#"{"id":"a","inputTokenLimit":7,"outputTokenLimit":2}"#, (Some(7), Some(2)));
+        check(r#"{"id":"a","max_context_length":7}"#, (Some(7), None));
+    }
+
+    #[test]
     fn every_provider_list_is_read_and_its_next_page_found() {
         let check = |format, body: &str, ids: &[&str], next: Option<&str>| {
-            let (listed, found) = read(format, body.as_bytes()).unwrap();
+            let (listed, found) = read_page(format, body.as_bytes()).unwrap();
             assert_eq!(listed.iter().map(|model| model.id.as_str()).collect::<Vec<_>>(), ids);
             assert_eq!(found.as_deref(), next);
         };
@@ -144,6 +154,14 @@ mod tests {
             &["llama3:8b"],
             None,
         );
-        assert!(read(Format::Ollama, b"<html>").is_err());
+        check(Format::OpenaiChat, r#"[{"id":"a/b","context_length":7},{"id":"c"}]"#, &["a/b", "c"], None);
+        let twice = r#"{"models":[{"name":"m.gguf"}],"object":"list","data":[{"id":"m.gguf"}]}"#;
+        check(Format::OpenaiChat, twice, &["m.gguf"], None);
+        check(Format::OpenaiChat, r#"{"data":[7,{},{"id":"a","context_length":"8k"}]}"#, &["a"], None);
+        check(Format::Ollama, r#"{"models":null}"#, &[], None);
+        check(Format::Gemini, "{}", &[], None);
+        for nothing in ["<html>", "7", "null", r#"{"object":"x"}"#] {
+            assert!(read_page(Format::Ollama, nothing.as_bytes()).is_err(), "{nothing}");
+        }
     }
 }

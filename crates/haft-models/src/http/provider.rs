@@ -58,7 +58,8 @@ impl HttpProvider {
         let mut path = Some(list::first_page(self.settings.endpoint.wire().format()));
         for _ in 0..list::PAGES_MAX {
             let Some(page) = path.take() else { break };
-            let (listed, next) = self.page_in_time(&page, deadline).await?;
+            let page = self.page_in_time(&page, deadline).await;
+            let (listed, next) = page.map_err(|error| self.settings.endpoint.concealing(error))?;
             models.extend(listed);
             path = next;
         }
@@ -96,7 +97,7 @@ impl HttpProvider {
         if !(200..=299).contains(&answer.status()) {
             return Err(arriving::refused(endpoint.wire(), &mut answer).await);
         }
-        list::read(format, &answer.body(REPLY_BYTES_MAX).await?)
+        list::read_page(format, &answer.body(REPLY_BYTES_MAX).await?)
     }
 
     fn encode(&self, request: &ModelRequest) -> Result<(Outgoing, Asked, Vec<ReplyNote>), ModelError> {
@@ -109,7 +110,7 @@ impl HttpProvider {
     }
 
     /// Asks until a reply has begun, or until asking again is of no use.
-    async fn begin(&self, request: ModelRequest, cx: ModelContext) -> Result<Reply, ModelError> {
+    async fn begin(&self, request: ModelRequest, cx: ModelContext) -> Result<Reply<'_>, ModelError> {
         let deadline = Instant::now() + self.client.timeouts().total;
         let (outgoing, asked, notes) = self.encode(&request)?;
         let mut attempt = Attempt {
@@ -122,7 +123,10 @@ impl HttpProvider {
             let mut running = Running::start(cx.clone(), attempt.clone(), price);
             let begun = tokio::time::timeout_at(deadline, self.send(&outgoing, &asked)).await;
             let error = match begun.unwrap_or_else(|_| Err(arriving::out_of_time())) {
-                Ok(arriving) => return Ok(Reply { arriving: arriving.noting(notes), running, deadline }),
+                Ok(arriving) => {
+                    let (endpoint, arriving) = (&self.settings.endpoint, arriving.noting(notes));
+                    return Ok(Reply { endpoint, arriving, running, deadline });
+                }
                 Err(error) => error,
             };
             match retry::decide(&self.settings.retry, &error, attempt.number, chance()) {
@@ -142,7 +146,8 @@ impl HttpProvider {
     async fn send(&self, outgoing: &Outgoing, asked: &Asked) -> Result<Arriving, ModelError> {
         let endpoint = &self.settings.endpoint;
         let answer = self.client.send(endpoint.request(outgoing)).await?;
-        Arriving::begin(endpoint.wire(), answer, asked).await
+        let begun = Arriving::begin(endpoint.wire(), answer, asked, self.settings.delivery).await;
+        begun.map_err(|error| endpoint.concealing(error))
     }
 }
 
@@ -165,15 +170,17 @@ impl ModelProvider for HttpProvider {
 }
 
 /// A reply that has begun, and its account.
-struct Reply {
+struct Reply<'a> {
+    endpoint: &'a Endpoint,
     arriving: Arriving,
     running: Running,
     deadline: Instant,
 }
 
-impl Reply {
+impl Reply<'_> {
     async fn next(&mut self) -> Option<Result<ModelEvent, ModelError>> {
         let next = self.arriving.next(self.deadline).await;
+        let next = next.map(|next| next.map_err(|error| self.endpoint.concealing(error)));
         match &next {
             Some(Ok(event)) => {
                 self.running.see(event);

@@ -9,7 +9,7 @@ use crate::json_text::{self, Object};
 use crate::memo::{Encoder, Memo, Tail};
 use crate::object_arguments::object_json;
 use crate::schema::{self, Grammar};
-use crate::wire::{Delivery, EncodedRequest};
+use crate::wire::{Asked, Delivery, EncodedRequest};
 use crate::{call_id, media};
 
 const FORMAT: Format = Format::Ollama;
@@ -17,6 +17,10 @@ const FORMAT: Format = Format::Ollama;
 pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
     let recalled = memo.recall(&Messages, request);
     let asked = recalled.asked(request);
+    let tokens = request.context_tokens.map(|tokens| tokens as usize);
+    let context_tokens =
+        tokens.unwrap_or_else(|| context::tokens_for(asked.text_bytes, request.output_tokens_max));
+    let asked = Asked { context_tokens: Some(context_tokens as u64), ..asked };
     let messages = &recalled.said.tail.bytes;
     let comma: &[u8] = if recalled.system.is_empty() || messages.is_empty() { b"" } else { b"," };
     let mut body = Vec::with_capacity(messages.len() + recalled.tools.len() + recalled.system.len() + 1024);
@@ -34,12 +38,9 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
                 body.put("format", &schema::downgrade(schema, Grammar::Ollama).schema);
             }
         }
-        say_effort(body, request.reasoning);
+        say_effort(body, &request.model, request.reasoning);
         body.object("options", |options| {
-            let tokens = request.context_tokens.map(|tokens| tokens as usize);
-            let tokens =
-                tokens.unwrap_or_else(|| context::tokens_for(asked.text_bytes, request.output_tokens_max));
-            options.put("num_ctx", &tokens);
+            options.put("num_ctx", &context_tokens);
             options.put_some("num_predict", request.output_tokens_max.as_ref());
             say_sampling(options, &request.sampling);
         });
@@ -219,13 +220,23 @@ fn as_reply(part: &Part) -> Option<&ToolReply> {
     if let Body::Reply(reply) = &part.body { Some(reply) } else { None }
 }
 
-fn say_effort(body: &mut Object<'_>, effort: Option<Effort>) {
+/// Levels are known to one family; every other model thinks or does not, and is refused with a level.
+fn say_effort(body: &mut Object<'_>, model: &str, effort: Option<Effort>) {
     match effort {
         None => {}
         Some(Effort::Off) => body.put("think", &false),
-        Some(Effort::Minimal | Effort::Low) => body.put("think", "low"),
-        Some(Effort::Medium) => body.put("think", "medium"),
-        Some(Effort::High | Effort::Highest) => body.put("think", "high"),
+        Some(effort) if model.contains("gpt-oss") => body.put("think", level(effort)),
+        Some(Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::Highest) => {
+            body.put("think", &true);
+        }
+    }
+}
+
+fn level(effort: Effort) -> &'static str {
+    match effort {
+        Effort::Off | Effort::Minimal | Effort::Low => "low",
+        Effort::Medium => "medium",
+        Effort::High | Effort::Highest => "high",
     }
 }
 

@@ -97,8 +97,9 @@ fn end(draft: &mut Draft, response: &Response<'_>) {
         output: response.eval_count.unwrap_or(0),
         ..Usage::default()
     });
-    let sent_tokens_min = context::tokens_min(draft.asked().text_bytes);
-    if let Some(read_tokens) = read_tokens.filter(|read| *read > 0 && *read < sent_tokens_min) {
+    if let Some(read_tokens) = read_tokens.filter(|read| *read > 0)
+        && let Some(sent_tokens_min) = context::cut_from(draft.asked(), read_tokens)
+    {
         draft.note(ReplyNote::PromptCut { read_tokens, sent_tokens_min });
     }
     draft.stop(match response.done_reason.as_deref() {

@@ -11,6 +11,9 @@ pub struct Dialect {
     pub(crate) system_role: &'static str,
     /// The key of the limit of output tokens.
     pub(crate) output_tokens_key: &'static str,
+    pub(crate) seed_key: &'static str,
+    /// Where a refusal of before is said.
+    pub(crate) refusal: RefusalPlace,
     pub(crate) call_ids: IdRule,
     pub(crate) effort: EffortKey,
     pub(crate) replay: Replay,
@@ -26,6 +29,15 @@ pub(crate) enum EffortKey {
     /// `reasoning: {effort: "high"}`
     Nested,
     Nowhere,
+}
+
+/// Where the words of a model that declined are said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RefusalPlace {
+    /// In `refusal`, which only its inventor knows.
+    Field,
+    /// With the rest of the text.
+    Text,
 }
 
 /// What of a model's reasoning the server wants back.
@@ -62,6 +74,8 @@ pub const OPENAI: Dialect = Dialect {
     name: "openai",
     system_role: "developer",
     output_tokens_key: "max_completion_tokens",
+    seed_key: "seed",
+    refusal: RefusalPlace::Field,
     call_ids: IdRule::USUAL,
     effort: EffortKey::Flat,
     replay: Replay::Nothing,
@@ -74,6 +88,7 @@ pub const COMPATIBLE: Dialect = Dialect {
     name: "compatible",
     system_role: "system",
     output_tokens_key: "max_tokens",
+    refusal: RefusalPlace::Text,
     unsaid: COMPATIBLE_UNSAID,
     ..OPENAI
 };
@@ -81,6 +96,7 @@ pub const COMPATIBLE: Dialect = Dialect {
 pub const AZURE: Dialect = Dialect { name: "azure", ..OPENAI };
 pub const OPENROUTER: Dialect = Dialect {
     name: "openrouter",
+    refusal: RefusalPlace::Field,
     effort: EffortKey::Nested,
     replay: Replay::Details,
     stream_usage: StreamUsage::Unasked,
@@ -90,6 +106,7 @@ pub const OPENROUTER: Dialect = Dialect {
 pub const GROQ: Dialect = Dialect { name: "groq", output_tokens_key: "max_completion_tokens", ..COMPATIBLE };
 pub const MISTRAL: Dialect = Dialect {
     name: "mistral",
+    seed_key: "random_seed",
     call_ids: IdRule::NINE,
     effort: EffortKey::Nowhere,
     stream_usage: StreamUsage::Unasked,
@@ -100,7 +117,7 @@ pub const DEEPSEEK: Dialect = Dialect {
     name: "deepseek",
     effort: EffortKey::Nowhere,
     replay: Replay::Field("reasoning_content"),
-    unsaid: NO_EFFORT_UNSAID,
+    unsaid: DEEPSEEK_UNSAID,
     ..COMPATIBLE
 };
 pub const XAI: Dialect = Dialect { name: "xai", output_tokens_key: "max_completion_tokens", ..COMPATIBLE };
@@ -126,6 +143,10 @@ const ALLOWED: Unsaid = Unsaid {
 };
 const EFFORT: Unsaid = Unsaid { feature: Feature::Effort, instead: "left to the model" };
 const EFFORT_OFF: Unsaid = Unsaid { feature: Feature::EffortOff, instead: "left to the model" };
+const SCHEMA: Unsaid = Unsaid {
+    feature: Feature::OutputSchema,
+    instead: "asked for as any JSON; the schema stands in the system text",
+};
 
 const OPENAI_UNSAID: &[Unsaid] =
     &[ERROR_PREFIX, REPLY_IMAGE, REPLY_AUDIO, AUDIO_URL, FILE_URL, ASSISTANT_MEDIA, TOP_K, CONTEXT];
@@ -146,6 +167,21 @@ const NO_EFFORT_UNSAID: &[Unsaid] = &[
     ALLOWED,
     EFFORT,
     EFFORT_OFF,
+];
+
+const DEEPSEEK_UNSAID: &[Unsaid] = &[
+    ERROR_PREFIX,
+    REPLY_IMAGE,
+    REPLY_AUDIO,
+    AUDIO_URL,
+    FILE_URL,
+    ASSISTANT_MEDIA,
+    TOP_K,
+    CONTEXT,
+    ALLOWED,
+    EFFORT,
+    EFFORT_OFF,
+    SCHEMA,
 ];
 
 impl Dialect {

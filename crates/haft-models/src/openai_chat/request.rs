@@ -1,12 +1,14 @@
 //! A request as a chat completion.
 
+use std::borrow::Cow;
+
 use haft_core::conversation::{Body, Format, Media, Message, Part, Role, Source, ToolReply};
 use haft_core::model_request::{
     Effort, ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, Sampling, ToolChoice,
 };
 use haft_core::tool::ToolCall;
 
-use super::dialect::{Dialect, EffortKey, Replay, StreamUsage};
+use super::dialect::{Dialect, EffortKey, RefusalPlace, Replay, StreamUsage};
 use crate::json_text::{self, Array, Object};
 use crate::media;
 use crate::memo::{Encoder, Memo, Tail};
@@ -22,6 +24,7 @@ pub(super) fn encode(
     delivery: Delivery,
     memo: &mut Memo,
 ) -> EncodedRequest {
+    let request = &*with_schema_told(dialect, request);
     let recalled = memo.recall(dialect, request);
     let messages = &recalled.said.tail.bytes;
     let comma: &[u8] = if recalled.system.is_empty() || messages.is_empty() { b"" } else { b"," };
@@ -33,7 +36,7 @@ pub(super) fn encode(
             body.raw("tools", recalled.tools);
             say_choice(dialect, body, request);
         }
-        say_output(body, &request.output);
+        say_output(dialect, body, &request.output);
         say_sampling(dialect, body, &request.sampling);
         say_effort(dialect, body, request.reasoning);
         body.put_some(dialect.output_tokens_key, request.output_tokens_max.as_ref());
@@ -46,6 +49,18 @@ pub(super) fn encode(
         asked: recalled.asked(request),
         unsaid: recalled.unsaid(request, dialect.unsaid),
     }
+}
+
+/// A server that takes no schema is told it in words, before everything else, so that the messages stay what they are.
+fn with_schema_told<'a>(dialect: &Dialect, request: &'a ModelRequest) -> Cow<'a, ModelRequest> {
+    let schema = match &request.output {
+        OutputShape::Schema { schema, .. } if !dialect.says(Feature::OutputSchema) => schema,
+        OutputShape::Schema { .. } | OutputShape::Json | OutputShape::Text => return Cow::Borrowed(request),
+    };
+    let told = format!("Answer with nothing but JSON that fits this JSON Schema:\n{schema}");
+    let before = if request.system.is_empty() { "" } else { "\n\n" };
+    let system = format!("{}{before}{told}", request.system).into();
+    Cow::Owned(ModelRequest { system, ..request.clone() })
 }
 
 impl Encoder for Dialect {
@@ -179,12 +194,15 @@ struct Answer<'a> {
 }
 
 impl<'a> Answer<'a> {
-    fn of(parts: &'a [Part], replay: Replay) -> Self {
-        let mut answer = Self::default();
+    fn of(parts: &'a [Part], dialect: &Dialect) -> Self {
+        let (mut answer, replay) = (Self::default(), dialect.replay);
         for part in parts {
             match &part.body {
                 Body::Text { text, .. } => answer.text.push_str(text),
-                Body::Refusal(text) => answer.refusal.push_str(text),
+                Body::Refusal(text) => match dialect.refusal {
+                    RefusalPlace::Field => answer.refusal.push_str(text),
+                    RefusalPlace::Text => answer.text.push_str(text),
+                },
                 Body::Image(media) => answer.text.push_str(&media::described("image", media)),
                 Body::Audio(media) => answer.text.push_str(&media::described("audio", media)),
                 Body::File { media, .. } => answer.text.push_str(&media::described("file", media)),
@@ -213,7 +231,7 @@ fn field_name(state: &str) -> &'static str {
 }
 
 fn say_assistant(dialect: &Dialect, tail: &mut Tail, parts: &[Part]) {
-    let answer = Answer::of(parts, dialect.replay);
+    let answer = Answer::of(parts, dialect);
     if answer.is_empty() {
         return;
     }
@@ -339,10 +357,13 @@ fn say_choice(dialect: &Dialect, body: &mut Object<'_>, request: &ModelRequest) 
     }
 }
 
-fn say_output(body: &mut Object<'_>, output: &OutputShape) {
+fn say_output(dialect: &Dialect, body: &mut Object<'_>, output: &OutputShape) {
+    let any_json =
+        |body: &mut Object<'_>| body.object("response_format", |format| format.put("type", "json_object"));
     match output {
         OutputShape::Text => {}
-        OutputShape::Json => body.object("response_format", |format| format.put("type", "json_object")),
+        OutputShape::Json => any_json(body),
+        OutputShape::Schema { .. } if !dialect.says(Feature::OutputSchema) => any_json(body),
         OutputShape::Schema { name, schema } => body.object("response_format", |format| {
             format.put("type", "json_schema");
             format.object("json_schema", |json_schema| {
@@ -359,7 +380,7 @@ fn say_sampling(dialect: &Dialect, body: &mut Object<'_>, sampling: &Sampling) {
     body.put_some("temperature", temperature.as_ref());
     body.put_some("top_p", top_p.as_ref());
     body.put_some("top_k", top_k.as_ref().filter(|_| dialect.says(Feature::TopK)));
-    body.put_some("seed", seed.as_ref());
+    body.put_some(dialect.seed_key, seed.as_ref());
     body.put_some("presence_penalty", presence_penalty.as_ref());
     body.put_some("frequency_penalty", frequency_penalty.as_ref());
     body.put_some("stop", Some(stop).filter(|stop| !stop.is_empty()));

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use haft_core::conversation::Format;
 use haft_core::model_error::ModelError;
 use haft_core::model_event::PartStart;
-use haft_core::model_reply::{ModelReply, StopReason, Usage};
+use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, Usage};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -30,9 +30,29 @@ pub(super) struct Completion<'a> {
 pub(super) struct Choice<'a> {
     #[serde(default)]
     pub(super) index: u64,
-    #[serde(borrow, alias = "delta")]
-    pub(super) message: Option<WireMessage<'a>>,
-    pub(super) finish_reason: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    message: Option<WireMessage<'a>>,
+    #[serde(borrow)]
+    delta: Option<WireMessage<'a>>,
+    finish_reason: Option<Cow<'a, str>>,
+}
+
+/// What a completion is a part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Piece {
+    Whole,
+    Chunk,
+}
+
+impl<'a> Choice<'a> {
+    /// Some servers send both in each chunk: what is new, and all that there is so far.
+    fn said(&self, piece: Piece) -> Option<&WireMessage<'a>> {
+        let (message, delta) = (self.message.as_ref(), self.delta.as_ref());
+        match piece {
+            Piece::Whole => message.or(delta),
+            Piece::Chunk => delta.or(message),
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -109,7 +129,7 @@ pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelErro
     }
     let mut draft = Draft::new(Format::OpenaiChat, asked);
     let mut calls = Calls::default();
-    apply(&mut draft, &mut calls, &completion)?;
+    apply(&mut draft, &mut calls, &completion, Piece::Whole)?;
     calls.finish(&mut draft);
     // A whole reply that forgets to say why it stopped has still stopped.
     if !draft.has_stopped() {
@@ -123,6 +143,7 @@ pub(super) fn apply(
     draft: &mut Draft,
     calls: &mut Calls,
     completion: &Completion<'_>,
+    piece: Piece,
 ) -> Result<(), ModelError> {
     if let Some(error) = &completion.error {
         return Err(failure::inside(error));
@@ -131,11 +152,12 @@ pub(super) fn apply(
         draft.start(completion.id.as_deref(), completion.model.as_deref());
     }
     for choice in completion.choices.iter().flatten().filter(|choice| choice.index == 0) {
-        if let Some(message) = &choice.message {
+        let message = choice.said(piece);
+        if let Some(message) = message {
             say_message(draft, calls, message)?;
         }
         if let Some(reason) = choice.finish_reason.as_deref().filter(|reason| !reason.is_empty()) {
-            let refused = choice.message.as_ref().is_some_and(WireMessage::refuses) || calls.refused;
+            let refused = message.is_some_and(WireMessage::refuses) || calls.refused;
             draft.stop(stop_reason(reason, refused.then_some(StopReason::Refusal)));
         }
     }
@@ -173,23 +195,43 @@ fn say_message(draft: &mut Draft, calls: &mut Calls, message: &WireMessage<'_>) 
     Ok(())
 }
 
-/// Content is a string, or a list of parts with a text each.
+/// Content is a string, or a list of pieces.
 fn say_content(draft: &mut Draft, content: Option<&RawValue>) -> Result<(), ModelError> {
-    #[derive(Deserialize)]
-    struct Piece<'a> {
-        #[serde(borrow)]
-        text: Option<Cow<'a, str>>,
-        #[serde(borrow)]
-        refusal: Option<Cow<'a, str>>,
-    }
     let Some(content) = content.filter(|content| content.get() != "null") else { return Ok(()) };
     if !content.get().starts_with('[') {
         draft.flow(Flow::Text, &reading::read_raw::<Cow<'_, str>>(content)?);
         return Ok(());
     }
-    for piece in reading::read_raw::<Vec<Piece<'_>>>(content)? {
-        draft.flow(Flow::Text, piece.text.as_deref().unwrap_or_default());
-        draft.flow(Flow::Refusal, piece.refusal.as_deref().unwrap_or_default());
+    reading::read_raw::<Vec<ContentPiece<'_>>>(content)?.iter().try_for_each(|piece| say_piece(draft, piece))
+}
+
+/// Any piece of a content that is a list; which fields are there depends on its type.
+#[derive(Deserialize)]
+struct ContentPiece<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    text: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    refusal: Option<Cow<'a, str>>,
+    /// Mistral's reasoning: a list of texts.
+    #[serde(borrow)]
+    thinking: Option<&'a RawValue>,
+}
+
+fn say_piece(draft: &mut Draft, piece: &ContentPiece<'_>) -> Result<(), ModelError> {
+    match piece {
+        ContentPiece { text: Some(text), .. } => draft.flow(Flow::Text, text),
+        ContentPiece { refusal: Some(refusal), .. } => draft.flow(Flow::Refusal, refusal),
+        ContentPiece { thinking: Some(thinking), .. } => {
+            for thought in reading::read_raw::<Vec<ContentPiece<'_>>>(thinking)? {
+                draft.flow(Flow::Reasoning, thought.text.as_deref().unwrap_or_default());
+            }
+        }
+        ContentPiece { kind, .. } => {
+            let kind = kind.as_deref().unwrap_or("nothing").to_owned();
+            draft.note(ReplyNote::UnknownPart { kind });
+        }
     }
     Ok(())
 }

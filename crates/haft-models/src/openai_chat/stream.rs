@@ -8,7 +8,7 @@ use haft_core::model_event::PartStart;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::response::{self, Completion, WireCall};
+use super::response::{self, Completion, Piece, WireCall};
 use crate::draft::Draft;
 use crate::reading;
 use crate::stream::FrameReader;
@@ -29,7 +29,7 @@ impl Reader {
 impl FrameReader for Reader {
     fn frame(&mut self, frame: &str) -> Result<(), ModelError> {
         let completion: Completion<'_> = reading::read(frame.as_bytes())?;
-        response::apply(&mut self.draft, &mut self.calls, &completion)
+        response::apply(&mut self.draft, &mut self.calls, &completion, Piece::Chunk)
     }
 
     fn end(&mut self) {

@@ -150,15 +150,20 @@ fn say_file(content: &mut Array<'_>, name: Option<&str>, media: &Media) {
 fn say_assistant(tail: &mut Tail, parts: &[Part]) {
     let mut at = 0;
     while at < parts.len() {
-        let id = parts[at].id_for(FORMAT);
-        let same = parts[at..].iter().take_while(|part| is_spoken(part) && part.id_for(FORMAT) == id).count();
+        let own = item_of(&parts[at]);
+        let same = parts[at..].iter().take_while(|part| is_spoken(part) && item_of(part) == own).count();
         if same > 0 {
-            say_spoken(tail, id, &parts[at..at + same]);
+            say_spoken(tail, own, &parts[at..at + same]);
         } else {
             say_item(tail, &parts[at]);
         }
         at += same.max(1);
     }
+}
+
+/// The id of the item that a part stands in, and the item's phase.
+fn item_of(part: &Part) -> (Option<&str>, Option<&str>) {
+    (part.id_for(FORMAT), part.state_for(FORMAT))
 }
 
 fn is_spoken(part: &Part) -> bool {
@@ -168,7 +173,7 @@ fn is_spoken(part: &Part) -> bool {
     }
 }
 
-fn say_spoken(tail: &mut Tail, id: Option<&str>, parts: &[Part]) {
+fn say_spoken(tail: &mut Tail, (id, phase): (Option<&str>, Option<&str>), parts: &[Part]) {
     let mut out = Vec::new();
     json_text::object(&mut out, |item| {
         item.put("type", "message");
@@ -177,6 +182,7 @@ fn say_spoken(tail: &mut Tail, id: Option<&str>, parts: &[Part]) {
         if id.is_some() {
             item.put("status", "completed");
         }
+        item.put_some("phase", phase);
         item.array("content", |content| parts.iter().for_each(|part| say_output_piece(content, &part.body)));
     });
     tail.push(&out);

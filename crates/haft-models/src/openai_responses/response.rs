@@ -42,6 +42,8 @@ pub(super) struct Item<'a> {
     pub(super) call_id: Option<Cow<'a, str>>,
     pub(super) name: Option<Cow<'a, str>>,
     pub(super) arguments: Option<Cow<'a, str>>,
+    /// Whether a message is the answer or only on the way to it; its models want to be told again.
+    pub(super) phase: Option<Cow<'a, str>>,
     pub(super) content: Option<Vec<Piece<'a>>>,
     pub(super) summary: Option<Vec<Piece<'a>>>,
 }
@@ -86,12 +88,18 @@ pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelErro
     }
     let mut draft = Draft::new(Format::OpenaiResponses, asked);
     draft.start(response.id.as_deref(), response.model.as_deref());
-    let mut refused = false;
-    for raw in response.output.iter().flatten() {
-        refused |= say_item(&mut draft, raw)?;
-    }
+    let refused = say_items(&mut draft, &response)?;
     end(&mut draft, &response, refused.then_some(StopReason::Refusal))?;
     Ok(draft.into_reply())
+}
+
+/// Says every item, and whether one of them refuses.
+pub(super) fn say_items(draft: &mut Draft, response: &Response<'_>) -> Result<bool, ModelError> {
+    let mut refused = false;
+    for raw in response.output.iter().flatten() {
+        refused |= say_item(draft, raw)?;
+    }
+    Ok(refused)
 }
 
 /// How the response ended. The same object closes a stream.
@@ -153,7 +161,7 @@ fn say_opaque(draft: &mut Draft, kind: Option<&str>, item: &Item<'_>, raw: &RawV
 fn say_message(draft: &mut Draft, item: &Item<'_>) -> bool {
     let mut refused = false;
     for piece in item.content.iter().flatten() {
-        let mark = draft.mark(item.id.as_deref(), None);
+        let mark = draft.mark(item.id.as_deref(), item.phase.as_deref());
         if let Some(refusal) = piece.refusal.as_deref() {
             let index = draft.open(PartStart::Refusal, mark);
             draft.add(index, refusal);

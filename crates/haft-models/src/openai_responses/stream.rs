@@ -1,6 +1,7 @@
 //! A streamed response: items are announced, filled and finished.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use haft_core::conversation::Format;
 use haft_core::model_error::ModelError;
@@ -20,6 +21,8 @@ use crate::{failure, reading};
 pub(super) struct Reader {
     draft: Draft,
     open: Vec<Open>,
+    /// The ids of items that are over, which may be said once more.
+    done: HashSet<String>,
     refused: bool,
 }
 
@@ -31,6 +34,7 @@ struct Open {
     kind: Kind,
     /// What has come of it, so that what only comes at the end is not lost or said twice.
     bytes: usize,
+    annotations: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +72,7 @@ struct Event<'a> {
 impl Reader {
     pub(super) fn new(asked: &Asked) -> Self {
         let draft = Draft::new(Format::OpenaiResponses, asked);
-        Self { draft, open: Vec::new(), refused: false }
+        Self { draft, open: Vec::new(), done: HashSet::new(), refused: false }
     }
 
     fn event(&mut self, data: &str) -> Result<(), ModelError> {
@@ -116,7 +120,7 @@ impl Reader {
             // A message opens with its content, and everything else is taken when it is whole.
             _ => return Ok(()),
         };
-        self.open.push(Open { output: event.output_index, content: 0, part, kind, bytes: 0 });
+        self.open.push(Open { output: event.output_index, content: 0, part, kind, bytes: 0, annotations: 0 });
         Ok(())
     }
 
@@ -129,12 +133,15 @@ impl Reader {
         self.spoken(event, kind);
     }
 
+    fn spoken_place(&self, event: &Event<'_>, kind: Kind) -> Option<usize> {
+        self.open.iter().position(|open| {
+            (open.output, open.content, open.kind) == (event.output_index, event.content_index, kind)
+        })
+    }
+
     /// The place of a text or a refusal, opened when it was not announced.
     fn spoken(&mut self, event: &Event<'_>, kind: Kind) -> usize {
-        let place = self.open.iter().position(|open| {
-            (open.output, open.content, open.kind) == (event.output_index, event.content_index, kind)
-        });
-        if let Some(place) = place {
+        if let Some(place) = self.spoken_place(event, kind) {
             return place;
         }
         let start = if kind == Kind::Refusal { PartStart::Refusal } else { PartStart::Text };
@@ -142,7 +149,7 @@ impl Reader {
         let mark = self.draft.mark(event.item_id.as_deref(), None);
         let part = self.draft.open(start, mark);
         let (output, content) = (event.output_index, event.content_index);
-        self.open.push(Open { output, content, part, kind, bytes: 0 });
+        self.open.push(Open { output, content, part, kind, bytes: 0, annotations: 0 });
         self.open.len() - 1
     }
 
@@ -180,20 +187,35 @@ impl Reader {
     fn annotation(&mut self, event: &Event<'_>) {
         if let Some(annotation) = event.annotation {
             let place = self.spoken(event, Kind::Text);
-            response::annotate(&mut self.draft, self.open[place].part, annotation);
+            self.annotate(place, annotation);
         }
+    }
+
+    fn annotate(&mut self, place: usize, annotation: &RawValue) {
+        response::annotate(&mut self.draft, self.open[place].part, annotation);
+        self.open[place].annotations += 1;
     }
 
     /// The whole item: what did not come in pieces is taken from it, and reasoning is kept as it stands here.
     fn item_done(&mut self, event: &Event<'_>) -> Result<(), ModelError> {
         let Some(raw) = event.item else { return Ok(()) };
         let item: Item<'_> = reading::read_raw(raw)?;
+        if item.id.as_deref().is_some_and(|id| !self.done.insert(id.to_owned())) {
+            return Ok(());
+        }
         let kind = item.kind.as_deref().unwrap_or_default();
         let mut state = None;
         match kind {
-            "message" => self.fill_message(event, &item),
-            "function_call" => self.fill(event, Kind::Call, item.arguments.as_deref().unwrap_or_default()),
+            "message" => {
+                self.fill_message(event, &item);
+                state = item.phase.as_deref();
+            }
+            "function_call" => {
+                self.announce(event, Kind::Call)?;
+                self.fill(event, Kind::Call, item.arguments.as_deref().unwrap_or_default());
+            }
             "reasoning" => {
+                self.announce(event, Kind::Reasoning)?;
                 self.fill(event, Kind::Reasoning, &item.reasoning_text());
                 state = Some(raw.get());
             }
@@ -215,6 +237,11 @@ impl Reader {
         Ok(())
     }
 
+    /// Some servers say an item only when it is whole.
+    fn announce(&mut self, event: &Event<'_>, kind: Kind) -> Result<(), ModelError> {
+        if self.place_of(event, kind).is_none() { self.item_added(event) } else { Ok(()) }
+    }
+
     fn fill(&mut self, event: &Event<'_>, kind: Kind, whole: &str) {
         if let Some(place) = self.place_of(event, kind).filter(|place| self.open[*place].bytes == 0) {
             self.add(place, whole);
@@ -223,16 +250,25 @@ impl Reader {
 
     fn fill_message(&mut self, event: &Event<'_>, item: &Item<'_>) {
         let came = self.open.iter().any(|open| open.output == event.output_index && open.bytes > 0);
-        if came {
-            return;
-        }
         for (number, piece) in (0_u64..).zip(item.content.iter().flatten()) {
             let kind = if piece.refusal.is_some() { Kind::Refusal } else { Kind::Text };
             let event =
                 Event { content_index: number, item_id: item.id.clone(), ..Event::at(event.output_index) };
-            let place = self.spoken(&event, kind);
-            let text = piece.refusal.as_deref().or(piece.text.as_deref()).unwrap_or_default();
-            self.add(place, text);
+            if !came {
+                let place = self.spoken(&event, kind);
+                self.add(place, piece.refusal.as_deref().or(piece.text.as_deref()).unwrap_or_default());
+            }
+            self.fill_annotations(&event, kind, piece);
+        }
+    }
+
+    /// Citations may come one by one, or only with the whole text.
+    fn fill_annotations(&mut self, event: &Event<'_>, kind: Kind, piece: &Piece<'_>) {
+        let Some(place) = self.spoken_place(event, kind) else { return };
+        if self.open[place].annotations == 0 {
+            for annotation in piece.annotations.iter().flatten() {
+                self.annotate(place, annotation);
+            }
         }
     }
 
@@ -242,6 +278,10 @@ impl Reader {
         };
         self.draft.start(response.id.as_deref(), response.model.as_deref());
         self.close_all();
+        // Some servers say nothing before it is all there.
+        if self.draft.is_empty() {
+            self.refused |= response::say_items(&mut self.draft, response)?;
+        }
         response::end(&mut self.draft, response, self.refused.then_some(StopReason::Refusal))?;
         self.draft.end();
         Ok(())

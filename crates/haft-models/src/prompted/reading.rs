@@ -1,10 +1,11 @@
 //! Finds the calls in what a model wrote.
 
-use haft_core::arguments::Arguments;
+use haft_core::arguments::{ArgumentLimits, Arguments};
 use haft_core::conversation::{Body, Part};
-use haft_core::model_reply::{ModelReply, StopReason};
+use haft_core::model_reply::{ModelReply, ReplyNote, StopReason};
 use haft_core::tool::{CallId, ToolCall};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{CLOSE, OPEN};
@@ -14,13 +15,12 @@ use crate::wire::Asked;
 /// More calls than this in one reply are a model that repeats itself.
 const CALLS_MAX: usize = 64;
 
-/// The reply with its tagged texts as calls. A tag that holds no call stays text.
+/// The reply with its tagged texts as calls. A tag that holds no call stays text, and a note says so.
 pub fn read_calls(mut reply: ModelReply, asked: &Asked) -> ModelReply {
-    let mut calls = 0;
-    let mut parts = Vec::new();
+    let mut found = Found::default();
     for part in std::mem::take(&mut reply.parts) {
         match &part.body {
-            Body::Text { text, .. } if text.contains(OPEN) => split(text, asked, &mut calls, &mut parts),
+            Body::Text { text, .. } if text.contains(OPEN) => found.split(text, asked),
             Body::Text { .. }
             | Body::Refusal(_)
             | Body::Image(_)
@@ -29,53 +29,89 @@ pub fn read_calls(mut reply: ModelReply, asked: &Asked) -> ModelReply {
             | Body::Reasoning(_)
             | Body::Call(_)
             | Body::Reply(_)
-            | Body::Opaque => parts.push(part),
+            | Body::Opaque => found.parts.push(part),
         }
     }
-    reply.parts = parts;
-    if calls > 0 && reply.stop == StopReason::EndOfTurn {
+    reply.parts = found.parts;
+    reply.notes.append(&mut found.notes);
+    if found.calls > 0 && reply.stop == StopReason::EndOfTurn {
         reply.stop = StopReason::ToolCalls;
     }
     reply
 }
 
-fn split(text: &str, asked: &Asked, calls: &mut usize, parts: &mut Vec<Part>) {
-    let mut plain = String::new();
-    let mut rest = text;
-    while let Some((before, tagged)) = rest.split_once(OPEN).filter(|_| *calls < CALLS_MAX) {
-        // A model that stops right after its call may leave the end tag out.
-        let (inside, after) = tagged.split_once(CLOSE).unwrap_or((tagged, ""));
-        plain.push_str(before);
-        match call(inside, asked, *calls) {
-            Some(call) => {
-                push_text(parts, &plain);
-                plain.clear();
-                parts.push(Part::new(Body::Call(call)));
-                *calls += 1;
+/// What has been found so far.
+#[derive(Default)]
+struct Found {
+    parts: Vec<Part>,
+    calls: usize,
+    notes: Vec<ReplyNote>,
+}
+
+impl Found {
+    fn split(&mut self, text: &str, asked: &Asked) {
+        let mut plain = String::new();
+        let mut rest = text;
+        while let Some((before, tagged)) = rest.split_once(OPEN).filter(|_| self.calls < CALLS_MAX) {
+            // A model that stops right after its call may leave the end tag out.
+            let (inside, after) = tagged.split_once(CLOSE).unwrap_or((tagged, ""));
+            plain.push_str(before);
+            match written(inside) {
+                Ok(Written { name, arguments, repairs }) => {
+                    self.text(&plain);
+                    plain.clear();
+                    if !repairs.is_empty() {
+                        let how = repairs.join(", ");
+                        self.notes.push(ReplyNote::CallRepaired { name: name.clone(), how });
+                    }
+                    let id = CallId(call_id::made_up(asked.turn, self.calls));
+                    self.parts.push(Part::new(Body::Call(ToolCall { id, name, arguments })));
+                    self.calls += 1;
+                }
+                Err(problem) => {
+                    self.notes.push(ReplyNote::CallUnread { problem });
+                    plain.push_str(&rest[before.len()..rest.len() - after.len()]);
+                }
             }
-            None => plain.push_str(&rest[before.len()..rest.len() - after.len()]),
+            rest = after;
         }
-        rest = after;
+        plain.push_str(rest);
+        self.text(&plain);
     }
-    plain.push_str(rest);
-    push_text(parts, &plain);
+
+    fn text(&mut self, text: &str) {
+        if !text.trim().is_empty() {
+            self.parts.push(Part::text(text.trim()));
+        }
+    }
 }
 
-fn push_text(parts: &mut Vec<Part>, text: &str) {
-    if !text.trim().is_empty() {
-        parts.push(Part::text(text.trim()));
-    }
+/// A call as it was written, and what it took to read it.
+struct Written {
+    name: String,
+    arguments: Arguments,
+    repairs: Vec<&'static str>,
 }
 
-fn call(inside: &str, asked: &Asked, number: usize) -> Option<ToolCall> {
+/// As it stands where it is JSON, so that the model's own bytes are kept; else with the same repairs as arguments get.
+fn written(inside: &str) -> Result<Written, String> {
     #[derive(Deserialize)]
-    struct Written<'a> {
+    struct Strict<'a> {
         name: String,
         #[serde(borrow, alias = "parameters")]
         arguments: Option<&'a RawValue>,
     }
-    let written: Written<'_> = serde_json::from_str(inside.trim()).ok()?;
-    let arguments = Arguments::from_text(written.arguments.map_or("{}", RawValue::get));
-    let id = CallId(call_id::made_up(asked.turn, number));
-    Some(ToolCall { id, name: written.name, arguments })
+    if let Ok(Strict { name, arguments }) = serde_json::from_str::<Strict<'_>>(inside.trim()) {
+        let arguments = Arguments::from_text(arguments.map_or("{}", RawValue::get));
+        return Ok(Written { name, arguments, repairs: Vec::new() });
+    }
+    let read = Arguments::from_text(inside).parse(&ArgumentLimits::default());
+    let read = read.map_err(|error| error.to_string())?;
+    if read.cut_off() {
+        return Err("it breaks off".into());
+    }
+    let named = read.object().get("name").and_then(Value::as_str).ok_or("it has no `name`")?;
+    let arguments = ["arguments", "parameters"].iter().find_map(|key| read.object().get(*key));
+    let arguments = arguments.map_or_else(|| Arguments::from_text("{}"), Arguments::from_value);
+    Ok(Written { name: named.to_owned(), arguments, repairs: read.repairs().to_vec() })
 }

@@ -19,7 +19,7 @@ fn reply(text: &str) -> ModelReply {
 }
 
 fn check(text: &str, said: &str, calls: &[&str]) {
-    let reply = read_calls(reply(text), &Asked { turn: 3, text_bytes: 0 });
+    let reply = read_calls(reply(text), &Asked { turn: 3, ..Asked::default() });
     let found: Vec<_> =
         reply.calls().map(|call| format!("{} {}", call.name, call.arguments.as_text())).collect();
     assert_eq!(
@@ -41,6 +41,42 @@ fn tagged_json_is_a_call_and_everything_else_is_text() {
     check("<tool_call>{\"name\":\"now\",\"parameters\":{}}", "", &["now {}"]);
     check("a <tool_call>nonsense</tool_call> b", "a <tool_call>nonsense</tool_call> b", &[]);
     check("a <tool_call>", "a <tool_call>", &[]);
+}
+
+#[test]
+fn a_call_that_is_nearly_json_is_repaired_and_that_is_noted() {
+    let notes = |text: &str| {
+        let read = read_calls(reply(text), &Asked::default());
+        read.notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    };
+    let broken = "<tool_call>{'name': 'read', 'arguments': {'path': 'a',}}</tool_call>";
+    check(broken, "", &["read {\"path\":\"a\"}"]);
+    assert!(notes(broken).starts_with("the call to `read` was repaired: "), "{}", notes(broken));
+    let fenced = "<tool_call>\n```json\n{\"name\": \"now\"}\n```\n</tool_call>";
+    check(fenced, "", &["now {}"]);
+    let half = "<tool_call>{\"name\": \"read\", \"arguments\": {\"path\": \"/et";
+    check(half, half, &[]);
+    assert!(notes(half).ends_with("it breaks off"), "{}", notes(half));
+    assert!(notes("<tool_call>{\"a\": 1}</tool_call>").contains("no `name`"));
+    assert_eq!(notes("<tool_call>{\"name\": \"now\"}</tool_call>"), "");
+}
+
+#[test]
+fn images_of_replies_are_shown_by_the_user() {
+    let call =
+        ToolCall { id: CallId("a".into()), name: "look".into(), arguments: Arguments::from_text("{}") };
+    let mut told = ToolReply::text(&call, "here");
+    told.content.push(Content::Image { media_type: "image/png".into(), bytes: b"png".as_slice().into() });
+    let mut conversation = Conversation::default();
+    conversation.push(Message::assistant(vec![Part::new(Body::Call(call))])).unwrap();
+    conversation.push(Message::tool(vec![told])).unwrap();
+    let request = ModelRequest::new("m", Arc::new(conversation));
+    let rewritten = Prompted::default().rewrite(&request).unwrap();
+    let last = &rewritten.conversation.messages()[1];
+    assert_eq!(last.role, Role::User);
+    assert!(matches!(&last.parts[0].body, Body::Text { text, .. } if text.contains("here")));
+    let png = Media { media_type: "image/png".into(), source: Source::Bytes(b"png".as_slice().into()) };
+    assert_eq!(last.parts[1].body, Body::Image(png));
 }
 
 #[test]
@@ -81,5 +117,9 @@ fn what_was_called_and_answered_is_said_in_words() {
     request.tool_choice = ToolChoice::Required;
     let second = prompted.rewrite(&request).unwrap();
     assert!(second.system.starts_with(&*first.system));
+    assert!(second.system.ends_with("\nCall a tool now."), "{}", second.system);
+    request.parallel_calls = ParallelCalls::OneAtATime;
+    let third = prompted.rewrite(&request).unwrap().system;
+    assert!(third.ends_with("\nMake one call at a time. Call a tool now."), "{third}");
     assert!(Arc::ptr_eq(&first.conversation.messages()[2], &second.conversation.messages()[2]));
 }

@@ -62,7 +62,7 @@ pub(crate) fn streamed(scenario: &str, format: Format) -> Vec<u8> {
 }
 
 pub(crate) fn decode(scenario: &str, format: Format) -> ModelReply {
-    wire(format).decode(&whole(scenario, format), &Asked { turn: 1, text_bytes: 0 }).unwrap()
+    wire(format).decode(&whole(scenario, format), &Asked { turn: 1, ..Asked::default() }).unwrap()
 }
 
 /// Feeds a stream in pieces and gives every event.
@@ -70,7 +70,7 @@ pub(crate) fn read_stream<'a>(
     wire: &dyn WireFormat,
     pieces: impl IntoIterator<Item = &'a [u8]>,
 ) -> Vec<ModelEvent> {
-    let mut decoder = wire.stream_decoder(&Asked { turn: 1, text_bytes: 0 });
+    let mut decoder = wire.stream_decoder(&Asked { turn: 1, ..Asked::default() });
     let mut events = Vec::new();
     for piece in pieces {
         decoder.push(piece, &mut events).unwrap();

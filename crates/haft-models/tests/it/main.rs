@@ -5,6 +5,8 @@
 /// The formats, the requests and the files that these tests share; no tests of its own.
 mod fixture;
 
+/// Words that one provider or model accepts and another refuses.
+mod accepted;
 /// Bytes that no provider should send.
 mod garbage;
 /// Requests as they are sent, byte for byte, one file per case and format.

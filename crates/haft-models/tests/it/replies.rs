@@ -113,6 +113,37 @@ fn ollama_streams_may_be_split_at_any_byte() {
     check_splits(Format::Ollama);
 }
 
+/// Servers that speak after the Responses API leave events out: what is only said when it is whole is not lost.
+#[test]
+fn a_responses_stream_that_says_only_whole_items_is_the_same_reply() {
+    let kept = |frame: &&str| {
+        ["created", "output_item.done", "completed", "incomplete"]
+            .iter()
+            .any(|kind| frame.contains(&format!("\"type\":\"response.{kind}\"")))
+    };
+    for (scenario, format) in grid().filter(|(_, format)| *format == Format::OpenaiResponses) {
+        let expected = decode(scenario, format);
+        let stream = String::from_utf8(streamed(scenario, format)).unwrap().replace("\r\n", "\n");
+        let items: String = stream.split_inclusive("\n\n").filter(kept).collect();
+        assert!(items.len() < stream.len(), "{scenario}");
+        assert_eq!(fold(read_stream(wire(format), [items.as_bytes()])), expected, "{scenario}: items");
+        // The same item once more changes nothing.
+        let done = |frame: &&str| frame.contains("output_item.done");
+        let doubled: String = items
+            .split_inclusive("\n\n")
+            .flat_map(|frame| if done(&frame) { vec![frame, frame] } else { vec![frame] })
+            .collect();
+        assert_eq!(fold(read_stream(wire(format), [doubled.as_bytes()])), expected, "{scenario}: twice");
+        let whole = String::from_utf8(whole(scenario, format)).unwrap().replace('\n', "");
+        let last = format!("data: {{\"type\":\"response.completed\",\"response\":{whole}}}\n\n");
+        assert_eq!(
+            fold(read_stream(wire(format), [last.as_bytes()])).text(),
+            expected.text(),
+            "{scenario}: last"
+        );
+    }
+}
+
 #[test]
 fn parts_are_announced_filled_and_finished_in_that_order() {
     for (scenario, format) in grid() {
@@ -189,7 +220,7 @@ fn an_error_inside_a_stream_comes_after_what_was_said_before() {
 #[test]
 fn a_server_that_cut_the_prompt_is_found_out() {
     let body = whole("text", Format::Ollama);
-    let asked = Asked { turn: 1, text_bytes: 63_000 };
+    let asked = Asked { turn: 1, text_bytes: 63_000, context_tokens: None };
     let reply = wire(Format::Ollama).decode(&body, &asked).unwrap();
     assert_eq!(reply.notes, [ReplyNote::PromptCut { read_tokens: 120, sent_tokens_min: 7875 }]);
 }
@@ -206,6 +237,41 @@ fn citations_are_kept_as_annotations() {
         let count = usize::from(format != Format::Ollama);
         assert_eq!(annotations.sum::<usize>(), count, "{format:?}");
     }
+}
+
+fn chat(chunks: &[&str]) -> ModelReply {
+    let stream = format!("data: {}\n\n", chunks.join("\n\ndata: "));
+    fold(read_stream(wire(Format::OpenaiChat), [stream.as_bytes()]))
+}
+
+/// As Perplexity does.
+#[test]
+fn a_chunk_with_all_that_was_said_so_far_beside_what_is_new_is_read_once() {
+    let reply = chat(&[
+        r#"{"choices":[{"index":0,"delta":{"content":"Hel"},"message":{"content":"Hel"}}]}"#,
+        r#"{"choices":[{"index":0,"delta":{"content":"lo"},"message":{"content":"Hello"},"finish_reason":"stop"}]}"#,
+        "[DONE]",
+    ]);
+    assert_eq!(reply.text(), "Hello");
+    let whole =
+        br#"{"choices":[{"delta":{"content":""},"message":{"content":"Hello"},"finish_reason":"stop"}]}"#;
+    let reply = wire(Format::OpenaiChat).decode(whole, &Asked::default()).unwrap();
+    assert_eq!(reply.text(), "Hello");
+}
+
+/// As Mistral does.
+#[test]
+fn reasoning_in_the_list_of_a_content_is_reasoning_and_what_nobody_knows_is_noted() {
+    let reply = chat(&[
+        r#"{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"type":"text","text":"Hm."}]}]}}]}"#,
+        r#"{"choices":[{"delta":{"content":[{"type":"text","text":"Yes."},{"type":"reference","reference_ids":[1]}]},"finish_reason":"stop"}]}"#,
+    ]);
+    let thoughts = reply.parts.iter().filter_map(|part| match &part.body {
+        Body::Reasoning(text) => Some(text.as_str()),
+        _ => None,
+    });
+    assert_eq!((thoughts.collect::<String>().as_str(), reply.text().as_str()), ("Hm.", "Yes."));
+    assert_eq!(reply.notes, [ReplyNote::UnknownPart { kind: "reference".into() }]);
 }
 
 #[test]

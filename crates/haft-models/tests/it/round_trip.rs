@@ -81,6 +81,19 @@ fn what_came_as_a_stream_goes_back_the_same() {
 }
 
 #[test]
+fn an_image_that_a_model_made_goes_back_to_it_with_its_signature() {
+    let parts = json!([
+        {"text": "Here."},
+        {"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}, "thoughtSignature": "SIGNATURE"},
+    ]);
+    let body =
+        json!({"candidates": [{"content": {"role": "model", "parts": parts}, "finishReason": "STOP"}]});
+    let wire = wire(Format::Gemini);
+    let reply = wire.decode(body.to_string().as_bytes(), &haft_models::Asked::default()).unwrap();
+    assert_eq!(sent_back(wire, reply.into_message()), json!([{"role": "model", "parts": parts}]));
+}
+
+#[test]
 fn arguments_go_back_in_the_bytes_the_model_wrote() {
     for format in Format::ALL {
         let reply = decode("call", format).into_message();

@@ -9,8 +9,8 @@ use super::answer::{Mode, Reading};
 
 /// Answers questions in free words. Dropping the future ends everything that was begun for it.
 pub trait OutputReader: Send + Sync {
-    /// How much of an output its model can read at once.
-    fn piece_bytes(&self) -> usize;
+    /// How much of this output its model can read at once.
+    fn piece_bytes(&self, text: &str) -> usize;
 
     /// The error says in words why there is no answer.
     fn read<'a>(

@@ -109,7 +109,7 @@ impl OutputTools {
     ) -> Option<Result<String, String>> {
         let is_free = !question.trim().is_empty() && page_wanted(question).is_none();
         let reader = self.reader.as_ref().filter(|_| is_free)?;
-        let strategy = strategy(mode, text, &self.reading, reader.piece_bytes())?;
+        let strategy = strategy(mode, text, &self.reading, reader.piece_bytes(text))?;
         let handle = Handle::parse(handle)?;
         let asked = FreeQuestion { handle: &handle, text, question, strategy, reading: self.reading };
         let said = reader.read(asked, cx).await;

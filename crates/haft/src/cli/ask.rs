@@ -76,12 +76,14 @@ struct Question {
 fn prepare(args: &AskArgs) -> Result<Prepared, Refused> {
     let config = settings::configuration(&args.files)?.resolved;
     let names = names(args, &config)?;
+    // Before a recording is begun: a file without an exchange would only be in the way of the next try.
+    let message = message(args)?;
+    let shape = args.output_schema.as_deref().map(Shape::read).transpose()?;
     let Asked { provider, name, tape } = match &args.replay {
         Some(file) => replayed(file, names)?,
         None => asked(args, &config, names)?,
     };
-    let shape = args.output_schema.as_deref().map(Shape::read).transpose()?;
-    let mut request = request(args, &config, &name)?;
+    let mut request = request(args, message, &config, &name)?;
     if let Some(shape) = &shape {
         request.output = shape.output();
     }
@@ -134,11 +136,21 @@ fn names(args: &AskArgs, config: &Resolved) -> Result<Vec<ModelName>, Refused> {
     args.model.iter().map(|text| ModelName::parse(text).map_err(|message| (Exit::Usage, message))).collect()
 }
 
-fn request(args: &AskArgs, config: &Resolved, name: &ModelName) -> Result<ModelRequest, Refused> {
+/// The question, and what is shown with it.
+fn message(args: &AskArgs) -> Result<Message, Refused> {
     let mut message = Message::user(question(args)?);
     for path in &args.image {
         message.parts.push(Part::new(Body::Image(image(path)?)));
     }
+    Ok(message)
+}
+
+fn request(
+    args: &AskArgs,
+    message: Message,
+    config: &Resolved,
+    name: &ModelName,
+) -> Result<ModelRequest, Refused> {
     let mut conversation = Conversation::default();
     conversation.push(message).map_err(|error| (Exit::Internal, error.to_string()))?;
     let settings = config.models.settings.get(name).cloned().unwrap_or_default();
@@ -151,9 +163,14 @@ fn request(args: &AskArgs, config: &Resolved, name: &ModelName) -> Result<ModelR
 }
 
 fn question(args: &AskArgs) -> Result<String, Refused> {
-    if args.question != "-" {
-        return Ok(args.question.clone());
+    let text = if args.question == "-" { from_standard_input()? } else { args.question.clone() };
+    if text.trim().is_empty() {
+        return Err((Exit::Input, "the question is empty\nhint: `haft ask --help` has examples".into()));
     }
+    Ok(text)
+}
+
+fn from_standard_input() -> Result<String, Refused> {
     let unreadable = |error: &dyn std::fmt::Display| {
         (
             Exit::Input,
@@ -165,9 +182,6 @@ fn question(args: &AskArgs) -> Result<String, Refused> {
     read.map_err(|error| unreadable(&error))?;
     if text.len() as u64 > QUESTION_BYTES_MAX {
         return Err(unreadable(&format!("it has more than {QUESTION_BYTES_MAX} bytes")));
-    }
-    if text.trim().is_empty() {
-        return Err(unreadable(&"it is empty"));
     }
     Ok(text)
 }

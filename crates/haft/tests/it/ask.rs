@@ -136,10 +136,16 @@ fn the_question_may_come_from_standard_input_and_with_images() {
     let ran = haft(&place, &server, &words).stdin("what is this").output().expect_code(0);
     assert_eq!(ran.stdout, "A picture.\n");
     haft(&place, &server, &words).stdin(" \n").output().expect_code(42);
+    let ran = haft(&place, &server, &["ask", "-m", "anthropic/m", " "]).output().expect_code(42);
+    assert!(ran.stderr.contains("the question is empty"), "{}", ran.stderr);
     haft(&place, &server, &words).stdin(b"\xff\xfe".as_slice()).output().expect_code(42);
     place.file("ws/text", "hello");
     let ran = haft(&place, &server, &["ask", "-m", "anthropic/m", "--image", "text", "x"]).output();
     assert!(ran.expect_code(42).stderr.contains("no image"));
+    let recording = ["ask", "-m", "anthropic/m", "--record", "r.jsonl", "--image", "nowhere", "x"];
+    haft(&place, &server, &recording).output().expect_code(42);
+    assert!(!place.path("ws/r.jsonl").exists(), "a recording of nothing is in the way of the next");
+    assert_eq!(server.requests().len(), 1);
 }
 
 #[test]

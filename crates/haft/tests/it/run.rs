@@ -70,6 +70,26 @@ fn every_format_works_with_real_tools_until_the_answer() {
     }
 }
 
+/// Whoever does not ask for details still hears that the answer may not be what it seems.
+#[test]
+fn a_prompt_that_was_cut_and_a_model_that_stepped_in_are_told_without_being_asked_for() {
+    let cut = || [Step::text("done").using(Usage { input: 10, output: 1, ..Usage::default() })];
+    let ran = run_in(&here(), cut(), &["-m", "ollama/m", "go"]).expect_code(0);
+    assert!(ran.stderr.contains("! the server cut the prompt: it read 10 tokens"), "{}", ran.stderr);
+    let ran =
+        run_in(&here(), cut(), &["-m", "ollama/m", "--output-format", "stream-json", "go"]).expect_code(0);
+    let noted = |line: &str| line.contains(r#""type":"note""#) && line.contains("the server cut the prompt");
+    assert!(ran.stdout.lines().any(noted), "{}", ran.stdout);
+    let (failing, good) =
+        (server([Step::fail(Failure::new(401, "wrong key"))]), server([Step::text("done")]));
+    let ran = haft(&here(), &good, &["run", "-m", "openai/a", "-m", "anthropic/b", "go"])
+        .env("OPENAI_BASE_URL", &format!("{}/v1", failing.url()))
+        .output()
+        .expect_code(0);
+    let told = "! openai/a gave no answer, so another model was asked: wrong key";
+    assert!(ran.stderr.contains(told), "{}", ran.stderr);
+}
+
 #[test]
 fn the_request_may_come_from_standard_input_and_quiet_is_quiet() {
     let place = here();

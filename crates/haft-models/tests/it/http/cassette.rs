@@ -226,4 +226,7 @@ async fn a_key_in_the_conversation_is_not_recorded() {
     let (_, cx) = watched();
     let reply = whole(&reel.replayer(Matching::Digest), asking(&question), &cx).await.unwrap();
     assert_eq!(reply.text(), "you said [redacted], did you not?");
+    let missed =
+        whole(&reel.replayer(Matching::Digest), asking("my key is [redacted]"), &cx).await.unwrap_err();
+    assert!(missed.message.ends_with("line 2 would, but for a secret that was taken out of it"), "{missed}");
 }

@@ -14,7 +14,7 @@ use haft_models::http::{Authorities, HttpProvider, HttpSettings, RetryPolicy, Ti
 use haft_models::prices::Prices;
 use haft_models::providers::{ProviderRow, Wishes};
 
-use super::asker::{Asker, asking, whole};
+use super::asker::{Asker, KEY, asking, whole};
 
 /// What becomes of one step, in all formats: the kind of error, and how the attempts ended.
 async fn check(step: impl Fn() -> Vec<Step>, kind: ModelErrorKind, attempts: &[&str]) {
@@ -58,6 +58,20 @@ async fn what_stays_wrong_is_asked_once() {
     check(failing(400, "bad"), ModelErrorKind::InvalidRequest, &["m 1 invalid_request"]).await;
     let spent = failing(429, "You exceeded your current quota, please check your plan");
     check(spent, ModelErrorKind::QuotaExhausted, &["m 1 quota_exhausted"]).await;
+}
+
+/// Whatever it looks like, and wherever it comes: in the answer, inside of a good one, and for a list.
+#[tokio::test]
+async fn a_key_that_the_server_repeats_is_not_shown() {
+    for format in Format::ALL {
+        let repeated = Failure::new(401, &format!("the token {KEY} is unknown"));
+        let late = Fault::ErrorEvent { after_frames: 3, error: repeated.clone() };
+        let text = "many words that come in several frames, one after the other";
+        for step in [Step::fail(repeated), Step::text(text).with_fault(late)] {
+            let error = Asker::new(format, [step]).ask(asking("hi")).await.unwrap_err();
+            assert!(error.message.contains("the token [redacted] is unknown"), "{format:?}: {error}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -200,6 +214,15 @@ pub(super) fn patient_provider(address: SocketAddr, retry: RetryPolicy) -> HttpP
 }
 
 fn provider_in(format: Format, address: SocketAddr, retry: RetryPolicy) -> HttpProvider {
+    provider_delivering(Delivery::Streamed, format, address, retry)
+}
+
+fn provider_delivering(
+    delivery: Delivery,
+    format: Format,
+    address: SocketAddr,
+    retry: RetryPolicy,
+) -> HttpProvider {
     let row = ProviderRow::named("compatible").unwrap();
     let wishes =
         Wishes { base_url: Some(format!("http://{address}")), format: Some(format), ..Wishes::default() };
@@ -207,7 +230,7 @@ fn provider_in(format: Format, address: SocketAddr, retry: RetryPolicy) -> HttpP
         name: "raw".into(),
         endpoint: row.endpoint(wishes, &|_| None).unwrap(),
         authorities: Authorities::default(),
-        delivery: Delivery::Streamed,
+        delivery,
         timeouts: Timeouts { total: Duration::from_mins(1), ..Timeouts::default() },
         retry,
         prices: Prices::default(),
@@ -223,6 +246,43 @@ async fn raw_error_in(format: Format, address: SocketAddr) -> ModelError {
     let asker = Asker::new(format, []);
     let provider = provider_in(format, address, RetryPolicy::NEVER);
     whole(&provider, asking("hi"), &asker.context()).await.unwrap_err()
+}
+
+/// A length that is never reached: the connection breaks right after what is sent.
+const BROKEN: &str = "200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 9999";
+
+#[tokio::test]
+async fn a_connection_that_breaks_after_the_reason_to_stop_loses_nothing() {
+    let whole_reply =
+        b"data: {\"choices\":[{\"delta\":{\"content\":\"All of it.\"},\"finish_reason\":\"stop\"}]}\n\n";
+    let provider = raw_provider(endless(BROKEN, whole_reply, 1));
+    let asker = Asker::new(Format::OpenaiChat, []);
+    let reply = whole(&provider, asking("hi"), &asker.context()).await.unwrap();
+    assert_eq!((reply.text().as_str(), reply.stop), ("All of it.", StopReason::EndOfTurn));
+    let half = b"data: {\"choices\":[{\"delta\":{\"content\":\"Half of\"}}]}\n\n";
+    let provider = raw_provider(endless(BROKEN, half, 1));
+    let error = whole(&provider, asking("hi"), &asker.context()).await.unwrap_err();
+    assert_eq!(error.kind, ModelErrorKind::Unreachable, "{error}");
+}
+
+/// Proxies forget or mistake what a body is.
+#[tokio::test]
+async fn a_body_is_read_for_what_it_is_whatever_its_head_says() {
+    let (head_json, head_nothing) = ("200 OK\r\nContent-Type: application/json", "200 OK\r\nX-Nothing: 1");
+    let whole_body = br#"{"choices":[{"message":{"content":"Hello."},"finish_reason":"stop"}]}"#;
+    let stream = b"data: {\"choices\":[{\"delta\":{\"content\":\"Hello.\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+    for (delivery, head, body) in [
+        (Delivery::Streamed, head_json, stream.as_slice()),
+        (Delivery::Streamed, head_nothing, stream.as_slice()),
+        (Delivery::Whole, head_nothing, whole_body.as_slice()),
+        (Delivery::Whole, head_json, whole_body.as_slice()),
+    ] {
+        let address = endless(head, body, 1);
+        let provider = provider_delivering(delivery, Format::OpenaiChat, address, RetryPolicy::NEVER);
+        let asker = Asker::new(Format::OpenaiChat, []);
+        let reply = whole(&provider, asking("hi"), &asker.context()).await.unwrap();
+        assert_eq!(reply.text(), "Hello.", "{delivery:?} {head}");
+    }
 }
 
 #[tokio::test]

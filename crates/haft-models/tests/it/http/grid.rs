@@ -257,10 +257,17 @@ async fn length(at: At) {
     assert_eq!(reply.stop, StopReason::Length);
 }
 
+/// Everything that a format counts; what it does not is nothing.
 async fn usage(at: At) {
-    let spent = scripted::Usage { input: 100, output: 40, ..scripted::Usage::default() };
+    let spent = scripted::Usage { input: 100, output: 40, cache_read: 30, cache_write: 20, reasoning: 7 };
     let reply = at.reply(Step::text("x").using(spent), asking("hi")).await;
-    assert_eq!(reply.usage, Some(Usage { input: 100, output: 40, ..Usage::default() }));
+    let all = Usage { input: 100, output: 40, cache_read: 30, cache_write: 20, reasoning: 7 };
+    let expected = match at.format {
+        Format::OpenaiChat | Format::OpenaiResponses | Format::Anthropic => all,
+        Format::Gemini => Usage { cache_write: 0, ..all },
+        Format::Ollama => Usage { input: 100, output: 40, ..Usage::default() },
+    };
+    assert_eq!(reply.usage, Some(expected), "{at:?}");
 }
 
 /// Dropping the stream in the middle of a reply ends the connection: the server sees its client go.

@@ -119,6 +119,18 @@ async fn when_the_first_model_fails_the_next_one_answers() {
     let reply = whole(&provider, asking("hi"), &first.context()).await.unwrap();
     assert_eq!(reply.text(), "here");
     assert_eq!(first.events.attempts(), ["m 1 unauthorized", "second 1 ok"]);
+    let notes: Vec<String> = reply.notes.iter().map(ToString::to_string).collect();
+    assert_eq!(notes, ["openai/m gave no answer, so another model was asked: no"]);
+}
+
+#[tokio::test]
+async fn when_all_models_fail_every_one_of_them_says_why() {
+    let failing = |format, message| Asker::new(format, [Step::fail(Failure::new(401, message))]);
+    let (first, second) = (failing(Format::OpenaiChat, "wrong key"), failing(Format::Anthropic, "no key"));
+    let then: Vec<(Box<dyn ModelProvider>, String)> = vec![(Box::new(second.provider()), "second".into())];
+    let provider = Fallback::new(Box::new(first.provider()), then);
+    let error = whole(&provider, asking("hi"), &first.context()).await.unwrap_err();
+    assert_eq!(error.message, "no key; before it openai/m failed: wrong key");
 }
 
 #[tokio::test]

@@ -62,6 +62,12 @@ async fn what_the_operator_says_is_done_without_a_try() {
     let provider = FitTools::new(Box::new(asker.provider()), said(ToolCalling::None));
     assert_eq!(whole(&provider, with_tools("x"), &asker.context()).await.unwrap().text(), "no tools");
 
+    // Nothing was offered, so nothing is called, whatever the model writes.
+    let asker = Asker::new(Format::Ollama, [Step::text(TAGGED)]);
+    let provider = FitTools::new(Box::new(asker.provider()), said(ToolCalling::None));
+    let reply = whole(&provider, with_tools("x"), &asker.context()).await.unwrap();
+    assert_eq!((reply.calls().count(), reply.text().as_str()), (0, TAGGED));
+
     let refused = Failure::new(400, "m does not support tools");
     let asker = Asker::new(Format::Ollama, [Step::fail(refused)]);
     let provider = FitTools::new(Box::new(asker.provider()), said(ToolCalling::Native));

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use haft_core::event::{Event, EventSink};
 use haft_core::model_event::{Delta, ModelEvent, PartStart};
+use haft_core::model_reply::ReplyNote;
 use haft_core::place::{Operation, Place, SessionId};
 use haft_core::run::RunNote;
 use haft_core::run::event::{Answered, RunEvent};
@@ -106,6 +107,7 @@ impl Screen {
                 let below = began.path.iter().skip(1).cloned().collect();
                 state.below.insert(place.session, below);
             }
+            RunEvent::Said(ModelEvent::Noted(note)) if note.is_alarm() => self.warn(&mut state, note),
             // What those below say is for whoever called them.
             RunEvent::Asked | RunEvent::Said(_) if place.parent.is_some() => {}
             RunEvent::Asked => {
@@ -113,7 +115,7 @@ impl Screen {
                 state.texts.clear();
             }
             RunEvent::Said(ModelEvent::Noted(note)) if self.words == Words::Many => {
-                self.say(&mut state, &format!("\x1b[33m!\x1b[0m {}", terminal::harmless(&note.to_string())));
+                self.warn(&mut state, note);
             }
             RunEvent::Said(event) => keep_text(&mut state, event),
             RunEvent::Called(call) => {
@@ -126,6 +128,11 @@ impl Screen {
             RunEvent::Noted(note) => self.noted(&mut state, place.session, note),
             RunEvent::Began(_) | RunEvent::Finished { .. } => {}
         }
+    }
+
+    fn warn(&self, state: &mut State, note: &ReplyNote) {
+        clear(state);
+        terminal::note(&format!("\x1b[33m!\x1b[0m {}", terminal::harmless(&note.to_string())));
     }
 
     /// What the model said before it called something is not the answer, but worth reading.

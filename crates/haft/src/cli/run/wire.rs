@@ -177,6 +177,9 @@ impl Output {
                 place,
                 json!({"type": "run_started", "agents": path, "model": model, "tools": tools}),
             ),
+            RunEvent::Said(ModelEvent::Noted(note)) if note.is_alarm() => {
+                self.line(place, json!({"type": "note", "text": note.to_string()}));
+            }
             RunEvent::Said(event) => self.said(place, event),
             RunEvent::Asked => self.line(place, json!({"type": "turn_started"})),
             RunEvent::Called(call) => self.line(

@@ -1,0 +1,123 @@
+use std::sync::Arc;
+
+use haft_core::conversation::{Body, Format, Message, Part, ToolReply};
+use haft_core::model_request::{Effort, ModelRequest, OutputShape};
+use haft_core::output::Content;
+use haft_models::WireFormat;
+use haft_models::openai_chat::{Dialect, OpenaiChat};
+use serde_json::{Value, json};
+
+use crate::fixture::{body, call, request, wire};
+
+fn dialect(name: &str) -> OpenaiChat {
+    OpenaiChat(Dialect::named(name).unwrap())
+}
+
+fn at<'a>(body: &'a Value, pointer: &str) -> &'a Value {
+    body.pointer(pointer).unwrap_or(&Value::Null)
+}
+
+#[test]
+fn reasoning_is_asked_for_in_the_words_of_the_model() {
+    let check = |format: Format, model: &str, effort: Effort, expected: &[(&str, Value)]| {
+        let asked =
+            ModelRequest { reasoning: Some(effort), model: model.into(), ..request([Message::user("?")]) };
+        let body = body(wire(format), &asked);
+        for (pointer, value) in expected {
+            assert_eq!(at(&body, pointer), value, "{model} {effort:?} {pointer}");
+        }
+    };
+    let budget = |tokens: u32| json!({"type": "enabled", "budget_tokens": tokens});
+    for model in ["claude-sonnet-4-5", "claude-haiku-4-5-20251001", "claude-opus-4-20250514"] {
+        let expected = [
+            ("/thinking", budget(16_384)),
+            ("/max_tokens", json!(8192 + 16_384)),
+            ("/output_config", Value::Null),
+        ];
+        check(Format::Anthropic, model, Effort::High, &expected);
+        check(Format::Anthropic, model, Effort::Off, &[("/thinking", json!({"type": "disabled"}))]);
+    }
+    for model in ["claude-sonnet-4-6", "claude-opus-5"] {
+        let expected = [("/thinking", json!({"type": "adaptive"})), ("/output_config/effort", json!("high"))];
+        check(Format::Anthropic, model, Effort::High, &expected);
+    }
+    let (level, tokens) =
+        ("/generationConfig/thinkingConfig/thinkingLevel", "/generationConfig/thinkingConfig/thinkingBudget");
+    check(Format::Gemini, "gemini-3-flash", Effort::High, &[(level, json!("HIGH")), (tokens, Value::Null)]);
+    check(Format::Gemini, "gemini-2.5-flash", Effort::High, &[(level, Value::Null), (tokens, json!(16_384))]);
+    check(Format::Gemini, "gemini-2.5-flash", Effort::Off, &[(tokens, json!(0))]);
+    check(Format::Gemini, "gemini-2.5-pro", Effort::Off, &[(tokens, json!(128))]);
+    check(Format::Ollama, "gpt-oss:20b", Effort::High, &[("/think", json!("high"))]);
+    check(Format::Ollama, "qwen3", Effort::High, &[("/think", json!(true))]);
+    check(Format::Ollama, "qwen3", Effort::Off, &[("/think", json!(false))]);
+}
+
+#[test]
+fn thinking_leaves_room_for_the_answer() {
+    let check = |tokens_max: u32, expected: Value| {
+        let mut asked = request([Message::user("?")]);
+        asked.model = "claude-sonnet-4-5".into();
+        asked.reasoning = Some(Effort::High);
+        asked.output_tokens_max = Some(tokens_max);
+        let body = body(wire(Format::Anthropic), &asked);
+        assert_eq!(
+            (at(&body, "/max_tokens"), at(&body, "/thinking/budget_tokens")),
+            (&json!(tokens_max), &expected)
+        );
+    };
+    check(64_000, json!(16_384));
+    check(4096, json!(2048));
+    check(1500, json!(1024));
+    check(1024, Value::Null);
+}
+
+/// Its own models write blank texts, and it refuses to hear them again.
+#[test]
+fn blank_texts_are_not_said_to_anthropic() {
+    let call = call("a", "{}");
+    let said = Message::assistant(vec![Part::text("\n\n"), Part::new(Body::Call(call.clone()))]);
+    let mut reply = ToolReply::text(&call, " ");
+    reply.content.push(Content::Image { media_type: "image/png".into(), bytes: b"png".as_slice().into() });
+    let mut asked = request([Message::user("?"), said, Message::tool(vec![reply])]);
+    asked.system = " \n".into();
+    let body = body(wire(Format::Anthropic), &asked);
+    let kinds = |pointer: &str| -> Vec<&str> {
+        at(&body, pointer).as_array().unwrap().iter().map(|block| block["type"].as_str().unwrap()).collect()
+    };
+    assert_eq!(kinds("/messages/1/content"), ["tool_use"]);
+    assert_eq!(kinds("/messages/2/content/0/content"), ["image"]);
+    assert_eq!(body.get("system"), None);
+}
+
+#[test]
+fn servers_that_refuse_unknown_fields_are_told_in_theirs() {
+    let refused = Message::assistant(vec![Part::new(Body::Refusal("I will not.".into()))]);
+    let mut asked = request([Message::user("?"), refused, Message::user("Why?")]);
+    asked.sampling.seed = Some(7);
+    let mistral = body(&dialect("mistral"), &asked);
+    assert_eq!((at(&mistral, "/random_seed"), mistral.get("seed")), (&json!(7), None));
+    assert_eq!(mistral["messages"][1], json!({"role": "assistant", "content": "I will not."}));
+    let openai = body(&dialect("openai"), &asked);
+    assert_eq!(
+        (at(&openai, "/seed"), at(&openai, "/messages/1/refusal")),
+        (&json!(7), &json!("I will not."))
+    );
+}
+
+#[test]
+fn a_server_without_schemas_is_told_the_schema_in_words() {
+    let schema = Arc::new(json!({"type": "object", "properties": {"city": {"type": "string"}}}));
+    let output = OutputShape::Schema { name: "place".into(), schema };
+    let mut asked = ModelRequest { output, ..request([Message::user("Where?")]) };
+    let wire = dialect("deepseek");
+    let said = body(&wire, &asked);
+    assert_eq!(said["response_format"], json!({"type": "json_object"}));
+    let told = at(&said, "/messages/0/content").as_str().unwrap();
+    assert!(told.starts_with("Answer with nothing but JSON") && told.contains("\"city\""), "{told}");
+    assert_eq!(said["messages"][1]["content"], "Where?");
+    asked.system = "Be brief.".into();
+    assert!(
+        at(&body(&wire, &asked), "/messages/0/content").as_str().unwrap().starts_with("Be brief.\n\nAnswer")
+    );
+    assert!(wire.unsaid().iter().any(|row| row.feature.name() == "output by schema"));
+}
