@@ -3,9 +3,13 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use haft_core::event::{Event, EventSink, Progress};
+
+use rustix::termios::tcgetwinsize;
+use unicode_width::UnicodeWidthChar;
 
 use super::exit::Exit;
 
@@ -45,8 +49,41 @@ pub(super) fn note(message: &str) {
 
 /// Colours are taken out by `anstream` where they are not wanted: `NO_COLOR`, or no terminal.
 fn say(label: &str, message: &str) {
+    clear_moving();
     // When standard error is gone there is nobody to tell.
     let _ = writeln!(anstream::stderr(), "{label}{}", message.trim_end());
+}
+
+/// Whether a line stands on the terminal that goes away as soon as anything else is said.
+static MOVING: AtomicBool = AtomicBool::new(false);
+
+/// How wide a terminal is that does not say.
+const COLUMNS: u16 = 80;
+
+/// Shows a line in the place of the one before. Only for a terminal; a log wants no such line.
+pub(super) fn moving(line: &str) {
+    let columns = tcgetwinsize(io::stderr()).ok().map(|size| size.ws_col).filter(|columns| *columns > 0);
+    let line = cut(line, columns.unwrap_or(COLUMNS).into());
+    clear_moving();
+    let _ = write!(anstream::stderr(), "\x1b[2m{line}\x1b[0m");
+    MOVING.store(true, Ordering::Relaxed);
+}
+
+pub(super) fn clear_moving() {
+    if MOVING.swap(false, Ordering::Relaxed) {
+        // Not by way of what takes colours out: a line that moves is cleared on every terminal.
+        let _ = write!(io::stderr(), "\r\x1b[2K");
+    }
+}
+
+/// What fits into one row: of a line that goes on in the next only the end could be cleared.
+fn cut(line: &str, columns: usize) -> &str {
+    let mut width = 0;
+    let end = line.char_indices().find(|(_, c)| {
+        width += c.width().unwrap_or_default();
+        width >= columns
+    });
+    end.map_or(line, |(end, _)| &line[..end])
 }
 
 /// What somebody else wrote, without what could steer the terminal of the person who reads it.
@@ -91,14 +128,13 @@ impl StatusLine {
         let Some(line) = text.lines().rfind(|line| !line.trim().is_empty()).filter(|_| due) else { return };
         // Bytes of a command must not reach the terminal as control sequences.
         let line: String = line.chars().filter(|c| !c.is_control()).take(STATUS_CHARS_MAX).collect();
-        let _ =
-            write!(anstream::stderr(), "\r\x1b[2K\x1b[2m{}s {line}\x1b[0m", self.began.elapsed().as_secs());
+        moving(&format!("{}s {line}", self.began.elapsed().as_secs()));
         *shown = Some(Instant::now());
     }
 
     fn clear(&self) {
         if self.shown.lock().is_ok_and(|mut shown| shown.take().is_some()) {
-            let _ = write!(anstream::stderr(), "\r\x1b[2K");
+            clear_moving();
         }
     }
 }
@@ -128,6 +164,19 @@ impl EventSink for StatusLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_that_moves_fits_into_one_row() {
+        for (line, columns, expected) in [
+            ("abc", 4, "abc"),
+            ("abcd", 4, "abc"),
+            ("日本語", 6, "日本"),
+            ("日本語", 7, "日本語"),
+            ("", 1, ""),
+        ] {
+            assert_eq!(cut(line, columns), expected, "{line} {columns}");
+        }
+    }
 
     #[test]
     fn progress_is_said_in_words() {

@@ -239,6 +239,34 @@ fn time_is_handed_down() {
     assert!(ran.stderr.contains("✗ agent__helper") && ran.stderr.contains("timeout"), "{}", ran.stderr);
 }
 
+/// A question whose time is over is gone: what is typed after that answers the next one, and nothing else.
+#[test]
+fn what_is_typed_answers_the_question_that_stands_there() {
+    let place = here();
+    place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "ask"}]}}"#);
+    place.file("ws/lead.md", "---\nagents: helper.md\n---\n");
+    place.file("ws/helper.md", "---\ntimeout: 1s\n---\n");
+    let lead = [
+        Step::call("agent__helper", json!({"request": "BELOW"})),
+        bash("echo second > second"),
+        Step::text("done"),
+    ];
+    let script = Script::of(lead).about("BELOW", [bash("echo first > first")]);
+    let server = ModelServer::start(script).unwrap();
+    let script = r#"script -qefc "$0 run -m openai/m @lead.md go" typescript; echo code $?"#;
+    let run = place.haft(&[]).through(&["bash", "-c", script]).env("TERM", "xterm");
+    let run = run.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
+    let mut child = run.start();
+    eventually("the second question stands there", || {
+        place.exists("ws/typescript") && place.text("ws/typescript").matches("allow?").count() == 2
+    });
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"o\n").unwrap();
+    eventually("the answer is heard", || place.exists("ws/second"));
+    let output = child.wait_with_output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("code 0"), "{output:?}");
+    assert!(!place.exists("ws/first"));
+}
+
 #[test]
 fn agents_that_cannot_work_together_are_refused_before_anything_is_asked() {
     let check = |files: &[(&str, &str)], parts: &[&str]| {

@@ -102,6 +102,17 @@ fn a_call_at_work_has_a_line_that_moves() {
     assert!(seen.lines().last().unwrap().contains("bash sleep"), "{seen}");
 }
 
+/// Of a line that goes on in the next row only the end could be cleared.
+#[test]
+fn a_line_that_moves_is_no_wider_than_the_terminal() {
+    let command = format!("sleep 0.5; echo {}", "word ".repeat(20));
+    let steps = [Step::call("bash", json!({ "command": command })), Step::text("done")];
+    let written = typescript(&here(), "--override budget.calls=9", steps);
+    let seen = text(&screen(&written));
+    assert!(seen.starts_with("✓ bash sleep 0.5; echo word"), "{seen}");
+    assert_eq!(seen.lines().count(), 3, "{seen}");
+}
+
 #[test]
 fn without_colours_markdown_keeps_its_marks() {
     let terminal = screen(&typescript(&here(), "--no-color", steps()));

@@ -1,7 +1,7 @@
 //! What a person sees of a run on standard error: one line per call, what is running, and the bill.
 
 use std::collections::HashMap;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use super::ending::{Summary, line, time};
 use super::wire::{Output, Texts};
 use crate::cli::args::{OutputFormat, RunArgs};
-use crate::cli::terminal;
+use crate::cli::{question, terminal};
 
 /// The most of a call's arguments that is shown.
 const ARGUMENTS_CHARS_MAX: usize = 60;
@@ -53,7 +53,6 @@ struct State {
     /// The agents below the one that was asked, by their sessions.
     below: HashMap<SessionId, Vec<String>>,
     frame: usize,
-    line_shown: bool,
     /// What the model said in this turn, and which of its parts are text.
     said: String,
     texts: Vec<bool>,
@@ -88,12 +87,11 @@ impl Screen {
     pub(super) fn tick(&self) {
         let mut state = self.state();
         state.frame = state.frame.wrapping_add(1);
-        self.show_running(&mut state);
+        self.show_running(&state);
     }
 
     pub(super) fn end(&self, summary: &Summary) {
-        let mut state = self.state();
-        clear(&mut state);
+        terminal::clear_moving();
         if self.words != Words::Few {
             terminal::note(&format!("\x1b[2m{}\x1b[0m", line(summary)));
         }
@@ -113,7 +111,7 @@ impl Screen {
                 state.texts.clear();
             }
             RunEvent::Said(ModelEvent::Noted(note)) if self.words == Words::Many => {
-                self.say(&mut state, &format!("\x1b[33m!\x1b[0m {}", terminal::harmless(&note.to_string())));
+                self.say(&format!("\x1b[33m!\x1b[0m {}", terminal::harmless(&note.to_string())));
             }
             RunEvent::Said(event) => keep_text(&mut state, event),
             RunEvent::Called(call) => {
@@ -123,7 +121,7 @@ impl Screen {
                 state.running.push(Running { session: place.session, call: call.clone(), began: None });
             }
             RunEvent::Answered(answered) => self.ended(&mut state, place.session, answered),
-            RunEvent::Noted(note) => self.noted(&mut state, place.session, note),
+            RunEvent::Noted(note) => self.noted(&state, place.session, note),
             RunEvent::Began(_) | RunEvent::Finished { .. } => {}
         }
     }
@@ -138,7 +136,7 @@ impl Screen {
         match self.output.texts {
             // It stands there already.
             Texts::Streamed => {}
-            Texts::Held => self.say(state, &format!("\x1b[2m{said}\x1b[0m")),
+            Texts::Held => self.say(&format!("\x1b[2m{said}\x1b[0m")),
         }
     }
 
@@ -153,7 +151,7 @@ impl Screen {
         if let Some(running) = state.running.iter_mut().find(waits) {
             running.began = Some(Instant::now());
         }
-        self.show_running(&mut state);
+        self.show_running(&state);
     }
 
     fn ended(&self, state: &mut State, session: SessionId, answered: &Answered) {
@@ -167,11 +165,11 @@ impl Screen {
             |kind| format!("{took}, {}: {}", kind.name(), first_line(&answered.text)),
         );
         let (indent, who) = standing(state.below.get(&session));
-        self.say(state, &format!("{indent}{sign} {who}{} \x1b[2m{end}\x1b[0m", in_words(&running.call)));
+        self.say(&format!("{indent}{sign} {who}{} \x1b[2m{end}\x1b[0m", in_words(&running.call)));
         self.show_running(state);
     }
 
-    fn noted(&self, state: &mut State, session: SessionId, note: &RunNote) {
+    fn noted(&self, state: &State, session: SessionId, note: &RunNote) {
         let told = match note {
             RunNote::AskedAgain { .. } | RunNote::FinalTurn(WhyFinal::OnlyTurn | WhyFinal::TaskComplete) => {
                 self.words == Words::Many
@@ -184,23 +182,22 @@ impl Screen {
         if told {
             let (indent, who) = standing(state.below.get(&session));
             let words = terminal::harmless(&note_in_words(note));
-            self.say(state, &format!("{indent}\x1b[33m!\x1b[0m {who}{words}"));
+            self.say(&format!("{indent}\x1b[33m!\x1b[0m {who}{words}"));
         }
     }
 
-    fn say(&self, state: &mut State, text: &str) {
+    fn say(&self, text: &str) {
         if self.words != Words::Few {
-            clear(state);
             terminal::note(text);
         }
     }
 
-    fn show_running(&self, state: &mut State) {
-        if !self.moves {
+    fn show_running(&self, state: &State) {
+        // Nothing moves while a person is asked: the question must stay readable, and so must what is typed.
+        if !self.moves || question::is_open() {
             return;
         }
-        clear(state);
-        // Nothing moves while a person is asked: the question must stay readable.
+        terminal::clear_moving();
         let mut at_work = state.running.iter().filter_map(|running| Some((running, running.began?)));
         let Some((running, began)) = at_work.next() else { return };
         let more = match at_work.count() {
@@ -210,9 +207,7 @@ impl Screen {
         let frame = FRAMES[state.frame % FRAMES.len()];
         let (_, who) = standing(state.below.get(&running.session));
         let call = in_words(&running.call);
-        let said = format!("{frame} {who}{call}{more} {}{}", time(began.elapsed()), self.spent());
-        let _ = write!(anstream::stderr(), "\x1b[2m{said}\x1b[0m");
-        state.line_shown = true;
+        terminal::moving(&format!("{frame} {who}{call}{more} {}{}", time(began.elapsed()), self.spent()));
     }
 
     /// How much of the budget is used up, where there is one.
@@ -261,13 +256,6 @@ fn keep_text(state: &mut State, event: &ModelEvent) {
         | ModelEvent::Usage(_)
         | ModelEvent::Noted(_)
         | ModelEvent::Finished { .. } => {}
-    }
-}
-
-fn clear(state: &mut State) {
-    if std::mem::take(&mut state.line_shown) {
-        // Not by way of what takes colours out: a line that moves is cleared on every terminal.
-        let _ = write!(std::io::stderr(), "\r\x1b[2K");
     }
 }
 
