@@ -212,7 +212,7 @@ impl Prepared {
             exit: stopped_by.unwrap_or_else(|| self.show.exit(finish)),
         };
         let code = self.show.end(finish, &summary);
-        let recorded = self.record_end(summary.took);
+        let recorded = self.record_end(summary.took, *stopped_by);
         self.watch.draw_tree();
         self.watch.finish();
         if let (Some(problem), Exit::Success) = (recorded, summary.exit) {
