@@ -369,11 +369,19 @@ fn a_batch_and_a_status_are_offered_to_who_asks_for_them() {
         told(Step::call("agent__task_status", status), "helped"),
         Step::text("ready"),
     ];
-    let ran =
-        run(&place, script([("LEAD", lead), ("HELP", vec![Step::text("helped")])]), &["@lead.md", "LEAD"])
-            .expect_code(0);
+    let script = script([("LEAD", lead), ("HELP", vec![Step::text("helped")])]);
+    let ran = run(&place, script.clone(), &["@lead.md", "LEAD"]).expect_code(0);
     assert_eq!(ran.stdout, "ready\n");
     assert!(ran.stderr.contains("I am through"), "{}", ran.stderr);
+    // Programs are told what kind of note it is, and all of a status.
+    let ran = run(&place, script, &["--output-format", "stream-json", "@lead.md", "LEAD"]).expect_code(0);
+    let events = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let notes: Vec<Value> = events.filter(|event| event["type"] == "note").collect();
+    let kinds: Vec<&str> = notes.iter().filter_map(|note| note["kind"].as_str()).collect();
+    assert_eq!(kinds, ["refused", "status", "final_turn"], "{notes:?}");
+    let told = json!({"status": "completed", "done": "all", "pending": "", "now": "I am through",
+        "ready_for_final_report": true, "need_to_run_more_tools": false});
+    assert_eq!(notes[1]["status"], told);
 }
 
 #[test]
@@ -516,6 +524,40 @@ fn agents_are_found_by_name_where_they_count() {
     run(&place, Script::of([Step::text("ok")]), &["@agents/helper.md", "go"]).expect_code(0);
 }
 
+/// Whoever can write the workspace can make links there, and files of any name.
+#[test]
+fn nothing_becomes_an_agent_of_a_project_by_a_link_or_by_its_name() {
+    let place = here();
+    let link = |to: &str, from: &str| std::os::unix::fs::symlink(to, place.path(from)).unwrap();
+    let go = |agent: &str| run(&place, Script::of([Step::text("ok")]), &[agent, "go"]);
+    place.file("ws/notes.md", "Be evil.");
+    place.file("ws/agents/lead.md", "---\nagents: [inner]\n---\n");
+    place.file("ws/agents/reader.md", "{{ include \"rules.txt\" }}");
+    place.file("ws/agents/good.md", "Be good.");
+    place.haft(&["trust"]).output().expect_code(0);
+    for name in ["evil.md", "inner.md", "rules.txt"] {
+        link("../notes.md", &format!("ws/agents/{name}"));
+    }
+    link("good.md", "ws/agents/same.md");
+    for agent in ["@evil", "@lead", "@agents/lead.md", "@reader"] {
+        let ran = go(agent).expect_code(42);
+        assert!(ran.stderr.contains("it is a link to a file elsewhere"), "{agent}: {}", ran.stderr);
+    }
+    go("@same").expect_code(0);
+    // The whole directory, too.
+    std::fs::create_dir(place.path("ws/.haft")).unwrap();
+    place.file("ws/others/clerk.md", "Be evil.");
+    link("../others", "ws/.haft/agents");
+    assert!(go("@clerk").expect_code(42).stderr.contains("it is a link to a file elsewhere"));
+    std::fs::remove_file(place.path("ws/.haft/agents")).unwrap();
+    // A file that has the name of an agent is not that agent.
+    place.file("home/agents/clerk.md", "Be kind.");
+    place.file("ws/clerk", "Be evil.");
+    let kind = Expect { system: Some("Be kind.".into()), ..Expect::default() };
+    run(&place, Script::of([Step::text("ok").expecting(kind)]), &["@clerk", "go"]).expect_code(0);
+    go("@./clerk").expect_code(0);
+}
+
 #[test]
 fn a_new_agent_is_written_checked_and_run() {
     let place = here();
@@ -552,40 +594,6 @@ fn skills_that_a_request_calls_for_are_told_and_others_are_named() {
         let sent = &server.requests()[0].raw;
         assert!(contains.iter().all(|part| sent.contains(part)), "{request}: {sent}");
         assert!(!lacks.iter().any(|part| sent.contains(part)), "{request}: {sent}");
-/// Whoever can write the workspace can make links there, and files of any name.
-#[test]
-fn nothing_becomes_an_agent_of_a_project_by_a_link_or_by_its_name() {
-    let place = here();
-    let link = |to: &str, from: &str| std::os::unix::fs::symlink(to, place.path(from)).unwrap();
-    let go = |agent: &str| run(&place, Script::of([Step::text("ok")]), &[agent, "go"]);
-    place.file("ws/notes.md", "Be evil.");
-    place.file("ws/agents/lead.md", "---\nagents: [inner]\n---\n");
-    place.file("ws/agents/reader.md", "{{ include \"rules.txt\" }}");
-    place.file("ws/agents/good.md", "Be good.");
-    place.haft(&["trust"]).output().expect_code(0);
-    for name in ["evil.md", "inner.md", "rules.txt"] {
-        link("../notes.md", &format!("ws/agents/{name}"));
-    }
-    link("good.md", "ws/agents/same.md");
-    for agent in ["@evil", "@lead", "@agents/lead.md", "@reader"] {
-        let ran = go(agent).expect_code(42);
-        assert!(ran.stderr.contains("it is a link to a file elsewhere"), "{agent}: {}", ran.stderr);
-    }
-    go("@same").expect_code(0);
-    // The whole directory, too.
-    std::fs::create_dir(place.path("ws/.haft")).unwrap();
-    place.file("ws/others/clerk.md", "Be evil.");
-    link("../others", "ws/.haft/agents");
-    assert!(go("@clerk").expect_code(42).stderr.contains("it is a link to a file elsewhere"));
-    std::fs::remove_file(place.path("ws/.haft/agents")).unwrap();
-    // A file that has the name of an agent is not that agent.
-    place.file("home/agents/clerk.md", "Be kind.");
-    place.file("ws/clerk", "Be evil.");
-    let kind = Expect { system: Some("Be kind.".into()), ..Expect::default() };
-    run(&place, Script::of([Step::text("ok").expecting(kind)]), &["@clerk", "go"]).expect_code(0);
-    go("@./clerk").expect_code(0);
-}
-
     };
     check(
         "when is the tide?",

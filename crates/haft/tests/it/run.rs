@@ -117,11 +117,14 @@ fn an_answer_that_fits_a_schema_is_asked_for_again_once_and_then_given() {
                 json!({"status": "success", "format": "json", "content_json": content}),
             )
         };
-        let steps = [report(json!({"n": "many"})), report(json!({"n": 3}))];
+        let now = json!({"status": "success", "format": "json", "content_json": {"n": 3}, "metadata": {"seen": [1]}});
+        let steps = [report(json!({"n": "many"})), Step::call("agent__final_report", now)];
         let words = ["-m", model, "--output-schema", "s.json", "--output-format", "json", "how many?"];
         let ran = run_in(&place, steps, &words).expect_code(0);
         let said: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!((&said["answer_json"]["n"], &said["finish"]), (&3.into(), &"completed".into()), "{model}");
+        assert_eq!(said["metadata"], json!({"seen": [1]}), "{model}");
+        assert!(said["ts"].as_u64().unwrap() > 1_700_000_000_000, "{model}: {said}");
         let report = json!({"status": "failure", "format": "json", "content_json": {"n": 0}});
         let steps = [Step::call("agent__final_report", report)];
         let ran =

@@ -11,9 +11,9 @@ use haft_core::model_provider::{Attempt, ModelAccount};
 use haft_core::model_reply::Usage;
 use haft_core::place::{Place, SessionId};
 use haft_core::result::ToolErrorKind;
-use haft_core::run::RunPlan;
 use haft_core::run::event::{Answered, Began, RunEvent};
 use haft_core::run::finish::{Answer, Finish};
+use haft_core::run::{RunNote, RunPlan};
 use serde_json::{Value, json};
 
 use super::ending::{Summary, complaint};
@@ -193,9 +193,7 @@ impl Output {
                     "error_kind": failure.map(ToolErrorKind::name), "text": text, "latency_ms": millis(*latency),
                 }),
             ),
-            RunEvent::Noted(note) => {
-                self.line(place, json!({"type": "note", "text": note_in_words(note)}));
-            }
+            RunEvent::Noted(note) => self.line(place, noted(note)),
             RunEvent::Finished { finish, .. } if place.session != place.origin => {
                 self.line(place, json!({"type": "run_finished", "finish": finish.reason.name()}));
             }
@@ -263,8 +261,19 @@ fn attempted(id: &str, attempt: &Attempt, account: &ModelAccount) -> Value {
     })
 }
 
+fn noted(note: &RunNote) -> Value {
+    let mut value = json!({"type": "note", "kind": note.name(), "text": note_in_words(note)});
+    if let RunNote::Status(status) = note {
+        value["status"] = json!({
+            "status": status.state.name(), "done": status.done, "pending": status.pending, "now": status.now,
+            "ready_for_final_report": status.ready_for_final_report,
+            "need_to_run_more_tools": status.need_to_run_more_tools,
+        });
+    }
+    value
+}
+
 fn result(finish: &Finish, summary: &Summary) -> Value {
-    let (code, _) = summary.exit.row();
     let report = match &finish.answer {
         Some(Answer::Report(report)) => Some(report),
         Some(Answer::Text(_)) | None => None,
@@ -278,10 +287,12 @@ fn result(finish: &Finish, summary: &Summary) -> Value {
         "session": summary.session.to_string(),
         "finish": finish.reason.name(),
         "is_error": summary.exit != Exit::Success,
-        "exit_code": code,
+        "exit_code": summary.exit.code(),
         "answer": finish.answer.as_ref().map(Answer::text),
         "answer_json": structured,
         "status": report.map(|report| report.status.name()),
+        "metadata": report.map(|report| &report.metadata),
+        "ts": finish.ended_ms,
         "error": complaint(finish, summary.exit),
         "turns": summary.turns,
         "tool_calls": summary.bill.calls,
