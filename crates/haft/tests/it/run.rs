@@ -275,6 +275,15 @@ fn a_name_that_means_no_tool_is_told() {
 }
 
 #[test]
+fn a_tool_is_allowed_by_whichever_of_its_names() {
+    let date = || Step::call("current_date", json!({}));
+    for (allowed, may) in [("current_date", true), ("Current_Date", true), ("read", false)] {
+        let ran = run([date(), Step::text("ok")], &["--allowed-tools", allowed, "go"]);
+        assert_eq!(ran.stderr.contains("✓ current_date"), may, "{allowed}: {}", ran.stderr);
+    }
+}
+
+#[test]
 fn the_time_of_a_run_is_bounded() {
     let slow = Step::text("x").at_pace(Pace { first_byte_milliseconds: 60_000, ..Pace::default() });
     run([slow], &["--timeout", "700ms", "go"]).expect_code(124);
