@@ -141,6 +141,7 @@ fn slips_are_told_with_their_line() {
     check_error("maxTurns: 0", "researcher.md:2: expected a whole number from 1");
     check_error("\n\nmaxTurns: many", "researcher.md:4: expected a whole number");
     check_error("temperature: warm", "researcher.md:2: expected a number");
+    check_error("toolOutput: {enabled: perhaps}", "researcher.md:2: expected true or false");
     check_error("description: a\nmodels: [a/b, gpt]", "researcher.md:3: expected PROVIDER/MODEL");
     check_error("toolOutput: {models: gpt}", "researcher.md:2: expected PROVIDER/MODEL");
     check_error("temperature: 3", "researcher.md:2: expected 0 to 2; got 3");

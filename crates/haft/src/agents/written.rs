@@ -184,8 +184,8 @@ fn told(file: &str, first_line: usize, error: &serde_saphyr::Error) -> AgentErro
 fn in_words(ty: &str) -> &str {
     match ty {
         "i64" | "u64" => "a whole number",
-        "f64" => "a number",
-        "bool" => "true or false",
+        "floating point" => "a number",
+        "boolean" => "true or false",
         other => other,
     }
 }

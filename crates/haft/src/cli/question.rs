@@ -66,6 +66,7 @@ fn typed_line() -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::sync::{Mutex as Lock, PoisonError};
 
@@ -93,9 +94,12 @@ mod tests {
         // Nobody waits for this one any more; the line goes to the next.
         assert_eq!(input.turn().await.line().now_or_never(), None);
         let mut turn = input.turn().await;
-        assert_eq!(turn.line().now_or_never(), None);
-        type_in("second");
-        assert_eq!(turn.line().await.as_deref(), Some("second"));
+        {
+            let mut asked = pin!(turn.line());
+            assert_eq!(asked.as_mut().now_or_never(), None);
+            type_in("second");
+            assert_eq!(asked.await.as_deref(), Some("second"));
+        }
         // Typed when no question stands there, it answers none.
         assert_eq!(turn.line().now_or_never(), None);
         drop(turn);
@@ -104,9 +108,10 @@ mod tests {
         while turn.reading.as_ref().is_some_and(|reading| !reading.is_finished()) {
             yield_now().await;
         }
-        assert_eq!(turn.line().now_or_never(), None);
+        let mut asked = pin!(turn.line());
+        assert_eq!(asked.as_mut().now_or_never(), None);
         type_in("third");
-        assert_eq!(turn.line().await.as_deref(), Some("third"));
+        assert_eq!(asked.await.as_deref(), Some("third"));
     }
 
     #[tokio::test]
