@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use haft_core::event::{Event, EventSink, Progress};
+use haft_core::internal::report_format::ReportFormat;
 use haft_core::model_event::{Delta, ModelEvent, PartStart};
 use haft_core::model_provider::{Attempt, ModelAccount};
 use haft_core::model_reply::Usage;
@@ -91,12 +92,13 @@ impl Output {
     }
 
     fn end_text(&self, finish: &Finish) -> ExitCode {
-        let answer = finish.answer.as_ref().map(Answer::text).unwrap_or_default();
         let mut reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
         if reply.seen {
             return terminal::written(reply.prose.end());
         }
-        if answer.is_empty() { Exit::Success.into() } else { terminal::answer(&answer) }
+        let Some(answer) = &finish.answer else { return Exit::Success.into() };
+        let mut prose = prose_for(answer);
+        terminal::written(prose.write(&answer.text()).and_then(|()| prose.end()))
     }
 
     /// What those below say is told to programs, and is no part of the answer.
@@ -229,6 +231,21 @@ impl EventSink for Output {
             | Event::ModelStarted { .. }
             | Event::ModelFinished { .. } => {}
         }
+    }
+}
+
+/// How an answer looks that was not seen while it was written.
+fn prose_for(answer: &Answer) -> Prose {
+    match answer {
+        Answer::Text(_) => Prose::default(),
+        Answer::Report(report) => match report.format {
+            ReportFormat::Markdown | ReportFormat::SubAgent => Prose::default(),
+            ReportFormat::Json | ReportFormat::SlackBlockKit | ReportFormat::Pipe | ReportFormat::Text => {
+                Prose::plain()
+            }
+            // Its colours were looked at when it was taken.
+            ReportFormat::Tty => Prose::coloured(),
+        },
     }
 }
 
