@@ -206,7 +206,7 @@ pub(super) fn resolve(
         times: times(&written),
         outputs: outputs(file, &written)?,
         input: input(file, written.input, around)?,
-        report: reporting(file, written.output, written.final_report, around)?,
+        report: reporting(file, written.output, written.final_report.as_ref(), around)?,
         name,
         body,
     })
@@ -333,7 +333,7 @@ fn input(file: &str, written: WrittenInput, around: Around<'_>) -> Result<Input,
 fn reporting(
     file: &str,
     written: WrittenOutput,
-    by: Option<Spanned<WrittenReport>>,
+    by: Option<&Spanned<WrittenReport>>,
     around: Around<'_>,
 ) -> Result<Reporting, AgentError> {
     let schema = schema(file, written.schema, written.schema_ref, around)?;
@@ -348,7 +348,7 @@ fn reporting(
         }
         (format, None) => ReportShape::plain(format.unwrap_or(ReportFormat::Markdown)),
     };
-    let by = match by.as_ref().map(|by| (by.value, by)) {
+    let by = match by.map(|by| (by.value, by)) {
         Some((WrittenReport::Xml, _)) => ReportBy::Xml,
         Some((WrittenReport::Tool, _)) => ReportBy::Tool,
         Some((WrittenReport::None, by)) if shape.format().is_structured() => {
