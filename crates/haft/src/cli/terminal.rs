@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use haft_core::event::{Event, EventSink, Progress};
 
 use rustix::termios::tcgetwinsize;
-use unicode_width::UnicodeWidthChar;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::exit::Exit;
 
@@ -60,10 +60,15 @@ static MOVING: AtomicBool = AtomicBool::new(false);
 /// How wide a terminal is that does not say.
 const COLUMNS: u16 = 80;
 
-/// Shows a line in the place of the one before. Only for a terminal; a log wants no such line.
-pub(super) fn moving(line: &str) {
+/// Whether there is a terminal on which a line can move. A log wants no such line, and not every terminal knows how.
+pub(super) fn can_move() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Shows a line in the place of the one before; what does not fit is left out before its end.
+pub(super) fn moving(line: &str, end: &str) {
     let columns = tcgetwinsize(io::stderr()).ok().map(|size| size.ws_col).filter(|columns| *columns > 0);
-    let line = cut(line, columns.unwrap_or(COLUMNS).into());
+    let line = fitted(line, end, columns.unwrap_or(COLUMNS).into());
     clear_moving();
     let _ = write!(anstream::stderr(), "\x1b[2m{line}\x1b[0m");
     MOVING.store(true, Ordering::Relaxed);
@@ -76,7 +81,13 @@ pub(super) fn clear_moving() {
     }
 }
 
-/// What fits into one row: of a line that goes on in the next only the end could be cleared.
+/// One row of it: of a line that goes on in the next only the end could be cleared.
+fn fitted(line: &str, end: &str, columns: usize) -> String {
+    let line = cut(line, columns.saturating_sub(end.width()));
+    cut(&format!("{line}{end}"), columns).to_owned()
+}
+
+/// As much as takes fewer columns.
 fn cut(line: &str, columns: usize) -> &str {
     let mut width = 0;
     let end = line.char_indices().find(|(_, c)| {
@@ -119,7 +130,7 @@ const STATUS_CHARS_MAX: usize = 60;
 impl StatusLine {
     /// Only for a terminal; a log wants no such line.
     pub(super) fn new() -> Option<Self> {
-        io::stderr().is_terminal().then(|| Self { began: Instant::now(), shown: Mutex::new(None) })
+        can_move().then(|| Self { began: Instant::now(), shown: Mutex::new(None) })
     }
 
     fn show(&self, text: &str) {
@@ -128,7 +139,7 @@ impl StatusLine {
         let Some(line) = text.lines().rfind(|line| !line.trim().is_empty()).filter(|_| due) else { return };
         // Bytes of a command must not reach the terminal as control sequences.
         let line: String = line.chars().filter(|c| !c.is_control()).take(STATUS_CHARS_MAX).collect();
-        moving(&format!("{}s {line}", self.began.elapsed().as_secs()));
+        moving(&format!("{}s {line}", self.began.elapsed().as_secs()), "");
         *shown = Some(Instant::now());
     }
 
@@ -167,15 +178,16 @@ mod tests {
 
     #[test]
     fn a_line_that_moves_fits_into_one_row() {
-        for (line, columns, expected) in [
-            ("abc", 4, "abc"),
-            ("abcd", 4, "abc"),
-            ("日本語", 6, "日本"),
-            ("日本語", 7, "日本語"),
-            ("", 1, ""),
-        ] {
-            assert_eq!(cut(line, columns), expected, "{line} {columns}");
-        }
+        let check = |line: &str, end: &str, columns: usize, expected: &str| {
+            assert_eq!(fitted(line, end, columns), expected, "{line} {end} {columns}");
+        };
+        check("abc", "", 4, "abc");
+        check("abcd", "", 4, "abc");
+        check("日本語", "", 6, "日本");
+        check("日本語", "", 7, "日本語");
+        check("abcdef", " 1 s", 8, "abc 1 s");
+        check("abcdef", " 1 s", 3, " 1");
+        check("", "", 1, "");
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! What a person sees while something takes longer than a moment.
 
 use std::future::Future;
-use std::io::{self, IsTerminal};
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,7 @@ const LINE_CHARS_MAX: usize = 70;
 /// Waits, and after a second says on a terminal for what and how long already. A log wants no such line.
 pub(super) async fn waiting<T>(what: &str, said: impl Fn() -> String, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
-    if !io::stderr().is_terminal() {
+    if !terminal::can_move() {
         return work.await;
     }
     let began = Instant::now();
@@ -33,7 +32,7 @@ pub(super) async fn waiting<T>(what: &str, said: impl Fn() -> String, work: impl
             return done;
         }
         shown = true;
-        terminal::moving(&line(what, began.elapsed(), &said()));
+        terminal::moving(&line(what, began.elapsed(), &said()), "");
     }
 }
 

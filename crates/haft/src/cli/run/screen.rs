@@ -1,7 +1,6 @@
 //! What a person sees of a run on standard error: one line per call, what is running, and the bill.
 
 use std::collections::HashMap;
-use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -74,7 +73,7 @@ impl Screen {
             (OutputFormat::Text, false) => Words::Usual,
             (OutputFormat::Json | OutputFormat::StreamJson, false) => Words::Few,
         };
-        let moves = std::io::stderr().is_terminal() && words != Words::Few;
+        let moves = terminal::can_move() && words != Words::Few;
         Self { words, moves, output: Arc::clone(output), meter: OnceLock::new(), state: Mutex::default() }
     }
 
@@ -207,7 +206,8 @@ impl Screen {
         let frame = FRAMES[state.frame % FRAMES.len()];
         let (_, who) = standing(state.below.get(&running.session));
         let call = in_words(&running.call);
-        terminal::moving(&format!("{frame} {who}{call}{more} {}{}", time(began.elapsed()), self.spent()));
+        let end = format!(" {}{}", time(began.elapsed()), self.spent());
+        terminal::moving(&format!("{frame} {who}{call}{more}"), &end);
     }
 
     /// How much of the budget is used up, where there is one.
