@@ -231,6 +231,19 @@ fn what_a_provider_does_wrong_ends_the_run_with_its_own_code() {
     place.haft(&["run", "go"]).output().expect_code(2);
 }
 
+/// What a model or a provider says about a failure is quoted, and steers nothing.
+#[test]
+fn what_is_said_about_a_failure_steers_no_terminal() {
+    let evil = "\u{1b}]0;owned\u{7}sorry";
+    for step in [Step::say([Part::Refusal(evil.into())]), Step::fail(Failure::new(400, evil))] {
+        let place = here();
+        let run = haft(&place, &server([step]), &["run", "-m", "openai/m", "go"])
+            .env("CLICOLOR_FORCE", "1")
+            .output();
+        assert!(run.stderr.contains("sorry") && !run.stderr.contains("\u{1b}]0;"), "{:?}", run.stderr);
+    }
+}
+
 #[test]
 fn a_provider_that_dies_in_the_middle_is_no_answer() {
     let place = here();
