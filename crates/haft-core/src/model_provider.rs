@@ -39,6 +39,16 @@ impl<P: ModelProvider + ?Sized> ModelProvider for Box<P> {
     }
 }
 
+impl<P: ModelProvider + ?Sized> ModelProvider for Arc<P> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+
+    fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
+        (**self).ask(request, cx)
+    }
+}
+
 /// What a provider is told about a request beside what is asked, and how it says what it does.
 #[derive(Clone)]
 pub struct ModelContext {

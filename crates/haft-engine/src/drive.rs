@@ -1,6 +1,7 @@
 //! Drives a run: does what the run says is next, and tells it what came of it. Every decision is the run's.
 
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -20,7 +21,7 @@ use haft_core::run::scope::RunScope;
 use haft_core::run::told::{CallEnd, Told};
 use haft_core::run::{Abort, AgentRun, Readings, RunError, Step};
 use haft_core::tool::ToolCall;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::chronicle::{Haste, Unrecorded};
 use crate::options::CallOptions;
@@ -28,9 +29,6 @@ use crate::orchestrator::Orchestrator;
 use crate::order::EffectOrder;
 use crate::outlook::Outlook;
 use crate::witness::Witness;
-
-/// How often is looked whether what others have set aside of a budget is known by now.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 
 /// What a run is driven with. To drop the future of [`Driver::drive`] is to cancel whatever is under way; the run stays
 /// and can be aborted, stored or driven again.
@@ -182,9 +180,7 @@ impl Driver<'_> {
     /// What others have set aside is more than most requests take: nobody is cut short because of it who can wait until it is
     /// known. Whoever has set something aside waits for a model and for nothing else, so this ends.
     async fn until_settled(&self) {
-        while self.scope.meter.is_only_held() {
-            sleep(LOOK_AGAIN_AFTER).await;
-        }
+        poll_fn(|cx| self.scope.meter.poll_settled(cx)).await;
     }
 
     async fn ask_in_time(&self, run: &AgentRun, request: ModelRequest) -> Result<ModelReply, ModelError> {

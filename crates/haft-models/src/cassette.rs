@@ -19,6 +19,7 @@ mod scrub;
 mod tape;
 
 pub use error::{Problem, RecordingError};
+pub use moment::{StoredAccount, StoredAttempt};
 pub use recorder::Recorder;
 pub use recording::{Line, Recording};
 pub use replayer::{Matching, Replayer};

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use haft_core::model_error::ModelError;
 use haft_core::model_provider::ModelProvider;
@@ -12,7 +13,7 @@ use haft_models::http::{Authorities, HttpProvider, HttpSettings, Listed};
 use haft_models::prices::Prices;
 use haft_models::providers::{PROVIDERS, ProviderRow, SetupError, Wishes};
 use haft_models::tool_calling::{FitTools, ToolCalling};
-use haft_sandbox::Policy;
+use haft_sandbox::{Home, Policy};
 use secrecy::SecretString;
 
 use crate::config::Resolved;
@@ -49,53 +50,93 @@ pub fn chain(
     names: &[ModelName],
     variables: Lookup<'_>,
 ) -> Result<Box<dyn ModelProvider>, ModelsError> {
-    chain_under(None, config, names, variables)
+    Providers::default().chain(None, config, names, variables)
 }
 
-/// As [`chain`], with the policy for providers that are commands of this machine; without one it is made from the
-/// configuration.
-pub fn chain_under(
-    policy: Option<&Policy>,
-    config: &Resolved,
-    names: &[ModelName],
-    variables: Lookup<'_>,
-) -> Result<Box<dyn ModelProvider>, ModelsError> {
-    let (first, then) = names.split_first().ok_or(ModelsError::NoModel)?;
-    let provider = fitted(policy, config, &first.provider, variables)?;
-    if then.is_empty() {
-        return Ok(provider);
+/// The providers of one configuration. Whoever asks the same one shares its connections, and what was found out about its models.
+#[derive(Default)]
+pub struct Providers(Mutex<HashMap<String, Arc<dyn ModelProvider>>>);
+
+impl Providers {
+    /// As [`chain`], with the policy for providers that are commands of this machine; without one it is made from the
+    /// configuration.
+    pub fn chain(
+        &self,
+        policy: Option<&Policy>,
+        config: &Resolved,
+        names: &[ModelName],
+        variables: Lookup<'_>,
+    ) -> Result<Box<dyn ModelProvider>, ModelsError> {
+        let (first, then) = names.split_first().ok_or(ModelsError::NoModel)?;
+        let of = |name: &ModelName| self.of(policy, config, &name.provider, variables);
+        let provider = of(first)?;
+        if then.is_empty() {
+            return Ok(provider);
+        }
+        let then: Result<Vec<_>, ModelsError> =
+            then.iter().map(|name| Ok((of(name)?, name.model.clone()))).collect();
+        Ok(Box::new(Fallback::new(provider, then?)))
     }
-    let then: Result<Vec<_>, ModelsError> = then
-        .iter()
-        .map(|name| Ok((fitted(policy, config, &name.provider, variables)?, name.model.clone())))
-        .collect();
-    Ok(Box::new(Fallback::new(provider, then?)))
+
+    /// A command has no connections, and its sessions belong to whoever began them.
+    fn of(
+        &self,
+        policy: Option<&Policy>,
+        config: &Resolved,
+        name: &str,
+        variables: Lookup<'_>,
+    ) -> Result<Box<dyn ModelProvider>, ModelsError> {
+        if kind(config, name) == claude_code::NAME {
+            return command(policy, config, name);
+        }
+        let mut providers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(provider) = providers.get(name) {
+            return Ok(Box::new(Arc::clone(provider)));
+        }
+        let home = policy.map(|policy| policy.home().clone()).or_else(crate::home::find);
+        let provider: Arc<dyn ModelProvider> = Arc::new(fitted(home.as_ref(), config, name, variables)?);
+        providers.insert(name.to_owned(), Arc::clone(&provider));
+        Ok(Box::new(provider))
+    }
+}
+
+impl fmt::Debug for Providers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Providers").finish_non_exhaustive()
+    }
 }
 
 /// A provider that also knows how each of its models is given tools.
 fn fitted(
-    policy: Option<&Policy>,
+    home: Option<&Home>,
     config: &Resolved,
     name: &str,
     variables: Lookup<'_>,
+) -> Result<FitTools, ModelsError> {
+    let fitted = FitTools::new(Box::new(provider(config, name, variables)?), said(config, name));
+    let Some(home) = home else { return Ok(fitted) };
+    let learned = Learned::of(home, name);
+    let known = learned.prompted();
+    Ok(fitted.remembering(known, Box::new(move |model| learned.remember(model))))
+}
+
+/// A command has tools of its own; ours stand in its prompt only where the operator says so.
+fn command(
+    policy: Option<&Policy>,
+    config: &Resolved,
+    name: &str,
 ) -> Result<Box<dyn ModelProvider>, ModelsError> {
-    let settings = config.models.settings.iter().filter(|(model, _)| model.provider == name);
-    let said: HashMap<String, ToolCalling> =
-        settings.filter_map(|(model, said)| Some((model.model.clone(), said.tool_calling?))).collect();
-    if kind(config, name) != claude_code::NAME {
-        let fitted = FitTools::new(Box::new(provider(config, name, variables)?), said);
-        let Some(home) = policy.map(|policy| policy.home().clone()).or_else(crate::home::find) else {
-            return Ok(Box::new(fitted));
-        };
-        let learned = Learned::of(&home, name);
-        let known = learned.prompted();
-        return Ok(Box::new(fitted.remembering(known, Box::new(move |model| learned.remember(model)))));
-    }
     let usual = || Provider::of_kind(claude_code::NAME);
     let wanted = config.providers.get(name).cloned().unwrap_or_else(usual);
     let command = Box::new(crate::claude_code::provider(config, name, &wanted, policy)?);
-    // The command has tools of its own; ours stand in its prompt only where the operator says so.
+    let said = said(config, name);
     Ok(if said.is_empty() { command } else { Box::new(FitTools::new(command, said)) })
+}
+
+/// What the operator says about how models of a provider call tools.
+fn said(config: &Resolved, name: &str) -> HashMap<String, ToolCalling> {
+    let settings = config.models.settings.iter().filter(|(model, _)| model.provider == name);
+    settings.filter_map(|(model, said)| Some((model.model.clone(), said.tool_calling?))).collect()
 }
 
 /// The kind of a provider, by its name.
@@ -318,6 +359,23 @@ mod tests {
         let named =
             r#"{"models": {"default": "claude-code/sonnet", "complex": "claude-code/claude-opus-4-6"}}"#;
         assert_eq!(told(named).1, "claude-opus-4-6");
+    }
+
+    #[test]
+    fn who_asks_the_same_provider_shares_its_connections() {
+        let config = config(r#"{"providers": {"mine": {"baseUrl": "http://h/v1", "apiKey": "k"}}}"#);
+        let providers = Providers::default();
+        let chain = |names: &[&str]| {
+            let names: Vec<_> = names.iter().map(|name| ModelName::parse(name).unwrap()).collect();
+            providers.chain(None, &config, &names, &variables).map(|_| ()).unwrap();
+            providers.0.lock().unwrap().keys().cloned().collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!(chain(&["mine/a"]), ["mine".to_owned()].into());
+        let first = Arc::clone(&providers.0.lock().unwrap()["mine"]);
+        assert_eq!(chain(&["mine/b", "ollama/x"]), ["mine".to_owned(), "ollama".to_owned()].into());
+        assert!(Arc::ptr_eq(&first, &providers.0.lock().unwrap()["mine"]));
+        // A command has none.
+        assert_eq!(chain(&["claude-code/sonnet"]).len(), 2);
     }
 
     #[test]

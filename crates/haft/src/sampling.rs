@@ -15,7 +15,7 @@ use haft_tools::mcp::{OnBehalf, Sample, Sampled, Sampler};
 
 use crate::config::Resolved;
 use crate::config::resolved::ModelName;
-use crate::models;
+use crate::models::{self, Providers};
 use crate::runs::Variables;
 
 /// Asks models for servers. They are given no tools and nothing of any conversation but the server's own.
@@ -23,6 +23,7 @@ pub struct ModelSampler {
     config: Arc<Resolved>,
     policy: Policy,
     variables: Variables,
+    providers: Providers,
     /// Asked for servers of which nobody says which.
     usual: Option<ModelName>,
 }
@@ -31,7 +32,8 @@ impl ModelSampler {
     /// `usual` is the model of the run; without one it is the default of the configuration.
     pub fn new(config: &Resolved, policy: &Policy, variables: Variables, usual: Option<ModelName>) -> Self {
         let usual = usual.or_else(|| config.models.default.clone());
-        Self { config: Arc::new(config.clone()), policy: policy.clone(), variables, usual }
+        let (config, policy, providers) = (Arc::new(config.clone()), policy.clone(), Providers::default());
+        Self { config, policy, variables, providers, usual }
     }
 
     async fn write(&self, wanted: Sample, on_behalf: &OnBehalf) -> Result<Sampled, String> {
@@ -39,8 +41,8 @@ impl ModelSampler {
         let (request, _held) = within_budget(request(&wanted, &model), &wanted, on_behalf)?;
         let unusable = |error: models::ModelsError| error.to_string();
         let names = std::slice::from_ref(&model);
-        let provider = models::chain_under(Some(&self.policy), &self.config, names, &*self.variables)
-            .map_err(unusable)?;
+        let Self { config, policy, variables, providers, .. } = self;
+        let provider = providers.chain(Some(policy), config, names, &**variables).map_err(unusable)?;
         let mut replies = provider.ask(request, &context(on_behalf));
         let mut fold = ReplyFold::default();
         while let Some(event) = replies.next().await {

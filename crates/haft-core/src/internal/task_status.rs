@@ -107,6 +107,17 @@ impl TaskStatus {
     }
 }
 
+impl TaskState {
+    /// As the model writes it, and on every wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::InProgress => "in-progress",
+            Self::Completed => "completed",
+        }
+    }
+}
+
 impl Completion {
     /// What the model is told back.
     pub fn told(self) -> &'static str {
@@ -140,7 +151,9 @@ mod tests {
                 Schema::compile(&TaskStatus::tool().input_schema).check(&call, call.to_string().len()),
                 Ok(())
             );
+            let status_name = status;
             let status = TaskStatus::read(&Arguments::from_value(&call)).unwrap();
+            assert_eq!(status.state.name(), status_name);
             assert_eq!(status.completion(), expected, "{call}");
         };
         check("completed", true, false, Completion::Complete);

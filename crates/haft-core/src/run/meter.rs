@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::budget::{Budget, Spent};
@@ -16,6 +17,8 @@ pub struct Meter {
     tally: Mutex<Tally>,
     /// Whoever keeps what happens; it sees every event before those who watch.
     keeper: OnceLock<Arc<dyn EventSink>>,
+    /// Who waits until something that is set aside anywhere in the tree is known; only the first meter has any.
+    waiting: Mutex<Vec<Waker>>,
 }
 
 /// Where events go from here.
@@ -52,6 +55,7 @@ impl Meter {
             budget,
             tally: Mutex::new(tally),
             keeper: OnceLock::new(),
+            waiting: Mutex::default(),
         })
     }
 
@@ -62,6 +66,7 @@ impl Meter {
             budget,
             tally: Mutex::default(),
             keeper: OnceLock::new(),
+            waiting: Mutex::default(),
         })
     }
 
@@ -99,6 +104,17 @@ impl Meter {
         now.is_some() && self.left_after(Duration::ZERO, answered).used_up().is_none()
     }
 
+    /// Ready when more is in the way than what is set aside, or nothing is. Whoever is told to wait is woken as soon as
+    /// something that was set aside is known.
+    pub fn poll_settled(&self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.is_only_held() {
+            return Poll::Ready(());
+        }
+        self.first().wake_later(cx.waker());
+        // What became known between the look and the word is not told again.
+        if self.is_only_held() { Poll::Pending } else { Poll::Ready(()) }
+    }
+
     fn left_after(&self, time: Duration, spent: impl Fn(&Tally) -> Spent + Copy) -> Budget {
         let mut tally = *self.tally();
         let own = self.budget.left(&Spent { time, ..spent(&tally) });
@@ -125,6 +141,26 @@ impl Meter {
             change(&mut above.tally());
             next = &above.next;
         }
+    }
+
+    /// The meter of the run that works for nobody else.
+    fn first(&self) -> &Self {
+        let mut first = self;
+        while let Next::Above(above) = &first.next {
+            first = above;
+        }
+        first
+    }
+
+    fn wake_later(&self, waker: &Waker) {
+        let mut waiting = self.waiting();
+        if !waiting.iter().any(|other| other.will_wake(waker)) {
+            waiting.push(waker.clone());
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Waker>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tally(&self) -> MutexGuard<'_, Tally> {
@@ -178,6 +214,8 @@ impl Drop for Held {
     fn drop(&mut self) {
         let amount = self.amount;
         self.meter.for_all(|tally| tally.held = tally.held.minus(amount));
+        let waiting = std::mem::take(&mut *self.meter.first().waiting());
+        waiting.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -286,6 +324,44 @@ mod tests {
         // Calls are counted whatever comes of them; whoever made one may be waiting for us.
         check(10, Amount { tokens: 0, calls: 3 }, false);
         check(10, Amount { tokens: 90, calls: 3 }, false);
+    }
+
+    #[test]
+    fn whoever_waits_is_woken_when_something_set_aside_is_known() {
+        let root = Meter::new(Arc::new(NoEvents), tokens(100));
+        let (one, other) = (root.below(Budget::default()), root.below(Budget::default()).below(tokens(90)));
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut cx = Context::from_waker(&waker);
+        assert_eq!(other.poll_settled(&mut cx), Poll::Ready(()), "nothing is in the way");
+        let held = [one.hold(Amount { tokens: 60, calls: 0 }), one.hold(Amount { tokens: 60, calls: 0 })];
+        assert_eq!(other.poll_settled(&mut cx), Poll::Pending);
+        assert_eq!(other.poll_settled(&mut cx), Poll::Pending, "asked again, it is woken once");
+        assert_eq!(woken.count(), 0);
+        drop(held);
+        assert_eq!(woken.count(), 1);
+        assert_eq!(other.poll_settled(&mut cx), Poll::Ready(()));
+        let held = one.hold(Amount { tokens: 100, calls: 0 });
+        assert_eq!(other.poll_settled(&mut cx), Poll::Pending);
+        spend(&one, 100, 0);
+        drop(held);
+        assert_eq!(woken.count(), 2, "also when nothing was left of it");
+        assert_eq!(other.poll_settled(&mut cx), Poll::Ready(()));
+    }
+
+    #[derive(Debug, Default)]
+    struct Woken(std::sync::atomic::AtomicU32);
+
+    impl Woken {
+        fn count(&self) -> u32 {
+            self.0.load(std::sync::atomic::Ordering::Relaxed)
+        }
+    }
+
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
     }
 
     #[test]

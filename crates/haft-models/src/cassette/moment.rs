@@ -35,15 +35,17 @@ pub(super) enum Happening {
     Error(ModelError),
 }
 
+/// One try at one model, as it is kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct StoredAttempt {
+pub struct StoredAttempt {
     provider: String,
     model: String,
     number: u32,
 }
 
+/// What is accounted of an attempt, as it is kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct StoredAccount {
+pub struct StoredAccount {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     failure: Option<String>,
     latency_us: u64,
@@ -71,18 +73,18 @@ impl StoredHappening {
 }
 
 impl StoredAttempt {
-    pub(super) fn of(attempt: &Attempt) -> Self {
+    pub fn of(attempt: &Attempt) -> Self {
         let Attempt { provider, model, number } = attempt;
         Self { provider: provider.as_ref().into(), model: model.as_ref().into(), number: *number }
     }
 
-    fn into_attempt(self) -> Attempt {
+    pub fn into_attempt(self) -> Attempt {
         Attempt { provider: Arc::from(self.provider), model: Arc::from(self.model), number: self.number }
     }
 }
 
 impl StoredAccount {
-    pub(super) fn of(account: &ModelAccount) -> Self {
+    pub fn of(account: &ModelAccount) -> Self {
         let ModelAccount { failure, latency, first_event, usage, cost, next } = account;
         Self {
             failure: failure.map(|kind| kind.name().to_owned()),
@@ -97,7 +99,7 @@ impl StoredAccount {
         }
     }
 
-    fn into_account(self) -> Result<ModelAccount, StoredError> {
+    pub fn into_account(self) -> Result<ModelAccount, StoredError> {
         let kind = |name: &String| find("model error", &ModelErrorKind::ALL, ModelErrorKind::name, name);
         Ok(ModelAccount {
             failure: self.failure.as_ref().map(kind).transpose()?,

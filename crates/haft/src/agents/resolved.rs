@@ -198,18 +198,27 @@ pub(super) fn resolve(
     Ok(Agent {
         description: written.description.clone().unwrap_or_default(),
         tool_name,
-        models: written.models.0.clone(),
+        models: model_names(file, written.models.as_ref())?,
         reach: reach(file, &written)?,
         limits: limits(&written),
         budget: budget(&written.budget),
         asking: asking(&written),
         times: times(&written),
-        outputs: outputs(&written),
+        outputs: outputs(file, &written)?,
         input: input(file, written.input, around)?,
-        report: reporting(file, written.output, written.final_report, around)?,
+        report: reporting(file, written.output, written.final_report.as_ref(), around)?,
         name,
         body,
     })
+}
+
+/// Names of models have their provider before them, whether there is one of that name or not.
+fn model_names(file: &str, written: Option<&Spanned<Words>>) -> Result<Vec<String>, AgentError> {
+    let Some(written) = written else { return Ok(Vec::new()) };
+    for name in &written.value.0 {
+        config::ModelName::parse(name).map_err(|problem| at(file, written, problem))?;
+    }
+    Ok(written.value.0.clone())
 }
 
 fn reach(file: &str, written: &WrittenAgent) -> Result<Reach, AgentError> {
@@ -290,30 +299,32 @@ fn times(written: &WrittenAgent) -> Times {
     }
 }
 
-fn outputs(written: &WrittenAgent) -> Outputs {
-    Outputs {
+fn outputs(file: &str, written: &WrittenAgent) -> Result<Outputs, AgentError> {
+    Ok(Outputs {
         response_bytes_max: written.tool_response_max_bytes.map(|count| count.0),
-        tool_output: tool_output(&written.tool_output),
+        tool_output: tool_output(file, &written.tool_output)?,
         cache_ttl: written.cache.and_then(|time| time.0),
-    }
+    })
 }
 
-fn tool_output(written: &WrittenToolOutput) -> ToolOutput {
-    ToolOutput {
+fn tool_output(file: &str, written: &WrittenToolOutput) -> Result<ToolOutput, AgentError> {
+    Ok(ToolOutput {
         enabled: written.enabled,
         chunks_max: written.max_chunks.map(|count| count.0),
         overlap_percent: written.overlap_percent.map(|percent| percent.0),
         line_bytes_threshold: written.avg_line_bytes_threshold.map(|count| count.0),
-        models: written.models.0.clone(),
-    }
+        models: model_names(file, written.models.as_ref())?,
+    })
 }
 
 fn input(file: &str, written: WrittenInput, around: Around<'_>) -> Result<Input, AgentError> {
     let schema = schema(file, written.schema, written.schema_ref, around)?;
-    let format = match written.format {
-        Some(WrittenInputFormat::Json) => InputFormat::Json,
-        None if schema.is_some() => InputFormat::Json,
-        Some(WrittenInputFormat::Text) | None => InputFormat::Text,
+    let format = match (written.format, &schema) {
+        (Some(WrittenInputFormat::Json), _) | (None, Some(_)) => InputFormat::Json,
+        (Some(WrittenInputFormat::Text), Some(schema)) => {
+            return Err(at(file, schema, "a schema is for format `json`; the format is `text`"));
+        }
+        (Some(WrittenInputFormat::Text) | None, None) => InputFormat::Text,
     };
     Ok(Input { format, schema: schema.map(|schema| schema.value) })
 }
@@ -322,7 +333,7 @@ fn input(file: &str, written: WrittenInput, around: Around<'_>) -> Result<Input,
 fn reporting(
     file: &str,
     written: WrittenOutput,
-    by: Option<WrittenReport>,
+    by: Option<&Spanned<WrittenReport>>,
     around: Around<'_>,
 ) -> Result<Reporting, AgentError> {
     let schema = schema(file, written.schema, written.schema_ref, around)?;
@@ -337,11 +348,19 @@ fn reporting(
         }
         (format, None) => ReportShape::plain(format.unwrap_or(ReportFormat::Markdown)),
     };
-    let by = match by {
-        Some(WrittenReport::Xml) => ReportBy::Xml,
-        Some(WrittenReport::Tool) => ReportBy::Tool,
+    let by = match by.map(|by| (by.value, by)) {
+        Some((WrittenReport::Xml, _)) => ReportBy::Xml,
+        Some((WrittenReport::Tool, _)) => ReportBy::Tool,
+        Some((WrittenReport::None, by)) if shape.format().is_structured() => {
+            let name = shape.format().name();
+            return Err(at(
+                file,
+                by,
+                format!("an answer without a report is plain words; `{name}` needs `tool` or `xml`"),
+            ));
+        }
         None if is_shaped => ReportBy::Tool,
-        Some(WrittenReport::None) | None => ReportBy::None,
+        Some((WrittenReport::None, _)) | None => ReportBy::None,
     };
     Ok(Reporting { by, shape })
 }

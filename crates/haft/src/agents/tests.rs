@@ -139,15 +139,19 @@ fn slips_are_told_with_their_line() {
     check_error("budget:\n  usd: 1\n  dollars: 2", "researcher.md:4: unknown key `dollars`");
     check_error("output:\n  formt: json", "did you mean `format`?");
     check_error("maxTurns: 0", "researcher.md:2: expected a whole number from 1");
-    check_error("\n\nmaxTurns: many", "researcher.md:4: ");
+    check_error("\n\nmaxTurns: many", "researcher.md:4: expected a whole number");
+    check_error("temperature: warm", "researcher.md:2: expected a number");
+    check_error("toolOutput: {enabled: perhaps}", "researcher.md:2: expected true or false");
+    check_error("description: a\nmodels: [a/b, gpt]", "researcher.md:3: expected PROVIDER/MODEL");
+    check_error("toolOutput: {models: gpt}", "researcher.md:2: expected PROVIDER/MODEL");
     check_error("temperature: 3", "researcher.md:2: expected 0 to 2; got 3");
     check_error("llmTimeout: soon", "expected a duration");
     check_error("reasoning: hard", "expected one of off, minimal, low, medium, high, highest; got `hard`");
     check_error("toolName: a b", "a tool name must be");
     check_error("output: {format: html}", "expected one of json, markdown");
     check_error("a: b: c", "researcher.md:2: ");
-    check_error("maxTurns: 1\nmaxTurns: 2", "researcher.md:3: ");
-    check_error("- a", "researcher.md:2: ");
+    check_error("maxTurns: 1\nmaxTurns: 2", "researcher.md:3: the key `maxTurns` stands here twice");
+    check_error("- a", "researcher.md:2: expected keys with their values");
 }
 
 #[test]
@@ -160,6 +164,16 @@ fn schemas_are_looked_at_at_once() {
     check_error("output: {schema: {type: nonsense}}", "the schema does not compile");
     check_error("input: {schema: {}, schemaRef: out.json}", "not both");
     check_error("output: {format: markdown, schema: {type: object}}", "a schema is for format `json`");
+    check_error(
+        "input:\n  format: text\n  schema: {type: object}",
+        "researcher.md:4: a schema is for format `json`",
+    );
+    for output in ["{schema: {type: object}}", "{format: json}", "{format: slack-block-kit}"] {
+        check_error(
+            &format!("output: {output}\nfinalReport: none"),
+            "researcher.md:3: an answer without a report",
+        );
+    }
 }
 
 #[test]

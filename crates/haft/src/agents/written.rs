@@ -48,7 +48,7 @@ pub const KEYS: [&str; 29] = [
 pub(super) struct WrittenAgent {
     pub(super) description: Option<String>,
     pub(super) tool_name: Option<ToolWord>,
-    pub(super) models: Words,
+    pub(super) models: Option<Spanned<Words>>,
     pub(super) tools: Option<Spanned<Words>>,
     pub(super) allowed_tools: Option<Words>,
     pub(super) agents: Words,
@@ -74,7 +74,7 @@ pub(super) struct WrittenAgent {
     pub(super) budget: WrittenBudget,
     pub(super) input: WrittenInput,
     pub(super) output: WrittenOutput,
-    pub(super) final_report: Option<WrittenReport>,
+    pub(super) final_report: Option<Spanned<WrittenReport>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -122,7 +122,7 @@ pub(super) struct WrittenToolOutput {
     pub(super) max_chunks: Option<Count>,
     pub(super) overlap_percent: Option<Percent>,
     pub(super) avg_line_bytes_threshold: Option<Count>,
-    pub(super) models: Words,
+    pub(super) models: Option<Spanned<Words>>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -171,14 +171,31 @@ fn told(file: &str, first_line: usize, error: &serde_saphyr::Error) -> AgentErro
         Error::SerdeUnknownVariant { variant, expected, .. } => {
             (format!("expected one of {}; got `{variant}`", expected.join(", ")), None)
         }
+        Error::DuplicateMappingKey { key: Some(key), .. } => {
+            (format!("the key `{key}` stands here twice"), None)
+        }
+        Error::InvalidScalar { ty, .. } => (format!("expected {}", in_words(ty)), None),
         other => (first_sentence(&other.to_string()), None),
     };
     AgentError::new(file, first_line + line.saturating_sub(1), message).with_hint(hint)
+}
+
+/// What a value of a type looks like.
+fn in_words(ty: &str) -> &str {
+    match ty {
+        "i64" | "u64" => "a whole number",
+        "floating point" => "a number",
+        "boolean" => "true or false",
+        other => other,
+    }
 }
 
 /// Without where: that is said once, in lines of the file.
 fn first_sentence(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let end = line.find(" at line ").unwrap_or(line.len());
-    line[..end].to_owned()
+    match &line[..end] {
+        "expected mapping start" => "expected keys with their values, as in `key: value`".to_owned(),
+        other => other.to_owned(),
+    }
 }

@@ -97,7 +97,10 @@ fn check(args: &CheckArgs) -> Result<ExitCode, Refused> {
             .collect();
         format!("{:#}", json!({"ok": wrong.is_empty(), "agents": all.len(), "errors": errors}))
     } else if wrong.is_empty() {
-        format!("{} agents, nothing is wrong with them", all.len())
+        match all.len() {
+            1 => "1 agent, nothing is wrong with it".into(),
+            number => format!("{number} agents, nothing is wrong with them"),
+        }
     } else {
         wrong.iter().map(|(_, problem)| problem.as_str()).collect::<Vec<_>>().join("\n")
     };

@@ -1,13 +1,13 @@
 //! Asking the person at the terminal.
 
 use std::fmt::Write;
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use haft_core::approval::{Answer, ApprovalRequest, Approver, shown};
 
-use super::terminal;
+use super::{question, terminal};
 
 /// Asks on standard error and reads the answer from standard input.
 #[derive(Debug)]
@@ -28,22 +28,16 @@ impl Approver for TerminalApprover {
 
     fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, Answer> {
         Box::pin(async move {
-            terminal::note(&question(request));
+            let mut turn = question::turn().await;
+            terminal::note(&asked(request));
             let may_allow_rule = !request.rules.is_empty();
-            let line = tokio::task::spawn_blocking(|| {
-                let mut line = String::new();
-                io::stdin().lock().read_line(&mut line).map(|_| line)
-            });
-            match line.await {
-                Ok(Ok(line)) => answer(line.trim(), may_allow_rule),
-                Ok(Err(_)) | Err(_) => Answer::Deny,
-            }
+            turn.line().await.map_or(Answer::Deny, |line| answer(line.trim(), may_allow_rule))
         })
     }
 }
 
 /// What will run, with everything invisible made visible.
-fn question(request: &ApprovalRequest) -> String {
+fn asked(request: &ApprovalRequest) -> String {
     let mut text =
         format!("{} wants to run in {}:\n", request.tool, shown(&request.workspace.to_string_lossy()));
     for (name, value) in &request.arguments {

@@ -72,8 +72,7 @@ async fn see_to(mut signals: Signals, tell: oneshot::Sender<Heard>) {
 }
 
 fn end_at_once(exit: Exit) {
-    let (code, _) = exit.row();
-    std::process::exit(code.into());
+    std::process::exit(exit.code().into());
 }
 
 /// What is heard of them, from the moment it is made.

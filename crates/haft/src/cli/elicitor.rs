@@ -2,41 +2,37 @@
 
 mod form;
 
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, IsTerminal};
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use haft_tools::mcp::{Elicited, Elicitor};
 use serde_json::{Map, Value};
-use tokio::sync::Mutex;
 
 use self::form::{Answered, Field, Form};
+use super::question::{self, Turn};
 use super::terminal;
 
 /// How often a field is asked before the whole is given up.
 const ATTEMPTS_MAX: usize = 3;
 
 /// Asks on standard error and reads answers from standard input.
-#[derive(Debug, Default)]
-pub(super) struct TerminalElicitor {
-    /// One question at a time, however many servers ask.
-    turn: Mutex<()>,
-}
+#[derive(Debug)]
+pub(super) struct TerminalElicitor;
 
 impl TerminalElicitor {
     /// Somebody is there only when both ends are a terminal; without, servers are told no.
     pub(super) fn when_somebody_is_there() -> Option<Arc<dyn Elicitor>> {
         let there = io::stdin().is_terminal() && io::stderr().is_terminal();
-        there.then(|| Arc::new(Self::default()) as Arc<dyn Elicitor>)
+        there.then(|| Arc::new(Self) as Arc<dyn Elicitor>)
     }
 }
 
 impl Elicitor for TerminalElicitor {
     fn elicit<'a>(&'a self, server: &'a str, request: Value) -> BoxFuture<'a, Elicited> {
         Box::pin(async move {
-            let _turn = self.turn.lock().await;
             match Form::of(&request) {
-                Ok(form) => ask(server, &form).await,
+                Ok(form) => ask(server, &form, &mut question::turn().await).await,
                 Err(reason) => {
                     terminal::warn(&format!(
                         "MCP server `{server}` asked for something and was told no: {reason}"
@@ -48,7 +44,7 @@ impl Elicitor for TerminalElicitor {
     }
 }
 
-async fn ask(server: &str, form: &Form) -> Elicited {
+async fn ask(server: &str, form: &Form, turn: &mut Turn<'_>) -> Elicited {
     terminal::note(&format!(
         "MCP server `{}` asks: {}\n{}",
         terminal::harmless(server),
@@ -60,7 +56,7 @@ async fn ask(server: &str, form: &Form) -> Elicited {
     }
     let mut answers = Map::new();
     for field in &form.fields {
-        match answer(field).await {
+        match answer(field, turn).await {
             Ok(Some(value)) => drop(answers.insert(field.name.clone(), value)),
             Ok(None) => {}
             Err(refusal) => return refusal,
@@ -79,10 +75,10 @@ async fn agreed() -> Elicited {
 }
 
 /// Nothing for a field that was left out; an error ends the whole.
-async fn answer(field: &Field) -> Result<Option<Value>, Elicited> {
+async fn answer(field: &Field, turn: &mut Turn<'_>) -> Result<Option<Value>, Elicited> {
     for _ in 0..ATTEMPTS_MAX {
         terminal::note(&terminal::harmless(&field.question()));
-        let Some(line) = line().await else { return Err(Elicited::Cancelled) };
+        let Some(line) = turn.line().await else { return Err(Elicited::Cancelled) };
         match field.read(line.trim()) {
             Ok(Answered::Value(value)) => return Ok(Some(value)),
             Ok(Answered::LeftOut) => return Ok(None),
@@ -91,13 +87,4 @@ async fn answer(field: &Field) -> Result<Option<Value>, Elicited> {
         }
     }
     Err(Elicited::Cancelled)
-}
-
-/// Nothing when the input has ended.
-async fn line() -> Option<String> {
-    let read = tokio::task::spawn_blocking(|| {
-        let mut line = String::new();
-        io::stdin().lock().read_line(&mut line).map(|bytes| (bytes > 0).then_some(line))
-    });
-    read.await.ok()?.ok()?
 }

@@ -46,6 +46,14 @@ impl Exit {
         Exit::Terminated,
     ];
 
+    pub fn code(self) -> u8 {
+        self.row().0
+    }
+
+    pub fn of_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|exit| exit.code() == code)
+    }
+
     /// The code, and what it means.
     pub fn row(self) -> (u8, &'static str) {
         match self {
@@ -71,7 +79,7 @@ impl Exit {
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        ExitCode::from(exit.row().0)
+        ExitCode::from(exit.code())
     }
 }
 

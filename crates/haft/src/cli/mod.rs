@@ -20,6 +20,7 @@ mod models;
 mod output;
 mod policy;
 mod prose;
+mod question;
 mod remedy;
 mod rest;
 mod run;

@@ -115,15 +115,12 @@ pub(super) async fn carry_out(
 fn begin(prepared: &Prepared, beginning: Beginning) -> Result<Errand, Refused> {
     let worker = Arc::clone(&prepared.worker);
     let errand = match beginning {
-        Beginning::New => {
-            let task = prepared.task();
-            prepared.show.screen().into_iter().for_each(|screen| screen.show_budget(&task.scope.meter));
-            Errand::begin(worker, task).map_err(internal)?
-        }
+        Beginning::New => Errand::begin(worker, prepared.task()).map_err(internal)?,
         Beginning::Again(resumed) => {
             Errand::resume(worker, *resumed, prepared.watch.sink()).map_err(|error| not_resumed(&error))?
         }
     };
+    prepared.show.screen().into_iter().for_each(|screen| screen.show_budget(&errand.task().scope.meter));
     if let Some(error) = errand.unkept() {
         terminal::warn(&format!("the run cannot be resumed: {error}"));
     }
@@ -215,7 +212,7 @@ impl Prepared {
             exit: stopped_by.unwrap_or_else(|| self.show.exit(finish)),
         };
         let code = self.show.end(finish, &summary);
-        let recorded = self.record_end(summary.took);
+        let recorded = self.record_end(summary.took, *stopped_by);
         self.watch.draw_tree();
         self.watch.finish();
         if let (Some(problem), Exit::Success) = (recorded, summary.exit) {

@@ -22,8 +22,11 @@ pub(super) fn run(command: &SessionsCommand) -> ExitCode {
             Ok(if *json { listed_json(&found) } else { listed(&found) })
         }
         SessionsCommand::Show { id, json } => {
-            let past = sessions.past(find(&sessions, id)?).map_err(refused)?;
+            let mut past = sessions.past(find(&sessions, id)?).map_err(refused)?;
             let standing = standing(&sessions, &past);
+            if !sessions.is_busy(past.session()) {
+                past.left();
+            }
             Ok(if *json { shown_json(&past, &standing) } else { drawn(&past, &standing) })
         }
         SessionsCommand::Rm { ids, json } => {

@@ -3,9 +3,13 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use haft_core::event::{Event, EventSink, Progress};
+
+use rustix::termios::tcgetwinsize;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::exit::Exit;
 
@@ -45,8 +49,52 @@ pub(super) fn note(message: &str) {
 
 /// Colours are taken out by `anstream` where they are not wanted: `NO_COLOR`, or no terminal.
 fn say(label: &str, message: &str) {
+    clear_moving();
     // When standard error is gone there is nobody to tell.
     let _ = writeln!(anstream::stderr(), "{label}{}", message.trim_end());
+}
+
+/// Whether a line stands on the terminal that goes away as soon as anything else is said.
+static MOVING: AtomicBool = AtomicBool::new(false);
+
+/// How wide a terminal is that does not say.
+const COLUMNS: u16 = 80;
+
+/// Whether there is a terminal on which a line can move. A log wants no such line, and not every terminal knows how.
+pub(super) fn can_move() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Shows a line in the place of the one before; what does not fit is left out before its end.
+pub(super) fn moving(line: &str, end: &str) {
+    let columns = tcgetwinsize(io::stderr()).ok().map(|size| size.ws_col).filter(|columns| *columns > 0);
+    let line = fitted(line, end, columns.unwrap_or(COLUMNS).into());
+    clear_moving();
+    let _ = write!(anstream::stderr(), "\x1b[2m{line}\x1b[0m");
+    MOVING.store(true, Ordering::Relaxed);
+}
+
+pub(super) fn clear_moving() {
+    if MOVING.swap(false, Ordering::Relaxed) {
+        // Not by way of what takes colours out: a line that moves is cleared on every terminal.
+        let _ = write!(io::stderr(), "\r\x1b[2K");
+    }
+}
+
+/// One row of it: of a line that goes on in the next only the end could be cleared.
+fn fitted(line: &str, end: &str, columns: usize) -> String {
+    let line = cut(line, columns.saturating_sub(end.width()));
+    cut(&format!("{line}{end}"), columns).to_owned()
+}
+
+/// As much as takes fewer columns.
+fn cut(line: &str, columns: usize) -> &str {
+    let mut width = 0;
+    let end = line.char_indices().find(|(_, c)| {
+        width += c.width().unwrap_or_default();
+        width >= columns
+    });
+    end.map_or(line, |(end, _)| &line[..end])
 }
 
 /// What somebody else wrote, without what could steer the terminal of the person who reads it.
@@ -82,7 +130,7 @@ const STATUS_CHARS_MAX: usize = 60;
 impl StatusLine {
     /// Only for a terminal; a log wants no such line.
     pub(super) fn new() -> Option<Self> {
-        io::stderr().is_terminal().then(|| Self { began: Instant::now(), shown: Mutex::new(None) })
+        can_move().then(|| Self { began: Instant::now(), shown: Mutex::new(None) })
     }
 
     fn show(&self, text: &str) {
@@ -91,14 +139,13 @@ impl StatusLine {
         let Some(line) = text.lines().rfind(|line| !line.trim().is_empty()).filter(|_| due) else { return };
         // Bytes of a command must not reach the terminal as control sequences.
         let line: String = line.chars().filter(|c| !c.is_control()).take(STATUS_CHARS_MAX).collect();
-        let _ =
-            write!(anstream::stderr(), "\r\x1b[2K\x1b[2m{}s {line}\x1b[0m", self.began.elapsed().as_secs());
+        moving(&format!("{}s {line}", self.began.elapsed().as_secs()), "");
         *shown = Some(Instant::now());
     }
 
     fn clear(&self) {
         if self.shown.lock().is_ok_and(|mut shown| shown.take().is_some()) {
-            let _ = write!(anstream::stderr(), "\r\x1b[2K");
+            clear_moving();
         }
     }
 }
@@ -128,6 +175,20 @@ impl EventSink for StatusLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_that_moves_fits_into_one_row() {
+        let check = |line: &str, end: &str, columns: usize, expected: &str| {
+            assert_eq!(fitted(line, end, columns), expected, "{line} {end} {columns}");
+        };
+        check("abc", "", 4, "abc");
+        check("abcd", "", 4, "abc");
+        check("日本語", "", 6, "日本");
+        check("日本語", "", 7, "日本語");
+        check("abcdef", " 1 s", 8, "abc 1 s");
+        check("abcdef", " 1 s", 3, " 1");
+        check("", "", 1, "");
+    }
 
     #[test]
     fn progress_is_said_in_words() {

@@ -1,9 +1,10 @@
 //! What a person sees while something takes longer than a moment.
 
 use std::future::Future;
-use std::io::{self, IsTerminal, Write};
 use std::pin::pin;
 use std::time::{Duration, Instant};
+
+use super::terminal;
 
 /// Nothing is shown for so long.
 const QUIET: Duration = Duration::from_secs(1);
@@ -17,7 +18,7 @@ const LINE_CHARS_MAX: usize = 70;
 /// Waits, and after a second says on a terminal for what and how long already. A log wants no such line.
 pub(super) async fn waiting<T>(what: &str, said: impl Fn() -> String, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
-    if !io::stderr().is_terminal() {
+    if !terminal::can_move() {
         return work.await;
     }
     let began = Instant::now();
@@ -26,13 +27,12 @@ pub(super) async fn waiting<T>(what: &str, said: impl Fn() -> String, work: impl
         let pause = if shown { REFRESH } else { QUIET };
         if let Ok(done) = tokio::time::timeout(pause, &mut work).await {
             if shown {
-                let _ = write!(anstream::stderr(), "\r\x1b[2K");
+                terminal::clear_moving();
             }
             return done;
         }
         shown = true;
-        let line = line(what, began.elapsed(), &said());
-        let _ = write!(anstream::stderr(), "\r\x1b[2K\x1b[2m{line}\x1b[0m");
+        terminal::moving(&line(what, began.elapsed(), &said()), "");
     }
 }
 

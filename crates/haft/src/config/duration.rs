@@ -5,7 +5,11 @@ use std::time::Duration;
 /// What a duration looks like, as a regular expression for editors.
 pub(super) const PATTERN: &str = r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d|w)?$";
 
-/// `90s`, `1500ms`, `2m`, `1.5h`, `2d`, `1w`; a bare number is milliseconds. Less than a millisecond is no duration.
+/// Nobody waits longer, and no clock of ours goes on for ever.
+const DURATION_MAX: Duration = Duration::from_hours(24 * 365 * 100);
+
+/// `90s`, `1500ms`, `2m`, `1.5h`, `2d`, `1w`; a bare number is milliseconds. Less than a millisecond is no duration, and neither
+/// is more than a hundred years.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let bad =
         || format!("expected a duration such as 90s, 1500ms or 2m; got `{}`", super::shown::excerpt(text));
@@ -21,7 +25,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
         _ => return Err(bad()),
     };
     match Duration::try_from_secs_f64(seconds) {
-        Ok(duration) if duration.as_millis() > 0 => Ok(duration),
+        Ok(duration) if duration.as_millis() > 0 && duration <= DURATION_MAX => Ok(duration),
         Ok(_) | Err(_) => Err(bad()),
     }
 }
@@ -41,9 +45,10 @@ mod tests {
         check("1.5h", 5_400_000);
         check("2d", 172_800_000);
         check("1w", 604_800_000);
-        let bad =
-            ["", "s", "-1s", "1y", "0s", "0.1ms", "1e9999s", "99999999999999999999d", "1..2s", "1 s", "off"];
-        for bad in bad {
+        check("36500d", 3_153_600_000_000);
+        let bad = ["", "s", "-1s", "1y", "0s", "0.1ms", "1e9999s", "1..2s", "1 s", "off"];
+        let too_long = ["36501d", "20000000000000w", "99999999999999999999d"];
+        for bad in bad.into_iter().chain(too_long) {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

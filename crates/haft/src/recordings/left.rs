@@ -14,8 +14,8 @@ use haft_models::cassette::{Problem, Recording, RecordingError};
 use serde_json::Value;
 
 use super::line::{
-    Beginning, End, Given, Happened, KIND_ABORT, KIND_END, KIND_RESULT, KIND_RUN, KIND_STEP, KIND_TOOL,
-    KIND_TOOLS, KIND_TYPED, Offered, Stepped, Typed, What, Which,
+    Aside, Beginning, End, Given, Happened, KIND_ABORT, KIND_ASIDE, KIND_END, KIND_RESULT, KIND_RUN,
+    KIND_STEP, KIND_TOOL, KIND_TOOLS, KIND_TYPED, Offered, Stepped, Typed, What, Which,
 };
 
 /// How the run of a recording began; whoever was asked first.
@@ -38,7 +38,7 @@ pub(super) struct Left {
     first: Beginning,
     runs: HashMap<Option<Which>, Vec<Beginning>>,
     aborts: HashMap<String, Abort>,
-    took: Option<Duration>,
+    end: Option<End>,
     open: Mutex<Open>,
 }
 
@@ -59,6 +59,8 @@ struct Step {
 #[derive(Debug, Default)]
 pub(super) struct Made {
     pub(super) happened: Vec<What>,
+    /// What models were asked on its behalf.
+    pub(super) asides: Vec<Aside>,
     pub(super) given: Option<Given>,
 }
 
@@ -69,7 +71,7 @@ impl Left {
             first: beginning(recording)?,
             runs: HashMap::new(),
             aborts: HashMap::new(),
-            took: end.map(|end| Duration::from_micros(end.took_us)),
+            end,
             open: Mutex::default(),
         };
         for line in recording.of_kind(KIND_RUN) {
@@ -96,12 +98,17 @@ impl Left {
     }
 
     pub(super) fn took(&self) -> Duration {
-        self.took.unwrap_or_default()
+        self.end.as_ref().map(|end| Duration::from_micros(end.took_us)).unwrap_or_default()
+    }
+
+    /// With which code the program left, where somebody outside ended it.
+    pub(super) fn stopped_by(&self) -> Option<u8> {
+        self.end.as_ref()?.stopped_by
     }
 
     /// How a run was ended from outside. A recording without an end was left by whoever wrote it.
     pub(super) fn aborted(&self, session: &str) -> Option<Abort> {
-        let left = self.took.is_none() && session == self.first.session;
+        let left = self.end.is_none() && session == self.first.session;
         self.aborts.get(session).cloned().or_else(|| left.then_some(Abort::Interrupted))
     }
 
@@ -177,6 +184,10 @@ fn made(recording: &Recording) -> Result<HashMap<Which, Made>, RecordingError> {
     for line in recording.of_kind(KIND_TOOL) {
         let Happened { which, what } = recording.parse(line)?;
         made.entry(which).or_default().happened.push(what);
+    }
+    for line in recording.of_kind(KIND_ASIDE) {
+        let aside: Aside = recording.parse(line)?;
+        made.entry(aside.which.clone()).or_default().asides.push(aside);
     }
     for line in recording.of_kind(KIND_RESULT) {
         let given: Given = recording.parse(line)?;

@@ -8,12 +8,13 @@ use haft_core::conversation::ToolReply;
 use haft_core::digest::Digest;
 use haft_core::event::{Account, Event, Progress, ToolSeen};
 use haft_core::output::ToolOutput;
-use haft_core::place::{Operation, Place};
+use haft_core::place::{Operation, Place, SessionId};
 use haft_core::provider::Principal;
 use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
 use haft_core::run::snapshot::{RunSnapshot, StoredTold};
 use haft_core::stored::{StoredError, StoredReply, StoredTool, find};
 use haft_core::tool::{CallId, ToolCall};
+use haft_models::cassette::{StoredAccount, StoredAttempt};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -27,13 +28,15 @@ pub(super) const KIND_TOOLS: &str = "tools";
 pub(super) const KIND_STEP: &str = "step";
 /// Something a call did, in the order in which it was seen.
 pub(super) const KIND_TOOL: &str = "tool";
+/// A model was asked on behalf of a call, by somebody who is no run of ours.
+pub(super) const KIND_ASIDE: &str = "aside";
 /// What a call gave.
 pub(super) const KIND_RESULT: &str = "result";
 /// A run was ended from outside.
 pub(super) const KIND_ABORT: &str = "abort";
 /// In which order all this was seen.
 pub(super) const KIND_ORDER: &str = "order";
-/// How long it all took; the last line.
+/// How long it all took, and who ended it; the last line.
 pub(super) const KIND_END: &str = "end";
 
 /// How much of the id of a call is worth repeating.
@@ -80,6 +83,9 @@ pub(super) struct Offered {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct End {
     pub(super) took_us: u64,
+    /// With which code the program left, where somebody outside ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) stopped_by: Option<u8>,
 }
 
 /// A call, wherever it was made.
@@ -140,6 +146,18 @@ pub(super) enum What {
         bytes_in: usize,
         bytes_out: usize,
     },
+}
+
+/// An attempt at a model on behalf of a call: it begins, or it ends and is accounted for. What is said stays with who asked.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Aside {
+    #[serde(flatten)]
+    pub(super) which: Which,
+    /// The session in which it is asked.
+    below: String,
+    attempt: StoredAttempt,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    account: Option<StoredAccount>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -219,6 +237,41 @@ impl What {
                 }
             }
         }
+    }
+}
+
+impl Aside {
+    /// Nothing for what is told of anything but an attempt.
+    pub(super) fn of(which: Which, event: &Event) -> Option<Self> {
+        let (place, attempt, account) = match event {
+            Event::ModelStarted { place, attempt, .. } => (place, attempt, None),
+            Event::ModelFinished { place, attempt, account, .. } => (place, attempt, Some(account)),
+            Event::ToolStarted { .. }
+            | Event::ToolProgress { .. }
+            | Event::ToolFinished { .. }
+            | Event::Run { .. } => return None,
+        };
+        Some(Self {
+            which,
+            below: place.session.to_string(),
+            attempt: StoredAttempt::of(attempt),
+            account: account.map(StoredAccount::of),
+        })
+    }
+
+    /// The event that it was.
+    pub(super) fn into_event(self, operation: &Operation) -> Result<Event, StoredError> {
+        let id: Arc<str> = format!("{}/1", self.below).into();
+        let session = uuid::Uuid::parse_str(&self.below).unwrap_or_default();
+        let place = operation.place.below(SessionId(session.as_u128()), operation.id);
+        let attempt = self.attempt.into_attempt();
+        Ok(match self.account {
+            None => Event::ModelStarted { id, place, attempt },
+            Some(account) => {
+                let (principal, account) = (Principal::local(), account.into_account()?);
+                Event::ModelFinished { id, place, attempt, principal, account }
+            }
+        })
     }
 }
 

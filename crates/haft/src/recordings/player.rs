@@ -70,6 +70,8 @@ pub struct Played {
     pub turns: u32,
     pub bill: Bill,
     pub took: Duration,
+    /// With which code the program left, where somebody outside ended it.
+    pub stopped_by: Option<u8>,
     /// How the run was not the recorded one, where that was first seen.
     pub difference: Option<String>,
 }
@@ -128,8 +130,8 @@ impl RunPlayer {
         conductor.end();
         let Over { finish, turns } = over.ok_or_else(|| unreadable(&"it holds no run"))?;
         let session = session_id(&left.first().session)?;
-        let (bill, took, difference) = (account.bill(), left.took(), left.difference());
-        Ok(Played { session, finish, turns, bill, took, difference })
+        let (bill, took, stopped_by) = (account.bill(), left.took(), left.stopped_by());
+        Ok(Played { session, finish, turns, bill, took, stopped_by, difference: left.difference() })
     }
 
     /// The question which model to ask, where it was asked.
@@ -224,7 +226,7 @@ impl RunPlayer {
     /// Tells what the call did, lets those work that worked for it, and gives what it gave.
     async fn play_call(&self, call: ToolCall, options: CallOptions) -> ToolResult {
         let which = Which::of(options.place, &call.id);
-        let Made { happened, given } = match self.0.left.take(&which, &call) {
+        let Made { happened, asides, given } = match self.0.left.take(&which, &call) {
             Ok(made) => made,
             Err(difference) => return self.differs(call, &difference),
         };
@@ -234,6 +236,12 @@ impl RunPlayer {
         let (end, before): (Vec<What>, _) = happened.into_iter().partition(What::is_end);
         for what in &before {
             scope.meter.emit(what.event(&operation));
+        }
+        for aside in asides {
+            match aside.into_event(&operation) {
+                Ok(event) => scope.meter.emit(event),
+                Err(error) => return self.differs(call, &error.to_string()),
+            }
         }
         let meter = Arc::clone(&scope.meter);
         let end = Ends { end, operation, meter: Arc::clone(&meter) };

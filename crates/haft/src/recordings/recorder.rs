@@ -1,12 +1,13 @@
 //! Writes down what happens in a run, and in those that work for it, beside their models.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use haft_core::event::{Event, EventSink, Watchers};
 use haft_core::model_request::ModelTool;
-use haft_core::place::Place;
+use haft_core::place::{OperationId, Place};
 use haft_core::result::ToolResult;
 use haft_core::run::snapshot::StoredTold;
 use haft_core::run::told::Told;
@@ -18,8 +19,8 @@ use haft_models::cassette::Tape;
 use serde_json::Value;
 
 use super::line::{
-    Beginning, End, Given, Happened, KIND_ABORT, KIND_END, KIND_RESULT, KIND_RUN, KIND_STEP, KIND_TOOL,
-    KIND_TOOLS, KIND_TYPED, Offered, Stepped, Typed, What, Which, micros,
+    Aside, Beginning, End, Given, Happened, KIND_ABORT, KIND_ASIDE, KIND_END, KIND_RESULT, KIND_RUN,
+    KIND_STEP, KIND_TOOL, KIND_TOOLS, KIND_TYPED, Offered, Stepped, Typed, What, Which, micros,
 };
 use super::order::OrderWriter;
 
@@ -27,29 +28,79 @@ use super::order::OrderWriter;
 #[derive(Debug)]
 pub struct RunRecorder {
     tape: Arc<Tape>,
-    order: Mutex<OrderWriter>,
+    seen: Mutex<Seen>,
+}
+
+/// What was seen so far, as far as the rest goes by it.
+#[derive(Debug, Default)]
+struct Seen {
+    order: OrderWriter,
+    /// The sessions of runs: what their models say is on the tape anyway.
+    runs: HashSet<String>,
+    at_work: HashMap<OperationId, Which>,
+}
+
+impl Seen {
+    /// What is to be written of an event beside its place in the order.
+    fn see(&mut self, event: &Event, tape: &Tape) {
+        self.order.see(event, tape);
+        if let Some(operation) = event.operation() {
+            let which = Which::of(operation.place, &operation.call);
+            if let Event::ToolFinished { .. } = event {
+                self.at_work.remove(&operation.id);
+            } else {
+                self.at_work.insert(operation.id, which.clone());
+            }
+            if let Some(what) = What::of(event) {
+                tape.write(KIND_TOOL, &Happened { which, what });
+            }
+        }
+        if let Some(aside) = self.asked_for(event).and_then(|which| Aside::of(which, event)) {
+            tape.write(KIND_ASIDE, &aside);
+        }
+    }
+
+    /// The call on whose behalf a model is asked, where no run of ours asks.
+    fn asked_for(&self, event: &Event) -> Option<Which> {
+        match event {
+            Event::ModelStarted { place, .. } | Event::ModelFinished { place, .. } => {
+                let is_run = self.runs.contains(&place.session.to_string());
+                place.parent.filter(|_| !is_run).and_then(|parent| self.at_work.get(&parent).cloned())
+            }
+            Event::ToolStarted { .. }
+            | Event::ToolProgress { .. }
+            | Event::ToolFinished { .. }
+            | Event::Run { .. } => None,
+        }
+    }
 }
 
 impl RunRecorder {
     /// `order` is what whoever begins the run needs to put it together again.
     pub fn new(tape: Arc<Tape>, order: Value) -> Self {
         tape.write(KIND_TYPED, &Typed { order });
-        Self { tape, order: Mutex::default() }
+        Self { tape, seen: Mutex::default() }
     }
 
     /// A run begins.
     pub fn begin(&self, beginning: &Beginning) {
+        self.seen().runs.insert(beginning.session.clone());
         self.tape.write(KIND_RUN, beginning);
     }
 
-    pub fn end(&self, took: Duration) {
-        self.order.lock().unwrap_or_else(PoisonError::into_inner).end(&self.tape);
-        self.tape.write(KIND_END, &End { took_us: micros(took) });
+    /// `stopped_by` is the code with which the program leaves, where somebody outside ended the run.
+    pub fn end(&self, took: Duration, stopped_by: Option<u8>) {
+        self.seen().order.end(&self.tape);
+        self.tape.write(KIND_END, &End { took_us: micros(took), stopped_by });
     }
 
     /// Why the recording is not whole, if it is not.
     pub fn problem(&self) -> Option<String> {
         self.tape.problem()
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -73,12 +124,8 @@ impl Recorded {
 impl EventSink for Recorded {
     /// Under the lock: tools tell of their progress from threads of their own.
     fn emit(&self, event: Event) {
-        let RunRecorder { tape, order } = &*self.recorder;
-        let mut order = order.lock().unwrap_or_else(PoisonError::into_inner);
-        order.see(&event, tape);
-        if let (Some(operation), Some(what)) = (event.operation(), What::of(&event)) {
-            tape.write(KIND_TOOL, &Happened { which: Which::of(operation.place, &operation.call), what });
-        }
+        let mut seen = self.recorder.seen();
+        seen.see(&event, &self.recorder.tape);
         self.watchers.emit(event);
     }
 }

@@ -71,9 +71,10 @@ impl Crew {
                 return Err(CrewError::TooMany { first: crew.first().agent.name.clone() });
             }
             let member = crew.join(place, found, shelf)?;
+            let by = member.agent.name.clone();
             for file in member.leads_to().cloned().collect::<Vec<_>>() {
                 if !crew.members.contains_key(&file) && waiting.iter().all(|(place, _)| *place != file) {
-                    let error = |error| CrewError::Shelf { by: file.display().to_string(), error };
+                    let error = |error| CrewError::Shelf { by: by.clone(), error };
                     let found = shelf.open(&file).map_err(error)?;
                     waiting.push((file, found));
                 }

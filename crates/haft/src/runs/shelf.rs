@@ -54,7 +54,7 @@ impl Shelf {
     /// speaks of it alone.
     pub fn read(&self, name: &str, overrides: &Overrides) -> Result<OnShelf, ShelfError> {
         let file = Path::new(name);
-        if file.is_file() {
+        if file.is_file() && (is_written_out(file) || !self.knows(name)) {
             // Whoever writes out a path has looked at what lies there.
             return read(file, overrides, &|_, _| Ok(()));
         }
@@ -70,7 +70,7 @@ impl Shelf {
     pub fn find_beside(&self, file: &Path, name: &str) -> Result<PathBuf, ShelfError> {
         let beside = file.parent().unwrap_or(Path::new(""));
         match with_ending(beside, name).find(|path| path.is_file()) {
-            Some(path) => Ok(path),
+            Some(path) => self.found(path),
             None => self.on_shelf(name),
         }
     }
@@ -94,9 +94,24 @@ impl Shelf {
     }
 
     fn on_shelf(&self, name: &str) -> Result<PathBuf, ShelfError> {
+        let unknown = || ShelfError::Unknown { name: name.to_owned() };
+        self.found(self.look_for(name).ok_or_else(unknown)?)
+    }
+
+    fn knows(&self, name: &str) -> bool {
+        self.look_for(name).is_some()
+    }
+
+    fn look_for(&self, name: &str) -> Option<PathBuf> {
         let mut paths = self.directories().flat_map(|place| with_ending(&place, name).collect::<Vec<_>>());
-        let found = paths.find(|path| path.is_file());
-        found.ok_or_else(|| ShelfError::Unknown { name: name.to_owned() })
+        paths.find(|path| path.is_file())
+    }
+
+    fn found(&self, file: PathBuf) -> Result<PathBuf, ShelfError> {
+        match self.stays(&file) {
+            Ok(()) => Ok(file),
+            Err(reason) => Err(ShelfError::Untrusted { file, reason }),
+        }
     }
 
     fn read_file(&self, file: &Path, overrides: &Overrides) -> Result<OnShelf, ShelfError> {
@@ -105,12 +120,41 @@ impl Shelf {
 
     /// What lies in a project's directory of agents counts only as the operator has seen it.
     fn counts(&self, file: &Path, bytes: &[u8]) -> Result<(), Untrusted> {
-        let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+        self.stays(file)?;
+        let real = real(file);
         if self.project.iter().any(|place| real.starts_with(place)) {
             return config::trusted(&real, bytes, self.home.as_ref());
         }
         Ok(())
     }
+
+    /// What is named in a project's directory of agents lies there: a link to a file elsewhere would make of that an agent that
+    /// nobody has looked at.
+    fn stays(&self, file: &Path) -> Result<(), Untrusted> {
+        let real = real(file);
+        let leads_out = |place: &PathBuf| is_below(file, place) && !real.starts_with(place);
+        if self.project.iter().any(leads_out) {
+            let why = "it is a link to a file elsewhere; agents of a project, and what they include, lie in their directory";
+            return Err(Untrusted::Undecided(why.into()));
+        }
+        Ok(())
+    }
+}
+
+/// A bare name may mean an agent of a directory, and a file of that name may be anybody's.
+fn is_written_out(file: &Path) -> bool {
+    file.extension().is_some() || file.components().count() > 1
+}
+
+/// Whether a file is named by way of a directory, however that is written.
+fn is_below(file: &Path, place: &Path) -> bool {
+    let place = real(place);
+    let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    file.ancestors().skip(1).any(|above| real(above) == place)
+}
+
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
 /// The files of a project's agents and what lies beside them, whether they count or not.

@@ -129,7 +129,19 @@ impl Worker {
     pub fn plan(&self, path: &[String]) -> RunPlan {
         let nonce = uuid::Uuid::new_v4().simple().to_string();
         let others = self.orchestrator().tools(&self.selection()).len();
-        RunPlan { offer: offer::offer(&self.agent, others), ..self.agent.plan(path.to_vec(), &nonce[..8]) }
+        let offer = offer::offer(&self.agent, others);
+        let allowed_tools = self.allowed_tools();
+        RunPlan { offer, allowed_tools, ..self.agent.plan(path.to_vec(), &nonce[..8]) }
+    }
+
+    /// By the names under which the model is shown them; whoever allows a tool may call it by any other.
+    fn allowed_tools(&self) -> Option<Vec<String>> {
+        let catalog = self.orchestrator().catalog();
+        let shown = |name: &String| match catalog.resolve(name) {
+            Ok(tool) => tool.exposed().to_string(),
+            Err(_) => name.clone(),
+        };
+        self.agent.reach.allowed_tools.as_ref().map(|names| names.iter().map(shown).collect())
     }
 
     /// Which tools it is shown and may call; the agents it names are always among them.

@@ -5,8 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
-use haft_core::model_request::ModelRequest;
+use haft_core::model_provider::ModelProvider;
 use haft_core::place::SessionId;
 use haft_core::provider::ToolProvider;
 use haft_core::run::AgentRun;
@@ -21,7 +20,7 @@ use super::worker::{self, Colleagues, Worker};
 use crate::agents::Agent;
 use crate::config::Resolved;
 use crate::config::resolved::ModelName;
-use crate::models::{self, ModelsError};
+use crate::models::{ModelsError, Providers};
 use crate::recordings::RunRecorder;
 use crate::sessions::line::Opened;
 use crate::sessions::{Past, SessionError, SessionJournal, Sessions};
@@ -30,10 +29,11 @@ use crate::wiring::{Parts, Settings};
 /// Looks up the variables that say where providers of models are, and their keys.
 pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// Makes workers. All of them share servers, queues, cache and store.
+/// Makes workers. All of them share servers, queues, cache, store and connections to models.
 pub struct Workshop {
     pub(super) parts: Parts,
     variables: Variables,
+    providers: Providers,
     kept: OnceLock<Kept>,
     recorder: OnceLock<(Arc<Tape>, Arc<RunRecorder>)>,
     /// Asked instead of those that are configured.
@@ -76,6 +76,7 @@ impl Workshop {
         Arc::new(Self {
             parts: Parts::new(settings, others),
             variables,
+            providers: Providers::default(),
             kept: OnceLock::new(),
             recorder: OnceLock::new(),
             models: OnceLock::new(),
@@ -165,26 +166,14 @@ impl Workshop {
     /// The provider of the first model, with the others behind it.
     pub fn models(&self, names: &[ModelName]) -> Result<Box<dyn ModelProvider>, ModelsError> {
         if let Some(models) = self.models.get() {
-            return Ok(Box::new(Instead(Arc::clone(models))));
+            return Ok(Box::new(Arc::clone(models)));
         }
-        let models = models::chain_under(Some(self.parts.policy()), self.config(), names, &*self.variables)?;
+        let Self { parts, providers, variables, .. } = self;
+        let models = providers.chain(Some(parts.policy()), self.config(), names, &**variables)?;
         Ok(match self.recorder.get() {
             Some((tape, _)) => Box::new(Recorder::new(models, Arc::clone(tape))),
             None => models,
         })
-    }
-}
-
-/// Models that all agents share.
-struct Instead(Arc<dyn ModelProvider>);
-
-impl ModelProvider for Instead {
-    fn name(&self) -> &str {
-        self.0.name()
-    }
-
-    fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
-        self.0.ask(request, cx)
     }
 }
 

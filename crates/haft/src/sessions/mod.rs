@@ -193,9 +193,14 @@ impl Sessions {
         Ok(fs::remove_file(path)?)
     }
 
-    /// The newest session that works for no other.
+    /// The newest session that works for no other. One that cannot be read may be it: whoever means the newest never gets
+    /// another in its place. One that was killed before its first line has not begun.
     pub fn newest(&self) -> Result<Option<SessionId>, SessionError> {
-        let is_first = |id: &SessionId| self.opened(*id).is_ok_and(|opened| opened.origin.is_none());
+        let is_first = |id: &SessionId| match self.opened(*id) {
+            Ok(opened) => opened.origin.is_none(),
+            Err(SessionError::Unreadable { problem: ReadError::Empty, .. }) => false,
+            Err(_) => true,
+        };
         Ok(self.ids()?.into_iter().find(is_first))
     }
 

@@ -51,6 +51,8 @@ pub struct Past {
     context_tokens: Option<u64>,
     /// What the tree is made of.
     events: Vec<Event>,
+    /// Calls that the last process began, and of which no end is on record.
+    at_work: Vec<(Arc<Operation>, ToolSeen)>,
 }
 
 /// How far a session has come.
@@ -101,6 +103,7 @@ impl Past {
             processes: 0,
             context_tokens: None,
             events: Vec::new(),
+            at_work: Vec::new(),
         };
         for line in lines {
             past.take(line?)?;
@@ -116,6 +119,13 @@ impl Past {
     /// How long the last request was worked on.
     pub fn worked(&self) -> Duration {
         self.worked_before + Duration::from_millis(self.last_ms.saturating_sub(self.since_ms))
+    }
+
+    /// Nobody is at work on it any more: what was under way then has no end that anybody knows.
+    pub fn left(&mut self) {
+        for (operation, tool) in std::mem::take(&mut self.at_work) {
+            self.tree.apply(&cut_off(operation, tool));
+        }
     }
 
     pub fn plan(&self) -> Result<RunPlan, ReadError> {
@@ -143,6 +153,8 @@ impl Past {
         match line {
             Line::Session(_) => return Err(ReadError::Broken { problem: "it begins twice".into() }),
             Line::Resumed { at_ms } => {
+                let left = std::mem::take(&mut self.at_work).into_iter();
+                self.events.extend(left.map(|(operation, tool)| cut_off(operation, tool)));
                 self.worked_before = self.worked();
                 self.processes += 1;
                 (self.last_ms, self.since_ms) = (at_ms, at_ms);
@@ -162,6 +174,7 @@ impl Past {
                 let id = numbered(self.processes, operation);
                 let operation = Arc::new(Operation { id, call: CallId(call.clone()), place });
                 let (tool, waited) = (ToolSeen::Written(tool), Duration::ZERO);
+                self.at_work.push((Arc::clone(&operation), tool.clone()));
                 self.events.push(Event::ToolStarted { operation, tool, waited });
                 self.begun.push(CallId(call));
             }
@@ -212,6 +225,8 @@ impl Past {
         self.last_ms = record.timestamp_ms;
         self.total.calls += 1;
         self.bill.calls += 1;
+        let ended = numbered(self.processes, record.standing.operation);
+        self.at_work.retain(|(operation, _)| operation.id != ended);
         self.events.push(finished(self.session, self.processes, record));
     }
 
@@ -286,6 +301,26 @@ fn attempted(own: SessionId, process: u64, record: &ModelRecord, usage: Usage) -
         Event::ModelStarted { id: Arc::clone(&id), place, attempt: attempt.clone() },
         Event::ModelFinished { id, place, attempt, principal, account },
     ]
+}
+
+/// The end of a call that was under way when its process ended.
+fn cut_off(operation: Arc<Operation>, tool: ToolSeen) -> Event {
+    Event::ToolFinished {
+        operation,
+        tool,
+        failure: Some(ToolErrorKind::UnknownOutcome),
+        latency: Duration::ZERO,
+        account: Account {
+            principal: Principal::local(),
+            executed: true,
+            cached: false,
+            bytes_in: 0,
+            bytes_out: 0,
+            arguments: Digest::of_text(""),
+            verdict: None,
+        },
+        said: None,
+    }
 }
 
 /// The event that a line was made of, as far as the tree looks at it.

@@ -239,6 +239,34 @@ fn time_is_handed_down() {
     assert!(ran.stderr.contains("✗ agent__helper") && ran.stderr.contains("timeout"), "{}", ran.stderr);
 }
 
+/// A question whose time is over is gone: what is typed after that answers the next one, and nothing else.
+#[test]
+fn what_is_typed_answers_the_question_that_stands_there() {
+    let place = here();
+    place.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "bash", "decision": "ask"}]}}"#);
+    place.file("ws/lead.md", "---\nagents: helper.md\n---\n");
+    place.file("ws/helper.md", "---\ntimeout: 1s\n---\n");
+    let lead = [
+        Step::call("agent__helper", json!({"request": "BELOW"})),
+        bash("echo second > second"),
+        Step::text("done"),
+    ];
+    let script = Script::of(lead).about("BELOW", [bash("echo first > first")]);
+    let server = ModelServer::start(script).unwrap();
+    let script = r#"script -qefc "$0 run -m openai/m @lead.md go" typescript; echo code $?"#;
+    let run = place.haft(&[]).through(&["bash", "-c", script]).env("TERM", "xterm");
+    let run = run.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
+    let mut child = run.start();
+    eventually("the second question stands there", || {
+        place.exists("ws/typescript") && place.text("ws/typescript").matches("allow?").count() == 2
+    });
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"o\n").unwrap();
+    eventually("the answer is heard", || place.exists("ws/second"));
+    let output = child.wait_with_output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains("code 0"), "{output:?}");
+    assert!(!place.exists("ws/first"));
+}
+
 #[test]
 fn agents_that_cannot_work_together_are_refused_before_anything_is_asked() {
     let check = |files: &[(&str, &str)], parts: &[&str]| {
@@ -341,11 +369,19 @@ fn a_batch_and_a_status_are_offered_to_who_asks_for_them() {
         told(Step::call("agent__task_status", status), "helped"),
         Step::text("ready"),
     ];
-    let ran =
-        run(&place, script([("LEAD", lead), ("HELP", vec![Step::text("helped")])]), &["@lead.md", "LEAD"])
-            .expect_code(0);
+    let script = script([("LEAD", lead), ("HELP", vec![Step::text("helped")])]);
+    let ran = run(&place, script.clone(), &["@lead.md", "LEAD"]).expect_code(0);
     assert_eq!(ran.stdout, "ready\n");
     assert!(ran.stderr.contains("I am through"), "{}", ran.stderr);
+    // Programs are told what kind of note it is, and all of a status.
+    let ran = run(&place, script, &["--output-format", "stream-json", "@lead.md", "LEAD"]).expect_code(0);
+    let events = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let notes: Vec<Value> = events.filter(|event| event["type"] == "note").collect();
+    let kinds: Vec<&str> = notes.iter().filter_map(|note| note["kind"].as_str()).collect();
+    assert_eq!(kinds, ["refused", "status", "final_turn"], "{notes:?}");
+    let told = json!({"status": "completed", "done": "all", "pending": "", "now": "I am through",
+        "ready_for_final_report": true, "need_to_run_more_tools": false});
+    assert_eq!(notes[1]["status"], told);
 }
 
 #[test]
@@ -486,6 +522,40 @@ fn agents_are_found_by_name_where_they_count() {
     assert!(go("@helper").expect_code(42).stderr.contains("changed since it was trusted"));
     // Whoever writes out a path has looked.
     run(&place, Script::of([Step::text("ok")]), &["@agents/helper.md", "go"]).expect_code(0);
+}
+
+/// Whoever can write the workspace can make links there, and files of any name.
+#[test]
+fn nothing_becomes_an_agent_of_a_project_by_a_link_or_by_its_name() {
+    let place = here();
+    let link = |to: &str, from: &str| std::os::unix::fs::symlink(to, place.path(from)).unwrap();
+    let go = |agent: &str| run(&place, Script::of([Step::text("ok")]), &[agent, "go"]);
+    place.file("ws/notes.md", "Be evil.");
+    place.file("ws/agents/lead.md", "---\nagents: [inner]\n---\n");
+    place.file("ws/agents/reader.md", "{{ include \"rules.txt\" }}");
+    place.file("ws/agents/good.md", "Be good.");
+    place.haft(&["trust"]).output().expect_code(0);
+    for name in ["evil.md", "inner.md", "rules.txt"] {
+        link("../notes.md", &format!("ws/agents/{name}"));
+    }
+    link("good.md", "ws/agents/same.md");
+    for agent in ["@evil", "@lead", "@agents/lead.md", "@reader"] {
+        let ran = go(agent).expect_code(42);
+        assert!(ran.stderr.contains("it is a link to a file elsewhere"), "{agent}: {}", ran.stderr);
+    }
+    go("@same").expect_code(0);
+    // The whole directory, too.
+    std::fs::create_dir(place.path("ws/.haft")).unwrap();
+    place.file("ws/others/clerk.md", "Be evil.");
+    link("../others", "ws/.haft/agents");
+    assert!(go("@clerk").expect_code(42).stderr.contains("it is a link to a file elsewhere"));
+    std::fs::remove_file(place.path("ws/.haft/agents")).unwrap();
+    // A file that has the name of an agent is not that agent.
+    place.file("home/agents/clerk.md", "Be kind.");
+    place.file("ws/clerk", "Be evil.");
+    let kind = Expect { system: Some("Be kind.".into()), ..Expect::default() };
+    run(&place, Script::of([Step::text("ok").expecting(kind)]), &["@clerk", "go"]).expect_code(0);
+    go("@./clerk").expect_code(0);
 }
 
 #[test]

@@ -137,11 +137,14 @@ fn an_answer_that_fits_a_schema_is_asked_for_again_once_and_then_given() {
                 json!({"status": "success", "format": "json", "content_json": content}),
             )
         };
-        let steps = [report(json!({"n": "many"})), report(json!({"n": 3}))];
+        let now = json!({"status": "success", "format": "json", "content_json": {"n": 3}, "metadata": {"seen": [1]}});
+        let steps = [report(json!({"n": "many"})), Step::call("agent__final_report", now)];
         let words = ["-m", model, "--output-schema", "s.json", "--output-format", "json", "how many?"];
         let ran = run_in(&place, steps, &words).expect_code(0);
         let said: Value = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!((&said["answer_json"]["n"], &said["finish"]), (&3.into(), &"completed".into()), "{model}");
+        assert_eq!(said["metadata"], json!({"seen": [1]}), "{model}");
+        assert!(said["ts"].as_u64().unwrap() > 1_700_000_000_000, "{model}: {said}");
         let report = json!({"status": "failure", "format": "json", "content_json": {"n": 0}});
         let steps = [Step::call("agent__final_report", report)];
         let ran =
@@ -248,6 +251,19 @@ fn what_a_provider_does_wrong_ends_the_run_with_its_own_code() {
     place.haft(&["run", "go"]).output().expect_code(2);
 }
 
+/// What a model or a provider says about a failure is quoted, and steers nothing.
+#[test]
+fn what_is_said_about_a_failure_steers_no_terminal() {
+    let evil = "\u{1b}]0;owned\u{7}sorry";
+    for step in [Step::say([Part::Refusal(evil.into())]), Step::fail(Failure::new(400, evil))] {
+        let place = here();
+        let run = haft(&place, &server([step]), &["run", "-m", "openai/m", "go"])
+            .env("CLICOLOR_FORCE", "1")
+            .output();
+        assert!(run.stderr.contains("sorry") && !run.stderr.contains("\u{1b}]0;"), "{:?}", run.stderr);
+    }
+}
+
 #[test]
 fn a_provider_that_dies_in_the_middle_is_no_answer() {
     let place = here();
@@ -289,6 +305,15 @@ fn a_name_that_means_no_tool_is_told() {
     check(&["--tools", "bsh,read"], &["bsh"]);
     check(&["--allowed-tools", "read"], &[]);
     check(&["--allowed-tools", "raed"], &["raed"]);
+}
+
+#[test]
+fn a_tool_is_allowed_by_whichever_of_its_names() {
+    let date = || Step::call("current_date", json!({}));
+    for (allowed, may) in [("current_date", true), ("Current_Date", true), ("read", false)] {
+        let ran = run([date(), Step::text("ok")], &["--allowed-tools", allowed, "go"]);
+        assert_eq!(ran.stderr.contains("✓ current_date"), may, "{allowed}: {}", ran.stderr);
+    }
 }
 
 #[test]

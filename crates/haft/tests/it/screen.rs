@@ -102,6 +102,47 @@ fn a_call_at_work_has_a_line_that_moves() {
     assert!(seen.lines().last().unwrap().contains("bash sleep"), "{seen}");
 }
 
+/// Of a line that goes on in the next row only the end could be cleared.
+#[test]
+fn a_line_that_moves_is_no_wider_than_the_terminal() {
+    let command = format!("sleep 0.5; echo {}", "word ".repeat(20));
+    let steps = [Step::call("bash", json!({ "command": command })), Step::text("done")];
+    let written = typescript(&here(), "--override budget.calls=9", steps);
+    let seen = text(&screen(&written));
+    assert!(seen.starts_with("✓ bash sleep 0.5; echo word"), "{seen}");
+    assert_eq!(seen.lines().count(), 3, "{seen}");
+    let spent = b" of the budget";
+    assert!(written.windows(spent.len()).any(|window| window == spent), "{seen}");
+}
+
+/// What is given as a report is no more to be trusted than what is said.
+#[test]
+fn a_report_is_shown_as_its_format_says_and_steers_no_terminal() {
+    let evil = "\u{1b}]0;owned\u{7}\u{1b}[2J";
+    let seen = |format: &str, content: serde_json::Value, words: &str| {
+        let field = if content.is_string() { "content" } else { "content_json" };
+        let report = json!({"status": "success", "format": format, field: content});
+        let words = format!("--override output.format={format} {words}");
+        let written = typescript(&here(), &words, [Step::call("agent__final_report", report)]);
+        assert!(!written.windows(4).any(|window| window == b"\x1b]0;"), "{format}");
+        (text(&screen(&written)), String::from_utf8_lossy(&written).into_owned())
+    };
+    let (shown, written) = seen("markdown", json!(format!("{evil}It is **red**.")), "");
+    assert!(
+        shown.starts_with("]0;owned[2JIt is red.\n") && written.contains("\u{1b}[1m"),
+        "{shown} {written:?}"
+    );
+    let (shown, _) = seen("sub-agent", json!(format!("{evil}**red**")), "--no-color");
+    assert!(shown.starts_with("]0;owned[2J**red**\n"), "{shown}");
+    let (shown, _) = seen("json", json!({"a": "**b** \u{9b}2J"}), "");
+    assert!(shown.starts_with(r#"{"a":"**b** 2J"}"#), "{shown}");
+    let red = json!("\u{1b}[31mred\u{1b}[0m");
+    let (shown, written) = seen("tty", red.clone(), "");
+    assert!(shown.starts_with("red\n") && written.contains("\u{1b}[31mred"), "{shown}");
+    let (shown, written) = seen("tty", red, "--no-color");
+    assert!(shown.starts_with("red\n") && !written.contains("\u{1b}[31m"), "{shown}");
+}
+
 #[test]
 fn without_colours_markdown_keeps_its_marks() {
     let terminal = screen(&typescript(&here(), "--no-color", steps()));

@@ -74,9 +74,12 @@ fn of_a_call_that_was_killed_the_model_hears_that_nobody_knows() {
     let server = server(steps);
     kill_when(&place, &server, "the command runs", || place.exists("ws/marks"));
     eventually("the command is gone", || processes_with(&marker).is_empty());
+    let shown = || place.haft(&["sessions", "show", "last"]).output().expect_code(0).stdout;
+    assert!(shown().contains("1-1 bash unknown_outcome"), "{}", shown());
     let ran = resume(&place, &server, &["--output-format", "stream-json"]).expect_code(0);
     let result = events(&ran).into_iter().find(|event| event["type"] == "tool_result").unwrap();
     assert_eq!((&result["error_kind"], &result["tool"]), (&"unknown_outcome".into(), &"bash".into()));
+    assert!(shown().contains("1-1 bash unknown_outcome"), "{}", shown());
     assert_eq!(place.text("ws/marks"), "one\n");
 }
 

@@ -140,9 +140,9 @@ impl Prepared {
     }
 
     /// Why the recording is not whole, if it is not.
-    pub(super) fn record_end(&self, took: Duration) -> Option<String> {
+    pub(super) fn record_end(&self, took: Duration, stopped_by: Option<Exit>) -> Option<String> {
         let recorder = self.recorder.as_ref()?;
-        recorder.end(took);
+        recorder.end(took, stopped_by.map(Exit::code));
         recorder.problem()
     }
 

@@ -69,13 +69,13 @@ async fn played(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Re
     let show = show(args, &plan)?;
     let player =
         RunPlayer::of(recording, Arc::new(Watchers(show.sinks()))).map_err(|error| unusable(&error))?;
-    let Played { session, finish, turns, bill, took, difference } =
+    let Played { session, finish, turns, bill, took, stopped_by, difference } =
         player.play().await.map_err(|error| broken(&error))?;
     if let Some(difference) = difference {
         let hint = "hint: record anew, or let the calls be made with --live-tools";
         return Err((Exit::Failed, format!("{difference}\n{hint}")));
     }
-    let exit = show.exit(&finish);
+    let exit = stopped_by.and_then(Exit::of_code).unwrap_or_else(|| show.exit(&finish));
     Ok(show.end(&finish, &ending::Summary { session, turns, took, bill, exit }))
 }
 

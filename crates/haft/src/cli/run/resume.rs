@@ -1,6 +1,8 @@
 //! `haft resume`: a session goes on.
 
-use std::path::PathBuf;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -20,14 +22,39 @@ use crate::sessions::Sessions;
 /// What was typed to begin a session, and where. The same words give the same agent, tools and policy.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order {
-    directory: PathBuf,
-    words: Vec<String>,
+    directory: Word,
+    words: Vec<Word>,
+}
+
+/// A word of the shell. Names of files may be anything.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum Word {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl Word {
+    fn of(word: &OsStr) -> Self {
+        word.to_str()
+            .map_or_else(|| Self::Bytes(word.as_bytes().to_vec()), |text| Self::Text(text.to_owned()))
+    }
+
+    fn into_os(self) -> OsString {
+        match self {
+            Self::Text(text) => text.into(),
+            Self::Bytes(bytes) => OsString::from_vec(bytes),
+        }
+    }
 }
 
 /// The order of this process; nothing where there is no current directory to come back to.
 pub(super) fn order() -> Value {
-    let typed = |directory| Order { directory, words: std::env::args().skip(1).collect() };
-    let order = std::env::current_dir().map(typed);
+    let words = std::env::args_os().skip(1);
+    let order = std::env::current_dir().map(|directory| Order {
+        directory: Word::of(directory.as_os_str()),
+        words: words.map(|word| Word::of(&word)).collect(),
+    });
     order.ok().and_then(|order| serde_json::to_value(order).ok()).unwrap_or_default()
 }
 
@@ -85,10 +112,11 @@ pub(super) fn typed_then(order: Value, request: &str) -> Result<RunArgs, Refused
         (Exit::Input, format!("the run cannot be put together again: {problem}\n{hint}"))
     };
     let order: Order = serde_json::from_value(order).map_err(|_| lost("it was not typed".into()))?;
-    let missing = |error| lost(format!("its directory `{}`: {error}", order.directory.display()));
+    let directory = order.directory.into_os();
+    let missing = |error| lost(format!("its directory `{}`: {error}", Path::new(&directory).display()));
     // Files are named relative to it, and its own configuration lies there.
-    std::env::set_current_dir(&order.directory).map_err(missing)?;
-    let words = std::iter::once("haft".to_owned()).chain(order.words);
+    std::env::set_current_dir(&directory).map_err(missing)?;
+    let words = std::iter::once("haft".into()).chain(order.words.into_iter().map(Word::into_os));
     let mut typed = match Cli::try_parse_from(words).map(|cli| cli.command) {
         Ok(Command::Run(typed)) => typed,
         Ok(_) => return Err(lost("it was not typed as `haft run`".into())),

@@ -1,7 +1,6 @@
 //! What a person sees of a run on standard error: one line per call, what is running, and the bill.
 
 use std::collections::HashMap;
-use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,7 @@ use serde_json::{Map, Value};
 use super::ending::{Summary, line, time};
 use super::wire::{Output, Texts};
 use crate::cli::args::{OutputFormat, RunArgs};
-use crate::cli::terminal;
+use crate::cli::{question, terminal};
 
 /// The most of a call's arguments that is shown.
 const ARGUMENTS_CHARS_MAX: usize = 60;
@@ -54,7 +53,6 @@ struct State {
     /// The agents below the one that was asked, by their sessions.
     below: HashMap<SessionId, Vec<String>>,
     frame: usize,
-    line_shown: bool,
     /// What the model said in this turn, and which of its parts are text.
     said: String,
     texts: Vec<bool>,
@@ -76,7 +74,7 @@ impl Screen {
             (OutputFormat::Text, false) => Words::Usual,
             (OutputFormat::Json | OutputFormat::StreamJson, false) => Words::Few,
         };
-        let moves = std::io::stderr().is_terminal() && words != Words::Few;
+        let moves = terminal::can_move() && words != Words::Few;
         Self { words, moves, output: Arc::clone(output), meter: OnceLock::new(), state: Mutex::default() }
     }
 
@@ -89,12 +87,11 @@ impl Screen {
     pub(super) fn tick(&self) {
         let mut state = self.state();
         state.frame = state.frame.wrapping_add(1);
-        self.show_running(&mut state);
+        self.show_running(&state);
     }
 
     pub(super) fn end(&self, summary: &Summary) {
-        let mut state = self.state();
-        clear(&mut state);
+        terminal::clear_moving();
         if self.words != Words::Few {
             terminal::note(&format!("\x1b[2m{}\x1b[0m", line(summary)));
         }
@@ -107,7 +104,7 @@ impl Screen {
                 let below = began.path.iter().skip(1).cloned().collect();
                 state.below.insert(place.session, below);
             }
-            RunEvent::Said(ModelEvent::Noted(note)) if note.is_alarm() => self.warn(&mut state, note),
+            RunEvent::Said(ModelEvent::Noted(note)) if note.is_alarm() => warn(note),
             // What those below say is for whoever called them.
             RunEvent::Asked | RunEvent::Said(_) if place.parent.is_some() => {}
             RunEvent::Asked => {
@@ -115,7 +112,7 @@ impl Screen {
                 state.texts.clear();
             }
             RunEvent::Said(ModelEvent::Noted(note)) if self.words == Words::Many => {
-                self.warn(&mut state, note);
+                warn(note);
             }
             RunEvent::Said(event) => keep_text(&mut state, event),
             RunEvent::Called(call) => {
@@ -125,14 +122,9 @@ impl Screen {
                 state.running.push(Running { session: place.session, call: call.clone(), began: None });
             }
             RunEvent::Answered(answered) => self.ended(&mut state, place.session, answered),
-            RunEvent::Noted(note) => self.noted(&mut state, place.session, note),
+            RunEvent::Noted(note) => self.noted(&state, place.session, note),
             RunEvent::Began(_) | RunEvent::Finished { .. } => {}
         }
-    }
-
-    fn warn(&self, state: &mut State, note: &ReplyNote) {
-        clear(state);
-        terminal::note(&format!("\x1b[33m!\x1b[0m {}", terminal::harmless(&note.to_string())));
     }
 
     /// What the model said before it called something is not the answer, but worth reading.
@@ -145,7 +137,7 @@ impl Screen {
         match self.output.texts {
             // It stands there already.
             Texts::Streamed => {}
-            Texts::Held => self.say(state, &format!("\x1b[2m{said}\x1b[0m")),
+            Texts::Held => self.say(&format!("\x1b[2m{said}\x1b[0m")),
         }
     }
 
@@ -160,7 +152,7 @@ impl Screen {
         if let Some(running) = state.running.iter_mut().find(waits) {
             running.began = Some(Instant::now());
         }
-        self.show_running(&mut state);
+        self.show_running(&state);
     }
 
     fn ended(&self, state: &mut State, session: SessionId, answered: &Answered) {
@@ -174,11 +166,11 @@ impl Screen {
             |kind| format!("{took}, {}: {}", kind.name(), first_line(&answered.text)),
         );
         let (indent, who) = standing(state.below.get(&session));
-        self.say(state, &format!("{indent}{sign} {who}{} \x1b[2m{end}\x1b[0m", in_words(&running.call)));
+        self.say(&format!("{indent}{sign} {who}{} \x1b[2m{end}\x1b[0m", in_words(&running.call)));
         self.show_running(state);
     }
 
-    fn noted(&self, state: &mut State, session: SessionId, note: &RunNote) {
+    fn noted(&self, state: &State, session: SessionId, note: &RunNote) {
         let told = match note {
             RunNote::AskedAgain { .. } | RunNote::FinalTurn(WhyFinal::OnlyTurn | WhyFinal::TaskComplete) => {
                 self.words == Words::Many
@@ -191,23 +183,22 @@ impl Screen {
         if told {
             let (indent, who) = standing(state.below.get(&session));
             let words = terminal::harmless(&note_in_words(note));
-            self.say(state, &format!("{indent}\x1b[33m!\x1b[0m {who}{words}"));
+            self.say(&format!("{indent}\x1b[33m!\x1b[0m {who}{words}"));
         }
     }
 
-    fn say(&self, state: &mut State, text: &str) {
+    fn say(&self, text: &str) {
         if self.words != Words::Few {
-            clear(state);
             terminal::note(text);
         }
     }
 
-    fn show_running(&self, state: &mut State) {
-        if !self.moves {
+    fn show_running(&self, state: &State) {
+        // Nothing moves while a person is asked: the question must stay readable, and so must what is typed.
+        if !self.moves || question::is_open() {
             return;
         }
-        clear(state);
-        // Nothing moves while a person is asked: the question must stay readable.
+        terminal::clear_moving();
         let mut at_work = state.running.iter().filter_map(|running| Some((running, running.began?)));
         let Some((running, began)) = at_work.next() else { return };
         let more = match at_work.count() {
@@ -217,9 +208,8 @@ impl Screen {
         let frame = FRAMES[state.frame % FRAMES.len()];
         let (_, who) = standing(state.below.get(&running.session));
         let call = in_words(&running.call);
-        let said = format!("{frame} {who}{call}{more} {}{}", time(began.elapsed()), self.spent());
-        let _ = write!(anstream::stderr(), "\x1b[2m{said}\x1b[0m");
-        state.line_shown = true;
+        let end = format!(" {}{}", time(began.elapsed()), self.spent());
+        terminal::moving(&format!("{frame} {who}{call}{more}"), &end);
     }
 
     /// How much of the budget is used up, where there is one.
@@ -254,6 +244,10 @@ fn standing(below: Option<&Vec<String>>) -> (String, String) {
     ("  ".repeat(below.len()), who)
 }
 
+fn warn(note: &ReplyNote) {
+    terminal::note(&format!("\x1b[33m!\x1b[0m {}", terminal::harmless(&note.to_string())));
+}
+
 fn keep_text(state: &mut State, event: &ModelEvent) {
     match event {
         ModelEvent::PartStarted { part, .. } => state.texts.push(matches!(part, PartStart::Text)),
@@ -268,13 +262,6 @@ fn keep_text(state: &mut State, event: &ModelEvent) {
         | ModelEvent::Usage(_)
         | ModelEvent::Noted(_)
         | ModelEvent::Finished { .. } => {}
-    }
-}
-
-fn clear(state: &mut State) {
-    if std::mem::take(&mut state.line_shown) {
-        // Not by way of what takes colours out: a line that moves is cleared on every terminal.
-        let _ = write!(std::io::stderr(), "\r\x1b[2K");
     }
 }
 

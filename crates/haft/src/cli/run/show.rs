@@ -52,7 +52,8 @@ impl Show {
         self.screen.iter().for_each(|screen| screen.end(summary));
         let complaint = ending::complaint(finish, summary.exit);
         if let Some(complaint) = complaint.filter(|_| summary.exit != Exit::ClosedPipe) {
-            let _ = terminal::failed(summary.exit, &complaint);
+            // It may quote a model, or a provider.
+            let _ = terminal::failed(summary.exit, &terminal::harmless(&complaint));
         }
         if written == ExitCode::SUCCESS { summary.exit.into() } else { written }
     }

@@ -6,14 +6,15 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use haft_core::event::{Event, EventSink, Progress};
+use haft_core::internal::report_format::ReportFormat;
 use haft_core::model_event::{Delta, ModelEvent, PartStart};
 use haft_core::model_provider::{Attempt, ModelAccount};
 use haft_core::model_reply::Usage;
 use haft_core::place::{Place, SessionId};
 use haft_core::result::ToolErrorKind;
-use haft_core::run::RunPlan;
 use haft_core::run::event::{Answered, Began, RunEvent};
 use haft_core::run::finish::{Answer, Finish};
+use haft_core::run::{RunNote, RunPlan};
 use serde_json::{Value, json};
 
 use super::ending::{Summary, complaint};
@@ -91,12 +92,13 @@ impl Output {
     }
 
     fn end_text(&self, finish: &Finish) -> ExitCode {
-        let answer = finish.answer.as_ref().map(Answer::text).unwrap_or_default();
         let mut reply = self.reply.lock().unwrap_or_else(PoisonError::into_inner);
         if reply.seen {
             return terminal::written(reply.prose.end());
         }
-        if answer.is_empty() { Exit::Success.into() } else { terminal::answer(&answer) }
+        let Some(answer) = &finish.answer else { return Exit::Success.into() };
+        let mut prose = prose_for(answer);
+        terminal::written(prose.write(&answer.text()).and_then(|()| prose.end()))
     }
 
     /// What those below say is told to programs, and is no part of the answer.
@@ -178,7 +180,7 @@ impl Output {
                 json!({"type": "run_started", "agents": path, "model": model, "tools": tools}),
             ),
             RunEvent::Said(ModelEvent::Noted(note)) if note.is_alarm() => {
-                self.line(place, json!({"type": "note", "text": note.to_string()}));
+                self.line(place, json!({"type": "note", "kind": "alarm", "text": note.to_string()}));
             }
             RunEvent::Said(event) => self.said(place, event),
             RunEvent::Asked => self.line(place, json!({"type": "turn_started"})),
@@ -196,9 +198,7 @@ impl Output {
                     "error_kind": failure.map(ToolErrorKind::name), "text": text, "latency_ms": millis(*latency),
                 }),
             ),
-            RunEvent::Noted(note) => {
-                self.line(place, json!({"type": "note", "text": note_in_words(note)}));
-            }
+            RunEvent::Noted(note) => self.line(place, noted(note)),
             RunEvent::Finished { finish, .. } if place.session != place.origin => {
                 self.line(place, json!({"type": "run_finished", "finish": finish.reason.name()}));
             }
@@ -237,6 +237,21 @@ impl EventSink for Output {
     }
 }
 
+/// How an answer looks that was not seen while it was written.
+fn prose_for(answer: &Answer) -> Prose {
+    match answer {
+        Answer::Text(_) => Prose::default(),
+        Answer::Report(report) => match report.format {
+            ReportFormat::Markdown | ReportFormat::SubAgent => Prose::default(),
+            ReportFormat::Json | ReportFormat::SlackBlockKit | ReportFormat::Pipe | ReportFormat::Text => {
+                Prose::plain()
+            }
+            // Its colours were looked at when it was taken.
+            ReportFormat::Tty => Prose::coloured(),
+        },
+    }
+}
+
 /// Where words go that are the answer.
 fn answer_texts(format: OutputFormat) -> Texts {
     let streams = format == OutputFormat::Text && std::io::stdout().is_terminal();
@@ -266,8 +281,19 @@ fn attempted(id: &str, attempt: &Attempt, account: &ModelAccount) -> Value {
     })
 }
 
+fn noted(note: &RunNote) -> Value {
+    let mut value = json!({"type": "note", "kind": note.name(), "text": note_in_words(note)});
+    if let RunNote::Status(status) = note {
+        value["status"] = json!({
+            "status": status.state.name(), "done": status.done, "pending": status.pending, "now": status.now,
+            "ready_for_final_report": status.ready_for_final_report,
+            "need_to_run_more_tools": status.need_to_run_more_tools,
+        });
+    }
+    value
+}
+
 fn result(finish: &Finish, summary: &Summary) -> Value {
-    let (code, _) = summary.exit.row();
     let report = match &finish.answer {
         Some(Answer::Report(report)) => Some(report),
         Some(Answer::Text(_)) | None => None,
@@ -281,10 +307,12 @@ fn result(finish: &Finish, summary: &Summary) -> Value {
         "session": summary.session.to_string(),
         "finish": finish.reason.name(),
         "is_error": summary.exit != Exit::Success,
-        "exit_code": code,
+        "exit_code": summary.exit.code(),
         "answer": finish.answer.as_ref().map(Answer::text),
         "answer_json": structured,
         "status": report.map(|report| report.status.name()),
+        "metadata": report.map(|report| &report.metadata),
+        "ts": finish.ended_ms,
         "error": complaint(finish, summary.exit),
         "turns": summary.turns,
         "tool_calls": summary.bill.calls,

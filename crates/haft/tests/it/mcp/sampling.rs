@@ -43,6 +43,23 @@ fn a_model_writes_for_a_server_in_both_eras_when_the_operator_allows_it() {
     }
 }
 
+/// What was written for a server belongs to its call, and so it does when the run is seen again.
+#[test]
+fn a_recorded_run_in_which_a_model_wrote_for_a_server_is_seen_again_to_the_byte() {
+    let place = place();
+    configure(&place, "asks-model", &[], ALLOWED);
+    let lead = [Step::call("bad__echo", json!({})), told(Step::text("It is Paris."), "Paris.")];
+    let script = Script::of(lead).about("capital of France", [Step::text("Paris.")]);
+    let model = ModelServer::start(script).unwrap();
+    let stream = ["--output-format", "stream-json"];
+    let words = [&["run", "-m", "openai/m", "--record", "r.jsonl", "go"][..], &stream].concat();
+    let recorded = haft(&place, &model, &words).output().expect_code(0).stdout;
+    let finished = recorded.lines().filter(|line| line.contains("model_finished")).count();
+    assert_eq!(finished, 3, "{recorded}");
+    let again = place.haft(&[&["replay", "r.jsonl"][..], &stream].concat()).output().expect_code(0);
+    assert_eq!(again.stdout, recorded);
+}
+
 #[test]
 fn it_is_off_unless_configured_and_where_nobody_can_be_asked_it_is_refused() {
     let (place, model) = (place(), paris());

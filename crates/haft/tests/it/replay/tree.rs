@@ -196,12 +196,15 @@ fn a_run_that_somebody_interrupted_is_seen_again_as_far_as_it_came() {
     ]))
     .unwrap();
     let words = [&STREAM[..], &["--record", "r.jsonl", "@lead.md", "LEAD"]].concat();
-    let mut child = haft(&place, &server, &words).start();
-    eventually("the command runs", || !processes_with(&marker).is_empty());
-    eventually("the other is ready", || place.text("ws/r.jsonl").contains(r#""kind":"result""#));
-    send_signal(child.id(), libc::SIGINT);
-    child.stdin.take();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    plays_the_same(&place, &String::from_utf8(output.stdout).unwrap(), 130);
+    for (signal, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 143)] {
+        let mut child = haft(&place, &server, &words).start();
+        eventually("the command runs", || !processes_with(&marker).is_empty());
+        eventually("the other is ready", || place.text("ws/r.jsonl").contains(r#""kind":"result""#));
+        send_signal(child.id(), signal);
+        child.stdin.take();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code));
+        plays_the_same(&place, &String::from_utf8(output.stdout).unwrap(), code);
+        std::fs::remove_file(place.path("ws/r.jsonl")).unwrap();
+    }
 }

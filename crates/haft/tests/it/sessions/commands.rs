@@ -1,7 +1,7 @@
 use haft_model_server::{Step, Usage};
 use serde_json::Value;
 
-use super::{bash, here, journals, resume, run, server};
+use super::{bash, haft, here, journals, resume, run, server};
 
 #[test]
 fn sessions_are_listed_shown_and_removed() {
@@ -50,6 +50,46 @@ fn a_session_that_cannot_be_read_is_said_and_harms_no_other() {
     let id = path.file_stem().unwrap().to_str().unwrap();
     let ran = resume(&place, &server, &[id]).expect_code(42);
     assert!(ran.stderr.contains("line 2") && ran.stderr.contains("hint:"), "{}", ran.stderr);
+}
+
+#[test]
+fn the_newest_session_is_never_taken_for_another() {
+    let place = here();
+    let server = server([Step::text("done")]);
+    run(&place, &server, &["the first"]).expect_code(0);
+    let [first] = journals(&place).try_into().unwrap();
+    run(&place, &server, &["the second"]).expect_code(0);
+    let second = journals(&place).into_iter().find(|path| *path != first).unwrap();
+    let text = std::fs::read_to_string(&second).unwrap();
+    std::fs::write(&second, text.replacen("\"version\":1", "\"version\":9", 1)).unwrap();
+    for words in [&["resume", "last", "more"][..], &["sessions", "show", "last"]] {
+        let ran = haft(&place, &server, words).output().expect_code(42);
+        assert!(ran.stderr.contains("it has version 9"), "{words:?}: {}", ran.stderr);
+    }
+    place.haft(&["sessions", "rm", "last"]).output().expect_code(0);
+    assert_eq!(journals(&place), [first]);
+    // Killed before its first line, a session has not begun: nobody means it.
+    std::fs::write(&second, "").unwrap();
+    let shown = place.haft(&["sessions", "show", "last"]).output().expect_code(0).stdout;
+    assert!(shown.contains("the first"), "{shown}");
+}
+
+/// Directories and files may have any name; so does what was typed.
+#[test]
+fn words_that_are_no_text_are_kept_and_typed_again() {
+    use std::os::unix::ffi::OsStrExt;
+    let place = here();
+    let name = std::ffi::OsStr::from_bytes(b"caf\xe9");
+    let directory = place.path("ws").join(name);
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::write(directory.join(name), "{}").unwrap();
+    place.give(&directory);
+    let server = server([Step::text("one"), Step::text("two")]);
+    let words = ["-c", r#""$0" run -m openai/m --config $'caf\xe9' --record $'\xff.jsonl' go"#];
+    let ran =
+        super::haft(&place, &server, &[]).through(&["bash", words[0], words[1]]).in_directory(&directory);
+    assert_eq!(ran.output().expect_code(0).stdout, "one\n");
+    assert_eq!(resume(&place, &server, &["last", "more"]).expect_code(0).stdout, "two\n");
 }
 
 #[test]
