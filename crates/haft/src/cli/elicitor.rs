@@ -52,7 +52,7 @@ async fn ask(server: &str, form: &Form, turn: &mut Turn<'_>) -> Elicited {
         form.how_to_answer()
     ));
     if form.fields.is_empty() {
-        return agreed().await;
+        return agreed(turn).await;
     }
     let mut answers = Map::new();
     for field in &form.fields {
@@ -66,8 +66,8 @@ async fn ask(server: &str, form: &Form, turn: &mut Turn<'_>) -> Elicited {
 }
 
 /// Where nothing is to be told, the question is whether; silence is no yes.
-async fn agreed() -> Elicited {
-    match answer(&Field::agreement()).await {
+async fn agreed(turn: &mut Turn<'_>) -> Elicited {
+    match answer(&Field::agreement(), turn).await {
         Ok(Some(Value::Bool(true))) => Elicited::Accepted(Value::Object(Map::new())),
         Ok(Some(_) | None) => Elicited::Declined,
         Err(refusal) => refusal,
