@@ -90,7 +90,7 @@ impl Signals {
         Self {
             interrupt: of(SignalKind::interrupt()),
             terminate: of(SignalKind::terminate()),
-            hangup: of(SignalKind::hangup()),
+            hangup: if ignores(SignalKind::hangup()) { None } else { of(SignalKind::hangup()) },
             reader_gone: watch_reader(),
         }
     }
@@ -107,6 +107,19 @@ impl Signals {
     pub(super) async fn next(&mut self) -> Exit {
         next(&mut self.interrupt, &mut self.terminate, &mut self.hangup).await
     }
+}
+
+/// Whether whoever started us wants the signal to pass us by, as `nohup` does.
+fn ignores(kind: SignalKind) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    is_among(&status, kind.as_raw_value())
+}
+
+/// The mask of ignored signals is a hexadecimal number with a bit for each, from the lowest on.
+fn is_among(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    u32::try_from(signal - 1).ok().and_then(|bit| mask.checked_shr(bit)).is_some_and(|mask| mask & 1 == 1)
 }
 
 async fn next(
@@ -145,4 +158,24 @@ fn watch_reader() -> oneshot::Receiver<()> {
     // A thread of its own, not one of the pool: it may wait as long as we live.
     let _ = thread::Builder::new().name("stdout-watch".into()).spawn(watch);
     told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_read_from_their_mask() {
+        let check = |status: &str, signal: i32, expected: bool| {
+            assert_eq!(is_among(status, signal), expected, "{status} {signal}");
+        };
+        let status = "Name:\thaft\nSigBlk:\tffffffffffffffff\nSigIgn:\t0000000000001001\nSigCgt:\t0\n";
+        check(status, 1, true);
+        check(status, 2, false);
+        check(status, 13, true);
+        check(status, 0, false);
+        check(status, 65, false);
+        check("", 1, false);
+        check("SigIgn:\tnone\n", 1, false);
+    }
 }

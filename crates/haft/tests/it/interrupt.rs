@@ -193,6 +193,24 @@ fn while_a_person_is_asked() {
     assert!(!place.exists("ws/done") && place.text("ws/typescript").contains("aborted"));
 }
 
+#[test]
+fn what_was_begun_with_nohup_goes_on_when_the_terminal_goes_away() {
+    let wait = "touch begun; until test -e go; do sleep 0.05; done";
+    let server = ModelServer::start(Script::of([bash(wait), Step::text("all done")])).unwrap();
+    for (wrapper, code, answer) in [("nohup", 0, "all done\n"), ("env", 143, "")] {
+        let place = here();
+        let mut child = haft(&place, &server, &["-q", "go"]).through(&[wrapper]).start();
+        eventually("the command runs", || place.exists("ws/begun"));
+        send_signal(child.id(), libc::SIGHUP);
+        if code == 0 {
+            place.file("ws/go", "");
+        }
+        child.stdin.take();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((output.status.code(), output.stdout), (Some(code), answer.into()), "{wrapper}");
+    }
+}
+
 /// Between any two lines of the journal: what was done is kept, nothing is done twice, and the run goes on.
 #[test]
 fn while_the_journal_is_written() {
