@@ -9,7 +9,7 @@ use haft_core::run::event::RunEvent;
 use haft_models::cassette::{Recording, RecordingError, Tape};
 use serde::{Deserialize, Serialize};
 
-use super::line::KIND_ORDER;
+use super::line::{KIND_END, KIND_ORDER};
 
 /// Whatever happens one after the other in every replay: what a run says itself, or what becomes of one of its calls.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -90,6 +90,8 @@ impl OrderWriter {
 /// Passes events on in the order of a recording, whatever the order in which they come.
 pub(super) struct Conductor {
     left: Mutex<Left>,
+    /// Whether all that was seen is on record. What comes beside it was not seen: the run was ended before it was told.
+    is_whole: bool,
     next: Arc<dyn EventSink>,
 }
 
@@ -111,7 +113,8 @@ impl Conductor {
             let unknown = || RecordingError::line(recording.path(), line.number, "its lane is not known");
             order.push_back((lanes.get(lane).cloned().ok_or_else(unknown)?, events));
         }
-        Ok(Self { left: Mutex::new(Left { order, early: HashMap::new(), seen: 0 }), next })
+        let left = Mutex::new(Left { order, early: HashMap::new(), seen: 0 });
+        Ok(Self { left, is_whole: recording.of_kind(KIND_END).next().is_some(), next })
     }
 
     /// How many events came so far.
@@ -126,7 +129,14 @@ impl Conductor {
             left.early.remove(&lane).into_iter().flatten().for_each(|event| self.next.emit(event));
         }
         let early = std::mem::take(&mut left.early);
-        early.into_values().flatten().for_each(|event| self.next.emit(event));
+        early.into_values().flatten().for_each(|event| self.beyond(event));
+    }
+
+    /// Something of which the order knows nothing.
+    fn beyond(&self, event: Event) {
+        if !self.is_whole {
+            self.next.emit(event);
+        }
     }
 
     fn left(&self) -> MutexGuard<'_, Left> {
@@ -153,7 +163,7 @@ impl EventSink for Conductor {
         let mut left = self.left();
         left.seen += 1;
         if left.order.is_empty() {
-            return self.next.emit(event);
+            return self.beyond(event);
         }
         left.early.entry(Lane::of(&event)).or_default().push_back(event);
         while let Some(event) = left.next() {
@@ -216,6 +226,30 @@ mod tests {
             conductor.end();
             assert_eq!(*seen.0.lock().unwrap(), expected, "{comes:?}");
         }
+    }
+
+    #[test]
+    fn what_was_not_seen_of_a_run_that_was_ended_is_not_seen_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let seen_of = |ended: bool| {
+            let path = directory.path().join(format!("{ended}.jsonl"));
+            let tape = Tape::create(&path, []).unwrap();
+            let mut writer = OrderWriter::default();
+            writer.see(&event(1, 1), &tape);
+            writer.end(&tape);
+            if ended {
+                tape.write(KIND_END, &serde_json::json!({}));
+            }
+            let seen = Arc::new(Seen::default());
+            let conductor = Conductor::new(&Recording::read(&path).unwrap(), Arc::clone(&seen) as _).unwrap();
+            [event(2, 1), event(1, 1), event(1, 2)].into_iter().for_each(|event| conductor.emit(event));
+            conductor.end();
+            let seen = seen.0.lock().unwrap().clone();
+            seen
+        };
+        assert_eq!(seen_of(true), [event(1, 1)]);
+        // Of a recording that breaks off nobody knows what else was seen.
+        assert_eq!(seen_of(false), [event(1, 1), event(1, 2), event(2, 1)]);
     }
 
     #[test]
