@@ -58,9 +58,10 @@ pub(super) fn find(sessions: &Sessions, word: &str) -> Result<SessionId, Refused
 #[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
 pub(super) fn refused(error: SessionError) -> Refused {
     let exit = match &error {
-        SessionError::NotFound { .. } | SessionError::Ambiguous { .. } | SessionError::Unreadable { .. } => {
-            Exit::Input
-        }
+        SessionError::NotFound { .. }
+        | SessionError::TooShort { .. }
+        | SessionError::Ambiguous { .. }
+        | SessionError::Unreadable { .. } => Exit::Input,
         SessionError::Busy { .. } => Exit::Unavailable,
         SessionError::Io { .. } => Exit::Internal,
     };

@@ -60,6 +60,10 @@ pub enum SessionError {
     NotFound {
         id: String,
     },
+    /// So little of an id could be anybody's.
+    TooShort {
+        id: String,
+    },
     /// Several do.
     Ambiguous {
         id: String,
@@ -83,6 +87,12 @@ impl fmt::Display for SessionError {
         match self {
             Self::NotFound { id } => {
                 write!(f, "there is no session `{id}`\nhint: `haft sessions list` shows those there are")
+            }
+            Self::TooShort { id } => {
+                write!(
+                    f,
+                    "`{id}` is too little of an id\nhint: give its first {PREFIX_CHARS_MIN} digits or more"
+                )
             }
             Self::Ambiguous { id, found } => {
                 write!(f, "{found} sessions begin with `{id}`\nhint: give more of the id")
@@ -175,10 +185,12 @@ impl Sessions {
 
     /// The one session whose id begins like this.
     pub fn find(&self, beginning: &str) -> Result<SessionId, SessionError> {
+        if beginning.len() < PREFIX_CHARS_MIN {
+            return Err(SessionError::TooShort { id: beginning.to_owned() });
+        }
         let ids = self.ids()?;
         let written = beginning.to_ascii_lowercase();
-        let long_enough = written.len() >= PREFIX_CHARS_MIN;
-        let fits = |id: &&SessionId| long_enough && id.to_string().starts_with(&written);
+        let fits = |id: &&SessionId| id.to_string().starts_with(&written);
         match ids.iter().filter(fits).collect::<Vec<_>>().as_slice() {
             [id] => Ok(**id),
             [] => Err(SessionError::NotFound { id: beginning.to_owned() }),

@@ -28,8 +28,9 @@ fn sessions_are_listed_shown_and_removed() {
     let shown: Value = serde_json::from_str(&shown).unwrap();
     assert!(shown["input_tokens"].as_u64().unwrap() >= 1200, "{shown}");
     assert_eq!(shown["tree"]["sessions"][0]["turns"][0]["operations"][0]["tool"], "bash");
-    for word in ["ffff", "zz", ""] {
-        place.haft(&["sessions", "show", word]).output().expect_code(42);
+    for (word, said) in [("ffff", "no session `ffff`"), ("zz", "first 4 digits"), ("", "first 4 digits")] {
+        let ran = place.haft(&["sessions", "show", word]).output().expect_code(42);
+        assert!(ran.stderr.contains(said) && ran.stderr.contains("hint:"), "{word}: {}", ran.stderr);
     }
     place.haft(&["sessions", "rm", id]).output().expect_code(0);
     assert!(journals(&place).is_empty());
