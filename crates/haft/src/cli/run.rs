@@ -26,7 +26,8 @@ use super::cancel::Listening;
 use super::exit::Exit;
 use super::settings::Refused;
 use super::terminal;
-use crate::runs::{Errand, ResumeError, Resumed, TakingUp};
+use crate::config::printable;
+use crate::runs::{Errand, ResumeError, Resumed, TakingUp, Worker};
 pub(super) use prepare::{Before, Given, Prepared};
 use screen::Screen;
 
@@ -90,9 +91,8 @@ pub(super) async fn carry_out(
     if let Err((exit, message)) = unless_ended(&mut listening, ready).await {
         return terminal::failed(exit, &message);
     }
-    for name in prepared.worker.names_of_nothing() {
-        let name = crate::config::printable(&name);
-        terminal::warn(&format!("there is no tool `{name}`; `haft tools` lists those there are"));
+    for warning in prepared.worker.everybody().iter().flat_map(|worker| missing_tools(worker)) {
+        terminal::warn(&warning);
     }
     let ended = match begin(&prepared, beginning) {
         Ok(errand) => drive(errand, &prepared, &mut listening).await.map_err(internal),
@@ -110,6 +110,16 @@ pub(super) async fn carry_out(
         Ok(ended) => prepared.end(&ended),
         Err((exit, message)) => terminal::failed(exit, &message),
     }
+}
+
+/// What an agent's file, or what was typed, names in vain.
+fn missing_tools(worker: &Worker) -> Vec<String> {
+    let agent = printable(&worker.agent().name);
+    let told = |name: &String| {
+        let name = printable(name);
+        format!("there is no tool `{name}`, which `{agent}` names; `haft tools` lists those there are")
+    };
+    worker.names_of_nothing().iter().map(told).collect()
 }
 
 fn begin(prepared: &Prepared, beginning: Beginning) -> Result<Errand, Refused> {

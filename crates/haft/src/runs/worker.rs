@@ -152,6 +152,22 @@ impl Worker {
         Selection::of(globs.iter().cloned().map(Pick::Tool).chain(agents))
     }
 
+    /// Everybody that a request to it may come to, itself first.
+    pub fn everybody(self: &Arc<Self>) -> Vec<Arc<Self>> {
+        let mut found = vec![Arc::clone(self)];
+        let mut at = 0;
+        while let Some(worker) = found.get(at).map(Arc::clone) {
+            let Colleagues { below, destinations, handoff } = &worker.colleagues;
+            for next in below.iter().chain(destinations).chain(handoff) {
+                if !found.iter().any(|known| Arc::ptr_eq(known, next)) {
+                    found.push(Arc::clone(next));
+                }
+            }
+            at += 1;
+        }
+        found
+    }
+
     /// What the agent calls its tools, or says may be called, and nothing is called so. To be asked once the tools are ready.
     pub fn names_of_nothing(&self) -> Vec<String> {
         let Reach { tools, allowed_tools, .. } = &self.agent.reach;

@@ -305,6 +305,17 @@ fn a_name_that_means_no_tool_is_told() {
     check(&["--tools", "bsh,read"], &["bsh"]);
     check(&["--allowed-tools", "read"], &[]);
     check(&["--allowed-tools", "raed"], &["raed"]);
+    // Whoever works for it may have slipped too.
+    let place = here();
+    place.file("ws/lead.md", "---\nagents: a.md\nrouter: {destinations: [b.md]}\n---\n");
+    place.file("ws/a.md", "---\ntools: [raed]\nhandoff: b.md\n---\n");
+    place.file("ws/b.md", "---\nallowedTools: [bsh]\n---\n");
+    let ran = run_in(&place, [Step::text("ok")], &["-m", "openai/m", "@lead.md", "go"]).expect_code(0);
+    let warnings: Vec<&str> = ran.stderr.lines().filter(|line| line.contains("there is no tool")).collect();
+    assert_eq!(warnings.len(), 2, "{}", ran.stderr);
+    assert!(
+        warnings[0].contains("`raed`, which `a` names") && warnings[1].contains("`bsh`, which `b` names")
+    );
 }
 
 #[test]
