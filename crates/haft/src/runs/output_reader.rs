@@ -70,7 +70,8 @@ impl ModelReader {
             let request =
                 format!("Piece {} of {count} of an output.\nQuestion: {}\n\n{piece}", at + 1, asked.question);
             let said = self.ask(&worker, at + 1, request, cx).await?;
-            if !said.contains(NOTHING) {
+            // What it quotes may hold the same words.
+            if !said.trim_start().starts_with(NOTHING) {
                 found.push(said);
             }
         }

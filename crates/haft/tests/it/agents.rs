@@ -653,7 +653,10 @@ fn a_stored_output_is_read_by_a_model() {
     };
     let kept = place.haft(&["sessions", "show"]).output().expect_code(0).stdout;
     assert_eq!((drawn(&ran.stderr), drawn(&kept)), ((2, 2), (2, 2)), "{}\n{kept}", ran.stderr);
-    let pieces = vec![("Piece 1 of 2", found("NOTHING FOUND")), ("Piece 2 of 2", found("in the second"))];
+    let pieces = vec![
+        ("Piece 1 of 2", found("NOTHING FOUND.")),
+        ("Piece 2 of 2", found("in the second: `NOTHING FOUND`")),
+    ];
     ask_about("long.txt", "full-chunked", pieces, "in the second");
     let pieces = vec![
         ("make one of them", found("both")),
