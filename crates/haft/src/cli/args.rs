@@ -322,9 +322,9 @@ pub(super) struct ConfigFilesArgs {
     pub(super) files: FileArgs,
 }
 
-/// Let the haft.json of a project count
+/// Let the files of a project count: its configuration, agents and skills
 ///
-/// Shows what the file sets and remembers its digest. A file that changes is no longer trusted.
+/// Shows what they say and remembers their digests. A file that changes is no longer trusted.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  haft trust\n  haft trust ~/project\n  haft trust --list\n  haft trust --revoke ~/project"
