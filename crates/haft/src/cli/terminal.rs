@@ -33,14 +33,14 @@ pub(super) fn written(written: io::Result<()>) -> ExitCode {
     }
 }
 
-/// Says what went wrong, and gives the code for it.
+/// Says what went wrong, and gives the code for it. It may quote a model, a provider or a server.
 pub(super) fn failed(exit: Exit, message: &str) -> ExitCode {
-    say("\x1b[1;31merror:\x1b[0m ", message);
+    say("\x1b[1;31merror:\x1b[0m ", &harmless(message));
     exit.into()
 }
 
 pub(super) fn warn(message: &str) {
-    say("\x1b[1;33mwarning:\x1b[0m ", message);
+    say("\x1b[1;33mwarning:\x1b[0m ", &harmless(message));
 }
 
 pub(super) fn note(message: &str) {
