@@ -130,6 +130,7 @@ fn begin(prepared: &Prepared, beginning: Beginning) -> Result<Errand, Refused> {
             Errand::resume(worker, *resumed, prepared.watch.sink()).map_err(|error| not_resumed(&error))?
         }
     };
+    prepared.record_begin();
     prepared.show.screen().into_iter().for_each(|screen| screen.show_budget(&errand.task().scope.meter));
     if let Some(error) = errand.unkept() {
         terminal::warn(&format!("the run cannot be resumed: {error}"));

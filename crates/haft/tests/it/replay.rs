@@ -86,6 +86,22 @@ fn a_recording_that_is_none_or_does_not_fit_is_said() {
 }
 
 /// What a command prints may be a secret of the operator's; what opens doors is taken out wherever it stands.
+/// What was wrong with the words can be mended, and the same words typed again.
+#[test]
+fn a_run_that_never_began_leaves_no_recording() {
+    let place = here();
+    let server = server([Step::text("ok")]);
+    let words = ["run", "-m", "openai/m", "--record", "r.jsonl", "go"];
+    haft(&place, &server, &words).env("OPENAI_API_KEY", "").output().expect_code(6);
+    place.file("ws/kept.jsonl", "mine");
+    haft(&place, &server, &["run", "-m", "openai/m", "--record", "kept.jsonl", "go"])
+        .output()
+        .expect_code(42);
+    assert_eq!((place.exists("ws/r.jsonl"), place.text("ws/kept.jsonl").as_str()), (false, "mine"));
+    haft(&place, &server, &words).output().expect_code(0);
+    assert!(place.text("ws/r.jsonl").contains(r#""kind":"end""#));
+}
+
 #[test]
 fn no_key_is_in_a_recording_or_in_a_journal() {
     let place = here();

@@ -1,5 +1,7 @@
 //! Everything that is decided before the model is asked.
 
+use std::cell::Cell;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,6 +47,7 @@ pub(in crate::cli) struct Prepared {
     pub(super) show: Show,
     /// Where somebody wants to see the run again.
     recorder: Option<Arc<RunRecorder>>,
+    unused: Unused,
     pub(super) began: Instant,
     request: String,
     /// What was done to find out which model to ask.
@@ -103,6 +106,7 @@ impl Prepared {
         let show = Show::new(args, Output::new(args.show.output_format, &crew.first().agent));
         let mut watch = Watch::of_run(args.show, policy.home(), show.sinks());
         let tape = tape(args, config, &variables)?;
+        let unused = Unused(Cell::new(args.record.clone()));
         let recorder = tape.as_ref().map(|tape| recorded_by(tape, &mut watch));
         let telemetry = &mut config.telemetry;
         telemetry.capture_content =
@@ -126,7 +130,7 @@ impl Prepared {
             Before::Nothing | Before::Begun { .. } => Vec::new(),
         };
         let worker = workshop.employ(&crew).map_err(|error| ask::refused(&error))?;
-        Ok(Self { worker, watch, show, recorder, began: Instant::now(), request, routing })
+        Ok(Self { worker, watch, show, recorder, unused, began: Instant::now(), request, routing })
     }
 
     /// Puts the run on record, where the operator wants that.
@@ -137,6 +141,11 @@ impl Prepared {
         if kept.enabled {
             workshop.keep_sessions(Sessions::of(&home, kept.limits), resume::order(), taking_up);
         }
+    }
+
+    /// There is a run: what is recorded of it stays.
+    pub(super) fn record_begin(&self) {
+        self.unused.0.take();
     }
 
     /// Why the recording is not whole, if it is not.
@@ -152,6 +161,17 @@ impl Prepared {
         let (request, before) = (self.request.clone(), self.routing.clone());
         let spent = Bill::of(&before);
         Task { before, ..Task::first(&self.worker, request, place, self.watch.sink(), spent) }
+    }
+}
+
+/// A recording of no run yet. Dropped, it is gone: the same words can be typed again, once what was wrong with them is mended.
+struct Unused(Cell<Option<PathBuf>>);
+
+impl Drop for Unused {
+    fn drop(&mut self) {
+        if let Some(file) = self.0.take() {
+            let _ = std::fs::remove_file(file);
+        }
     }
 }
 
