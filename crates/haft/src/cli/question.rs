@@ -41,16 +41,17 @@ impl Input {
         Self { reading: Mutex::const_new(None), read }
     }
 
+    /// Before the question is shown: what was typed until then was meant for one that is gone, and nobody may take it for an answer.
     async fn turn(&self) -> Turn<'_> {
-        Turn { reading: self.reading.lock().await, read: self.read }
+        let mut reading = self.reading.lock().await;
+        drop(reading.take_if(|reading| reading.is_finished()));
+        Turn { reading, read: self.read }
     }
 }
 
 impl Turn<'_> {
     /// What is typed now; nothing when the input has ended.
     pub(super) async fn line(&mut self) -> Option<String> {
-        // It was typed for a question that is gone: nobody may take it for the answer to another.
-        drop(self.reading.take_if(|reading| reading.is_finished()));
         let reading = self.reading.get_or_insert_with(|| spawn_blocking(self.read));
         let line = reading.await;
         *self.reading = None;
@@ -100,14 +101,21 @@ mod tests {
             type_in("second");
             assert_eq!(asked.await.as_deref(), Some("second"));
         }
+        // However soon it is typed.
+        assert_eq!(turn.line().now_or_never(), None);
+        type_in("at once");
+        while turn.reading.as_ref().is_some_and(|reading| !reading.is_finished()) {
+            yield_now().await;
+        }
+        assert_eq!(turn.line().await.as_deref(), Some("at once"));
         // Typed when no question stands there, it answers none.
         assert_eq!(turn.line().now_or_never(), None);
         drop(turn);
         type_in("late");
-        let mut turn = input.turn().await;
-        while turn.reading.as_ref().is_some_and(|reading| !reading.is_finished()) {
+        while input.reading.lock().await.as_ref().is_some_and(|reading| !reading.is_finished()) {
             yield_now().await;
         }
+        let mut turn = input.turn().await;
         let mut asked = pin!(turn.line());
         assert_eq!(asked.as_mut().now_or_never(), None);
         type_in("third");

@@ -242,10 +242,11 @@ mod tests {
             }
             let seen = Arc::new(Seen::default());
             let conductor = Conductor::new(&Recording::read(&path).unwrap(), Arc::clone(&seen) as _).unwrap();
-            [event(2, 1), event(1, 1), event(1, 2)].into_iter().for_each(|event| conductor.emit(event));
+            for event in [event(2, 1), event(1, 1), event(1, 2)] {
+                conductor.emit(event);
+            }
             conductor.end();
-            let seen = seen.0.lock().unwrap().clone();
-            seen
+            seen.0.lock().unwrap().clone()
         };
         assert_eq!(seen_of(true), [event(1, 1)]);
         // Of a recording that breaks off nobody knows what else was seen.

@@ -1,7 +1,9 @@
 //! `haft run` and `haft demo`, end to end: the scripted model server in every format, real tools, the real sandbox.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
-use haft_model_server::{Call, Expect, Failure, Fault, ModelServer, Pace, Part, Script, Step, Stop, Usage};
+use haft_model_server::{
+    Call, Expect, Failure, Fault, ModelServer, Pace, Part, Reasoning, Script, Step, Stop, Usage,
+};
 use haft_testkit::{Place, Ran, Run, eventually, libc, processes_with, send_signal, unique_marker};
 use serde_json::{Value, json};
 
@@ -193,6 +195,59 @@ fn programs_read_one_event_per_line() {
     );
     assert_eq!((&result["usage"]["input_tokens"], &result["exit_code"]), (&110.into(), &0.into()));
     assert_eq!(ran.stderr, "");
+}
+
+/// Programs go by the documents: every event stands there with every field, and none that is not written.
+#[test]
+fn every_event_is_as_documented() {
+    let document = include_str!("../../../../docs/agents.md");
+    let (_, section) = document.split_once("## For programs").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    let words =
+        |text: &str| -> Vec<String> { text.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split_once(" | "));
+    let documented: Vec<(Vec<String>, Vec<String>)> =
+        rows.skip(1).map(|(types, fields)| (words(&format!("`{types}")), words(fields))).collect();
+
+    let place = here();
+    place.file("ws/lead.md", "---\nagents: helper.md\nmaxToolCallsPerTurn: 2\n---\n");
+    place.file("ws/helper.md", "");
+    let thought = Reasoning { text: "Let me see.".into(), state: Some("c3RhdGU=".into()) };
+    let calls = [
+        Part::Reasoning(thought),
+        bash("echo hi"),
+        Part::call("agent__helper", json!({"request": "BELOW"})),
+        Part::call("current_date", json!({})),
+    ];
+    let script = Script::of([Step::say(calls), Step::text("done")]).about("BELOW", [Step::text("helped")]);
+    let server = ModelServer::start(script).unwrap();
+    let words_typed = ["run", "-m", "anthropic/m", "--output-format", "stream-json", "@lead.md", "go"];
+    let ran = haft(&place, &server, &words_typed).output().expect_code(0);
+    let events: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for (types, fields) in &documented {
+        for name in types {
+            let found: Vec<&Value> = events.iter().filter(|event| event["type"] == **name).collect();
+            assert!(!found.is_empty(), "{name} is documented and was not seen");
+            for event in found {
+                let written: Vec<&String> = event.as_object().unwrap().keys().collect();
+                let common = |key: &&&String| !["type", "session", "turn"].contains(&key.as_str());
+                let known =
+                    |key: &String| fields.contains(key) || name == "result" && words(section).contains(key);
+                let unknown: Vec<_> = written.iter().filter(common).filter(|key| !known(key)).collect();
+                assert!(unknown.is_empty(), "{name}: not documented: {unknown:?}");
+                let is_exact = !["note", "result"].contains(&name.as_str());
+                let missing = fields.iter().find(|field| is_exact && !written.contains(field));
+                assert_eq!(missing, None, "{name}: documented and not written");
+                assert!(
+                    event["session"].is_string() && (event["turn"].is_u64() || name == "result"),
+                    "{event}"
+                );
+            }
+        }
+    }
+    let all: Vec<&String> = documented.iter().flat_map(|(types, _)| types).collect();
+    let unknown = events.iter().find(|event| !all.iter().any(|name| event["type"] == ***name));
+    assert_eq!(unknown, None, "an event that is not documented");
 }
 
 #[test]

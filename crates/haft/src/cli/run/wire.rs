@@ -221,8 +221,8 @@ impl EventSink for Output {
     fn emit(&self, event: Event) {
         match &event {
             Event::Run { place, event } => self.run_event(*place, event),
-            Event::ModelFinished { id, attempt, account, .. } if self.format == OutputFormat::StreamJson => {
-                line(&attempted(id, attempt, account));
+            Event::ModelFinished { place, attempt, account, .. } => {
+                self.line(*place, attempted(attempt, account));
             }
             Event::ToolProgress { operation, progress: Progress::Output(text) | Progress::Message(text) } => {
                 let id = &operation.call.0;
@@ -231,8 +231,7 @@ impl EventSink for Output {
             Event::ToolProgress { progress: Progress::Part { .. }, .. }
             | Event::ToolStarted { .. }
             | Event::ToolFinished { .. }
-            | Event::ModelStarted { .. }
-            | Event::ModelFinished { .. } => {}
+            | Event::ModelStarted { .. } => {}
         }
     }
 }
@@ -270,11 +269,9 @@ fn kind(part: &PartStart) -> Said {
     }
 }
 
-/// A request is named by its session and turn.
-fn attempted(id: &str, attempt: &Attempt, account: &ModelAccount) -> Value {
-    let (session, _) = id.split_once('/').unwrap_or((id, ""));
+fn attempted(attempt: &Attempt, account: &ModelAccount) -> Value {
     json!({
-        "type": "model_finished", "session": session, "model": format!("{}/{}", attempt.provider, attempt.model), "attempt": attempt.number,
+        "type": "model_finished", "model": format!("{}/{}", attempt.provider, attempt.model), "attempt": attempt.number,
         "error_kind": account.failure.map(haft_core::model_error::ModelErrorKind::name),
         "latency_ms": millis(account.latency), "usage": account.usage.map(usage),
         "cost_nano_usd": account.cost.map(|cost| cost.nano_usd),
