@@ -52,8 +52,7 @@ impl Show {
         self.screen.iter().for_each(|screen| screen.end(summary));
         let complaint = ending::complaint(finish, summary.exit);
         if let Some(complaint) = complaint.filter(|_| summary.exit != Exit::ClosedPipe) {
-            // It may quote a model, or a provider.
-            let _ = terminal::failed(summary.exit, &terminal::harmless(&complaint));
+            let _ = terminal::failed(summary.exit, &complaint);
         }
         if written == ExitCode::SUCCESS { summary.exit.into() } else { written }
     }
