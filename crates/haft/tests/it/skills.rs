@@ -83,6 +83,19 @@ fn who_trusts_is_told_which_programs_of_the_project_are_not_covered() {
 }
 
 #[test]
+fn who_trusts_is_told_also_of_descriptions_and_whatever_a_server_is_called() {
+    let place = place();
+    place.file("ws/run.sh", "true");
+    place.file("ws/shop.json", "{}");
+    place.file("ws/haft.json", r#"{"mcpServers": {"a b": {"command": "bash", "args": ["./run.sh"]}}, "openapiSpecs": {"shop": {"spec": "shop.json"}}}"#);
+    let told = place.haft(&["trust"]).output().expect_code(0).stdout;
+    for name in ["ws/run.sh", "ws/shop.json"] {
+        let path = place.path(name).canonicalize().unwrap();
+        assert!(told.contains(&format!("not covered: {}", path.display())), "{told}");
+    }
+}
+
+#[test]
 fn no_name_of_a_file_hides_what_is_trusted() {
     let place = place();
     place.file("ws/skills/a\u{1b}[2J\nb/SKILL.md", GOOD);
