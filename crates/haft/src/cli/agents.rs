@@ -41,7 +41,7 @@ fn list(args: &ListArgs) -> Result<ExitCode, Refused> {
             Ok(agent) => agents.push(agent),
             // What lies beside agents may be a part of one, and no agent.
             Err(error @ (ShelfError::Untrusted { .. } | ShelfError::Wrong(_))) => {
-                terminal::warn(&format!("`{}` is left out: {error}", file.display()));
+                terminal::warn(&format!("`{}` is left out: {error}", printable(&file.to_string_lossy())));
             }
             Err(ShelfError::Unknown { .. } | ShelfError::Unreadable { .. }) => {}
         }
@@ -72,7 +72,7 @@ fn table(agents: &[OnShelf]) -> String {
             text,
             "{name:width$}  {said}{}({})",
             if said.is_empty() { "" } else { " " },
-            file.display()
+            printable(&file.to_string_lossy())
         );
         text
     })

@@ -77,9 +77,8 @@ impl Markdown {
         let held = std::mem::take(&mut self.held);
         let mut left = held.as_str();
         while !left.is_empty() {
-            // Whatever has been held back for too long means nothing but itself.
-            let rest = if left.len() > HELD_BYTES_MAX { Rest::IsThere } else { rest };
-            let Some(taken) = self.step(left, rest, &mut shown) else { break };
+            let (seen, rest) = reach(left, rest);
+            let Some(taken) = self.step(seen, rest, &mut shown) else { break };
             self.before = left[..taken].chars().next_back().unwrap_or(self.before);
             left = &left[taken..];
         }
@@ -148,6 +147,16 @@ impl Markdown {
         shown.push_str(&text[..taken]);
         self.place = if text[..taken].ends_with('\n') { Place::Code(fence) } else { Place::CodeLine(fence) };
         taken
+    }
+}
+
+/// How much of a text decides what comes next. Whatever would be held back for longer means nothing but itself, also when all of
+/// it is there already: else each of many marks would be looked for to the end.
+fn reach(text: &str, rest: Rest) -> (&str, Rest) {
+    if text.len() > HELD_BYTES_MAX {
+        (&text[..text.ceil_char_boundary(HELD_BYTES_MAX + 1)], Rest::IsThere)
+    } else {
+        (text, rest)
     }
 }
 

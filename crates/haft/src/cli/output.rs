@@ -1,5 +1,6 @@
 //! `haft output HANDLE`: an output that was stored, or a part of it.
 
+use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -27,6 +28,7 @@ pub(super) fn run(args: &OutputArgs) -> ExitCode {
             terminal::note(hint);
             terminal::answer(&about_binary(&content))
         }
+        None if std::io::stdout().is_terminal() => terminal::answer(&String::from_utf8_lossy(&content)),
         None => terminal::answer_bytes(&content),
     }
 }

@@ -39,7 +39,8 @@ fn list(args: &ListArgs) -> ExitCode {
         terminal::warn(&format!("a skill is left out: {error}"));
     }
     for (path, reason) in &found.ignored {
-        terminal::warn(&format!("`{}` is ignored: {}", path.display(), why(reason)));
+        let named = printable(&path.to_string_lossy());
+        terminal::warn(&format!("`{named}` is ignored: {}", why(reason)));
     }
     let rows = found.skills.iter();
     terminal::answer(&if args.json {

@@ -13,10 +13,15 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::exit::Exit;
 
-/// Prints an answer, ended by a newline.
+/// Prints an answer, ended by a newline. It may quote anybody: a server, a file's name, an output. A program gets it as it is.
 pub(super) fn answer(text: &str) -> ExitCode {
     let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-    answer_bytes(format!("{text}{newline}").as_bytes())
+    let text = format!("{text}{newline}");
+    if io::stdout().is_terminal() {
+        answer_bytes(harmless(&text).as_bytes())
+    } else {
+        answer_bytes(text.as_bytes())
+    }
 }
 
 pub(super) fn answer_bytes(bytes: &[u8]) -> ExitCode {
@@ -47,11 +52,17 @@ pub(super) fn note(message: &str) {
     say("", message);
 }
 
-/// Colours are taken out by `anstream` where they are not wanted: `NO_COLOR`, or no terminal.
+/// A message may quote anybody, so only the label has colours.
 fn say(label: &str, message: &str) {
+    coloured(&format!("{label}{}", harmless(message.trim_end())));
+}
+
+/// Says what has colours of its own. Whoever put them in saw to it that nothing else steers the terminal. They are taken out by
+/// `anstream` where they are not wanted: `NO_COLOR`, or no terminal.
+pub(super) fn coloured(line: &str) {
     clear_moving();
     // When standard error is gone there is nobody to tell.
-    let _ = writeln!(anstream::stderr(), "{label}{}", message.trim_end());
+    let _ = writeln!(anstream::stderr(), "{line}");
 }
 
 /// Whether a line stands on the terminal that goes away as soon as anything else is said.

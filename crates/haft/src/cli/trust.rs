@@ -82,7 +82,7 @@ fn grant(home: &Home, project: &Path, path: &Path) -> Result<Answer, Refused> {
 
 /// Shows the file of an agent, or one that agents may include, and trusts exactly what was shown.
 fn grant_agent(home: &Home, path: &Path) -> Result<Answer, Refused> {
-    let shown = path.display();
+    let shown = named(path);
     let bytes = config::file_bytes(path).map_err(|reason| (Exit::Input, format!("`{shown}`: {reason}")))?;
     let digest = Digest::of(&bytes);
     change(home, |record| {
@@ -98,7 +98,7 @@ fn grant_agent(home: &Home, path: &Path) -> Result<Answer, Refused> {
 
 /// Shows a skill as a model would read it, and trusts exactly what was shown.
 fn grant_skill(home: &Home, project: &Path, path: &Path) -> Result<Answer, Refused> {
-    let shown = path.display();
+    let shown = named(path);
     let bytes = config::file_bytes(path).map_err(|reason| (Exit::Input, format!("`{shown}`: {reason}")))?;
     let digest = Digest::of(&bytes);
     let text = String::from_utf8_lossy(&bytes);
@@ -127,7 +127,7 @@ fn grant_skill(home: &Home, project: &Path, path: &Path) -> Result<Answer, Refus
 
 /// Shows what the file sets, and trusts exactly what was shown.
 fn grant_config(home: &Home, project: &Path, path: &Path) -> Result<Answer, Refused> {
-    let shown = path.display();
+    let shown = named(path);
     let Inspected { digest, rows } = match config::inspect(path, &config::environment) {
         Ok(Some(inspected)) => inspected,
         Ok(None) => return Err((Exit::Input, format!("there is no `{shown}`"))),
@@ -152,7 +152,7 @@ fn revoke(home: &Home, path: &Path) -> Result<Answer, Refused> {
     change(home, |record| removed = record.files.remove(path))?;
     let said = if removed.is_some() { "no longer trusted" } else { "was not trusted" };
     Ok(Answer {
-        text: format!("{said}: {}", path.display()),
+        text: format!("{said}: {}", named(path)),
         json: json!({ "path": path.to_string_lossy(), "revoked": removed.is_some() }),
     })
 }
@@ -162,14 +162,19 @@ fn list(home: &Home) -> Result<Answer, Refused> {
     let mut text = String::new();
     let mut files = Vec::new();
     for (path, digest) in &record.files {
-        let (state, digest, path) = (state(path, digest), digest.as_str(), path.to_string_lossy());
-        let _ = writeln!(text, "{state:<8} {digest} {path}");
-        files.push(json!({ "path": path, "sha256": digest, "state": state }));
+        let (state, digest) = (state(path, digest), digest.as_str());
+        let _ = writeln!(text, "{state:<8} {digest} {}", named(path));
+        files.push(json!({ "path": path.to_string_lossy(), "sha256": digest, "state": state }));
     }
     if files.is_empty() {
         text.push_str("nothing is trusted");
     }
     Ok(Answer { text, json: Value::Array(files) })
+}
+
+/// The name of a file as it can be trusted: whoever made the project chose it, and it may hold any character.
+fn named(path: &Path) -> String {
+    config::printable(&path.to_string_lossy())
 }
 
 /// How a trusted file is now.

@@ -69,7 +69,10 @@ pub fn load(home: Option<&Home>, project: Option<&Path>, variables: Lookup<'_>) 
 /// The files of a project's skills, whether they count or not. Their paths are those by which trust is recorded.
 pub fn project_skill_files(project: &Path) -> Vec<PathBuf> {
     let Ok(project) = project.canonicalize() else { return Vec::new() };
-    PROJECT_PLACES.iter().flat_map(|place| files_in(&project.join(place))).collect()
+    // What is trusted in another project names programs of that one, not of this.
+    let inside = |place: &PathBuf| place.canonicalize().is_ok_and(|place| place.starts_with(&project));
+    let places = PROJECT_PLACES.iter().map(|place| project.join(place)).filter(inside);
+    places.flat_map(|place| files_in(&place)).collect()
 }
 
 /// In order of their names. A link that leads out of the place is not followed.

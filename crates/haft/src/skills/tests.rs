@@ -195,6 +195,32 @@ fn links_out_of_the_place_are_not_followed_and_a_bad_skill_costs_only_itself() {
     assert_eq!(found.matching("x", &variables).len(), 1);
 }
 
+/// Its commands would be found in the project that has the link.
+#[test]
+fn what_is_trusted_in_one_project_is_not_lent_to_another() {
+    let place = tempfile::tempdir().unwrap();
+    let root = place.path().canonicalize().unwrap();
+    let home = Home::at(&root.join("home"));
+    home.create().unwrap();
+    let trusted = skill_at(&root.join("one/skills"), "lent", "of another project");
+    Record::change(&home, |record| {
+        record.files.insert(trusted.clone(), Digest::of(&fs::read(&trusted).unwrap()));
+    })
+    .unwrap();
+    let names = |project: &str| -> Vec<String> {
+        let found = load(Some(&home), Some(&root.join(project)), &variables);
+        found.skills.into_iter().map(|skill| skill.name).collect()
+    };
+    fs::create_dir(root.join("other")).unwrap();
+    symlink(root.join("one/skills"), root.join("other/skills")).unwrap();
+    assert_eq!(names("other"), [""; 0]);
+    assert_eq!(names("one"), ["lent"]);
+    // Within the project a link is only another name.
+    fs::rename(root.join("one/skills"), root.join("one/kept")).unwrap();
+    symlink("kept", root.join("one/skills")).unwrap();
+    assert_eq!(project_skill_files(&root.join("one")), [root.join("one/kept/lent").join(FILE_NAME)]);
+}
+
 #[test]
 fn servers_of_skills_stand_behind_those_of_the_operator() {
     let skill = read(TOML).unwrap();

@@ -81,3 +81,30 @@ fn who_trusts_is_told_which_programs_of_the_project_are_not_covered() {
     place.file("ws/tools/server.py", "changed");
     assert!(place.haft(&["skills", "list"]).output().expect_code(0).stdout.contains("browser"));
 }
+
+#[test]
+fn who_trusts_is_told_also_of_descriptions_and_whatever_a_server_is_called() {
+    let place = place();
+    place.file("ws/run.sh", "true");
+    place.file("ws/shop.json", "{}");
+    place.file("ws/haft.json", r#"{"mcpServers": {"a b": {"command": "bash", "args": ["./run.sh"]}}, "openapiSpecs": {"shop": {"spec": "shop.json"}}}"#);
+    let told = place.haft(&["trust"]).output().expect_code(0).stdout;
+    for name in ["ws/run.sh", "ws/shop.json"] {
+        let path = place.path(name).canonicalize().unwrap();
+        assert!(told.contains(&format!("not covered: {}", path.display())), "{told}");
+    }
+}
+
+#[test]
+fn no_name_of_a_file_hides_what_is_trusted() {
+    let place = place();
+    place.file("ws/skills/a\u{1b}[2J\nb/SKILL.md", GOOD);
+    let trusted = place.haft(&["trust"]).output().expect_code(0).stdout;
+    assert!(trusted.contains(r"trusted: ") && trusted.contains(r"/a\u{1b}[2J\nb/SKILL.md"), "{trusted}");
+    for words in [["trust", "--list"], ["trust", "--revoke"]] {
+        let told = place.haft(&words).output().expect_code(0).stdout;
+        assert!(told.contains(r"a\u{1b}[2J\nb/SKILL.md") && !told.contains('\u{1b}'), "{told}");
+    }
+    let listed = place.haft(&["skills", "list"]).output().expect_code(0).stderr;
+    assert!(listed.contains(r"a\u{1b}[2J\nb/SKILL.md"), "{listed}");
+}

@@ -85,6 +85,17 @@ fn an_open_mark_is_held_back_only_so_long() {
     assert_eq!(markdown.push(&format!("**{long}")), format!("**{long}"));
 }
 
+/// What is there at once is not looked through any further than what arrives in pieces.
+#[test]
+fn a_mark_reaches_no_further_than_what_is_held_back() {
+    for letter in ["x", "ü", "字"] {
+        let long = letter.repeat(HELD_BYTES_MAX);
+        for text in [format!("**{long}** b"), format!("`{long}` b"), format!("```{long}\n*a*\n```\n*b*")] {
+            assert_eq!(whole(&text), in_pieces(&text), "{text}");
+        }
+    }
+}
+
 proptest! {
     /// However the text is cut into pieces, the same is shown, and every letter and digit of it.
     #[test]

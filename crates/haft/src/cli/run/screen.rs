@@ -93,7 +93,7 @@ impl Screen {
     pub(super) fn end(&self, summary: &Summary) {
         terminal::clear_moving();
         if self.words != Words::Few {
-            terminal::note(&format!("\x1b[2m{}\x1b[0m", line(summary)));
+            terminal::coloured(&format!("\x1b[2m{}\x1b[0m", line(summary)));
         }
     }
 
@@ -189,7 +189,7 @@ impl Screen {
 
     fn say(&self, text: &str) {
         if self.words != Words::Few {
-            terminal::note(text);
+            terminal::coloured(text.trim_end());
         }
     }
 
@@ -245,7 +245,7 @@ fn standing(below: Option<&Vec<String>>) -> (String, String) {
 }
 
 fn warn(note: &ReplyNote) {
-    terminal::note(&format!("\x1b[33m!\x1b[0m {}", terminal::harmless(&note.to_string())));
+    terminal::coloured(&format!("\x1b[33m!\x1b[0m {}", terminal::harmless(&note.to_string())));
 }
 
 fn keep_text(state: &mut State, event: &ModelEvent) {

@@ -1,4 +1,5 @@
-//! Files of a project that its servers start. Trust is about what a configuration says, so whoever trusts is told of them.
+//! Files of a project that its configuration starts or reads. Trust is about what a configuration says, so whoever trusts is told of
+//! them.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +9,11 @@ use crate::config::Row;
 use crate::config::resolved::McpReach;
 use crate::skills::Skill;
 
-/// Those that a configuration names.
+/// Those that a configuration names, whatever it calls whom it names them for.
 pub(super) fn of_rows(project: &Path, rows: &[Row]) -> Vec<PathBuf> {
-    let servers = rows.iter().filter(|row| row.key.starts_with("mcpServers."));
-    let named = servers.filter(|row| matches!(row.key.rsplit('.').next(), Some("command" | "args")));
+    let names_files =
+        |row: &&Row| matches!(row.key.rsplit('.').next(), Some("command" | "args" | "spec" | "caFile"));
+    let named = rows.iter().filter(names_files);
     let words = named.filter_map(|row| row.value.as_ref()).flat_map(|value| match value {
         Value::Array(words) => words.iter().filter_map(Value::as_str).collect(),
         Value::String(word) => vec![word.as_str()],
@@ -36,7 +38,7 @@ pub(super) fn of_skill(project: &Path, skill: &Skill) -> Vec<PathBuf> {
 pub(super) fn told(programs: &[PathBuf]) -> String {
     let lines = programs.iter().map(|path| {
         format!(
-            "\nnot covered: {}, which it starts, can be changed later by whoever may write the project",
+            "\nnot covered: {}, which it starts or reads, can be changed later by whoever may write the project",
             crate::config::printable(&path.to_string_lossy())
         )
     });

@@ -9,6 +9,7 @@ use std::time::Duration;
 use haft_testkit::{Place, Ran};
 use serde_json::{Value, json};
 
+use super::asking::at_a_terminal;
 use super::{Stream, configure, echo, http, place};
 
 /// As much memory as haft may ask for here, of which it needs but a part; ten million zeros as values would take more.
@@ -87,6 +88,25 @@ fn long_words_are_cut_and_harmless_on_a_terminal() {
     configure(&place, "rude-error", &[], "");
     let ran = echo(&place).expect_code(3);
     assert!(ran.stdout.len() + ran.stderr.len() < 20_000, "{}", ran.stdout.len());
+}
+
+/// What it answers, and what it says before it ends.
+#[test]
+fn what_a_server_says_steers_no_terminal() {
+    let place = place();
+    configure(&place, "echoes", &[], "");
+    let steers = |shown: &str| shown.contains("\u{1b}]0;") || shown.contains('\u{7}');
+    let text = r#"{"text": "\u001b]0;owned\u0007"}"#;
+    let ran = place.haft(&["call", "bad__echo", text]).output().expect_code(0);
+    assert!(steers(&ran.stdout), "a program gets it as it is");
+    let answered = at_a_terminal(&place, &format!("call bad__echo '{text}'"), "");
+    let says = r#"["-c", "printf '\\033]0;owned\\007\\n' >&2; exit 3"]"#;
+    let dies = format!(r#"{{"mcpServers": {{"dies": {{"command": "bash", "args": {says}}}}}}}"#);
+    place.file("home/haft.json", &dies);
+    let told = ["call dies__echo", "mcp test dies", "tools"].map(|words| at_a_terminal(&place, words, ""));
+    for shown in told.iter().chain([&answered]) {
+        assert!(shown.contains("]0;owned") && !steers(shown), "{shown:?}");
+    }
 }
 
 #[test]
