@@ -38,14 +38,14 @@ pub(super) fn written(written: io::Result<()>) -> ExitCode {
     }
 }
 
-/// Says what went wrong, and gives the code for it. It may quote a model, a provider or a server.
+/// Says what went wrong, and gives the code for it.
 pub(super) fn failed(exit: Exit, message: &str) -> ExitCode {
-    say("\x1b[1;31merror:\x1b[0m ", &harmless(message));
+    say("\x1b[1;31merror:\x1b[0m ", message);
     exit.into()
 }
 
 pub(super) fn warn(message: &str) {
-    say("\x1b[1;33mwarning:\x1b[0m ", &harmless(message));
+    say("\x1b[1;33mwarning:\x1b[0m ", message);
 }
 
 pub(super) fn note(message: &str) {
