@@ -255,6 +255,8 @@ fn messages_are_shown_on_request_and_secrets_are_not() {
         assert!(ran.stderr.contains(expected), "{expected}: {}", ran.stderr);
     }
     assert!(!ran.stderr.contains("hunter2"), "{}", ran.stderr);
+    let tried = place.haft(&["mcp", "test", "bad", "--trace-mcp"]).output().expect_code(0);
+    assert!(tried.stderr.contains("mcp bad ◄ ") && tried.stderr.contains("tools/list"), "{}", tried.stderr);
 }
 
 /// What a server was given in confidence it may say again, on its output, beside it, in its log and in its errors.
