@@ -22,6 +22,8 @@ def text(words, **more):
 
 def tools():
     names = ["echo", "slow", "fail"]
+    if mode == "counts":
+        names.append("do.it")
     if mode == "same-names":
         names += [f"a{chr(0x4e00 + number)}" for number in range(9000)]
     if mode == "many-tools":

@@ -10,6 +10,7 @@ use haft_core::provider::ProviderKind;
 use haft_core::tool::{Effects, OutputPolicy, ToolPolicy};
 use haft_engine::{Activity, CatalogEntry, Governed, Governor};
 use haft_tools::output::PAGE_BYTES_MAX;
+use serde::Deserialize;
 
 use crate::config::Resolved;
 use crate::config::resolved::{CacheFor, McpServer, Oversize, Tool};
@@ -91,7 +92,7 @@ impl Configured {
             return None;
         }
         let given_by = &tool.identity().namespace;
-        let mut servers = self.config.mcp_servers.iter();
+        let mut servers = self.config.mcp_servers.iter().filter(|(_, server)| server.enabled);
         servers.find(|(name, _)| Namespace::sanitize(name) == *given_by).map(|(_, server)| server)
     }
 
@@ -101,14 +102,14 @@ impl Configured {
             policy.queue.clone_from(&server.queue);
         }
         if self.config.tool(tool.exposed().as_str()).cache.is_none() {
-            policy.cache_ttl = server.cache_of(tool.definition().name.as_str()).and_then(ttl);
+            policy.cache_ttl = server.cache_of(&own_name(tool)).and_then(ttl);
         }
     }
 
     /// What the operator says of a server's tool; what the server says of it assures nothing.
     fn assured_of(&self, tool: &CatalogEntry, server: &McpServer) -> Effects {
         let of_tool = self.config.tool(tool.exposed().as_str()).effects;
-        of_tool.or_else(|| server.effects_of(tool.definition().name.as_str())).unwrap_or(Effects::Unknown)
+        of_tool.or_else(|| server.effects_of(&own_name(tool))).unwrap_or(Effects::Unknown)
     }
 
     fn policy(&self, name: &str, wanted: Tool, undecided: &ToolPolicy) -> ToolPolicy {
@@ -121,6 +122,17 @@ impl Configured {
             ..undecided.clone()
         }
     }
+}
+
+/// What its server calls a tool, which may be more than a name of ours can have.
+fn own_name(tool: &CatalogEntry) -> String {
+    #[derive(Deserialize)]
+    struct Named {
+        name: String,
+    }
+    let definition = tool.definition();
+    let sent = definition.raw.as_ref().and_then(|raw| serde_json::from_str::<Named>(raw.get()).ok());
+    sent.map_or_else(|| definition.name.as_str().to_owned(), |sent| sent.name)
 }
 
 fn ttl(cache: CacheFor) -> Option<Duration> {

@@ -365,7 +365,8 @@ impl Server {
 
     fn restarting(&self, word: &str, reason: &str, at: Instant) -> ToolError {
         let name = &self.shared.config.name;
-        let wait = at.saturating_duration_since(Instant::now()).as_secs();
+        // A part of a second is not now.
+        let wait = at.saturating_duration_since(Instant::now()).as_millis().div_ceil(1000);
         let next = if wait == 0 { "now".to_owned() } else { format!("in {wait} s") };
         let message = format!("{word}:{name}: {reason}\nit is started again {next}; nothing was called");
         ToolError::new(ToolErrorKind::Unavailable, message)

@@ -53,10 +53,11 @@ pub(super) async fn run(args: &RunArgs) -> ExitCode {
 }
 
 /// Also for a run that was not typed.
-pub(super) async fn prepare(args: &RunArgs, given: Given) -> Result<Prepared, Refused> {
+pub(super) async fn prepare(args: &RunArgs, mut given: Given) -> Result<Prepared, Refused> {
     if args.show.no_color {
         anstream::ColorChoice::Never.write_global();
     }
+    given.configuration.resolved.trace_mcp |= args.show.trace_mcp;
     Prepared::new(args, given).await
 }
 

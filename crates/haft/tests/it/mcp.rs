@@ -270,6 +270,8 @@ fn a_server_ends_in_good_order_when_the_person_wants_no_more() {
     configure(&place, "obeys-term", &["x", noted.to_str().unwrap()], "");
     let mut stream = Stream::open(&place, &[]);
     assert!(stream.ask("bad__echo", r#"{"text":"x"}"#).contains("echo: x"));
+    // It stays open: its end would be one in good order as well.
+    let _stdin = stream.child.stdin.take();
     send_signal(stream.child.id(), 15);
     assert_eq!(stream.child.wait().unwrap().code(), Some(143));
     assert_eq!(place.text("ws/noted"), "ended in good order");

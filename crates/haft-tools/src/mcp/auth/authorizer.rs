@@ -125,8 +125,16 @@ impl Authorizer {
     /// Logs a person in, whether or not there is a token already.
     pub async fn login(&self) -> Result<(), AuthError> {
         let mut held = self.held.lock().await;
-        let challenge = self.provoke().await?;
-        let found = self.discover(&challenge).await?;
+        let asked = self.provoke().await?;
+        let challenge = asked.clone().unwrap_or_default();
+        let found = match (self.discover(&challenge).await, asked) {
+            (Err(AuthError::Refused(_)), None) => {
+                return Err(AuthError::refused(
+                    "the server does not ask who you are; `haft mcp test` shows whether it lets you in as it is",
+                ));
+            }
+            (found, _) => found?,
+        };
         // Whatever cannot be read of it, a login gives another.
         let before = self.file.load().await.unwrap_or_default();
         *held = Some(match self.oauth.grant {
@@ -153,8 +161,8 @@ impl Authorizer {
         Ok(found)
     }
 
-    /// What the server says to somebody without a token.
-    async fn provoke(&self) -> Result<Challenge, AuthError> {
+    /// What the server says to somebody without a token; nothing when it asks for none.
+    async fn provoke(&self) -> Result<Option<Challenge>, AuthError> {
         let body = r#"{"jsonrpc":"2.0","id":0,"method":"tools/list","params":{}}"#;
         let request = self
             .http
@@ -166,7 +174,7 @@ impl Authorizer {
             .send()
             .await
             .map_err(|_| AuthError::Unreachable("the server cannot be reached; try again later".into()))?;
-        Ok(Challenge::of(&response).unwrap_or_default())
+        Ok(Challenge::of(&response))
     }
 
     async fn obtain(

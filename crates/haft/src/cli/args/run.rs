@@ -95,6 +95,10 @@ pub(in crate::cli) struct ShowArgs {
     #[arg(long)]
     pub(in crate::cli) tree: bool,
 
+    /// Show on standard error every message to and from MCP servers, without secrets and cut
+    #[arg(long)]
+    pub(in crate::cli) trace_mcp: bool,
+
     /// Write without colours; the variable `NO_COLOR` does the same
     #[arg(long)]
     pub(in crate::cli) no_color: bool,

@@ -110,10 +110,14 @@ pub(in crate::cli) struct ListArgs {
 
 /// Connect to a server and say what it is, what it has, and what was left out and why
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  haft mcp test time\n  haft mcp test time --json")]
+#[command(after_help = "Examples:\n  haft mcp test time\n  haft mcp test time --trace-mcp")]
 pub(in crate::cli) struct TestArgs {
     /// The server
     pub(in crate::cli) name: String,
+
+    /// Show on standard error every message to and from it, without secrets and cut
+    #[arg(long)]
+    pub(in crate::cli) trace_mcp: bool,
 
     #[arg(long, help = "Print it as JSON")]
     pub(in crate::cli) json: bool,

@@ -29,6 +29,7 @@ pub(super) async fn test(args: &TestArgs) -> Result<Answer, Refused> {
     let alone = Resolved {
         mcp_servers: [(args.name.clone(), crate::config::resolved::McpServer { enabled: true, ..server })]
             .into(),
+        trace_mcp: configuration.resolved.trace_mcp || args.trace_mcp,
         ..configuration.resolved
     };
     let found = wiring::mcp_servers(&alone, &policy, &face(&alone));

@@ -222,7 +222,7 @@ fn effects_cache_and_queue_of_a_server_hold_for_its_tools() {
         &place,
         "counts",
         &[],
-        r#", "cache": "1m", "toolsCache": {"slow": "off"}, "effects": {"fail": "read-only"}"#,
+        r#", "cache": "1m", "toolsCache": {"slow": "off", "do.it": "off"}, "effects": {"[!e]*": "read-only"}"#,
     );
     let tools = json(&place, &["tools", "--json"], 0);
     let fail = tools.as_array().unwrap().iter().find(|tool| tool["name"] == "bad__fail").unwrap();
@@ -233,6 +233,8 @@ fn effects_cache_and_queue_of_a_server_hold_for_its_tools() {
     assert!(stream.ask("bad__echo", "{}").contains("call 1"), "answered from the cache");
     assert!(stream.ask("bad__slow", "{}").contains("call 2"));
     assert!(stream.ask("bad__slow", "{}").contains("call 3"), "never from the cache");
+    assert!(stream.ask("bad__do_it", "{}").contains("call 4"));
+    assert!(stream.ask("bad__do_it", "{}").contains("call 5"), "it is meant by its own name");
     stream.end();
     let queue = r#", "queue": "one"}}, "queues": {"one": {"maxConcurrency": 1, "maxWaiting": 0"#;
     configure(&place, "good", &[], queue);
@@ -253,6 +255,8 @@ fn messages_are_shown_on_request_and_secrets_are_not() {
         assert!(ran.stderr.contains(expected), "{expected}: {}", ran.stderr);
     }
     assert!(!ran.stderr.contains("hunter2"), "{}", ran.stderr);
+    let tried = place.haft(&["mcp", "test", "bad", "--trace-mcp"]).output().expect_code(0);
+    assert!(tried.stderr.contains("mcp bad ◄ ") && tried.stderr.contains("tools/list"), "{}", tried.stderr);
 }
 
 /// What a server was given in confidence it may say again, on its output, beside it, in its log and in its errors.

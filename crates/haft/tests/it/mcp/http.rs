@@ -380,6 +380,15 @@ fn a_session_that_is_forgotten_is_opened_again_and_the_call_made_once_more() {
 }
 
 #[test]
+fn who_logs_in_where_nobody_asks_is_told_so() {
+    let place = place();
+    let (url, _asked) = legacy(|request| json(request, TEXT));
+    configure(&place, &url, "");
+    let ran = place.haft(&["mcp", "login", "far"]).output().expect_code(5);
+    assert!(ran.stderr.contains("does not ask who you are"), "{}", ran.stderr);
+}
+
+#[test]
 fn a_server_that_cannot_be_reached_is_a_warning_and_nothing_else_stops() {
     let place = place();
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -150,9 +150,14 @@ fn run_with(place: &Place, flags: &[&str]) -> (Ran, ModelServer) {
 fn in_a_run_the_model_of_the_run_writes_and_the_run_pays() {
     let place = place();
     configure(&place, "asks-model", &[], r#", "sampling": {"approval": "allow"}"#);
-    let (ran, model) = run_with(&place, &[]);
+    let (ran, model) = run_with(&place, &["--trace-mcp"]);
     let ran = ran.expect_code(0);
     assert_eq!(model.requests().len(), 3, "{ran:?}");
+    assert!(
+        ran.stderr.contains("mcp bad ◄ ") && ran.stderr.contains("sampling/createMessage"),
+        "{}",
+        ran.stderr
+    );
     let accounts = place.text("home/data/accounting.jsonl");
     assert_eq!(accounts.matches(r#""type":"model""#).count(), 3, "{accounts}");
     let result: Value = serde_json::from_str(&ran.stdout).unwrap();
