@@ -122,7 +122,7 @@ impl Resolver<'_> {
             given.map_or(Duration::from_millis(default), duration)
         };
         Some(McpServer {
-            enabled: written.enabled.unwrap_or(true),
+            enabled: written.enabled.unwrap_or(true) && !written.disabled.unwrap_or(false),
             tools_allowed: self.globs(&child(path, "toolsAllowed"), allowed),
             tools_denied: self
                 .globs(&child(path, "toolsDenied"), written.tools_denied.as_deref().unwrap_or_default()),

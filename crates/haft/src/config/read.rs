@@ -12,7 +12,8 @@ use super::expand::Lookup;
 use super::expected::{expected, found};
 use super::format::{ANY_JSON, Format, Surroundings};
 use super::position::{Positions, child, item};
-use super::{schema, shown};
+use super::schema::{self, PASSED_OVER};
+use super::shown;
 
 /// What a file says, every value in its one form, and where each key stands.
 #[derive(Debug, Default)]
@@ -135,6 +136,9 @@ impl Reader<'_> {
         path: &str,
     ) -> Option<(&'s str, &'s Value)> {
         if let Some(inner) = schema["properties"].get(written) {
+            if inner.get(PASSED_OVER).is_some() {
+                return None;
+            }
             return Some((inner["x-alias-of"].as_str().unwrap_or(written), inner));
         }
         let inner_path = child(path, &shown::excerpt(written));
@@ -146,7 +150,8 @@ impl Reader<'_> {
             }
             return Some((written, &schema["additionalProperties"]));
         }
-        let known = schema["properties"].as_object().into_iter().flat_map(Map::keys);
+        let known = schema["properties"].as_object().into_iter().flatten();
+        let known = known.filter(|(_, inner)| inner.get(PASSED_OVER).is_none()).map(|(key, _)| key);
         let known = known.filter(|_| self.errors.len() < HINTS_MAX);
         let hint = nearest(written, known).map(|key| format!("did you mean `{key}`?"));
         let position = self.positions.at(at);

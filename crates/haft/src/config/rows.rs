@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::layers::{Layers, Origin};
 use super::position::child;
-use super::schema::schema;
+use super::schema::{PASSED_OVER, schema};
 
 /// One key and what holds for it.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,7 +58,7 @@ fn made_up(schema: &Value, values: &Map<String, Value>, path: &str, layers: &Lay
 }
 
 fn is_listed(key: &str, property: &Value) -> bool {
-    key != "$schema" && property.get("x-alias-of").is_none()
+    key != "$schema" && property.get("x-alias-of").is_none() && property.get(PASSED_OVER).is_none()
 }
 
 /// Stands for a value that is nobody's to see.

@@ -7,6 +7,7 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
 use serde_json::{Map, Value, json};
 
+use super::format::ANY_JSON;
 use super::written::Written;
 
 /// The schema. Everything stands where it is used, so a reader of it follows no references.
@@ -36,9 +37,23 @@ fn refine(schema: &mut Schema) {
     if object.get("format").and_then(Value::as_str).is_some_and(|format| format.starts_with("uint")) {
         object.remove("format");
     }
+    // The mark of a key stays, the list of them becomes keys.
+    let is_list = object.get(PASSED_OVER).is_some_and(Value::is_array);
+    let passed_over = is_list.then(|| object.remove(PASSED_OVER)).flatten();
     if let Some(Value::Object(properties)) = object.get_mut("properties") {
         add_aliases(properties);
+        add_passed_over(properties, passed_over.as_ref());
     }
+}
+
+/// Marks a key of other programs, which is read and says nothing; on an object it lists those it may have.
+pub(super) const PASSED_OVER: &str = "x-passed-over";
+
+fn add_passed_over(properties: &mut Map<String, Value>, keys: Option<&Value>) {
+    let keys = keys.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let schema =
+        json!({ "description": "Of other programs; says nothing here", ANY_JSON: true, PASSED_OVER: true });
+    properties.extend(keys.map(|key| (key.to_owned(), schema.clone())));
 }
 
 fn one_type(types: &mut Value) {

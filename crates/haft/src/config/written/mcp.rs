@@ -9,9 +9,11 @@ use super::super::default;
 use super::super::format::{AnyJson, GlobText, Millis, QueueText, TemplateText, Ttl, tool_globs};
 use super::{Effects, Grant, McpOauth, McpSampling};
 
-/// What may hold a secret is kept as it is written: `haft config show` shows the variable, not its value.
+/// What may hold a secret is kept as it is written: `haft config show` shows the variable, not its value. What READMEs write
+/// beside it for other programs is passed over: what may be called unasked, for one, is not for them to say here.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(extend("x-passed-over" = ["alwaysAllow", "autoApprove", "description", "timeout"]))]
 pub(in crate::config) struct McpServer {
     /// How it is reached; without this key a `command` is `stdio`, and of a `url` its scheme and path decide
     #[serde(rename = "type")]
@@ -42,6 +44,10 @@ pub(in crate::config) struct McpServer {
     /// Whether it is there at all
     #[schemars(extend("default" = true))]
     pub(in crate::config) enabled: Option<bool>,
+
+    /// The opposite of `enabled`, as other programs write it
+    #[schemars(extend("default" = false))]
+    pub(in crate::config) disabled: Option<bool>,
 
     /// Patterns of its tools, by its own names, that there are
     #[schemars(extend("default" = ["*"]))]

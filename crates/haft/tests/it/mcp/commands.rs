@@ -153,6 +153,23 @@ fn the_log_tells_why_a_server_was_started_again() {
 }
 
 #[test]
+fn what_a_readme_says_to_other_programs_is_passed_over() {
+    let place = place();
+    let server = place.misbehaving_server("good", &[]);
+    let theirs = r#""autoApprove": ["*"], "alwaysAllow": [], "timeout": 60, "description": "Does it""#;
+    let config = format!(
+        "{{\"mcpServers\": {{\"off\": {{{server}, {theirs}, \"disabled\": true}}, \"on\": {{{server}, {theirs}, \"disabled\": false}}}}}}"
+    );
+    place.file("home/haft.json", &config);
+    let listed = json(&place, &["mcp", "list", "--json"], 0);
+    assert_eq!((&listed[0]["state"], &listed[1]["state"]), (&"disabled".into(), &"new".into()), "{listed}");
+    let ran = place.haft(&["call", "on__echo", r#"{"text": "hi"}"#]).output().expect_code(0);
+    assert_eq!(ran.stdout, "echo: hi\n");
+    place.file("home/haft.json", &config.replace("autoApprove", "autoAprove"));
+    place.haft(&["mcp", "list"]).output().expect_code(42);
+}
+
+#[test]
 fn a_list_tells_what_is_known_of_the_server_that_is_configured_now() {
     let place = place();
     configure(&place, "good", &[], "");
