@@ -143,6 +143,27 @@ fn what_lets_one_in_at_a_server_goes_to_no_other_of_its_name() {
     assert!(!asked.is_empty() && asked.iter().all(|request| !request.headers.contains_key("authorization")));
 }
 
+/// Neither by a redirect, nor as the place where a server of the oldest kind wants to be written to.
+#[test]
+fn what_lets_one_in_at_a_server_follows_it_to_no_other_host() {
+    let (thief, stolen) = serve(|request| json(request, TEXT));
+    let redirect = format!("location: {thief}\r\n");
+    let (redirects, _asked) = serve(move |_| response("307 Temporary Redirect", &redirect, b""));
+    let (names, _asked) = {
+        let event = format!("event: endpoint\ndata: {thief}\n\n");
+        serve(move |_| response("200 OK", "content-type: text/event-stream\r\n", event.as_bytes()))
+    };
+    for (url, expected) in
+        [(redirects, "which is not followed"), (names.replace("/mcp", "/sse"), "at another host")]
+    {
+        let place = place();
+        configure(&place, &url, r#", "headers": {"Authorization": "Bearer t0k"}"#);
+        let ran = place.haft(&["mcp", "test", "far"]).output().expect_code(5);
+        assert!(ran.stdout.contains(expected), "{url}: {}", ran.stdout);
+    }
+    assert_eq!(stolen.try_iter().count(), 0);
+}
+
 #[test]
 fn a_server_without_sessions_is_told_everything_with_every_request() {
     let place = place();
