@@ -231,7 +231,8 @@ impl ProviderRow {
     pub fn endpoint(&self, wishes: Wishes, variables: Lookup<'_>) -> Result<Endpoint, SetupError> {
         let set = |name: &str| variables(name).filter(|value| !value.trim().is_empty());
         let base = wishes.base_url.or_else(|| self.base_from(&set)).or(self.base_url.map(str::to_owned));
-        let base = base.ok_or(SetupError::NoAddress { provider: self.name })?;
+        let variable = self.base_variables.first().map(|variable| variable.name);
+        let base = base.ok_or(SetupError::NoAddress { provider: self.name, variable })?;
         let from_environment = || self.key_variables.iter().find_map(|name| set(name));
         let key = wishes.key.or_else(|| from_environment().map(|key| key.trim().to_owned().into()));
         let headers = wishes.headers;
@@ -301,7 +302,7 @@ fn host_address(written: &str) -> String {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetupError {
     NoKey { provider: &'static str, variables: &'static [&'static str] },
-    NoAddress { provider: &'static str },
+    NoAddress { provider: &'static str, variable: Option<&'static str> },
     Endpoint(EndpointError),
 }
 
@@ -317,8 +318,10 @@ impl fmt::Display for SetupError {
             Self::NoKey { provider, variables } => {
                 write!(f, "there is no key for `{provider}`; set {}", variables.join(" or "))
             }
-            Self::NoAddress { provider } => {
-                write!(f, "nobody said where `{provider}` is; set `baseUrl` below `providers` in haft.json")
+            Self::NoAddress { provider, variable } => {
+                let variable = variable.map(|name| format!("{name}, or ")).unwrap_or_default();
+                let key = "`baseUrl` below `providers` in haft.json";
+                write!(f, "nobody said where `{provider}` is; set {variable}{key}")
             }
             Self::Endpoint(error) => error.fmt(f),
         }
@@ -411,7 +414,12 @@ mod tests {
         let said = "there is no key for `gemini`; set GEMINI_API_KEY or GOOGLE_API_KEY";
         assert_eq!(missing.to_string(), said);
         let nowhere = endpoint("compatible", Wishes::default(), &[]).unwrap_err();
-        assert_eq!(nowhere, SetupError::NoAddress { provider: "compatible" });
+        assert_eq!(
+            nowhere.to_string(),
+            "nobody said where `compatible` is; set `baseUrl` below `providers` in haft.json"
+        );
+        let nowhere = endpoint("azure", Wishes::default(), &[("AZURE_OPENAI_API_KEY", "k")]).unwrap_err();
+        assert!(nowhere.to_string().contains("set AZURE_OPENAI_ENDPOINT, or `baseUrl`"), "{nowhere}");
         let headers = vec![("Authorization".to_owned(), "Basic x".into())];
         assert!(endpoint("openai", Wishes { headers, ..Wishes::default() }, &[]).is_ok());
         let headers = vec![("X-Api-Key".to_owned(), "k".into())];

@@ -123,7 +123,7 @@ impl ErrorHead<'_> {
     /// The longer of what the headers say. A date needs a clock and is left to the client.
     pub(crate) fn delay(&self) -> Option<Duration> {
         let seconds = self.retry_after.and_then(|text| failure::seconds(text.trim()));
-        let millis = self.retry_after_ms.and_then(|text| text.trim().parse().ok()).map(Duration::from_millis);
+        let millis = self.retry_after_ms.and_then(|text| failure::seconds(&format!("{}ms", text.trim())));
         seconds.max(millis)
     }
 }

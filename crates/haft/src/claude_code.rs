@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 use haft_models::claude_code::{
@@ -42,6 +43,12 @@ const PASSED: [&str; 12] = [
 /// Where the command keeps its sessions when the user has no place for them, and where it is handed servers: below the
 /// cache of haft's home.
 const CACHE: &str = "claude-code";
+
+/// How the names of files with servers begin.
+const HANDED: &str = "servers-";
+
+/// How old a file with servers is that no run can need any more.
+const FORGOTTEN_AFTER: Duration = Duration::from_hours(24);
 
 /// How much of what it says on standard error is kept.
 const LAST_WORDS_BYTES_MAX: usize = 2 << 10;
@@ -263,7 +270,8 @@ struct PrivateFile(PathBuf);
 impl PrivateFile {
     /// The command runs as the owner of its workspace, who owns the directory.
     fn write(directory: &Path, text: &str) -> io::Result<Self> {
-        let path = directory.join(format!("servers-{}.json", uuid::Uuid::new_v4().simple()));
+        remove_forgotten(directory, SystemTime::now());
+        let path = directory.join(format!("{HANDED}{}.json", uuid::Uuid::new_v4().simple()));
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         let this = Self(path);
         file.write_all(text.as_bytes())?;
@@ -273,8 +281,37 @@ impl PrivateFile {
     }
 }
 
+/// Removes files of runs that were killed and could not do it themselves: they may hold secrets.
+fn remove_forgotten(directory: &Path, now: SystemTime) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let written = entry.metadata().and_then(|about| about.modified());
+        let age = written.ok().and_then(|written| now.duration_since(written).ok()).unwrap_or_default();
+        if name.starts_with(HANDED) && age > FORGOTTEN_AFTER {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
 impl Drop for PrivateFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_run_left_is_removed_a_day_later_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = PrivateFile::write(directory.path(), "{}").unwrap();
+        let other = directory.path().join("settings.json");
+        std::fs::write(&other, "{}").unwrap();
+        remove_forgotten(directory.path(), SystemTime::now());
+        assert!(file.0.exists() && other.exists());
+        remove_forgotten(directory.path(), SystemTime::now() + FORGOTTEN_AFTER + Duration::from_mins(1));
+        assert!(!file.0.exists() && other.exists());
     }
 }

@@ -408,7 +408,8 @@ fn budget_wanted(effort: Effort) -> u32 {
         Effort::Low => 2048,
         Effort::Medium => 8192,
         Effort::High => 16_384,
-        Effort::Highest => 32_000,
+        // With the answer still within the 32,000 tokens that the smallest of these models writes.
+        Effort::Highest => 20_480,
     }
 }
 

@@ -232,6 +232,17 @@ fn the_longest_delay_counts() {
 }
 
 #[test]
+fn milliseconds_may_have_a_fraction_and_nonsense_is_no_delay() {
+    let after = |ms| {
+        let head = ErrorHead { status: 429, retry_after: None, retry_after_ms: Some(ms) };
+        decode(&head, b"").retry_after
+    };
+    assert_eq!(after("1500"), Some(Duration::from_millis(1500)));
+    assert_eq!(after("1500.5"), Some(Duration::from_micros(1_500_500)));
+    assert_eq!((after("soon"), after("-1"), after("")), (None, None, None));
+}
+
+#[test]
 fn a_key_in_an_error_is_not_repeated() {
     let body = br#"{"error":{"message":"Incorrect API key provided: sk-abcdefghijkl"}}"#;
     let error = decode(&ErrorHead::of_status(401), body);

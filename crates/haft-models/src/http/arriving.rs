@@ -207,10 +207,11 @@ pub(crate) async fn refused(wire: &dyn WireFormat, answer: &mut Answer) -> Model
     wire.decode_error(&head, &body)
 }
 
-/// The seconds until a date, where a header gives one.
+/// The seconds until a date, where a header gives one. Rounded up: nobody is asked before it.
 fn seconds_until(header: &str) -> Option<String> {
     let date = rfc2822::parse(header).ok()?.timestamp();
-    Some(date.duration_since(Timestamp::now()).as_secs().max(0).to_string())
+    let left = Duration::try_from(date.duration_since(Timestamp::now())).unwrap_or_default();
+    Some((left.as_secs() + u64::from(left.subsec_nanos() > 0)).to_string())
 }
 
 fn redirected(answer: &Answer) -> ModelError {
@@ -226,4 +227,24 @@ fn ended_early() -> ModelError {
 
 pub(crate) fn out_of_time() -> ModelError {
     ModelError::new(ModelErrorKind::Timeout, "the request took longer than all its time")
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::ToSpan;
+
+    use super::*;
+
+    #[test]
+    fn a_date_in_a_header_is_so_many_seconds_away() {
+        let header = |seconds: i64| {
+            let date = Timestamp::now() + seconds.seconds();
+            date.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
+        };
+        // A header has whole seconds, and some time passes.
+        let left: u64 = seconds_until(&header(90)).unwrap().parse().unwrap();
+        assert!((85..=90).contains(&left), "{left}");
+        assert_eq!(seconds_until(&header(-90)).as_deref(), Some("0"));
+        assert_eq!((seconds_until("120"), seconds_until("soon")), (None, None));
+    }
 }

@@ -17,6 +17,7 @@ pub struct Dialect {
     pub(crate) call_ids: IdRule,
     pub(crate) effort: EffortKey,
     pub(crate) replay: Replay,
+    pub(crate) after_replies: AfterReplies,
     pub(crate) stream_usage: StreamUsage,
     pub(crate) unsaid: &'static [Unsaid],
 }
@@ -48,8 +49,16 @@ pub(crate) enum Replay {
     Details,
     /// The text, in the field it came in.
     Field(&'static str),
-    /// The `extra_content` of each call, as it came.
+    /// The `extra_content` of each call, as it came: the thought signatures of Gemini behind a compatible address.
     CallExtras,
+}
+
+/// Who may speak right after tools have replied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AfterReplies {
+    Anybody,
+    /// Only the model, so it is made to say something when somebody else has the word.
+    Assistant,
 }
 
 /// Whether the usage of a stream must be asked for.
@@ -68,7 +77,7 @@ impl Dialect {
 
 /// Every dialect there is; [`COMPATIBLE`] is for servers that are not among them.
 pub const DIALECTS: &[&Dialect] =
-    &[&OPENAI, &AZURE, &OPENROUTER, &GROQ, &MISTRAL, &DEEPSEEK, &XAI, &TOGETHER, &GEMINI, &VLLM, &COMPATIBLE];
+    &[&OPENAI, &AZURE, &OPENROUTER, &GROQ, &MISTRAL, &DEEPSEEK, &XAI, &TOGETHER, &VLLM, &COMPATIBLE];
 
 pub const OPENAI: Dialect = Dialect {
     name: "openai",
@@ -79,13 +88,15 @@ pub const OPENAI: Dialect = Dialect {
     call_ids: IdRule::USUAL,
     effort: EffortKey::Flat,
     replay: Replay::Nothing,
+    after_replies: AfterReplies::Anybody,
     stream_usage: StreamUsage::Asked,
     unsaid: OPENAI_UNSAID,
 };
 
-/// Any server that says it is compatible: the plainest words.
+/// Any server that says it is compatible: the plainest words, and whatever it put on its calls itself.
 pub const COMPATIBLE: Dialect = Dialect {
     name: "compatible",
+    replay: Replay::CallExtras,
     system_role: "system",
     output_tokens_key: "max_tokens",
     refusal: RefusalPlace::Text,
@@ -103,12 +114,19 @@ pub const OPENROUTER: Dialect = Dialect {
     unsaid: OPENROUTER_UNSAID,
     ..COMPATIBLE
 };
-pub const GROQ: Dialect = Dialect { name: "groq", output_tokens_key: "max_completion_tokens", ..COMPATIBLE };
+pub const GROQ: Dialect = Dialect {
+    name: "groq",
+    output_tokens_key: "max_completion_tokens",
+    replay: Replay::Nothing,
+    ..COMPATIBLE
+};
 pub const MISTRAL: Dialect = Dialect {
     name: "mistral",
+    replay: Replay::Nothing,
     seed_key: "random_seed",
     call_ids: IdRule::NINE,
     effort: EffortKey::Nowhere,
+    after_replies: AfterReplies::Assistant,
     stream_usage: StreamUsage::Unasked,
     unsaid: NO_EFFORT_UNSAID,
     ..COMPATIBLE
@@ -120,10 +138,13 @@ pub const DEEPSEEK: Dialect = Dialect {
     unsaid: DEEPSEEK_UNSAID,
     ..COMPATIBLE
 };
-pub const XAI: Dialect = Dialect { name: "xai", output_tokens_key: "max_completion_tokens", ..COMPATIBLE };
-pub const TOGETHER: Dialect = Dialect { name: "together", ..COMPATIBLE };
-/// Gemini behind its compatible address; its thought signatures travel with the calls.
-pub const GEMINI: Dialect = Dialect { name: "gemini-compatible", replay: Replay::CallExtras, ..COMPATIBLE };
+pub const XAI: Dialect = Dialect {
+    name: "xai",
+    output_tokens_key: "max_completion_tokens",
+    replay: Replay::Nothing,
+    ..COMPATIBLE
+};
+pub const TOGETHER: Dialect = Dialect { name: "together", replay: Replay::Nothing, ..COMPATIBLE };
 /// vLLM, and what is built on it or behaves like it: llama.cpp, LM Studio.
 pub const VLLM: Dialect = Dialect { name: "vllm", unsaid: VLLM_UNSAID, ..COMPATIBLE };
 

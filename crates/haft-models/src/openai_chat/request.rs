@@ -8,7 +8,7 @@ use haft_core::model_request::{
 };
 use haft_core::tool::ToolCall;
 
-use super::dialect::{Dialect, EffortKey, RefusalPlace, Replay, StreamUsage};
+use super::dialect::{AfterReplies, Dialect, EffortKey, RefusalPlace, Replay, StreamUsage};
 use crate::json_text::{self, Array, Object};
 use crate::media;
 use crate::memo::{Encoder, Memo, Tail};
@@ -92,7 +92,14 @@ fn say_system(dialect: &Dialect, system: &str) -> Vec<u8> {
     out
 }
 
+/// The role of replies; the message list ends with them while it is open.
+const REPLIES: &str = "tool";
+
 fn say(dialect: &Dialect, tail: &mut Tail, message: &Message) {
+    match message.role {
+        Role::System | Role::User => say_bridge(dialect, tail),
+        Role::Assistant | Role::Tool => {}
+    }
     match message.role {
         Role::System => {
             let text: Vec<_> = message.parts.iter().filter_map(plain_text).collect();
@@ -101,6 +108,14 @@ fn say(dialect: &Dialect, tail: &mut Tail, message: &Message) {
         Role::User => say_user(tail, &message.parts),
         Role::Assistant => say_assistant(dialect, tail, &message.parts),
         Role::Tool => say_replies(dialect, tail, &message.parts),
+    }
+}
+
+/// What the model says where it has to speak before somebody else does.
+fn say_bridge(dialect: &Dialect, tail: &mut Tail) {
+    let after_replies = tail.open.take() == Some(REPLIES);
+    if after_replies && dialect.after_replies == AfterReplies::Assistant {
+        tail.push(br#"{"role":"assistant","content":"Noted."}"#);
     }
 }
 
@@ -259,6 +274,7 @@ fn say_assistant(dialect: &Dialect, tail: &mut Tail, parts: &[Part]) {
         }
     });
     tail.push(&out);
+    tail.open = None;
 }
 
 fn say_call(dialect: &Dialect, out: &mut Object<'_>, call: &ToolCall, extras: Option<&str>) {
@@ -285,8 +301,10 @@ fn say_replies(dialect: &Dialect, tail: &mut Tail, parts: &[Part]) {
         });
         tail.push(&out);
     }
+    tail.open = Some(REPLIES);
     let images: Vec<_> = replies.iter().flat_map(|reply| media::images(reply)).collect();
     if !images.is_empty() {
+        say_bridge(dialect, tail);
         let mut out = Vec::new();
         json_text::object(&mut out, |message| {
             message.put("role", "user");

@@ -39,7 +39,9 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
         body.put_some("max_output_tokens", request.output_tokens_max.as_ref());
         // Nothing stays on the server, so what it thought has to come along.
         body.put("store", &false);
-        body.put("include", &["reasoning.encrypted_content"]);
+        if thinks(&request.model) {
+            body.put("include", &["reasoning.encrypted_content"]);
+        }
         match delivery {
             Delivery::Whole => {}
             Delivery::Streamed => body.put("stream", &true),
@@ -52,6 +54,15 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
         asked: recalled.asked(request),
         unsaid: recalled.unsaid(request, UNSAID),
     }
+}
+
+/// How models begin that do not think, and refuse to be asked for what they thought. Every later one does.
+const THOUGHTLESS: [&str; 4] = ["gpt-3", "gpt-4", "chatgpt-", "gpt-5-chat"];
+
+fn thinks(model: &str) -> bool {
+    // Gateways put the maker before the name.
+    let name = model.rsplit('/').next().unwrap_or(model);
+    !THOUGHTLESS.iter().any(|start| name.starts_with(start))
 }
 
 /// Writes items.

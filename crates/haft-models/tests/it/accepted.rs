@@ -3,11 +3,11 @@ use std::sync::Arc;
 use haft_core::conversation::{Body, Format, Message, Part, ToolReply};
 use haft_core::model_request::{Effort, ModelRequest, OutputShape};
 use haft_core::output::Content;
-use haft_models::WireFormat;
 use haft_models::openai_chat::{Dialect, OpenaiChat};
+use haft_models::{Asked, WireFormat};
 use serde_json::{Value, json};
 
-use crate::fixture::{body, call, request, wire};
+use crate::fixture::{body, call, calls, request, wire};
 
 fn dialect(name: &str) -> OpenaiChat {
     OpenaiChat(Dialect::named(name).unwrap())
@@ -50,6 +50,24 @@ fn reasoning_is_asked_for_in_the_words_of_the_model() {
     check(Format::Ollama, "gpt-oss:20b", Effort::High, &[("/think", json!("high"))]);
     check(Format::Ollama, "qwen3", Effort::High, &[("/think", json!(true))]);
     check(Format::Ollama, "qwen3", Effort::Off, &[("/think", json!(false))]);
+}
+
+#[test]
+fn only_models_that_think_are_asked_for_what_they_thought() {
+    let asked_for = |model: &str| {
+        let asked = ModelRequest { model: model.into(), ..request([Message::user("?")]) };
+        body(wire(Format::OpenaiResponses), &asked).get("include").is_some()
+    };
+    for (model, expected) in [
+        ("gpt-4o", false),
+        ("openai/gpt-4.1-mini", false),
+        ("gpt-5-chat-latest", false),
+        ("gpt-5", true),
+        ("o4-mini", true),
+        ("openai/gpt-oss-120b", true),
+    ] {
+        assert_eq!(asked_for(model), expected, "{model}");
+    }
 }
 
 #[test]
@@ -101,6 +119,57 @@ fn servers_that_refuse_unknown_fields_are_told_in_theirs() {
     assert_eq!(
         (at(&openai, "/seed"), at(&openai, "/messages/1/refusal")),
         (&json!(7), &json!("I will not."))
+    );
+}
+
+/// Gemini behind a compatible address signs its calls, and refuses to hear them without.
+#[test]
+fn what_a_compatible_server_puts_on_a_call_goes_back_to_it_and_to_no_stricter_one() {
+    let extras = json!({"google": {"thought_signature": "SIGNATURE"}});
+    let function = json!({"name": "read", "arguments": "{}"});
+    let call = json!({"id": "a", "type": "function", "function": function, "extra_content": extras});
+    let message = json!({"role": "assistant", "content": null, "tool_calls": [call]});
+    let reply = json!({"choices": [{"message": message, "finish_reason": "tool_calls"}]}).to_string();
+    let compatible = dialect("compatible");
+    let reply = compatible.decode(reply.as_bytes(), &Asked::default()).unwrap().into_message();
+    let answered = crate::fixture::answers(&reply, "done");
+    let asked = request([Message::user("?"), reply, answered]);
+    let signed =
+        |name: &str| at(&body(&dialect(name), &asked), "/messages/1/tool_calls/0/extra_content").clone();
+    assert_eq!((signed("compatible"), signed("vllm")), (extras.clone(), extras));
+    for name in ["openai", "groq", "mistral", "deepseek", "xai", "together"] {
+        assert_eq!(signed(name), Value::Null, "{name}");
+    }
+}
+
+/// After replies only the model may speak there: not the user, not the operator, and nobody who shows an image.
+#[test]
+fn mistral_hears_the_model_between_replies_and_others() {
+    let call = call("a", "{}");
+    let mut shown = ToolReply::text(&call, "see");
+    shown.content.push(Content::Image { media_type: "image/png".into(), bytes: b"png".as_slice().into() });
+    let plain = ToolReply::text(&call, "done");
+    let (calls, answer) = (calls(&[call]), Message::assistant(vec![Part::text("Ah.")]));
+    let roles = |wire: &OpenaiChat, rest: Vec<Message>| -> String {
+        let asked = request([Message::user("?"), calls.clone()].into_iter().chain(rest));
+        let body = body(wire, &asked);
+        let roles: Vec<&str> =
+            body["messages"].as_array().unwrap().iter().map(|one| one["role"].as_str().unwrap()).collect();
+        roles.join(" ")
+    };
+    let replied = |reply: &ToolReply| Message::tool(vec![reply.clone()]);
+    let (mistral, openai) = (dialect("mistral"), dialect("openai"));
+    let said = vec![replied(&plain), Message::user("And?")];
+    assert_eq!(roles(&mistral, said.clone()), "user assistant tool assistant user");
+    assert_eq!(roles(&openai, said), "user assistant tool user");
+    assert_eq!(
+        roles(&mistral, vec![replied(&plain), Message::system("Last turn.")]),
+        "user assistant tool assistant system"
+    );
+    assert_eq!(roles(&mistral, vec![replied(&shown)]), "user assistant tool assistant user");
+    assert_eq!(
+        roles(&mistral, vec![replied(&plain), answer, Message::user("And?")]),
+        "user assistant tool assistant user"
     );
 }
 
