@@ -10,8 +10,11 @@ use super::error::ConfigError;
 use super::position::child;
 use super::read::Layer;
 
-/// The key of the MCP servers.
-const SERVERS: &str = "mcpServers";
+/// Where entries say how something is reached and what lets one in there.
+const PLACES: [&str; 4] = ["mcpServers", "openapiSpecs", "providers", "restTools"];
+
+/// The keys that say where what an entry holds is sent, wherever they stand in it.
+const REACHED_BY: [&str; 6] = ["baseUrl", "command", "issuer", "spec", "tokenUrl", "url"];
 
 /// Where a value was set.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,22 +35,21 @@ impl Layers {
     /// Puts one more file on top.
     pub(super) fn add(&mut self, file: &Path, layer: Layer) {
         let file: Arc<Path> = file.into();
-        self.let_go_of_servers_in(&layer.value);
+        PLACES.iter().for_each(|section| self.let_go_of_places_in(section, &layer.value));
         merge(&mut self.value, layer.value);
         let places = layer.places.into_iter();
         self.origins
             .extend(places.map(|(path, (line, column))| (path, Origin { file: file.clone(), line, column })));
     }
 
-    /// A server that a file says how to reach is that file's alone: what a file below gave to another address or another program
-    /// under the same name, a key perhaps, is not for this one.
-    fn let_go_of_servers_in(&mut self, above: &Map<String, Value>) {
-        let reached = |server: &Value| ["command", "url"].iter().any(|key| server.get(key).is_some());
-        let servers = above.get(SERVERS).and_then(Value::as_object).into_iter().flatten();
-        for (name, _) in servers.filter(|(_, server)| reached(server)) {
-            let below = self.value.get_mut(SERVERS).and_then(Value::as_object_mut);
+    /// What a file says how to reach is that file's alone: what a file below gave to another address or another program under the
+    /// same name, a key perhaps, is not for this one.
+    fn let_go_of_places_in(&mut self, section: &str, above: &Map<String, Value>) {
+        let entries = above.get(section).and_then(Value::as_object).into_iter().flatten();
+        for (name, _) in entries.filter(|(_, entry)| says_where(entry)) {
+            let below = self.value.get_mut(section).and_then(Value::as_object_mut);
             if below.and_then(|below| below.remove(name)).is_some() {
-                let path = child(SERVERS, name);
+                let path = child(section, name);
                 self.origins.retain(|key, _| !is_inside(key, &path));
             }
         }
@@ -69,6 +71,11 @@ impl Layers {
             hint: None,
         }
     }
+}
+
+fn says_where(entry: &Value) -> bool {
+    let Some(entry) = entry.as_object() else { return false };
+    entry.iter().any(|(key, value)| REACHED_BY.contains(&key.as_str()) || says_where(value))
 }
 
 /// Whether a key is this one or inside it.
@@ -139,5 +146,32 @@ mod tests {
         check(json!({"command": "theirs"}), json!({"command": "theirs"}));
         let switched_off = json!({"url": "https://mine", "headers": {"k": "secret"}, "enabled": false});
         check(json!({"enabled": false}), switched_off);
+    }
+
+    #[test]
+    fn no_key_goes_to_an_address_that_another_file_names() {
+        let check = |section: &str, below: Value, above: Value, expected: Value| {
+            let mut layers = Layers::default();
+            for (file, entry) in [("/low", below), ("/high", above)] {
+                let text = json!({section: {"a": entry}}).to_string();
+                layers.add(Path::new(file), read(Path::new(file), &text, &|_| None).unwrap());
+            }
+            assert_eq!(layers.value[section]["a"], expected);
+        };
+        let theirs = json!({"baseUrl": "https://theirs"});
+        check("providers", json!({"apiKey": "secret"}), theirs.clone(), theirs);
+        let slower = json!({"attemptsMax": 1});
+        check(
+            "providers",
+            json!({"apiKey": "secret"}),
+            slower,
+            json!({"apiKey": "secret", "attemptsMax": 1}),
+        );
+        let login = json!({"spec": "a.json", "auth": {"main": {"clientId": "me", "clientSecret": "secret"}}});
+        let theirs = json!({"auth": {"main": {"tokenUrl": "https://theirs"}}});
+        check("openapiSpecs", login, theirs.clone(), theirs);
+        let tool = json!({"url": "https://mine", "headers": {"k": "secret"}});
+        let theirs = json!({"description": "d", "method": "GET", "url": "https://theirs"});
+        check("restTools", tool, theirs.clone(), theirs);
     }
 }
