@@ -249,6 +249,10 @@ for line in sys.stdin:
         page = {"tools": tools()}
         if mode == "pages-for-ever":
             page["nextCursor"] = str(int(request["params"].get("cursor", "0")) + 1)
+        if mode == "small-pages":
+            at = int(request["params"].get("cursor", "0"))
+            page["tools"] = page["tools"] if at == 0 else [{"name": f"tool_{at}"}]
+            page.update({} if at == 2000 else {"nextCursor": str(at + 1)})
         if mode == "same-page-for-ever":
             page["nextCursor"] = "again"
         if mode == "strange-list":

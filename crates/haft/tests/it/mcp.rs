@@ -239,6 +239,9 @@ fn a_list_without_end_is_cut_and_a_bad_tool_costs_only_itself() {
     configure(&place, "many-tools", &[], "");
     let ran = place.haft(&["tools"]).output().expect_code(0);
     assert_eq!(ran.stdout.matches("bad__tool_").count(), 10_000);
+    configure(&place, "small-pages", &[], "");
+    let ran = place.haft(&["tools"]).output().expect_code(0);
+    assert_eq!(ran.stdout.matches("bad__tool_").count(), 2_000, "none is lost for being alone on its page");
 }
 
 #[test]
