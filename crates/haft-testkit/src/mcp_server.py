@@ -208,7 +208,7 @@ for line in sys.stdin:
     request = json.loads(line)
     method = request.get("method")
     if method == "server/discover":
-        if mode == "dies-on-probe":
+        if mode in ("dies-on-probe", "refuses-later"):
             sys.exit(1)
         if mode == "silent-on-probe":
             continue
@@ -218,6 +218,8 @@ for line in sys.stdin:
             reply(request, found)
             continue
         send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "unknown method"}})
+    elif method == "initialize" and mode == "refuses-later" and os.path.exists(sys.argv[2]):
+        send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32603, "message": "the licence is used up"}})
     elif method == "initialize" and mode != "never-greets":
         info = {"name": "misbehaving", "version": "1"}
         capabilities = {"tools": {"listChanged": True}}
