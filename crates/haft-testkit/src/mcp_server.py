@@ -208,7 +208,7 @@ for line in sys.stdin:
     request = json.loads(line)
     method = request.get("method")
     if method == "server/discover":
-        if mode == "dies-on-probe":
+        if mode in ("dies-on-probe", "refuses-later"):
             sys.exit(1)
         if mode == "silent-on-probe":
             continue
@@ -218,6 +218,8 @@ for line in sys.stdin:
             reply(request, found)
             continue
         send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "unknown method"}})
+    elif method == "initialize" and mode == "refuses-later" and os.path.exists(sys.argv[2]):
+        send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32603, "message": "the licence is used up"}})
     elif method == "initialize" and mode != "never-greets":
         info = {"name": "misbehaving", "version": "1"}
         capabilities = {"tools": {"listChanged": True}}
@@ -249,6 +251,10 @@ for line in sys.stdin:
         page = {"tools": tools()}
         if mode == "pages-for-ever":
             page["nextCursor"] = str(int(request["params"].get("cursor", "0")) + 1)
+        if mode == "small-pages":
+            at = int(request["params"].get("cursor", "0"))
+            page["tools"] = page["tools"] if at == 0 else [{"name": f"tool_{at}"}]
+            page.update({} if at == 2000 else {"nextCursor": str(at + 1)})
         if mode == "same-page-for-ever":
             page["nextCursor"] = "again"
         if mode == "strange-list":

@@ -25,8 +25,9 @@ const TOOL_BYTES_MAX: usize = 1 << 20;
 /// How large all definitions of one server may be together.
 const LIST_BYTES_MAX: usize = 32 << 20;
 
-/// How many pages are asked for; a server that gives a new cursor for ever ends here.
-const PAGES_MAX: usize = 1000;
+/// How many pages are asked for; a server that gives a new cursor for ever ends here. With a tool on each, more than so many are
+/// too many tools, which is told; without, nothing is lost.
+const PAGES_MAX: usize = TOOLS_MAX + 1;
 
 /// What the operator wants of a server's tools.
 #[derive(Debug, Clone, Default)]

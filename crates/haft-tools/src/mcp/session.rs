@@ -106,11 +106,14 @@ type Opened = Result<(Era, Greeting), OpenError>;
 /// The old way, as it was the last time. One that does not take the greeting may have left that era since; when it has not,
 /// its own words are told.
 async fn greet_as_before(peer: &Peer, host: &Host, budget: Duration) -> Opened {
-    match greet(peer, host, budget).await {
-        Err(refused @ (OpenError::NotGreeted(_) | OpenError::WrongTransport(_))) => {
-            after(discover(peer, host, budget).await, || std::future::ready(Err(refused))).await
-        }
-        greeted => greeted,
+    let refused = match greet(peer, host, budget).await {
+        Err(refused @ (OpenError::NotGreeted(_) | OpenError::WrongTransport(_))) => refused,
+        greeted => return greeted,
+    };
+    let found = discover(peer, host, budget).await;
+    match after_probe(&found.probed) {
+        Next::SpeakModern => Ok((Era::Modern, found.greeting)),
+        Next::Greet | Next::GreetBeside | Next::Respawn | Next::Incompatible | Next::GiveUp => Err(refused),
     }
 }
 

@@ -146,6 +146,18 @@ fn a_server_that_is_asked_for_its_era_and_dies_or_says_nothing_is_greeted_the_ol
     }
 }
 
+/// What it says to the greeting is what is told, not what it does when it is asked for its era after that.
+#[test]
+fn a_server_that_takes_the_greeting_no_more_is_told_in_its_own_words() {
+    let place = place();
+    let used_up = place.path("ws/used-up");
+    configure(&place, "refuses-later", &[used_up.to_str().unwrap()], "");
+    assert_eq!(echo(&place).expect_code(0).stdout, "echo: hi\n");
+    place.file("ws/used-up", "");
+    let refused = echo(&place).expect_code(5);
+    assert!(refused.stderr.contains("the licence is used up"), "{}", refused.stderr);
+}
+
 #[test]
 fn a_call_that_is_never_answered_ends_and_is_cancelled() {
     let place = place();
@@ -239,6 +251,9 @@ fn a_list_without_end_is_cut_and_a_bad_tool_costs_only_itself() {
     configure(&place, "many-tools", &[], "");
     let ran = place.haft(&["tools"]).output().expect_code(0);
     assert_eq!(ran.stdout.matches("bad__tool_").count(), 10_000);
+    configure(&place, "small-pages", &[], "");
+    let ran = place.haft(&["tools"]).output().expect_code(0);
+    assert_eq!(ran.stdout.matches("bad__tool_").count(), 2_000, "none is lost for being alone on its page");
 }
 
 #[test]

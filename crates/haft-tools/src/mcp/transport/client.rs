@@ -158,6 +158,10 @@ pub(super) fn refusal(response: &Response) -> Failure {
                 "the server redirects to `{target}` ({status}), which is not followed; if that is it, put its address into `url`"
             ))
         }
+        // Somebody before the server, who passed the request on and has no answer to it.
+        StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => {
+            Failure::Closed(format!("a gateway answered {status} for the server"))
+        }
         status if status.is_client_error() => {
             Failure::WrongTransport(format!("the server answered {status}"))
         }
