@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use haft_sandbox::Home;
 
-use crate::agents::{AGENT_BYTES_MAX, Agent, AgentError, Around, Overrides};
+use crate::agents::{Agent, AgentError, Around, Overrides};
 use crate::config::{self, Untrusted, environment};
 
 /// Where agents of a project lie, the stronger first.
@@ -195,13 +195,13 @@ type Counts<'a> = &'a dyn Fn(&Path, &[u8]) -> Result<(), Untrusted>;
 /// Reads an agent with all it includes; `counts` says of each file whether it may be used.
 fn read(path: &Path, overrides: &Overrides, counts: Counts<'_>) -> Result<OnShelf, ShelfError> {
     let unreadable = |problem: String| ShelfError::Unreadable { file: path.to_owned(), problem };
-    let text = read_bounded(path, AGENT_BYTES_MAX as u64).map_err(unreadable)?;
+    let text = text_of(path).map_err(unreadable)?;
     counts(path, text.as_bytes())
         .map_err(|reason| ShelfError::Untrusted { file: path.to_owned(), reason })?;
     let beside = path.parent().unwrap_or(Path::new(""));
     let read = |name: &str| {
         let file = inside(beside, name)?;
-        let text = read_bounded(&file, AGENT_BYTES_MAX as u64)?;
+        let text = text_of(&file)?;
         counts(&file, text.as_bytes()).map_err(|reason| why(&reason))?;
         Ok(text)
     };
@@ -237,6 +237,11 @@ fn inside(directory: &Path, name: &str) -> Result<PathBuf, String> {
     let stays =
         Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     if stays { Ok(directory.join(name)) } else { Err("it must lie in the agent's own directory".into()) }
+}
+
+/// The text of an agent, or of what one includes. Whoever may write a project may put a pipe there, for which nobody waits.
+fn text_of(file: &Path) -> Result<String, String> {
+    String::from_utf8(config::file_bytes(file)?).map_err(|_| "it is not UTF-8".into())
 }
 
 /// The text of a file of at most so many bytes; the error is a sentence for a person.

@@ -524,6 +524,27 @@ fn agents_are_found_by_name_where_they_count() {
     run(&place, Script::of([Step::text("ok")]), &["@agents/helper.md", "go"]).expect_code(0);
 }
 
+/// Whoever can write the workspace can put a pipe there, into which nobody ever writes.
+#[test]
+fn a_pipe_in_the_place_of_what_an_agent_includes_is_not_waited_for() {
+    let place = here();
+    place.file("ws/agents/reader.md", "{{ include \"rules.txt\" }}");
+    place.file("ws/agents/rules.txt", "Be good.");
+    place.haft(&["trust"]).output().expect_code(0);
+    let rules = place.path("ws/agents/rules.txt");
+    std::fs::remove_file(&rules).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(rules).status().unwrap().success());
+    for words in [
+        &["run", "-m", "openai/m", "@reader", "go"][..],
+        &["agents", "check"],
+        &["agents", "check", "agents/reader.md"],
+    ] {
+        let ran = place.haft(words).through(&["timeout", "-s", "KILL", "60"]).output().expect_code(42);
+        let told = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(told.contains("expected a file; found a pipe"), "{words:?}: {told}");
+    }
+}
+
 /// Whoever can write the workspace can make links there, and files of any name.
 #[test]
 fn nothing_becomes_an_agent_of_a_project_by_a_link_or_by_its_name() {
