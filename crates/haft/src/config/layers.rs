@@ -167,10 +167,14 @@ mod tests {
             slower,
             json!({"apiKey": "secret", "attemptsMax": 1}),
         );
-        let login = json!({"spec": "a.json", "auth": {"main": {"clientId": "me", "clientSecret": "secret"}}});
-        let theirs = json!({"auth": {"main": {"tokenUrl": "https://theirs"}}});
-        check("openapiSpecs", login, theirs.clone(), theirs);
-        let tool = json!({"url": "https://mine", "headers": {"k": "secret"}});
+        let login = json!({"url": "https://mine", "oauth": {"clientId": "me", "clientSecret": "secret"}});
+        let theirs = json!({"oauth": {"issuer": "https://theirs"}});
+        check("mcpServers", login, theirs.clone(), theirs);
+        let described = json!({"spec": "a.json", "headers": {"k": "secret"}});
+        let theirs = json!({"spec": "/theirs.json"});
+        check("openapiSpecs", described, theirs.clone(), theirs);
+        let tool =
+            json!({"description": "d", "method": "GET", "url": "https://mine", "headers": {"k": "secret"}});
         let theirs = json!({"description": "d", "method": "GET", "url": "https://theirs"});
         check("restTools", tool, theirs.clone(), theirs);
     }
