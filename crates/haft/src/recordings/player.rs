@@ -116,6 +116,12 @@ fn speaks(run: &AgentRun, after: After) -> Speaks {
     }
 }
 
+fn began(beginning: &Beginning, place: Place, speaks: Speaks) -> Event {
+    let Beginning { path, model, request, tools, .. } = beginning.clone();
+    let began = Began { path, model, request, tools, speaks };
+    Event::Run { place, event: Arc::new(RunEvent::Began(began)) }
+}
+
 /// A run that is over.
 struct Over {
     finish: Finish,
@@ -175,17 +181,11 @@ impl RunPlayer {
             let mut run = self.run(beginning)?;
             let meter = account.meter();
             account = Account::Below(Arc::clone(&meter));
-            self.tell_beginning(beginning, place, &meter, speaks(&run, after));
+            meter.emit(began(beginning, place, speaks(&run, after)));
             let finish = self.drive(beginning, place, &mut run, meter).await?;
             over = Some(Over { finish, turns: run.counts().turns });
         }
         Ok(over)
-    }
-
-    fn tell_beginning(&self, beginning: &Beginning, place: Place, meter: &Meter, speaks: Speaks) {
-        let Beginning { path, model, request, tools, .. } = beginning.clone();
-        let began = Began { path, model, request, tools, speaks };
-        meter.emit(Event::Run { place, event: Arc::new(RunEvent::Began(began)) });
     }
 
     fn run(&self, beginning: &Beginning) -> Result<AgentRun, RunError> {
