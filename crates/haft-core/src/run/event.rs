@@ -56,6 +56,16 @@ pub struct Began {
     pub request: String,
     /// The names of the tools that the model is shown.
     pub tools: Vec<String>,
+    pub speaks: Speaks,
+}
+
+/// What the words of a run are to whoever asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speaks {
+    /// Those of its last reply are the answer, as they are written.
+    Answer,
+    /// The answer is given as a report, or by somebody else.
+    Draft,
 }
 
 /// How a call ended, as the model is told.

@@ -16,7 +16,8 @@ use haft_core::place::{Operation, OperationId, Place, SessionId};
 use haft_core::provider::Principal;
 use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
 use haft_core::run::budget::Budget;
-use haft_core::run::event::{Began, Bill, RunEvent};
+use haft_core::run::event::{Began, Bill, RunEvent, Speaks};
+use haft_core::run::final_report::FinalReport;
 use haft_core::run::finish::Finish;
 use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
@@ -101,6 +102,26 @@ impl Account {
     }
 }
 
+/// Who goes on with a request.
+#[derive(Clone, Copy)]
+enum After {
+    Another,
+    Nobody,
+}
+
+fn speaks(run: &AgentRun, after: After) -> Speaks {
+    match (&run.plan().report, after) {
+        (FinalReport::None, After::Nobody) => Speaks::Answer,
+        (FinalReport::None | FinalReport::Tool(_) | FinalReport::Xml { .. }, _) => Speaks::Draft,
+    }
+}
+
+fn began(beginning: &Beginning, place: Place, speaks: Speaks) -> Event {
+    let Beginning { path, model, request, tools, .. } = beginning.clone();
+    let began = Began { path, model, request, tools, speaks };
+    Event::Run { place, event: Arc::new(RunEvent::Began(began)) }
+}
+
 /// A run that is over.
 struct Over {
     finish: Finish,
@@ -151,13 +172,16 @@ impl RunPlayer {
     async fn one_after_another(&self, above: Above<'_>) -> Result<Option<Over>, RunError> {
         let Above { works_for, parent, mut origin, mut account } = above;
         let mut over = None;
-        for beginning in self.0.left.runs_for(works_for) {
+        let mut runs = self.0.left.runs_for(works_for).iter().peekable();
+        while let Some(beginning) = runs.next() {
+            let after = if runs.peek().is_some() { After::Another } else { After::Nobody };
             let session = session_id(&beginning.session)?;
             let origin = *origin.get_or_insert(session);
             let place = Place { session, turn: beginning.turn, parent, origin };
             let mut run = self.run(beginning)?;
             let meter = account.meter();
             account = Account::Below(Arc::clone(&meter));
+            meter.emit(began(beginning, place, speaks(&run, after)));
             let finish = self.drive(beginning, place, &mut run, meter).await?;
             over = Some(Over { finish, turns: run.counts().turns });
         }
@@ -188,10 +212,6 @@ impl RunPlayer {
             reply_timeout: TIMEOUT,
             witness: Some(Arc::new(self.clone())),
         };
-        let Beginning { path, model, request, tools, .. } = beginning.clone();
-        let began =
-            Event::Run { place, event: Arc::new(RunEvent::Began(Began { path, model, request, tools })) };
-        driver.scope.meter.emit(began);
         let Some(why) = self.0.left.aborted(&beginning.session) else {
             return to_the_end(&driver, run).await;
         };

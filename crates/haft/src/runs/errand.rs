@@ -9,7 +9,8 @@ use haft_core::model_request::ModelRequest;
 use haft_core::place::{Operation, Place};
 use haft_core::provider::CallContext;
 use haft_core::run::budget::Budget;
-use haft_core::run::event::{Began, Bill, RunEvent};
+use haft_core::run::event::{Began, Bill, RunEvent, Speaks};
+use haft_core::run::final_report::FinalReport;
 use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
 use haft_core::run::told::Told;
@@ -258,7 +259,7 @@ impl Errand {
     /// Before anything else of it.
     fn record_beginning(&self, place: Place, began: &Began) {
         let Some(recorder) = self.worker.workshop().recorder() else { return };
-        let Began { path, model, request, tools } = began.clone();
+        let Began { path, model, request, tools, speaks: _ } = began.clone();
         let works_for = self.task.works_for.as_deref();
         let timeout = self.worker.agent().times.llm;
         recorder.begin(&Beginning {
@@ -274,6 +275,13 @@ impl Errand {
         });
     }
 
+    fn speaks(&self) -> Speaks {
+        match (&self.run.plan().report, &self.worker.colleagues().handoff) {
+            (FinalReport::None, None) => Speaks::Answer,
+            (FinalReport::None | FinalReport::Tool(_) | FinalReport::Xml { .. }, _) => Speaks::Draft,
+        }
+    }
+
     pub(super) fn tell_beginning_in(&self, turn: u32) {
         let Task { request, place, scope, .. } = &self.task;
         let shown = self.run.tools().iter();
@@ -282,6 +290,7 @@ impl Errand {
             model: self.worker.model().to_string(),
             request: request.clone(),
             tools: shown.map(|tool| tool.name.clone()).collect(),
+            speaks: self.speaks(),
         };
         let place = Place { turn, ..*place };
         self.record_beginning(place, &began);

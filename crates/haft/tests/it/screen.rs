@@ -1,7 +1,7 @@
 //! `haft run` in a terminal of eighty columns: what stands on its screen when all is over, and on the way there.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
-use haft_model_server::{Part, Step};
+use haft_model_server::{Expect, ModelServer, Part, Script, Step};
 use haft_testkit::Place;
 use serde_json::json;
 
@@ -39,9 +39,12 @@ assert **left** == right
 
 /// Everything that was written to the terminal. `script` gives one, as a person would have it.
 fn typescript(place: &Place, words: &str, steps: impl IntoIterator<Item = Step>) -> Vec<u8> {
-    let script = format!(r#"script -qec "stty cols 80 rows 24; $0 run -m openai/m {words} go" typescript"#);
-    let server = server(steps);
-    let run = haft(place, &server, &[]).env("TERM", "xterm").through(&["bash", "-c", &script]);
+    typed(place, &server(steps), &format!("run -m openai/m {words} go"))
+}
+
+fn typed(place: &Place, server: &ModelServer, words: &str) -> Vec<u8> {
+    let script = format!(r#"script -qec "stty cols 80 rows 24; $0 {words}" typescript"#);
+    let run = haft(place, server, &[]).env("TERM", "xterm").through(&["bash", "-c", &script]);
     run.output().expect_code(0);
     let written = std::fs::read(place.root().join("ws/typescript")).unwrap();
     // What `script` itself says stands around it.
@@ -113,6 +116,31 @@ fn a_line_that_moves_is_no_wider_than_the_terminal() {
     assert_eq!(seen.lines().count(), 3, "{seen}");
     let spent = b" of the budget";
     assert!(written.windows(spent.len()).any(|window| window == spent), "{seen}");
+}
+
+/// A draft is no answer, and a report is none while it is written.
+#[test]
+fn of_those_who_go_on_with_a_request_only_the_last_is_heard() {
+    let place = here();
+    place.file("ws/writer.md", "---\nhandoff: editor.md\n---\n");
+    place.file("ws/editor.md", "");
+    let drafted =
+        Script::of([Step::text("a draft")]).about("The request was", [Step::text("It is *edited*.")]);
+    let drafted = ModelServer::start(drafted).unwrap();
+    let seen = |server: &ModelServer, words: &str| text(&screen(&typed(&place, server, words)));
+    let heard = "It is edited.\n1 turn, 0 calls, 20 tokens read, 10 written, TIME";
+    assert_eq!(seen(&drafted, "run -m openai/m --record r.jsonl @writer.md go"), heard);
+    assert_eq!(seen(&drafted, "replay r.jsonl"), heard);
+    // Who gives the request away speaks plainly, and whoever gets it reports.
+    place.file("ws/router.md", "---\nrouter: {destinations: [clerk.md]}\n---\n");
+    place.file("ws/clerk.md", "---\noutput: {format: markdown}\n---\nYou are the clerk.\n");
+    let report = json!({"status": "success", "format": "markdown", "content": "It is **filed**."});
+    let for_clerk = Expect { system: Some("You are the clerk.".into()), ..Expect::default() };
+    let file = [Part::Text("I file it.".into()), Part::call("agent__final_report", report)];
+    let routed = Script::of([Step::call("router__handoff-to", json!({"agent": "clerk", "message": "FILE"}))])
+        .about("FILE", [Step::say(file).expecting(for_clerk)]);
+    let shown = seen(&ModelServer::start(routed).unwrap(), "run -m openai/m @router.md go");
+    assert!(shown.starts_with("It is filed.\n"), "{shown}");
 }
 
 /// What is given as a report is no more to be trusted than what is said.

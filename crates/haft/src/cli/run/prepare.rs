@@ -103,7 +103,7 @@ impl Prepared {
         let skills = call_in(&skills, &request, config, &environment);
         let routed = args.route || config.route;
 
-        let show = Show::new(args, Output::new(args.show.output_format, &crew.first().agent));
+        let show = Show::new(args, Output::new(args.show.output_format));
         let mut watch = Watch::of_run(args.show, policy.home(), show.sinks());
         let tape = tape(args, config, &variables)?;
         let unused = Unused(Cell::new(args.record.clone()));

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use clap::Parser;
 use haft_core::event::Watchers;
-use haft_core::run::RunPlan;
 use haft_models::cassette::{Matching, Recording, RecordingError, Replayer};
 
 use super::show::Show;
@@ -64,9 +63,7 @@ async fn played(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Re
     let broken = |problem: &dyn std::fmt::Display| {
         (Exit::Input, format!("{}: {problem}\nhint: record anew", args.file.display()))
     };
-    let beginning = recordings::beginning(recording).map_err(|error| unusable(&error))?;
-    let plan = beginning.run.plan().map_err(|error| broken(&error))?;
-    let show = show(args, &plan)?;
+    let show = show(args)?;
     let player =
         RunPlayer::of(recording, Arc::new(Watchers(show.sinks()))).map_err(|error| unusable(&error))?;
     let Played { session, finish, turns, bill, took, stopped_by, difference } =
@@ -80,11 +77,11 @@ async fn played(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Re
 }
 
 /// Shown as a run is.
-fn show(args: &ReplayArgs, plan: &RunPlan) -> Result<Show, Refused> {
+fn show(args: &ReplayArgs) -> Result<Show, Refused> {
     let words = ["haft", "run", "replayed"];
     let Ok(Command::Run(mut typed)) = Cli::try_parse_from(words).map(|cli| cli.command) else {
         return Err((Exit::Internal, "a replay is no run".into()));
     };
     shown_as(&mut typed, args);
-    Ok(Show::new(&typed, Output::of_plan(args.output_format, plan)))
+    Ok(Show::new(&typed, Output::new(args.output_format)))
 }

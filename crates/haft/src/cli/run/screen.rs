@@ -134,7 +134,7 @@ impl Screen {
         if said.is_empty() {
             return;
         }
-        match self.output.texts {
+        match self.output.texts() {
             // It stands there already.
             Texts::Streamed => {}
             Texts::Held => self.say(&format!("\x1b[2m{said}\x1b[0m")),

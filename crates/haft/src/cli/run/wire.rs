@@ -12,14 +12,13 @@ use haft_core::model_provider::{Attempt, ModelAccount};
 use haft_core::model_reply::Usage;
 use haft_core::place::{Place, SessionId};
 use haft_core::result::ToolErrorKind;
-use haft_core::run::event::{Answered, Began, RunEvent};
+use haft_core::run::RunNote;
+use haft_core::run::event::{Answered, Began, RunEvent, Speaks};
 use haft_core::run::finish::{Answer, Finish};
-use haft_core::run::{RunNote, RunPlan};
 use serde_json::{Value, json};
 
 use super::ending::{Summary, complaint};
 use super::screen::note_in_words;
-use crate::agents::{Agent, ReportBy};
 use crate::cli::args::OutputFormat;
 use crate::cli::exit::Exit;
 use crate::cli::prose::Prose;
@@ -29,7 +28,8 @@ use crate::cli::terminal;
 #[derive(Debug)]
 pub(in crate::cli) struct Output {
     format: OutputFormat,
-    pub(super) texts: Texts,
+    /// Those of the run that has the request now.
+    texts: Mutex<Texts>,
     reply: Mutex<Reply>,
     /// The kinds of parts of the replies that are arriving in sessions below.
     below: Mutex<HashMap<SessionId, Vec<Said>>>,
@@ -62,23 +62,22 @@ enum Said {
 }
 
 impl Output {
-    pub(super) fn new(format: OutputFormat, agent: &Agent) -> Self {
-        Self::with(
-            format,
-            match agent.report.by {
-                ReportBy::None => answer_texts(format),
-                ReportBy::Tool | ReportBy::Xml => Texts::Held,
-            },
-        )
-    }
-
-    /// For a run of which only the rules are known.
-    pub(super) fn of_plan(format: OutputFormat, plan: &RunPlan) -> Self {
-        Self::with(format, plan.report.shape().map_or_else(|| answer_texts(format), |_| Texts::Held))
-    }
-
-    fn with(format: OutputFormat, texts: Texts) -> Self {
+    pub(super) fn new(format: OutputFormat) -> Self {
+        let texts = Mutex::new(Texts::Held);
         Self { format, texts, reply: Mutex::default(), below: Mutex::default() }
+    }
+
+    /// Where the words go of the run that has the request now.
+    pub(super) fn texts(&self) -> Texts {
+        *self.texts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, speaks: Speaks) {
+        let texts = match speaks {
+            Speaks::Answer => answer_texts(self.format),
+            Speaks::Draft => Texts::Held,
+        };
+        *self.texts.lock().unwrap_or_else(PoisonError::into_inner) = texts;
     }
 
     /// The answer, and with JSON what there is to say about it.
@@ -149,7 +148,7 @@ impl Output {
             (OutputFormat::StreamJson, Said::Reasoning) => {
                 self.line(place, json!({"type": "reasoning_delta", "text": text}));
             }
-            (OutputFormat::Text, Said::Text) if self.texts == Texts::Streamed => {
+            (OutputFormat::Text, Said::Text) if self.texts() == Texts::Streamed => {
                 let _ = reply.prose.write(text);
                 reply.seen |= !text.is_empty();
             }
@@ -173,6 +172,9 @@ impl Output {
             | RunEvent::Called(_)
             | RunEvent::Answered(_)
             | RunEvent::Noted(_) => self.end_line(),
+        }
+        if let (RunEvent::Began(began), None) = (event, place.parent) {
+            self.begin(began.speaks);
         }
         match event {
             RunEvent::Began(Began { path, model, tools, .. }) => self.line(
