@@ -35,7 +35,9 @@ impl Layers {
     /// Puts one more file on top.
     pub(super) fn add(&mut self, file: &Path, layer: Layer) {
         let file: Arc<Path> = file.into();
-        PLACES.iter().for_each(|section| self.let_go_of_places_in(section, &layer.value));
+        for section in PLACES {
+            self.let_go_of_places_in(section, &layer.value);
+        }
         merge(&mut self.value, layer.value);
         let places = layer.places.into_iter();
         self.origins
