@@ -191,12 +191,12 @@ fn models_stand_in_the_tree_and_in_the_log_with_times_tokens_and_cost() {
         };
         assert!(ran.stderr.lines().any(holds), "{pieces:?} in {}", ran.stderr);
     };
-    has(&["├─ openai/m server_failed [", " ms]"]);
+    has(&["├─ openai/m overloaded [", " ms]"]);
     has(&["├─ openai/m (attempt 2) ok [", " ms, 1000 tokens in, 10 out, $0.001010]"]);
     has(&["└─ 1-1 current_date ok"]);
     has(&["models: 3, 2000 tokens in, 20 out, $0.002020"]);
     has(&["INF 1 → model openai:m"]);
-    has(&["WRN 1 ← model openai:m [", " ms] server_failed: ", " (again after ", " ms)"]);
+    has(&["WRN 1 ← model openai:m [", " ms] overloaded: ", " (again after ", " ms)"]);
     has(&["INF 2 ← model openai:m [", " ms, 1000 tokens in, 10 out, $0.001010]"]);
     let models = accounting(&place).into_iter().filter(|line| line["model"] == "m");
     let turns: Vec<_> =
@@ -212,7 +212,7 @@ fn an_attempt_at_a_model_becomes_a_span_as_the_conventions_say() {
     let chats: Vec<_> = spans.iter().filter(|span| span.name == "chat m").collect();
     assert_eq!((spans.len(), chats.len()), (4, 3), "{spans:?}");
     let of = |at: usize, name: &str| chats[at].attributes.get(name).map(String::as_str);
-    assert_eq!((of(0, "error.type"), of(0, "gen_ai.usage.input_tokens")), (Some("server_failed"), None));
+    assert_eq!((of(0, "error.type"), of(0, "gen_ai.usage.input_tokens")), (Some("overloaded"), None));
     for (name, value) in [
         ("gen_ai.operation.name", "chat"),
         ("gen_ai.provider.name", "openai"),
