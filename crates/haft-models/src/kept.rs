@@ -4,8 +4,9 @@ use std::sync::{Mutex, PoisonError};
 
 use haft_core::conversation::Conversation;
 
-/// How many conversations are remembered; the one that was quiet longest is forgotten first.
-const CONVERSATIONS_MAX: usize = 32;
+/// How many conversations are remembered; the one that was quiet longest is forgotten first. All runs that ask a provider share
+/// it, and one that is forgotten in every turn would be worked out from its beginning in every turn.
+const CONVERSATIONS_MAX: usize = 256;
 
 /// How much all of them together may hold.
 const BYTES_MAX: usize = 128 * 1024 * 1024;
