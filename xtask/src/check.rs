@@ -27,7 +27,7 @@ pub(crate) fn documents() -> Result<(), String> {
 pub(crate) fn bench() -> Result<(), String> {
     run(
         "cargo",
-        &["bench", "--locked", "-p", "haft", "--bench", "spawn", "--bench", "mcp", "--bench", "loop"],
+        &["bench", "--locked", "-p", "haft-cli", "--bench", "spawn", "--bench", "mcp", "--bench", "loop"],
     )?;
     run("cargo", &["bench", "--locked", "-p", "haft-models", "--bench", "encode"])?;
     run("cargo", &["bench", "--locked", "-p", "haft-tools", "--bench", "openapi"])

@@ -5,7 +5,7 @@ use std::fs;
 use crate::step::{run, tools_directory};
 
 /// The package with its version.
-const PACKAGE: &str = "crates/haft/tests/claude_code/package.json";
+const PACKAGE: &str = "crates/haft-cli/tests/claude_code/package.json";
 
 /// Installs anew unless exactly what is listed is there. Its own script puts the program for this machine in place.
 pub(crate) fn install() -> Result<(), String> {

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use crate::step::{run, tools_directory};
 
 /// The npm packages, each with its version.
-const NPM: &str = "crates/haft/tests/mcp_servers/package.json";
+const NPM: &str = "crates/haft-cli/tests/mcp_servers/package.json";
 
 /// The Python packages, each with its version.
-const PYTHON: &str = "crates/haft/tests/mcp_servers/requirements.txt";
+const PYTHON: &str = "crates/haft-cli/tests/mcp_servers/requirements.txt";
 
 /// Installs anew unless exactly what is listed is there.
 pub(crate) fn install() -> Result<(), String> {

@@ -17,6 +17,7 @@ pub(crate) fn tidy() -> Result<(), String> {
         }
     }
     check_crates(&mut slips);
+    check_arrows(&mut slips);
     if slips.is_empty() { Ok(()) } else { Err(format!("not tidy:\n  {}", slips.join("\n  "))) }
 }
 
@@ -72,6 +73,84 @@ fn check_crates(slips: &mut Vec<String>) {
             slips.push(format!("crates/{name}: has no description"));
         }
     }
+}
+
+/// Which crates each crate may depend on, tests aside. The crates of the middle row do not know each other: they meet in
+/// `haft-runtime`.
+const ARROWS: [(&str, &[&str]); 12] = [
+    ("haft-core", &[]),
+    ("haft-sandbox", &["haft-core"]),
+    ("haft-config", &["haft-core"]),
+    ("haft-store", &["haft-core"]),
+    ("haft-engine", &["haft-core"]),
+    ("haft-models", &["haft-core"]),
+    ("haft-tools", &["haft-core", "haft-sandbox"]),
+    ("haft-model-server", &["haft-core"]),
+    ("haft-testkit", &["haft-core", "haft-tools"]),
+    (
+        "haft-runtime",
+        &[
+            "haft-config",
+            "haft-core",
+            "haft-engine",
+            "haft-model-server",
+            "haft-models",
+            "haft-sandbox",
+            "haft-store",
+            "haft-tools",
+        ],
+    ),
+    (
+        "haft",
+        &[
+            "haft-config",
+            "haft-core",
+            "haft-engine",
+            "haft-models",
+            "haft-runtime",
+            "haft-sandbox",
+            "haft-store",
+            "haft-tools",
+        ],
+    ),
+    (
+        "haft-cli",
+        &[
+            "haft-config",
+            "haft-core",
+            "haft-engine",
+            "haft-models",
+            "haft-runtime",
+            "haft-sandbox",
+            "haft-store",
+            "haft-tools",
+        ],
+    ),
+];
+
+fn check_arrows(slips: &mut Vec<String>) {
+    let Ok(crates) = fs::read_dir("crates") else { return };
+    for entry in crates.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let manifest = fs::read_to_string(entry.path().join("Cargo.toml")).unwrap_or_default();
+        let Some((_, allowed)) = ARROWS.iter().find(|(known, _)| *known == name) else {
+            slips.push(format!(
+                "crates/{name}: missing from the table of allowed dependencies in xtask/src/tidy.rs"
+            ));
+            continue;
+        };
+        for dependency in dependencies(&manifest).filter(|dependency| !allowed.contains(dependency)) {
+            slips.push(format!("crates/{name}: must not depend on {dependency}"));
+        }
+    }
+}
+
+/// Our own crates among the `[dependencies]` of a manifest.
+fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
+    let lines = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
+    let names =
+        lines.take_while(|line| !line.starts_with('[')).filter_map(|line| line.split(['.', ' ', '=']).next());
+    names.filter(|name| name.starts_with("haft"))
 }
 
 fn files(directory: &Path) -> Vec<PathBuf> {

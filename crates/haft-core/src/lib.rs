@@ -7,6 +7,7 @@
 //! is the seam at which they are asked.
 //! How a model, tools and limits make a run is in [`run`], and the tools that belong to the run itself in [`internal`].
 //! What of it files keep is in [`stored`].
+//! Values that operators set are in [`settings`], the paths of haft's own directory in [`home`].
 //! This crate does no IO, starts no task and reads no clock; nothing in it is `async` but trait signatures.
 
 pub mod approval;
@@ -18,6 +19,7 @@ pub mod conversation;
 pub mod digest;
 pub mod event;
 pub mod glob;
+pub mod home;
 pub mod internal;
 pub mod media;
 pub mod model_error;
@@ -36,6 +38,7 @@ pub mod provider;
 pub mod result;
 pub mod rules;
 pub mod run;
+pub mod settings;
 pub mod shell;
 pub mod shorten;
 pub mod store;

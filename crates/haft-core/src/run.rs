@@ -10,6 +10,7 @@
 pub mod budget;
 mod calls;
 pub mod choice;
+pub mod chronicle;
 mod error;
 pub mod event;
 pub mod final_report;

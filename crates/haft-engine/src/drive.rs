@@ -23,12 +23,12 @@ use haft_core::run::{Abort, AgentRun, Readings, RunError, Step};
 use haft_core::tool::ToolCall;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::chronicle::{Haste, Unrecorded};
 use crate::options::CallOptions;
 use crate::orchestrator::Orchestrator;
 use crate::order::EffectOrder;
 use crate::outlook::Outlook;
 use crate::witness::Witness;
+use haft_core::run::chronicle::{Haste, Unrecorded};
 
 /// What a run is driven with. To drop the future of [`Driver::drive`] is to cancel whatever is under way; the run stays
 /// and can be aborted, stored or driven again.

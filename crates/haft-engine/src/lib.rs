@@ -7,7 +7,6 @@
 pub mod authority;
 pub mod cache;
 pub mod catalog;
-pub mod chronicle;
 pub mod drive;
 pub mod options;
 pub mod orchestrator;
@@ -27,9 +26,9 @@ pub use cache::{Cache, CacheConfig, CacheUse};
 pub use catalog::{
     Catalog, CatalogConfig, CatalogEntry, CatalogWarning, PROVIDERS_AT_ONCE_MAX, ResolvedTool, Snapshot,
 };
-pub use chronicle::{Chronicle, Haste, Unrecorded};
 pub use drive::{Driven, Driver};
 pub use haft_core::priority::Priority;
+pub use haft_core::run::chronicle::{Chronicle, Haste, Unrecorded};
 pub use haft_core::run::meter::Meter;
 pub use haft_core::run::scope::RunScope;
 pub use options::{CallOptions, Concurrency};

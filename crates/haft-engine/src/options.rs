@@ -8,8 +8,8 @@ use haft_core::priority::Priority;
 use haft_core::run::scope::RunScope;
 
 use crate::cache::CacheUse;
-use crate::chronicle::Chronicle;
 use crate::selection::Selection;
+use haft_core::run::chronicle::Chronicle;
 
 /// How a call is carried out, beside what it asks.
 #[derive(Debug, Clone, Default)]

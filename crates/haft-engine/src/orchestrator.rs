@@ -19,7 +19,6 @@ use haft_core::validate::{Draft, ValidArguments};
 use crate::authority::Authority;
 use crate::cache::Cache;
 use crate::catalog::{Catalog, CatalogEntry, ResolvedTool};
-use crate::chronicle::Haste;
 use crate::options::CallOptions;
 use crate::order::EffectOrder;
 use crate::policy::{Governed, Policies, TOOL_TIMEOUT_MAX_DEFAULT, UncheckedSchemas};
@@ -27,6 +26,7 @@ use crate::queue::{Queues, UndefinedQueue};
 use crate::record::CallRecord;
 use crate::selection::Selection;
 use crate::stage::{self, Cached, Checking, Deadline, Means};
+use haft_core::run::chronicle::Haste;
 
 /// Turns calls into results. A call that is dropped is cancelled; one that fails harms no other.
 #[derive(Debug)]

@@ -19,27 +19,19 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 
+pub use haft_core::settings::models::{
+    CLAUDE_CODE as NAME, CLAUDE_CODE_COMMAND as COMMAND, CLAUDE_CODE_RESUMES_MAX as RESUMES_MAX,
+    CLAUDE_CODE_TURNS_MAX as TURNS_MAX,
+};
 pub use process::{Ended, Order, RunningCommand, StartCommand};
 pub use provider::ClaudeCode;
-
-/// The name of the provider.
-pub const NAME: &str = "claude-code";
-
-/// What its command is called when nobody says otherwise.
-pub const COMMAND: &str = "claude";
 
 /// The models for simple and for difficult steps, as the command itself names the newest of each.
 pub const MODEL_FAST: &str = "sonnet";
 pub const MODEL_COMPLEX: &str = "opus";
 
-/// How many turns the command may take before it is asked to go on.
-pub const TURNS_MAX: u32 = 25;
-
 /// How long a request may take, with everything that the command does for it.
 pub const TIMEOUT: Duration = Duration::from_hours(1);
-
-/// How often a session is taken up again before its failure is final.
-pub const RESUMES_MAX: u32 = 5;
 
 /// How long is waited before the first time; each next wait is twice as long.
 pub const RESUME_DELAY: Duration = Duration::from_secs(2);

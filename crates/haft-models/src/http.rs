@@ -10,8 +10,8 @@ mod list;
 mod provider;
 pub mod retry;
 
-pub use client::{Authorities, Timeouts};
+pub use client::Authorities;
 pub use endpoint::{Auth, Endpoint, EndpointError};
+pub use haft_core::settings::models::{RetryPolicy, Timeouts};
 pub use list::{Listed, read_page};
 pub use provider::{HttpProvider, HttpSettings};
-pub use retry::RetryPolicy;

@@ -14,7 +14,8 @@ use crate::framing::SseDecoder;
 use crate::memo::Memo;
 use crate::stream::Framed;
 use crate::unsaid::Unsaid;
-use crate::wire::{Asked, Delivery, EncodedRequest, StreamDecoder, WireFormat};
+use crate::wire::{Asked, EncodedRequest, StreamDecoder, WireFormat};
+use haft_core::settings::models::Delivery;
 
 pub use dialect::Dialect;
 pub(crate) use request::effort_name;

@@ -355,6 +355,12 @@ mod tests {
     }
 
     #[test]
+    fn rows_are_exactly_the_providers_that_a_configuration_may_name() {
+        let names: Vec<_> = PROVIDERS.iter().map(|row| row.name).collect();
+        assert_eq!(names, haft_core::settings::models::PROVIDER_NAMES);
+    }
+
+    #[test]
     fn addresses_come_from_the_usual_variables() {
         assert_eq!(goes_to("openai", &[("OPENAI_API_KEY", "k")]), "https://api.openai.com/v1/x");
         let own = [("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", "http://h:1/v1/")];

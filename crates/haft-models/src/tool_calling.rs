@@ -11,22 +11,12 @@ use haft_core::model_event::ModelEvent;
 use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
 use haft_core::model_reply::ReplyFold;
 use haft_core::model_request::ModelRequest;
+pub use haft_core::settings::models::ToolCalling;
 
 use crate::fallback::Begun;
 use crate::kept::{Kept, Remembers};
 use crate::prompted::{Prompted, read_calls};
 use crate::wire::Asked;
-
-/// How a model calls tools.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ToolCalling {
-    /// By its provider's own means.
-    Native,
-    /// The tools stand in the prompt, and calls are read from tagged JSON.
-    Prompted,
-    /// Never; it is not told of any.
-    None,
-}
 
 /// How many models are remembered to need their tools in the prompt.
 const FOUND_MAX: usize = 1000;

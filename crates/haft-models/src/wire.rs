@@ -1,5 +1,6 @@
 //! The seam between a conversation and its bytes: one implementation per wire format, each a pure function.
 
+use haft_core::settings::models::Delivery;
 use std::time::Duration;
 
 use haft_core::conversation::Format;
@@ -62,13 +63,6 @@ impl WireFormat for Codec {
     fn stream_decoder(&self, asked: &Asked) -> Box<dyn StreamDecoder> {
         (self.stream_decoder)(asked)
     }
-}
-
-/// Whether the reply comes piece by piece.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delivery {
-    Whole,
-    Streamed,
 }
 
 /// A request, ready to be sent.

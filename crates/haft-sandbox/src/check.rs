@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use crate::git::GIT_NAMES;
-use crate::mode::SandboxMode;
 use crate::path::{is_within, resolve};
-use crate::policy::{GitMetadata, Policy};
+use crate::policy::Policy;
+use haft_core::settings::mode::SandboxMode;
+use haft_core::settings::sandbox::GitMetadata;
 
 /// System directories that no mode writes, on Linux and macOS.
 pub const WRITE_BLOCKLIST: [&str; 14] = [
@@ -85,7 +86,7 @@ pub(crate) fn blocklist() -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::home::Home;
+    use haft_core::home::Home;
 
     struct Place {
         dir: tempfile::TempDir,

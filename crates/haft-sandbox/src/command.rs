@@ -6,15 +6,15 @@ use std::path::Path;
 use tokio::net::unix::pipe;
 
 use crate::error::SandboxError;
-use crate::home::Home;
 use crate::launch::Launch;
 use crate::launcher::Launcher;
 use crate::message::{Confinement, Exit, Program};
-use crate::mode::SandboxMode;
 use crate::pipes::Pipes;
 use crate::plan::Plan;
 use crate::policy::{Policy, PolicyError};
 use crate::system::Lifeline;
+use haft_core::home::Home;
+use haft_core::settings::mode::SandboxMode;
 
 /// A command under the operator's policy.
 pub fn sandboxed_command(program: impl Into<OsString>, policy: &Policy) -> SandboxedCommand {

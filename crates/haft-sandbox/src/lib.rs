@@ -10,16 +10,13 @@ mod command;
 mod environment;
 mod error;
 mod git;
-mod home;
 mod launch;
 mod launcher;
-mod limits;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "macos")]
 mod macos;
 mod message;
-mod mode;
 mod passwd;
 mod path;
 mod pipes;
@@ -45,14 +42,15 @@ pub use command::{
     OutputPipes, SandboxedChild, SandboxedCommand, StandardInput, protected_command, sandboxed_command,
 };
 pub use error::SandboxError;
-pub use home::Home;
+pub use haft_core::home::Home;
+pub use haft_core::settings::limits::{LimitError, Limits};
+pub use haft_core::settings::mode::{SandboxMode, UnknownMode};
+pub use haft_core::settings::sandbox::{Access, GitMetadata};
 pub use launcher::{Launcher, init};
-pub use limits::{LimitError, Limits};
 pub use message::{Confinement, Exit, Layer, Level};
-pub use mode::{SandboxMode, UnknownMode};
 pub use passwd::user_home;
 pub use plan::PlanError;
-pub use policy::{Access, GitMetadata, Policy, PolicyError};
+pub use policy::{Policy, PolicyError};
 pub use seatbelt::{SeatbeltProfile, SeatbeltRules, seatbelt_profile};
 pub use secrets::default_secrets;
 pub use worker::{Worker, Workers};

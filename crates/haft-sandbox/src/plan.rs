@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::blocklist;
 use crate::git::git_paths;
-use crate::home::Home;
-use crate::limits::Limits;
-use crate::mode::SandboxMode;
 use crate::path::{between, is_within};
-use crate::policy::{Access, GitMetadata, Policy};
+use crate::policy::Policy;
 use crate::system::effective_uid;
+use haft_core::home::Home;
+use haft_core::settings::limits::Limits;
+use haft_core::settings::mode::SandboxMode;
+use haft_core::settings::sandbox::{Access, GitMetadata};
 
 /// Everything the launcher needs to know. Two equal plans make equal sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

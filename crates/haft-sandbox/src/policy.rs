@@ -5,13 +5,14 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::home::Home;
-use crate::limits::Limits;
-use crate::mode::SandboxMode;
 use crate::passwd;
 use crate::path::{self, is_within};
 use crate::plan::identity;
 use crate::secrets::default_secrets;
+use haft_core::home::Home;
+use haft_core::settings::limits::Limits;
+use haft_core::settings::mode::SandboxMode;
+use haft_core::settings::sandbox::{Access, GitMetadata};
 
 /// The operator's decision for one workspace. Paths are resolved; relative ones cannot occur.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,21 +49,6 @@ impl fmt::Debug for Variable {
     }
 }
 
-/// Whether something is granted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    Allow,
-    Deny,
-}
-
-/// Whether hooks and configuration of the workspace's git directory may be written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GitMetadata {
-    /// A hook or a filter written by a model would run outside the sandbox at the user's next git command.
-    Frozen,
-    Writable,
-}
-
 impl Policy {
     /// The default policy of a mode for a workspace, with the secrets of the user whose home is `user_home`.
     pub fn new(
@@ -92,7 +78,7 @@ impl Policy {
         let mut policy = Self {
             mode,
             workspace,
-            home: home.clone(),
+            home: Home::at(&path::resolve(home.root())),
             writable: Vec::new(),
             secrets: secrets.iter().map(|secret| path::resolve(secret)).collect(),
             protected: Vec::new(),

@@ -1,8 +1,8 @@
 //! Put down: a call is on record before it reaches its tool, or it is not made.
 
-use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::result::ToolError;
+use haft_core::run::chronicle::{Chronicle, Haste};
 
-use crate::chronicle::{Chronicle, Haste, Unrecorded};
 use crate::record::CallRecord;
 use crate::stage::Deadline;
 
@@ -18,11 +18,4 @@ pub(crate) async fn put_down(
         chronicle.secure(haste).await
     };
     Ok(deadline.wait(kept, "being put on record").await??)
-}
-
-impl From<Unrecorded> for ToolError {
-    fn from(unrecorded: Unrecorded) -> Self {
-        let message = format!("the call was not made: {unrecorded}");
-        ToolError::new(ToolErrorKind::Unavailable, message)
-    }
 }

@@ -11,8 +11,9 @@ use crate::json_text::{self, Object};
 use crate::memo::{Encoder, Memo, Tail};
 use crate::object_arguments::object_json;
 use crate::schema::{self, Grammar};
-use crate::wire::{Delivery, EncodedRequest};
+use crate::wire::EncodedRequest;
 use crate::{call_id, media};
+use haft_core::settings::models::Delivery;
 
 const FORMAT: Format = Format::Gemini;
 

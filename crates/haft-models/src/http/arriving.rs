@@ -12,7 +12,8 @@ use tokio::time::Instant;
 
 use super::client::Answer;
 use crate::reading::{self, REPLY_BYTES_MAX};
-use crate::wire::{Asked, Delivery, ErrorHead, StreamDecoder, WireFormat};
+use crate::wire::{Asked, ErrorHead, StreamDecoder, WireFormat};
+use haft_core::settings::models::Delivery;
 
 /// How long the rest of a body is waited for after the reply is complete. A connection that was read to its end can be
 /// used again; one that is not is closed.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use haft_core::model_error::{ModelError, ModelErrorKind};
+use haft_core::settings::models::Timeouts;
 use reqwest::header::HeaderMap;
 use reqwest::{Url, redirect};
 
@@ -13,35 +14,6 @@ use crate::redact::redact;
 
 /// How much of a body that only explains an error is read.
 const ERROR_BODY_BYTES_MAX: usize = 256 * 1024;
-
-/// How long each part of a request may take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Timeouts {
-    pub connect: Duration,
-    /// From the request to the head of the answer. A local server may load the model first.
-    pub first_byte: Duration,
-    pub between_chunks: Duration,
-    /// Everything, with all attempts and the waits between them.
-    pub total: Duration,
-    /// How long nothing may come on a connection over HTTP/2 that is waited on until its server is asked whether it is
-    /// still there. Requests share it, so one that died in silence would hold up all of them.
-    pub ping_after: Duration,
-    /// How long the server may take to say that it is.
-    pub pong_within: Duration,
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(10),
-            first_byte: Duration::from_mins(5),
-            between_chunks: Duration::from_mins(2),
-            total: Duration::from_hours(1),
-            ping_after: Duration::from_secs(20),
-            pong_within: Duration::from_secs(20),
-        }
-    }
-}
 
 /// Who vouches for servers beside those whom the machine trusts.
 #[derive(Debug, Clone, Default)]

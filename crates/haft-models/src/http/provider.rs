@@ -13,17 +13,19 @@ use haft_core::model_request::ModelRequest;
 use tokio::time::Instant;
 
 use super::arriving::{self, Arriving};
-use super::client::{Authorities, Client, Timeouts};
+use super::client::{Authorities, Client};
 use super::endpoint::{Endpoint, Outgoing};
 use super::list::{self, Listed};
-use super::retry::{self, Decision, RetryPolicy};
+use super::retry::{self, Decision};
 use crate::account::Running;
 use crate::kept::Kept;
 use crate::memo::Memo;
 use crate::prices::Prices;
 use crate::reading::REPLY_BYTES_MAX;
 use crate::unsaid::Feature;
-use crate::wire::{Asked, Delivery, WireFormat};
+use crate::wire::{Asked, WireFormat};
+use haft_core::settings::models::Delivery;
+use haft_core::settings::models::{RetryPolicy, Timeouts};
 
 /// What a provider over HTTP is made from.
 #[derive(Debug)]

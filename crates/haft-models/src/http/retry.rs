@@ -3,38 +3,7 @@
 use std::time::Duration;
 
 use haft_core::model_error::{ModelError, ModelErrorKind};
-
-/// How often and how patiently a request is repeated. Only what failed before its first token ever is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RetryPolicy {
-    /// The first attempt counts too.
-    pub attempts_max: u32,
-    /// The wait after the first failure; it doubles with each further one.
-    pub delay_first: Duration,
-    pub delay_max: Duration,
-    /// A provider that wants to be left alone for longer than this is not waited for.
-    pub retry_after_max: Duration,
-}
-
-impl Default for RetryPolicy {
-    fn default() -> Self {
-        Self {
-            attempts_max: 4,
-            delay_first: Duration::from_millis(500),
-            delay_max: Duration::from_secs(30),
-            retry_after_max: Duration::from_mins(2),
-        }
-    }
-}
-
-impl RetryPolicy {
-    pub const NEVER: RetryPolicy = RetryPolicy {
-        attempts_max: 1,
-        delay_first: Duration::ZERO,
-        delay_max: Duration::ZERO,
-        retry_after_max: Duration::ZERO,
-    };
-}
+use haft_core::settings::models::RetryPolicy;
 
 /// What to do about a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

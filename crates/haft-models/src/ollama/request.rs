@@ -9,8 +9,9 @@ use crate::json_text::{self, Object};
 use crate::memo::{Encoder, Memo, Tail};
 use crate::object_arguments::object_json;
 use crate::schema::{self, Grammar};
-use crate::wire::{Asked, Delivery, EncodedRequest};
+use crate::wire::{Asked, EncodedRequest};
 use crate::{call_id, media};
+use haft_core::settings::models::Delivery;
 
 const FORMAT: Format = Format::Ollama;
 

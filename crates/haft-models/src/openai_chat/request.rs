@@ -14,7 +14,8 @@ use crate::media;
 use crate::memo::{Encoder, Memo, Tail};
 use crate::schema::{self, Grammar};
 use crate::unsaid::Feature;
-use crate::wire::{Delivery, EncodedRequest};
+use crate::wire::EncodedRequest;
+use haft_core::settings::models::Delivery;
 
 const FORMAT: Format = Format::OpenaiChat;
 

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::limits::Limits;
+use haft_core::settings::limits::Limits;
 
 /// Made and entered before the call is started, left and removed when it is over.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use super::grants::{around, entries};
 use super::namespaces::Attempt;
 use super::stage::Failure;
 use crate::message::Layer;
-use crate::mode::SandboxMode;
 use crate::plan::Plan;
+use haft_core::settings::mode::SandboxMode;
 
 const STAGE: &str = "landlock";
 

@@ -19,8 +19,8 @@ use rustix::mount::{
 
 use super::namespaces::pid_max_is_per_namespace;
 use super::stage::{Failure, InStage};
-use crate::limits::Limits;
 use crate::plan::{Kept, Plan, Step};
+use haft_core::settings::limits::Limits;
 
 const STAGE: &str = "mounts";
 const NO_DEVICES: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;

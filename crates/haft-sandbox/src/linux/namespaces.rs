@@ -9,8 +9,8 @@ use rustix::thread::{CapabilitySet, capabilities};
 use super::loopback;
 use super::stage::{Failure, InStage};
 use crate::message::{Layer, Level};
-use crate::mode::SandboxMode;
 use crate::plan::{Identity, Plan};
+use haft_core::settings::mode::SandboxMode;
 
 /// One level to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

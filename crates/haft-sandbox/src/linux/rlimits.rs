@@ -4,8 +4,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::namespaces::{self, Attempt};
 use super::stage::{Failure, InStage};
-use crate::limits::Limits;
 use crate::message::Layer;
+use haft_core::settings::limits::Limits;
 
 /// What the limit on memory counts beside each process alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

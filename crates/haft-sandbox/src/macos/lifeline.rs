@@ -11,9 +11,9 @@ use super::MAGIC;
 use crate::error::SandboxError;
 use crate::launch::Launch;
 use crate::message::{Confinement, Exit, Layer, Level, Program};
-use crate::mode::SandboxMode;
 use crate::plan::Plan;
 use crate::seatbelt::{SeatbeltRules, seatbelt_profile};
+use haft_core::settings::mode::SandboxMode;
 
 /// By its absolute path: one found on PATH could be anybody's.
 const SANDBOX_EXEC: &str = "/usr/bin/sandbox-exec";

@@ -111,7 +111,7 @@ mod tests {
     use haft_core::tool::CallId;
 
     use super::*;
-    use crate::output::{FileStore, StoreLimits};
+    use haft_store::outputs::{FileStore, StoreLimits};
 
     fn context() -> CallContext {
         CallContext::new(CallId("1".into()), Principal::local(), None, Arc::new(NoEvents))

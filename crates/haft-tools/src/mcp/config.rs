@@ -12,8 +12,8 @@ use url::Url;
 
 use super::auth::Authorizer;
 use super::listing::Wanted;
-use super::sampling::Sampling;
 use super::transport::Opener;
+use haft_core::settings::mcp::{HealthProbe, Protocol, Sampling};
 
 /// One server.
 #[derive(Debug, Clone)]
@@ -53,34 +53,6 @@ pub enum Connect {
     },
     /// In a way that the program itself knows.
     Own(Arc<dyn Opener>),
-}
-
-/// What is spoken to a server elsewhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Protocol {
-    /// Streamable HTTP, and the older HTTP with SSE where that is all there is.
-    Http,
-    Sse,
-    WebSocket,
-}
-
-/// How a server is asked whether it is still there.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum HealthProbe {
-    /// `ping`, or `server/discover` where there is no ping.
-    #[default]
-    Ping,
-    ListTools,
-}
-
-impl Protocol {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Sse => "sse",
-            Self::WebSocket => "websocket",
-        }
-    }
 }
 
 impl fmt::Debug for Connect {

@@ -9,7 +9,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::config::{HealthProbe, ServerConfig};
+use super::config::ServerConfig;
 use super::era::Era;
 use super::listing;
 use super::memory::Remembered;
@@ -20,6 +20,7 @@ use super::session::OpenError;
 use super::settling::Settling;
 use super::supervisor::{Action, Event, State, step};
 use super::transport::Failure;
+use haft_core::settings::mcp::HealthProbe;
 
 /// How long a server may take to say that it is there.
 const PROBE_PATIENCE: Duration = Duration::from_secs(3);

@@ -38,16 +38,17 @@ mod underway;
 pub use auth::{
     AuthError, Authorizer, Consent, Grant, Keyring, KnownClient, OauthConfig, Preference, TokenFile,
 };
-pub use config::{Connect, HealthProbe, Protocol, ServerConfig};
+pub use config::{Connect, ServerConfig};
 pub use era::{Era, LEGACY, MODERN};
+pub use haft_core::settings::mcp::{Confined, HealthProbe, Protocol, Sampling, SamplingConsent};
 pub use host::{Elicited, Elicitor};
 pub use listing::{Listing, ParamHeaders, Skipped, TOOLS_MAX, Wanted};
 pub use memory::{Remembrance, remembrance};
 pub use message::{Outgoing, RequestId};
-pub use process::{Confined, ProcessConfig, server_policy};
+pub use process::{ProcessConfig, server_policy};
 pub use provider::McpProvider;
 pub use ring::{Ring, kept_log};
-pub use sampling::{Sample, Sampled, Sampler, Sampling, SamplingConsent};
+pub use sampling::{Sample, Sampled, Sampler};
 pub use server::{Server, Status, Surroundings};
 pub use session::Greeting;
 pub use shared::SharedServers;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::config::{Connect, Protocol, ServerConfig};
+use super::config::{Connect, ServerConfig};
 use super::era::Era;
 use super::host::Host;
 use super::listing;
@@ -19,6 +19,7 @@ use super::transport::sse::Sse;
 use super::transport::stdio::Stdio;
 use super::transport::websocket::WebSocket;
 use super::transport::{Failure, Inbox, Transport};
+use haft_core::settings::mcp::Protocol;
 
 /// How long the tools of a server wait for its prompts.
 const PROMPTS_PATIENCE: Duration = Duration::from_secs(3);

@@ -1,5 +1,6 @@
 //! What a server that is a process of ours may touch: a sandbox and an environment built for it.
 
+use haft_core::settings::mcp::Confined;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,15 +21,6 @@ pub struct ProcessConfig {
     pub writable: Vec<PathBuf>,
     pub unix_sockets: Option<Access>,
     pub confinement: Confined,
-}
-
-/// Whether a server is held by the sandbox.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Confined {
-    #[default]
-    Yes,
-    /// Open but for the blocklist, our own data, and the end of its tree with ours.
-    No,
 }
 
 /// Variables of our own environment that a server sees: how to reach the network, and whom to trust there.

@@ -1,5 +1,6 @@
 //! A server that wants a model to write something: what of that is taken, who is asked, and what it is told.
 
+use haft_core::settings::mcp::{Sampling, SamplingConsent};
 use std::fmt;
 use std::sync::Arc;
 
@@ -38,26 +39,6 @@ pub trait Sampler: Send + Sync {
         wanted: Sample,
         on_behalf: &'a OnBehalf,
     ) -> BoxFuture<'a, Result<Sampled, String>>;
-}
-
-/// What the operator lets one server have of models.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sampling {
-    pub consent: SamplingConsent,
-    /// As `provider/model`; without it the face chooses.
-    pub model: Option<String>,
-    /// The most that is written for one request.
-    pub output_tokens_max: u32,
-    pub requests_per_call_max: u32,
-}
-
-/// Who decides about each request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SamplingConsent {
-    /// A person; where nobody is there, it is refused.
-    Ask,
-    /// The operator has decided for all.
-    Given,
 }
 
 /// One request, within the operator's limits.

@@ -1,32 +1,17 @@
 //! What is answered without a model, where a question in free words wants one.
 
 use haft_core::chunk::Chunking;
+use haft_core::settings::outputs::Reading;
 use haft_core::shorten::shorten;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::extract::{ExtractError, PAGE_BYTES_MAX, Pages};
 
-/// How outputs are read where nobody asks for a part of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reading {
-    /// `auto` gives an output whole when it has no more pieces than these.
-    pub chunks_max: usize,
-    pub overlap_percent: usize,
-    pub avg_line_bytes_threshold: usize,
-}
-
-impl Default for Reading {
-    fn default() -> Self {
-        Self { chunks_max: 1, overlap_percent: 10, avg_line_bytes_threshold: 1_000 }
-    }
-}
-
-impl Reading {
-    fn chunking(&self) -> Chunking {
-        let Self { overlap_percent, avg_line_bytes_threshold, .. } = *self;
-        Chunking { bytes_max: PAGE_BYTES_MAX, overlap_percent, avg_line_bytes_threshold }
-    }
+/// Pages of the size that one answer may have.
+fn chunking(reading: &Reading) -> Chunking {
+    let Reading { overlap_percent, avg_line_bytes_threshold, .. } = *reading;
+    Chunking { bytes_max: PAGE_BYTES_MAX, overlap_percent, avg_line_bytes_threshold }
 }
 
 /// How a question in free words is answered.
@@ -47,7 +32,7 @@ pub(super) fn page_wanted(question: &str) -> Option<usize> {
 
 /// Page `number` of the whole.
 pub(super) fn page(text: &str, number: usize, reading: &Reading) -> Result<String, ExtractError> {
-    Pages::of_output(text, reading.chunking()).page(number)
+    Pages::of_output(text, chunking(reading)).page(number)
 }
 
 /// The whole in pieces, or its beginning and its end; a question that a model would answer is told so.
@@ -57,7 +42,7 @@ pub(super) fn without_model(
     mode: Mode,
     reading: &Reading,
 ) -> Result<String, ExtractError> {
-    let pieces = Pages::of_output(text, reading.chunking());
+    let pieces = Pages::of_output(text, chunking(reading));
     let (what, answer) = match mode {
         Mode::FullChunked => ("the output in pieces", pieces.page(1)?),
         Mode::Auto if pieces.count() <= reading.chunks_max => ("the output in pieces", pieces.page(1)?),

@@ -5,13 +5,12 @@
 
 mod answer;
 mod extract;
-mod file_store;
 mod reader;
 mod tool;
 mod worker;
 
 pub use extract::{ExtractError, PAGE_BYTES_MAX, Question, about_binary};
-pub use file_store::{FileStore, StoreLimits};
+pub use haft_core::settings::outputs::{Reading, StoreLimits};
 pub use reader::{FreeQuestion, OutputReader, Strategy};
-pub use tool::{OutputTools, Reading};
+pub use tool::OutputTools;
 pub use worker::{EXTRACT_WORKER, ask, serve};

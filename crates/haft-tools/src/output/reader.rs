@@ -5,7 +5,8 @@ use haft_core::chunk::{Chunking, chunks};
 use haft_core::provider::CallContext;
 use haft_core::store::Handle;
 
-use super::answer::{Mode, Reading};
+use super::answer::Mode;
+use haft_core::settings::outputs::Reading;
 
 /// Answers questions in free words. Dropping the future ends everything that was begun for it.
 pub trait OutputReader: Send + Sync {

@@ -17,12 +17,12 @@ use haft_sandbox::{Policy, Workers};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-pub use super::answer::Reading;
 use super::answer::{Mode, page, page_wanted, without_model};
 use super::extract::{ExtractError, HOW_TO_ASK, PAGE_BYTES_MAX, Question, about_binary};
 use super::reader::{FreeQuestion, OutputReader, strategy};
 use super::worker::{EXTRACT_WORKER, ask};
 use crate::builtin::define;
+use haft_core::settings::outputs::Reading;
 
 /// Ask about a tool output that was too large to show. `extract` understands: `lines 10-40`, `first 50 lines`,
 /// `last 50 lines`, `bytes 0-4096`, `grep [-i] [-B n] [-A n] PATTERN`, `jq FILTER`, `schema` (the shape of JSON) and

@@ -9,9 +9,9 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect::{Attempt, Policy};
 
 use super::guard::Reach;
-use super::method::Method;
 use super::request::Request;
 use super::retry::{self, Came};
+use haft_core::settings::method::Method;
 
 /// A client for one service.
 #[derive(Debug)]

@@ -100,8 +100,8 @@ fn unusable(name: &str) -> ToolError {
 
 #[cfg(test)]
 mod tests {
-    use super::super::method::Method;
     use super::*;
+    use haft_core::settings::method::Method;
 
     #[tokio::test]
     async fn a_credential_takes_the_place_of_an_argument_of_its_name() {

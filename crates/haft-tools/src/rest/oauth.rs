@@ -13,8 +13,8 @@ use super::client::Client;
 use super::credential::{Credential, add_header};
 use super::encode;
 use super::guard::Reach;
-use super::method::Method;
 use super::request::Request;
+use haft_core::settings::method::Method;
 
 /// How to ask for tokens, and the one in use.
 #[derive(Debug)]

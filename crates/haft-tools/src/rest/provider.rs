@@ -19,10 +19,11 @@ use super::answer::{Answer, output};
 use super::client::{broken, media_type};
 use super::credential::{Credential, add_header};
 use super::request::{self, Request};
-use super::stream::{StreamReader, Streaming};
+use super::stream::StreamReader;
 use super::tool::RestTool;
 use super::withheld;
 use crate::withheld::Withheld;
+use haft_core::settings::rest::Streaming;
 
 /// The provider.
 pub struct RestTools {

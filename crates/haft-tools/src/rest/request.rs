@@ -7,10 +7,10 @@ use url::Url;
 
 use super::body::{Body, BodyPlan, body};
 use super::encode;
-use super::method::Method;
 use super::parameter::{Parameter, Place, Reserved, line, pairs, segment};
 use super::template::{Arguments, Missing};
 use super::tool::{Plan, RestTool};
+use haft_core::settings::method::Method;
 
 /// What is sent.
 #[derive(Debug, Clone)]

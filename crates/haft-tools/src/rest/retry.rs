@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::method::Method;
+use haft_core::settings::method::Method;
 
 /// What came of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,46 +1,7 @@
 //! Answers that come in pieces: lines of JSON, or server-sent events.
 
-use std::time::Duration;
-
+use haft_core::settings::rest::{StreamMode, Streaming};
 use serde_json::Value;
-
-/// How a stream is read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Streaming {
-    pub mode: StreamMode,
-    /// Taken off every line of a JSON stream.
-    pub line_prefix: String,
-    /// The field that says what an event is.
-    pub discriminator_field: String,
-    pub done_value: String,
-    pub answer_field: String,
-    pub token_value: String,
-    pub token_field: String,
-    pub timeout: Duration,
-    pub bytes_max: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StreamMode {
-    JsonStream,
-    Sse,
-}
-
-impl Default for Streaming {
-    fn default() -> Self {
-        Self {
-            mode: StreamMode::JsonStream,
-            line_prefix: String::new(),
-            discriminator_field: "type".into(),
-            done_value: "done".into(),
-            answer_field: "answer".into(),
-            token_value: "token".into(),
-            token_field: "content".into(),
-            timeout: Duration::from_mins(2),
-            bytes_max: 4 * 1024 * 1024,
-        }
-    }
-}
 
 /// What some services send last, in place of an event.
 const END_MARK: &str = "[DONE]";

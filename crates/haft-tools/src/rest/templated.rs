@@ -11,10 +11,11 @@ use url::Url;
 
 use super::body::Body;
 use super::encode;
-use super::method::Method;
 use super::parameter::{Explode, Style, pairs};
 use super::request::{Request, header_value, is_dots, missing};
 use super::template::{Arguments, JsonTemplate, Missing, Template, TemplateError};
+use haft_core::settings::method::Method;
+use haft_core::settings::rest::QueryForm;
 
 /// What the operator wrote, with variables already in their places.
 #[derive(Debug)]
@@ -26,15 +27,6 @@ pub struct Written<'a> {
     pub body: Option<Value>,
     pub query: Vec<String>,
     pub query_form: QueryForm,
-}
-
-/// How parameters that are lists or objects stand in the query.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueryForm {
-    /// A list repeats its key, an object is JSON text.
-    Plain,
-    /// `key[0][prop]=v`.
-    Brackets,
 }
 
 /// The tool's request, taken apart.

@@ -10,10 +10,10 @@ use secrecy::SecretString;
 use super::client::Client;
 use super::credential::Credential;
 use super::guard::Reach;
-use super::method::Method;
 use super::request::OperationPlan;
-use super::stream::Streaming;
 use super::templated::Templated;
+use haft_core::settings::method::Method;
+use haft_core::settings::rest::Streaming;
 
 /// A tool.
 #[derive(Debug)]

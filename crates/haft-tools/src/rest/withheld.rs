@@ -17,8 +17,8 @@ pub(super) fn of<'a>(request: &'a Request, more: impl IntoIterator<Item = &'a Se
 mod tests {
     use http::{HeaderName, HeaderValue};
 
-    use super::super::method::Method;
     use super::*;
+    use haft_core::settings::method::Method;
 
     #[test]
     fn only_what_lets_a_request_in_is_withheld() {

@@ -1,5 +1,6 @@
 //! Gives the requests to one server their token, and gets another when one is refused: once for all who wait.
 
+use haft_core::settings::mcp::Grant;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -31,16 +32,6 @@ pub struct OauthConfig {
     pub client_metadata_url: Option<Url>,
     pub scopes: Vec<String>,
     pub grant: Grant,
-}
-
-/// On whose behalf tokens are got.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Grant {
-    /// A person logs in.
-    #[default]
-    Person,
-    /// The client itself, with its secret.
-    ClientCredentials,
 }
 
 /// A person who can be asked. The face implements it: a browser, or a line to copy.

@@ -12,13 +12,3 @@ pub trait Keyring: Send + Sync {
 
     fn remove<'a>(&'a self, account: &'a str) -> BoxFuture<'a, Result<(), String>>;
 }
-
-/// Whether a token may be kept without it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Preference {
-    /// In a file where no keyring answers.
-    WhereThereIsOne,
-    Required,
-    /// What is in it is read, and put into a file when it changes.
-    Never,
-}

@@ -14,9 +14,10 @@ mod keyring;
 mod scope;
 mod store;
 
-pub use authorizer::{Authorizer, Consent, Grant, OauthConfig};
+pub use authorizer::{Authorizer, Consent, OauthConfig};
 pub(super) use challenge::Challenge;
 pub use client::KnownClient;
 pub use error::AuthError;
-pub use keyring::{Keyring, Preference};
+pub use haft_core::settings::mcp::{Grant, Preference};
+pub use keyring::Keyring;
 pub use store::TokenFile;

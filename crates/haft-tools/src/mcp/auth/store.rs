@@ -13,9 +13,10 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
+use super::Preference;
 use super::client::{Client, Proof};
 use super::error::AuthError;
-use super::keyring::{Keyring, Preference};
+use super::keyring::Keyring;
 use crate::private_file;
 
 /// How long another process may hold the file: it waits for two answers at most.

@@ -2,7 +2,8 @@
 
 use haft_core::glob::ToolGlob;
 
-use super::super::method::Method;
+use haft_core::settings::method::Method;
+use haft_core::settings::rest::{Deprecated, METHODS_DEFAULT};
 
 /// What the operator wants of a description.
 #[derive(Debug, Clone)]
@@ -17,17 +18,10 @@ pub struct Filter {
     pub deprecated: Deprecated,
 }
 
-/// Whether operations that are on their way out are imported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Deprecated {
-    LeftOut,
-    Kept,
-}
-
 impl Default for Filter {
     fn default() -> Self {
         Self {
-            methods: vec![Method::Get, Method::Post, Method::Put, Method::Patch, Method::Delete],
+            methods: METHODS_DEFAULT.to_vec(),
             tags: Vec::new(),
             include: Vec::new(),
             exclude: Vec::new(),

@@ -9,7 +9,6 @@ use secrecy::SecretString;
 use url::Url;
 
 use super::super::guard::{Private, Reach};
-use super::super::method::Method;
 use super::super::tool::{Plan, RestTool, Service};
 use super::documents::{Documents, Node};
 use super::filter::{Filter, Looked};
@@ -18,6 +17,7 @@ use super::operation::{Operation, definition};
 use super::schema::Schemas;
 use super::security::{self, Login};
 use super::servers;
+use haft_core::settings::method::Method;
 
 /// What the operator says about a description.
 #[derive(Debug)]

@@ -21,7 +21,8 @@ mod swagger2;
 
 pub use document::{DOCUMENT_BYTES_MAX, DocumentError};
 pub use documents::Documents;
-pub use filter::{Deprecated, Filter};
+pub use filter::Filter;
+pub use haft_core::settings::rest::Deprecated;
 pub use import::{ImportError, Imported, Settings, Skipped, import};
 pub use reading::Reading;
 pub use security::Login;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use haft_core::name::{NAME_CHARS_MAX, ToolName};
 use sha2::{Digest, Sha256};
 
-use super::super::method::Method;
+use haft_core::settings::method::Method;
 
 /// What stands before every name of this provider when it is exposed: `rest__`, or `mcp__rest__`.
 const EXPOSED_PREFIX_CHARS: usize = "mcp__rest__".len();

@@ -6,7 +6,6 @@ use http::HeaderValue;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::super::method::Method;
 use super::super::request::OperationPlan;
 use super::super::tool::Expected;
 use super::body::body;
@@ -14,6 +13,7 @@ use super::description;
 use super::documents::Node;
 use super::parameters::{self, parameters};
 use super::schema::{Direction, Schemas};
+use haft_core::settings::method::Method;
 
 /// How many content types are looked at of one body or answer.
 pub(super) const MEDIA_TYPES_MAX: usize = 50;

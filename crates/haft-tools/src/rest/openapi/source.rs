@@ -13,11 +13,11 @@ use url::Url;
 use super::super::client::Client;
 use super::super::credential::add_header;
 use super::super::guard::Reach;
-use super::super::method::Method;
 use super::super::request::Request;
 use super::document::{self, DOCUMENT_BYTES_MAX, VALUES_MAX};
 use super::documents::{Document, Documents, files_named};
 use super::swagger2;
+use haft_core::settings::method::Method;
 
 /// A file, or an address on the web.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::super::method::Method;
+use haft_core::settings::method::Method;
 
 /// Rewrites a document of version 2.0; any other is left as it is.
 pub(super) fn upgrade(document: &mut Value) {

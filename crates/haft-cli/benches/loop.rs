@@ -1,0 +1,261 @@
+//! What a run costs: CPU of a turn with its call, its streamed reply and its journal; the way to the first byte; many runs.
+//!
+//! `cargo bench -p haft-cli --bench loop` prints the table that stands in the README of `haft-cli`. The scripted model server is
+//! another process, so that the CPU that is counted is ours alone.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::cast_precision_loss,
+    reason = "a benchmark prints"
+)]
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use haft_config::agents::crew::Crew;
+use haft_config::agents::shelf::Shelf;
+use haft_config::{self, Resolved};
+use haft_core::event::{Event, EventSink, NoEvents};
+use haft_core::place::{Place, SessionId};
+use haft_core::run::event::{Bill, RunEvent};
+use haft_engine::{Driven, Memory};
+use haft_runtime::runs::{Available, Errand, TakingUp, Task, Worker, Workshop};
+use haft_runtime::wiring::Settings;
+use haft_sandbox::{Home, Policy, SandboxMode};
+use haft_store::sessions::Sessions;
+use serde_json::{Value, json};
+
+/// Turns are measured in groups of this many: one alone is shorter than what a clock of CPU time can tell.
+const GROUP: u32 = 20;
+const TURNS: u32 = 220;
+const ROUNDS: usize = 7;
+const STARTS: usize = 25;
+const MANY: usize = 1_000;
+
+fn main() {
+    // As the command has it.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+    for journal in [Journal::Off, Journal::On] {
+        let groups: Vec<_> = (0..ROUNDS).map(|_| runtime.block_on(turns(dir.path(), journal))).collect();
+        println!("CPU of a turn, journal {journal:?}: {}", told(&groups));
+    }
+    println!("exec to the first byte to the model: {}", first_bytes(dir.path()));
+    println!("{MANY} runs at once: {}", runtime.block_on(many(dir.path())));
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Journal {
+    Off,
+    On,
+}
+
+/// The middle of all rounds: once a second the journal is forced onto the disk, and whichever group that falls into looks
+/// dear.
+fn told(groups: &[[Duration; 2]]) -> String {
+    let middle = |which: usize| {
+        let mut times: Vec<f64> = groups.iter().map(|group| group[which].as_secs_f64() * 1e6).collect();
+        times.sort_by(f64::total_cmp);
+        (times[0], times[times.len() / 2], times[times.len() - 1])
+    };
+    let ((least, early, most), (least_late, late, most_late)) = (middle(0), middle(1));
+    format!(
+        "turn 20 {early:.0} µs ({least:.0} to {most:.0}), turn 200 {late:.0} µs ({least_late:.0} to {most_late:.0}), ratio {:.2}",
+        late / early
+    )
+}
+
+/// A run of many turns, each with one call: what one of the first costs, and one of the last.
+async fn turns(dir: &Path, journal: Journal) -> [Duration; 2] {
+    let server = Server::start(dir, &script(TURNS, 0));
+    let worker = worker(dir, &server.url, journal);
+    let clock = Arc::new(Clock::default());
+    let session = SessionId(uuid());
+    let watchers = Arc::clone(&clock) as Arc<dyn EventSink>;
+    let task = Task::first(&worker, "go".into(), Place::first(session), watchers, Bill::default());
+    let mut errand = Errand::begin(worker, task).unwrap();
+    assert!(errand.unkept().is_none());
+    let Driven::Done(finish) = errand.drive().await.unwrap() else { unreachable!("nobody else is asked") };
+    assert_eq!(finish.reason.name(), "completed", "{finish:?}");
+    let groups = clock.groups();
+    [groups[0], groups[groups.len() - 1]]
+}
+
+/// Notes the CPU time of this process when turns 10, 30, 190 and 210 begin.
+#[derive(Default)]
+struct Clock(Mutex<Vec<Duration>>);
+
+impl Clock {
+    fn groups(&self) -> Vec<Duration> {
+        self.0.lock().unwrap().chunks(2).map(|pair| pair[1].saturating_sub(pair[0]) / GROUP).collect()
+    }
+}
+
+impl EventSink for Clock {
+    fn emit(&self, event: Event) {
+        if let Event::Run { place, event } = &event
+            && matches!(**event, RunEvent::Asked)
+            && [10, 10 + GROUP, 190, 190 + GROUP].contains(&place.turn)
+        {
+            self.0.lock().unwrap().push(own_cpu());
+        }
+    }
+}
+
+/// Of all threads that live, to the nanosecond.
+fn own_cpu() -> Duration {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok());
+    let nanos = stats.map(|stat| stat.split(' ').next().unwrap().parse::<u64>().unwrap());
+    Duration::from_nanos(nanos.sum())
+}
+
+/// From `exec` of the release binary to the first byte of its request.
+fn first_bytes(dir: &Path) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let mut times: Vec<Duration> = (0..STARTS).map(|_| first_byte(dir, &listener, &url)).collect();
+    times.sort();
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    format!("min {:.1} ms, median {:.1} ms of {STARTS}", ms(times[0]), ms(times[STARTS / 2]))
+}
+
+fn first_byte(dir: &Path, listener: &TcpListener, url: &str) -> Duration {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haft"));
+    command.args(["run", "-q", "-m", "openai/m", "go"]).current_dir(workspace(dir)).env_clear();
+    command.env("PATH", "/usr/bin:/bin").env("HAFT_HOME", dir.join("home")).env("HOME", dir);
+    command.env("OPENAI_BASE_URL", url).env("OPENAI_API_KEY", "k").stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let began = Instant::now();
+    let mut child = command.spawn().unwrap();
+    let (mut connection, _) = listener.accept().unwrap();
+    connection.read_exact(&mut [0]).unwrap();
+    let took = began.elapsed();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    took
+}
+
+/// Many runs of three turns in this process, all waiting for the model at the same time.
+async fn many(dir: &Path) -> String {
+    let server = Server::start(dir, &script(3, 1_500));
+    let worker = worker(dir, &server.url, Journal::On);
+    let before = resident("VmRSS:");
+    let began = Instant::now();
+    let runs: Vec<_> = (0..MANY)
+        .map(|_| {
+            let worker = Arc::clone(&worker);
+            tokio::spawn(async move {
+                let place = Place::first(SessionId(uuid()));
+                let task = Task::first(&worker, "go".into(), place, Arc::new(NoEvents), Bill::default());
+                let mut errand = Errand::begin(worker, task).unwrap();
+                errand.drive().await.unwrap()
+            })
+        })
+        .collect();
+    let mut done = 0;
+    for run in runs {
+        let Driven::Done(finish) = run.await.unwrap() else { unreachable!("nobody else is asked") };
+        done += usize::from(finish.reason.name() == "completed");
+    }
+    let peak = resident("VmHWM:");
+    format!(
+        "{done} completed in {:.1} s, {before} MB before, at most {peak} MB",
+        began.elapsed().as_secs_f64()
+    )
+}
+
+/// In megabytes.
+fn resident(name: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
+}
+
+fn worker(dir: &Path, url: &str, journal: Journal) -> Arc<Worker> {
+    let home = Home::at(&dir.join("home"));
+    haft_config::home::create(&home).unwrap();
+    let policy = Policy::new(SandboxMode::Sandbox, &workspace(dir), &home, None).unwrap();
+    let config: Resolved = haft_config::defaults().unwrap();
+    let limits = config.sessions.limits;
+    let settings = Settings {
+        policy,
+        timeout: None,
+        events: Arc::new(NoEvents),
+        config,
+        approver: None,
+        remembered: Memory::default(),
+        store: None,
+    };
+    let url = format!("{url}/v1");
+    let variables = move |name: &str| match name {
+        "OPENAI_BASE_URL" => Some(url.clone()),
+        "OPENAI_API_KEY" => Some("k".to_owned()),
+        _ => None,
+    };
+    let workshop = Workshop::new(settings, Vec::new(), Arc::new(variables), Available::default());
+    if journal == Journal::On {
+        workshop.keep_sessions(Sessions::of(&home, limits), Value::Null, TakingUp::No);
+    }
+    let agent = dir.join("agent.md");
+    std::fs::write(&agent, "---\nmodels: openai/m\nmaxTurns: 1000\n---\nYou tell the time.\n").unwrap();
+    let shelf = Shelf::default();
+    workshop.employ(&Crew::gather(shelf.open(&agent).unwrap(), &shelf).unwrap()).unwrap()
+}
+
+fn workspace(dir: &Path) -> std::path::PathBuf {
+    let workspace = dir.join("ws");
+    std::fs::create_dir_all(&workspace).unwrap();
+    workspace
+}
+
+/// So many turns with a call, and the answer. Two in a row differ, so that nobody takes them for a circle.
+fn script(turns: u32, first_byte_milliseconds: u32) -> Value {
+    let pace = json!({ "firstByteMilliseconds": first_byte_milliseconds });
+    let call = |turn: u32| {
+        let zone = if turn.is_multiple_of(2) { "UTC" } else { "Europe/Berlin" };
+        json!({"say": [{"call": {"name": "current_date", "arguments": {"timezone": zone}}}], "pace": pace})
+    };
+    let mut steps: Vec<Value> = (0..turns).map(call).collect();
+    steps.push(json!({"say": [{"text": "done"}], "pace": pace}));
+    json!({ "steps": steps })
+}
+
+/// The scripted model server, in a process of its own.
+struct Server {
+    child: Child,
+    url: String,
+    /// What it says besides; it ends when nobody can hear it.
+    _words: BufReader<ChildStdout>,
+}
+
+impl Server {
+    fn start(dir: &Path, script: &Value) -> Self {
+        let file = dir.join("script.json");
+        std::fs::write(&file, script.to_string()).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_haft"));
+        command.args(["dev", "model-server", "--script"]).arg(&file).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut url = String::new();
+        let mut words = BufReader::new(child.stdout.take().unwrap());
+        words.read_line(&mut url).unwrap();
+        Self { child, url: url.trim().to_owned(), _words: words }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn uuid() -> u128 {
+    static COUNT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    (u128::from(std::process::id()) << 64) | u128::from(number)
+}

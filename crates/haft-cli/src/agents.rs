@@ -1,0 +1,157 @@
+//! `haft agents`: which there are, what is wrong with them, and a new one to begin with.
+
+pub(super) mod args;
+
+use std::fmt::Write;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use self::args::{AgentsCommand, CheckArgs, ListArgs, NewArgs};
+use super::args::FileArgs;
+use super::exit::Exit;
+use super::settings::{self, Refused};
+use super::terminal;
+use haft_config::agents::Overrides;
+use haft_config::agents::crew::Crew;
+use haft_config::agents::shelf::{OnShelf, Shelf, ShelfError};
+use haft_config::printable;
+
+pub(super) fn run(command: &AgentsCommand) -> ExitCode {
+    let done = match command {
+        AgentsCommand::List(args) => list(args),
+        AgentsCommand::Check(args) => check(args),
+        AgentsCommand::New(args) => new(args),
+    };
+    done.unwrap_or_else(|(exit, message)| terminal::failed(exit, &message))
+}
+
+/// Where agents are looked for by name, from here.
+pub(super) fn shelf(files: &FileArgs) -> Result<Shelf, Refused> {
+    let project = files.workspace.clone().or_else(|| std::env::current_dir().ok());
+    Ok(Shelf::new(Some(settings::home()?), project.as_deref()))
+}
+
+fn list(args: &ListArgs) -> Result<ExitCode, Refused> {
+    let mut agents = Vec::new();
+    for (file, read) in shelf(&args.files)?.all() {
+        match read {
+            Ok(agent) => agents.push(agent),
+            // What lies beside agents may be a part of one, and no agent.
+            Err(error @ (ShelfError::Untrusted { .. } | ShelfError::Wrong(_))) => {
+                terminal::warn(&format!("`{}` is left out: {error}", printable(&file.to_string_lossy())));
+            }
+            Err(ShelfError::Unknown { .. } | ShelfError::Unreadable { .. }) => {}
+        }
+    }
+    Ok(terminal::answer(&if args.json {
+        format!("{:#}", agents.iter().map(as_json).collect::<Value>())
+    } else {
+        table(&agents)
+    }))
+}
+
+fn as_json(found: &OnShelf) -> Value {
+    let OnShelf { agent, file } = found;
+    json!({
+        "name": agent.name, "description": agent.description, "file": file.to_string_lossy(), "models": agent.models,
+        "agents": agent.reach.agents, "destinations": agent.reach.destinations, "handoff": agent.reach.handoff,
+    })
+}
+
+fn table(agents: &[OnShelf]) -> String {
+    if agents.is_empty() {
+        return "There are no agents. `haft agents new NAME` writes one.".into();
+    }
+    let width = agents.iter().map(|found| found.agent.name.chars().count()).max().unwrap_or_default();
+    agents.iter().fold(String::new(), |mut text, OnShelf { agent, file }| {
+        let (name, said) = (printable(&agent.name), printable(agent.description.trim()));
+        let _ = writeln!(
+            text,
+            "{name:width$}  {said}{}({})",
+            if said.is_empty() { "" } else { " " },
+            printable(&file.to_string_lossy())
+        );
+        text
+    })
+}
+
+/// Each with everybody it leads to.
+fn check(args: &CheckArgs) -> Result<ExitCode, Refused> {
+    let shelf = shelf(&args.files)?;
+    let all: Vec<(PathBuf, Result<OnShelf, ShelfError>)> = if args.names.is_empty() {
+        shelf.all()
+    } else {
+        let read = |name: &String| (PathBuf::from(name), shelf.read(name, &Overrides::default()));
+        args.names.iter().map(read).collect()
+    };
+    let wrong: Vec<(&Path, String)> =
+        all.iter().filter_map(|(file, read)| Some((file.as_path(), problem(read, &shelf)?))).collect();
+    let code: ExitCode = if wrong.is_empty() { Exit::Success.into() } else { Exit::Input.into() };
+    let told = if args.json {
+        let errors: Vec<Value> = wrong
+            .iter()
+            .map(|(file, problem)| json!({"file": file.to_string_lossy(), "error": problem}))
+            .collect();
+        format!("{:#}", json!({"ok": wrong.is_empty(), "agents": all.len(), "errors": errors}))
+    } else if wrong.is_empty() {
+        match all.len() {
+            1 => "1 agent, nothing is wrong with it".into(),
+            number => format!("{number} agents, nothing is wrong with them"),
+        }
+    } else {
+        wrong.iter().map(|(_, problem)| problem.as_str()).collect::<Vec<_>>().join("\n")
+    };
+    let written = terminal::answer(&told);
+    Ok(if written == ExitCode::SUCCESS { code } else { written })
+}
+
+/// What is wrong with an agent, or with those it leads to.
+pub(super) fn problem(read: &Result<OnShelf, ShelfError>, shelf: &Shelf) -> Option<String> {
+    match read {
+        Err(error) => Some(error.to_string()),
+        Ok(OnShelf { agent, file }) => {
+            let again = OnShelf { agent: agent.clone(), file: file.clone() };
+            Crew::gather(again, shelf).err().map(|error| error.to_string())
+        }
+    }
+}
+
+/// Never over what is there.
+fn new(args: &NewArgs) -> Result<ExitCode, Refused> {
+    let name = args.name.trim_end_matches(".md");
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_');
+    if !is_name {
+        let hint = "hint: letters, digits, - and _ make a name";
+        return Err((Exit::Usage, format!("`{}` is no name for an agent\n{hint}", printable(&args.name))));
+    }
+    let directory = if args.home { settings::home()?.root().join("agents") } else { PathBuf::from("agents") };
+    let file = directory.join(format!("{name}.md"));
+    let written = std::fs::create_dir_all(&directory)
+        .and_then(|()| std::fs::File::create_new(&file))
+        .and_then(|mut file| file.write_all(START.as_bytes()));
+    written.map_err(|error| {
+        let hint = "hint: take another name, or another directory";
+        (Exit::Input, format!("`{}` cannot be written: {error}\n{hint}", file.display()))
+    })?;
+    let next = if args.home { format!("@{name}") } else { format!("@{}", file.display()) };
+    terminal::note(&format!(
+        "written: {}\nhint: haft run -m PROVIDER/MODEL {next} 'what it shall do'",
+        file.display()
+    ));
+    Ok(Exit::Success.into())
+}
+
+const START: &str = "---
+description: Says in one line what this agent is for
+# models: anthropic/claude-sonnet-4-5
+tools: [read, bash]
+maxTurns: 20
+budget:
+  usd: 0.50
+---
+You work on a request with the tools you are given. Look before you change anything, check what you did, and answer in plain
+words when you are done.
+";

@@ -1,0 +1,135 @@
+//! What can be typed about models.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{FileArgs, LogFormat};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ToolsCommand {
+    /// Say what the schema of each tool loses with a provider, and why
+    #[command(
+        after_help = "Examples:\n  haft tools check --provider gemini\n  haft tools check --provider openai-strict --json"
+    )]
+    Check(CheckArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Whose grammar the schemas are said in
+    #[arg(long, value_name = "PROVIDER")]
+    pub(crate) provider: GrammarName,
+
+    /// Print the losses and the schemas as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) files: FileArgs,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum GrammarName {
+    Openai,
+    OpenaiStrict,
+    Anthropic,
+    Gemini,
+    Ollama,
+}
+
+/// Ask a model one question; no tools
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  haft ask -m anthropic/claude-sonnet-4-5 'What is a haft?'\n  git diff | haft ask -m ollama/llama3 --system 'Review this change.' -\n  haft ask -m openai/gpt-4o --image photo.jpg 'What is this?'\n  haft ask -m openai/gpt-4o --output-schema place.json 'Where is the Louvre?'\n  haft ask -m openai/gpt-4o -m anthropic/claude-sonnet-4-5 --json 'Hello'\n  haft ask -m ollama/llama3 --record hello.jsonl 'Hello'\n  haft ask --replay hello.jsonl 'Hello'"
+)]
+pub(crate) struct AskArgs {
+    /// The question, or - to read it from standard input
+    pub(crate) question: String,
+
+    /// The model as PROVIDER/MODEL; more than one are asked in order when those before fail
+    /// [default: `models.default` of the configuration]
+    #[arg(short, long, value_name = "PROVIDER/MODEL")]
+    pub(crate) model: Vec<String>,
+
+    /// What the model is told before the question
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+
+    /// An image to look at
+    #[arg(long, value_name = "FILE")]
+    pub(crate) image: Vec<PathBuf>,
+
+    /// The most tokens the answer may have
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_output_tokens: Option<u32>,
+
+    /// A JSON Schema of an object; the answer is JSON that fits it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output_schema: Option<PathBuf>,
+
+    /// Write the question and the answer into a new file, for --replay
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
+    pub(crate) record: Option<PathBuf>,
+
+    /// Answer from what --record wrote; nobody is asked, and no key is needed
+    #[arg(long, value_name = "FILE")]
+    pub(crate) replay: Option<PathBuf>,
+
+    /// Print the answer, its usage and its cost as JSON when it is complete
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Say on standard error who is asked and how it went; `HAFT_LOG=info`, `warn` or `error` does so for good
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+
+    /// How log lines are written [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
+
+    #[command(flatten)]
+    pub(crate) files: FileArgs,
+}
+
+/// List the providers of models, or the models that one of them has
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  haft models\n  haft models ollama\n  haft models openrouter --json | jq '.[].id'"
+)]
+pub(crate) struct ModelsArgs {
+    /// The provider that is asked for its list
+    pub(crate) provider: Option<String>,
+
+    /// Print the list as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) files: FileArgs,
+}
+
+/// What people need who build on haft
+#[derive(Debug, Args)]
+pub(crate) struct DevArgs {
+    #[command(subcommand)]
+    pub(crate) command: DevCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DevCommand {
+    /// Serve a model that says what a script tells it to, in five wire formats, on the loopback
+    #[command(after_help = "Example:\n  haft dev model-server --script script.json --port 8901")]
+    ModelServer(ModelServerArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ModelServerArgs {
+    /// The script: JSON with comments
+    #[arg(long, value_name = "FILE")]
+    pub(crate) script: PathBuf,
+
+    /// The port [default: any that is free]
+    #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
+    pub(crate) port: u16,
+}

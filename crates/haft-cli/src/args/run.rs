@@ -1,0 +1,125 @@
+//! What can be typed about runs.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::{LogFormat, PolicyArgs};
+use haft_config::agents::Override;
+
+/// Let a model work on a request with tools
+#[derive(Debug, Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub(crate) struct RunArgs {
+    /// The request, or - to read it from standard input; before it may stand @AGENT, an agent's file
+    #[arg(value_name = "[@AGENT] REQUEST", required = true, num_args = 1..=2)]
+    pub(crate) words: Vec<String>,
+
+    /// The model as PROVIDER/MODEL; more than one are asked in order when those before fail
+    /// [default: the agent's, else `models.default` of the configuration]
+    #[arg(short, long, value_name = "PROVIDER/MODEL")]
+    pub(crate) model: Vec<String>,
+
+    /// Let `models.fast` say whether it or `models.complex` is asked; not where a model is named
+    #[arg(long)]
+    pub(crate) route: bool,
+
+    /// What the model is told before the request, instead of the agent's text
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+
+    /// The tools the model is shown, as names or patterns, with commas between them [default: all]
+    #[arg(long, value_name = "TOOLS", value_delimiter = ',')]
+    pub(crate) tools: Option<Vec<String>>,
+
+    /// The only tools it may call, though it is shown more; with commas between them
+    #[arg(long, value_name = "TOOLS", value_delimiter = ',')]
+    pub(crate) allowed_tools: Option<Vec<String>>,
+
+    /// A key of the agent's file, said anew, for example budget.usd=0.5; may be given more than once
+    #[arg(long = "override", value_name = "KEY=VALUE", value_parser = Override::parse)]
+    pub(crate) overrides: Vec<Override>,
+
+    /// How many turns the run has; the last one is for the answer [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_turns: Option<u32>,
+
+    /// How long the whole run may take, for example 90s or 20m [default: 1h]
+    #[arg(long, value_name = "DURATION", value_parser = crate::settings::duration)]
+    pub(crate) timeout: Option<Duration>,
+
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
+
+    /// A JSON Schema; the answer is JSON that fits it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) output_schema: Option<PathBuf>,
+
+    /// Record models, tools and clock in a new file, for `haft replay`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) policy: PolicyArgs,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  haft run -m anthropic/claude-sonnet-4-5 'Why is the build red?'
+  haft run -m ollama/llama3 --tools read,bash - < request.txt
+  haft run @reviewer.md 'Review the last commit.'
+  haft run -m openai/gpt-4o --output-schema answer.json --output-format json 'How many tests are there?'";
+
+/// What is written where, of a run
+#[derive(Debug, Clone, Copy, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
+pub(crate) struct ShowArgs {
+    /// What is written to standard output
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) output_format: OutputFormat,
+
+    /// Write nothing but the answer and errors
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+
+    /// Say more: each decision about a call, each reply that was asked for again
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+
+    /// How log lines are written [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<LogFormat>,
+
+    /// Draw on standard error what was done for whom
+    #[arg(long)]
+    pub(crate) tree: bool,
+
+    /// Show on standard error every message to and from MCP servers, without secrets and cut
+    #[arg(long)]
+    pub(crate) trace_mcp: bool,
+
+    /// Write without colours; the variable `NO_COLOR` does the same
+    #[arg(long)]
+    pub(crate) no_color: bool,
+}
+
+/// What is written to standard output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OutputFormat {
+    /// The answer
+    Text,
+    /// The answer, what it cost and how the run ended, as one JSON object
+    Json,
+    /// Everything that happens, one JSON object per line
+    StreamJson,
+}
+
+/// See a run with real tools; no key, no network: the model follows a script
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  haft demo")]
+pub(crate) struct DemoArgs {
+    /// Write without colours
+    #[arg(long)]
+    pub(crate) no_color: bool,
+}

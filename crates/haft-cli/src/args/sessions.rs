@@ -1,0 +1,100 @@
+//! What can be typed about sessions.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::{OutputFormat, ShowArgs};
+
+/// Go on with a run that ended early, or ask more in its conversation
+#[derive(Debug, Args)]
+#[command(after_help = RESUME_EXAMPLES)]
+pub(crate) struct ResumeArgs {
+    /// The session, or the beginning of its id; `last` is the newest
+    #[arg(value_name = "ID", default_value = "last")]
+    pub(crate) id: String,
+
+    /// What else it shall do, or - to read it from standard input
+    pub(crate) request: Option<String>,
+
+    /// Another model, as PROVIDER/MODEL [default: as the session began]
+    #[arg(short, long, value_name = "PROVIDER/MODEL")]
+    pub(crate) model: Vec<String>,
+
+    #[command(flatten)]
+    pub(crate) show: ShowArgs,
+}
+
+const RESUME_EXAMPLES: &str = "\
+Examples:
+  haft resume
+  haft resume 3f2a
+  haft resume last 'And now write the tests.'";
+
+/// See what runs did, and remove them
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  haft sessions list\n  haft sessions show last\n  haft sessions rm 3f2a")]
+pub(crate) struct SessionsArgs {
+    #[command(subcommand)]
+    pub(crate) command: SessionsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SessionsCommand {
+    /// The sessions, the newest first
+    List {
+        /// How many
+        #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
+        limit: u16,
+
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// What was asked and done in a session, with times, tokens and cost
+    Show {
+        /// The session, or the beginning of its id; `last` is the newest
+        #[arg(value_name = "ID", default_value = "last")]
+        id: String,
+
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove sessions for good
+    Rm {
+        /// The sessions, or the beginnings of their ids
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
+
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// See a recorded run again, without a model and without making its calls
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  haft run --record run.jsonl -m openai/gpt-4o 'What is in here?'\n  haft replay run.jsonl\n  haft replay --live-tools run.jsonl"
+)]
+pub(crate) struct ReplayArgs {
+    /// A file that `haft run --record` wrote
+    pub(crate) file: PathBuf,
+
+    /// Make the calls again, as the run was begun; only the model is the recorded one
+    #[arg(long)]
+    pub(crate) live_tools: bool,
+
+    /// What is written to standard output
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub(crate) output_format: OutputFormat,
+
+    /// Write nothing but the answer and errors
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+
+    /// Write without colours; the variable `NO_COLOR` does the same
+    #[arg(long)]
+    pub(crate) no_color: bool,
+}

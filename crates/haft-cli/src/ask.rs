@@ -1,0 +1,398 @@
+//! `haft ask`: one question to a model, one answer; no tools.
+
+mod shape;
+
+use std::io::Read;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use futures_util::StreamExt;
+use haft_core::conversation::{Body, Conversation, Media, Message, Part, Source};
+use haft_core::event::{Event, EventSink};
+use haft_core::model_error::ModelError;
+use haft_core::model_event::{Delta, ModelEvent};
+use haft_core::model_provider::{ModelContext, ModelProvider};
+use haft_core::model_reply::{ModelReply, ReplyFold, StopReason};
+use haft_core::model_request::ModelRequest;
+use haft_core::price::Cost;
+use haft_core::provider::Principal;
+use haft_models::cassette::{Matching, Recorder, Recording, RecordingError, Replayer, Tape};
+use serde_json::{Value, json};
+
+use self::shape::Shape;
+use super::args::AskArgs;
+use super::exit::Exit;
+use super::prose::Prose;
+use super::settings::{self, Refused};
+use super::watch::Watch;
+use super::{cancel, terminal};
+use haft_config::resolved::ModelName;
+use haft_config::{Resolved, environment};
+use haft_runtime::models::{self, ModelsError};
+
+/// The longest question that is read from standard input.
+const QUESTION_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// The largest image that is sent.
+const IMAGE_BYTES_MAX: u64 = 20 * 1024 * 1024;
+
+pub(super) async fn run(args: &AskArgs) -> ExitCode {
+    let asked = match prepare(args) {
+        Ok(asked) => asked,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    let Prepared { question, watch, tape } = asked;
+    let exit = tokio::select! {
+        biased;
+        exit = ask(args, question) => exit,
+        exit = cancel::cancelled() => exit.into(),
+    };
+    watch.finish();
+    match tape.and_then(|tape| tape.problem()) {
+        None => exit,
+        Some(problem) => terminal::failed(Exit::Failed, &format!("the recording is not whole: {problem}")),
+    }
+}
+
+/// Everything that is decided before anybody is asked.
+struct Prepared {
+    question: Question,
+    watch: Watch,
+    /// What is written of it.
+    tape: Option<Arc<Tape>>,
+}
+
+/// What is asked of whom.
+struct Question {
+    provider: Box<dyn ModelProvider>,
+    request: ModelRequest,
+    shape: Option<Shape>,
+    cx: ModelContext,
+    spent: Arc<Spent>,
+}
+
+fn prepare(args: &AskArgs) -> Result<Prepared, Refused> {
+    let config = settings::configuration(&args.files)?.resolved;
+    let names = names(args, &config)?;
+    // Before a recording is begun: a file without an exchange would only be in the way of the next try.
+    let message = message(args)?;
+    let shape = args.output_schema.as_deref().map(Shape::read).transpose()?;
+    let Asked { provider, name, tape } = match &args.replay {
+        Some(file) => replayed(file, names)?,
+        None => asked(args, &config, names)?,
+    };
+    let mut request = request(args, message, &config, &name)?;
+    if let Some(shape) = &shape {
+        request.output = shape.output();
+    }
+    let spent = Arc::new(Spent::default());
+    // What is replayed was paid for when it was recorded.
+    let home = args.replay.is_none().then(settings::home).transpose()?;
+    let watch = Watch::of_question(args, home.as_ref(), vec![Arc::clone(&spent) as _]);
+    let cx = ModelContext::new("1", Principal::local(), watch.sink()).at(watch.options().place);
+    Ok(Prepared { question: Question { provider, request, shape, cx, spent }, watch, tape })
+}
+
+/// Who answers, and as which model.
+struct Asked {
+    provider: Box<dyn ModelProvider>,
+    name: ModelName,
+    tape: Option<Arc<Tape>>,
+}
+
+fn asked(args: &AskArgs, config: &Resolved, names: Vec<ModelName>) -> Result<Asked, Refused> {
+    let provider = models::chain(config, &names, &environment).map_err(|error| refused(&error))?;
+    let name = names.into_iter().next().ok_or_else(|| refused(&ModelsError::NoModel))?;
+    let Some(file) = &args.record else { return Ok(Asked { provider, name, tape: None }) };
+    let tape = Tape::create(file, models::secrets(config, &environment)).map_err(|error| unusable(&error))?;
+    let provider = Box::new(Recorder::new(provider, Arc::clone(&tape)));
+    Ok(Asked { provider, name, tape: Some(tape) })
+}
+
+/// The model is the recorded one unless another is named; it is not asked anyway.
+fn replayed(file: &Path, names: Vec<ModelName>) -> Result<Asked, Refused> {
+    let recording = Recording::read(file).map_err(|error| unusable(&error))?;
+    if recording.cut_off() {
+        terminal::warn(&format!("{}: the last line is not whole and is passed over", file.display()));
+    }
+    let replayer = Replayer::new(&recording, Matching::Digest).map_err(|error| unusable(&error))?;
+    let recorded =
+        || ModelName { provider: replayer.name().to_owned(), model: replayer.model().unwrap_or_default() };
+    let name = names.into_iter().next().unwrap_or_else(recorded);
+    Ok(Asked { provider: Box::new(replayer), name, tape: None })
+}
+
+fn unusable(error: &RecordingError) -> Refused {
+    (Exit::Input, format!("{}\nhint: {}", error.message(), error.hint()))
+}
+
+/// What was typed, else what the configuration says.
+fn names(args: &AskArgs, config: &Resolved) -> Result<Vec<ModelName>, Refused> {
+    if args.model.is_empty() {
+        return Ok(config.models.default.iter().chain(&config.models.fallback).cloned().collect());
+    }
+    args.model.iter().map(|text| ModelName::parse(text).map_err(|message| (Exit::Usage, message))).collect()
+}
+
+/// The question, and what is shown with it.
+fn message(args: &AskArgs) -> Result<Message, Refused> {
+    let mut message = Message::user(question(args)?);
+    for path in &args.image {
+        message.parts.push(Part::new(Body::Image(image(path)?)));
+    }
+    Ok(message)
+}
+
+fn request(
+    args: &AskArgs,
+    message: Message,
+    config: &Resolved,
+    name: &ModelName,
+) -> Result<ModelRequest, Refused> {
+    let mut conversation = Conversation::default();
+    conversation.push(message).map_err(|error| (Exit::Internal, error.to_string()))?;
+    let settings = config.models.settings.get(name).cloned().unwrap_or_default();
+    Ok(ModelRequest {
+        system: args.system.as_deref().unwrap_or_default().into(),
+        output_tokens_max: args.max_output_tokens.or(settings.output_tokens_max),
+        context_tokens: settings.context_tokens,
+        ..ModelRequest::new(name.model.clone(), Arc::new(conversation))
+    })
+}
+
+fn question(args: &AskArgs) -> Result<String, Refused> {
+    let text = if args.question == "-" { from_standard_input()? } else { args.question.clone() };
+    if text.trim().is_empty() {
+        return Err((Exit::Input, "the question is empty\nhint: `haft ask --help` has examples".into()));
+    }
+    Ok(text)
+}
+
+fn from_standard_input() -> Result<String, Refused> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        (
+            Exit::Input,
+            format!("the question cannot be read from standard input: {error}\nhint: send UTF-8 text"),
+        )
+    };
+    let mut text = String::new();
+    let read = std::io::stdin().take(QUESTION_BYTES_MAX + 1).read_to_string(&mut text);
+    read.map_err(|error| unreadable(&error))?;
+    if text.len() as u64 > QUESTION_BYTES_MAX {
+        return Err(unreadable(&format!("it has more than {QUESTION_BYTES_MAX} bytes")));
+    }
+    Ok(text)
+}
+
+fn image(path: &Path) -> Result<Media, Refused> {
+    let refused = |reason: String| {
+        let hint = "hint: PNG, JPEG, GIF and WebP can be sent";
+        (Exit::Input, format!("{}: {reason}\n{hint}", path.display()))
+    };
+    let file = std::fs::File::open(path).map_err(|error| refused(error.to_string()))?;
+    let mut bytes = Vec::new();
+    file.take(IMAGE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| refused(error.to_string()))?;
+    if bytes.len() as u64 > IMAGE_BYTES_MAX {
+        return Err(refused(format!("the image has more than {IMAGE_BYTES_MAX} bytes")));
+    }
+    let media_type = media_type(&bytes).ok_or_else(|| refused("this is no image that models know".into()))?;
+    Ok(Media { media_type: media_type.into(), source: Source::Bytes(bytes.into()) })
+}
+
+/// By what stands at its beginning: a name may lie.
+fn media_type(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
+        [0xFF, 0xD8, 0xFF, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    }
+}
+
+async fn ask(args: &AskArgs, question: Question) -> ExitCode {
+    let began = Instant::now();
+    let Question { provider, request, shape, cx, spent } = question;
+    let mut fold = ReplyFold::default();
+    let mut shown = Shown::default();
+    let mut replies = provider.ask(request, &cx);
+    let mut failure = None;
+    while let Some(event) = replies.next().await {
+        match event {
+            Ok(event) => {
+                // An answer in a shape is shown when it is known to fit.
+                if !args.json && shape.is_none() && shown.show(&event).is_err() {
+                    return Exit::ClosedPipe.into();
+                }
+                fold.apply(&event);
+            }
+            Err(error) => failure = Some(error),
+        }
+    }
+    drop(replies);
+    let reply = fold.finish();
+    let fit = shape.filter(|_| failure.is_none() && end(&reply.stop).is_ok()).map(|shape| shape.fit(&reply));
+    if args.json {
+        return print_json(&Answered { reply, failure, fit }, &spent, began);
+    }
+    if shown.prose.end().is_err() {
+        return Exit::ClosedPipe.into();
+    }
+    tell(&Answered { reply, failure, fit })
+}
+
+/// What came of it.
+struct Answered {
+    reply: ModelReply,
+    failure: Option<ModelError>,
+    /// The answer in the shape that was asked for, or why it does not fit.
+    fit: Option<Result<Value, String>>,
+}
+
+/// Text on its way to standard output, as soon as it is there.
+#[derive(Default)]
+struct Shown {
+    /// Which parts are text or a refusal; reasoning and calls are not shown.
+    texts: Vec<usize>,
+    prose: Prose,
+}
+
+impl Shown {
+    fn show(&mut self, event: &ModelEvent) -> std::io::Result<()> {
+        use haft_core::model_event::PartStart;
+        match event {
+            ModelEvent::PartStarted { index, part: PartStart::Text | PartStart::Refusal, .. } => {
+                self.texts.push(*index);
+                Ok(())
+            }
+            ModelEvent::PartDelta { index, delta: Delta::Text(text) } if self.texts.contains(index) => {
+                self.prose.write(text)
+            }
+            ModelEvent::Started { .. }
+            | ModelEvent::PartStarted { .. }
+            | ModelEvent::PartDelta { .. }
+            | ModelEvent::PartFinished { .. }
+            | ModelEvent::Usage(_)
+            | ModelEvent::Noted(_)
+            | ModelEvent::Finished { .. } => Ok(()),
+        }
+    }
+}
+
+/// What is to say beside the text.
+fn tell(answered: &Answered) -> ExitCode {
+    for note in &answered.reply.notes {
+        terminal::warn(&note.to_string());
+    }
+    if let Some(error) = &answered.failure {
+        return terminal::failed(error.kind.into(), &for_a_person(error));
+    }
+    match (end(&answered.reply.stop), &answered.fit) {
+        (Err(message), _) => terminal::failed(Exit::Failed, &message),
+        (Ok(()), Some(Err(message))) => terminal::failed(Exit::Failed, message),
+        (Ok(()), Some(Ok(value))) => terminal::answer(&format!("{value:#}")),
+        (Ok(()), None) => Exit::Success.into(),
+    }
+}
+
+fn for_a_person(error: &ModelError) -> String {
+    format!("{}\nhint: {}", error.message, error.kind.row().hint)
+}
+
+/// Whether the answer is whole.
+fn end(stop: &StopReason) -> Result<(), String> {
+    match stop {
+        StopReason::EndOfTurn | StopReason::ToolCalls | StopReason::StopSequence | StopReason::Other(_) => {
+            Ok(())
+        }
+        StopReason::Paused => Err("the provider paused before the answer was whole\nhint: ask again".into()),
+        StopReason::Length => {
+            Err("the answer was cut at its limit\nhint: --max-output-tokens allows more".into())
+        }
+        StopReason::Refusal => Err("the model declined".into()),
+        StopReason::Filtered => Err("the provider kept the answer back\nhint: ask differently".into()),
+        StopReason::CutOff => Err("the answer broke off\nhint: ask again".into()),
+    }
+}
+
+/// What all attempts cost together, and how many there were.
+#[derive(Default)]
+struct Spent(Mutex<(u32, Option<Cost>)>);
+
+impl EventSink for Spent {
+    fn emit(&self, event: Event) {
+        if let Event::ModelFinished { account, .. } = event {
+            let mut spent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            spent.0 += 1;
+            if let Some(cost) = account.cost {
+                let sum = spent.1.unwrap_or_default().nano_usd.saturating_add(cost.nano_usd);
+                spent.1 = Some(Cost { nano_usd: sum });
+            }
+        }
+    }
+}
+
+fn print_json(answered: &Answered, spent: &Spent, began: Instant) -> ExitCode {
+    let Answered { reply, failure, fit } = answered;
+    let unfit = fit.as_ref().and_then(|fit| fit.as_ref().err());
+    let failure = failure.as_ref();
+    let (attempts, cost) = *spent.0.lock().unwrap_or_else(PoisonError::into_inner);
+    let (stop, other) = stop_name(&reply.stop);
+    let usage = reply.usage.map(|usage| {
+        json!({
+            "input_tokens": usage.input, "output_tokens": usage.output, "cache_read_tokens": usage.cache_read,
+            "cache_write_tokens": usage.cache_write, "reasoning_tokens": usage.reasoning,
+        })
+    });
+    let printed = json!({
+        "model": reply.model,
+        "text": reply.text(),
+        "answer": fit.as_ref().and_then(|fit| fit.as_ref().ok()),
+        "stop": if failure.is_some() { Value::Null } else { other.unwrap_or(stop).into() },
+        "error_kind": failure.map(|error| error.kind.name()),
+        "error": failure.map(|error| error.message.as_str()).or(unfit.map(String::as_str)),
+        "usage": usage,
+        "cost_nano_usd": cost.map(|cost| cost.nano_usd),
+        "attempts": attempts,
+        "latency_ms": u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        "notes": reply.notes.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    });
+    let code = terminal::answer(&format!("{printed:#}"));
+    match (failure, end(&reply.stop)) {
+        _ if code != ExitCode::SUCCESS => code,
+        (Some(error), _) => Exit::from(error.kind).into(),
+        (None, Err(_)) => Exit::Failed.into(),
+        (None, Ok(())) if unfit.is_some() => Exit::Failed.into(),
+        (None, Ok(())) => Exit::Success.into(),
+    }
+}
+
+fn stop_name(stop: &StopReason) -> (&'static str, Option<&str>) {
+    match stop {
+        StopReason::EndOfTurn => ("end_of_turn", None),
+        StopReason::ToolCalls => ("tool_calls", None),
+        StopReason::Length => ("length", None),
+        StopReason::StopSequence => ("stop_sequence", None),
+        StopReason::Refusal => ("refusal", None),
+        StopReason::Filtered => ("filtered", None),
+        StopReason::Paused => ("paused", None),
+        StopReason::CutOff => ("cut_off", None),
+        StopReason::Other(word) => ("other", Some(word)),
+    }
+}
+
+pub(super) fn refused(error: &ModelsError) -> Refused {
+    use haft_models::providers::SetupError;
+    let exit = match error {
+        ModelsError::NoModel | ModelsError::Name(_) => Exit::Usage,
+        ModelsError::Setup { error: SetupError::NoKey { .. }, .. } => Exit::Unauthorized,
+        ModelsError::Unknown { .. }
+        | ModelsError::Variable { .. }
+        | ModelsError::Setup { .. }
+        | ModelsError::Command { .. } => Exit::Input,
+        ModelsError::Client(error) => error.kind.into(),
+    };
+    (exit, error.to_string())
+}

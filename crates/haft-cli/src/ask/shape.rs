@@ -1,0 +1,54 @@
+//! The shape that an answer is asked in, and the answer as it fits.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use haft_core::model_reply::ModelReply;
+use haft_core::model_request::OutputShape;
+use haft_core::validate::{SCHEMA_BYTES_MAX, Schema};
+use serde_json::Value;
+
+use crate::exit::Exit;
+use crate::settings::Refused;
+use haft_config::agents::shelf::read_bounded;
+
+/// What providers call the schema.
+const NAME: &str = "answer";
+
+/// A schema from a file.
+pub(super) struct Shape {
+    written: Arc<Value>,
+    compiled: Schema,
+}
+
+impl Shape {
+    pub(super) fn read(file: &Path) -> Result<Self, Refused> {
+        let wrong = |problem: String| {
+            let hint = "hint: give a file with one JSON Schema of an object";
+            (Exit::Input, format!("{}: {problem}\n{hint}", file.display()))
+        };
+        let text = read_bounded(file, SCHEMA_BYTES_MAX as u64).map_err(wrong)?;
+        let written: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        // No provider gives anything else than an object for a schema.
+        if written.get("type").is_some_and(|kind| kind != "object") {
+            return Err(wrong(format!("`type` must be \"object\"; got {}", written["type"])));
+        }
+        match Schema::compile(&written) {
+            Schema::Unchecked { reason } => Err(wrong(reason)),
+            compiled @ Schema::Checked(_) => Ok(Self { written: Arc::new(written), compiled }),
+        }
+    }
+
+    pub(super) fn output(&self) -> OutputShape {
+        OutputShape::Schema { name: NAME.into(), schema: Arc::clone(&self.written) }
+    }
+
+    /// The answer as the schema accepts it. A provider that knows nothing optional has `null` for what is absent.
+    pub(super) fn fit(&self, reply: &ModelReply) -> Result<Value, String> {
+        let text = reply.text();
+        let hint = "hint: ask again, or a model that keeps to a schema";
+        let wrong = |problem: String| format!("the answer does not fit the schema: {problem}\n{hint}");
+        let answer = serde_json::from_str(text.trim()).map_err(|error| wrong(error.to_string()))?;
+        self.compiled.fit(answer, text.len()).map_err(wrong)
+    }
+}

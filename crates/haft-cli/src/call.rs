@@ -1,0 +1,311 @@
+//! `haft call TOOL JSON`: one call.
+
+use std::io::Read;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use haft_core::arguments::{ARGUMENTS_BYTES_MAX, Arguments};
+use haft_core::provider::ToolProvider;
+use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
+use haft_core::tool::{CallId, ToolCall};
+use haft_engine::{CatalogWarning, Memory, Orchestrator};
+use haft_sandbox::Home;
+use haft_store::outputs::{FileStore, StoreLimits};
+use haft_tools::rest::RestTools;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::approver::TerminalApprover;
+use super::args::{CallArgs, FileArgs};
+use super::cancel::Signals;
+use super::elicitor::TerminalElicitor;
+use super::exit::Exit;
+use super::remedy;
+use super::servers::{Asked, begins_with, providers};
+use super::settings::{self, Refused};
+use super::terminal;
+use super::waiting::waiting;
+use super::watch::Watch;
+use haft_config::{Resolved, environment};
+use haft_runtime::rest::Freshness;
+use haft_runtime::sampling::ModelSampler;
+use haft_runtime::telemetry::captures_content;
+use haft_runtime::wiring::{self, Settings};
+use haft_store::approvals;
+
+pub(super) async fn run(args: &CallArgs) -> ExitCode {
+    let prepared = async { Ok::<_, Refused>((arguments(args)?, orchestrator(args).await?)) };
+    let (arguments, (orchestrator, watch)) = match prepared.await {
+        Ok(prepared) => prepared,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    let name = args.tool.clone().unwrap_or_default();
+    let call = ToolCall { id: CallId("1".into()), name, arguments };
+    let mut signals = Signals::listen();
+    let outcome = tokio::select! {
+        biased;
+        result = async {
+            // What concerns the tool that is called is told with its result, and only there.
+            let (own, others): (Vec<_>, Vec<_>) =
+                warmed_up(&orchestrator).await.into_iter().partition(|warning| concerns(&call.name, warning));
+            warn(&others);
+            told_why(orchestrator.execute_with(call, watch.options()).await, &own)
+        } => Ok(result),
+        exit = signals.first() => Err(exit),
+    };
+    let code = match outcome {
+        Err(exit) => {
+            end_early(&orchestrator, &mut signals).await;
+            exit.into()
+        }
+        Ok(result) => {
+            end(&orchestrator).await;
+            keep_approvals_of(&orchestrator);
+            watch.tell(&result);
+            print(args, &result, &watch)
+        }
+    };
+    watch.finish();
+    code
+}
+
+fn print(args: &CallArgs, result: &ToolResult, watch: &Watch) -> ExitCode {
+    if args.json {
+        return print_json(result, watch.tree_json());
+    }
+    let code = print_text(result, &args.policy.files);
+    watch.draw_tree();
+    code
+}
+
+/// Makes the tools ready before the first call; what is wrong with some of them is told once.
+pub(super) async fn begin(orchestrator: &Orchestrator) {
+    warn(&warmed_up(orchestrator).await);
+}
+
+/// The same, with what is wrong and is still to be told.
+async fn warmed_up(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
+    waiting("making tools ready", String::new, wiring::warm_up(orchestrator)).await
+}
+
+fn warn(warnings: &[CatalogWarning]) {
+    for warning in warnings {
+        terminal::warn(&warning.to_string());
+    }
+}
+
+fn concerns(tool: &str, warning: &CatalogWarning) -> bool {
+    begins_with(tool, &warning.provider)
+}
+
+/// The tools of a server that was never ready are not known. That one of them is called is no mistake of the caller.
+/// `warnings` are those that concern the tool.
+fn told_why(mut result: ToolResult, warnings: &[CatalogWarning]) -> ToolResult {
+    match (result.error_kind(), warnings) {
+        (Some(ToolErrorKind::UnknownTool), [first, rest @ ..]) => {
+            result.outcome = Err(ToolError::new(ToolErrorKind::Unavailable, first.to_string()));
+            warn(rest);
+        }
+        (_, warnings) => warn(warnings),
+    }
+    result
+}
+
+pub(super) async fn end(orchestrator: &Orchestrator) {
+    wiring::shut_down(orchestrator).await.iter().for_each(|warning| terminal::warn(&warning.to_string()));
+}
+
+/// The same for whoever wants no more: servers are told that nobody waits and end in good order, unless it is said again.
+pub(super) async fn end_early(orchestrator: &Orchestrator, signals: &mut Signals) {
+    tokio::select! {
+        biased;
+        () = end(orchestrator) => {}
+        _ = signals.next() => {}
+    }
+}
+
+/// What carries out the calls, and what watches them.
+pub(super) async fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch), Refused> {
+    let mut config = settings::configuration(&args.policy.files)?;
+    config.resolved.trace_mcp |= args.trace_mcp;
+    let policy = settings::policy(&args.policy, &config)?;
+    let home = policy.home().clone();
+    let approver = if args.stdin { None } else { TerminalApprover::when_somebody_is_there() };
+    let store = store(&home, &config.resolved.tool_output.limits)?;
+    let others = others(args, &config.resolved, &home).await;
+    let watch = Watch::begin(args, &home);
+    let person = if args.stdin { None } else { TerminalElicitor::when_somebody_is_there() };
+    let sampler = ModelSampler::new(&config.resolved, &policy, Arc::new(environment), None);
+    let asked = Asked {
+        tool: args.tool.as_deref(),
+        person,
+        sampler: Some(Arc::new(sampler)),
+        parents: watch.trace_parents(),
+    };
+    let servers = providers(&config.resolved, &policy, asked);
+    let telemetry = &mut config.resolved.telemetry;
+    telemetry.capture_content =
+        watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);
+    let settings = Settings {
+        policy,
+        timeout: args.timeout,
+        events: watch.sink(),
+        config: config.resolved,
+        approver,
+        remembered: Memory::new(approvals::load(&home)),
+        store: Some(Arc::new(store)),
+    };
+    Ok((wiring::orchestrator_with(settings, [servers, others].concat()), watch))
+}
+
+/// Tools over HTTP. Reading descriptions takes a while, and a built-in tool needs none of them.
+async fn others(args: &CallArgs, config: &Resolved, home: &Home) -> Vec<Arc<dyn ToolProvider>> {
+    if args.tool.as_deref().is_some_and(wiring::is_builtin) {
+        return Vec::new();
+    }
+    over_http(config, home).await
+}
+
+pub(super) async fn over_http(config: &Resolved, home: &Home) -> Vec<Arc<dyn ToolProvider>> {
+    let tools = super::rest::tools(config, home, Freshness::Kept).await;
+    if tools.is_empty() { Vec::new() } else { vec![Arc::new(RestTools::new(tools))] }
+}
+
+pub(super) fn store(home: &Home, limits: &StoreLimits) -> Result<FileStore, Refused> {
+    FileStore::open(&home.data().join("outputs"), limits.clone()).map_err(|error| {
+        let hint = "hint: set HAFT_HOME to a directory that you may write";
+        (Exit::Internal, format!("the output store cannot be opened: {error}\n{hint}"))
+    })
+}
+
+/// Keeps what the person said for good, where there is a home to keep it in.
+pub(super) fn keep_approvals_of(orchestrator: &Orchestrator) {
+    if let Some(home) = haft_runtime::home::find() {
+        keep_approvals(orchestrator, &home);
+    }
+}
+
+/// Keeps what the person said for good during this run.
+fn keep_approvals(orchestrator: &Orchestrator, home: &Home) {
+    let said = orchestrator.config().authority.remembered.snapshot();
+    if let Err(error) = approvals::add(home, &said) {
+        terminal::warn(&format!("the approval could not be kept: {error}"));
+    }
+}
+
+fn arguments(args: &CallArgs) -> Result<Arguments, Refused> {
+    match args.arguments.as_deref() {
+        None => Ok(Arguments::from_text("{}")),
+        Some("-") => read_arguments(std::io::stdin()),
+        Some(text) => Ok(Arguments::from_text(text)),
+    }
+}
+
+fn read_arguments(input: impl Read) -> Result<Arguments, Refused> {
+    let unreadable = |error: &dyn std::fmt::Display| {
+        let hint = "hint: send one JSON object as UTF-8 text";
+        (Exit::Input, format!("the arguments cannot be read from standard input: {error}\n{hint}"))
+    };
+    let mut bytes = Vec::new();
+    // One byte more than allowed, so that the parser can say that it is too much.
+    let bytes_max = u64::try_from(ARGUMENTS_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
+    input.take(bytes_max).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
+    if bytes.len() > ARGUMENTS_BYTES_MAX {
+        // It may be cut inside a character; it is refused for its size all the same.
+        return Ok(Arguments::from_text(String::from_utf8_lossy(&bytes)));
+    }
+    String::from_utf8(bytes).map(Arguments::from_text).map_err(|error| unreadable(&error.utf8_error()))
+}
+
+/// A tool that ran and failed has given an answer; everything else is said on standard error.
+fn print_text(result: &ToolResult, files: &FileArgs) -> ExitCode {
+    match &result.outcome {
+        Ok(output) => terminal::answer(&output.as_text()),
+        Err(error) if error.kind == ToolErrorKind::Failed => {
+            let printed = terminal::answer(&error.message);
+            if printed == ExitCode::SUCCESS { Exit::Failed.into() } else { printed }
+        }
+        Err(error) => terminal::failed(error.kind.into(), &for_a_person(error, result, files)),
+    }
+}
+
+/// The message was written for a model. A person sees `error:` before it, and is told what to do next.
+fn for_a_person(error: &ToolError, result: &ToolResult, files: &FileArgs) -> String {
+    let lines: Vec<&str> = error.message.lines().map(|line| unlabelled(line, error.kind)).collect();
+    let message = lines.join("\n");
+    match hint(error.kind, result, files) {
+        Some(hint) => format!("{message}\nhint: {hint}"),
+        None => message,
+    }
+}
+
+/// Only complaints about arguments have a label on every line; elsewhere a line may be a command's own output.
+fn unlabelled(line: &str, kind: ToolErrorKind) -> &str {
+    match kind {
+        ToolErrorKind::InvalidArguments => line.strip_prefix("Error: ").unwrap_or(line),
+        ToolErrorKind::Denied => line.strip_prefix("Error ").unwrap_or(line),
+        ToolErrorKind::UnknownTool
+        | ToolErrorKind::ApprovalPending
+        | ToolErrorKind::LimitExceeded
+        | ToolErrorKind::QueueFull
+        | ToolErrorKind::Cancelled
+        | ToolErrorKind::Timeout
+        | ToolErrorKind::Unavailable
+        | ToolErrorKind::Failed
+        | ToolErrorKind::Internal
+        | ToolErrorKind::UnknownOutcome => line,
+    }
+}
+
+fn hint(kind: ToolErrorKind, result: &ToolResult, files: &FileArgs) -> Option<String> {
+    if kind == ToolErrorKind::Denied && result.receipt.executed {
+        return Some("--writable and --readable grant more; see `haft call --help`".into());
+    }
+    let config = settings::configuration(files).ok()?;
+    remedy::of(kind, &result.call.name, &config.resolved)
+}
+
+/// The result as programs read it.
+#[derive(Serialize)]
+struct Printed<'a> {
+    tool: &'a str,
+    content: String,
+    is_error: bool,
+    error_kind: Option<&'static str>,
+    retryable: Option<bool>,
+    executed: bool,
+    latency_ms: u128,
+    output_bytes: usize,
+    repairs: &'a [&'static str],
+    unvalidated: bool,
+    notes: &'a std::collections::BTreeMap<&'static str, Value>,
+    /// Only when it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tree: Option<Value>,
+}
+
+fn print_json(result: &ToolResult, tree: Option<Value>) -> ExitCode {
+    let kind = result.error_kind();
+    let printed = Printed {
+        tool: &result.call.name,
+        content: result.text(),
+        is_error: kind.is_some(),
+        error_kind: kind.map(ToolErrorKind::name),
+        retryable: kind.map(|kind| kind.row().retryable),
+        executed: result.receipt.executed,
+        latency_ms: result.receipt.latency.as_millis(),
+        output_bytes: result.receipt.output_bytes,
+        repairs: &result.receipt.repairs,
+        unvalidated: result.receipt.unvalidated,
+        notes: &result.receipt.notes,
+        tree,
+    };
+    let code = match serde_json::to_string_pretty(&printed) {
+        Ok(text) => terminal::answer(&text),
+        Err(error) => terminal::failed(Exit::Internal, &error.to_string()),
+    };
+    match kind {
+        Some(kind) if code == ExitCode::SUCCESS => Exit::from(kind).into(),
+        Some(_) | None => code,
+    }
+}

@@ -1,0 +1,175 @@
+//! `haft config`: which files count, what holds, and what a file may say.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use haft_config::{self, ConfigError, ConfigErrors, FoundFile, Loaded, Row, Sources, Standing, Untrusted};
+
+use super::args::{ConfigCommand, ConfigFilesArgs, FileArgs};
+use super::exit::Exit;
+use super::terminal;
+
+pub(super) fn run(command: &ConfigCommand) -> ExitCode {
+    match command {
+        ConfigCommand::Check(args) => check(args),
+        ConfigCommand::Show(args) => show(args),
+        ConfigCommand::Schema => terminal::answer(&format!("{:#}", haft_config::schema())),
+    }
+}
+
+/// The configuration of a run. Says once when the project has a file that does not count.
+pub(super) fn load(args: &FileArgs) -> Result<Loaded, ConfigErrors> {
+    let loaded = read(args)?;
+    for file in &loaded.files {
+        if let Standing::Ignored(reason) = &file.standing {
+            terminal::warn(&format!("`{}` is ignored: {}", file.path.display(), why(reason, file)));
+        }
+    }
+    Ok(loaded)
+}
+
+fn read(args: &FileArgs) -> Result<Loaded, ConfigErrors> {
+    let home = haft_runtime::home::find();
+    let project = args.workspace.clone().or_else(|| std::env::current_dir().ok());
+    let sources = Sources { home: home.as_ref(), project: project.as_deref(), named: args.config.as_deref() };
+    haft_config::load(sources, &haft_config::environment)
+}
+
+fn check(args: &ConfigFilesArgs) -> ExitCode {
+    match (read(&args.files), args.json) {
+        (Ok(loaded), true) => {
+            let files: Vec<Value> = loaded.files.iter().map(file_json).collect();
+            terminal::answer(&format!("{:#}", json!({ "ok": true, "files": files, "errors": [] })))
+        }
+        (Ok(loaded), false) => terminal::answer(&standings(&loaded.files)),
+        (Err(ConfigErrors(errors)), true) => {
+            let errors: Vec<Value> = errors.iter().map(error_json).collect();
+            let code = terminal::answer(&format!("{:#}", json!({ "ok": false, "errors": errors })));
+            if code == ExitCode::SUCCESS { Exit::Input.into() } else { code }
+        }
+        (Err(errors), false) => terminal::failed(Exit::Input, &errors.to_string()),
+    }
+}
+
+fn show(args: &ConfigFilesArgs) -> ExitCode {
+    match load(&args.files) {
+        Ok(loaded) if args.json => {
+            let files: Vec<Value> = loaded.files.iter().map(file_json).collect();
+            let keys: Vec<Value> = loaded.rows.iter().map(row_json).collect();
+            terminal::answer(&format!("{:#}", json!({ "files": files, "keys": keys })))
+        }
+        Ok(loaded) => terminal::answer(&table(&loaded.rows)),
+        Err(errors) => terminal::failed(Exit::Input, &errors.to_string()),
+    }
+}
+
+fn standings(files: &[FoundFile]) -> String {
+    if files.is_empty() {
+        return "no configuration file; every key has its default".into();
+    }
+    let mut text = String::new();
+    for file in files {
+        let standing = match &file.standing {
+            Standing::Counts => "counts".to_owned(),
+            Standing::Ignored(reason) => format!("is ignored: {}", why(reason, file)),
+        };
+        let _ = writeln!(text, "{} {standing}", file.path.display());
+    }
+    text
+}
+
+/// Why a file does not count, and what to do.
+fn why(reason: &Untrusted, file: &FoundFile) -> String {
+    let directory = file.path.parent().map(PathBuf::from).unwrap_or_default();
+    let hint =
+        format!("`haft trust {}` shows what it sets and trusts it", quoted(&directory.to_string_lossy()));
+    match reason {
+        Untrusted::Never => format!("it is not trusted; {hint}"),
+        Untrusted::Changed => format!("it changed since it was trusted; {hint}"),
+        Untrusted::Undecided(reason) => reason.clone(),
+    }
+}
+
+/// As a shell reads it back.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+:@%".contains(c);
+    if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
+}
+
+/// Keys with their values and origins, in columns.
+pub(super) fn table(rows: &[Row]) -> String {
+    let cells: Vec<[String; 3]> = rows.iter().map(cells).collect();
+    let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    // A long list must not push the last column off the screen.
+    let (keys, values) = (width(0).max(3), width(1).clamp(5, 40));
+    let mut text = format!("{:<keys$}  {:<values$}  FROM\n", "KEY", "VALUE");
+    for [key, value, from] in &cells {
+        let _ = writeln!(text, "{key:<keys$}  {value:<values$}  {from}");
+    }
+    text
+}
+
+fn cells(row: &Row) -> [String; 3] {
+    let value = row.value.as_ref().map_or("-".to_owned(), Value::to_string);
+    let value = match &row.unit {
+        Some(unit) if row.value.as_ref().is_some_and(Value::is_number) => format!("{value} {unit}"),
+        Some(_) | None => value,
+    };
+    let from = row.origin.as_ref().map_or_else(
+        || if row.value.is_some() { "default".to_owned() } else { "not set".to_owned() },
+        |origin| format!("{}:{}", origin.file.display(), origin.line),
+    );
+    [row.key.clone(), haft_config::printable(&value), from]
+}
+
+fn row_json(row: &Row) -> Value {
+    let from = row.origin.as_ref().map(
+        |origin| json!({ "file": origin.file.to_string_lossy(), "line": origin.line, "column": origin.column }),
+    );
+    json!({ "key": row.key, "value": row.value, "unit": row.unit, "from": from })
+}
+
+fn file_json(file: &FoundFile) -> Value {
+    let path = file.path.to_string_lossy();
+    match &file.standing {
+        Standing::Counts => json!({ "path": path, "counts": true }),
+        Standing::Ignored(reason) => json!({ "path": path, "counts": false, "reason": why(reason, file) }),
+    }
+}
+
+fn error_json(error: &ConfigError) -> Value {
+    let ConfigError { file, at, key, message, hint } = error;
+    let (file, line, column) = (file.to_string_lossy(), at.map(|at| at.0), at.map(|at| at.1));
+    json!({ "file": file, "line": line, "column": column, "key": key, "message": message, "hint": hint })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_can_be_pasted_into_a_shell() {
+        assert_eq!(quoted("/a/b-c.d"), "/a/b-c.d");
+        assert_eq!(quoted("/a b/$(x)'y"), "'/a b/$(x)'\\''y'");
+    }
+
+    #[test]
+    fn the_table_names_units_and_origins() {
+        let row = |key: &str, value: Option<Value>, unit: Option<&str>| Row {
+            key: key.into(),
+            value,
+            unit: unit.map(str::to_owned),
+            origin: None,
+        };
+        let rows = [row("toolTimeout", Some(json!(5)), Some("milliseconds")), row("x", None, None)];
+        let expected = "\
+KEY          VALUE           FROM
+toolTimeout  5 milliseconds  default
+x            -               not set
+";
+        assert_eq!(table(&rows), expected);
+    }
+}

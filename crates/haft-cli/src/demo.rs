@@ -1,0 +1,103 @@
+//! `haft demo`: a run for everybody to see. The model is scripted, the tools and the sandbox are real.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser;
+use haft_runtime::model_server::{ModelServer, Part, Script, Step};
+use serde_json::json;
+
+use super::args::{Cli, Command, DemoArgs, RunArgs};
+use super::cancel::Listening;
+use super::exit::Exit;
+use super::run::{self as running, Before, Given};
+use super::settings::{Configuration, Refused};
+use super::terminal;
+use haft_config::skills::Skills;
+
+/// A key that opens nothing: the server on the loopback wants none.
+const KEY: &str = "demo";
+
+pub(super) async fn run(args: &DemoArgs) -> ExitCode {
+    let (workspace, server) = match stage() {
+        Ok(stage) => stage,
+        Err(error) => {
+            let hint = "hint: a temporary directory and a port of the loopback are needed";
+            return terminal::failed(
+                Exit::Unavailable,
+                &format!("the demo cannot be set up: {error}\n{hint}"),
+            );
+        }
+    };
+    terminal::note(&format!(
+        "The model of this demo is a script on {}: no key, no network. The tools are real and run in the real sandbox, in a \
+         temporary directory.\nRequest: {REQUEST}",
+        server.url()
+    ));
+    let url = format!("{}/v1", server.url());
+    let variables = move |name: &str| match name {
+        "OPENAI_BASE_URL" => Some(url.clone()),
+        "OPENAI_API_KEY" => Some(KEY.to_owned()),
+        _ => None,
+    };
+    let prepared = async {
+        let typed = typed(args, workspace.path())?;
+        let given = Given {
+            // The operator's own files could name another server, or deny a tool.
+            configuration: Configuration::defaults()?,
+            others: Vec::new(),
+            skills: Skills::default(),
+            variables: Arc::new(variables),
+            models: None,
+            before: Before::Nothing,
+        };
+        running::prepare(&typed, given).await
+    };
+    let mut listening = Listening::begin();
+    match running::unless_ended(&mut listening, prepared).await {
+        Ok(prepared) => running::carry_out(prepared, running::Beginning::New, listening).await,
+        Err((exit, message)) => terminal::failed(exit, &message),
+    }
+}
+
+fn stage() -> std::io::Result<(tempfile::TempDir, ModelServer)> {
+    let workspace = tempfile::Builder::new().prefix("haft-demo-").tempdir()?;
+    std::fs::write(workspace.path().join("numbers.txt"), "3\n1\n4\n1\n5\n")?;
+    Ok((workspace, ModelServer::start(script())?))
+}
+
+/// What a person would have typed.
+fn typed(args: &DemoArgs, workspace: &std::path::Path) -> Result<RunArgs, Refused> {
+    let mut words = vec!["haft", "run", "-m", "openai/scripted", "--mode", "sandbox", "--workspace"];
+    let workspace = workspace.to_string_lossy();
+    words.push(&workspace);
+    if args.no_color {
+        words.push("--no-color");
+    }
+    words.push(REQUEST);
+    match Cli::try_parse_from(words).map(|cli| cli.command) {
+        Ok(Command::Run(args)) => Ok(args),
+        Ok(_) => Err((Exit::Internal, "the demo does not run".into())),
+        Err(error) => Err((Exit::Internal, error.to_string())),
+    }
+}
+
+const REQUEST: &str = "Add up numbers.txt, write the sum to sum.txt, and try to leave the workspace.";
+
+/// Two calls at once, one that writes, one that must be refused, and the answer.
+fn script() -> Script {
+    let look = [
+        Part::Text("I look at the file and at the date.".into()),
+        Part::call("read", json!({"file_path": "numbers.txt"})),
+        Part::call("current_date", json!({})),
+    ];
+    let add = "paste -sd+ numbers.txt | tr -d '\\n' > sum.txt; echo >> sum.txt; awk '{s+=$1} END {print s}' numbers.txt | tee -a sum.txt";
+    Script::of([
+        Step::say(look),
+        Step::call("bash", json!({"command": add})),
+        Step::call("write", json!({"file_path": "/etc/haft-demo", "content": "I was here"})),
+        Step::text(
+            "The sum is 14; it stands in sum.txt. Outside of the workspace nothing can be written: the sandbox refused it.",
+        ),
+    ])
+}

@@ -1,0 +1,56 @@
+//! `haft dev`: what people need who build on haft.
+
+use std::process::ExitCode;
+
+use haft_runtime::model_server::{Script, serve};
+use tokio::net::TcpListener;
+
+use super::args::ModelServerArgs;
+use super::exit::Exit;
+use super::settings::Refused;
+use super::{cancel, terminal};
+
+/// The largest script that is read.
+const SCRIPT_BYTES_MAX: u64 = 16 * 1024 * 1024;
+
+/// Serves a script on the loopback until it is interrupted.
+pub(super) async fn model_server(args: &ModelServerArgs) -> ExitCode {
+    let (script, listener) = match prepare(args).await {
+        Ok(prepared) => prepared,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    let address = match listener.local_addr() {
+        Ok(address) => address,
+        Err(error) => return terminal::failed(Exit::Internal, &error.to_string()),
+    };
+    let printed = terminal::answer(&format!("http://{address}"));
+    if printed != ExitCode::SUCCESS {
+        return printed;
+    }
+    tokio::select! {
+        biased;
+        exit = cancel::cancelled() => exit.into(),
+        served = serve(script, listener) => match served {
+            Ok(()) => Exit::Success.into(),
+            Err(error) => terminal::failed(Exit::Internal, &format!("the server ended: {error}")),
+        },
+    }
+}
+
+async fn prepare(args: &ModelServerArgs) -> Result<(Script, TcpListener), Refused> {
+    let file = args.script.display();
+    let wrong = |reason: &dyn std::fmt::Display| {
+        (Exit::Input, format!("{file}: {reason}\nhint: docs/models.md shows a script"))
+    };
+    let size = std::fs::metadata(&args.script).map_err(|error| wrong(&error))?.len();
+    if size > SCRIPT_BYTES_MAX {
+        return Err(wrong(&format!("the script has {size} bytes; at most {SCRIPT_BYTES_MAX} are read")));
+    }
+    let text = std::fs::read_to_string(&args.script).map_err(|error| wrong(&error))?;
+    let script = Script::parse(&text).map_err(|error| wrong(&error))?;
+    let listener = TcpListener::bind(("127.0.0.1", args.port)).await.map_err(|error| {
+        let hint = "hint: name another with --port, or leave it out for any that is free";
+        (Exit::Unavailable, format!("port {} cannot be used: {error}\n{hint}", args.port))
+    })?;
+    Ok((script, listener))
+}

@@ -1,0 +1,177 @@
+//! `haft doctor`: what works on this machine, found by trying it.
+
+mod agents;
+mod models;
+mod queues;
+mod servers;
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use haft_sandbox::{Confinement, Launcher, PROBE, Policy, SandboxError, SandboxMode, Worker};
+use serde_json::{Value, json};
+
+use super::args::DoctorArgs;
+use super::cancel;
+use super::exit::Exit;
+use super::{settings, terminal};
+use haft_config::environment;
+
+pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
+    let config = settings::configuration(&args.policy.files);
+    let mode = args
+        .policy
+        .mode
+        .or_else(|| Some(config.as_ref().ok()?.resolved.sandbox.mode))
+        .unwrap_or(SandboxMode::Sandbox);
+    let both = config.and_then(|config| Ok((settings::policy(&args.policy, &config)?, config.resolved)));
+    let confinement = match &both {
+        Ok((policy, _)) => probe(policy).await.map_err(|error| error.to_string()),
+        Err((_, message)) => Err(message.clone()),
+    };
+    let servers = match (&both, &confinement) {
+        (Ok((policy, config)), Ok(_)) => tokio::select! {
+            biased;
+            exit = cancel::cancelled() => return exit.into(),
+            servers = servers::try_all(config, policy) => servers,
+        },
+        // Without a sandbox there is nothing to try them in.
+        (Err(_), _) | (_, Err(_)) => Vec::new(),
+    };
+    let config = both.as_ref().ok().map(|(_, config)| config);
+    let models = config.map(|config| models::look_at_all(config, &environment)).unwrap_or_default();
+    let queues = config.map(queues::look_at_all).unwrap_or_default();
+    let shelf = super::agents::shelf(&args.policy.files);
+    let agents = shelf.map(|shelf| agents::look_at_all(&shelf)).unwrap_or_default();
+    let policy = both.ok().map(|(policy, _)| policy);
+    let findings = Findings { policy, mode, confinement, servers, models, queues, agents };
+    let code =
+        terminal::answer(&if args.json { format!("{:#}", findings.as_json()) } else { findings.as_text() });
+    if code == ExitCode::SUCCESS && !findings.are_good() { Exit::Unavailable.into() } else { code }
+}
+
+/// Puts the whole sandbox up around nothing.
+async fn probe(policy: &Policy) -> Result<Confinement, SandboxError> {
+    let worker = Worker::start(PROBE, policy, &Launcher::find()?).await?;
+    let confinement = worker.confinement().clone();
+    worker.stop().await;
+    Ok(confinement)
+}
+
+struct Findings {
+    policy: Option<Policy>,
+    mode: SandboxMode,
+    confinement: Result<Confinement, String>,
+    servers: Vec<servers::Finding>,
+    models: Vec<models::Finding>,
+    queues: Vec<queues::Finding>,
+    agents: Vec<agents::Finding>,
+}
+
+impl Findings {
+    fn are_good(&self) -> bool {
+        self.confinement.is_ok()
+            && self.servers.iter().all(servers::Finding::is_ready)
+            && self.models.iter().all(models::Finding::is_good)
+            && self.agents.iter().all(agents::Finding::is_good)
+    }
+
+    fn as_json(&self) -> Value {
+        let sandbox = match &self.confinement {
+            Ok(confinement) => json!({
+                "mode": self.mode.name(),
+                "works": true,
+                "level": confinement.level.name(),
+                "layers": confinement.layers.iter().map(|layer| json!({
+                    "name": layer.name, "active": layer.active, "detail": layer.detail,
+                })).collect::<Vec<_>>(),
+                "weaker": confinement.weaker,
+            }),
+            Err(reason) => json!({ "mode": self.mode.name(), "works": false, "reason": reason }),
+        };
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "system": { "os": std::env::consts::OS, "arch": std::env::consts::ARCH, "kernel": kernel(),
+                        "landlock_abi": haft_sandbox::landlock_version() },
+            "sandbox": sandbox,
+            "servers": self.servers.iter().map(servers::Finding::as_json).collect::<Vec<_>>(),
+            "models": self.models.iter().map(models::Finding::as_json).collect::<Vec<_>>(),
+            "queues": self.queues.iter().map(queues::Finding::as_json).collect::<Vec<_>>(),
+            "agents": self.agents.iter().map(agents::Finding::as_json).collect::<Vec<_>>(),
+            "workspace": self.workspace(),
+            "home": home(),
+            "config": self.config_files().iter().map(|(path, exists)| json!({ "path": path, "exists": exists })).collect::<Vec<_>>(),
+        })
+    }
+
+    fn as_text(&self) -> String {
+        let mut text = String::new();
+        let _ = writeln!(text, "haft       {}", env!("CARGO_PKG_VERSION"));
+        let landlock = haft_sandbox::landlock_version()
+            .map_or("no Landlock".to_owned(), |abi| format!("Landlock ABI {abi}"));
+        let _ = writeln!(
+            text,
+            "system     {} {}, kernel {}, {landlock}",
+            std::env::consts::OS,
+            std::env::consts::ARCH,
+            kernel()
+        );
+        let _ = writeln!(text, "workspace  {}", self.workspace().unwrap_or("cannot be used".into()));
+        let _ = writeln!(text, "home       {}", home().unwrap_or("not known".into()));
+        for (path, exists) in self.config_files() {
+            let _ = writeln!(text, "config     {path} ({})", if exists { "found" } else { "not there" });
+        }
+        self.sandbox_text(&mut text);
+        self.servers.iter().for_each(|server| server.tell(&mut text));
+        self.models.iter().for_each(|provider| provider.tell(&mut text));
+        self.queues.iter().for_each(|queue| queue.tell(&mut text));
+        self.agents.iter().for_each(|agent| agent.tell(&mut text));
+        text
+    }
+
+    fn sandbox_text(&self, text: &mut String) {
+        match &self.confinement {
+            Err(reason) => {
+                let _ = writeln!(
+                    text,
+                    "sandbox    {} mode: does not work\n           {}",
+                    self.mode,
+                    reason.replace('\n', "\n           ")
+                );
+            }
+            Ok(confinement) => {
+                let _ = writeln!(text, "sandbox    {} mode, level {}", self.mode, confinement.level.name());
+                for layer in &confinement.layers {
+                    let mark = if layer.active { "on " } else { "off" };
+                    let _ = writeln!(text, "  {mark}  {:<13} {}", layer.name, layer.detail);
+                }
+                for sentence in &confinement.weaker {
+                    let _ = writeln!(text, "  weaker: {sentence}");
+                }
+            }
+        }
+    }
+
+    fn workspace(&self) -> Option<String> {
+        self.policy.as_ref().map(|policy| policy.workspace().display().to_string())
+    }
+
+    /// Where configuration would be read from, lowest first.
+    fn config_files(&self) -> Vec<(String, bool)> {
+        let of_home = haft_runtime::home::find().map(|home| home.config());
+        let of_project = self.policy.as_ref().map(|policy| policy.workspace().join("haft.json"));
+        [of_home, of_project]
+            .into_iter()
+            .flatten()
+            .map(|path| (path.display().to_string(), path.exists()))
+            .collect()
+    }
+}
+
+fn home() -> Option<String> {
+    haft_runtime::home::find().map(|home| home.root().display().to_string())
+}
+
+fn kernel() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}

@@ -1,0 +1,42 @@
+//! The agents that can be named: whether each can be read, and leads in no circle.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::super::agents::problem;
+use haft_config::agents::shelf::{Shelf, ShelfError};
+
+/// What was found out about one file.
+pub(super) struct Finding {
+    file: PathBuf,
+    /// Why it cannot be run.
+    problem: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn is_good(&self) -> bool {
+        self.problem.is_none()
+    }
+
+    pub(super) fn as_json(&self) -> Value {
+        json!({ "file": self.file.to_string_lossy(), "usable": self.is_good(), "reason": self.problem })
+    }
+
+    pub(super) fn tell(&self, text: &mut String) {
+        let file = self.file.display();
+        let _ = match &self.problem {
+            None => writeln!(text, "agent      {file}: can be run"),
+            Some(problem) => {
+                writeln!(text, "agent      {file}: {}", problem.replace('\n', "\n           "))
+            }
+        };
+    }
+}
+
+/// Looks at every agent on the shelf. One that nobody trusted yet is no fault.
+pub(super) fn look_at_all(shelf: &Shelf) -> Vec<Finding> {
+    let all = shelf.all().into_iter().filter(|(_, read)| !matches!(read, Err(ShelfError::Untrusted { .. })));
+    all.map(|(file, read)| Finding { problem: problem(&read, shelf), file }).collect()
+}

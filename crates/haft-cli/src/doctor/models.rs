@@ -1,0 +1,53 @@
+//! The providers of models that the configuration names: whether each could be asked. Nobody is asked.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use haft_config::expand::Lookup;
+use haft_config::resolved::ModelName;
+use haft_config::{Resolved, printable};
+use haft_runtime::models;
+
+/// What was found out about one provider.
+pub(super) struct Finding {
+    name: String,
+    /// Why it cannot be asked.
+    problem: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn is_good(&self) -> bool {
+        self.problem.is_none()
+    }
+
+    pub(super) fn as_json(&self) -> Value {
+        json!({ "name": self.name, "usable": self.is_good(), "reason": self.problem })
+    }
+
+    pub(super) fn tell(&self, text: &mut String) {
+        let name = printable(&self.name);
+        let _ = match &self.problem {
+            None => writeln!(text, "models     {name}: what it needs is there"),
+            Some(problem) => writeln!(text, "models     cannot be asked: {}", printable(problem)),
+        };
+    }
+}
+
+/// Looks at every provider that `models` or `providers` names.
+pub(super) fn look_at_all(config: &Resolved, variables: Lookup<'_>) -> Vec<Finding> {
+    let models = &config.models;
+    let wanted = models.default.iter().chain(&models.fast).chain(&models.complex).chain(&models.fallback);
+    let names: BTreeSet<&str> = wanted
+        .map(|model| model.provider.as_str())
+        .chain(config.providers.keys().map(String::as_str))
+        .collect();
+    let finding = |name: &&str| {
+        // Who is asked does not depend on the model.
+        let any = ModelName { provider: (*name).to_owned(), model: String::new() };
+        let problem = models::chain(config, &[any], variables).err().map(|error| error.to_string());
+        Finding { name: (*name).to_owned(), problem }
+    };
+    names.iter().map(finding).collect()
+}

@@ -1,0 +1,70 @@
+//! The queues of the configuration, and what waits in each.
+
+use std::fmt::Write;
+
+use haft_core::name::QueueName;
+use serde_json::{Value, json};
+
+use haft_config::Resolved;
+
+/// The queue of every tool that names no other.
+const DEFAULT: &str = "default";
+
+/// What was found out about one queue.
+pub(super) struct Finding {
+    name: String,
+    concurrent: usize,
+    waiting_max: usize,
+    /// The keys of the configuration that name it.
+    users: Vec<String>,
+}
+
+impl Finding {
+    fn is_used(&self) -> bool {
+        self.name == DEFAULT || !self.users.is_empty()
+    }
+
+    pub(super) fn as_json(&self) -> Value {
+        json!({
+            "name": self.name, "concurrent": self.concurrent, "waiting_max": self.waiting_max,
+            "used": self.is_used(), "named_by": self.users,
+        })
+    }
+
+    pub(super) fn tell(&self, text: &mut String) {
+        let users = match (self.users.as_slice(), self.name == DEFAULT) {
+            ([], true) => "every tool that names no other".to_owned(),
+            ([], false) => format!("nothing\n           hint: `tools.NAME.queue: \"{}\"` uses it", self.name),
+            (users, _) => users.join(", "),
+        };
+        let Self { name, concurrent, waiting_max, .. } = self;
+        let _ = writeln!(
+            text,
+            "queue      {name}: {concurrent} at once, {waiting_max} may wait; it holds {users}"
+        );
+    }
+}
+
+pub(super) fn look_at_all(config: &Resolved) -> Vec<Finding> {
+    let finding = |(name, queue): (&QueueName, &haft_config::resolved::Queue)| Finding {
+        name: name.as_str().to_owned(),
+        concurrent: queue.concurrent,
+        waiting_max: queue.waiting_max,
+        users: users(config, name),
+    };
+    config.queues.iter().map(finding).collect()
+}
+
+fn users(config: &Resolved, queue: &QueueName) -> Vec<String> {
+    let is_it = |named: &Option<QueueName>| named.as_ref() == Some(queue);
+    let tools = config.tools.iter().filter(|(_, tool)| is_it(&tool.queue));
+    let servers = config.mcp_servers.iter().filter(|(_, server)| is_it(&server.queue));
+    let rest = config.rest.tools.iter().filter(|(_, tool)| is_it(&tool.queue));
+    let specs = config.rest.specs.iter().filter(|(_, spec)| is_it(&spec.queue));
+    tools
+        .map(|(glob, _)| format!("tools.{glob}"))
+        .chain(servers.map(|(name, _)| format!("mcpServers.{name}")))
+        .chain(rest.map(|(name, _)| format!("restTools.{name}")))
+        .chain(specs.map(|(name, _)| format!("openapiSpecs.{name}")))
+        .collect()
+}

@@ -1,0 +1,134 @@
+//! The MCP servers of the configuration, all tried at once: each is ready, or why not and what would help.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{self, StreamExt};
+use haft_sandbox::Policy;
+use haft_tools::mcp::{McpProvider, Server};
+use serde_json::{Value, json};
+
+use super::super::mcp::rights::{lacked, where_to_look};
+use super::super::servers::face;
+use super::super::waiting::waiting;
+use haft_config::{Resolved, printable};
+use haft_runtime::wiring;
+
+/// How long one server may take here; one that still downloads itself is told as such.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What was found out about one server.
+pub(super) struct Finding {
+    name: String,
+    outcome: Result<Ready, Broken>,
+}
+
+struct Ready {
+    took: Duration,
+    tools: usize,
+    protocol: String,
+    transport: &'static str,
+}
+
+struct Broken {
+    reason: String,
+    hint: String,
+}
+
+impl Finding {
+    pub(super) fn is_ready(&self) -> bool {
+        self.outcome.is_ok()
+    }
+
+    fn broken(name: &str, reason: &str, hint: String) -> Self {
+        Self { name: name.to_owned(), outcome: Err(Broken { reason: reason.trim_end().to_owned(), hint }) }
+    }
+
+    pub(super) fn as_json(&self) -> Value {
+        match &self.outcome {
+            Ok(Ready { took, tools, protocol, transport }) => json!({
+                "name": self.name, "ready": true, "tools": tools, "protocol": protocol, "transport": transport,
+                "milliseconds": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            }),
+            Err(Broken { reason, hint }) => {
+                json!({ "name": self.name, "ready": false, "reason": reason, "hint": hint })
+            }
+        }
+    }
+
+    pub(super) fn tell(&self, text: &mut String) {
+        let name = printable(&self.name);
+        let _ = match &self.outcome {
+            Ok(Ready { took, tools, protocol, transport }) => writeln!(
+                text,
+                "server     {name}: ready after {} ms, {tools} tools, {transport}, protocol {protocol}",
+                took.as_millis()
+            ),
+            Err(Broken { reason, hint }) => {
+                let reason = reason.lines().map(printable).collect::<Vec<_>>().join("\n           ");
+                writeln!(text, "server     {name}: not ready: {reason}\n           hint: {}", printable(hint))
+            }
+        };
+    }
+}
+
+/// Tries every server that is enabled.
+pub(super) async fn try_all(config: &Resolved, policy: &Policy) -> Vec<Finding> {
+    if config.mcp_servers.is_empty() {
+        return Vec::new();
+    }
+    let made = wiring::mcp_servers(config, policy, &face(config));
+    let unusable = made.unusable.iter().map(|(name, reason)| {
+        Finding::broken(name, reason, format!("look at `mcpServers.{name}`, and at the variables it names"))
+    });
+    let attempts: Vec<_> = made.providers.iter().map(try_one).collect();
+    let all = stream::iter(attempts).buffered(config.mcp_init_concurrency).collect::<Vec<_>>();
+    let tried = waiting("trying MCP servers", String::new, all).await;
+    unusable.chain(tried).collect()
+}
+
+async fn try_one(provider: &Arc<McpProvider>) -> Finding {
+    let server = provider.server();
+    let name = server.status().name;
+    let began = Instant::now();
+    let outcome = tokio::time::timeout(PATIENCE, server.start()).await;
+    let finding = match outcome {
+        Ok(Ok(())) => ready(server, began.elapsed()),
+        Ok(Err(error)) => {
+            let reason = server.status().reason.unwrap_or(error.message);
+            let hint = hint(&name, &reason, server);
+            Finding::broken(&name, &reason, hint)
+        }
+        Err(_) => {
+            let reason = format!("it is not ready after {} s, and may be so later", PATIENCE.as_secs());
+            Finding::broken(&name, &reason, format!("`haft mcp test {name}` waits longer"))
+        }
+    };
+    server.stop().await;
+    finding
+}
+
+fn ready(server: &Server, took: Duration) -> Finding {
+    let status = server.status();
+    let protocol = status.era.as_ref().map_or("-", |era| era.version()).to_owned();
+    let ready = Ready {
+        took,
+        tools: status.listing.tools().len(),
+        protocol,
+        transport: status.transport.unwrap_or("-"),
+    };
+    Finding { name: status.name, outcome: Ok(ready) }
+}
+
+/// The right that it lacked, the key or the login that it wants, else where to read on.
+fn hint(name: &str, reason: &str, server: &Server) -> String {
+    let log = server.log(usize::MAX);
+    let lines = log.iter().map(String::as_str).chain(reason.lines());
+    let lacked = lacked(lines, |path| Path::new(path).is_dir());
+    lacked
+        .map(|lacked| lacked.hint(name))
+        .or_else(|| where_to_look(name, reason))
+        .unwrap_or_else(|| format!("`haft mcp test {name}` and `haft mcp logs {name}` say more"))
+}

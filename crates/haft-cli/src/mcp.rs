@@ -1,0 +1,113 @@
+//! `haft mcp`: servers, added, listed, tried, read and removed.
+
+mod add;
+pub(super) mod args;
+mod callback;
+mod list;
+mod login;
+mod logs;
+pub(super) mod rights;
+mod test;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use haft_core::name::Namespace;
+use haft_sandbox::Home;
+use serde_json::Value;
+
+use self::args::{McpCommand, Scope};
+use super::cancel;
+use super::exit::Exit;
+use super::settings::Refused;
+use super::terminal;
+use haft_config::namesake::namesake;
+use haft_config::resolved::McpServer;
+use haft_config::{Resolved, trust};
+
+/// The section of a configuration file that servers stand in.
+const SECTION: &str = "mcpServers";
+
+/// What is said, to a person and to a program.
+struct Answer {
+    text: String,
+    json: Value,
+    exit: Exit,
+}
+
+impl Answer {
+    fn new(text: String, json: Value) -> Self {
+        Self { text, json, exit: Exit::Success }
+    }
+}
+
+pub(super) async fn run(command: &McpCommand) -> ExitCode {
+    let (answer, as_json) = match command {
+        McpCommand::Add(args) => (add::add(args), args.json),
+        McpCommand::Remove(args) => (add::remove(args).await, args.json),
+        McpCommand::List(args) => (list::list(args), args.json),
+        McpCommand::Logout(args) => (login::logout(args).await, args.json),
+        McpCommand::Login(args) => {
+            let answer = tokio::select! {
+                biased;
+                exit = cancel::cancelled() => return exit.into(),
+                answer = login::login(args) => answer,
+            };
+            (answer, args.json)
+        }
+        McpCommand::Logs(args) => (logs::logs(args), args.json),
+        McpCommand::Test(args) => {
+            let answer = tokio::select! {
+                biased;
+                exit = cancel::cancelled() => return exit.into(),
+                answer = test::test(args) => answer,
+            };
+            (answer, args.json)
+        }
+    };
+    match answer {
+        Ok(Answer { text, json, exit }) => {
+            let code = terminal::answer(&if as_json { format!("{json:#}") } else { text });
+            if code == ExitCode::SUCCESS { exit.into() } else { code }
+        }
+        Err((exit, message)) => terminal::failed(exit, &message),
+    }
+}
+
+/// Where what is remembered of servers is kept.
+fn directory(home: &Home) -> PathBuf {
+    home.data().join("mcp")
+}
+
+/// The file that a scope means.
+fn file_of(scope: Scope, home: &Home) -> Result<PathBuf, Refused> {
+    match scope {
+        // Some keep it elsewhere and have a link here, which stays.
+        Scope::User => Ok(home.config().canonicalize().unwrap_or_else(|_| home.config())),
+        Scope::Project => {
+            let here = std::env::current_dir().and_then(|directory| trust::project_file(&directory));
+            here.map_err(|error| (Exit::Usage, format!("there is no current directory: {error}")))
+        }
+    }
+}
+
+/// The server of that name.
+fn configured<'a>(config: &'a Resolved, name: &str) -> Result<&'a McpServer, Refused> {
+    config.mcp_servers.get(name).ok_or_else(|| {
+        let known: Vec<&str> = config.mcp_servers.keys().map(String::as_str).collect();
+        let known = if known.is_empty() { "there are none".to_owned() } else { known.join(", ") };
+        (Exit::Input, format!("there is no MCP server `{name}`\nhint: `haft mcp list` lists them: {known}"))
+    })
+}
+
+/// The same, where no other server has its place.
+fn unambiguous<'a>(config: &'a Resolved, name: &str) -> Result<&'a McpServer, Refused> {
+    match namesake(&config.mcp_servers, name) {
+        None => configured(config, name),
+        Some(reason) => Err((Exit::Input, format!("MCP server `{name}` cannot be used: {reason}"))),
+    }
+}
+
+fn namespace(name: &str) -> String {
+    Namespace::sanitize(name).as_str().to_owned()
+}

@@ -1,0 +1,208 @@
+//! Which right a server lacked, read from what it said before it failed.
+
+use std::path::Path;
+
+/// What the configuration would have to grant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Lacked {
+    /// To write in this directory.
+    Writing { path: String, directory: String },
+    /// To open a unix socket.
+    Socket(Option<String>),
+}
+
+impl Lacked {
+    /// The line that grants it, as it stands in the server's entry.
+    pub(crate) fn key(&self) -> String {
+        match self {
+            Self::Writing { directory, .. } => format!("\"writable\": [{directory:?}]"),
+            Self::Socket(_) => "\"unixSockets\": \"allow\"".to_owned(),
+        }
+    }
+
+    pub(crate) fn hint(&self, server: &str) -> String {
+        let what = match self {
+            Self::Writing { path, .. } => format!("it may not write `{path}`"),
+            Self::Socket(Some(path)) => format!("it may not open the socket `{path}`"),
+            Self::Socket(None) => "it may not open a unix socket".to_owned(),
+        };
+        format!("{what}; if it should, put {} into `mcpServers.{server}`", self.key())
+    }
+}
+
+/// What to do about a server that could not be run, reached or convinced of who we are.
+pub(crate) fn where_to_look(server: &str, reason: &str) -> Option<String> {
+    let said = |words: &[&str]| words.iter().any(|words| reason.contains(words));
+    let key = match () {
+        () if said(&["haft mcp login"]) => return Some(format!("`haft mcp login {server}` logs in")),
+        () if said(&["could not be run"]) => "command",
+        () if said(&["refuses what it was shown"]) => "headers",
+        () if said(&["cannot be reached", "the server answered 4", "is no MCP", "the server redirects"]) => {
+            "url"
+        }
+        () => return None,
+    };
+    Some(format!("look at `mcpServers.{server}.{key}`"))
+}
+
+/// How programs say that they were not let. Writing is refused in one of the first ways, a socket in one of the others.
+const NOT_WRITTEN: [&str; 6] = [
+    "read-only file system",
+    "erofs",
+    "permission denied",
+    "eacces",
+    "readonly database",
+    "unable to open database file",
+];
+const NOT_PERMITTED: [&str; 2] = ["operation not permitted", "eperm"];
+
+/// What a line has that speaks of a socket.
+const OF_SOCKETS: [&str; 4] = ["socket", "connect", "dial unix", "af_unix"];
+
+/// How many lines before a refusal may say what was refused: a traceback ends with the refusal.
+const LINES_BEFORE: usize = 4;
+
+/// Finds the first refusal that names a path or a socket. `is_directory` says what is there now.
+pub(crate) fn lacked<'a>(
+    lines: impl IntoIterator<Item = &'a str>,
+    is_directory: impl Fn(&str) -> bool,
+) -> Option<Lacked> {
+    let lines: Vec<&str> = lines.into_iter().collect();
+    (0..lines.len()).find_map(|at| {
+        let before = &lines[at.saturating_sub(LINES_BEFORE)..at];
+        refused(lines[at], before, &is_directory)
+    })
+}
+
+/// What a line refuses, if it does.
+fn refused(line: &str, before: &[&str], is_directory: &impl Fn(&str) -> bool) -> Option<Lacked> {
+    let words = line.to_ascii_lowercase();
+    let has = |found: &[&str]| found.iter().any(|found| words.contains(found));
+    // Node says so when it makes a directory with those above it where it may not.
+    let not_made = words.contains("enoent") && words.contains(", mkdir ");
+    let not_written = not_made || has(&NOT_WRITTEN);
+    let not_permitted = has(&NOT_PERMITTED);
+    if !not_written && !not_permitted {
+        return None;
+    }
+    let told = path(line);
+    let of_sockets = |line: &str| OF_SOCKETS.iter().any(|found| line.to_ascii_lowercase().contains(found));
+    let is_socket = told.as_deref().is_some_and(ends_like_a_socket) || (not_permitted && of_sockets(line));
+    match (is_socket, told) {
+        (true, told) => Some(Lacked::Socket(told)),
+        (false, Some(path)) => Some(writing(path, is_directory)),
+        (false, None) if not_permitted => {
+            before.iter().any(|line| of_sockets(line)).then_some(Lacked::Socket(None))
+        }
+        (false, None) => {
+            let told = before.iter().rev().filter(|line| !is_frame(line)).find_map(|line| path(line));
+            told.map(|path| writing(path, is_directory))
+        }
+    }
+}
+
+fn writing(path: String, is_directory: &impl Fn(&str) -> bool) -> Lacked {
+    let parent = path.rsplit_once('/').map_or("/", |(parent, _)| parent);
+    let directory = if is_directory(&path) { &path } else { parent };
+    let directory = if directory.is_empty() { "/" } else { directory }.to_owned();
+    Lacked::Writing { path, directory }
+}
+
+fn ends_like_a_socket(path: &str) -> bool {
+    Path::new(path).extension().is_some_and(|end| end == "sock" || end == "socket")
+}
+
+/// A line of a traceback names a file of the program, which nobody refused.
+fn is_frame(line: &str) -> bool {
+    let line = line.trim_start();
+    line.starts_with("File \"") || line.starts_with("at ")
+}
+
+/// The last absolute path of a line: what was refused comes after the words that say so. In quotes it may have spaces.
+fn path(line: &str) -> Option<String> {
+    let ends = |c: char| c.is_whitespace() || "'\"`‘’“”,;:()[]".contains(c);
+    let begins = |(at, _): &(usize, &str)| line[..*at].chars().next_back().is_none_or(ends);
+    let at = line.rmatch_indices('/').filter(begins).map(|(at, _)| at).find(|at| line[*at..].len() > 1)?;
+    let rest = &line[at..];
+    let end = match line[..at].chars().next_back().and_then(closing) {
+        Some(quote) => rest.find(quote).unwrap_or(rest.len()),
+        None => rest.find(ends).unwrap_or(rest.len()),
+    };
+    Some(rest[..end].to_owned()).filter(|path| path.len() > 1)
+}
+
+/// What ends what a quote begins.
+fn closing(quote: char) -> Option<char> {
+    match quote {
+        '\'' | '"' | '`' => Some(quote),
+        '‘' => Some('’'),
+        '“' => Some('”'),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(lines: &[&str], expected: &str) {
+        let found = lacked(lines.iter().copied(), |path| path == "/var/lib/x");
+        assert_eq!(found.map(|lacked| lacked.key()).unwrap_or_default(), expected, "{lines:?}");
+    }
+
+    #[test]
+    fn the_path_or_socket_is_found_in_the_words_of_many_programs() {
+        check(&["Error: EACCES: permission denied, mkdir '/srv/notes/a'"], r#""writable": ["/srv/notes"]"#);
+        check(&["OSError: [Errno 30] Read-only file system: '/var/lib/x'"], r#""writable": ["/var/lib/x"]"#);
+        check(
+            &["OSError: [Errno 30] Read-only file system: '/srv/my notes/a'"],
+            r#""writable": ["/srv/my notes"]"#,
+        );
+        check(&["mkdir: cannot create directory ‘/opt/y’: Permission denied"], r#""writable": ["/opt"]"#);
+        check(&["touch: cannot touch '/top': Read-only file system"], r#""writable": ["/"]"#);
+        check(&["Error: ENOENT: no such file or directory, mkdir '/opt/z/y'"], r#""writable": ["/opt/z"]"#);
+        check(&["Error: connect EPERM /var/run/docker.sock"], r#""unixSockets": "allow""#);
+        check(&["connect EPERM /run/user/0/bus"], r#""unixSockets": "allow""#);
+        check(&["dial unix: socket: operation not permitted"], r#""unixSockets": "allow""#);
+        let docker = "permission denied while trying to connect at unix:///var/run/docker.sock: connect: permission denied";
+        check(&[docker], r#""unixSockets": "allow""#);
+        check(&["permission denied"], "");
+        check(&["open '/srv/a': no such file"], "");
+        check(&["Error: ENOENT: no such file or directory, open '/srv/a'"], "");
+    }
+
+    #[test]
+    fn a_refusal_that_names_nothing_is_understood_from_the_lines_before_it() {
+        let frame = "  File \"/usr/lib/python3/socket.py\", line 232, in __init__";
+        let socket = "    _socket.socket.__init__(self, family, type, proto, fileno)";
+        let not_permitted = "PermissionError: [Errno 1] Operation not permitted";
+        check(&[frame, socket, not_permitted], r#""unixSockets": "allow""#);
+        check(&[frame, not_permitted], r#""unixSockets": "allow""#);
+        check(&["    os.setuid(0)", not_permitted], "");
+        let connect = "    db = sqlite3.connect(\"/home/me/notes.db\")";
+        check(
+            &[connect, "sqlite3.OperationalError: unable to open database file"],
+            r#""writable": ["/home/me"]"#,
+        );
+        check(
+            &["  File \"/usr/lib/x.py\", line 1", "sqlite3.OperationalError: unable to open database file"],
+            "",
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_run_or_reached_is_looked_for_where_it_stands() {
+        let check = |reason: &str, expected: Option<&str>| {
+            let found = where_to_look("far", reason);
+            assert_eq!(found.is_some(), expected.is_some(), "{reason}: {found:?}");
+            let found = found.unwrap_or_default();
+            assert!(found.contains(expected.unwrap_or_default()), "{reason}: {found}");
+        };
+        check("the server could not be run: No such file", Some("mcpServers.far.command"));
+        check("the server cannot be reached: refused", Some("mcpServers.far.url"));
+        check("the server answered 404 Not Found", Some("mcpServers.far.url"));
+        check("the server refuses what it was shown (HTTP 401)", Some("mcpServers.far.headers"));
+        check("log in with `haft mcp login far`", Some("`haft mcp login far` logs in"));
+        check("the server answered 500 Internal Server Error", None);
+    }
+}

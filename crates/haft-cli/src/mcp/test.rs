@@ -1,0 +1,117 @@
+//! `haft mcp test`: really connects, and says what was found.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use haft_tools::mcp::{Server, Status};
+use serde_json::{Value, json};
+
+use super::super::args::PolicyArgs;
+use super::super::exit::Exit;
+use super::super::servers::face;
+use super::super::settings::{self, Refused};
+use super::super::waiting::waiting;
+use super::args::TestArgs;
+use super::rights::{lacked, where_to_look};
+use super::{Answer, unambiguous};
+use haft_config::{Resolved, printable};
+use haft_runtime::wiring;
+
+/// How much of what it said is shown when it failed.
+const LINES_SHOWN_MAX: usize = 10;
+
+pub(super) async fn test(args: &TestArgs) -> Result<Answer, Refused> {
+    let configuration = settings::configuration(&args.files)?;
+    let server = unambiguous(&configuration.resolved, &args.name)?.clone();
+    let policy = settings::policy(&PolicyArgs::of_files(&args.files), &configuration)?;
+    let alone = Resolved {
+        mcp_servers: [(args.name.clone(), haft_config::resolved::McpServer { enabled: true, ..server })]
+            .into(),
+        trace_mcp: configuration.resolved.trace_mcp || args.trace_mcp,
+        ..configuration.resolved
+    };
+    let found = wiring::mcp_servers(&alone, &policy, &face(&alone));
+    let Some(server) = found.providers.first().map(|provider| provider.server()) else {
+        let reason = found.unusable.first().map(|(_, reason)| reason.clone()).unwrap_or_default();
+        return Err((Exit::Input, format!("MCP server `{}` cannot be used: {reason}", args.name)));
+    };
+    let began = Instant::now();
+    let said = || server.log(1).pop().unwrap_or_default();
+    let outcome = waiting(&format!("starting `{}`", args.name), said, server.start()).await;
+    let took = began.elapsed();
+    let status = server.status();
+    let answer = match outcome {
+        Ok(()) => ready(&args.name, &status, took),
+        Err(error) => failed(&args.name, &status, &error.message, server),
+    };
+    server.stop().await;
+    Ok(answer)
+}
+
+fn ready(name: &str, status: &Status, took: Duration) -> Answer {
+    let tools = status.listing.tools();
+    let protocol = status.era.as_ref().map_or("-", |era| era.version());
+    let era = status.era.as_ref().map_or("-", |era| era.name());
+    let transport = status.transport.unwrap_or("-");
+    let mut text = format!("`{name}` is ready after {} ms\n", took.as_millis());
+    let greeting = &status.greeting;
+    let _ = writeln!(text, "  server     {}", printable(&format!("{} {}", greeting.name, greeting.version)));
+    let _ = writeln!(text, "  protocol   {protocol}, {era} era");
+    let _ = writeln!(text, "  transport  {transport}");
+    let _ = writeln!(text, "  tools      {}", tools.len());
+    for tool in tools {
+        let _ = writeln!(text, "    {:<12} {}", tool.effects.name(), tool.name);
+    }
+    for skipped in &status.listing.skipped {
+        let _ = writeln!(text, "  left out   {}: {}", printable(&skipped.name), printable(&skipped.reason));
+    }
+    if status.noise > 0 {
+        let _ = writeln!(text, "  noise      {} lines on its output were no messages", status.noise);
+    }
+    let skipped = status.listing.skipped.iter();
+    let json = json!({
+        "name": name,
+        "ready": true,
+        "milliseconds": u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        "server": { "name": greeting.name, "version": greeting.version },
+        "protocol": protocol,
+        "era": era,
+        "transport": transport,
+        "instructions": greeting.instructions.as_deref(),
+        "tools": tools.iter().map(|tool| json!({
+            "name": tool.name.as_str(), "effects": tool.effects.name(), "description": tool.description,
+        })).collect::<Vec<Value>>(),
+        "skipped": skipped.map(|skipped| json!({ "name": skipped.name, "reason": skipped.reason })).collect::<Vec<Value>>(),
+        "noise": status.noise,
+    });
+    Answer::new(text, json)
+}
+
+/// Why it failed, what it said, and the right that it lacked where that can be seen.
+fn failed(name: &str, status: &Status, message: &str, server: &Arc<Server>) -> Answer {
+    let reason = status.reason.clone().unwrap_or_else(|| message.to_owned());
+    let said = server.log(LINES_SHOWN_MAX);
+    let all = server.log(usize::MAX);
+    let lines = all.iter().map(String::as_str).chain(reason.lines());
+    let lacked = lacked(lines, |path| Path::new(path).is_dir());
+    let mut text = format!("`{name}` is not ready: {}\n", reason.trim_end());
+    for line in &said {
+        let _ = writeln!(text, "  | {}", printable(line));
+    }
+    let hint = lacked.as_ref().map(|lacked| lacked.hint(name)).or_else(|| where_to_look(name, &reason));
+    if let Some(hint) = &hint {
+        let _ = writeln!(text, "hint: {hint}");
+    }
+    let json = json!({
+        "name": name,
+        "ready": false,
+        "state": status.state,
+        "reason": reason,
+        "log": said,
+        "grant": lacked.as_ref().map(super::rights::Lacked::key),
+        "hint": hint,
+    });
+    Answer { text, json, exit: Exit::Unavailable }
+}

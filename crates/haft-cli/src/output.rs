@@ -1,0 +1,76 @@
+//! `haft output HANDLE`: an output that was stored, or a part of it.
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::ExitCode;
+
+use haft_core::media;
+use haft_core::store::{Handle, StoreError};
+use haft_store::outputs::{FileStore, StoreLimits};
+use haft_tools::output::{Question, about_binary};
+
+use super::args::OutputArgs;
+use super::exit::Exit;
+use super::settings::{self, Refused};
+use super::terminal;
+use haft_tools::private_file;
+
+pub(super) fn run(args: &OutputArgs) -> ExitCode {
+    let content = match content(&args.handle) {
+        Ok(content) => content,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    match &args.file {
+        Some(file) => write(file, &content),
+        None if args.raw => terminal::answer_bytes(&content),
+        None if !args.extract.is_empty() => answer(&args.extract.join(" "), &content),
+        None if media::is_binary(&content) => {
+            let hint = "hint: --raw prints the bytes, -o FILE writes them to a file";
+            terminal::note(hint);
+            terminal::answer(&about_binary(&content))
+        }
+        None if std::io::stdout().is_terminal() => terminal::answer(&String::from_utf8_lossy(&content)),
+        None => terminal::answer_bytes(&content),
+    }
+}
+
+fn content(handle: &str) -> Result<Vec<u8>, Refused> {
+    let home = settings::home()?;
+    let store = FileStore::open(&home.data().join("outputs"), StoreLimits::untouched())
+        .map_err(|error| (Exit::Internal, format!("the output store cannot be opened: {error}")))?;
+    let found = Handle::parse(handle).ok_or(StoreError::NotFound).and_then(|handle| store.read_any(&handle));
+    found.map_err(|error| (Exit::Input, format!("{error}\nhint: handles look like session-…/…")))
+}
+
+/// The person who types a filter may run it here: Ctrl-C ends it.
+fn answer(question: &str, content: &[u8]) -> ExitCode {
+    match Question::parse(question).and_then(|asked| asked.map(|asked| asked.answer(content)).transpose()) {
+        Ok(Some(answer)) => terminal::answer(&answer),
+        Ok(None) => terminal::failed(
+            Exit::Input,
+            &format!("`{question}` is not understood\nhint: `haft output --help` lists what is"),
+        ),
+        Err(error) => terminal::failed(Exit::Input, &error.to_string()),
+    }
+}
+
+/// Only a regular file is replaced: to rename over a device would take the device away.
+fn write(file: &Path, content: &[u8]) -> ExitCode {
+    let shown = file.display();
+    if std::fs::symlink_metadata(file).is_ok_and(|meta| !meta.is_file()) {
+        let hint = "hint: name a new file, or use --raw and redirect";
+        return terminal::failed(Exit::Input, &format!("`{shown}` exists and is not a regular file\n{hint}"));
+    }
+    match private_file::replace(file, content) {
+        Ok(()) => {
+            terminal::note(&format!("{} bytes written to {shown}", content.len()));
+            Exit::Success.into()
+        }
+        Err(error) => terminal::failed(
+            Exit::Input,
+            &format!(
+                "`{shown}` cannot be written: {error}\nhint: name a file in a directory that you may write"
+            ),
+        ),
+    }
+}

@@ -1,0 +1,62 @@
+//! What an operator would change: the setting behind a failed call.
+
+use haft_core::name::Namespace;
+use haft_core::result::ToolErrorKind;
+
+use haft_config::Resolved;
+use haft_config::mcp::McpServer;
+
+/// The next thing to do about an error of this kind, where there is one.
+pub(super) fn of(kind: ToolErrorKind, tool: &str, config: &Resolved) -> Option<String> {
+    let server = server(tool, config);
+    match kind {
+        ToolErrorKind::UnknownTool => Some(server.map_or_else(
+            || "`haft tools` lists all tools".into(),
+            |(name, server, own)| unknown(name, server, own),
+        )),
+        ToolErrorKind::InvalidArguments => Some(format!("`haft tools {tool} --schema` shows what it takes")),
+        ToolErrorKind::Denied => Some("`haft config show` shows what decides, and which file says so".into()),
+        ToolErrorKind::Timeout => {
+            let of_server =
+                server.map_or(String::new(), |(name, ..)| format!(", `mcpServers.{name}.requestTimeoutMs`"));
+            Some(format!(
+                "--timeout allows more for one call; `toolTimeout`, `tools.{tool}.timeout`{of_server} for all"
+            ))
+        }
+        ToolErrorKind::QueueFull => Some(
+            "`queues.NAME.concurrent` lets more calls run at once, `queues.NAME.maxWaiting` more wait".into(),
+        ),
+        ToolErrorKind::Unavailable => {
+            server.map(|(name, ..)| format!("`haft mcp test {name}` tries what `mcpServers.{name}` says"))
+        }
+        ToolErrorKind::ApprovalPending
+        | ToolErrorKind::LimitExceeded
+        | ToolErrorKind::Cancelled
+        | ToolErrorKind::Failed
+        | ToolErrorKind::Internal
+        | ToolErrorKind::UnknownOutcome => None,
+    }
+}
+
+/// The server that a name speaks of, and what it calls the tool itself.
+fn server<'a>(tool: &'a str, config: &'a Resolved) -> Option<(&'a str, &'a McpServer, &'a str)> {
+    let tool = tool.strip_prefix("mcp__").unwrap_or(tool);
+    let named = config.mcp_servers.iter().filter_map(|(name, server)| {
+        let own = tool.strip_prefix(Namespace::sanitize(name).as_str())?.strip_prefix('_')?;
+        Some((name.as_str(), server, own.trim_start_matches('_')))
+    });
+    // `a_b` is a server of its own beside `a`.
+    named.max_by_key(|(name, ..)| name.len())
+}
+
+fn unknown(name: &str, server: &McpServer, own: &str) -> String {
+    let denies = server.tools_denied.iter().any(|glob| glob.matches(own));
+    let allows = server.tools_allowed.is_empty() || server.tools_allowed.iter().any(|glob| glob.matches(own));
+    match (server.enabled, &server.reach) {
+        (false, _) => format!("`mcpServers.{name}.enabled` is false"),
+        (true, Err(reason)) => reason.clone(),
+        (true, Ok(_)) if denies => format!("`mcpServers.{name}.toolsDenied` keeps it out"),
+        (true, Ok(_)) if !allows => format!("`mcpServers.{name}.toolsAllowed` does not name it"),
+        (true, Ok(_)) => format!("`haft mcp test {name}` starts the server and shows what it has"),
+    }
+}

@@ -1,0 +1,50 @@
+//! `haft rest`: descriptions of APIs, added, listed, looked through and removed.
+
+mod add;
+pub(super) mod args;
+mod check;
+mod list;
+
+use std::process::ExitCode;
+
+use haft_sandbox::Home;
+use haft_tools::rest::RestTool;
+use serde_json::Value;
+
+use self::args::RestCommand;
+use super::terminal;
+use haft_config::{self, Resolved};
+use haft_runtime::rest::{self, Around, Freshness};
+
+/// What is said, to a person and to a program.
+struct Answer {
+    text: String,
+    json: Value,
+}
+
+pub(super) async fn run(command: &RestCommand) -> ExitCode {
+    let (answer, as_json) = match command {
+        RestCommand::Add(args) => (add::add(args).await, args.json),
+        RestCommand::Remove(args) => (add::remove(args), args.json),
+        RestCommand::List(args) => (list::list(args).await, args.json),
+        RestCommand::Check(args) => (check::check(args).await, args.json),
+    };
+    match answer {
+        Ok(answer) if as_json => terminal::answer(&format!("{:#}", answer.json)),
+        Ok(answer) => terminal::answer(&answer.text),
+        Err((exit, message)) => terminal::failed(exit, &message),
+    }
+}
+
+/// All tools over HTTP; what cannot be used is said on standard error.
+pub(super) async fn tools(config: &Resolved, home: &Home, freshness: Freshness) -> Vec<RestTool> {
+    let loaded = rest::load(&config.rest, around(home, freshness)).await;
+    for problem in &loaded.problems {
+        terminal::warn(&format!("{} is left out: {}", problem.key, haft_config::printable(&problem.message)));
+    }
+    loaded.tools
+}
+
+fn around(home: &Home, freshness: Freshness) -> Around<'_> {
+    Around { home: Some(home), variables: &haft_config::environment, freshness }
+}

@@ -1,0 +1,139 @@
+//! `haft rest add` and `haft rest remove`: one entry of a file, and nothing else of it.
+
+use std::path::Path;
+
+use haft_core::name::Namespace;
+use haft_tools::rest::openapi::Source;
+use serde_json::{Map, Value, json};
+
+use super::super::exit::Exit;
+use super::super::settings::{self, Refused};
+use super::args::{RestAddArgs, RestRemoveArgs};
+use super::{Answer, around};
+use haft_config::edit::{self, EditError, Entry};
+use haft_config::resolved::{Secret, Spec};
+use haft_config::{self};
+use haft_runtime::rest::{self, Freshness};
+
+/// The section of a configuration file that descriptions stand in.
+const SECTION: &str = "openapiSpecs";
+
+/// `NAME: VALUE`.
+pub(crate) fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE")?;
+    let (name, value) = (name.trim(), value.trim());
+    match http::HeaderName::from_bytes(name.as_bytes()) {
+        Ok(_) => Ok((name.to_owned(), value.to_owned())),
+        Err(_) => Err(format!("`{name}` is no name of a header")),
+    }
+}
+
+/// The description is read before anything is written: what is added works.
+pub(super) async fn add(args: &RestAddArgs) -> Result<Answer, Refused> {
+    let home = settings::home()?;
+    Namespace::new(&args.name).map_err(|error| (Exit::Usage, error.to_string()))?;
+    let entry = Entry { section: SECTION, name: &args.name };
+    let path = home.config();
+    if !args.replace {
+        // Said before anybody waits for a description.
+        edit::check_free(&path, entry).map_err(|error| refused(&error))?;
+    }
+    let source = absolute(&args.source)?;
+    let imported = rest::import(&args.name, &spec(args, &source), around(&home, Freshness::Fetched))
+        .await
+        .map_err(|error| not_added(&haft_config::printable(&error)))?;
+    if imported.tools.is_empty() {
+        return Err(not_added("no operation of it can be a tool"));
+    }
+    let write = if args.replace { edit::put } else { edit::add };
+    write(&path, entry, &value(args, &source)).map_err(|error| refused(&error))?;
+    let (tools, skipped) = (imported.tools.len(), imported.skipped.len());
+    let name = &args.name;
+    let text = format!(
+        "added `{name}` to {}: {}, {} skipped\n`haft rest check {name}` lists them",
+        path.display(),
+        counted(tools, "tool"),
+        counted(skipped, "operation")
+    );
+    Ok(Answer {
+        text,
+        json: json!({ "name": name, "file": path.to_string_lossy(), "tools": tools, "skipped": skipped }),
+    })
+}
+
+pub(super) fn remove(args: &RestRemoveArgs) -> Result<Answer, Refused> {
+    let home = settings::home()?;
+    let (path, name) = (home.config(), &args.name);
+    edit::remove(&path, Entry { section: SECTION, name }).map_err(|error| removal_refused(&path, &error))?;
+    let text = format!("removed `{name}` from {}", path.display());
+    Ok(Answer { text, json: json!({ "name": name, "file": path.to_string_lossy() }) })
+}
+
+fn refused(error: &EditError) -> Refused {
+    let hint = match error {
+        EditError::Exists { .. } => ", or take its place with --replace",
+        EditError::Absent { .. }
+        | EditError::Unreadable(..)
+        | EditError::Invalid(_)
+        | EditError::Unwritable(..) => "",
+    };
+    (Exit::Input, format!("{error}{hint}"))
+}
+
+fn removal_refused(path: &Path, error: &EditError) -> Refused {
+    let hint = match error {
+        EditError::Absent { .. } => format!(
+            "\nhint: `haft rest list` lists what is configured; only what stands in {} is removed here",
+            path.display()
+        ),
+        EditError::Exists { .. }
+        | EditError::Unreadable(..)
+        | EditError::Invalid(_)
+        | EditError::Unwritable(..) => String::new(),
+    };
+    (Exit::Input, format!("{error}{hint}"))
+}
+
+fn not_added(reason: &str) -> Refused {
+    let hint =
+        "hint: --base-url names the server, --header what lets you in; a variable must be set here too";
+    (Exit::Input, format!("nothing was added: {reason}\n{hint}"))
+}
+
+/// A path that means the same wherever haft is run.
+fn absolute(source: &str) -> Result<String, Refused> {
+    match Source::parse(source).map_err(|error| (Exit::Usage, error.to_string()))? {
+        Source::Url(_) => Ok(source.to_owned()),
+        Source::File(path) => {
+            let path = std::path::absolute(&path).map_err(|error| (Exit::Usage, error.to_string()))?;
+            let text = path.to_str().ok_or((Exit::Usage, "the path is not UTF-8".to_owned()))?;
+            Ok(text.to_owned())
+        }
+    }
+}
+
+/// What is written for a description.
+fn value(args: &RestAddArgs, source: &str) -> Value {
+    let mut spec = Map::from_iter([("spec".to_owned(), json!(source))]);
+    spec.extend(args.base_url.iter().map(|url| ("baseUrl".to_owned(), json!(url))));
+    if !args.headers.is_empty() {
+        let headers: Map<String, Value> =
+            args.headers.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+        spec.insert("headers".into(), Value::Object(headers));
+    }
+    Value::Object(spec)
+}
+
+/// The same, as it is meant.
+fn spec(args: &RestAddArgs, source: &str) -> Spec {
+    let headers = args.headers.iter();
+    Spec {
+        base_url: args.base_url.as_ref().map(Secret::new),
+        headers: headers.map(|(name, value)| (name.clone(), Secret::new(value))).collect(),
+        ..Spec::of(Secret::new(source))
+    }
+}
+
+fn counted(number: usize, word: &str) -> String {
+    if number == 1 { format!("1 {word}") } else { format!("{number} {word}s") }
+}

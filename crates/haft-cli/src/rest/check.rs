@@ -1,0 +1,81 @@
+//! `haft rest check`: which operations of a description are tools, and which are not and why.
+
+use std::fmt::Write;
+
+use haft_tools::rest::RestTool;
+use haft_tools::rest::openapi::Imported;
+use serde_json::{Value, json};
+
+use super::super::exit::Exit;
+use super::super::settings::{self, Refused};
+use super::args::RestCheckArgs;
+use super::{Answer, around};
+use haft_runtime::rest::{self, Freshness};
+
+pub(super) async fn check(args: &RestCheckArgs) -> Result<Answer, Refused> {
+    let home = settings::home()?;
+    let config = settings::configuration(&args.files)?.resolved;
+    let Some(spec) = config.rest.specs.get(&args.name) else {
+        let known: Vec<&str> = config.rest.specs.keys().map(String::as_str).collect();
+        let known = if known.is_empty() { "there are none".to_owned() } else { known.join(", ") };
+        let message =
+            format!("there is no description `{}`\nhint: `haft rest list` lists them: {known}", args.name);
+        return Err((Exit::Input, message));
+    };
+    let imported = rest::import(&args.name, spec, around(&home, Freshness::Fetched)).await;
+    let imported = imported.map_err(|error| {
+        let hint = "hint: what is asked for can be set in haft.json, below openapiSpecs";
+        (Exit::Input, format!("{}\n{hint}", haft_config::printable(&error)))
+    })?;
+    Ok(Answer { text: findings(&imported), json: findings_json(&imported) })
+}
+
+fn findings(imported: &Imported) -> String {
+    let tools = imported.tools.iter().map(|tool| (tool, format!("rest__{}", tool.definition.name)));
+    let tools: Vec<(&RestTool, String)> = tools.collect();
+    let width = tools.iter().map(|(_, name)| name.len()).max().unwrap_or(0).max(4);
+    let title = imported.title.as_deref().unwrap_or("no title");
+    let mut text = format!("{} at {}\n\n", haft_config::printable(title), imported.base);
+    let _ = writeln!(text, "{:<width$}  {:<10}  DESCRIPTION", "TOOL", "EFFECTS");
+    for (tool, name) in &tools {
+        let description: String = tool.definition.description.chars().take(80).collect();
+        let _ = writeln!(
+            text,
+            "{name:<width$}  {:<10}  {}",
+            tool.definition.effects.name(),
+            haft_config::printable(&description)
+        );
+    }
+    if !imported.skipped.is_empty() {
+        text.push_str("\nskipped:\n");
+    }
+    for skipped in &imported.skipped {
+        let _ = writeln!(
+            text,
+            "  {}: {}",
+            haft_config::printable(&skipped.operation),
+            haft_config::printable(&skipped.reason)
+        );
+    }
+    let _ = write!(text, "\n{} tools, {} skipped", tools.len(), imported.skipped.len());
+    text
+}
+
+fn findings_json(imported: &Imported) -> Value {
+    let tools = imported.tools.iter().map(|tool| {
+        json!({
+            "name": format!("rest__{}", tool.definition.name),
+            "method": tool.plan.method().name(),
+            "effects": tool.definition.effects.name(),
+            "description": tool.definition.description,
+        })
+    });
+    let skipped = imported.skipped.iter();
+    let skipped = skipped.map(|skipped| json!({ "operation": skipped.operation, "reason": skipped.reason }));
+    json!({
+        "title": imported.title,
+        "server": imported.base.as_str(),
+        "tools": tools.collect::<Vec<_>>(),
+        "skipped": skipped.collect::<Vec<_>>(),
+    })
+}

@@ -1,0 +1,91 @@
+//! `haft rest list`: what is configured, and what became of it.
+
+use haft_sandbox::Home;
+use serde_json::{Value, json};
+
+use super::super::settings::{self, Refused};
+use super::args::RestListArgs;
+use super::{Answer, around};
+use haft_config::resolved::Rest;
+use haft_runtime::rest::{self, Freshness};
+
+/// One line of the list.
+struct Row {
+    name: String,
+    kind: &'static str,
+    from: String,
+    /// How many operations are tools and how many are not, or what is wrong.
+    state: Result<(usize, usize), String>,
+}
+
+pub(super) async fn list(args: &RestListArgs) -> Result<Answer, Refused> {
+    let home = settings::home()?;
+    let config = settings::configuration(&args.files)?.resolved.rest;
+    let mut rows = described(&config, &home).await;
+    rows.extend(written(&config, &home).await);
+    let json = rows.iter().map(Row::json).collect();
+    Ok(Answer { text: table(&rows), json })
+}
+
+async fn described(config: &Rest, home: &Home) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (name, spec) in &config.specs {
+        let imported = rest::import(name, spec, around(home, Freshness::Kept)).await;
+        let state = imported.map(|imported| (imported.tools.len(), imported.skipped.len()));
+        rows.push(Row { name: name.clone(), kind: "openapi", from: spec.place(), state });
+    }
+    rows
+}
+
+async fn written(config: &Rest, home: &Home) -> Vec<Row> {
+    let alone = Rest { tools: config.tools.clone(), ..Rest::default() };
+    let loaded = rest::load(&alone, around(home, Freshness::Kept)).await;
+    let row = |(name, tool): (&String, &haft_config::resolved::RestTool)| {
+        let key = format!("restTools.{name}");
+        let problem = loaded.problems.iter().find(|problem| problem.key == key);
+        let state = problem.map_or(Ok((1, 0)), |problem| Err(problem.message.clone()));
+        Row { name: name.clone(), kind: "tool", from: tool.method.name().to_owned(), state }
+    };
+    config.tools.iter().map(row).collect()
+}
+
+fn table(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return "nothing is configured; `haft rest add NAME FILE|URL` adds a description".into();
+    }
+    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0).max(4);
+    let head = format!("{:<width$}  KIND     FROM AND STATE\n", "NAME");
+    let lines = rows.iter().map(|row| {
+        format!(
+            "{:<width$}  {:<7}  {}: {}\n",
+            row.name,
+            row.kind,
+            row.from,
+            haft_config::printable(&row.state())
+        )
+    });
+    head + &lines.collect::<String>()
+}
+
+impl Row {
+    fn state(&self) -> String {
+        match &self.state {
+            Ok((1, 0)) => "1 tool".into(),
+            Ok((tools, skipped)) => format!("{tools} tools, {skipped} skipped"),
+            Err(problem) => format!("not available: {problem}"),
+        }
+    }
+
+    fn json(&self) -> Value {
+        let (tools, skipped) =
+            self.state.as_ref().map_or((None, None), |(tools, skipped)| (Some(tools), Some(skipped)));
+        json!({
+            "name": self.name,
+            "kind": self.kind,
+            "from": self.from,
+            "tools": tools,
+            "skipped": skipped,
+            "problem": self.state.as_ref().err(),
+        })
+    }
+}

@@ -1,0 +1,139 @@
+//! How a run ended: its exit code, and what is said about it.
+
+use std::time::Duration;
+
+use haft_core::internal::final_report::ReportStatus;
+use haft_core::place::SessionId;
+use haft_core::run::event::Bill;
+use haft_core::run::finish::{Answer, Finish, FinishClass, FinishReason};
+
+use crate::exit::Exit;
+
+/// What a run did and cost.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Summary {
+    pub(super) session: SessionId,
+    pub(super) turns: u32,
+    pub(super) took: Duration,
+    pub(super) bill: Bill,
+    pub(super) exit: Exit,
+}
+
+/// Only a run that gave a whole answer is a success.
+pub(super) fn exit(finish: &Finish, denied_calls: u64) -> Exit {
+    let failed = if denied_calls > 0 { Exit::Denied } else { Exit::Failed };
+    match (&finish.reason, finish.reason.row().class) {
+        (FinishReason::ModelFailed(kind), _) => (*kind).into(),
+        (_, FinishClass::Answered) => match &finish.answer {
+            Some(Answer::Report(report)) if report.status != ReportStatus::Success => failed,
+            Some(Answer::Text(_) | Answer::Report(_)) => Exit::Success,
+            None => failed,
+        },
+        (_, FinishClass::Limited) => Exit::Limit,
+        (_, FinishClass::Budget) => Exit::Budget,
+        (_, FinishClass::Interrupted) => Exit::Cancelled,
+        (_, FinishClass::TimedOut) => Exit::Timeout,
+        (_, FinishClass::Failed) => failed,
+    }
+}
+
+/// What went wrong, for a person; nothing when nothing did.
+pub(super) fn complaint(finish: &Finish, exit: Exit) -> Option<String> {
+    let row = finish.reason.row();
+    let hint = match &finish.reason {
+        FinishReason::ModelFailed(kind) => kind.row().hint,
+        _ => row.hint,
+    };
+    // What a model's error says ends with the hint that stands on a line of its own here.
+    let detail = finish
+        .detail
+        .strip_suffix(hint)
+        .map_or(finish.detail.as_str(), |detail| detail.trim_end_matches("; "));
+    let detail = if detail.is_empty() { row.name } else { detail };
+    match row.class {
+        FinishClass::Answered if exit == Exit::Success => None,
+        FinishClass::Answered => Some("the model reports that it did not succeed".into()),
+        FinishClass::Limited
+        | FinishClass::Budget
+        | FinishClass::Interrupted
+        | FinishClass::TimedOut
+        | FinishClass::Failed => Some(format!("the run ended early: {detail}\nhint: {hint}")),
+    }
+}
+
+/// One line: turns, calls, tokens, cost and time.
+pub(super) fn line(summary: &Summary) -> String {
+    let Bill { usage, cost, unpriced, calls, requests } = summary.bill;
+    let price = match (unpriced, requests) {
+        (0, 1..) => format!(", {cost}"),
+        (unpriced, requests) if unpriced < requests => format!(", at least {cost}"),
+        _ => String::new(),
+    };
+    format!(
+        "{}, {}, {} tokens read, {} written{price}, {}",
+        counted(summary.turns.into(), "turn"),
+        counted(calls, "call"),
+        usage.input,
+        usage.output,
+        time(summary.took)
+    )
+}
+
+fn counted(number: u64, word: &str) -> String {
+    if number == 1 { format!("1 {word}") } else { format!("{number} {word}s") }
+}
+
+pub(super) fn time(took: Duration) -> String {
+    if took < Duration::from_secs(1) {
+        format!("{} ms", took.as_millis())
+    } else {
+        format!("{:.1} s", took.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_core::model_error::ModelErrorKind;
+
+    use super::*;
+
+    fn finish(reason: FinishReason, answer: Option<&str>) -> Finish {
+        let answer = answer.map(|text| Answer::Text(text.into()));
+        Finish { reason, answer, detail: String::new(), ended_ms: None }
+    }
+
+    #[test]
+    fn only_a_whole_answer_is_a_success() {
+        let check = |reason: FinishReason, answer: Option<&str>, denied: u64, expected: Exit| {
+            let finish = finish(reason, answer);
+            assert_eq!(exit(&finish, denied), expected, "{finish:?}");
+            assert_eq!(complaint(&finish, expected).is_none(), expected == Exit::Success);
+        };
+        check(FinishReason::Completed, Some("x"), 0, Exit::Success);
+        check(FinishReason::Completed, Some("x"), 1, Exit::Success);
+        check(FinishReason::Completed, None, 0, Exit::Failed);
+        check(FinishReason::MaxTurns, Some("x"), 0, Exit::Limit);
+        check(FinishReason::ContextFull, Some("x"), 0, Exit::Limit);
+        check(FinishReason::Budget, Some("x"), 0, Exit::Budget);
+        check(FinishReason::Aborted, None, 0, Exit::Cancelled);
+        check(FinishReason::TimedOut, None, 0, Exit::Timeout);
+        check(FinishReason::DoomLoop, None, 0, Exit::Failed);
+        check(FinishReason::DoomLoop, None, 2, Exit::Denied);
+        check(FinishReason::ModelFailed(ModelErrorKind::Unauthorized), None, 0, Exit::Unauthorized);
+        check(FinishReason::ModelFailed(ModelErrorKind::QuotaExhausted), None, 3, Exit::Quota);
+    }
+
+    #[test]
+    fn the_line_says_what_is_known_of_the_cost() {
+        let mut bill = Bill::default();
+        let line_of = |bill| {
+            let session = SessionId(1);
+            line(&Summary { session, turns: 1, took: Duration::from_millis(1500), bill, exit: Exit::Success })
+        };
+        assert_eq!(line_of(bill), "1 turn, 0 calls, 0 tokens read, 0 written, 1.5 s");
+        bill.add_request(None, Some(haft_core::price::Cost { nano_usd: 2_000 }));
+        assert!(line_of(bill).contains(", $0.000002, "));
+        bill.add_request(None, None);
+        assert!(line_of(bill).contains(", at least $0.000002, "));
+    }
+}

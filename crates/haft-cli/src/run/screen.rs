@@ -1,0 +1,340 @@
+//! What a person sees of a run on standard error: one line per call, what is running, and the bill.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use haft_core::event::{Event, EventSink};
+use haft_core::model_event::{Delta, ModelEvent, PartStart};
+use haft_core::model_reply::ReplyNote;
+use haft_core::place::{Operation, Place, SessionId};
+use haft_core::run::RunNote;
+use haft_core::run::event::{Answered, RunEvent};
+use haft_core::run::final_turn::WhyFinal;
+use haft_core::run::meter::Meter;
+use haft_core::tool::ToolCall;
+use serde_json::{Map, Value};
+
+use super::ending::{Summary, line, time};
+use super::wire::{Output, Texts};
+use crate::args::{OutputFormat, RunArgs};
+use crate::{question, terminal};
+
+/// The most of a call's arguments that is shown.
+const ARGUMENTS_CHARS_MAX: usize = 60;
+
+/// The frames of the line that says what is running.
+const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
+
+/// Standard error of a run.
+#[derive(Debug)]
+pub(crate) struct Screen {
+    words: Words,
+    /// Only a terminal has a line that moves.
+    moves: bool,
+    output: Arc<Output>,
+    /// What is spent of the budget. It holds whoever watches, this screen among them.
+    meter: OnceLock<Weak<Meter>>,
+    state: Mutex<State>,
+}
+
+/// How much is said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Words {
+    /// Only how it ended: programs read the rest elsewhere.
+    Few,
+    Usual,
+    Many,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: Vec<Running>,
+    /// The agents below the one that was asked, by their sessions.
+    below: HashMap<SessionId, Vec<String>>,
+    frame: usize,
+    /// What the model said in this turn, and which of its parts are text.
+    said: String,
+    texts: Vec<bool>,
+}
+
+/// A call that was asked for. It may wait for its turn, or for a person who is being asked about it.
+#[derive(Debug)]
+struct Running {
+    session: SessionId,
+    call: ToolCall,
+    /// Since when its tool is at work.
+    began: Option<Instant>,
+}
+
+impl Screen {
+    pub(super) fn new(args: &RunArgs, output: &Arc<Output>) -> Self {
+        let words = match (args.show.output_format, args.show.verbose) {
+            (_, true) => Words::Many,
+            (OutputFormat::Text, false) => Words::Usual,
+            (OutputFormat::Json | OutputFormat::StreamJson, false) => Words::Few,
+        };
+        let moves = terminal::can_move() && words != Words::Few;
+        Self { words, moves, output: Arc::clone(output), meter: OnceLock::new(), state: Mutex::default() }
+    }
+
+    /// Shows how much of the budget is spent, from now on.
+    pub(super) fn show_budget(&self, meter: &Arc<Meter>) {
+        let _ = self.meter.set(Arc::downgrade(meter));
+    }
+
+    /// Time went by.
+    pub(super) fn tick(&self) {
+        let mut state = self.state();
+        state.frame = state.frame.wrapping_add(1);
+        self.show_running(&state);
+    }
+
+    pub(super) fn end(&self, summary: &Summary) {
+        terminal::clear_moving();
+        if self.words != Words::Few {
+            terminal::coloured(&format!("\x1b[2m{}\x1b[0m", line(summary)));
+        }
+    }
+
+    fn run_event(&self, place: Place, event: &RunEvent) {
+        let mut state = self.state();
+        match event {
+            RunEvent::Began(began) if place.parent.is_some() => {
+                let below = began.path.iter().skip(1).cloned().collect();
+                state.below.insert(place.session, below);
+            }
+            RunEvent::Said(ModelEvent::Noted(note)) if note.is_alarm() => warn(note),
+            // What those below say is for whoever called them.
+            RunEvent::Asked | RunEvent::Said(_) if place.parent.is_some() => {}
+            RunEvent::Asked => {
+                state.said.clear();
+                state.texts.clear();
+            }
+            RunEvent::Said(ModelEvent::Noted(note)) if self.words == Words::Many => {
+                warn(note);
+            }
+            RunEvent::Said(event) => keep_text(&mut state, event),
+            RunEvent::Called(call) => {
+                if place.parent.is_none() {
+                    self.tell_aside(&mut state);
+                }
+                state.running.push(Running { session: place.session, call: call.clone(), began: None });
+            }
+            RunEvent::Answered(answered) => self.ended(&mut state, place.session, answered),
+            RunEvent::Noted(note) => self.noted(&state, place.session, note),
+            RunEvent::Began(_) | RunEvent::Finished { .. } => {}
+        }
+    }
+
+    /// What the model said before it called something is not the answer, but worth reading.
+    fn tell_aside(&self, state: &mut State) {
+        let said = std::mem::take(&mut state.said);
+        let said = terminal::harmless(said.trim());
+        if said.is_empty() {
+            return;
+        }
+        match self.output.texts() {
+            // It stands there already.
+            Texts::Streamed => {}
+            Texts::Held => self.say(&format!("\x1b[2m{said}\x1b[0m")),
+        }
+    }
+
+    /// Events name a call by the beginning of its id.
+    fn started(&self, operation: &Operation) {
+        let mut state = self.state();
+        let waits = |running: &&mut Running| {
+            running.began.is_none()
+                && running.session == operation.place.session
+                && running.call.id.0.starts_with(&operation.call.0)
+        };
+        if let Some(running) = state.running.iter_mut().find(waits) {
+            running.began = Some(Instant::now());
+        }
+        self.show_running(&state);
+    }
+
+    fn ended(&self, state: &mut State, session: SessionId, answered: &Answered) {
+        let is_it = |running: &Running| running.session == session && running.call.id == answered.call;
+        let found = state.running.iter().position(is_it);
+        let Some(running) = found.map(|position| state.running.remove(position)) else { return };
+        let sign = if answered.failure.is_none() { "\x1b[32m✓\x1b[0m" } else { "\x1b[31m✗\x1b[0m" };
+        let took = time(answered.latency);
+        let end = answered.failure.map_or_else(
+            || format!("{took}, {} bytes", answered.text.len()),
+            |kind| format!("{took}, {}: {}", kind.name(), first_line(&answered.text)),
+        );
+        let (indent, who) = standing(state.below.get(&session));
+        self.say(&format!("{indent}{sign} {who}{} \x1b[2m{end}\x1b[0m", in_words(&running.call)));
+        self.show_running(state);
+    }
+
+    fn noted(&self, state: &State, session: SessionId, note: &RunNote) {
+        let told = match note {
+            RunNote::AskedAgain { .. } | RunNote::FinalTurn(WhyFinal::OnlyTurn | WhyFinal::TaskComplete) => {
+                self.words == Words::Many
+            }
+            RunNote::Status(_)
+            | RunNote::Refused { .. }
+            | RunNote::Circling { .. }
+            | RunNote::FinalTurn(_) => true,
+        };
+        if told {
+            let (indent, who) = standing(state.below.get(&session));
+            let words = terminal::harmless(&note_in_words(note));
+            self.say(&format!("{indent}\x1b[33m!\x1b[0m {who}{words}"));
+        }
+    }
+
+    fn say(&self, text: &str) {
+        if self.words != Words::Few {
+            terminal::coloured(text.trim_end());
+        }
+    }
+
+    fn show_running(&self, state: &State) {
+        // Nothing moves while a person is asked: the question must stay readable, and so must what is typed.
+        if !self.moves || question::is_open() {
+            return;
+        }
+        terminal::clear_moving();
+        let mut at_work = state.running.iter().filter_map(|running| Some((running, running.began?)));
+        let Some((running, began)) = at_work.next() else { return };
+        let more = match at_work.count() {
+            0 => String::new(),
+            number => format!(" and {number} more"),
+        };
+        let frame = FRAMES[state.frame % FRAMES.len()];
+        let (_, who) = standing(state.below.get(&running.session));
+        let call = in_words(&running.call);
+        let end = format!(" {}{}", time(began.elapsed()), self.spent());
+        terminal::moving(&format!("{frame} {who}{call}{more}"), &end);
+    }
+
+    /// How much of the budget is used up, where there is one.
+    fn spent(&self) -> String {
+        let meter = self.meter.get().and_then(Weak::upgrade);
+        let used = meter.and_then(|meter| meter.budget().used_percent(&meter.left(Duration::ZERO)));
+        used.map(|percent| format!(", {percent} % of the budget")).unwrap_or_default()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl EventSink for Screen {
+    fn emit(&self, event: Event) {
+        match &event {
+            Event::Run { place, event } => self.run_event(*place, event),
+            Event::ToolStarted { operation, .. } => self.started(operation),
+            Event::ToolProgress { .. }
+            | Event::ToolFinished { .. }
+            | Event::ModelStarted { .. }
+            | Event::ModelFinished { .. } => {}
+        }
+    }
+}
+
+/// How far a line is moved in, and whose it is, by the agents below the one that was asked.
+fn standing(below: Option<&Vec<String>>) -> (String, String) {
+    let Some(below) = below else { return (String::new(), String::new()) };
+    let who = below.last().map(|agent| format!("{}: ", first_line(agent))).unwrap_or_default();
+    ("  ".repeat(below.len()), who)
+}
+
+fn warn(note: &ReplyNote) {
+    terminal::coloured(&format!("\x1b[33m!\x1b[0m {}", terminal::harmless(&note.to_string())));
+}
+
+fn keep_text(state: &mut State, event: &ModelEvent) {
+    match event {
+        ModelEvent::PartStarted { part, .. } => state.texts.push(matches!(part, PartStart::Text)),
+        ModelEvent::PartDelta { index, delta: Delta::Text(text) } => {
+            if state.texts.get(*index).copied().unwrap_or_default() {
+                state.said.push_str(text);
+            }
+        }
+        ModelEvent::Started { .. }
+        | ModelEvent::PartDelta { delta: Delta::Annotation(_), .. }
+        | ModelEvent::PartFinished { .. }
+        | ModelEvent::Usage(_)
+        | ModelEvent::Noted(_)
+        | ModelEvent::Finished { .. } => {}
+    }
+}
+
+/// The tool and the beginning of what it is asked, on one line and harmless to a terminal.
+fn in_words(call: &ToolCall) -> String {
+    let text = call.arguments.as_text();
+    let said = match serde_json::from_str::<Value>(text) {
+        Ok(Value::Object(fields)) => telling(&fields).to_owned(),
+        Ok(_) | Err(_) => text.to_owned(),
+    };
+    let name = first_line(&call.name);
+    let said = first_line(&said);
+    if said.is_empty() { name } else { format!("{name} {said}") }
+}
+
+/// The argument that says most: one of those whose name promises it, else any text.
+fn telling(fields: &Map<String, Value>) -> &str {
+    const NAMES: [&str; 6] = ["command", "file_path", "path", "pattern", "url", "query"];
+    let named = NAMES.iter().find_map(|name| fields.get(*name).and_then(Value::as_str));
+    named.or_else(|| fields.values().find_map(Value::as_str)).unwrap_or_default()
+}
+
+fn first_line(text: &str) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    let mut shown: String = line.chars().filter(|c| !c.is_control()).take(ARGUMENTS_CHARS_MAX).collect();
+    if line.chars().count() > ARGUMENTS_CHARS_MAX || text.trim().lines().count() > 1 {
+        shown.push('…');
+    }
+    shown
+}
+
+/// A note, as a person reads it.
+pub(super) fn note_in_words(note: &RunNote) -> String {
+    match note {
+        RunNote::Status(status) => status.now.clone(),
+        RunNote::Refused { tool, why } => format!("{}: {why}", first_line(tool)),
+        RunNote::AskedAgain { attempt, why } => format!("asked again (attempt {attempt}): {why}"),
+        RunNote::Circling { tool, times } => {
+            format!("{} was called {times} times in a row with the same arguments", first_line(tool))
+        }
+        RunNote::FinalTurn(why) => match why {
+            WhyFinal::Stopped => "the last turn: the run was asked to stop".into(),
+            WhyFinal::Budget => "the last turn: the budget is used up".into(),
+            WhyFinal::ContextFull => "the last turn: the context is full".into(),
+            WhyFinal::MaxToolCalls => "the last turn: all calls are used up".into(),
+            WhyFinal::MaxToolCallsPerTurn => "the last turn: too many calls in one turn, again".into(),
+            WhyFinal::TaskComplete => "the last turn: the task is complete".into(),
+            WhyFinal::OnlyTurn | WhyFinal::LastTurn => "the last turn".into(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haft_core::arguments::Arguments;
+    use haft_core::tool::CallId;
+
+    #[test]
+    fn a_call_is_one_short_line_that_steers_no_terminal() {
+        let check = |name: &str, arguments: &str, expected: &str| {
+            let (id, name) = (CallId("1".into()), name.to_owned());
+            let call = ToolCall { id, name, arguments: Arguments::from_text(arguments) };
+            assert_eq!(in_words(&call), expected);
+        };
+        check("bash", r#"{"command":"ls -la"}"#, "bash ls -la");
+        check("bash", r#"{"command":"a\nb"}"#, "bash a…");
+        check("bash", "{\"command\":\"\\u001b[2Jx\"}", "bash [2Jx");
+        check("write", r#"{"content":"x","file_path":"a.txt"}"#, "write a.txt");
+        check("current_date", "{}", "current_date");
+        check("bash", "not json", "bash not json");
+        check("b\u{1b}ash", r#"{"n":1}"#, "bash");
+        let long = "x".repeat(100);
+        check("bash", &format!(r#"{{"command":"{long}"}}"#), &format!("bash {}…", &long[..60]));
+    }
+}

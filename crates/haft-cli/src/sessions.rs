@@ -1,0 +1,189 @@
+//! `haft sessions`: what runs did.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use haft_core::approval::shown;
+use haft_core::place::SessionId;
+use haft_core::run::event::Bill;
+use serde_json::{Value, json};
+
+use super::args::SessionsCommand;
+use super::exit::Exit;
+use super::settings::{self, Refused};
+use super::{terminal, tree};
+use haft_store::accounting::now_ms;
+use haft_store::sessions::{Past, SessionError, SessionLimits, Sessions, Standing};
+
+pub(super) fn run(command: &SessionsCommand) -> ExitCode {
+    let answer = sessions().and_then(|sessions| match command {
+        SessionsCommand::List { limit, json } => {
+            let found = list(&sessions, (*limit).into())?;
+            Ok(if *json { listed_json(&found) } else { listed(&found) })
+        }
+        SessionsCommand::Show { id, json } => {
+            let mut past = sessions.past(find(&sessions, id)?).map_err(refused)?;
+            let standing = standing(&sessions, &past);
+            if !sessions.is_busy(past.session()) {
+                past.left();
+            }
+            Ok(if *json { shown_json(&past, &standing) } else { drawn(&past, &standing) })
+        }
+        SessionsCommand::Rm { ids, json } => {
+            let removed = remove(&sessions, ids)?;
+            Ok(if *json { json!({ "removed": removed }).to_string() } else { String::new() })
+        }
+    });
+    match answer {
+        Ok(answer) => terminal::answer(&answer),
+        Err((exit, message)) => terminal::failed(exit, &message),
+    }
+}
+
+/// Whoever looks must be able to read what was written under other limits.
+pub(super) fn sessions() -> Result<Sessions, Refused> {
+    let limits = SessionLimits { bytes_max: u64::MAX, keep: std::time::Duration::MAX };
+    Ok(Sessions::of(&settings::home()?, limits))
+}
+
+/// By the beginning of an id; `last` is the newest.
+pub(super) fn find(sessions: &Sessions, word: &str) -> Result<SessionId, Refused> {
+    if word != "last" {
+        return sessions.find(word).map_err(refused);
+    }
+    let newest = sessions.newest().map_err(refused)?;
+    newest.ok_or((Exit::Input, "there is no session\nhint: `haft run` begins one".to_owned()))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
+pub(super) fn refused(error: SessionError) -> Refused {
+    let exit = match &error {
+        SessionError::NotFound { .. }
+        | SessionError::TooShort { .. }
+        | SessionError::Ambiguous { .. }
+        | SessionError::Unreadable { .. } => Exit::Input,
+        SessionError::Busy { .. } => Exit::Unavailable,
+        SessionError::Io { .. } => Exit::Internal,
+    };
+    (exit, error.to_string())
+}
+
+/// One line of the list.
+struct Listed {
+    id: SessionId,
+    /// What is known of it, or why nothing is.
+    past: Result<(Past, String), String>,
+}
+
+fn list(sessions: &Sessions, limit: usize) -> Result<Vec<Listed>, Refused> {
+    let ids = sessions.ids().map_err(refused)?.into_iter();
+    // Those that work for others are a part of them.
+    let first = ids.filter(|id| sessions.opened(*id).map_or(true, |opened| opened.origin.is_none()));
+    let listed = |id: SessionId| {
+        let past = sessions.past(id).map(|past| {
+            let standing = standing(sessions, &past);
+            (past, standing)
+        });
+        Listed { id, past: past.map_err(|error| error.to_string().lines().next().unwrap_or_default().into()) }
+    };
+    Ok(first.take(limit).map(listed).collect())
+}
+
+fn remove(sessions: &Sessions, words: &[String]) -> Result<Vec<String>, Refused> {
+    let ids = words.iter().map(|word| find(sessions, word)).collect::<Result<Vec<_>, _>>()?;
+    for id in &ids {
+        let below = sessions.below(*id).map_err(refused)?;
+        sessions.remove(*id).map_err(refused)?;
+        for below in below {
+            sessions.remove(below).map_err(refused)?;
+        }
+    }
+    Ok(ids.iter().map(ToString::to_string).collect())
+}
+
+fn standing(sessions: &Sessions, past: &Past) -> String {
+    match &past.standing {
+        Standing::Open if sessions.is_busy(past.session()) => "running".into(),
+        Standing::Open => "unfinished".into(),
+        Standing::Cut { reason } | Standing::Finished { reason } => reason.clone(),
+    }
+}
+
+fn listed(found: &[Listed]) -> String {
+    if found.is_empty() {
+        return "no sessions; `haft run` begins one".into();
+    }
+    let mut text =
+        format!("{:<8}  {:>8}  {:<14} {:>5}  {:>9}  request\n", "id", "age", "state", "calls", "cost");
+    for Listed { id, past } in found {
+        let id = &id.to_string()[..8];
+        // Writing to a string cannot fail.
+        let _ = match past {
+            Ok((past, standing)) => writeln!(
+                text,
+                "{id:<8}  {:>8}  {:<14} {:>5}  {:>9}  {}",
+                age(past.last_ms),
+                shown(standing),
+                past.total.calls,
+                cost(&past.total),
+                shown(&past.opened.title)
+            ),
+            Err(problem) => writeln!(text, "{id:<8}  {problem}"),
+        };
+    }
+    text
+}
+
+/// Nothing where no price is known.
+fn cost(total: &Bill) -> String {
+    if total.unpriced < total.requests { total.cost.to_string() } else { "-".into() }
+}
+
+fn listed_json(found: &[Listed]) -> String {
+    let list = found.iter().map(|Listed { id, past }| match past {
+        Ok((past, standing)) => summary(past, standing),
+        Err(problem) => json!({ "session": id.to_string(), "error": problem }),
+    });
+    format!("{:#}", Value::Array(list.collect()))
+}
+
+fn summary(past: &Past, standing: &str) -> Value {
+    let Bill { requests, usage, cost, unpriced, calls } = past.total;
+    json!({
+        "session": past.session().to_string(), "state": standing, "request": past.opened.title,
+        "began_ms": past.opened.at_ms, "last_ms": past.last_ms, "calls": calls, "model_requests": requests,
+        "input_tokens": usage.input, "output_tokens": usage.output, "cost_nano_usd": cost.nano_usd,
+        "unpriced_requests": unpriced,
+    })
+}
+
+fn shown_json(past: &Past, standing: &str) -> String {
+    let mut value = summary(past, standing);
+    value["requests"] = json!(past.requests);
+    value["tree"] = tree::as_json(&past.tree);
+    format!("{value:#}")
+}
+
+fn drawn(past: &Past, standing: &str) -> String {
+    let mut text = format!("{} ago, {}: {}\n", age(past.last_ms), shown(standing), shown(&past.opened.title));
+    for request in &past.requests {
+        let _ = writeln!(text, "then: {}", shown(request.lines().next().unwrap_or_default()));
+    }
+    let _ = writeln!(text, "{}", tree::drawn(&past.tree));
+    let unpriced = match past.total.unpriced {
+        0 => String::new(),
+        unpriced => format!(", {unpriced} of the requests without a known price"),
+    };
+    let _ = writeln!(text, "{:.1} s in all{unpriced}", past.worked().as_secs_f64());
+    text
+}
+
+fn age(then_ms: u64) -> String {
+    let seconds = now_ms().saturating_sub(then_ms) / 1000;
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}

@@ -1,0 +1,144 @@
+//! What was typed, turned into what is meant.
+
+use std::path::PathBuf;
+
+use haft_sandbox::{Access, GitMetadata, Home, Limits, Policy, user_home};
+
+use super::args::{FileArgs, Git, Grant, PolicyArgs};
+use super::exit::Exit;
+pub(super) use haft_config::duration::parse as duration;
+use haft_config::{Resolved, Sandbox, Standing};
+
+/// A refusal with the exit code that goes with it.
+pub(super) type Refused = (Exit, String);
+
+/// Home, made if need be. A name that does not exist cannot be protected.
+pub(super) fn home() -> Result<Home, Refused> {
+    let unknown = "neither HAFT_HOME nor HOME is set\nhint: set HAFT_HOME to a directory that haft may keep its data in";
+    let home = haft_runtime::home::find().ok_or((Exit::Usage, unknown.to_owned()))?;
+    match haft_config::home::create(&home) {
+        Ok(()) => Ok(home),
+        // In a place we may not write nobody below us may either; where that is not so, planning refuses.
+        Err(_) if !home.root().exists() => Ok(home),
+        Err(error) => {
+            let hint = "hint: set HAFT_HOME to a directory that you may write";
+            Err((
+                Exit::Internal,
+                format!("haft's home `{}` cannot be used: {error}\n{hint}", home.root().display()),
+            ))
+        }
+    }
+}
+
+/// What the configuration files that count say, and which they are.
+pub(super) struct Configuration {
+    pub(super) resolved: Resolved,
+    in_use: Vec<PathBuf>,
+}
+
+impl Configuration {
+    /// As if there were no files.
+    pub(super) fn defaults() -> Result<Self, Refused> {
+        let resolved = haft_config::defaults().map_err(|error| (Exit::Internal, error.to_string()))?;
+        Ok(Self { resolved, in_use: Vec::new() })
+    }
+}
+
+pub(super) fn configuration(args: &FileArgs) -> Result<Configuration, Refused> {
+    // A home that cannot be used is the first thing to say; its configuration is the second.
+    home()?;
+    match super::config::load(args) {
+        Ok(loaded) => {
+            let counts = loaded.files.iter().filter(|file| file.standing == Standing::Counts);
+            let in_use = counts.map(|file| file.path.clone()).collect();
+            Ok(Configuration { resolved: loaded.resolved, in_use })
+        }
+        Err(errors) => Err((Exit::Input, errors.to_string())),
+    }
+}
+
+/// The operator's policy: what was typed, else what the configuration says.
+pub(super) fn policy(args: &PolicyArgs, configuration: &Configuration) -> Result<Policy, Refused> {
+    let home = home()?;
+    let config = &configuration.resolved.sandbox;
+    let workspace = workspace(args, config)?;
+    let user_home = user_home();
+    let mode = args.mode.unwrap_or(config.mode);
+    let readable = [config.readable.as_slice(), args.readable.as_slice()].concat();
+    // Secrets that are taken off the list must be so before the workspace is held against it.
+    let mut policy = Policy::new_with_readable(mode, &workspace, &home, user_home.as_deref(), &readable)
+        .map_err(|error| usage(&error))?;
+    for directory in config.writable.iter().chain(&args.writable) {
+        policy = policy.writable(directory).map_err(|error| usage(&error))?;
+    }
+    for name in config.environment.iter().chain(&args.environment) {
+        policy = policy.environment(name);
+    }
+    if let Some(granted) = args.network.map(access).or(config.network) {
+        policy = policy.network(granted);
+    }
+    if let Some(granted) = args.unix_sockets.map(access).or(config.unix_sockets) {
+        policy = policy.unix_sockets(granted);
+    }
+    for file in &configuration.in_use {
+        policy = policy.protect(file);
+    }
+    Ok(policy.git(args.git.map_or(config.git, git)).limits(limits(args, config)?))
+}
+
+fn workspace(args: &PolicyArgs, config: &Sandbox) -> Result<PathBuf, Refused> {
+    match args.files.workspace.as_ref().or(config.workspace.as_ref()) {
+        Some(directory) => Ok(directory.clone()),
+        None => std::env::current_dir().map_err(|error| {
+            usage(&format!("there is no current directory: {error}\nhint: name one with --workspace"))
+        }),
+    }
+}
+
+fn limits(args: &PolicyArgs, config: &Sandbox) -> Result<Limits, Refused> {
+    let mut limits = config.limits.clone();
+    for (name, value) in &args.limit {
+        limits.set(name, *value).map_err(|error| usage(&error))?;
+    }
+    Ok(limits)
+}
+
+fn usage(error: &dyn std::fmt::Display) -> Refused {
+    (Exit::Usage, error.to_string())
+}
+
+fn access(grant: Grant) -> Access {
+    match grant {
+        Grant::Allow => Access::Allow,
+        Grant::Deny => Access::Deny,
+    }
+}
+
+fn git(git: Git) -> GitMetadata {
+    match git {
+        Git::Frozen => GitMetadata::Frozen,
+        Git::Writable => GitMetadata::Writable,
+    }
+}
+
+/// `NAME=NUMBER`.
+pub(super) fn limit(text: &str) -> Result<(String, u64), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("expected NAME=NUMBER; got `{text}`"))?;
+    let value =
+        value.parse().map_err(|_| format!("expected a whole number after `{name}=`; got `{value}`"))?;
+    Limits::default().set(name, value).map_err(|error| error.to_string())?;
+    Ok((name.to_owned(), value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_named_numbers() {
+        assert_eq!(limit("open-files=64"), Ok(("open-files".into(), 64)));
+        for bad in ["open-files", "open-files=many", "speed=1", "open-files=0"] {
+            assert!(limit(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! `haft skills`: what there is, what it lacks, and what is wrong with it.
+
+pub(super) mod args;
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use self::args::{CheckArgs, ListArgs, SkillsCommand};
+use super::args::FileArgs;
+use super::exit::Exit;
+use super::settings::{self, Refused};
+use super::terminal;
+use haft_config::skills::{self, Skill, SkillError, Skills};
+use haft_config::{self, Untrusted, printable};
+
+pub(super) fn run(command: &SkillsCommand) -> ExitCode {
+    match command {
+        SkillsCommand::List(args) => list(args),
+        SkillsCommand::Check(args) => check(args),
+    }
+}
+
+/// All that is to be found from here.
+pub(super) fn found(files: &FileArgs) -> Result<Skills, Refused> {
+    let home = settings::home()?;
+    let project = files.workspace.clone().or_else(|| std::env::current_dir().ok());
+    Ok(skills::load(Some(&home), project.as_deref(), &haft_config::environment))
+}
+
+fn list(args: &ListArgs) -> ExitCode {
+    let found = match found(&args.files) {
+        Ok(found) => found,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    for error in &found.errors {
+        terminal::warn(&format!("a skill is left out: {error}"));
+    }
+    for (path, reason) in &found.ignored {
+        let named = printable(&path.to_string_lossy());
+        terminal::warn(&format!("`{named}` is ignored: {}", why(reason)));
+    }
+    let rows = found.skills.iter();
+    terminal::answer(&if args.json {
+        format!("{:#}", rows.map(as_json).collect::<Value>())
+    } else {
+        table(&found.skills)
+    })
+}
+
+fn why(reason: &Untrusted) -> String {
+    let hint = "`haft trust` in the project shows what is in it and trusts it";
+    match reason {
+        Untrusted::Never => format!("it is not trusted; {hint}"),
+        Untrusted::Changed => format!("it changed since it was trusted; {hint}"),
+        Untrusted::Undecided(reason) => reason.clone(),
+    }
+}
+
+fn lacks(skill: &Skill) -> Vec<String> {
+    skill.missing(&haft_config::environment).iter().map(ToString::to_string).collect()
+}
+
+fn as_json(skill: &Skill) -> Value {
+    json!({
+        "name": skill.name,
+        "description": skill.description,
+        "triggers": skill.triggers,
+        "requires": { "bins": skill.requires.programs, "env": skill.requires.variables },
+        "missing": lacks(skill),
+        "servers": skill.servers.keys().collect::<Vec<_>>(),
+        "path": skill.path.to_string_lossy(),
+    })
+}
+
+fn table(skills: &[Skill]) -> String {
+    if skills.is_empty() {
+        return "no skills; a directory with a SKILL.md in $HAFT_HOME/skills is one".into();
+    }
+    let width = skills.iter().map(|skill| skill.name.len()).fold(4, usize::max);
+    let mut text = format!("{:<width$}  STATE    SERVERS           DESCRIPTION\n", "NAME");
+    for skill in skills {
+        let lacks = lacks(skill);
+        let state = if lacks.is_empty() { "ready" } else { "lacking" };
+        let servers = skill.servers.keys().cloned().collect::<Vec<_>>().join(", ");
+        let servers = if servers.is_empty() { "-".to_owned() } else { servers };
+        let description = printable(&skill.description);
+        let _ = writeln!(text, "{:<width$}  {state:<7}  {servers:<16}  {description}", skill.name);
+        for sentence in lacks {
+            let _ = writeln!(text, "{:<width$}    {}", "", printable(&sentence));
+        }
+    }
+    text
+}
+
+fn check(args: &CheckArgs) -> ExitCode {
+    let errors = if args.paths.is_empty() {
+        found(&args.files).map(|found| found.errors)
+    } else {
+        let errors = args.paths.iter().map(|path| errors_of(path)).collect::<Result<Vec<_>, Refused>>();
+        errors.map(|errors| errors.concat())
+    };
+    match errors {
+        Err((exit, message)) => terminal::failed(exit, &message),
+        Ok(errors) => {
+            let code = terminal::answer(&if args.json { told_json(&errors) } else { told(&errors) });
+            if code == ExitCode::SUCCESS && !errors.is_empty() { Exit::Input.into() } else { code }
+        }
+    }
+}
+
+/// A directory means the file in it.
+fn errors_of(path: &Path) -> Result<Vec<SkillError>, Refused> {
+    let file: PathBuf = if path.is_dir() { path.join(skills::FILE_NAME) } else { path.to_owned() };
+    let refused = |reason: String| (Exit::Input, format!("`{}`: {reason}", file.display()));
+    let bytes = haft_config::file_bytes(&file).map_err(refused)?;
+    let text = String::from_utf8(bytes).map_err(|_| refused("it is not UTF-8".into()))?;
+    Ok(Skill::read(&file, &text, &haft_config::environment).err().unwrap_or_default())
+}
+
+fn told(errors: &[SkillError]) -> String {
+    if errors.is_empty() {
+        return "nothing is wrong".into();
+    }
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+fn told_json(errors: &[SkillError]) -> String {
+    let error = |error: &SkillError| {
+        let SkillError { path, line, message, hint } = error;
+        json!({ "file": path.to_string_lossy(), "line": line, "message": message, "hint": hint })
+    };
+    let errors: Vec<Value> = errors.iter().map(error).collect();
+    format!("{:#}", json!({ "ok": errors.is_empty(), "errors": errors }))
+}

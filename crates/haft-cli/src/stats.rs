@@ -1,0 +1,113 @@
+//! `haft stats`: calls summed up by tool, and requests by model.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use haft_core::price::Cost;
+use haft_models::prices::PRICES_DATE;
+use serde_json::{Value, json};
+
+use super::args::StatsArgs;
+use super::exit::Exit;
+use super::{settings, terminal};
+use haft_store::accounting::{self, Line, ModelStats, ToolStats};
+
+pub(super) fn run(args: &StatsArgs) -> ExitCode {
+    let home = match settings::home() {
+        Ok(home) => home,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = args.since.map_or(0, |since| now.saturating_sub(since).as_millis());
+    match accounting::read(&home, u64::try_from(since).unwrap_or(0)) {
+        Err(error) => terminal::failed(Exit::Internal, &format!("the journal cannot be read: {error}")),
+        Ok((records, odd)) => {
+            if odd > 0 {
+                terminal::warn(&format!("{odd} lines of the journal are not records and were left out"));
+            }
+            terminal::answer(&if args.models { of_models(args, &records) } else { of_tools(args, &records) })
+        }
+    }
+}
+
+fn of_tools(args: &StatsArgs, lines: &[Line]) -> String {
+    let tools = lines.iter().filter_map(|line| match line {
+        Line::Tool(record) => Some(record),
+        Line::Model(_) => None,
+    });
+    let sums = accounting::stats(tools);
+    if args.json { as_json(&sums) } else { table(&sums) }
+}
+
+fn of_models(args: &StatsArgs, lines: &[Line]) -> String {
+    let models = lines.iter().filter_map(|line| match line {
+        Line::Tool(_) => None,
+        Line::Model(record) => Some(record),
+    });
+    let sums = accounting::model_stats(models);
+    if args.json { models_as_json(&sums) } else { models_table(&sums) }
+}
+
+fn models_as_json(sums: &[ModelStats]) -> String {
+    let list = sums.iter().map(|sum| {
+        json!({
+            "model": sum.model, "attempts": sum.attempts, "errors": sum.errors, "input_tokens": sum.input_tokens,
+            "output_tokens": sum.output_tokens, "cache_read_tokens": sum.cache_read_tokens,
+            "cost_nano_usd": sum.cost_nano_usd, "without_price": sum.without_price,
+        })
+    });
+    format!("{:#}", Value::Array(list.collect()))
+}
+
+fn models_table(sums: &[ModelStats]) -> String {
+    let mut text = format!(
+        "{:<40} {:>8} {:>8} {:>12} {:>12} {:>12} {:>14}\n",
+        "MODEL", "ATTEMPTS", "ERRORS", "INPUT", "CACHED", "OUTPUT", "COST"
+    );
+    for sum in sums {
+        let cost = Cost { nano_usd: sum.cost_nano_usd }.to_string();
+        let cost = if sum.without_price > 0 { format!("≥ {cost}") } else { cost };
+        let _ = writeln!(
+            text,
+            "{:<40} {:>8} {:>8} {:>12} {:>12} {:>12} {cost:>14}",
+            sum.model, sum.attempts, sum.errors, sum.input_tokens, sum.cache_read_tokens, sum.output_tokens
+        );
+    }
+    let _ = write!(text, "\nBuilt-in prices are of {PRICES_DATE}; `models.settings` sets others.");
+    text
+}
+
+fn as_json(sums: &[ToolStats]) -> String {
+    let list: Vec<Value> = sums
+        .iter()
+        .map(|sum| {
+            json!({
+                "tool": sum.tool, "calls": sum.calls, "errors": sum.errors, "cache_hits": sum.cache_hits,
+                "bytes_out": sum.bytes_out, "latency_p50_ms": sum.latency_p50_ms, "latency_p95_ms": sum.latency_p95_ms,
+            })
+        })
+        .collect();
+    format!("{:#}", Value::Array(list))
+}
+
+fn table(sums: &[ToolStats]) -> String {
+    let mut text = format!(
+        "{:<20} {:>8} {:>8} {:>8} {:>10} {:>10} {:>14}\n",
+        "TOOL", "CALLS", "ERRORS", "CACHED", "P50 ms", "P95 ms", "BYTES OUT"
+    );
+    for sum in sums {
+        let _ = writeln!(
+            text,
+            "{:<20} {:>8} {:>8} {:>8} {:>10} {:>10} {:>14}",
+            sum.tool,
+            sum.calls,
+            sum.errors,
+            sum.cache_hits,
+            sum.latency_p50_ms,
+            sum.latency_p95_ms,
+            sum.bytes_out
+        );
+    }
+    text
+}

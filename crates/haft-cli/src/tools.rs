@@ -1,0 +1,182 @@
+//! `haft tools`: what can be called.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use haft_core::event::NoEvents;
+use haft_core::tokens::{Tokens, tokens_of};
+use haft_core::tool::ToolDefinition;
+use haft_engine::{Memory, Orchestrator, Selection, Shown};
+use haft_tools::rest::RestTools;
+use serde_json::{Value, json};
+
+use super::args::{FileArgs, PolicyArgs, ToolsArgs};
+use super::call::{begin, end};
+use super::cancel;
+use super::exit::Exit;
+use super::servers::{Asked, providers};
+use super::settings::{Configuration, Refused};
+use super::{settings, terminal};
+use haft_runtime::rest::Freshness;
+use haft_runtime::tokens::Vocabulary;
+use haft_runtime::wiring::{self, Settings};
+
+pub(super) async fn run(args: &ToolsArgs) -> ExitCode {
+    let configuration = match settings::configuration(&args.files) {
+        Ok(configuration) => configuration,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    let listed = tokio::select! {
+        biased;
+        exit = cancel::cancelled() => return exit.into(),
+        listed = listed(&args.files, args.name.as_deref(), configuration) => listed,
+    };
+    let mut tools = match listed {
+        Ok(tools) => tools,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    if let Some(group) = &args.group {
+        let groups = groups(&tools);
+        tools.retain(|tool| tool.groups.iter().any(|found| found.as_str() == group));
+        if tools.is_empty() {
+            let message = format!("no active tool is in the group `{group}`\nhint: there are {groups}");
+            return terminal::failed(Exit::Input, &message);
+        }
+    }
+    if let Some(name) = &args.name {
+        tools.retain(|tool| tool.name.as_str().eq_ignore_ascii_case(name));
+        if tools.is_empty() {
+            return terminal::failed(
+                Exit::Input,
+                &format!("Unknown tool: {name}\nhint: `haft tools` lists them all"),
+            );
+        }
+    }
+    match (args.json, args.tokens) {
+        (true, _) => {
+            let list =
+                tools.iter().map(|tool| if args.tokens { as_json_with_tokens(tool) } else { as_json(tool) });
+            terminal::answer(&format!("{:#}", Value::Array(list.collect())))
+        }
+        (false, true) => terminal::answer(&token_table(&tools)),
+        (false, false) => terminal::answer(&if args.schema { with_schemas(&tools) } else { table(&tools) }),
+    }
+}
+
+fn as_json_with_tokens(tool: &ToolDefinition) -> Value {
+    let mut value = as_json(tool);
+    value["tokens"] = json!(definition_tokens(tool).count());
+    value
+}
+
+/// What a definition takes of a model's context: its name, description and schema, as most wires send them.
+fn definition_tokens(tool: &ToolDefinition) -> Tokens {
+    let sent = json!({ "name": tool.name.as_str(), "description": tool.description, "parameters": tool.input_schema });
+    tokens_of(&Vocabulary, &sent.to_string())
+}
+
+fn token_table(tools: &[ToolDefinition]) -> String {
+    let costs: Vec<Tokens> = tools.iter().map(definition_tokens).collect();
+    let mut text = format!("{:<14} {:>8}  {}\n", "NAME", "TOKENS", "DESCRIPTION");
+    for (tool, cost) in tools.iter().zip(&costs) {
+        let _ =
+            writeln!(text, "{:<14} {:>8}  {}", tool.name.as_str(), cost.to_string(), first_sentence(tool));
+    }
+    let sum: Tokens = costs.into_iter().sum();
+    let _ = writeln!(text, "{:<14} {:>8}", "sum", sum.to_string());
+    text
+}
+
+/// The groups of all tools, each once, for a reader.
+fn groups(tools: &[ToolDefinition]) -> String {
+    let names: BTreeSet<&str> =
+        tools.iter().flat_map(|tool| &tool.groups).map(haft_core::name::GroupName::as_str).collect();
+    names.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+/// No sandbox is needed to show what is built in, so none is asked for where there are no servers.
+pub(super) async fn listed(
+    files: &FileArgs,
+    name: Option<&str>,
+    configuration: Configuration,
+) -> Result<Vec<ToolDefinition>, Refused> {
+    let rest = super::rest::tools(&configuration.resolved, &settings::home()?, Freshness::Kept).await;
+    if configuration.resolved.mcp_servers.is_empty() {
+        return Ok(wiring::definitions(&configuration.resolved, rest));
+    }
+    let policy = settings::policy(&PolicyArgs::of_files(files), &configuration)?;
+    let config = configuration.resolved;
+    let mut others = providers(&config, &policy, Asked { tool: name, ..Asked::default() });
+    others.push(Arc::new(RestTools::new(rest)));
+    let settings = Settings {
+        policy,
+        timeout: None,
+        events: Arc::new(NoEvents),
+        config,
+        approver: None,
+        remembered: Memory::default(),
+        store: None,
+    };
+    let orchestrator = wiring::orchestrator_with(settings, others);
+    begin(&orchestrator).await;
+    let tools = shown(&orchestrator);
+    end(&orchestrator).await;
+    Ok(tools)
+}
+
+fn shown(orchestrator: &Orchestrator) -> Vec<ToolDefinition> {
+    let definition = |Shown { entry, governed }: Shown| ToolDefinition {
+        name: entry.exposed().clone(),
+        effects: governed.effects,
+        groups: governed.groups,
+        ..entry.definition().clone()
+    };
+    orchestrator.tools(&Selection::default()).into_iter().map(definition).collect()
+}
+
+fn as_json(tool: &ToolDefinition) -> Value {
+    json!({
+        "name": tool.name.as_str(),
+        "description": tool.description,
+        "groups": tool.groups.iter().map(haft_core::name::GroupName::as_str).collect::<Vec<_>>(),
+        "effects": tool.effects.name(),
+        "input_schema": tool.input_schema,
+    })
+}
+
+fn table(tools: &[ToolDefinition]) -> String {
+    let width = tools.iter().map(|tool| tool.name.as_str().len()).fold(14, usize::max);
+    let mut text = format!("{:<width$} {:<9} {:<11} {}\n", "NAME", "GROUP", "EFFECTS", "DESCRIPTION");
+    for tool in tools {
+        let group = tool.groups.first().map_or("", |group| group.as_str());
+        let _ = writeln!(
+            text,
+            "{:<width$} {group:<9} {:<11} {}",
+            tool.name.as_str(),
+            tool.effects.name(),
+            first_sentence(tool)
+        );
+    }
+    text
+}
+
+fn with_schemas(tools: &[ToolDefinition]) -> String {
+    let mut text = String::new();
+    for tool in tools {
+        let _ = writeln!(
+            text,
+            "{}\n  {}\n{:#}\n",
+            tool.name,
+            tool.description.replace('\n', "\n  "),
+            tool.input_schema
+        );
+    }
+    text.trim_end().to_owned()
+}
+
+fn first_sentence(tool: &ToolDefinition) -> String {
+    let line = tool.description.replace('\n', " ");
+    line.split_inclusive(". ").next().unwrap_or_default().trim().trim_end_matches('.').to_owned()
+}

@@ -1,0 +1,279 @@
+//! The command line itself: help, exit codes, doctor, tools, completions, home.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use haft_cli::Exit;
+use haft_testkit::{Place, Ran};
+use serde_json::Value;
+
+use super::call::here;
+
+const SUBCOMMANDS: [&str; 5] = ["call", "tools", "sandbox", "doctor", "completions"];
+
+fn haft(words: &[&str]) -> Ran {
+    here().haft(words).output()
+}
+
+fn json(ran: &Ran) -> Value {
+    serde_json::from_str(&ran.stdout).unwrap()
+}
+
+/// haft with exactly these variables and PATH.
+fn haft_with(place: &Place, variables: &[(&str, &Path)], words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haft"));
+    command.args(words).env_clear().env("PATH", "/usr/bin:/bin").envs(variables.iter().copied());
+    command.current_dir(place.path("ws")).output().unwrap()
+}
+
+#[test]
+fn every_help_teaches_by_example() {
+    for subcommand in SUBCOMMANDS {
+        let help = haft(&[subcommand, "--help"]).expect_code(0).stdout;
+        assert!(help.contains("Example") && help.contains(&format!("\n  haft {subcommand}")), "{help}");
+        assert!(help.contains("Usage: haft"), "{help}");
+    }
+    let help = haft(&["--help"]).expect_code(0).stdout;
+    for subcommand in SUBCOMMANDS {
+        assert!(help.contains(&format!("\n  {subcommand} ")), "{help}");
+    }
+    assert!(help.contains("Examples:") && help.contains("Exit codes:"), "{help}");
+}
+
+#[test]
+fn nothing_typed_shows_the_help_as_a_mistake() {
+    let ran = haft(&[]).expect_code(2);
+    assert_eq!(ran.stdout, "");
+    assert!(ran.stderr.contains("Usage: haft") && ran.stderr.contains("Examples:"), "{}", ran.stderr);
+}
+
+#[test]
+fn the_version_is_told() {
+    for flag in ["--version", "-V"] {
+        assert_eq!(haft(&[flag]).expect_code(0).stdout, format!("haft {}\n", env!("CARGO_PKG_VERSION")));
+    }
+}
+
+#[test]
+fn mistakes_in_the_command_line_are_explained() {
+    let check = |words: &[&str], fragments: &[&str]| {
+        let ran = haft(words).expect_code(2);
+        assert_eq!(ran.stdout, "", "{words:?}");
+        for fragment in fragments {
+            assert!(ran.stderr.contains(fragment), "{words:?}: {}", ran.stderr);
+        }
+    };
+    let more = "try '--help'";
+    check(&["cal"], &["unrecognized subcommand 'cal'", "'call'", more]);
+    check(&["call", "--jsn", "bash"], &["unexpected argument '--jsn'", "'--json'", more]);
+    check(&["call"], &["<TOOL>", more]);
+    check(&["call", "--mode", "free", "bash"], &["mode must be sandbox, rx or rwx; got `free`", more]);
+    check(&["call", "--timeout", "soon", "bash"], &["such as 90s, 1500ms or 2m; got `soon`", more]);
+    check(&["call", "--timeout", "0s", "bash"], &["got `0s`", more]);
+    check(&["call", "--network", "maybe", "bash"], &["possible values: allow, deny", more]);
+    check(&["call", "--limit", "speed=1", "bash"], &["there is no limit `speed`; known are processes", more]);
+    check(&["call", "--stdin", "bash"], &["cannot be used with", more]);
+    check(&["call", "--jobs", "2", "bash"], &["'--jobs <N>' cannot be used with", more]);
+    check(&["call", "--ordered", "bash"], &["'--ordered' cannot be used with", more]);
+    check(&["call", "--ordered"], &["<TOOL>", more]);
+    check(&["call", "--stdin", "--jobs", "0"], &["0 is not in 1..=1024", more]);
+    check(&["sandbox", "true"], &["haft sandbox [OPTIONS] -- <CMD>", more]);
+    check(&["completions", "tcsh"], &["possible values: bash", more]);
+    check(
+        &["call", "--workspace", "/nonexistent", "bash"],
+        &["`/nonexistent` does not exist", "hint: create it"],
+    );
+    check(&["call", "--writable", "/", "bash"], &["the whole file system cannot be granted", "hint: "]);
+}
+
+#[test]
+fn a_workspace_that_would_expose_home_is_refused() {
+    let place = here();
+    let ran = place
+        .haft(&["call", "--workspace", place.root().to_str().unwrap(), "bash", "{}"])
+        .output()
+        .expect_code(2);
+    assert!(
+        ran.stderr.contains("would expose haft's own home") && ran.stderr.contains("hint: "),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn the_table_of_exit_codes_is_the_documented_one() {
+    let document =
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/exit-codes.md")).unwrap();
+    let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let rows = document.lines().map(cells).filter(|cells| cells.len() == 4 && cells[1].parse::<u8>().is_ok());
+    let documented: Vec<(u8, String)> =
+        rows.map(|cells| (cells[1].parse().unwrap(), cells[2].clone())).collect();
+    let actual = Exit::ALL.map(|exit| (exit.row().0, exit.row().1.to_owned()));
+    assert_eq!(documented, actual);
+    let help = haft(&["--help"]).stdout;
+    let (_, codes) = help.split_once("Exit codes:").unwrap();
+    let words: Vec<&str> = codes.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+    assert!(Exit::ALL.iter().all(|exit| words.contains(&exit.row().0.to_string().as_str())), "{codes}");
+}
+
+#[test]
+fn doctor_tells_what_works_here() {
+    let place = here();
+    place.file("home/haft.json", "{}");
+    let text = place.haft(&["doctor"]).output().expect_code(0).stdout;
+    for fragment in [
+        "kernel ",
+        "Landlock ABI ",
+        "sandbox mode, level ",
+        "seccomp",
+        "haft.json (found)",
+        "haft.json (not there)",
+    ] {
+        assert!(text.contains(fragment), "no `{fragment}` in {text}");
+    }
+    let found = json(&place.haft(&["doctor", "--json", "--mode", "rx"]).output().expect_code(0));
+    assert!(!found["system"]["kernel"].as_str().unwrap().is_empty());
+    assert!(found["system"]["landlock_abi"].as_i64().unwrap() >= 1);
+    assert_eq!((&found["sandbox"]["mode"], &found["sandbox"]["works"]), (&"rx".into(), &true.into()));
+    assert_eq!(found["home"], place.path("home").to_str().unwrap());
+    assert_eq!(found["workspace"], place.path("ws").to_str().unwrap());
+    assert_eq!(found["config"].as_array().unwrap().len(), 2);
+    let layers = found["sandbox"]["layers"].as_array().unwrap();
+    for name in ["landlock", "seccomp"] {
+        let layer = layers.iter().find(|layer| layer["name"] == name).unwrap();
+        assert!(layer["active"] == true && layer["detail"].is_string(), "{layer}");
+    }
+}
+
+#[test]
+fn doctor_says_why_a_workspace_cannot_be_used() {
+    let place = here();
+    let file = place.file("outside/file", "");
+    for (workspace, why) in [
+        ("/nonexistent", "does not exist"),
+        ("/", "whole file system"),
+        (file.to_str().unwrap(), "not a directory"),
+    ] {
+        let text = place.haft(&["doctor", "--workspace", workspace]).output().expect_code(5).stdout;
+        assert!(text.contains("does not work") && text.contains(why), "{text}");
+        let found =
+            json(&place.haft(&["doctor", "--json", "--workspace", workspace]).output().expect_code(5));
+        assert_eq!(found["sandbox"]["works"], false);
+        assert!(found["sandbox"]["reason"].as_str().unwrap().contains(why), "{found}");
+    }
+}
+
+#[test]
+fn tools_are_listed_in_every_form() {
+    let names = ["bash", "read", "write", "edit", "current_date", "introspect"];
+    let table = haft(&["tools"]).expect_code(0).stdout;
+    let first_words: Vec<&str> = table.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
+    assert_eq!(first_words, [["NAME"].as_slice(), &names].concat());
+    let list = json(&haft(&["tools", "--json"]).expect_code(0));
+    let listed: Vec<&str> =
+        list.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
+    assert_eq!(listed, names);
+    assert_eq!(list[0]["input_schema"]["required"], serde_json::json!(["command"]));
+    let schemas = haft(&["tools", "--schema"]).expect_code(0).stdout;
+    assert!(
+        names.iter().all(|name| schemas.contains(name)) && schemas.contains("\"old_string\""),
+        "{schemas}"
+    );
+    let one = haft(&["tools", "Bash", "--schema"]).expect_code(0).stdout;
+    assert!(one.starts_with("bash\n") && one.contains("\"command\"") && !one.contains("old_string"), "{one}");
+    let unknown = haft(&["tools", "bahs"]).expect_code(42);
+    assert!(unknown.stderr.contains("Unknown tool: bahs\nhint: "), "{}", unknown.stderr);
+}
+
+#[test]
+fn completions_are_scripts_of_their_shells() {
+    let script = |shell: &str| haft(&["completions", shell]).expect_code(0).stdout;
+    let bash = script("bash");
+    let mut check = Command::new("bash").arg("-n").stdin(Stdio::piped()).spawn().unwrap();
+    check.stdin.take().unwrap().write_all(bash.as_bytes()).unwrap();
+    assert!(check.wait().unwrap().success());
+    assert!(script("zsh").starts_with("#compdef haft"));
+    assert!(script("fish").contains("complete -c haft"));
+    for shell in ["bash", "zsh", "fish"] {
+        let script = script(shell);
+        assert!(SUBCOMMANDS.iter().all(|subcommand| script.contains(subcommand)), "{shell}");
+    }
+}
+
+#[test]
+fn sandbox_passes_on_the_code_of_its_command() {
+    let check = |script: &str, code: i32| haft(&["sandbox", "--", "bash", "-c", script]).expect_code(code);
+    assert_eq!(check("echo out; echo err >&2", 0).stdout, "out\n");
+    assert_eq!(check("echo out; echo err >&2", 0).stderr, "err\n");
+    check("exit 77", 77);
+    check("kill -TERM $$", 143);
+    let missing = haft(&["sandbox", "--", "no-such-command"]).expect_code(127);
+    assert!(
+        missing.stderr.contains("`no-such-command` could not be started")
+            && missing.stderr.contains("hint: ")
+    );
+}
+
+#[test]
+fn home_is_made_for_its_owner_alone() {
+    let place = here();
+    let home = place.path("user/deep/home");
+    let run = place.haft(&["call", "bash", r#"{"command":"true"}"#]).env("HAFT_HOME", home.to_str().unwrap());
+    run.output().expect_code(0);
+    for directory in [home.clone(), home.join("data")] {
+        assert_eq!(
+            fs::metadata(&directory).unwrap().permissions().mode() & 0o7777,
+            0o700,
+            "{}",
+            directory.display()
+        );
+    }
+    let found = json(
+        &place.haft(&["doctor", "--json"]).env("HAFT_HOME", home.to_str().unwrap()).output().expect_code(0),
+    );
+    assert_eq!(found["home"], home.to_str().unwrap());
+}
+
+#[test]
+fn home_is_found_without_its_variables() {
+    let place = here();
+    let (home, user) = (place.path("home"), place.path("user"));
+    let doctor = |variables: &[(&str, &Path)]| {
+        let output = haft_with(&place, variables, &["doctor", "--json"]);
+        assert!(output.status.success(), "{variables:?}: {output:?}");
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["home"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(doctor(&[("HAFT_HOME", &home)]), home.to_str().unwrap());
+    assert_eq!(doctor(&[("HOME", &user)]), user.join(".haft").to_str().unwrap());
+    assert_eq!(
+        doctor(&[("HOME", &user), ("HAFT_HOME", Path::new(""))]),
+        user.join(".haft").to_str().unwrap()
+    );
+}
+
+#[test]
+fn a_home_that_cannot_be_used_is_an_error_with_a_hint() {
+    let place = here();
+    let file = place.file("outside/file", "");
+    let run = place.haft(&["call", "bash", r#"{"command":"true"}"#]).env("HAFT_HOME", file.to_str().unwrap());
+    let ran = run.output().expect_code(1);
+    assert!(
+        ran.stderr.contains("cannot be used") && ran.stderr.contains("hint: set HAFT_HOME"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error_to_shout_about() {
+    let place = here();
+    let mut child = place.haft(&["tools", "--schema"]).start();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(matches!(output.status.code(), Some(0 | 141)), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}

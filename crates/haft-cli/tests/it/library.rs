@@ -1,0 +1,207 @@
+//! The library, embedded in a program that is not haft: this test binary, started again in a place of its own.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use haft::prelude::*;
+use haft_config::Resolved;
+use haft_config::resolved::{CacheFor, Tool as ToolKeys};
+use haft_core::name::GroupName;
+use haft_runtime::executor::ToolExecutor;
+use haft_runtime::wiring::{self, Settings};
+use haft_sandbox::{Home, Policy, SandboxMode};
+use haft_testkit::{Place, User, copy_program};
+use serde_json::json;
+
+/// Set in the process that embeds the library: the workspace.
+const WORKSPACE: &str = "HAFT_TEST_WORKSPACE";
+
+/// Runs one test of this binary as a program of its own, with an environment of its own.
+fn embed(test: &str, program: &Path, place: &Place, variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(program);
+    command.args([&format!("library::{test}"), "--exact", "--nocapture"]).env_clear();
+    command
+        .env("HAFT_HOME", place.path("home"))
+        .env("HOME", place.path("user"))
+        .env(WORKSPACE, place.path("ws"));
+    command.envs(variables.iter().copied()).output().unwrap()
+}
+
+/// What the embedding program does: one call, its answer printed.
+fn embedding(tool: &str, arguments: &serde_json::Value) -> bool {
+    let Some(workspace) = std::env::var_os(WORKSPACE) else { return false };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut executor = ToolExecutor::new(workspace.into(), SandboxMode::Sandbox);
+    let result = runtime.block_on(executor.execute(tool, arguments));
+    std::fs::write(
+        Path::new(&std::env::var_os("HOME").unwrap()).join("answer"),
+        format!("{} {}", result.is_error, result.content),
+    )
+    .unwrap();
+    true
+}
+
+#[track_caller]
+fn answer(output: &Output, place: &Place) -> String {
+    assert!(output.status.success(), "{output:?}");
+    place.text("user/answer")
+}
+
+const PATH: (&str, &str) = ("PATH", "/usr/local/bin:/usr/bin:/bin");
+
+#[test]
+fn a_program_finds_the_launcher_beside_it() {
+    if embedding(
+        "bash",
+        &json!({ "command": "pwd; echo x > made; echo x > ../outside/made || echo refused" }),
+    ) {
+        return;
+    }
+    let place = Place::new(User::Ourselves);
+    let output =
+        embed("a_program_finds_the_launcher_beside_it", &std::env::current_exe().unwrap(), &place, &[PATH]);
+    let answer = answer(&output, &place);
+    assert!(answer.starts_with(&format!("false {}\n", place.path("ws").display())), "{answer}");
+    assert!(place.exists("ws/made"), "{answer}");
+}
+
+#[test]
+fn without_a_launcher_the_answer_says_so() {
+    if embedding("bash", &json!({ "command": "echo ran" })) {
+        return;
+    }
+    let place = Place::new(User::Ourselves);
+    let copy = place.path("outside/program");
+    copy_program(&std::env::current_exe().unwrap(), &copy);
+    let output = embed("without_a_launcher_the_answer_says_so", &copy, &place, &[("PATH", "/nonexistent")]);
+    let answer = answer(&output, &place);
+    assert!(answer.starts_with("true ") && answer.contains("no sandbox launcher found"), "{answer}");
+    assert!(answer.contains("hint: call haft::init()") && !answer.contains("ran\n"), "{answer}");
+}
+
+#[test]
+fn a_launcher_that_is_not_there_is_an_error() {
+    if embedding("bash", &json!({ "command": "echo ran" })) {
+        return;
+    }
+    let place = Place::new(User::Ourselves);
+    let variables = [PATH, ("HAFT_LAUNCHER", "/nonexistent/haft")];
+    let output = embed(
+        "a_launcher_that_is_not_there_is_an_error",
+        &std::env::current_exe().unwrap(),
+        &place,
+        &variables,
+    );
+    let answer = answer(&output, &place);
+    assert!(
+        answer.starts_with("true ") && answer.contains("launcher") && answer.contains("No such file"),
+        "{answer}"
+    );
+}
+
+/// A program that is not a launcher must not be taken for one: the command would run in the open.
+#[test]
+fn a_launcher_that_is_not_one_is_an_error() {
+    if embedding("bash", &json!({ "command": "echo ran" })) {
+        return;
+    }
+    let place = Place::new(User::Ourselves);
+    let variables = [PATH, ("HAFT_LAUNCHER", "/usr/bin/true")];
+    let output = embed(
+        "a_launcher_that_is_not_one_is_an_error",
+        &std::env::current_exe().unwrap(),
+        &place,
+        &variables,
+    );
+    let answer = answer(&output, &place);
+    assert!(answer.starts_with("true ") && answer.contains("launcher"), "{answer}");
+}
+
+#[test]
+fn the_file_tools_work_too() {
+    if embedding("write", &json!({ "file_path": "note", "content": "hello" })) {
+        return;
+    }
+    let place = Place::new(User::Ourselves);
+    let output = embed("the_file_tools_work_too", &std::env::current_exe().unwrap(), &place, &[PATH]);
+    let answer = answer(&output, &place);
+    assert!(answer.starts_with("false Wrote 5 bytes to "), "{answer}");
+    assert_eq!(place.text("ws/note"), "hello");
+}
+
+/// Says how often it was called; comes and goes at run time.
+struct Counter(std::sync::atomic::AtomicUsize);
+
+impl Tool for Counter {
+    fn definition(&self) -> ToolDefinition {
+        ToolDefinition::new("count", "Counts its calls.", json!({"type": "object"}))
+            .with_effects(Effects::ReadOnly)
+    }
+
+    async fn call(&self, _: &ValidArguments, _: &CallContext) -> Result<ToolOutput, ToolError> {
+        let before = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Ok(ToolOutput::text(before.to_string()))
+    }
+}
+
+/// A registry beside the built-in tools, governed by a configuration of the program's own.
+fn with_registry(place: &Place, change: impl FnOnce(&mut Resolved)) -> (Arc<Registry>, Orchestrator) {
+    let mut config = haft_config::defaults().unwrap();
+    change(&mut config);
+    let home = Home::at(&place.path("home"));
+    let policy = Policy::new(SandboxMode::Sandbox, &place.path("ws"), &home, None).unwrap();
+    let settings = Settings {
+        policy,
+        timeout: None,
+        events: Arc::new(haft_core::event::NoEvents),
+        config,
+        approver: None,
+        remembered: haft_engine::Memory::default(),
+        store: None,
+    };
+    let registry = Arc::new(Registry::new(Namespace::new("app").unwrap()));
+    let orchestrator = wiring::orchestrator_with(settings, vec![Arc::clone(&registry) as _]);
+    (registry, orchestrator)
+}
+
+async fn count(orchestrator: &Orchestrator) -> Result<String, String> {
+    let result = orchestrator.execute(ToolCall::new("1", "count", &json!({}))).await;
+    result.outcome.map(|output| output.as_text()).map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn tools_of_the_program_stand_beside_the_built_in_ones_and_may_come_later() {
+    let place = Place::new(User::Ourselves);
+    let (registry, orchestrator) = with_registry(&place, |_| {});
+    assert!(count(&orchestrator).await.unwrap_err().starts_with("unknown_tool"));
+    registry.register(Counter(0.into())).unwrap();
+    assert_eq!(count(&orchestrator).await.unwrap(), "0");
+    assert_eq!(count(&orchestrator).await.unwrap(), "1");
+    let tools = orchestrator.tools(&Selection::of([Pick::Group(GroupName::new("app").unwrap())]));
+    assert_eq!(tools.iter().map(|tool| tool.entry.exposed().as_str()).collect::<Vec<_>>(), ["count"]);
+    assert!(orchestrator.tools(&Selection::All).len() > 6);
+    assert!(registry.unregister("count"));
+    assert!(count(&orchestrator).await.unwrap_err().starts_with("unknown_tool"));
+    assert!(wiring::shut_down(&orchestrator).await.is_empty());
+}
+
+#[tokio::test]
+async fn the_configuration_governs_tools_of_the_program_also_those_that_come_later() {
+    let place = Place::new(User::Ourselves);
+    let glob = |pattern: &str| haft_core::glob::ToolGlob::new(pattern).unwrap();
+    let (registry, orchestrator) = with_registry(&place, |config| config.tools_denied = vec![glob("COUNT")]);
+    registry.register(Counter(0.into())).unwrap();
+    let denied = "denied: tool `count` is not active: `toolsDenied` names it";
+    assert_eq!(count(&orchestrator).await.unwrap_err(), denied);
+    let (registry, orchestrator) = with_registry(&place, |config| {
+        let kept = ToolKeys {
+            cache: Some(CacheFor::Time(std::time::Duration::from_mins(1))),
+            ..ToolKeys::default()
+        };
+        config.tools = vec![(glob("cou*"), kept)];
+    });
+    registry.register(Counter(0.into())).unwrap();
+    assert_eq!(count(&orchestrator).await.unwrap(), "0");
+    assert_eq!(count(&orchestrator).await.unwrap(), "0", "kept, as the operator says");
+}

@@ -1,0 +1,101 @@
+//! Runs of one program: who shares a server with whom, and that no task of ours is left when all are done.
+
+use std::time::Duration;
+
+use haft_config::{self, Sources};
+use haft_core::event::NoEvents;
+use haft_core::tool::ToolCall;
+use haft_engine::{Memory, Orchestrator};
+use haft_runtime::wiring::{self, McpFace, Settings};
+use haft_sandbox::{Home, Policy, SandboxMode};
+use serde_json::json;
+
+use super::{configure, place};
+use haft_testkit::{Place, eventually, processes_with, send_signal, unique_marker};
+
+/// One run: an orchestrator of its own over the servers of the configuration.
+fn run(place: &Place, face: &McpFace) -> Orchestrator {
+    let home = Home::at(&place.path("home"));
+    haft_config::home::create(&home).unwrap();
+    let sources = Sources { home: Some(&home), ..Sources::default() };
+    let config = haft_config::load(sources, &haft_config::environment).unwrap().resolved;
+    let policy = Policy::new(SandboxMode::Sandbox, &place.path("ws"), &home, None).unwrap();
+    let servers = wiring::mcp_servers(&config, &policy, face);
+    let settings = Settings {
+        policy,
+        timeout: None,
+        events: std::sync::Arc::new(NoEvents),
+        config,
+        approver: None,
+        remembered: Memory::default(),
+        store: None,
+    };
+    wiring::orchestrator_with(settings, servers.providers())
+}
+
+async fn echo(run: &Orchestrator) -> bool {
+    let call = ToolCall::new("1", "bad__echo", &json!({ "text": "hi" }));
+    run.execute(call).await.outcome.is_ok_and(|output| output.as_text() == "echo: hi")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_runs_share_one_process_until_the_last_has_left() {
+    let (place, marker) = (place(), unique_marker());
+    configure(&place, "good", &[&marker], "");
+    let face = McpFace::default();
+    let one = run(&place, &face);
+    wiring::warm_up(&one).await;
+    assert!(echo(&one).await);
+    let alone = processes_with(&marker).len();
+    let other = run(&place, &face);
+    wiring::warm_up(&other).await;
+    assert!(echo(&other).await);
+    assert_eq!(processes_with(&marker).len(), alone, "there is one process");
+    wiring::shut_down(&one).await;
+    assert!(echo(&other).await, "the one who left took nothing with it");
+    wiring::shut_down(&other).await;
+    eventually("the last one ended it", || processes_with(&marker).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_does_not_share_has_a_process_of_its_own() {
+    let (place, marker) = (place(), unique_marker());
+    configure(&place, "good", &[&marker], r#", "shared": false"#);
+    let face = McpFace::default();
+    let one = run(&place, &face);
+    wiring::warm_up(&one).await;
+    assert!(echo(&one).await);
+    let alone = processes_with(&marker).len();
+    let other = run(&place, &face);
+    wiring::warm_up(&other).await;
+    assert!(echo(&other).await);
+    assert_eq!(processes_with(&marker).len(), 2 * alone);
+    wiring::shut_down(&one).await;
+    wiring::shut_down(&other).await;
+    eventually("both are gone", || processes_with(&marker).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kills_restarts_and_calls_that_are_dropped_leave_no_task() {
+    let (place, marker) = (place(), unique_marker());
+    configure(&place, "good", &[&marker], "");
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let before = tasks();
+    let run = run(&place, &McpFace::default());
+    wiring::warm_up(&run).await;
+    for round in 0..20 {
+        let slow = ToolCall::new("1", "bad__slow", &json!({}));
+        // Dropped in the middle: that is how a call is taken back.
+        let _ = tokio::time::timeout(Duration::from_millis(20), run.execute(slow)).await;
+        if round % 3 == 0 {
+            for pid in processes_with(&marker) {
+                let _ = std::panic::catch_unwind(|| send_signal(u32::try_from(pid).unwrap(), 9));
+            }
+        }
+    }
+    assert!(tasks() > before, "there is something to be counted");
+    wiring::shut_down(&run).await;
+    drop(run);
+    eventually("no task is left", || tasks() <= before);
+    eventually("no process is left", || processes_with(&marker).is_empty());
+}

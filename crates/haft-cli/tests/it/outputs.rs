@@ -1,0 +1,291 @@
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
+
+use std::io::{BufRead, BufReader, Lines, Write};
+use std::process::{Child, ChildStdin, ChildStdout};
+use std::sync::Arc;
+
+use haft_core::event::NoEvents;
+use haft_core::store::OutputStore;
+use haft_runtime::wiring::{self, Settings};
+use haft_sandbox::{Home, Policy, SandboxMode};
+use haft_store::outputs::{FileStore, StoreLimits};
+use haft_testkit::{Place, User};
+use serde_json::{Value, json};
+
+use super::governed::handle_in;
+
+fn place() -> Place {
+    Place::new(User::Ourselves)
+}
+
+/// One run of `haft call --stdin`: what it stores it can be asked about.
+struct Session {
+    child: Child,
+    input: Option<ChildStdin>,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+impl Session {
+    fn start(place: &Place) -> Self {
+        let mut child = place.haft(&["call", "--stdin", "--jobs", "1"]).start();
+        let answers = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { input: child.stdin.take(), child, answers }
+    }
+
+    fn call(&mut self, tool: &str, arguments: &Value) -> Value {
+        let line = json!({"id": 1, "tool": tool, "args": arguments});
+        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+        serde_json::from_str(&self.answers.next().unwrap().unwrap()).unwrap()
+    }
+
+    fn said(&mut self, tool: &str, arguments: &Value) -> String {
+        self.call(tool, arguments)["content"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.input = None;
+        let _ = self.child.wait();
+    }
+}
+
+fn numbers(last: usize) -> String {
+    (1..=last).map(|number| format!("{number}\n")).collect::<Vec<_>>().concat()
+}
+
+#[test]
+fn what_read_does_not_show_is_kept() {
+    let place = place();
+    place.file("ws/long", &numbers(20_000));
+    let mut session = Session::start(&place);
+    let shown = session.said("read", &json!({"file_path": "long"}));
+    assert!(shown.contains("\n... (output truncated: 108894 total chars, showing first 50000)\n"), "{shown}");
+    assert!(shown.contains("All of it is stored (108894 bytes, 20000 lines, about 27224 tokens; size_cap)."));
+    let handle = handle_in(&shown);
+    let last = session.said("tool_output", &json!({"handle": handle, "extract": "last 1 lines"}));
+    assert_eq!(last, "20000\n");
+    assert!(!session.said("read", &json!({"file_path": "long", "limit": 10})).contains("stored"));
+}
+
+#[test]
+fn a_long_answer_is_read_page_by_page() {
+    let place = place();
+    let mut session = Session::start(&place);
+    let handle = handle_in(&session.said("bash", &json!({"command": "seq 1 20000"})));
+    let mut question = "lines 1-20000".to_owned();
+    let mut seen = String::new();
+    for _ in 0..10 {
+        let answer = session.said("tool_output", &json!({"handle": handle, "extract": question}));
+        let (page, notice) = answer.rsplit_once("... (page ").unwrap();
+        seen.push_str(page);
+        let Some((_, next)) = notice.split_once("next: `") else { break };
+        next.trim_end_matches("`)").clone_into(&mut question);
+    }
+    assert!(seen == numbers(20_000), "{} bytes", seen.len());
+}
+
+#[test]
+fn without_a_model_the_mode_says_how_an_output_is_read() {
+    let place = place();
+    place.file("home/haft.json", r#"{"toolOutput": {"overlapPercent": 0}}"#);
+    let mut session = Session::start(&place);
+    let handle = handle_in(&session.said("bash", &json!({"command": "seq 1 20000"})));
+    let mut ask = |extract: &str, mode: &str| {
+        session.said("tool_output", &json!({"handle": handle, "extract": extract, "mode": mode}))
+    };
+    let free = ask("what is the largest number?", "auto");
+    assert!(
+        free.starts_with("(no model is at hand to answer in free words; this is the output truncated)\n1\n"),
+        "{free}"
+    );
+    assert!(free.ends_with("\n20000\n"), "the end is shown too");
+    assert!(ask("", "full-chunked").ends_with("(page 1 of 4; next: `page 2`)"));
+    assert!(ask("page 4", "full-chunked").ends_with("20000\n... (page 4 of 4, the last)"));
+    let wrong = session.call("tool_output", &json!({"handle": handle, "mode": "guess"}));
+    assert_eq!(wrong["error_kind"], "invalid_arguments", "{wrong}");
+}
+
+#[test]
+fn the_configuration_says_how_many_pieces_are_given_and_whether_anything_is_kept() {
+    let place = place();
+    place.file("home/haft.json", r#"{"toolOutput": {"maxChunks": 9}}"#);
+    let mut session = Session::start(&place);
+    let handle = handle_in(&session.said("bash", &json!({"command": "seq 1 20000"})));
+    let whole = session.said("tool_output", &json!({"handle": handle}));
+    assert!(whole.ends_with("(page 1 of 4; next: `page 2`)"), "{whole}");
+    drop(session);
+    place.file("home/haft.json", r#"{"toolOutput": {"enabled": false}}"#);
+    let cut = Session::start(&place).said("bash", &json!({"command": "seq 1 20000"}));
+    assert!(cut.ends_with("total chars, showing first 30000)"), "{cut}");
+    place.file("home/haft.json", r#"{"toolOutput": {"overlapPercent": 51}}"#);
+    place.haft(&["config", "check"]).output().expect_code(42);
+}
+
+/// A picture of 640 by 480 pixels, as far as its first bytes go, and then nothing but zeros.
+const PICTURE: &str =
+    r"printf '\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x02\x80\0\0\x01\xe0'; head -c 40000 /dev/zero";
+
+#[test]
+fn bytes_are_described_and_can_be_got_back() {
+    let place = place();
+    let mut session = Session::start(&place);
+    let handle = handle_in(&session.said("bash", &json!({"command": PICTURE})));
+    let described = session.said("tool_output", &json!({"handle": handle}));
+    assert!(described.starts_with("binary: image/png, 640x480 pixels, 40024 bytes, sha256 "), "{described}");
+    let grep = session.call("tool_output", &json!({"handle": handle, "extract": "grep PNG"}));
+    assert_eq!(grep["error_kind"], "invalid_arguments", "{grep}");
+    assert_eq!(
+        place.haft(&["output", &handle]).output().expect_code(0).stdout,
+        described.lines().next().unwrap().to_owned() + "\n"
+    );
+    let raw = place.haft(&["output", &handle, "--raw"]).output().expect_code(0);
+    assert!(raw.stdout.contains("PNG") && raw.stdout.len() > 40_000);
+    place.file("ws/picture.png", "old");
+    place.haft(&["output", &handle, "-o", "picture.png"]).output().expect_code(0);
+    let written = std::fs::read(place.path("ws/picture.png")).unwrap();
+    assert!(written.starts_with(b"\x89PNG") && written.len() == 40_024);
+    let names: Vec<_> =
+        std::fs::read_dir(place.path("ws")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["picture.png"], "nothing is left beside it");
+    place.directory("ws/directory");
+    place.haft(&["output", &handle, "-o", "directory"]).output().expect_code(42);
+    place.haft(&["output", &handle, "-o", "none/picture.png"]).output().expect_code(42);
+    place.haft(&["output", &handle, "--raw", "stats"]).output().expect_code(2);
+}
+
+#[test]
+fn a_handle_that_is_none_is_answered_as_one_that_never_was() {
+    let place = place();
+    let mut session = Session::start(&place);
+    let name = "00000000-0000-4000-8000-000000000000";
+    let kept = handle_in(&session.said("bash", &json!({"command": "seq 1 20000"})));
+    let (mine, _) = kept.split_once('/').unwrap();
+    for handle in [
+        "..",
+        "session-../../haft.json",
+        &format!("{mine}/.."),
+        &format!("{mine}/../../accounting.jsonl"),
+        &format!("{kept}\0"),
+        &format!("{kept}.part"),
+        &format!("{mine}/{name}"),
+        &format!("session-{name}/{name}"),
+        &"x".repeat(100_000),
+    ] {
+        let answer = session.call("tool_output", &json!({"handle": handle}));
+        let text = answer["content"].as_str().unwrap();
+        assert!(
+            text.starts_with("no such stored output; it may have expired: ") && text.len() < 300,
+            "{text}"
+        );
+        assert_eq!(answer["error_kind"], "failed");
+    }
+    assert_eq!(session.call("tool_output", &json!({"handle": ""}))["error_kind"], "invalid_arguments");
+}
+
+#[test]
+fn a_full_disk_costs_what_is_not_shown_and_nothing_else() {
+    let place = place();
+    // Files may have 64 KiB; what is beyond fails as on a full disk, instead of killing who writes.
+    let full = ["bash", "-c", r#"trap '' XFSZ; ulimit -S -f 64; exec "$0" "$@""#];
+    place.file("ws/long", &numbers(20_000));
+    let calls = [
+        json!({"id": 1, "tool": "bash", "args": {"command": "seq 1 20000"}}),
+        json!({"id": 2, "tool": "read", "args": {"file_path": "long"}}),
+        json!({"id": 3, "tool": "current_date", "args": {}}),
+    ];
+    let lines: String = calls.map(|call| format!("{call}\n")).concat();
+    let ran =
+        place.haft(&["call", "--stdin", "--jobs", "1"]).through(&full).stdin(lines).output().expect_code(0);
+    let answers: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for (answer, shown) in answers.iter().zip(["first 30000)", "first 50000)"]) {
+        assert_eq!(answer["is_error"], false, "{answer}");
+        assert!(answer["content"].as_str().unwrap().ends_with(shown), "{answer}");
+    }
+    assert_eq!(answers[2]["is_error"], false);
+    let left: Vec<_> = std::fs::read_dir(place.path("home/data/outputs")).unwrap().flatten().collect();
+    assert!(
+        left.iter().all(|session| std::fs::read_dir(session.path()).unwrap().next().is_none()),
+        "{left:?}"
+    );
+    let ran = place.haft(&["call", "--json", "bash", r#"{"command":"seq 1 20000"}"#]).through(&full).output();
+    assert!(
+        ran.stdout.contains("the output store failed: File too large"),
+        "the receipt says why: {}",
+        ran.stdout
+    );
+}
+
+#[test]
+fn a_store_that_cannot_be_made_stops_the_start() {
+    let place = place();
+    place.file("home/data/outputs", "");
+    let ran = place.haft(&["call", "current_date"]).output().expect_code(1);
+    assert!(
+        ran.stderr.contains("the output store cannot be opened") && ran.stderr.contains("hint: "),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
+fn runs_at_the_same_time_share_one_store() {
+    let place = place();
+    let runs: Vec<Child> =
+        (0..6).map(|_| place.haft(&["call", "bash", r#"{"command":"seq 1 20000"}"#]).start()).collect();
+    for run in runs {
+        let output = run.wait_with_output().unwrap();
+        let handle = handle_in(&String::from_utf8_lossy(&output.stdout));
+        assert_eq!(
+            place.haft(&["output", &handle, "last", "1", "lines"]).output().expect_code(0).stdout,
+            "20000\n"
+        );
+    }
+}
+
+#[test]
+fn definitions_tell_what_they_cost() {
+    let place = place();
+    let table = place.haft(&["tools", "--tokens"]).output().expect_code(0).stdout;
+    let cost = |line: &str| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap();
+    let (sum, rows) = table
+        .lines()
+        .skip(1)
+        .map(|line| (line, cost(line)))
+        .collect::<Vec<_>>()
+        .split_last()
+        .map(|(last, rows)| (*last, rows.to_vec()))
+        .unwrap();
+    assert!(sum.0.starts_with("sum "), "{table}");
+    assert_eq!(sum.1, rows.iter().map(|row| row.1).sum::<u64>());
+    assert!(rows.iter().all(|row| (30..1_000).contains(&row.1)), "{table}");
+    let json = place.haft(&["tools", "--tokens", "--json"]).output().expect_code(0).stdout;
+    let json: Vec<Value> = serde_json::from_str(&json).unwrap();
+    assert_eq!(json.iter().map(|tool| tool["tokens"].as_u64().unwrap()).sum::<u64>(), sum.1);
+    let plain = place.haft(&["tools", "--json"]).output().expect_code(0).stdout;
+    assert!(!plain.contains("\"tokens\""));
+}
+
+#[test]
+fn models_are_shown_tool_output_only_while_something_is_stored() {
+    let place = place();
+    let store = Arc::new(FileStore::open(&place.path("home/data/outputs"), StoreLimits::default()).unwrap());
+    let home = Home::at(&place.path("home"));
+    let orchestrator = wiring::orchestrator(Settings {
+        policy: Policy::new(SandboxMode::Sandbox, &place.path("ws"), &home, None).unwrap(),
+        timeout: None,
+        events: Arc::new(NoEvents),
+        config: haft_config::defaults().unwrap(),
+        approver: None,
+        remembered: haft_engine::Memory::default(),
+        store: Some(Arc::clone(&store) as Arc<dyn OutputStore>),
+    });
+    let is_shown = || {
+        let shown = orchestrator.tools(&haft_engine::Selection::default());
+        shown.iter().any(|tool| tool.entry.exposed().as_str() == "tool_output")
+    };
+    assert!(!is_shown());
+    assert!(orchestrator.catalog().resolve("tool_output").is_ok(), "it is there all the same");
+    store.begin().unwrap().finish().unwrap();
+    assert!(is_shown());
+}

@@ -1,0 +1,413 @@
+//! An agent as it is meant: every key has a value, and values that speak of each other agree.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use haft_core::glob::ToolGlob;
+use haft_core::internal::final_report::ReportShape;
+use haft_core::internal::handoff::Routes;
+use haft_core::internal::report_format::ReportFormat;
+use haft_core::model_request::{Effort, PromptCaching, Sampling};
+use haft_core::name::ToolName;
+use haft_core::run::RunPlan;
+use haft_core::run::budget::Budget;
+use haft_core::run::final_report::FinalReport;
+use haft_core::run::limits::{ContextLimit, Limits};
+use haft_core::validate::Schema;
+use serde_json::{Map, Value};
+use serde_saphyr::Spanned;
+
+use super::Around;
+use super::cycle::Links;
+use super::error::AgentError;
+use super::value::{Count, Words};
+use super::written::{
+    WrittenAgent, WrittenBudget, WrittenCaching, WrittenEffort, WrittenInput, WrittenInputFormat,
+    WrittenOutput, WrittenReport, WrittenToolOutput,
+};
+use crate::resolved as config;
+
+const OUTPUT_TOKENS_MAX_DEFAULT: u32 = 4096;
+const CONTEXT_WINDOW_TOKENS_DEFAULT: u32 = 131_072;
+const CONTEXT_BUFFER_TOKENS: u64 = 8192;
+const LLM_TIMEOUT_DEFAULT: Duration = Duration::from_mins(10);
+const RUN_TIMEOUT_DEFAULT: Duration = Duration::from_hours(1);
+
+/// An agent, ready to run.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    /// The file's name without folder and ending.
+    pub name: String,
+    pub description: String,
+    /// Under which it is a tool of others, behind `agent__`.
+    pub tool_name: ToolName,
+    /// In the order they are tried; empty leaves it to whoever runs the agent.
+    pub models: Vec<String>,
+    pub reach: Reach,
+    pub limits: Limits,
+    pub budget: Budget,
+    pub asking: Asking,
+    pub times: Times,
+    pub outputs: Outputs,
+    pub input: Input,
+    pub report: Reporting,
+    /// With variables and includes in their places.
+    pub body: String,
+}
+
+/// What an agent can get at.
+#[derive(Debug, Clone, Default)]
+pub struct Reach {
+    /// The tools it is shown; `None` is all of the configuration.
+    pub tools: Option<Vec<ToolGlob>>,
+    /// The only ones it may call, though it is shown more; `None` is all that it is shown.
+    pub allowed_tools: Option<Vec<String>>,
+    /// Files of agents it can call.
+    pub agents: Vec<String>,
+    pub destinations: Vec<String>,
+    /// Who gets the finished answer.
+    pub handoff: Option<String>,
+}
+
+/// How the model is asked.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asking {
+    pub sampling: Sampling,
+    pub effort: Option<Effort>,
+    pub output_tokens_max: u32,
+    pub context_tokens: u32,
+    pub caching: PromptCaching,
+}
+
+/// How long things may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Times {
+    pub run: Duration,
+    /// For one reply of a model.
+    pub llm: Duration,
+    /// For one call; `None` leaves it to the configuration.
+    pub tool: Option<Duration>,
+}
+
+/// What is done with the outputs of tools, and with the agent's own.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outputs {
+    /// `None` leaves it to the configuration.
+    pub response_bytes_max: Option<u32>,
+    pub tool_output: ToolOutput,
+    /// How long the agent's answer is kept for an equal request.
+    pub cache_ttl: Option<Duration>,
+}
+
+/// How stored outputs are read with a model. `None` leaves it to the configuration.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolOutput {
+    pub enabled: Option<bool>,
+    pub chunks_max: Option<u32>,
+    pub overlap_percent: Option<u32>,
+    pub line_bytes_threshold: Option<u32>,
+    /// Empty takes the agent's own.
+    pub models: Vec<String>,
+}
+
+impl ToolOutput {
+    /// Changes what the configuration says, where the agent says anything.
+    pub fn change(&self, configured: &mut config::ToolOutput) {
+        let whole = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
+        let reading = &mut configured.reading;
+        configured.enabled = self.enabled.unwrap_or(configured.enabled);
+        reading.chunks_max = self.chunks_max.map_or(reading.chunks_max, whole);
+        reading.avg_line_bytes_threshold =
+            self.line_bytes_threshold.map_or(reading.avg_line_bytes_threshold, whole);
+        reading.overlap_percent = self.overlap_percent.map_or(reading.overlap_percent, whole);
+    }
+}
+
+/// What the agent is given when it is a tool.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Input {
+    pub format: InputFormat,
+    pub schema: Option<Arc<Value>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InputFormat {
+    Text,
+    Json,
+}
+
+/// How the agent ends.
+#[derive(Debug, Clone)]
+pub struct Reporting {
+    pub by: ReportBy,
+    pub shape: ReportShape,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReportBy {
+    None,
+    Tool,
+    Xml,
+}
+
+impl Agent {
+    /// The rules of one run of it. `path` are the agents that had the request before it; the nonce is the session's.
+    pub fn plan(&self, mut path: Vec<String>, nonce: &str) -> RunPlan {
+        path.push(self.name.clone());
+        let shape = self.report.shape.clone();
+        RunPlan {
+            limits: self.limits,
+            budget: self.budget,
+            allowed_tools: self.reach.allowed_tools.clone(),
+            report: match self.report.by {
+                ReportBy::None => FinalReport::None,
+                ReportBy::Tool => FinalReport::Tool(shape),
+                ReportBy::Xml => FinalReport::Xml { shape, nonce: nonce.into() },
+            },
+            routes: Routes {
+                destinations: self.reach.destinations.iter().map(|file| stem(file)).collect(),
+                path,
+            },
+            ..RunPlan::default()
+        }
+    }
+
+    /// Adds where this agent leads, by the names of agents.
+    pub fn link(&self, links: &mut Links) {
+        let Reach { agents, destinations, handoff, .. } = &self.reach;
+        let targets = agents.iter().chain(destinations).chain(handoff).map(|agent| stem(agent));
+        links.entry(self.name.clone()).or_default().extend(targets);
+    }
+}
+
+/// The name of an agent: its file's without folder and ending.
+fn stem(file: &str) -> String {
+    Path::new(file).file_stem().map_or_else(|| file.to_owned(), |stem| stem.to_string_lossy().into_owned())
+}
+
+pub(super) fn resolve(
+    file: &str,
+    written: WrittenAgent,
+    body: String,
+    around: Around<'_>,
+) -> Result<Agent, AgentError> {
+    let name = stem(file);
+    let tool_name =
+        written.tool_name.as_ref().map_or_else(|| ToolName::sanitize(&name), |word| word.0.clone());
+    Ok(Agent {
+        description: written.description.clone().unwrap_or_default(),
+        tool_name,
+        models: model_names(file, written.models.as_ref())?,
+        reach: reach(file, &written)?,
+        limits: limits(&written),
+        budget: budget(&written.budget),
+        asking: asking(&written),
+        times: times(&written),
+        outputs: outputs(file, &written)?,
+        input: input(file, written.input, around)?,
+        report: reporting(file, written.output, written.final_report.as_ref(), around)?,
+        name,
+        body,
+    })
+}
+
+/// Names of models have their provider before them, whether there is one of that name or not.
+fn model_names(file: &str, written: Option<&Spanned<Words>>) -> Result<Vec<String>, AgentError> {
+    let Some(written) = written else { return Ok(Vec::new()) };
+    for name in &written.value.0 {
+        config::ModelName::parse(name).map_err(|problem| at(file, written, problem))?;
+    }
+    Ok(written.value.0.clone())
+}
+
+fn reach(file: &str, written: &WrittenAgent) -> Result<Reach, AgentError> {
+    Ok(Reach {
+        tools: written.tools.as_ref().map(|tools| globs(file, tools)).transpose()?,
+        allowed_tools: written.allowed_tools.as_ref().map(|words| words.0.clone()),
+        agents: written.agents.0.clone(),
+        destinations: written.router.destinations.0.clone(),
+        handoff: written.handoff.clone(),
+    })
+}
+
+fn globs(file: &str, tools: &Spanned<Words>) -> Result<Vec<ToolGlob>, AgentError> {
+    let globs = tools.value.0.iter().map(|word| ToolGlob::new(word));
+    globs.collect::<Result<_, _>>().map_err(|error| at(file, tools, format!("`tools`: {error}")))
+}
+
+fn limits(written: &WrittenAgent) -> Limits {
+    let default = Limits::default();
+    let or = |count: Option<Count>, default: u32| count.map_or(default, |count| count.0);
+    Limits {
+        turns_max: or(written.max_turns, default.turns_max),
+        tool_calls_max: written.max_tool_calls.map(|count| count.0),
+        tool_calls_per_turn_max: or(written.max_tool_calls_per_turn, default.tool_calls_per_turn_max),
+        attempts_max: or(written.max_retries, default.attempts_max),
+        context: Some(ContextLimit {
+            window_tokens: or(written.context_window, CONTEXT_WINDOW_TOKENS_DEFAULT).into(),
+            output_tokens: or(written.max_output_tokens, OUTPUT_TOKENS_MAX_DEFAULT).into(),
+            buffer_tokens: CONTEXT_BUFFER_TOKENS,
+        }),
+    }
+}
+
+fn budget(written: &WrittenBudget) -> Budget {
+    Budget {
+        usd: written.usd.map(|usd| usd.0),
+        tokens: written.tokens,
+        calls: written.calls,
+        time: written.seconds.map(|seconds| Duration::from_secs_f64(seconds.0)),
+    }
+}
+
+fn asking(written: &WrittenAgent) -> Asking {
+    let sampling = Sampling {
+        temperature: written.temperature.map(|number| number.0),
+        top_p: written.top_p.map(|number| number.0),
+        top_k: written.top_k.map(|count| count.0),
+        ..Sampling::default()
+    };
+    Asking {
+        sampling,
+        effort: written.reasoning.map(effort),
+        output_tokens_max: written.max_output_tokens.map_or(OUTPUT_TOKENS_MAX_DEFAULT, |count| count.0),
+        context_tokens: written.context_window.map_or(CONTEXT_WINDOW_TOKENS_DEFAULT, |count| count.0),
+        caching: match written.caching {
+            Some(WrittenCaching::None) => PromptCaching::None,
+            Some(WrittenCaching::Full) | None => PromptCaching::Full,
+        },
+    }
+}
+
+fn effort(written: WrittenEffort) -> Effort {
+    match written {
+        WrittenEffort::Off => Effort::Off,
+        WrittenEffort::Minimal => Effort::Minimal,
+        WrittenEffort::Low => Effort::Low,
+        WrittenEffort::Medium => Effort::Medium,
+        WrittenEffort::High => Effort::High,
+        WrittenEffort::Highest => Effort::Highest,
+    }
+}
+
+fn times(written: &WrittenAgent) -> Times {
+    Times {
+        run: written.timeout.map_or(RUN_TIMEOUT_DEFAULT, |time| time.0),
+        llm: written.llm_timeout.map_or(LLM_TIMEOUT_DEFAULT, |time| time.0),
+        tool: written.tool_timeout.map(|time| time.0),
+    }
+}
+
+fn outputs(file: &str, written: &WrittenAgent) -> Result<Outputs, AgentError> {
+    Ok(Outputs {
+        response_bytes_max: written.tool_response_max_bytes.map(|count| count.0),
+        tool_output: tool_output(file, &written.tool_output)?,
+        cache_ttl: written.cache.and_then(|time| time.0),
+    })
+}
+
+fn tool_output(file: &str, written: &WrittenToolOutput) -> Result<ToolOutput, AgentError> {
+    Ok(ToolOutput {
+        enabled: written.enabled,
+        chunks_max: written.max_chunks.map(|count| count.0),
+        overlap_percent: written.overlap_percent.map(|percent| percent.0),
+        line_bytes_threshold: written.avg_line_bytes_threshold.map(|count| count.0),
+        models: model_names(file, written.models.as_ref())?,
+    })
+}
+
+fn input(file: &str, written: WrittenInput, around: Around<'_>) -> Result<Input, AgentError> {
+    let schema = schema(file, written.schema, written.schema_ref, around)?;
+    let format = match (written.format, &schema) {
+        (Some(WrittenInputFormat::Json), _) | (None, Some(_)) => InputFormat::Json,
+        (Some(WrittenInputFormat::Text), Some(schema)) => {
+            return Err(at(file, schema, "a schema is for format `json`; the format is `text`"));
+        }
+        (Some(WrittenInputFormat::Text) | None, None) => InputFormat::Text,
+    };
+    Ok(Input { format, schema: schema.map(|schema| schema.value) })
+}
+
+/// A report is asked for by a tool as soon as its form matters; a plain run ends with its last text.
+fn reporting(
+    file: &str,
+    written: WrittenOutput,
+    by: Option<&Spanned<WrittenReport>>,
+    around: Around<'_>,
+) -> Result<Reporting, AgentError> {
+    let schema = schema(file, written.schema, written.schema_ref, around)?;
+    let is_shaped = schema.is_some() || written.format.is_some();
+    let shape = match (written.format.map(|word| word.0), schema) {
+        (Some(ReportFormat::Json) | None, Some(schema)) => {
+            ReportShape::json(Arc::clone(&schema.value)).map_err(|problem| at(file, &schema, problem))?
+        }
+        (Some(format), Some(schema)) => {
+            let message = format!("a schema is for format `json`; the format is `{}`", format.name());
+            return Err(at(file, &schema, message));
+        }
+        (format, None) => ReportShape::plain(format.unwrap_or(ReportFormat::Markdown)),
+    };
+    let by = match by.map(|by| (by.value, by)) {
+        Some((WrittenReport::Xml, _)) => ReportBy::Xml,
+        Some((WrittenReport::Tool, _)) => ReportBy::Tool,
+        Some((WrittenReport::None, by)) if shape.format().is_structured() => {
+            let name = shape.format().name();
+            return Err(at(
+                file,
+                by,
+                format!("an answer without a report is plain words; `{name}` needs `tool` or `xml`"),
+            ));
+        }
+        None if is_shaped => ReportBy::Tool,
+        Some((WrittenReport::None, _)) | None => ReportBy::None,
+    };
+    Ok(Reporting { by, shape })
+}
+
+/// A schema, written in place or in a file of its own; it must be one that can be used.
+fn schema(
+    file: &str,
+    written: Option<Spanned<Map<String, Value>>>,
+    reference: Option<Spanned<String>>,
+    around: Around<'_>,
+) -> Result<Option<Spanned<Arc<Value>>>, AgentError> {
+    let schema = match (written, reference) {
+        (None, None) => return Ok(None),
+        (Some(_), Some(reference)) => {
+            return Err(at(file, &reference, "give `schema` or `schemaRef`, not both"));
+        }
+        (Some(schema), None) => schema.map_to(|schema| Arc::new(Value::Object(schema))),
+        (None, Some(reference)) => {
+            let value =
+                referenced(&reference.value, around).map_err(|problem| at(file, &reference, problem))?;
+            reference.map_to(|_| Arc::new(value))
+        }
+    };
+    match Schema::compile(&schema.value) {
+        Schema::Checked(_) => Ok(Some(schema)),
+        Schema::Unchecked { reason } => Err(at(file, &schema, reason)),
+    }
+}
+
+fn referenced(name: &str, around: Around<'_>) -> Result<Value, String> {
+    let text = (around.read)(name).map_err(|problem| format!("`{name}` cannot be read: {problem}"))?;
+    serde_json::from_str(&text).map_err(|error| format!("`{name}` is not JSON: {error}"))
+}
+
+/// An error where a value stands, in lines of the YAML.
+fn at<T>(file: &str, value: &Spanned<T>, message: impl Into<String>) -> AgentError {
+    let line = usize::try_from(value.referenced.line()).unwrap_or(1);
+    AgentError::new(file, line, message)
+}
+
+/// The same place with another value.
+trait MapTo<T> {
+    fn map_to<U>(self, change: impl FnOnce(T) -> U) -> Spanned<U>;
+}
+
+impl<T> MapTo<T> for Spanned<T> {
+    fn map_to<U>(self, change: impl FnOnce(T) -> U) -> Spanned<U> {
+        Spanned::new(change(self.value), self.referenced, self.defined)
+    }
+}

@@ -1,0 +1,179 @@
+//! Values of front matter that YAML alone does not check.
+
+use std::fmt;
+use std::time::Duration;
+
+use haft_core::internal::report_format::ReportFormat;
+use haft_core::name::ToolName;
+use serde::Deserialize;
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
+
+use crate::duration;
+
+/// One word, several in one text with commas between them, or a list.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Words(pub(super) Vec<String>);
+
+/// Milliseconds, or a text such as `90s`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Time(pub(super) Duration);
+
+/// A duration, or `off`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TimeOrOff(pub(super) Option<Duration>);
+
+/// A count from 1 on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "i64")]
+pub(super) struct Count(pub(super) u32);
+
+/// A number from `0` to `MAX` hundredths.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(try_from = "f64")]
+pub(super) struct UpTo<const MAX: u32>(pub(super) f64);
+
+/// A whole number of hundredths, up to a half.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "i64")]
+pub(super) struct Percent(pub(super) u32);
+
+/// The name of a tool.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct ToolWord(pub(super) ToolName);
+
+/// The name of a format of reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(super) struct FormatWord(pub(super) ReportFormat);
+
+impl TryFrom<String> for ToolWord {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        ToolName::new(&text).map(Self).map_err(|error| error.to_string())
+    }
+}
+
+impl TryFrom<String> for FormatWord {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        ReportFormat::from_name(&text).map(Self).ok_or_else(|| {
+            let known = ReportFormat::ALL.map(ReportFormat::name).join(", ");
+            format!("expected one of {known}; got `{text}`")
+        })
+    }
+}
+
+impl TryFrom<i64> for Count {
+    type Error = String;
+
+    fn try_from(value: i64) -> Result<Self, String> {
+        match u32::try_from(value) {
+            Ok(count) if count > 0 => Ok(Self(count)),
+            Ok(_) | Err(_) => Err(format!("expected a whole number from 1 to {}; got {value}", u32::MAX)),
+        }
+    }
+}
+
+impl TryFrom<i64> for Percent {
+    type Error = String;
+
+    fn try_from(value: i64) -> Result<Self, String> {
+        match u32::try_from(value) {
+            Ok(percent) if percent <= 50 => Ok(Self(percent)),
+            Ok(_) | Err(_) => Err(format!("expected a whole number from 0 to 50; got {value}")),
+        }
+    }
+}
+
+impl<const MAX: u32> TryFrom<f64> for UpTo<MAX> {
+    type Error = String;
+
+    fn try_from(value: f64) -> Result<Self, String> {
+        let max = f64::from(MAX) / 100.0;
+        if (0.0..=max).contains(&value) {
+            Ok(Self(value))
+        } else {
+            Err(format!("expected 0 to {max}; got {value}"))
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Words {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(WordsVisitor)
+    }
+}
+
+struct WordsVisitor;
+
+impl<'de> Visitor<'de> for WordsVisitor {
+    type Value = Words;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text, or a list of texts")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Words, E> {
+        let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+        Ok(Words(words.map(str::to_owned).collect()))
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Words, E> {
+        Ok(Words::default())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Words, A::Error> {
+        let mut words = Vec::new();
+        while let Some(word) = list.next_element()? {
+            words.push(word);
+        }
+        Ok(Words(words))
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let written = deserializer.deserialize_any(TextVisitor)?;
+        duration::parse(&written).map(Self).map_err(de::Error::custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for TimeOrOff {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match deserializer.deserialize_any(TextVisitor)?.as_str() {
+            "off" | "false" => Ok(Self(None)),
+            written => duration::parse(written).map(|time| Self(Some(time))).map_err(de::Error::custom),
+        }
+    }
+}
+
+/// Numbers and words as they were written.
+struct TextVisitor;
+
+impl Visitor<'_> for TextVisitor {
+    type Value = String;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a duration such as 90s, or milliseconds")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {
+        Ok(text.into())
+    }
+
+    fn visit_bool<E: de::Error>(self, flag: bool) -> Result<String, E> {
+        // YAML's own `off` is a word of ours.
+        Ok(flag.to_string())
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<String, E> {
+        Ok(number.to_string())
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<String, E> {
+        Ok(number.to_string())
+    }
+}

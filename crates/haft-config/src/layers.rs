@@ -1,0 +1,183 @@
+//! Files on top of each other: the higher one wins key by key, lists are replaced as a whole.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::error::ConfigError;
+use super::position::child;
+use super::read::Layer;
+
+/// Where entries say how something is reached and what lets one in there.
+const PLACES: [&str; 4] = ["mcpServers", "openapiSpecs", "providers", "restTools"];
+
+/// The keys that say where what an entry holds is sent, wherever they stand in it.
+const REACHED_BY: [&str; 6] = ["baseUrl", "command", "issuer", "spec", "tokenUrl", "url"];
+
+/// Where a value was set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    pub file: Arc<Path>,
+    pub line: usize,
+    pub column: usize,
+}
+
+/// All files as one, every key with the place that set it.
+#[derive(Debug, Default)]
+pub(super) struct Layers {
+    pub(super) value: Map<String, Value>,
+    origins: BTreeMap<String, Origin>,
+}
+
+impl Layers {
+    /// Puts one more file on top.
+    pub(super) fn add(&mut self, file: &Path, layer: Layer) {
+        let file: Arc<Path> = file.into();
+        for section in PLACES {
+            self.let_go_of_places_in(section, &layer.value);
+        }
+        merge(&mut self.value, layer.value);
+        let places = layer.places.into_iter();
+        self.origins
+            .extend(places.map(|(path, (line, column))| (path, Origin { file: file.clone(), line, column })));
+    }
+
+    /// What a file says how to reach is that file's alone: what a file below gave to another address or another program under the
+    /// same name, a key perhaps, is not for this one.
+    fn let_go_of_places_in(&mut self, section: &str, above: &Map<String, Value>) {
+        let entries = above.get(section).and_then(Value::as_object).into_iter().flatten();
+        for (name, _) in entries.filter(|(_, entry)| says_where(entry)) {
+            let below = self.value.get_mut(section).and_then(Value::as_object_mut);
+            if below.and_then(|below| below.remove(name)).is_some() {
+                let path = child(section, name);
+                self.origins.retain(|key, _| !is_inside(key, &path));
+            }
+        }
+    }
+
+    /// The place that set a key.
+    pub(super) fn origin(&self, path: &str) -> Option<&Origin> {
+        self.origins.get(path)
+    }
+
+    /// An error at the place that set a key.
+    pub(super) fn error(&self, path: &str, message: String) -> ConfigError {
+        let origin = self.origin(path);
+        ConfigError {
+            file: origin.map_or_else(PathBuf::new, |origin| origin.file.to_path_buf()),
+            at: origin.map(|origin| (origin.line, origin.column)),
+            key: path.to_owned(),
+            message,
+            hint: None,
+        }
+    }
+}
+
+fn says_where(entry: &Value) -> bool {
+    let Some(entry) = entry.as_object() else { return false };
+    entry.iter().any(|(key, value)| REACHED_BY.contains(&key.as_str()) || says_where(value))
+}
+
+/// Whether a key is this one or inside it.
+fn is_inside(key: &str, path: &str) -> bool {
+    key.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+}
+
+fn merge(below: &mut Map<String, Value>, above: Map<String, Value>) {
+    for (key, value) in above {
+        match (below.get_mut(&key), value) {
+            (Some(Value::Object(below)), Value::Object(above)) => merge(below, above),
+            (_, value) => {
+                below.insert(key, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::read::read;
+
+    #[test]
+    fn the_higher_file_wins_key_by_key_and_lists_are_replaced() {
+        let mut layers = Layers::default();
+        let files = [
+            (
+                "/low",
+                r#"{"toolTimeout": 1, "tools": {"bash": {"timeout": 2, "maxBytes": 3}}, "toolsDenied": ["a", "b"]}"#,
+            ),
+            ("/high", r#"{"tools": {"bash": {"timeout": 4}, "read": {}}, "toolsDenied": ["c"]}"#),
+        ];
+        for (file, text) in files {
+            layers.add(Path::new(file), read(Path::new(file), text, &|_| None).unwrap());
+        }
+        let expected = json!({
+            "toolTimeout": 1, "tools": {"bash": {"timeout": 4, "maxBytes": 3}, "read": {}}, "toolsDenied": ["c"],
+        });
+        assert_eq!(Value::Object(layers.value.clone()), expected);
+        let check = |path: &str, file: &str| {
+            assert_eq!(layers.origin(path).map(|origin| &*origin.file), Some(Path::new(file)), "{path}");
+        };
+        check("toolTimeout", "/low");
+        check("tools.bash.timeout", "/high");
+        check("tools.bash.maxBytes", "/low");
+        check("toolsDenied", "/high");
+    }
+
+    #[test]
+    fn a_server_that_a_file_says_how_to_reach_takes_nothing_from_the_files_below() {
+        let check = |above: Value, expected: Value| {
+            let mut layers = Layers::default();
+            let below = r#"{"mcpServers": {"a": {"url": "https://mine", "headers": {"k": "secret"}}, "a.b": {"command": "x"}}}"#;
+            for (file, text) in
+                [("/low", below.to_owned()), ("/high", json!({"mcpServers": {"a": above}}).to_string())]
+            {
+                layers.add(Path::new(file), read(Path::new(file), &text, &|_| None).unwrap());
+            }
+            assert_eq!(layers.value["mcpServers"], json!({"a": expected, "a.b": {"command": "x"}}));
+            let is_kept = layers.origin("mcpServers.a.headers.k").is_some();
+            assert_eq!(is_kept, expected["headers"].is_object(), "{expected}");
+            assert!(layers.origin("mcpServers[\"a.b\"].command").is_some());
+        };
+        check(json!({"url": "https://theirs"}), json!({"url": "https://theirs"}));
+        check(json!({"command": "theirs"}), json!({"command": "theirs"}));
+        let switched_off = json!({"url": "https://mine", "headers": {"k": "secret"}, "enabled": false});
+        check(json!({"enabled": false}), switched_off);
+    }
+
+    #[test]
+    fn no_key_goes_to_an_address_that_another_file_names() {
+        let check = |section: &str, below: Value, above: Value, expected: Value| {
+            let mut layers = Layers::default();
+            for (file, entry) in [("/low", below), ("/high", above)] {
+                let text = json!({section: {"a": entry}}).to_string();
+                layers.add(Path::new(file), read(Path::new(file), &text, &|_| None).unwrap());
+            }
+            assert_eq!(layers.value[section]["a"], expected);
+        };
+        let theirs = json!({"baseUrl": "https://theirs"});
+        check("providers", json!({"apiKey": "secret"}), theirs.clone(), theirs);
+        let slower = json!({"attemptsMax": 1});
+        check(
+            "providers",
+            json!({"apiKey": "secret"}),
+            slower,
+            json!({"apiKey": "secret", "attemptsMax": 1}),
+        );
+        let login = json!({"url": "https://mine", "oauth": {"clientId": "me", "clientSecret": "secret"}});
+        let theirs = json!({"oauth": {"issuer": "https://theirs"}});
+        check("mcpServers", login, theirs.clone(), theirs);
+        let described = json!({"spec": "a.json", "headers": {"k": "secret"}});
+        let theirs = json!({"spec": "/theirs.json"});
+        check("openapiSpecs", described, theirs.clone(), theirs);
+        let tool =
+            json!({"description": "d", "method": "GET", "url": "https://mine", "headers": {"k": "secret"}});
+        let theirs = json!({"description": "d", "method": "GET", "url": "https://theirs"});
+        check("restTools", tool, theirs.clone(), theirs);
+    }
+}

@@ -1,0 +1,279 @@
+//! `haft.json`: read from several files, checked as a whole, and resolved into what holds.
+//!
+//! Start with [`load`]. A file goes through `file` (bytes), `read` (held against the schema), `layers` (on top of the
+//! files below it) and `resolve` (defaults, and keys that speak of each other). `written` is the list of all keys; the
+//! schema, `haft config show` and the document are made from it. Nothing here starts a tool or opens a sandbox.
+
+pub mod agents;
+mod default;
+#[cfg(test)]
+mod document;
+pub mod duration;
+pub mod edit;
+mod error;
+pub mod expand;
+mod expected;
+mod file;
+mod format;
+mod glob;
+mod groups;
+pub mod home;
+mod layers;
+pub mod mcp;
+mod models;
+pub mod namesake;
+mod oauth;
+mod position;
+mod private_file;
+mod read;
+mod resolve;
+pub mod resolved;
+mod rest;
+mod rows;
+mod sampling;
+mod schema;
+mod shown;
+pub mod skills;
+pub mod trust;
+mod written;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use haft_core::home::Home;
+use serde_json::{Map, Value};
+
+pub use error::{ConfigError, ConfigErrors};
+pub use haft_core::glob::ToolGlob;
+pub use layers::Origin;
+pub use read::nearest;
+pub use resolved::{Resolved, Sandbox};
+pub use rows::Row;
+pub use schema::schema;
+pub use shown::printable;
+
+use expand::Lookup;
+use layers::Layers;
+use trust::{Digest, Record, Trust};
+
+/// The name of the file, in home and in a project.
+pub const FILE_NAME: &str = "haft.json";
+
+/// What other programs call the file with the MCP servers of a project.
+pub const MCP_FILE_NAME: &str = ".mcp.json";
+
+/// Where files may be, lowest first.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sources<'a> {
+    pub home: Option<&'a Home>,
+    /// The workspace, whose file counts only when it is trusted.
+    pub project: Option<&'a Path>,
+    /// A file the operator named; it must be there.
+    pub named: Option<&'a Path>,
+}
+
+/// A configuration, and how it came about.
+#[derive(Debug, Clone)]
+pub struct Loaded {
+    pub resolved: Resolved,
+    /// Lowest first; files that are not there are left out.
+    pub files: Vec<FoundFile>,
+    pub rows: Vec<Row>,
+}
+
+/// A file that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundFile {
+    pub path: PathBuf,
+    pub standing: Standing,
+}
+
+/// Whether a file counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    Counts,
+    /// Not trusted, and why not.
+    Ignored(Untrusted),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Untrusted {
+    Never,
+    Changed,
+    /// What is trusted is not known: there is no home, or its record cannot be read.
+    Undecided(String),
+}
+
+/// The variables of our own environment.
+pub fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// What holds without any file.
+pub fn defaults() -> Result<Resolved, ConfigErrors> {
+    load(Sources { home: None, project: None, named: None }, &|_| None).map(|loaded| loaded.resolved)
+}
+
+/// Reads all files and resolves them, or tells everything that is wrong with them.
+pub fn load(sources: Sources<'_>, variables: Lookup<'_>) -> Result<Loaded, ConfigErrors> {
+    let mut gathered =
+        Gathered { variables, layers: Layers::default(), files: Vec::new(), errors: Vec::new() };
+    let of_home = sources.home.map(Home::config);
+    if let Some(path) = &of_home {
+        gathered.trusted_file(path);
+    }
+    let of_project = sources.project.and_then(|directory| trust::project_files(directory).ok());
+    for path in of_project.into_iter().flatten().filter(|path| Some(path) != of_home.as_ref()) {
+        gathered.project_file(&path, sources.home);
+    }
+    if let Some(path) = sources.named {
+        gathered.named_file(path);
+    }
+    gathered.finish()
+}
+
+/// Reads the file of a project whether it is trusted or not, for a person who decides about it. What it says about keys of
+/// other files is not checked: it is looked at alone.
+pub fn inspect(path: &Path, variables: Lookup<'_>) -> Result<Option<Inspected>, ConfigErrors> {
+    let failed = |error| ConfigErrors(vec![error]);
+    let Some(bytes) = file::bytes(path).map_err(failed)? else { return Ok(None) };
+    let digest = Digest::of(&bytes);
+    let text = file::text(path, bytes).map_err(failed)?;
+    let mut layers = Layers::default();
+    layers.add(path, read::read(path, &text, variables).map_err(ConfigErrors)?);
+    let rows = rows::rows(&layers).into_iter().filter(|row| row.origin.is_some()).collect();
+    Ok(Some(Inspected { digest, rows }))
+}
+
+/// Reads entries of `mcpServers` that stand in another file than a configuration, such as a skill.
+pub fn mcp_servers_of(
+    file: &Path,
+    servers: &Map<String, Value>,
+    variables: Lookup<'_>,
+) -> Result<BTreeMap<String, resolved::McpServer>, Vec<ConfigError>> {
+    let text = serde_json::json!({ "mcpServers": servers }).to_string();
+    let mut layers = Layers::default();
+    layers.add(file, read::read(file, &text, variables)?);
+    let written = serde_json::from_value(Value::Object(layers.value.clone()))
+        .map_err(|error| vec![layers.error("", error.to_string())])?;
+    resolve::resolve(written, &layers, variables).map(|resolved| resolved.mcp_servers)
+}
+
+/// The bytes of a file that must be there, or why not, in words.
+pub fn file_bytes(path: &Path) -> Result<Vec<u8>, String> {
+    file::bytes(path).map_err(|error| error.message)?.ok_or_else(|| "does not exist".into())
+}
+
+/// Whether a file of a project counts, with exactly these bytes.
+pub fn trusted(path: &Path, bytes: &[u8], home: Option<&Home>) -> Result<(), Untrusted> {
+    match judge(path, bytes, home) {
+        Ok(Trust::Trusted) => Ok(()),
+        Ok(Trust::Changed) => Err(Untrusted::Changed),
+        Ok(Trust::Never) => Err(Untrusted::Never),
+        Err(reason) => Err(Untrusted::Undecided(reason)),
+    }
+}
+
+/// The digest of a file; `None` when it cannot be read.
+pub fn digest_of(path: &Path) -> Option<Digest> {
+    file::bytes(path).ok().flatten().map(|bytes| Digest::of(&bytes))
+}
+
+/// What a file sets, and the digest of exactly what was read.
+#[derive(Debug, Clone)]
+pub struct Inspected {
+    pub digest: Digest,
+    pub rows: Vec<Row>,
+}
+
+/// What has been read so far.
+struct Gathered<'a> {
+    variables: Lookup<'a>,
+    layers: Layers,
+    files: Vec<FoundFile>,
+    errors: Vec<ConfigError>,
+}
+
+impl Gathered<'_> {
+    fn trusted_file(&mut self, path: &Path) {
+        if let Some(bytes) = self.bytes(path) {
+            self.add(path, bytes);
+        }
+    }
+
+    fn named_file(&mut self, path: &Path) {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        match file::bytes(&path) {
+            Ok(Some(bytes)) => self.add(&path, bytes),
+            Ok(None) => self.errors.push(file::whole(&path, "does not exist")),
+            Err(error) => self.errors.push(error),
+        }
+    }
+
+    /// The bytes that are judged are the bytes that are read: nobody can change the file in between. What is wrong with
+    /// a file that does not count is no error.
+    fn project_file(&mut self, path: &Path, home: Option<&Home>) {
+        let bytes = match file::bytes(path) {
+            Ok(None) => return,
+            Ok(Some(bytes)) => bytes,
+            Err(error) => return self.ignored(path, Untrusted::Undecided(error.message)),
+        };
+        match trusted(path, &bytes, home) {
+            Ok(()) => self.add(path, bytes),
+            Err(reason) => self.ignored(path, reason),
+        }
+    }
+
+    fn ignored(&mut self, path: &Path, reason: Untrusted) {
+        self.files.push(FoundFile { path: path.to_owned(), standing: Standing::Ignored(reason) });
+    }
+
+    fn bytes(&mut self, path: &Path) -> Option<Vec<u8>> {
+        file::bytes(path).unwrap_or_else(|error| {
+            self.errors.push(error);
+            None
+        })
+    }
+
+    fn add(&mut self, path: &Path, bytes: Vec<u8>) {
+        self.files.push(FoundFile { path: path.to_owned(), standing: Standing::Counts });
+        let text = match file::text(path, bytes) {
+            Ok(text) => text,
+            Err(error) => return self.errors.push(error),
+        };
+        match read::read(path, &text, self.variables) {
+            Ok(layer) => self.layers.add(path, layer),
+            Err(errors) => self.errors.extend(errors),
+        }
+    }
+
+    fn finish(mut self) -> Result<Loaded, ConfigErrors> {
+        if !self.errors.is_empty() {
+            return Err(ConfigErrors(self.errors));
+        }
+        let written = serde_json::from_value(Value::Object(self.layers.value.clone()));
+        let resolved = match written {
+            Ok(written) => resolve::resolve(written, &self.layers, self.variables),
+            // The schema let something through that the type does not take: a defect of ours, told as an error.
+            Err(error) => Err(vec![self.layers.error("", error.to_string())]),
+        };
+        match resolved {
+            Ok(resolved) => Ok(Loaded { resolved, files: self.files, rows: rows::rows(&self.layers) }),
+            Err(errors) => {
+                self.errors.extend(errors);
+                Err(ConfigErrors(self.errors))
+            }
+        }
+    }
+}
+
+fn judge(path: &Path, bytes: &[u8], home: Option<&Home>) -> Result<Trust, String> {
+    let home = home.ok_or("haft has no home to remember trust in")?;
+    let record = Record::load(home).map_err(|error| {
+        format!("what is trusted cannot be read from `{}`: {error}", trust::path_in(home).display())
+    })?;
+    Ok(trust::decide(record.files.get(path), &Digest::of(bytes)))
+}
+
+#[cfg(test)]
+mod tests;

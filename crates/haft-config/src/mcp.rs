@@ -1,0 +1,277 @@
+//! MCP servers: from what a README says to how each is reached.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use haft_core::glob::ToolGlob;
+use haft_core::name::QueueName;
+use haft_core::settings::mcp::{Confined, HealthProbe, Protocol, Sampling};
+use haft_core::settings::sandbox::Access;
+use haft_core::tool::Effects;
+use serde_json::Value;
+
+use super::default;
+use super::expand;
+use super::format::{GlobText, TemplateText};
+use super::oauth::McpOauth;
+use super::position::child;
+use super::resolve::{Resolver, access, cache_for, duration, effects};
+use super::resolved::{self, CacheFor};
+use super::written::{self, McpKind};
+
+/// One server, as it is meant.
+#[derive(Debug, Clone, PartialEq)]
+pub struct McpServer {
+    pub enabled: bool,
+    /// How it is reached, or why it cannot be used for now: a variable that is not set, and in which key.
+    pub reach: Result<McpReach, String>,
+    pub tools_allowed: Vec<ToolGlob>,
+    pub tools_denied: Vec<ToolGlob>,
+    pub tool_schemas: BTreeMap<String, Value>,
+    pub request_timeout: Duration,
+    pub startup_timeout: Duration,
+    pub health_probe: HealthProbe,
+    /// By patterns of its own names, the most specific first.
+    pub effects: Vec<(ToolGlob, Effects)>,
+    pub cache: Option<CacheFor>,
+    /// By patterns of its own names, the most specific first.
+    pub tools_cache: Vec<(ToolGlob, CacheFor)>,
+    pub queue: Option<QueueName>,
+    pub shared: bool,
+    pub roots: Roots,
+    /// What it may have of models; nothing unless the operator says so.
+    pub sampling: Option<Sampling>,
+}
+
+/// What a server is told when it asks for directories.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Roots {
+    Nothing,
+    Workspace,
+}
+
+impl McpServer {
+    /// How long answers of one of its tools count, if that is said.
+    pub fn cache_of(&self, tool: &str) -> Option<CacheFor> {
+        let own = self.tools_cache.iter().find(|(glob, _)| glob.matches(tool)).map(|(_, cache)| *cache);
+        own.or(self.cache)
+    }
+
+    pub fn effects_of(&self, tool: &str) -> Option<Effects> {
+        self.effects.iter().find(|(glob, _)| glob.matches(tool)).map(|(_, effects)| *effects)
+    }
+}
+
+/// Where it is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum McpReach {
+    Process {
+        command: String,
+        args: Vec<Concealed>,
+        env: BTreeMap<String, Concealed>,
+        directory: Option<PathBuf>,
+        writable: Vec<PathBuf>,
+        unix_sockets: Option<Access>,
+        confined: Confined,
+    },
+    Remote {
+        url: Concealed,
+        headers: BTreeMap<String, Concealed>,
+        protocol: Protocol,
+        oauth: McpOauth,
+    },
+}
+
+/// A text that may hold a secret; nothing shows it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Concealed(pub String);
+
+impl fmt::Debug for Concealed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(concealed)")
+    }
+}
+
+impl Resolver<'_> {
+    pub(super) fn mcp_servers(
+        &mut self,
+        written: BTreeMap<String, written::McpServer>,
+        queues: &BTreeMap<QueueName, resolved::Queue>,
+    ) -> BTreeMap<String, McpServer> {
+        let servers = written.into_iter();
+        servers
+            .filter_map(|(name, server)| {
+                let path = child("mcpServers", &name);
+                self.mcp_server(&path, &server, queues).map(|server| (name, server))
+            })
+            .collect()
+    }
+
+    fn mcp_server(
+        &mut self,
+        path: &str,
+        written: &written::McpServer,
+        queues: &BTreeMap<QueueName, resolved::Queue>,
+    ) -> Option<McpServer> {
+        let all = [GlobText("*".into())];
+        let allowed = written.tools_allowed.as_deref().unwrap_or(&all);
+        let schemas = written.tool_schemas.clone().unwrap_or_default();
+        let millis = |given: Option<super::format::Millis>, default| {
+            given.map_or(Duration::from_millis(default), duration)
+        };
+        Some(McpServer {
+            enabled: written.enabled.unwrap_or(true) && !written.disabled.unwrap_or(false),
+            tools_allowed: self.globs(&child(path, "toolsAllowed"), allowed),
+            tools_denied: self
+                .globs(&child(path, "toolsDenied"), written.tools_denied.as_deref().unwrap_or_default()),
+            tool_schemas: schemas.into_iter().map(|(name, schema)| (name, schema.0)).collect(),
+            request_timeout: millis(written.request_timeout_ms.clone(), default::MCP_REQUEST_TIMEOUT_MS),
+            startup_timeout: millis(written.startup_timeout.clone(), default::MCP_STARTUP_TIMEOUT_MS),
+            health_probe: match written.health_probe.unwrap_or(written::HealthProbe::Ping) {
+                written::HealthProbe::Ping => HealthProbe::Ping,
+                written::HealthProbe::ListTools => HealthProbe::ListTools,
+            },
+            effects: self
+                .by_pattern(&child(path, "effects"), written.effects.as_ref(), |found| effects(*found)),
+            cache: written.cache.as_ref().map(cache_for),
+            tools_cache: self.by_pattern(&child(path, "toolsCache"), written.tools_cache.as_ref(), cache_for),
+            queue: written.queue.as_ref().and_then(|name| self.queue(&child(path, "queue"), &name.0, queues)),
+            shared: written.shared.unwrap_or(true),
+            roots: if written.roots.unwrap_or(false) { Roots::Workspace } else { Roots::Nothing },
+            sampling: self.sampling(&child(path, "sampling"), written.sampling.as_ref()),
+            reach: self.reach(path, written)?,
+        })
+    }
+
+    /// The most specific pattern first, so that the first that fits is the one that counts.
+    fn by_pattern<W, T>(
+        &mut self,
+        path: &str,
+        written: Option<&BTreeMap<String, W>>,
+        meant: impl Fn(&W) -> T,
+    ) -> Vec<(ToolGlob, T)> {
+        let mut found = Vec::new();
+        for (pattern, value) in written.into_iter().flatten() {
+            if let Some(glob) = self.globs(&child(path, pattern), &[GlobText(pattern.clone())]).pop() {
+                found.push((glob, meant(value)));
+            }
+        }
+        found.sort_by_key(|(glob, _)| std::cmp::Reverse(glob.specificity()));
+        found
+    }
+
+    /// What is wrong with the keys is an error of the file; a variable that is not set is only a server that is not there.
+    fn reach(&mut self, path: &str, written: &written::McpServer) -> Option<Result<McpReach, String>> {
+        let stdio = match (written.kind, &written.command, &written.url) {
+            (None | Some(McpKind::Stdio), Some(_), None) => true,
+            (Some(McpKind::Stdio), _, _) => {
+                self.wrong(path, "a server of type `stdio` has a `command` and no `url`".into());
+                return None;
+            }
+            (Some(_) | None, None, Some(_)) => false,
+            (Some(_) | None, _, _) => {
+                self.wrong(path, "a server has either a `command` or a `url`".into());
+                return None;
+            }
+        };
+        if let (true, Some(_)) = (stdio, &written.oauth) {
+            self.wrong(&child(path, "oauth"), "a server with a `command` gets what it needs in `env`".into());
+        }
+        let expander = Expander { path, variables: self.variables };
+        Some(if stdio { expander.process(written) } else { expander.remote(written) })
+    }
+}
+
+/// Puts variables in their places, naming the key where one is not set.
+pub(super) struct Expander<'a> {
+    path: &'a str,
+    variables: expand::Lookup<'a>,
+}
+
+impl Expander<'_> {
+    fn process(&self, written: &written::McpServer) -> Result<McpReach, String> {
+        let words = |key: &str, list: &Option<Vec<TemplateText>>| -> Result<Vec<String>, String> {
+            list.iter().flatten().map(|word| self.text(key, word)).collect()
+        };
+        let directory = written.cwd.as_ref().map(|text| self.text("cwd", text)).transpose()?;
+        Ok(McpReach::Process {
+            command: written.command.as_ref().map_or(Ok(String::new()), |text| self.text("command", text))?,
+            args: words("args", &written.args)?.into_iter().map(Concealed).collect(),
+            env: self.map("env", written.env.as_ref())?,
+            directory: directory.map(|text| self.user_path(&text)),
+            writable: words("writable", &written.writable)?.iter().map(|text| self.user_path(text)).collect(),
+            unix_sockets: written.unix_sockets.map(access),
+            confined: if written.sandbox.unwrap_or(true) { Confined::Yes } else { Confined::No },
+        })
+    }
+
+    fn remote(&self, written: &written::McpServer) -> Result<McpReach, String> {
+        let url = written.url.as_ref().map_or(Ok(String::new()), |text| self.text("url", text))?;
+        Ok(McpReach::Remote {
+            protocol: protocol(written.kind, &url),
+            oauth: self.oauth(written.oauth.as_ref())?,
+            headers: self.map("headers", written.headers.as_ref())?,
+            url: Concealed(url),
+        })
+    }
+
+    fn map(
+        &self,
+        key: &str,
+        written: Option<&BTreeMap<String, TemplateText>>,
+    ) -> Result<BTreeMap<String, Concealed>, String> {
+        let entries = written.into_iter().flatten();
+        entries
+            .map(|(name, text)| {
+                Ok((name.clone(), Concealed(self.text_at(&child(&child(self.path, key), name), text)?)))
+            })
+            .collect()
+    }
+
+    pub(super) fn text(&self, key: &str, text: &TemplateText) -> Result<String, String> {
+        self.text_at(&child(self.path, key), text)
+    }
+
+    fn text_at(&self, path: &str, TemplateText(text): &TemplateText) -> Result<String, String> {
+        expand::expand(text, self.variables).map_err(|error| format!("{path}: {error}"))
+    }
+
+    fn user_path(&self, text: &str) -> PathBuf {
+        match (text.strip_prefix("~/"), (self.variables)("HOME")) {
+            (Some(rest), Some(home)) => PathBuf::from(home).join(rest),
+            (_, _) => PathBuf::from(text),
+        }
+    }
+}
+
+fn protocol(kind: Option<McpKind>, url: &str) -> Protocol {
+    let path = url.split(['?', '#']).next().unwrap_or_default();
+    let scheme = path.split(':').next().unwrap_or_default().to_ascii_lowercase();
+    match kind {
+        Some(McpKind::Sse) => Protocol::Sse,
+        Some(McpKind::Websocket) => Protocol::WebSocket,
+        Some(McpKind::Stdio) | None if matches!(scheme.as_str(), "ws" | "wss") => Protocol::WebSocket,
+        Some(McpKind::Stdio) | None if path.trim_end_matches('/').ends_with("/sse") => Protocol::Sse,
+        Some(McpKind::Http | McpKind::StreamableHttp | McpKind::Stdio) | None => Protocol::Http,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_to_a_server_is_told_by_its_address_unless_its_type_is_given() {
+        let check = |kind, url: &str, expected| assert_eq!(protocol(kind, url), expected, "{url}");
+        check(None, "https://h/mcp", Protocol::Http);
+        check(None, "https://h/sse", Protocol::Sse);
+        check(None, "https://h/sse/?key=1", Protocol::Sse);
+        check(None, "https://h/mcp?next=/sse", Protocol::Http);
+        check(None, "wss://h/mcp", Protocol::WebSocket);
+        check(None, "WS://h/sse", Protocol::WebSocket);
+        check(Some(McpKind::Http), "https://h/sse", Protocol::Http);
+        check(Some(McpKind::Websocket), "https://h/x", Protocol::WebSocket);
+    }
+}

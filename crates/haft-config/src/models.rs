@@ -1,0 +1,322 @@
+//! Models and providers as they are meant.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use haft_core::conversation::Format;
+use haft_core::price::Price;
+use haft_core::settings::models::{
+    CLAUDE_CODE, CLAUDE_CODE_COMMAND, CLAUDE_CODE_RESUMES_MAX, CLAUDE_CODE_TURNS_MAX, COMPATIBLE, Delivery,
+    PROVIDER_NAMES, RetryPolicy, Timeouts, ToolCalling,
+};
+use serde_json::{Map, Value};
+
+use super::default;
+use super::position::{child, item};
+use super::resolve::{Resolver, duration};
+use super::written::models as written;
+
+/// Who is asked, and for what.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Models {
+    pub default: Option<ModelName>,
+    /// Both are models of the default's provider.
+    pub fast: Option<ModelName>,
+    pub complex: Option<ModelName>,
+    pub fallback: Vec<ModelName>,
+    pub settings: BTreeMap<ModelName, ModelSettings>,
+}
+
+/// A model and who provides it; written `provider/model`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ModelName {
+    pub provider: String,
+    /// In the provider's own words; it may hold slashes itself.
+    pub model: String,
+}
+
+impl ModelName {
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text.split_once('/') {
+            Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
+                Ok(Self { provider: provider.to_owned(), model: model.to_owned() })
+            }
+            _ => Err(format!(
+                "expected PROVIDER/MODEL such as anthropic/claude-sonnet-4-5; got `{}`",
+                super::printable(text)
+            )),
+        }
+    }
+}
+
+impl fmt::Display for ModelName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.provider, self.model)
+    }
+}
+
+/// What holds for one model.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ModelSettings {
+    pub price: Option<Price>,
+    pub tool_calling: Option<ToolCalling>,
+    pub output_tokens_max: Option<u32>,
+    pub context_tokens: Option<u32>,
+}
+
+/// One provider.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Provider {
+    /// The name of its row.
+    pub kind: &'static str,
+    pub base_url: Option<Template>,
+    pub api_key: Option<Template>,
+    pub headers: BTreeMap<String, Template>,
+    pub format: Option<Format>,
+    pub ca_file: Option<Template>,
+    pub extra_body: Map<String, Value>,
+    pub delivery: Delivery,
+    pub timeouts: Timeouts,
+    pub retry: RetryPolicy,
+    /// Of `claude-code` alone.
+    pub command: CommandSettings,
+}
+
+/// How the command of a provider that is one is used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandSettings {
+    pub command: String,
+    pub turns_max: u32,
+    /// `None`: its own settings decide.
+    pub allowed_tools: Option<Vec<String>>,
+    pub resumes_max: u32,
+}
+
+/// A text with variables that is put together where it is used. It may be or become a secret and is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Template(pub String);
+
+impl fmt::Debug for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Template")
+    }
+}
+
+impl Provider {
+    /// A built-in provider that the configuration does not mention.
+    pub fn of_kind(kind: &'static str) -> Self {
+        Self {
+            kind,
+            base_url: None,
+            api_key: None,
+            headers: BTreeMap::new(),
+            format: None,
+            ca_file: None,
+            extra_body: Map::new(),
+            delivery: Delivery::Streamed,
+            timeouts: timeouts(&written::Provider::default()),
+            retry: retry(&written::Provider::default()),
+            command: command(&mut written::Provider::default()),
+        }
+    }
+}
+
+impl Resolver<'_> {
+    pub(super) fn providers(
+        &mut self,
+        written: BTreeMap<String, written::Provider>,
+    ) -> BTreeMap<String, Provider> {
+        let providers = written.into_iter();
+        providers.map(|(name, written)| (name.clone(), self.provider(&name, written))).collect()
+    }
+
+    fn provider(&mut self, name: &str, mut written: written::Provider) -> Provider {
+        let path = child("providers", name);
+        if name.contains('/') || name.is_empty() {
+            self.wrong(&path, "the name of a provider has no slash, because a slash ends it".into());
+        }
+        let named = written.kind.as_ref().map_or(name, |kind| kind.0.as_str());
+        let kind = match named {
+            CLAUDE_CODE => CLAUDE_CODE,
+            named => built_in(named).unwrap_or(COMPATIBLE),
+        };
+        self.only_what_it_has(&path, kind, &written);
+        let command = command(&mut written);
+        let (timeouts, retry) = (timeouts(&written), retry(&written));
+        let template = |text: super::format::TemplateText| Template(text.0);
+        Provider {
+            kind,
+            base_url: written.base_url.map(template),
+            api_key: written.api_key.map(template),
+            headers: written
+                .headers
+                .into_iter()
+                .flatten()
+                .map(|(name, text)| (name, template(text)))
+                .collect(),
+            format: written.format.map(format),
+            ca_file: written.ca_file.map(template),
+            extra_body: self.extra_body(&child(&path, "extraBody"), written.extra_body.map(|json| json.0)),
+            delivery: match written.delivery.unwrap_or(written::Delivery::Streamed) {
+                written::Delivery::Streamed => Delivery::Streamed,
+                written::Delivery::Whole => Delivery::Whole,
+            },
+            timeouts,
+            retry,
+            command,
+        }
+    }
+
+    /// A key that would have no effect is a mistake.
+    fn only_what_it_has(&mut self, path: &str, kind: &str, written: &written::Provider) {
+        let over_http = [
+            ("baseUrl", written.base_url.is_some()),
+            ("apiKey", written.api_key.is_some()),
+            ("headers", written.headers.is_some()),
+            ("format", written.format.is_some()),
+            ("caFile", written.ca_file.is_some()),
+            ("extraBody", written.extra_body.is_some()),
+            ("delivery", written.delivery.is_some()),
+            ("connectTimeout", written.connect_timeout.is_some()),
+            ("firstByteTimeout", written.first_byte_timeout.is_some()),
+            ("chunkTimeout", written.chunk_timeout.is_some()),
+            ("attemptsMax", written.attempts_max.is_some()),
+            ("retryAfterMax", written.retry_after_max.is_some()),
+        ];
+        let of_a_command = [
+            ("command", written.command.is_some()),
+            ("maxTurns", written.max_turns.is_some()),
+            ("allowedTools", written.allowed_tools.is_some()),
+            ("maxResumes", written.max_resumes.is_some()),
+        ];
+        let (keys, whose) = match kind {
+            CLAUDE_CODE => {
+                (over_http.as_slice(), "providers over HTTP have this key; `claude-code` is a command")
+            }
+            _ => (of_a_command.as_slice(), "only `claude-code` has this key"),
+        };
+        for (key, _) in keys.iter().filter(|(_, said)| *said) {
+            self.wrong(&child(path, key), whose.into());
+        }
+    }
+
+    fn extra_body(&mut self, path: &str, written: Option<Value>) -> Map<String, Value> {
+        match written {
+            None => Map::new(),
+            Some(Value::Object(fields)) => fields,
+            Some(_) => {
+                self.wrong(path, "expected an object".into());
+                Map::new()
+            }
+        }
+    }
+
+    pub(super) fn models(
+        &mut self,
+        written: written::Models,
+        providers: &BTreeMap<String, Provider>,
+    ) -> Models {
+        let name = |resolver: &mut Self, path: &str, text: &str| resolver.model_name(path, text, providers);
+        let default = written.default.and_then(|text| name(self, "models.default", &text));
+        let fast = written.fast.and_then(|text| name(self, "models.fast", &text));
+        let complex = written.complex.and_then(|text| name(self, "models.complex", &text));
+        let fallback = written.fallback.unwrap_or_default();
+        let fallback = fallback
+            .iter()
+            .enumerate()
+            .filter_map(|(index, text)| name(self, &item("models.fallback", index), text))
+            .collect();
+        let settings = written.settings.unwrap_or_default().into_iter();
+        let settings = settings
+            .filter_map(|(text, model)| {
+                Some((name(self, &child("models.settings", &text), &text)?, settings_of(&model)))
+            })
+            .collect();
+        for (path, other) in [("models.fast", &fast), ("models.complex", &complex)] {
+            let same = |other: &ModelName| default.as_ref().is_some_and(|own| own.provider == other.provider);
+            if other.as_ref().is_some_and(|other| !same(other)) {
+                self.wrong(path, "expected a model of the provider of `models.default`".into());
+            }
+        }
+        Models { default, fast, complex, fallback, settings }
+    }
+
+    fn model_name(
+        &mut self,
+        path: &str,
+        text: &str,
+        providers: &BTreeMap<String, Provider>,
+    ) -> Option<ModelName> {
+        let name = self.checked(path, ModelName::parse(text))?;
+        let known = built_in(&name.provider).is_some() || name.provider == CLAUDE_CODE;
+        if !providers.contains_key(&name.provider) && !known {
+            let message = format!("nobody provides `{}`; `haft models` lists who does", name.provider);
+            self.wrong(path, message);
+        }
+        Some(name)
+    }
+}
+
+fn built_in(name: &str) -> Option<&'static str> {
+    PROVIDER_NAMES.iter().copied().find(|known| *known == name)
+}
+
+fn settings_of(written: &written::Model) -> ModelSettings {
+    ModelSettings {
+        price: written.price.as_ref().map(|price| Price {
+            input: price.input,
+            output: price.output,
+            cache_read: price.cache_read.unwrap_or(price.input),
+            cache_write: price.cache_write.unwrap_or(price.input),
+        }),
+        tool_calling: written.tool_calling.map(|calling| match calling {
+            written::ToolCalling::Native => ToolCalling::Native,
+            written::ToolCalling::Prompted => ToolCalling::Prompted,
+            written::ToolCalling::None => ToolCalling::None,
+        }),
+        output_tokens_max: written.max_output_tokens,
+        context_tokens: written.context_tokens,
+    }
+}
+
+fn timeouts(written: &written::Provider) -> Timeouts {
+    let or = |wanted: Option<&super::format::Millis>, default| {
+        wanted.cloned().map_or(Duration::from_millis(default), duration)
+    };
+    Timeouts {
+        connect: or(written.connect_timeout.as_ref(), default::CONNECT_TIMEOUT_MS),
+        first_byte: or(written.first_byte_timeout.as_ref(), default::FIRST_BYTE_TIMEOUT_MS),
+        between_chunks: or(written.chunk_timeout.as_ref(), default::CHUNK_TIMEOUT_MS),
+        total: or(written.request_timeout.as_ref(), default::REQUEST_TIMEOUT_MS),
+        ..Timeouts::default()
+    }
+}
+
+fn retry(written: &written::Provider) -> RetryPolicy {
+    let longest = Duration::from_millis(default::RETRY_AFTER_MAX_MS);
+    RetryPolicy {
+        attempts_max: written.attempts_max.unwrap_or(default::ATTEMPTS_MAX),
+        retry_after_max: written.retry_after_max.clone().map_or(longest, duration),
+        ..RetryPolicy::default()
+    }
+}
+
+fn command(written: &mut written::Provider) -> CommandSettings {
+    CommandSettings {
+        command: written.command.take().unwrap_or_else(|| CLAUDE_CODE_COMMAND.into()),
+        turns_max: written.max_turns.unwrap_or(CLAUDE_CODE_TURNS_MAX),
+        allowed_tools: written.allowed_tools.take(),
+        resumes_max: written.max_resumes.unwrap_or(CLAUDE_CODE_RESUMES_MAX),
+    }
+}
+
+fn format(written: written::WireFormat) -> Format {
+    match written {
+        written::WireFormat::OpenaiChat => Format::OpenaiChat,
+        written::WireFormat::OpenaiResponses => Format::OpenaiResponses,
+        written::WireFormat::Anthropic => Format::Anthropic,
+        written::WireFormat::Gemini => Format::Gemini,
+        written::WireFormat::Ollama => Format::Ollama,
+    }
+}

@@ -1,0 +1,54 @@
+//! MCP servers whose names become one where tools are named: the first of them has it, and every command says so.
+
+use std::collections::BTreeMap;
+
+use haft_core::name::Namespace;
+
+use super::mcp::McpServer;
+
+/// Why a server cannot be used beside the others: another that is enabled has its place in names of tools, files and caches.
+pub fn namesake(servers: &BTreeMap<String, McpServer>, name: &str) -> Option<String> {
+    let namespace = Namespace::sanitize(name);
+    let off = servers.get(name).is_some_and(|server| !server.enabled);
+    let has_it = |(other, server): &(&String, &McpServer)| {
+        let first = off || other.as_str() < name;
+        server.enabled && first && other.as_str() != name && Namespace::sanitize(other) == namespace
+    };
+    let (other, _) = servers.iter().find(has_it)?;
+    Some(format!("its tools would be called `{namespace}__…`, as those of `{other}`; rename one of them"))
+}
+
+/// Whether another server, enabled or not, keeps what it has under the same name.
+pub fn shares_its_name(servers: &BTreeMap<String, McpServer>, name: &str) -> bool {
+    let namespace = Namespace::sanitize(name);
+    servers.keys().any(|other| other != name && Namespace::sanitize(other) == namespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn servers(entries: &Value) -> BTreeMap<String, McpServer> {
+        let entries = entries.as_object().unwrap();
+        super::super::mcp_servers_of("x".as_ref(), entries, &|_| None).unwrap()
+    }
+
+    #[test]
+    fn the_first_that_is_enabled_has_the_name() {
+        let check = |entries: Value, name: &str, expected: Option<&str>| {
+            let found = namesake(&servers(&entries), name);
+            let as_expected = expected.is_none_or(|other| found.as_deref().unwrap().contains(other));
+            assert!(found.is_some() == expected.is_some() && as_expected, "{name}: {found:?}");
+        };
+        let (on, off) = (json!({ "command": "x" }), json!({ "command": "x", "enabled": false }));
+        check(json!({ "a b": on, "a.b": on }), "a b", None);
+        check(json!({ "a b": on, "a.b": on }), "a.b", Some("`a b`"));
+        check(json!({ "a b": off, "a.b": on }), "a.b", None);
+        check(json!({ "a b": off, "a.b": on }), "a b", Some("`a.b`"));
+        check(json!({ "a": on, "b": on }), "b", None);
+        assert!(shares_its_name(&servers(&json!({ "a b": off, "a.b": on })), "a.b"));
+        assert!(!shares_its_name(&servers(&json!({ "a": on, "b": on })), "b"));
+    }
+}

@@ -1,0 +1,55 @@
+//! How a server elsewhere learns who we are, as it is meant.
+
+use haft_core::settings::mcp::Grant;
+
+use super::mcp::{Concealed, Expander};
+use super::written::{self, McpGrant};
+
+/// What is known about tokens for one server.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct McpOauth {
+    pub client_id: Option<String>,
+    pub issuer: Option<String>,
+    pub client_secret: Option<Concealed>,
+    pub client_metadata_url: Option<String>,
+    pub scopes: Vec<String>,
+    pub grant: Grant,
+    /// 0 is any that is free.
+    pub redirect_port: u16,
+}
+
+impl Expander<'_> {
+    pub(super) fn oauth(&self, written: Option<&written::McpOauth>) -> Result<McpOauth, String> {
+        let Some(written) = written else { return Ok(McpOauth::default()) };
+        let text = |key: &str, text: Option<&_>| {
+            text.map(|text| self.text(&format!("oauth.{key}"), text)).transpose()
+        };
+        let meant = McpOauth {
+            client_id: text("clientId", written.client_id.as_ref())?,
+            issuer: text("issuer", written.issuer.as_ref())?,
+            client_secret: text("clientSecret", written.client_secret.as_ref())?.map(Concealed),
+            client_metadata_url: text("clientMetadataUrl", written.client_metadata_url.as_ref())?,
+            scopes: written.scopes.clone().unwrap_or_default(),
+            grant: match written.grant.unwrap_or(McpGrant::Person) {
+                McpGrant::Person => Grant::Person,
+                McpGrant::ClientCredentials => Grant::ClientCredentials,
+            },
+            redirect_port: written.redirect_port.unwrap_or(0),
+        };
+        meant.checked()
+    }
+}
+
+impl McpOauth {
+    /// What could never work is told before anybody is asked.
+    fn checked(self) -> Result<Self, String> {
+        match (&self.client_id, &self.client_secret, self.grant) {
+            (None, Some(_), _) => Err("`oauth.clientSecret` needs an `oauth.clientId`".into()),
+            (_, None, Grant::ClientCredentials) => {
+                Err("`oauth.grant` of `clientCredentials` needs `oauth.clientId` and `oauth.clientSecret`"
+                    .into())
+            }
+            (_, _, Grant::Person | Grant::ClientCredentials) => Ok(self),
+        }
+    }
+}

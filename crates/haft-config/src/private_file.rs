@@ -1,0 +1,14 @@
+//! Files that only their owner reads, replaced in one step.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Writes a temporary file beside `path`, syncs it and renames it over `path`, so that a reader never sees half a file.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    file.write_all(bytes)?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
+}

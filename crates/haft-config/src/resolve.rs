@@ -1,0 +1,392 @@
+//! From what is written to what is meant: defaults, and what one key says about another.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use haft_core::name::{GroupName, NameError, QueueName};
+use haft_core::naming::Scheme;
+use haft_core::priority::Priority;
+use haft_core::settings::mcp::Preference;
+use haft_core::settings::mode::SandboxMode;
+use haft_core::settings::outputs::{Reading, StoreLimits};
+use haft_core::settings::sandbox::{Access, GitMetadata};
+use haft_core::tool::{Approval, Effects};
+use haft_core::validate::Draft;
+
+use haft_core::glob::ToolGlob;
+
+use super::error::ConfigError;
+use super::expand::Lookup;
+use super::format::{GlobText, GroupText, MemberText, Millis, PathText, Ttl, TtlForm};
+use super::glob::tool_glob;
+use super::layers::Layers;
+use super::position::{child, item};
+use super::resolved::{self, CacheFor, Oversize, Resolved};
+use super::written::{self, Written};
+use super::{default, groups};
+use haft_core::settings::sessions::SessionLimits;
+
+/// The tool whose commands rules can speak of.
+const SHELL: &str = "bash";
+
+/// Fills in defaults and checks what keys say about each other; every error is told.
+pub(super) fn resolve(
+    written: Written,
+    layers: &Layers,
+    variables: Lookup<'_>,
+) -> Result<Resolved, Vec<ConfigError>> {
+    let mut resolver = Resolver { layers, variables, errors: Vec::new() };
+    let meant = resolver.all(written);
+    if resolver.errors.is_empty() { Ok(meant) } else { Err(resolver.errors) }
+}
+
+pub(super) struct Resolver<'a> {
+    layers: &'a Layers,
+    pub(super) variables: Lookup<'a>,
+    errors: Vec<ConfigError>,
+}
+
+impl Resolver<'_> {
+    fn all(&mut self, written: Written) -> Resolved {
+        let providers = self.providers(written.providers.unwrap_or_default());
+        let queues = self.queues(written.queues.unwrap_or_default());
+        let rest = self.rest(written.rest_tools, written.openapi_specs, &queues);
+        Resolved {
+            sandbox: self.sandbox(written.sandbox.unwrap_or_default()),
+            naming: scheme(written.naming.unwrap_or(written::Naming::Double)),
+            tool_timeout: written
+                .tool_timeout
+                .map_or(Duration::from_millis(default::TOOL_TIMEOUT_MS), duration),
+            tool_response_bytes_max: count(
+                written.tool_response_max_bytes.unwrap_or(default::TOOL_RESPONSE_BYTES_MAX),
+            ),
+            tools: self.tools(written.tools.unwrap_or_default(), &queues),
+            tools_allowed: match written.tools_allowed {
+                Some(globs) => self.globs("toolsAllowed", &globs),
+                None => self.globs("toolsAllowed", &[GlobText("*".into())]),
+            },
+            tools_denied: self.globs("toolsDenied", &written.tools_denied.unwrap_or_default()),
+            groups: self.groups(written.groups.unwrap_or_default()),
+            active_groups: written.active_groups.map(|names| self.active_groups(&names)),
+            catalog: catalog(written.catalog.unwrap_or_default()),
+            mcp_servers: self.mcp_servers(written.mcp_servers.unwrap_or_default(), &queues),
+            trace_mcp: written.trace_mcp.unwrap_or(false),
+            token_store: match written.token_store.unwrap_or(written::TokenStore::Auto) {
+                written::TokenStore::Auto => Preference::WhereThereIsOne,
+                written::TokenStore::Keyring => Preference::Required,
+                written::TokenStore::File => Preference::Never,
+            },
+            route: written.route.unwrap_or(false),
+            instructions: written.instructions.unwrap_or(true),
+            mcp_init_concurrency: count(
+                written.mcp_init_concurrency.unwrap_or(default::MCP_INIT_CONCURRENCY),
+            ),
+            queues,
+            cache: cache(&written.cache.unwrap_or_default()),
+            policy: self.policy(written.policy.unwrap_or_default()),
+            tool_output: tool_output(written.tool_output.unwrap_or_default()),
+            sessions: sessions(written.sessions.unwrap_or_default()),
+            validation: validation(&written.validation.unwrap_or_default()),
+            telemetry: telemetry(&written.telemetry.unwrap_or_default()),
+            models: self.models(written.models.unwrap_or_default(), &providers),
+            providers,
+            rest,
+        }
+    }
+
+    fn sandbox(&mut self, written: written::Sandbox) -> resolved::Sandbox {
+        resolved::Sandbox {
+            mode: match written.mode.unwrap_or(written::Mode::Sandbox) {
+                written::Mode::Sandbox => SandboxMode::Sandbox,
+                written::Mode::Rx => SandboxMode::Rx,
+                written::Mode::Rwx => SandboxMode::Rwx,
+            },
+            workspace: written.workspace.map(|path| path.0.into()),
+            writable: paths(written.writable),
+            readable: paths(written.readable),
+            network: written.network.map(access),
+            unix_sockets: written.unix_sockets.map(access),
+            git: match written.git.unwrap_or(written::Git::Frozen) {
+                written::Git::Frozen => GitMetadata::Frozen,
+                written::Git::Writable => GitMetadata::Writable,
+            },
+            environment: written.environment.unwrap_or_default().into_iter().map(|name| name.0).collect(),
+            limits: self.limits(&written.limits.unwrap_or_default()),
+        }
+    }
+
+    fn limits(&mut self, written: &written::Limits) -> haft_core::settings::limits::Limits {
+        let mut limits = haft_core::settings::limits::Limits::default();
+        let rows = [
+            ("processes", "processes", written.processes),
+            ("openFiles", "open-files", written.open_files),
+            ("fileBytes", "file-bytes", written.file_bytes),
+            ("cpuSeconds", "cpu-seconds", written.cpu_seconds),
+            ("memoryBytes", "memory-bytes", written.memory_bytes),
+            ("shmBytes", "shm-bytes", written.shm_bytes),
+        ];
+        for (key, name, value) in rows {
+            if let Some(Err(error)) = value.map(|value| limits.set(name, value)) {
+                self.wrong(&child("sandbox.limits", key), error.to_string());
+            }
+        }
+        limits
+    }
+
+    fn tools(
+        &mut self,
+        written: BTreeMap<String, written::Tool>,
+        queues: &BTreeMap<QueueName, resolved::Queue>,
+    ) -> Vec<(ToolGlob, resolved::Tool)> {
+        let mut tools = Vec::new();
+        for (pattern, tool) in written {
+            let path = child("tools", &pattern);
+            let Some(glob) = self.checked(&path, tool_glob(&pattern)) else { continue };
+            let tool = self.tool(&path, tool, queues);
+            tools.push((glob, tool));
+        }
+        // The sort is stable, and the map was in alphabetical order: equals have one order too.
+        tools.sort_by_key(|(glob, _)| glob.specificity());
+        tools
+    }
+
+    fn tool(
+        &mut self,
+        path: &str,
+        written: written::Tool,
+        queues: &BTreeMap<QueueName, resolved::Queue>,
+    ) -> resolved::Tool {
+        let queue = written.queue.and_then(|name| self.queue(&child(path, "queue"), &name.0, queues));
+        resolved::Tool {
+            timeout: written.timeout.map(duration),
+            output: written.output.map(|output| match output {
+                written::Output::Store => Oversize::Store,
+                written::Output::Truncate => Oversize::Truncate,
+                written::Output::Pass => Oversize::Pass,
+            }),
+            bytes_max: written.max_bytes.map(count),
+            queue,
+            priority: written.priority.map(priority),
+            cache: written.cache.as_ref().map(cache_for),
+            effects: written.effects.map(effects),
+            enabled: written.enabled,
+        }
+    }
+
+    /// A queue that somebody defined.
+    pub(super) fn queue(
+        &mut self,
+        path: &str,
+        name: &str,
+        queues: &BTreeMap<QueueName, resolved::Queue>,
+    ) -> Option<QueueName> {
+        let name = self.checked_name(path, QueueName::new(name))?;
+        if !queues.contains_key(&name) {
+            let known: Vec<&str> = queues.keys().map(QueueName::as_str).collect();
+            let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+            self.wrong(path, format!("there is no queue `{name}`; `queues` defines {known}"));
+        }
+        Some(name)
+    }
+
+    fn queues(&mut self, written: BTreeMap<String, written::Queue>) -> BTreeMap<QueueName, resolved::Queue> {
+        let mut queues = BTreeMap::new();
+        for (name, queue) in written {
+            let Some(name) = self.checked_name(&child("queues", &name), QueueName::new(&name)) else {
+                continue;
+            };
+            let queue = resolved::Queue {
+                concurrent: count(queue.concurrent.unwrap_or(default::QUEUE_CONCURRENT)),
+                waiting_max: count(queue.max_waiting.unwrap_or(default::QUEUE_WAITING_MAX)),
+                timeout: queue.default_timeout_ms.map(duration),
+            };
+            queues.insert(name, queue);
+        }
+        queues
+    }
+
+    fn groups(&mut self, written: BTreeMap<String, Vec<MemberText>>) -> BTreeMap<GroupName, Vec<ToolGlob>> {
+        let texts = |members: Vec<MemberText>| members.into_iter().map(|member| member.0).collect();
+        let written = written.into_iter().map(|(name, members)| (name, texts(members))).collect();
+        let flat = groups::flatten(&written).unwrap_or_else(|errors| {
+            for (path, message) in errors {
+                self.wrong(&path, message);
+            }
+            BTreeMap::new()
+        });
+        flat.into_iter()
+            .filter_map(|(name, globs)| {
+                Some((self.checked_name(&child("groups", &name), GroupName::new(&name))?, globs))
+            })
+            .collect()
+    }
+
+    /// Groups also come from where tools come from (a server, the built-ins), so a name unknown here is no error.
+    fn active_groups(&mut self, names: &[GroupText]) -> Vec<GroupName> {
+        let names = names.iter().enumerate();
+        names
+            .filter_map(|(index, name)| {
+                self.checked_name(&item("activeGroups", index), GroupName::new(&name.0))
+            })
+            .collect()
+    }
+
+    fn policy(&mut self, written: written::Policy) -> resolved::Policy {
+        let rules = written.rules.unwrap_or_default().into_iter().enumerate();
+        resolved::Policy {
+            default: approval(written.default.unwrap_or(written::Decision::Allow)),
+            rules: rules.filter_map(|(index, rule)| self.rule(&item("policy.rules", index), rule)).collect(),
+        }
+    }
+
+    fn rule(&mut self, path: &str, written: written::Rule) -> Option<resolved::Rule> {
+        let tool = self.checked(&child(path, "tool"), tool_glob(&written.tool.0))?;
+        if written.command.is_some() && !tool.matches(SHELL) {
+            let message = format!("commands are those of `{SHELL}`; `tool` names `{tool}`");
+            self.wrong(&child(path, "command"), message);
+        }
+        Some(resolved::Rule { tool, command: written.command, decision: approval(written.decision) })
+    }
+
+    pub(super) fn globs(&mut self, path: &str, written: &[GlobText]) -> Vec<ToolGlob> {
+        let globs = written.iter().enumerate();
+        globs.filter_map(|(index, glob)| self.checked(&item(path, index), tool_glob(&glob.0))).collect()
+    }
+
+    fn checked_name<T>(&mut self, path: &str, checked: Result<T, NameError>) -> Option<T> {
+        self.checked(path, checked.map_err(|error| error.to_string()))
+    }
+
+    pub(super) fn checked<T>(&mut self, path: &str, checked: Result<T, String>) -> Option<T> {
+        checked.map_err(|message| self.wrong(path, message)).ok()
+    }
+
+    pub(super) fn wrong(&mut self, path: &str, message: String) {
+        self.errors.push(self.layers.error(path, message));
+    }
+}
+
+fn paths(written: Option<Vec<PathText>>) -> Vec<PathBuf> {
+    written.unwrap_or_default().into_iter().map(|path| path.0.into()).collect()
+}
+
+pub(super) fn duration(Millis(millis): Millis) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// On a machine where memory cannot hold so many, the most it can hold is as good.
+pub(super) fn count(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+fn scheme(naming: written::Naming) -> Scheme {
+    match naming {
+        written::Naming::Double => Scheme::Double,
+        written::Naming::Claude => Scheme::Claude,
+        written::Naming::Single => Scheme::Single,
+        written::Naming::Bare => Scheme::Bare,
+    }
+}
+
+pub(super) fn cache_for(ttl: &Ttl) -> CacheFor {
+    match &ttl.0 {
+        TtlForm::Millis(millis) => CacheFor::Time(Duration::from_millis(*millis)),
+        TtlForm::Off(_) => CacheFor::Off,
+    }
+}
+
+pub(super) fn access(grant: written::Grant) -> Access {
+    match grant {
+        written::Grant::Allow => Access::Allow,
+        written::Grant::Deny => Access::Deny,
+    }
+}
+
+pub(super) fn effects(effects: written::Effects) -> Effects {
+    match effects {
+        written::Effects::ReadOnly => Effects::ReadOnly,
+        written::Effects::Idempotent => Effects::Idempotent,
+        written::Effects::Mutating => Effects::Mutating,
+        written::Effects::Unknown => Effects::Unknown,
+    }
+}
+
+fn approval(decision: written::Decision) -> Approval {
+    match decision {
+        written::Decision::Allow => Approval::Allow,
+        written::Decision::Ask => Approval::Ask,
+        written::Decision::Deny => Approval::Deny,
+    }
+}
+
+fn priority(priority: written::Priority) -> Priority {
+    match priority {
+        written::Priority::Low => Priority::Low,
+        written::Priority::Normal => Priority::Normal,
+        written::Priority::High => Priority::High,
+    }
+}
+
+fn draft(draft: written::Draft) -> Draft {
+    match draft {
+        written::Draft::Draft4 => Draft::Draft4,
+        written::Draft::Draft6 => Draft::Draft6,
+        written::Draft::Draft7 => Draft::Draft7,
+        written::Draft::Draft201909 => Draft::Draft201909,
+        written::Draft::Draft202012 => Draft::Draft202012,
+    }
+}
+
+fn catalog(written: written::Catalog) -> resolved::Catalog {
+    resolved::Catalog {
+        tools_per_provider_max: count(
+            written.tools_per_provider_max.unwrap_or(default::TOOLS_PER_PROVIDER_MAX),
+        ),
+        warmup_timeout: written
+            .warmup_timeout
+            .map_or(Duration::from_millis(default::WARMUP_TIMEOUT_MS), duration),
+    }
+}
+
+fn cache(written: &written::Cache) -> resolved::Cache {
+    resolved::Cache {
+        entries_max: written.entries_max.unwrap_or(default::CACHE_ENTRIES_MAX),
+        bytes_max: written.bytes_max.unwrap_or(default::CACHE_BYTES_MAX),
+    }
+}
+
+fn tool_output(written: written::ToolOutput) -> resolved::ToolOutput {
+    let reading = Reading {
+        chunks_max: count(written.max_chunks.unwrap_or(default::OUTPUT_CHUNKS_MAX)),
+        overlap_percent: count(written.overlap_percent.unwrap_or(default::OUTPUT_OVERLAP_PERCENT)),
+        avg_line_bytes_threshold: count(
+            written.avg_line_bytes_threshold.unwrap_or(default::OUTPUT_AVG_LINE_BYTES),
+        ),
+    };
+    let limits = StoreLimits {
+        output_bytes_max: written.output_bytes_max.unwrap_or(default::STORE_OUTPUT_BYTES_MAX),
+        total_bytes_max: written.total_bytes_max.unwrap_or(default::STORE_TOTAL_BYTES_MAX),
+        keep: written.keep.map_or(Duration::from_millis(default::STORE_KEEP_MS), duration),
+    };
+    resolved::ToolOutput { enabled: written.enabled.unwrap_or(true), reading, limits }
+}
+
+fn sessions(written: written::Sessions) -> resolved::Sessions {
+    let limits = SessionLimits {
+        bytes_max: written.bytes_max.unwrap_or(default::SESSION_BYTES_MAX),
+        keep: written.keep.map_or(Duration::from_millis(default::SESSION_KEEP_MS), duration),
+    };
+    resolved::Sessions { enabled: written.enabled.unwrap_or(true), limits }
+}
+
+fn validation(written: &written::Validation) -> resolved::Validation {
+    resolved::Validation {
+        strict: written.strict.unwrap_or(false),
+        draft: draft(written.draft.unwrap_or(written::Draft::Draft202012)),
+    }
+}
+
+fn telemetry(written: &written::Telemetry) -> resolved::Telemetry {
+    resolved::Telemetry { capture_content: written.capture_content.unwrap_or(false) }
+}

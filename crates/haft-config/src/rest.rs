@@ -1,0 +1,282 @@
+//! Tools over HTTP: from what is written to what is meant.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use haft_core::glob::ToolGlob;
+use haft_core::name::QueueName;
+use haft_core::settings::method::Method;
+use haft_core::settings::rest::{Deprecated, METHODS_DEFAULT, QueryForm, StreamMode, Streaming};
+use serde::Deserialize;
+use serde_json::Value;
+use url::Url;
+
+use super::expand::{ExpandError, Lookup, expand};
+use super::format::{GlobText, SecretText, UrlText};
+use super::position::child;
+use super::resolve::{Resolver, cache_for, count, duration};
+use super::resolved::{self, CacheFor};
+use super::written;
+
+/// What is configured of tools over HTTP. Variables in texts are not put in yet.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Rest {
+    pub tools: BTreeMap<String, RestTool>,
+    pub specs: BTreeMap<String, Spec>,
+}
+
+/// A tool that is a request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RestTool {
+    pub description: String,
+    pub method: Method,
+    pub url: Secret,
+    pub headers: BTreeMap<String, Secret>,
+    pub queue: Option<QueueName>,
+    pub cache: Option<CacheFor>,
+    pub schema: Option<Value>,
+    pub body: Option<Value>,
+    pub streaming: Option<Streaming>,
+    pub query: Vec<String>,
+    pub query_form: QueryForm,
+    pub allow_private: bool,
+}
+
+/// A description whose operations are tools.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Spec {
+    /// A path or a URL.
+    pub source: Secret,
+    pub base_url: Option<Secret>,
+    pub headers: BTreeMap<String, Secret>,
+    pub methods: Vec<Method>,
+    pub tags: Vec<String>,
+    pub include: Vec<ToolGlob>,
+    pub exclude: Vec<ToolGlob>,
+    pub deprecated: Deprecated,
+    pub queue: Option<QueueName>,
+    pub cache: Option<CacheFor>,
+    pub logins: BTreeMap<String, Login>,
+    pub hosts: Vec<String>,
+    pub allow_private: bool,
+}
+
+/// What one security scheme is satisfied with.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Login {
+    pub token: Option<Secret>,
+    pub username: Option<Secret>,
+    pub password: Option<Secret>,
+    pub client_id: Option<Secret>,
+    pub client_secret: Option<Secret>,
+    pub scopes: Vec<String>,
+    pub token_url: Option<Secret>,
+}
+
+/// A text that may be secret, as it was written: variables are still names in it.
+#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[serde(transparent)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// With the values of variables in their places.
+    pub fn expand(&self, variables: Lookup<'_>) -> Result<String, ExpandError> {
+        expand(&self.0, variables)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Rest {
+    /// The queue and the cache that a tool of this name and these groups has by what it comes from.
+    pub fn policy_of<'a>(
+        &'a self,
+        tool: &str,
+        mut groups: impl Iterator<Item = &'a str>,
+    ) -> (Option<QueueName>, Option<CacheFor>) {
+        if let Some(tool) = self.tools.get(tool) {
+            return (tool.queue.clone(), tool.cache);
+        }
+        let spec = groups.find_map(|group| self.specs.get(group));
+        spec.map_or((None, None), |spec| (spec.queue.clone(), spec.cache))
+    }
+}
+
+type Queues = BTreeMap<QueueName, resolved::Queue>;
+
+impl Resolver<'_> {
+    pub(super) fn rest(
+        &mut self,
+        tools: Option<BTreeMap<String, written::RestTool>>,
+        specs: Option<BTreeMap<String, written::OpenapiSpec>>,
+        queues: &Queues,
+    ) -> Rest {
+        let tools = tools.unwrap_or_default().into_iter();
+        let specs = specs.unwrap_or_default().into_iter();
+        Rest {
+            tools: tools.map(|(name, tool)| self.rest_tool(name, tool, queues)).collect(),
+            specs: specs.map(|(name, spec)| self.spec(name, spec, queues)).collect(),
+        }
+    }
+
+    fn rest_tool(&mut self, name: String, tool: written::RestTool, queues: &Queues) -> (String, RestTool) {
+        let path = child("restTools", &name);
+        let queue = tool.queue.and_then(|queue| self.queue(&child(&path, "queue"), &queue.0, queues));
+        let schema = tool.parameters_schema.map(|schema| schema.0);
+        if schema.as_ref().is_some_and(|schema| schema["type"] != "object") {
+            let message = "expected a schema whose `type` is `object`".to_owned();
+            self.wrong(&child(&path, "parametersSchema"), message);
+        }
+        let complex = tool.has_complex_query_params.unwrap_or(false);
+        let meant = RestTool {
+            description: tool.description,
+            method: method(tool.method),
+            url: url(tool.url),
+            headers: headers(tool.headers),
+            queue,
+            cache: tool.cache.as_ref().map(cache_for),
+            schema,
+            body: tool.body_template.map(|body| body.0),
+            streaming: tool.streaming.map(streaming),
+            query: tool.query_param_names.unwrap_or_default(),
+            query_form: if complex { QueryForm::Brackets } else { QueryForm::Plain },
+            allow_private: tool.allow_private_addresses.unwrap_or(false),
+        };
+        (name, meant)
+    }
+
+    fn spec(&mut self, name: String, spec: written::OpenapiSpec, queues: &Queues) -> (String, Spec) {
+        let path = child("openapiSpecs", &name);
+        let globs = |resolver: &mut Self, key: &str, globs: Option<Vec<GlobText>>| {
+            resolver.globs(&child(&path, key), &globs.unwrap_or_default())
+        };
+        let include = globs(self, "includeOperations", spec.include_operations);
+        let exclude = globs(self, "excludeOperations", spec.exclude_operations);
+        let queue = spec.queue.and_then(|queue| self.queue(&child(&path, "queue"), &queue.0, queues));
+        let deprecated = spec.include_deprecated.unwrap_or(false);
+        let methods = spec.include_methods.map(|methods| methods.into_iter().map(lower_method).collect());
+        let meant = Spec {
+            source: Secret(spec.spec.0),
+            base_url: spec.base_url.map(url),
+            headers: headers(spec.headers),
+            methods: methods.unwrap_or_else(|| METHODS_DEFAULT.to_vec()),
+            tags: spec.tag_filter.unwrap_or_default(),
+            include,
+            exclude,
+            deprecated: if deprecated { Deprecated::Kept } else { Deprecated::LeftOut },
+            queue,
+            cache: spec.cache.as_ref().map(cache_for),
+            logins: spec
+                .auth
+                .unwrap_or_default()
+                .into_iter()
+                .map(|(name, written)| (name, login(written)))
+                .collect(),
+            hosts: spec.allow_hosts.unwrap_or_default(),
+            allow_private: spec.allow_private_addresses.unwrap_or(false),
+        };
+        (name, meant)
+    }
+}
+
+impl Spec {
+    /// A description with nothing else said about it.
+    pub fn of(source: Secret) -> Self {
+        Self {
+            source,
+            base_url: None,
+            headers: BTreeMap::new(),
+            methods: METHODS_DEFAULT.to_vec(),
+            tags: Vec::new(),
+            include: Vec::new(),
+            exclude: Vec::new(),
+            deprecated: Deprecated::LeftOut,
+            queue: None,
+            cache: None,
+            logins: BTreeMap::new(),
+            hosts: Vec::new(),
+            allow_private: false,
+        }
+    }
+
+    /// Path or URL of the description. The query is left out: it may hold a secret.
+    pub fn place(&self) -> String {
+        let is_url = ["http://", "https://"].iter().any(|scheme| self.source.0.starts_with(scheme));
+        match Url::parse(&self.source.0) {
+            Ok(mut url) if is_url => {
+                url.set_query(None);
+                url.to_string()
+            }
+            Ok(_) | Err(_) => self.source.0.clone(),
+        }
+    }
+}
+
+fn url(UrlText(text): UrlText) -> Secret {
+    Secret(text)
+}
+
+fn headers(written: Option<BTreeMap<String, SecretText>>) -> BTreeMap<String, Secret> {
+    written.unwrap_or_default().into_iter().map(|(name, value)| (name, value.0)).collect()
+}
+
+fn login(written: written::Login) -> Login {
+    let secret = |text: Option<SecretText>| text.map(|text| text.0);
+    Login {
+        token: secret(written.token),
+        username: secret(written.username),
+        password: secret(written.password),
+        client_id: secret(written.client_id),
+        client_secret: secret(written.client_secret),
+        scopes: written.scopes.unwrap_or_default(),
+        token_url: written.token_url.map(url),
+    }
+}
+
+fn streaming(written: written::Streaming) -> Streaming {
+    let default = Streaming::default();
+    Streaming {
+        mode: match written.mode {
+            Some(written::StreamMode::Sse) => StreamMode::Sse,
+            Some(written::StreamMode::JsonStream) | None => StreamMode::JsonStream,
+        },
+        line_prefix: written.line_prefix.unwrap_or(default.line_prefix),
+        discriminator_field: written.discriminator_field.unwrap_or(default.discriminator_field),
+        done_value: written.done_value.unwrap_or(default.done_value),
+        answer_field: written.answer_field.unwrap_or(default.answer_field),
+        token_value: written.token_value.unwrap_or(default.token_value),
+        token_field: written.token_field.unwrap_or(default.token_field),
+        timeout: written.timeout_ms.map_or(default.timeout, duration),
+        bytes_max: written.max_bytes.map_or(default.bytes_max, count),
+    }
+}
+
+fn method(method: written::HttpMethod) -> Method {
+    match method {
+        written::HttpMethod::Get => Method::Get,
+        written::HttpMethod::Post => Method::Post,
+        written::HttpMethod::Put => Method::Put,
+        written::HttpMethod::Delete => Method::Delete,
+        written::HttpMethod::Patch => Method::Patch,
+    }
+}
+
+fn lower_method(method: written::LowerMethod) -> Method {
+    match method {
+        written::LowerMethod::Get => Method::Get,
+        written::LowerMethod::Head => Method::Head,
+        written::LowerMethod::Options => Method::Options,
+        written::LowerMethod::Post => Method::Post,
+        written::LowerMethod::Put => Method::Put,
+        written::LowerMethod::Patch => Method::Patch,
+        written::LowerMethod::Delete => Method::Delete,
+    }
+}

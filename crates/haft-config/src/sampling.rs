@@ -1,0 +1,35 @@
+//! What an MCP server may have of models, as it is meant.
+
+use haft_core::settings::mcp::{Sampling, SamplingConsent};
+
+use super::default;
+use super::models::ModelName;
+use super::position::child;
+use super::resolve::Resolver;
+use super::written::{self, Decision};
+
+impl Resolver<'_> {
+    pub(super) fn sampling(
+        &mut self,
+        path: &str,
+        written: Option<&written::McpSampling>,
+    ) -> Option<Sampling> {
+        let written = written?;
+        if let Some(Err(problem)) = written.model.as_deref().map(ModelName::parse) {
+            self.wrong(&child(path, "model"), problem);
+        }
+        let consent = match written.approval.unwrap_or(Decision::Ask) {
+            Decision::Ask => SamplingConsent::Ask,
+            Decision::Allow => SamplingConsent::Given,
+            Decision::Deny => return None,
+        };
+        Some(Sampling {
+            consent,
+            model: written.model.clone(),
+            output_tokens_max: written.max_output_tokens.unwrap_or(default::MCP_SAMPLING_OUTPUT_TOKENS_MAX),
+            requests_per_call_max: written
+                .max_requests_per_call
+                .unwrap_or(default::MCP_SAMPLING_REQUESTS_MAX),
+        })
+    }
+}

@@ -1,0 +1,304 @@
+//! From the keys of a skill to what they mean. All that is wrong is found in one reading.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::error::SkillError;
+use super::front_matter::{self, KEYS_LINE, Parts, line_of};
+use super::requires::Requires;
+use super::{SKILL_BYTES_MAX, Skill};
+use crate::expand::Lookup;
+use crate::resolved::McpServer;
+use crate::{ConfigError, nearest};
+
+const NAME_CHARS_MAX: usize = 64;
+const DESCRIPTION_CHARS_MAX: usize = 1024;
+const WORDS_MAX: usize = 64;
+const WORD_CHARS_MAX: usize = 128;
+const SERVERS_MAX: usize = 16;
+
+/// Every key. Those from `license` on are of the common format of skills and say nothing to us.
+const KEYS: [&str; 11] = [
+    "name",
+    "description",
+    "trigger",
+    "triggers",
+    "requires",
+    "mcp",
+    "license",
+    "homepage",
+    "compatibility",
+    "metadata",
+    "allowed-tools",
+];
+
+/// A server on one line: `mcp-NAME: COMMAND ARGUMENTS`.
+const SERVER_LINE: &str = "mcp-";
+
+/// What a skill may say of its servers. What loosens their confinement or governs their tools is the operator's to say.
+const SERVER_KEYS: [&str; 13] = [
+    "type",
+    "command",
+    "args",
+    "env",
+    "cwd",
+    "url",
+    "headers",
+    "toolsAllowed",
+    "toolsDenied",
+    "toolSchemas",
+    "requestTimeoutMs",
+    "startupTimeout",
+    "healthProbe",
+];
+
+pub(super) fn read(path: &Path, text: &str, variables: Lookup<'_>) -> Result<Skill, Vec<SkillError>> {
+    let failed = |line, message: String| vec![SkillError::new(path, line, message)];
+    if text.len() > SKILL_BYTES_MAX {
+        return Err(failed(
+            1,
+            format!("the file has {} bytes; at most {SKILL_BYTES_MAX} are read", text.len()),
+        ));
+    }
+    let parts = front_matter::split(text).map_err(|message| failed(1, message.into()))?;
+    let keys =
+        front_matter::values(&parts).map_err(|(line, message)| failed(KEYS_LINE + line - 1, message))?;
+    let mut reader = Reader { path, parts, keys: &keys, errors: Vec::new() };
+    let skill = reader.skill(variables);
+    if reader.errors.is_empty() { Ok(skill) } else { Err(reader.errors) }
+}
+
+struct Reader<'a> {
+    path: &'a Path,
+    parts: Parts<'a>,
+    keys: &'a Map<String, Value>,
+    errors: Vec<SkillError>,
+}
+
+impl Reader<'_> {
+    fn skill(&mut self, variables: Lookup<'_>) -> Skill {
+        self.unknown_keys();
+        let requires = self.requires();
+        let triggers =
+            ["trigger", "triggers"].iter().flat_map(|key| self.words(&[key], self.keys.get(*key), '|'));
+        let triggers: Vec<String> =
+            triggers.collect::<Vec<_>>().iter().map(|word| word.to_lowercase()).collect();
+        Skill {
+            name: self.name(),
+            description: self.text("description", DESCRIPTION_CHARS_MAX),
+            triggers,
+            servers: self.servers(&requires, variables),
+            requires,
+            body: self.parts.body.trim().to_owned(),
+            path: self.path.to_owned(),
+        }
+    }
+
+    fn wrong(&mut self, keys: &[&str], message: impl Into<String>) -> &mut SkillError {
+        let line = line_of(self.parts.keys, keys);
+        self.errors.push(SkillError::new(self.path, line, message));
+        let last = self.errors.len() - 1;
+        &mut self.errors[last]
+    }
+
+    fn unknown_keys(&mut self) {
+        for key in
+            self.keys.keys().filter(|key| !KEYS.contains(&key.as_str()) && !key.starts_with(SERVER_LINE))
+        {
+            let hint = nearest(key, KEYS.iter().copied()).map(|near| format!("did you mean `{near}`?"));
+            self.wrong(&[key], format!("unknown key `{key}`")).hint = hint;
+        }
+    }
+
+    fn name(&mut self) -> String {
+        let name = self.text("name", NAME_CHARS_MAX);
+        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if !name.chars().all(legal) {
+            self.wrong(&["name"], "`name` may have letters, digits, `-`, `_` and `.`");
+        }
+        name
+    }
+
+    /// A text that must be there.
+    fn text(&mut self, key: &str, chars_max: usize) -> String {
+        match self.keys.get(key) {
+            Some(Value::String(text)) if !text.trim().is_empty() && text.chars().count() <= chars_max => {
+                text.trim().to_owned()
+            }
+            Some(_) => {
+                self.wrong(&[key], format!("`{key}` must be a text of 1 to {chars_max} characters"));
+                String::new()
+            }
+            None => {
+                self.wrong(&[], format!("`{key}` is missing"));
+                String::new()
+            }
+        }
+    }
+
+    /// A list of words, or one text with something between them.
+    fn words(&mut self, at: &[&str], value: Option<&Value>, between: char) -> Vec<String> {
+        let words: Option<Vec<&str>> = match value {
+            None | Some(Value::Null) => Some(Vec::new()),
+            Some(Value::String(text)) => Some(text.split(between).collect()),
+            Some(Value::Array(list)) => list.iter().map(Value::as_str).collect(),
+            Some(_) => None,
+        };
+        let words =
+            words.map(|words| words.into_iter().map(str::trim).filter(|word| !word.is_empty()).collect());
+        let words: Vec<&str> = words.unwrap_or_else(|| {
+            self.wrong(at, format!("`{}` must be a list of words", at.join(".")));
+            Vec::new()
+        });
+        if words.len() > WORDS_MAX || words.iter().any(|word| word.chars().count() > WORD_CHARS_MAX) {
+            let message = format!("at most {WORDS_MAX} words of at most {WORD_CHARS_MAX} characters each");
+            self.wrong(at, format!("`{}` has {message}", at.join(".")));
+            return Vec::new();
+        }
+        words.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Programs by themselves, or programs (`bins`) and variables (`env`); also where other products keep them, in
+    /// `metadata`.
+    fn requires(&mut self) -> Requires {
+        let of_metadata = self.keys.get("metadata").and_then(Value::as_object).into_iter().flatten();
+        let kept: Vec<&Value> = of_metadata.filter_map(|(_, product)| product.get("requires")).collect();
+        match self.keys.get("requires").or(kept.first().copied()) {
+            Some(Value::Object(both)) => {
+                for key in both.keys().filter(|key| !matches!(key.as_str(), "bins" | "env")) {
+                    self.wrong(
+                        &["requires", key],
+                        format!("unknown key `requires.{key}`; there are `bins` and `env`"),
+                    );
+                }
+                Requires {
+                    programs: self.words(&["requires", "bins"], both.get("bins"), ','),
+                    variables: self.words(&["requires", "env"], both.get("env"), ','),
+                }
+            }
+            programs => {
+                Requires { programs: self.words(&["requires"], programs, ','), variables: Vec::new() }
+            }
+        }
+    }
+
+    fn servers(&mut self, requires: &Requires, variables: Lookup<'_>) -> BTreeMap<String, McpServer> {
+        let mut written = Map::new();
+        for (name, server) in self.tables() {
+            self.check_table(&name, &server);
+            written.insert(name, server);
+        }
+        for (name, line) in self.lines() {
+            if written.insert(name.clone(), line).is_some() {
+                self.wrong(
+                    &[&format!("{SERVER_LINE}{name}")],
+                    format!("server `{name}` is here a second time"),
+                );
+            }
+        }
+        if written.len() > SERVERS_MAX {
+            self.wrong(
+                &["mcp"],
+                format!("a skill may bring {SERVERS_MAX} servers; it has {}", written.len()),
+            );
+        }
+        if !self.errors.is_empty() {
+            return BTreeMap::new();
+        }
+        self.resolved(&written, requires, variables)
+    }
+
+    fn tables(&mut self) -> Vec<(String, Value)> {
+        match self.keys.get("mcp") {
+            None => Vec::new(),
+            Some(Value::Object(tables)) => tables.clone().into_iter().collect(),
+            Some(_) => {
+                self.wrong(&["mcp"], "`mcp` must have a table for each server, by its name");
+                Vec::new()
+            }
+        }
+    }
+
+    fn check_table(&mut self, name: &str, server: &Value) {
+        for key in server.as_object().into_iter().flat_map(Map::keys) {
+            if !SERVER_KEYS.contains(&key.as_str()) {
+                let near = nearest(key, SERVER_KEYS.iter().copied());
+                let hint = match near {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("what governs a server stands in `haft.json`, under `mcpServers.{name}`"),
+                };
+                let message = format!("a skill may not say `{key}` of a server");
+                self.wrong(&["mcp", name, key], message).hint = Some(hint);
+            }
+        }
+        if let Some(Value::String(command)) = server.get("command") {
+            self.check_command(&["mcp", name, "command"], command);
+        }
+    }
+
+    /// A program and nothing that a shell would understand.
+    fn check_command(&mut self, at: &[&str], command: &str) {
+        let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '@');
+        if command.is_empty() || !command.chars().all(legal) {
+            self.wrong(
+                at,
+                "a command may have letters, digits and `- _ . / @`; its arguments stand in `args`",
+            );
+        }
+    }
+
+    fn lines(&mut self) -> Vec<(String, Value)> {
+        let mut servers = Vec::new();
+        for (key, value) in self.keys.iter().filter(|(key, _)| key.starts_with(SERVER_LINE)) {
+            let mut words = value.as_str().unwrap_or_default().split_whitespace();
+            let command = words.next().unwrap_or_default();
+            let args: Vec<&str> = words.collect();
+            self.check_command(&[key], command);
+            if args.iter().any(|word| word.contains(['"', '\''])) {
+                self.wrong(&[key], "words are told apart by spaces, and quotes mean nothing here").hint =
+                    Some("give the server a table with `command` and `args`".into());
+            }
+            let server = json!({ "command": command, "args": args });
+            servers.push((key[SERVER_LINE.len()..].to_owned(), server));
+        }
+        servers
+    }
+
+    /// As `haft.json` would have them.
+    fn resolved(
+        &mut self,
+        written: &Map<String, Value>,
+        requires: &Requires,
+        variables: Lookup<'_>,
+    ) -> BTreeMap<String, McpServer> {
+        let undeclared: RefCell<BTreeSet<String>> = RefCell::default();
+        let declared = |name: &str| {
+            // Not of the skill's choosing.
+            if name == "HOME" || requires.variables.iter().any(|known| known == name) {
+                return variables(name);
+            }
+            undeclared.borrow_mut().insert(name.to_owned());
+            None
+        };
+        let found = crate::mcp_servers_of(self.path, written, &declared);
+        for name in undeclared.into_inner() {
+            self.wrong(&[&name], format!("`${{{name}}}` is used and not required")).hint =
+                Some(format!("`requires` must name it: bins = [], env = [\"{name}\"]"));
+        }
+        found.unwrap_or_else(|errors| {
+            for error in &errors {
+                self.misread(error);
+            }
+            BTreeMap::new()
+        })
+    }
+
+    fn misread(&mut self, ConfigError { key, message, hint, .. }: &ConfigError) {
+        let key = key.strip_prefix("mcpServers.").unwrap_or(key);
+        let keys: Vec<&str> = std::iter::once("mcp").chain(key.split('.')).collect();
+        self.wrong(&keys, format!("`mcp.{key}`: {message}")).hint.clone_from(hint);
+    }
+}

@@ -1,0 +1,232 @@
+//! Skills as people write them, and as they should not.
+#![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use haft_core::home::Home;
+
+use super::*;
+use crate::Untrusted;
+use crate::resolved::McpReach;
+use crate::trust::{Digest, Record};
+
+fn variables(name: &str) -> Option<String> {
+    match name {
+        "PATH" => Some("/usr/bin:/bin".into()),
+        "TOKEN" => Some("s3cret".into()),
+        _ => None,
+    }
+}
+
+fn read(text: &str) -> Result<Skill, Vec<SkillError>> {
+    Skill::read(Path::new("s/SKILL.md"), text, &variables)
+}
+
+const TOML: &str = r#"+++
+name = "browser"
+description = "Drives a browser"
+trigger = "Browse|web page"
+requires = { bins = ["sh"], env = ["TOKEN"] }
+homepage = "https://example.com"
+
+[mcp.playwright]
+command = "npx"
+args = ["-y", "@playwright/mcp"]
+env = { KEY = "${TOKEN}" }
+startupTimeout = "3m"
+
+[mcp.far]
+url = "https://example.com/mcp"
++++
+# Browser
+
+Use it.
+"#;
+
+const YAML: &str = "---
+name: browser
+description: Drives a browser
+triggers: [browse, web page]
+requires: [sh]
+mcp-playwright: npx -y @playwright/mcp
+metadata: {\"openclaw\": {\"requires\": {\"bins\": [\"gh\"]}}}
+---
+# Browser
+
+Use it.
+";
+
+#[test]
+fn both_languages_say_the_same() {
+    let (toml, yaml) = (read(TOML).unwrap(), read(YAML).unwrap());
+    assert_eq!(
+        (&toml.name, &toml.description, &toml.triggers, &toml.body),
+        (&yaml.name, &yaml.description, &yaml.triggers, &yaml.body)
+    );
+    assert_eq!(toml.requires, Requires { programs: vec!["sh".into()], variables: vec!["TOKEN".into()] });
+    let process = |skill: &Skill| match skill.servers["playwright"].reach.clone().unwrap() {
+        McpReach::Process { command, args, env, .. } => (
+            command,
+            args.into_iter().map(|word| word.0).collect::<Vec<_>>(),
+            env.into_values().map(|value| value.0).collect::<Vec<_>>(),
+        ),
+        McpReach::Remote { .. } => unreachable!("it has a command"),
+    };
+    assert_eq!(
+        process(&toml),
+        ("npx".into(), vec!["-y".into(), "@playwright/mcp".into()], vec!["s3cret".into()])
+    );
+    assert_eq!(process(&yaml).1, process(&toml).1);
+    assert_eq!(toml.servers["playwright"].startup_timeout, std::time::Duration::from_mins(3));
+    assert_eq!(toml.servers.len(), 2);
+}
+
+#[test]
+fn requirements_are_also_found_where_others_keep_them() {
+    let skill = read(&YAML.replace("requires: [sh]\n", "")).unwrap();
+    assert_eq!(skill.requires.programs, ["gh"]);
+}
+
+#[test]
+fn a_skill_is_wanted_when_a_trigger_stands_in_the_request() {
+    let skill = read(TOML).unwrap();
+    let check = |request: &str, expected| assert_eq!(skill.is_wanted(request), expected, "{request}");
+    check("Please BROWSE to it", true);
+    check("open the Web Page", true);
+    check("open the page", false);
+    check("", false);
+    assert_eq!(matching([&skill], "browse").len(), 1);
+    assert!(!read("---\nname: a\ndescription: b\n---\n").unwrap().is_wanted("anything"));
+}
+
+#[test]
+fn what_is_not_there_is_told() {
+    let text =
+        "---\nname: a\ndescription: b\nrequires: {bins: [sh, no-such-program], env: [TOKEN, NONE]}\n---\n";
+    let missing = read(text).unwrap().missing(&variables);
+    assert_eq!(missing, [Missing::Program("no-such-program".into()), Missing::Variable("NONE".into())]);
+}
+
+#[test]
+fn slips_are_told_with_their_line_and_the_nearest_key() {
+    let check = |text: &str, line: usize, expected: &str| {
+        let errors = read(text).unwrap_err();
+        let told = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        assert!(told.contains(&format!("s/SKILL.md:{line}: ")) && told.contains(expected), "{text}\n{told}");
+    };
+    let yaml = |more: &str| format!("---\nname: a\ndescription: b\n{more}\n---\n");
+    let toml = |more: &str| format!("+++\nname = 'a'\ndescription = 'b'\n{more}\n+++\n");
+    check("no keys", 1, "must begin with its keys");
+    check("---\nname: a\n", 1, "not closed");
+    check("---\nname: a\n---\n", 2, "`description` is missing");
+    check(&yaml("trigers: [a]"), 4, "did you mean `triggers`?");
+    check(&yaml("requires: 7"), 4, "must be a list of words");
+    check(&yaml("requires: {bin: [a]}"), 4, "there are `bins` and `env`");
+    check(&yaml("a: [1"), 4, "unclosed");
+    check(&toml("x ="), 4, "");
+    check(&toml("[mcp.x]\ncommnd = 'a'"), 5, "did you mean `command`?");
+    check(&toml("[mcp.x]\ncommand = 'sh -c evil'"), 5, "letters, digits");
+    check(&toml("[mcp.x]\ncommand = 'a'\nsandbox = false"), 6, "`haft.json`, under `mcpServers.x`");
+    check(&toml("[mcp.x]\ncommand = 'a'\nurl = 'http://h'"), 4, "either a `command` or a `url`");
+    check(&toml("[mcp.x]\ncommand = 'a'\nargs = 'b'"), 6, "expected a list");
+    check(&toml("[mcp.x]\ncommand = 'a'\nenv = { A = '${PATH}' }"), 6, "`${PATH}` is used and not required");
+    check(&yaml("mcp-x: 'a \"b c\"'"), 4, "quotes mean nothing");
+    check(&yaml("mcp-x: a\nmcp: {x: {command: b}}"), 4, "a second time");
+    check(&yaml("mcp: [1]"), 4, "a table for each server");
+    check(&format!("---\nname: a b\ndescription: {}\n---\n", "d".repeat(2000)), 3, "1 to 1024 characters");
+    check(&"-".repeat(SKILL_BYTES_MAX + 1), 1, "are read");
+    check(&yaml(&format!("metadata: {}", "[".repeat(10_000))), 4, "");
+}
+
+fn skill_at(directory: &Path, name: &str, description: &str) -> std::path::PathBuf {
+    let place = directory.join(name);
+    fs::create_dir_all(&place).unwrap();
+    let file = place.join(FILE_NAME);
+    fs::write(&file, format!("---\nname: {name}\ndescription: {description}\ntrigger: x\n---\n")).unwrap();
+    file
+}
+
+#[test]
+fn a_projects_skills_count_once_they_are_trusted_and_until_they_change() {
+    let place = tempfile::tempdir().unwrap();
+    let root = place.path().canonicalize().unwrap();
+    let home = Home::at(&root.join("home"));
+    crate::home::create(&home).unwrap();
+    let project = root.join("ws");
+    skill_at(&home.root().join("skills"), "one", "of home");
+    let own = skill_at(&project.join(".haft/skills"), "one", "of the project");
+    skill_at(&project.join("skills"), "two", "never trusted");
+    let described = || -> Vec<String> {
+        let found = load(Some(&home), Some(&project), &variables);
+        assert_eq!(found.errors, []);
+        found.skills.into_iter().map(|skill| skill.description).collect()
+    };
+    assert_eq!(described(), ["of home"]);
+    Record::change(&home, |record| {
+        record.files.insert(own.clone(), Digest::of(&fs::read(&own).unwrap()));
+    })
+    .unwrap();
+    assert_eq!(described(), ["of the project"]);
+    fs::write(&own, "---\nname: one\ndescription: changed\n---\n").unwrap();
+    assert_eq!(described(), ["of home"]);
+    let ignored = load(Some(&home), Some(&project), &variables).ignored;
+    assert_eq!(
+        ignored.iter().map(|(_, why)| why.clone()).collect::<Vec<_>>(),
+        [Untrusted::Changed, Untrusted::Never]
+    );
+}
+
+#[test]
+fn links_out_of_the_place_are_not_followed_and_a_bad_skill_costs_only_itself() {
+    let place = tempfile::tempdir().unwrap();
+    let home = Home::at(&place.path().join("home"));
+    crate::home::create(&home).unwrap();
+    let skills = home.root().join("skills");
+    skill_at(&skills, "good", "stays");
+    let outside = skill_at(place.path(), "outside", "no");
+    symlink(outside.parent().unwrap(), skills.join("linked")).unwrap();
+    fs::create_dir(skills.join("bad")).unwrap();
+    fs::write(skills.join("bad").join(FILE_NAME), b"\xff").unwrap();
+    let found = load(Some(&home), None, &variables);
+    assert_eq!(found.skills.iter().map(|skill| skill.name.as_str()).collect::<Vec<_>>(), ["good"]);
+    assert_eq!(found.errors.len(), 1);
+    assert_eq!(found.matching("x", &variables).len(), 1);
+}
+
+/// Its commands would be found in the project that has the link.
+#[test]
+fn what_is_trusted_in_one_project_is_not_lent_to_another() {
+    let place = tempfile::tempdir().unwrap();
+    let root = place.path().canonicalize().unwrap();
+    let home = Home::at(&root.join("home"));
+    crate::home::create(&home).unwrap();
+    let trusted = skill_at(&root.join("one/skills"), "lent", "of another project");
+    Record::change(&home, |record| {
+        record.files.insert(trusted.clone(), Digest::of(&fs::read(&trusted).unwrap()));
+    })
+    .unwrap();
+    let names = |project: &str| -> Vec<String> {
+        let found = load(Some(&home), Some(&root.join(project)), &variables);
+        found.skills.into_iter().map(|skill| skill.name).collect()
+    };
+    fs::create_dir(root.join("other")).unwrap();
+    symlink(root.join("one/skills"), root.join("other/skills")).unwrap();
+    assert_eq!(names("other"), [""; 0]);
+    assert_eq!(names("one"), ["lent"]);
+    // Within the project a link is only another name.
+    fs::rename(root.join("one/skills"), root.join("one/kept")).unwrap();
+    symlink("kept", root.join("one/skills")).unwrap();
+    assert_eq!(project_skill_files(&root.join("one")), [root.join("one/kept/lent").join(FILE_NAME)]);
+}
+
+#[test]
+fn servers_of_skills_stand_behind_those_of_the_operator() {
+    let skill = read(TOML).unwrap();
+    let mut config = crate::defaults().unwrap();
+    config.mcp_servers.insert("far".into(), skill.servers["playwright"].clone());
+    add_servers(&mut config, [&skill]);
+    assert_eq!(config.mcp_servers.len(), 2);
+    assert_eq!(config.mcp_servers["far"], skill.servers["playwright"]);
+}

@@ -1,0 +1,383 @@
+use std::fs;
+use std::time::Duration;
+
+use haft_core::naming::Scheme;
+use haft_core::priority::Priority;
+use haft_core::settings::mode::SandboxMode;
+use haft_core::settings::outputs::StoreLimits;
+use haft_core::settings::sandbox::Access;
+use haft_core::tool::{Approval, Effects};
+use haft_core::validate::Draft;
+use serde_json::json;
+
+use super::resolved::{CacheFor, Concealed, McpReach, Oversize};
+use super::*;
+use haft_core::settings::sessions::SessionLimits;
+
+/// A home, a project and a file beside them.
+struct Place {
+    directory: tempfile::TempDir,
+    home: Home,
+}
+
+impl Place {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(&directory.path().join("home"));
+        crate::home::create(&home).unwrap();
+        fs::create_dir(directory.path().join("project")).unwrap();
+        Self { directory, home }
+    }
+
+    fn project(&self) -> PathBuf {
+        self.directory.path().join("project").canonicalize().unwrap()
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.directory.path().canonicalize().unwrap().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn trust(&self) {
+        let path = self.project().join(FILE_NAME);
+        let digest = digest_of(&path).unwrap();
+        Record::change(&self.home, |record| {
+            record.files.insert(path, digest);
+        })
+        .unwrap();
+    }
+
+    fn load(&self, named: Option<&Path>) -> Result<Loaded, ConfigErrors> {
+        load(Sources { home: Some(&self.home), project: Some(&self.project()), named }, &|_| None)
+    }
+}
+
+fn resolve_text(text: &str) -> Result<Resolved, String> {
+    let place = Place::new();
+    let named = place.write("named.json", text);
+    place.load(Some(&named)).map(|loaded| loaded.resolved).map_err(|errors| errors.to_string())
+}
+
+#[test]
+fn the_defaults_of_the_schema_are_those_that_hold() {
+    let mut text = Value::Object(serde_json::Map::new());
+    for key in document::keys().iter().filter(|key| !key.path.contains(['<', '['])) {
+        if let Some(default) = &key.default {
+            let value = key.path.split('.').fold(&mut text, |inside, part| {
+                let inside = inside.as_object_mut().unwrap();
+                inside.entry(part).or_insert_with(|| json!({}))
+            });
+            *value = default.clone();
+        }
+    }
+    assert_eq!(resolve_text(&text.to_string()), resolve_text("{}"));
+    let inside = json!({"queues": {"q": {"concurrent": default::QUEUE_CONCURRENT, "maxWaiting": default::QUEUE_WAITING_MAX}}});
+    assert_eq!(resolve_text(&inside.to_string()), resolve_text(r#"{"queues": {"q": {}}}"#));
+}
+
+#[test]
+fn without_files_every_key_has_its_default() {
+    let resolved = resolve_text("{}").unwrap();
+    assert_eq!(resolved.sandbox.mode, SandboxMode::Sandbox);
+    assert_eq!(resolved.sandbox.limits, haft_core::settings::limits::Limits::default());
+    assert_eq!(resolved.naming, Scheme::Double);
+    assert_eq!(resolved.tool_timeout, Duration::from_mins(5));
+    assert_eq!(resolved.tool_response_bytes_max, 12_288);
+    assert!(resolved.tools_allowed[0].matches("anything"));
+    assert_eq!(resolved.policy.default, Approval::Allow);
+    assert_eq!(resolved.active_groups, None);
+}
+
+/// Says something about every key.
+const EVERY_KEY: &str = r#"{
+    "$schema": "https://example.com/haft.schema.json",
+    "sandbox": {"mode": "rx", "workspace": "/w", "writable": ["/a"], "readable": ["/b"], "network": "deny",
+        "unixSockets": "allow", "git": "writable", "environment": ["CI"],
+        "limits": {"processes": 400, "openFiles": 1, "fileBytes": 2, "cpuSeconds": 3, "memoryBytes": 4, "shmBytes": 5}},
+    "naming": "bare", "toolTimeout": "2m", "toolResponseMaxBytes": 100,
+    "tools": {"*": {"timeout": "9s", "cache": "5m", "queue": "slow", "priority": "low"}, "git*": {"output": "pass", "maxBytes": 7, "cache": "off"},
+        "github": {"effects": "read-only", "enabled": false, "timeout": 1}},
+    "toolsAllowed": ["git*"], "toolsDenied": ["bash"],
+    "groups": {"web": ["fetch"], "all": ["@web", "x"]}, "activeGroups": ["all", "builtin"],
+    "catalog": {"toolsPerProviderMax": 3, "warmupTimeout": "4s"},
+    "mcpServers": {
+        "near": {"type": "stdio", "command": "npx", "args": ["-y", "x"], "env": {"KEY": "${NO_KEY:-k}"}, "cwd": "/srv",
+            "enabled": false, "toolsAllowed": ["a*"], "toolsDenied": ["ab"], "toolSchemas": {"a": {"type": "object", "n": [1.5, null]}},
+            "requestTimeoutMs": "5s", "startupTimeout": 7, "healthProbe": "listTools", "sandbox": false,
+            "writable": ["/srv/w"], "unixSockets": "allow", "effects": {"*": "mutating", "get*": "read-only"},
+            "cache": "1m", "toolsCache": {"get*": "off"}, "queue": "slow", "shared": false},
+        "far": {"url": "https://example.com/sse", "headers": {"Authorization": "Bearer ${NO_TOKEN}"}}},
+    "mcpInitConcurrency": 3, "traceMCP": true,
+    "queues": {"slow": {"maxConcurrency": 2, "maxWaiting": 5, "defaultTimeoutMs": "30s"}},
+    "cache": {"entriesMax": 1, "bytesMax": 2},
+    "policy": {"default": "ask", "rules": [{"tool": "bash", "command": "rm *", "decision": "deny"}]},
+    "toolOutput": {"enabled": false, "outputBytesMax": 5, "totalBytesMax": 6, "keep": "2h"},
+    "sessions": {"enabled": false, "bytesMax": 7, "keep": "3h"},
+    "validation": {"strict": true, "draft": "2019-09"},
+    "telemetry": {"captureContent": true},
+    "providers": {"mine": {"kind": "vllm", "baseUrl": "http://${HOST:-h}", "apiKey": "${KEY}", "headers": {"X": "y"},
+        "format": "openai_responses", "extraBody": {"a": [1.5]}, "delivery": "whole", "connectTimeout": 1,
+        "firstByteTimeout": 2, "chunkTimeout": 3, "requestTimeout": 4, "attemptsMax": 5, "retryAfterMax": 6}},
+    "models": {"default": "mine/a/b", "fast": "mine/f", "complex": "mine/c", "fallback": ["ollama/l"], "settings": {
+        "mine/f": {"price": {"input": 0.5, "output": 2, "cacheRead": 0.05, "cacheWrite": 0.6}, "toolCalling": "prompted",
+            "maxOutputTokens": 7, "contextTokens": 8}}},
+}"#;
+
+#[test]
+fn every_key_reaches_what_holds() {
+    let resolved = resolve_text(EVERY_KEY).unwrap();
+    let sandbox = &resolved.sandbox;
+    assert_eq!((sandbox.mode, sandbox.workspace.as_deref()), (SandboxMode::Rx, Some(Path::new("/w"))));
+    assert_eq!((sandbox.network, sandbox.unix_sockets), (Some(Access::Deny), Some(Access::Allow)));
+    assert_eq!(
+        (&sandbox.writable, &sandbox.readable),
+        (&vec![PathBuf::from("/a")], &vec![PathBuf::from("/b")])
+    );
+    assert_eq!((sandbox.limits.processes_max, sandbox.limits.shm_bytes_max), (400, 5));
+    let near = &resolved.mcp_servers["near"];
+    assert!(!near.enabled && near.tools_allowed[0].matches("abc") && near.tools_denied[0].matches("ab"));
+    assert_eq!(near.tool_schemas["a"]["n"], json!([1.5, null]));
+    assert_eq!((near.request_timeout.as_millis(), near.startup_timeout.as_millis()), (5000, 7));
+    assert_eq!(near.health_probe, haft_core::settings::mcp::HealthProbe::ListTools);
+    assert_eq!(near.effects[0].1, haft_core::tool::Effects::ReadOnly);
+    assert_eq!(near.cache_of("get_x"), Some(CacheFor::Off));
+    assert_eq!(near.cache_of("put_x"), Some(CacheFor::Time(Duration::from_mins(1))));
+    assert_eq!(
+        (near.queue.as_ref().map(haft_core::name::QueueName::as_str), near.shared),
+        (Some("slow"), false)
+    );
+    assert!(resolved.trace_mcp);
+    let reach = McpReach::Process {
+        command: "npx".into(),
+        args: vec![Concealed("-y".into()), Concealed("x".into())],
+        env: [("KEY".to_owned(), Concealed("k".into()))].into(),
+        directory: Some("/srv".into()),
+        writable: vec!["/srv/w".into()],
+        unix_sockets: Some(Access::Allow),
+        confined: haft_core::settings::mcp::Confined::No,
+    };
+    assert_eq!(near.reach, Ok(reach));
+    let unset = resolved.mcp_servers["far"].reach.as_ref().unwrap_err();
+    assert!(unset.starts_with("mcpServers.far.headers.Authorization: variable `NO_TOKEN`"), "{unset}");
+    assert_eq!(resolved.mcp_init_concurrency, 3);
+    let tool = resolved.tool("GitHub");
+    assert_eq!(tool.timeout, Some(Duration::from_millis(1)));
+    assert_eq!(
+        (tool.output, tool.bytes_max, tool.cache),
+        (Some(Oversize::Pass), Some(7), Some(CacheFor::Off))
+    );
+    assert_eq!((tool.effects, tool.enabled), (Some(Effects::ReadOnly), Some(false)));
+    assert_eq!(tool.queue.as_ref().map(haft_core::name::QueueName::as_str), Some("slow"));
+    assert_eq!(resolved.tool("other").cache, Some(CacheFor::Time(Duration::from_mins(5))));
+    let queue = resolved.queues.values().next().unwrap();
+    assert_eq!((queue.concurrent, queue.waiting_max, queue.timeout), (2, 5, Some(Duration::from_secs(30))));
+    assert_eq!(resolved.groups.values().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
+    assert_eq!(resolved.policy.rules[0].decision, Approval::Deny);
+    assert_eq!((resolved.tool_output.enabled, resolved.validation.strict), (false, true));
+    let limits = StoreLimits { output_bytes_max: 5, total_bytes_max: 6, keep: Duration::from_hours(2) };
+    assert_eq!(resolved.tool_output.limits, limits);
+    let limits = SessionLimits { bytes_max: 7, keep: Duration::from_hours(3) };
+    assert_eq!((resolved.sessions.enabled, resolved.sessions.limits), (false, limits));
+    let mine = &resolved.providers["mine"];
+    assert_eq!(
+        (mine.kind, mine.delivery, mine.format.map(haft_core::conversation::Format::name)),
+        ("vllm", haft_core::settings::models::Delivery::Whole, Some("openai_responses"))
+    );
+    assert_eq!(
+        (mine.base_url.as_ref().unwrap().0.as_str(), mine.api_key.as_ref().unwrap().0.as_str()),
+        ("http://${HOST:-h}", "${KEY}")
+    );
+    assert_eq!((mine.headers["X"].0.as_str(), &mine.extra_body["a"]), ("y", &json!([1.5])));
+    let times =
+        [mine.timeouts.connect, mine.timeouts.first_byte, mine.timeouts.between_chunks, mine.timeouts.total];
+    assert_eq!(times.map(|time| time.as_millis()), [1, 2, 3, 4]);
+    assert_eq!((mine.retry.attempts_max, mine.retry.retry_after_max.as_millis()), (5, 6));
+    let models = &resolved.models;
+    let names =
+        [&models.default, &models.fast, &models.complex].map(|name| name.as_ref().unwrap().to_string());
+    assert_eq!(names, ["mine/a/b", "mine/f", "mine/c"]);
+    assert_eq!(models.fallback[0].to_string(), "ollama/l");
+    let (_, model) = models.settings.iter().next().unwrap();
+    let price = haft_core::price::Price { input: 0.5, output: 2.0, cache_read: 0.05, cache_write: 0.6 };
+    assert_eq!((model.price, model.output_tokens_max, model.context_tokens), (Some(price), Some(7), Some(8)));
+    assert_eq!(model.tool_calling, Some(haft_core::settings::models::ToolCalling::Prompted));
+    assert!(resolved.telemetry.capture_content);
+    assert_eq!((resolved.validation.draft, tool.priority), (Draft::Draft201909, Some(Priority::Low)));
+    let catalog = &resolved.catalog;
+    assert_eq!((catalog.tools_per_provider_max, catalog.warmup_timeout), (3, Duration::from_secs(4)));
+}
+
+#[test]
+fn keys_that_speak_of_others_are_checked_with_their_place() {
+    let check = |text: &str, expected: &str| {
+        let told = resolve_text(text).unwrap_err();
+        assert!(told.contains(expected), "{text}: {told}");
+    };
+    check(
+        "{\"tools\": {\n\"bash\": {\"queue\": \"fast\"}}, \"queues\": {\"slow\": {}}}",
+        "named.json:2:10: tools.bash.queue: there is no queue `fast`; `queues` defines slow",
+    );
+    check(
+        "{\"groups\": {\n\"a\": [\"@b\"], \"b\": [\n\"x\", \"@a\"]}}",
+        "named.json:3:6: groups.b[1]: the groups run in a circle: a ► b ► a",
+    );
+    check("{\"groups\": {\"a\": [\"@b\"]}}", "named.json:1:19: groups.a[0]: there is no group `b`");
+    check(
+        "{\"policy\": {\"rules\": [{\"tool\": \"read\", \"command\": \"x\", \"decision\": \"ask\"}]}}",
+        "policy.rules[0].command: commands are those of `bash`; `tool` names `read`",
+    );
+    check("{\"models\": {\"default\": \"gpt-4o\"}}", "models.default: expected PROVIDER/MODEL");
+    check("{\"models\": {\"fallback\": [\"nobody/m\"]}}", "models.fallback[0]: nobody provides `nobody`");
+    check(
+        "{\"models\": {\"default\": \"ollama/a\", \"fast\": \"openai/b\"}}",
+        "models.fast: expected a model of the provider of `models.default`",
+    );
+}
+
+#[test]
+fn files_lie_on_top_of_each_other() {
+    let place = Place::new();
+    place.write(
+        "home/haft.json",
+        r#"{"toolTimeout": "1s", "naming": "bare", "tools": {"a": {"maxBytes": 1}}}"#,
+    );
+    place.write("project/haft.json", r#"{"toolTimeout": "2s", "tools": {"a": {"timeout": 9}}}"#);
+    let named = place.write("named.json", r#"{"toolResponseMaxBytes": 3}"#);
+    let timeout = |named| place.load(named).unwrap().resolved.tool_timeout;
+    assert_eq!(timeout(None), Duration::from_secs(1));
+    place.trust();
+    assert_eq!(timeout(None), Duration::from_secs(2));
+    let loaded = place.load(Some(&named)).unwrap();
+    let from = |key: &str| {
+        let row = loaded.rows.iter().find(|row| row.key == key).unwrap();
+        row.origin.as_ref().map(|origin| {
+            origin.file.file_name().unwrap().to_str().unwrap().to_owned() + &origin.line.to_string()
+        })
+    };
+    assert_eq!(from("toolResponseMaxBytes").as_deref(), Some("named.json1"));
+    assert_eq!(from("tools.a.maxBytes").as_deref(), Some("haft.json1"));
+    assert_eq!(from("cache.bytesMax"), None);
+    assert_eq!(loaded.files.iter().filter(|file| file.standing == Standing::Counts).count(), 3);
+}
+
+#[test]
+fn an_untrusted_project_is_ignored_whatever_it_holds() {
+    let place = Place::new();
+    let standing = || place.load(None).unwrap().files.last().map(|file| file.standing.clone());
+    assert_eq!(standing(), None);
+    place.write("project/haft.json", "{ broken");
+    assert_eq!(standing(), Some(Standing::Ignored(Untrusted::Never)));
+    place.write("project/haft.json", r#"{"sandbox": {"mode": "rwx"}}"#);
+    place.trust();
+    assert_eq!(standing(), Some(Standing::Counts));
+    place.write("project/haft.json", r#"{"sandbox": {"mode": "rwx" }}"#);
+    assert_eq!(standing(), Some(Standing::Ignored(Untrusted::Changed)));
+    assert_eq!(place.load(None).unwrap().resolved.sandbox.mode, SandboxMode::Sandbox);
+    fs::write(trust::path_in(&place.home), "nonsense").unwrap();
+    assert!(matches!(standing(), Some(Standing::Ignored(Untrusted::Undecided(_)))));
+}
+
+#[test]
+fn a_link_to_a_file_trusted_elsewhere_is_not_trusted() {
+    let place = Place::new();
+    place.write("project/haft.json", r#"{"sandbox": {"mode": "rwx"}}"#);
+    place.trust();
+    let other = place.directory.path().join("other");
+    fs::create_dir(&other).unwrap();
+    std::os::unix::fs::symlink(place.project().join(FILE_NAME), other.join(FILE_NAME)).unwrap();
+    let loaded =
+        load(Sources { home: Some(&place.home), project: Some(&other), named: None }, &|_| None).unwrap();
+    assert_eq!(loaded.resolved.sandbox.mode, SandboxMode::Sandbox);
+    assert_eq!(loaded.files[0].standing, Standing::Ignored(Untrusted::Never));
+}
+
+#[test]
+fn the_errors_of_all_files_are_told_together() {
+    let place = Place::new();
+    place.write("home/haft.json", r#"{"nameing": 1}"#);
+    let named = place.write("named.json", "[]");
+    let ConfigErrors(errors) = place.load(Some(&named)).unwrap_err();
+    assert_eq!(errors.len(), 2);
+    let missing = place.directory.path().join("none.json");
+    let told = place.load(Some(&missing)).unwrap_err().to_string();
+    assert!(told.contains("2 errors") && told.contains("none.json: does not exist"), "{told}");
+}
+
+#[test]
+fn what_a_person_inspects_is_what_the_file_sets() {
+    let place = Place::new();
+    let path =
+        place.write("project/haft.json", r#"{"naming": "bare", "tools": {"x": {"queue": "of-home"}}}"#);
+    let inspected = inspect(&path, &|_| None).unwrap().unwrap();
+    assert_eq!(
+        inspected.rows.iter().map(|row| row.key.as_str()).collect::<Vec<_>>(),
+        ["naming", "tools.x.queue"]
+    );
+    assert_eq!(inspected.digest, digest_of(&path).unwrap());
+    assert!(inspect(&place.project().join("none"), &|_| None).unwrap().is_none());
+}
+
+/// A file at the root of the project that is made from the table of keys. With `UPDATE_DOCS=1` it is written anew.
+fn check_document(name: &str, made: impl FnOnce(&str) -> String) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    let expected = made(&found);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, &expected).unwrap();
+        return;
+    }
+    assert!(found == expected, "{name} is not what the keys say; run the tests with UPDATE_DOCS=1");
+}
+
+#[test]
+fn the_published_schema_is_the_one_that_is_checked() {
+    check_document("docs/haft.schema.json", |_| format!("{:#}\n", schema()));
+}
+
+#[test]
+fn the_document_lists_every_key_with_default_and_unit() {
+    check_document("docs/configuration.md", |found| {
+        let (before, rest) = found.split_once("<!-- keys -->").unwrap();
+        let (_, after) = rest.split_once("<!-- end of keys -->").unwrap();
+        format!("{before}<!-- keys -->\n{}<!-- end of keys -->{after}", document::table())
+    });
+}
+
+#[test]
+fn the_published_schema_accepts_what_we_accept_and_refuses_what_we_refuse() {
+    let validator = jsonschema::draft202012::new(schema()).unwrap();
+    let every_key: Value = serde_json::from_str(&EVERY_KEY.replace("},\n}", "}\n}")).unwrap();
+    let complaints: Vec<String> = validator.iter_errors(&every_key).map(|error| error.to_string()).collect();
+    assert!(complaints.is_empty(), "{complaints:?}");
+    let bad = [
+        json!({"x": 1}),
+        json!({"toolTimeout": null}),
+        json!({"toolTimeout": "off"}),
+        json!({"toolTimeout": 0}),
+        json!({"naming": "triple"}),
+        json!({"policy": {"rules": [{"tool": "*"}]}}),
+        json!({"queues": {"q": {"concurrent": 0}}}),
+    ];
+    for text in bad {
+        assert!(!validator.is_valid(&text) && resolve_text(&text.to_string()).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn the_example_of_the_document_is_a_configuration() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let document = fs::read_to_string(path).unwrap();
+    let example = document.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let home: Lookup<'_> = &|name| (name == "HOME").then(|| "/home/u".to_owned());
+    assert!(read::read(Path::new("/p/haft.json"), example, home).is_ok(), "{example}");
+}
+
+#[test]
+fn every_key_says_what_it_means() {
+    for key in document::keys() {
+        assert!(!key.description.is_empty(), "{}", key.path);
+    }
+    let text = schema().to_string();
+    assert!(!text.contains("null") && !text.contains("$ref") && !text.contains("anyOf"), "{text}");
+}

@@ -1,0 +1,159 @@
+//! Which project files the operator has looked at. A model that can write a workspace must not be able to configure us.
+//!
+//! What is trusted is the content of a file at a path: its digest. The path is that of the workspace, with links
+//! resolved, and `haft.json` in it: were a link at that name followed, a model could point it at a file that is trusted
+//! elsewhere.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use haft_core::home::Home;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::private_file;
+
+/// The SHA-256 of a file, in hexadecimal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Digest(String);
+
+impl Digest {
+    pub fn of(bytes: &[u8]) -> Self {
+        let mut hexadecimal = String::with_capacity(64);
+        for byte in Sha256::digest(bytes) {
+            // Writing to a string cannot fail.
+            let _ = write!(hexadecimal, "{byte:02x}");
+        }
+        Self(hexadecimal)
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Whether a file counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trust {
+    Trusted,
+    /// It was trusted, and is not what it was.
+    Changed,
+    Never,
+}
+
+/// Decides from what was recorded for a path and what is found there now.
+pub fn decide(recorded: Option<&Digest>, found: &Digest) -> Trust {
+    match recorded {
+        Some(digest) if digest == found => Trust::Trusted,
+        Some(_) => Trust::Changed,
+        None => Trust::Never,
+    }
+}
+
+/// All that is trusted, by path.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    pub files: BTreeMap<PathBuf, Digest>,
+}
+
+impl Record {
+    /// Reads what is recorded. Nothing there is nothing trusted; what cannot be read is an error.
+    pub fn load(home: &Home) -> io::Result<Self> {
+        match fs::read(path_in(home)) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Changes what is recorded, as one step: who reads meanwhile sees all of it or nothing.
+    pub fn change(home: &Home, change: impl FnOnce(&mut Self)) -> io::Result<()> {
+        let directory = File::open(home.data())?;
+        // Released when the directory is closed. Two that write at once would lose what one of them says.
+        flock(&directory, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|_| io::Error::other("another haft is writing it; try again"))?;
+        let mut record = Self::load(home)?;
+        change(&mut record);
+        private_file::replace(&path_in(home), &serde_json::to_vec_pretty(&record)?)?;
+        directory.sync_all()
+    }
+}
+
+/// Where the record is kept.
+pub fn path_in(home: &Home) -> PathBuf {
+    home.data().join("trust.json")
+}
+
+/// The paths under which the configuration of a project is recorded, lowest first.
+pub fn project_files(directory: &Path) -> io::Result<[PathBuf; 2]> {
+    let directory = directory.canonicalize()?;
+    Ok([directory.join(super::MCP_FILE_NAME), directory.join(super::FILE_NAME)])
+}
+
+/// The path under which the configuration of a project is recorded.
+pub fn project_file(directory: &Path) -> io::Result<PathBuf> {
+    Ok(directory.canonicalize()?.join(super::FILE_NAME))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn only_the_very_same_content_is_trusted() {
+        let (one, other) = (Digest::of(b"{}"), Digest::of(b"{ }"));
+        assert_eq!(decide(Some(&one), &one), Trust::Trusted);
+        assert_eq!(decide(Some(&one), &other), Trust::Changed);
+        assert_eq!(decide(None, &one), Trust::Never);
+        assert_eq!(one.as_str(), "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a");
+    }
+
+    #[test]
+    fn the_record_is_kept_whole_and_private() {
+        let place = tempfile::tempdir().unwrap();
+        let home = Home::at(place.path());
+        crate::home::create(&home).unwrap();
+        assert_eq!(Record::load(&home).unwrap(), Record::default());
+        for name in ["/a/haft.json", "/b/haft.json"] {
+            Record::change(&home, |record| {
+                record.files.insert(name.into(), Digest::of(name.as_bytes()));
+            })
+            .unwrap();
+        }
+        assert_eq!(Record::load(&home).unwrap().files.len(), 2);
+        let mode = fs::metadata(path_in(&home)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(fs::read_dir(home.data()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_broken_record_is_an_error_and_is_not_overwritten() {
+        let place = tempfile::tempdir().unwrap();
+        let home = Home::at(place.path());
+        crate::home::create(&home).unwrap();
+        fs::write(path_in(&home), "{\"files\": [").unwrap();
+        assert!(Record::load(&home).is_err());
+        assert!(Record::change(&home, |record| record.files.clear()).is_err());
+        assert_eq!(fs::read_to_string(path_in(&home)).unwrap(), "{\"files\": [");
+    }
+
+    #[test]
+    fn while_one_writes_another_is_told_to_try_again() {
+        let place = tempfile::tempdir().unwrap();
+        let home = Home::at(place.path());
+        crate::home::create(&home).unwrap();
+        Record::change(&home, |_| {
+            let error = Record::change(&home, |_| {}).unwrap_err();
+            assert!(error.to_string().contains("try again"), "{error}");
+        })
+        .unwrap();
+    }
+}

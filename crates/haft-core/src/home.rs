@@ -1,0 +1,44 @@
+//! The directory that is haft's own, and which of its parts a tool may touch.
+
+use std::path::{Path, PathBuf};
+
+/// `$HAFT_HOME`. Tools never see its `data` and its configuration, and write only its `workspace`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Home {
+    root: PathBuf,
+}
+
+impl Home {
+    /// The path as it is given; the sandbox resolves symbolic links when it makes a policy.
+    pub fn at(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Sessions, approvals, tokens, accounting, outputs.
+    pub fn data(&self) -> PathBuf {
+        self.root.join("data")
+    }
+
+    pub fn config(&self) -> PathBuf {
+        self.root.join("haft.json")
+    }
+
+    /// The default workspace of servers and services, and the only directory of home that tools write.
+    pub fn workspace(&self) -> PathBuf {
+        self.root.join("workspace")
+    }
+
+    /// The download cache of one server. The name becomes a single path component.
+    pub fn cache(&self, name: &str) -> PathBuf {
+        let name: String = name.chars().map(|c| if c == '/' || c == '\0' { '_' } else { c }).collect();
+        let name = if name.chars().all(|c| c == '.') { "_".to_owned() } else { name };
+        self.root.join("cache").join(name)
+    }
+
+    /// Sub-directories that a tool may read.
+    pub const READABLE: [&'static str; 3] = ["agents", "cache", "skills"];
+}

@@ -1,0 +1,78 @@
+//! How MCP servers are reached, confined and authorized.
+
+/// Whether OAuth tokens may be kept outside the desktop's keyring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Preference {
+    /// A file holds the token where no keyring answers.
+    WhereThereIsOne,
+    Required,
+    /// A token found in the keyring is read, and written to a file when it changes.
+    Never,
+}
+
+/// The OAuth grant by which tokens are requested.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Grant {
+    /// Authorization code: a person logs in.
+    #[default]
+    Person,
+    /// Client credentials: the client itself, with its secret.
+    ClientCredentials,
+}
+
+/// Whether the sandbox confines a server process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Confined {
+    #[default]
+    Yes,
+    /// Unconfined except for the blocklist and haft's own data; its process tree still ends with ours.
+    No,
+}
+
+/// The transport of a remote server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// Streamable HTTP, with the older HTTP+SSE as a fallback.
+    Http,
+    Sse,
+    WebSocket,
+}
+
+impl Protocol {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Sse => "sse",
+            Self::WebSocket => "websocket",
+        }
+    }
+}
+
+/// The request that checks whether a server is alive.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum HealthProbe {
+    /// `ping`, or `server/discover` in the protocol era without ping.
+    #[default]
+    Ping,
+    ListTools,
+}
+
+/// What one server may request of models (MCP sampling).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sampling {
+    pub consent: SamplingConsent,
+    /// As `provider/model`; without it the caller chooses.
+    pub model: Option<String>,
+    /// The most tokens that are written for one request.
+    pub output_tokens_max: u32,
+    pub requests_per_call_max: u32,
+}
+
+/// Who approves each sampling request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SamplingConsent {
+    /// A person; refused when there is none to ask.
+    Ask,
+    /// The operator approved all of them in the configuration.
+    Given,
+}

@@ -1,0 +1,62 @@
+//! HTTP methods, and what each says about the effects of a call.
+
+use crate::tool::Effects;
+
+/// A method an operation may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    Get,
+    Head,
+    Options,
+    Put,
+    Delete,
+    Post,
+    Patch,
+}
+
+impl Method {
+    pub const ALL: [Method; 7] = [
+        Method::Get,
+        Method::Head,
+        Method::Options,
+        Method::Put,
+        Method::Delete,
+        Method::Post,
+        Method::Patch,
+    ];
+
+    /// In capitals, as it stands on the wire.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Head => "HEAD",
+            Method::Options => "OPTIONS",
+            Method::Put => "PUT",
+            Method::Delete => "DELETE",
+            Method::Post => "POST",
+            Method::Patch => "PATCH",
+        }
+    }
+
+    /// In any case.
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.name().eq_ignore_ascii_case(text))
+    }
+
+    /// What the standard promises of it. A server that breaks the promise needs a word of the operator.
+    pub fn effects(self) -> Effects {
+        match self {
+            Method::Get | Method::Head | Method::Options => Effects::ReadOnly,
+            Method::Put | Method::Delete => Effects::Idempotent,
+            Method::Post | Method::Patch => Effects::Mutating,
+        }
+    }
+
+    /// Whether a request may be sent again when nobody knows what became of the first.
+    pub fn is_repeatable(self) -> bool {
+        match self.effects() {
+            Effects::ReadOnly | Effects::Idempotent => true,
+            Effects::Mutating | Effects::Unknown => false,
+        }
+    }
+}

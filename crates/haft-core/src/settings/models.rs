@@ -1,0 +1,117 @@
+//! How model providers are asked.
+
+use std::time::Duration;
+
+/// The name of every provider that is built in, but for [`CLAUDE_CODE`]. `haft-models` has one row for each.
+pub const PROVIDER_NAMES: &[&str] = &[
+    "openai",
+    "openai-responses",
+    "anthropic",
+    "gemini",
+    "ollama",
+    "openrouter",
+    "groq",
+    "mistral",
+    "deepseek",
+    "xai",
+    "together",
+    "azure",
+    "vllm",
+    "llamacpp",
+    "lmstudio",
+    "compatible",
+];
+
+/// The provider for servers that speak an OpenAI-compatible API and have no row of their own.
+pub const COMPATIBLE: &str = "compatible";
+
+/// The provider that is a command: Claude Code.
+pub const CLAUDE_CODE: &str = "claude-code";
+
+/// The name of that command.
+pub const CLAUDE_CODE_COMMAND: &str = "claude";
+
+/// How many turns the command may take before it is asked to continue.
+pub const CLAUDE_CODE_TURNS_MAX: u32 = 25;
+
+/// How often a session of the command is resumed before its failure is final.
+pub const CLAUDE_CODE_RESUMES_MAX: u32 = 5;
+
+/// Whether a reply is streamed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delivery {
+    Whole,
+    Streamed,
+}
+
+/// How a model is given tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ToolCalling {
+    /// By its provider's own API.
+    Native,
+    /// The tools are described in the prompt, and calls are read from tagged JSON.
+    Prompted,
+    /// Never: the model is shown no tools.
+    None,
+}
+
+/// How often a request is retried. Only a request that failed before its first token ever is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// The first attempt counts too.
+    pub attempts_max: u32,
+    /// The wait after the first failure; it doubles with each further one.
+    pub delay_first: Duration,
+    pub delay_max: Duration,
+    /// A longer `Retry-After` is a failure: the provider is not waited for.
+    pub retry_after_max: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            attempts_max: 4,
+            delay_first: Duration::from_millis(500),
+            delay_max: Duration::from_secs(30),
+            retry_after_max: Duration::from_mins(2),
+        }
+    }
+}
+
+impl RetryPolicy {
+    pub const NEVER: RetryPolicy = RetryPolicy {
+        attempts_max: 1,
+        delay_first: Duration::ZERO,
+        delay_max: Duration::ZERO,
+        retry_after_max: Duration::ZERO,
+    };
+}
+
+/// How long each part of a request may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeouts {
+    pub connect: Duration,
+    /// From the request to the head of the answer. A local server may load the model first.
+    pub first_byte: Duration,
+    pub between_chunks: Duration,
+    /// The whole request, with all attempts and the waits between them.
+    pub total: Duration,
+    /// Idle time on an HTTP/2 connection with a request under way, after which we send a PING. Requests share the
+    /// connection, so one that died silently would hold up all of them.
+    pub ping_after: Duration,
+    /// How long the server may take to answer the PING.
+    pub pong_within: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(10),
+            first_byte: Duration::from_mins(5),
+            between_chunks: Duration::from_mins(2),
+            total: Duration::from_hours(1),
+            ping_after: Duration::from_secs(20),
+            pong_within: Duration::from_secs(20),
+        }
+    }
+}

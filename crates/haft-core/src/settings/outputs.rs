@@ -1,0 +1,42 @@
+//! Limits of stored outputs, and how `tool_output` reads them.
+
+use std::time::Duration;
+
+/// What the output store may use up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreLimits {
+    /// The largest single output; the store drops the bytes beyond it, and the handle reports that.
+    pub output_bytes_max: u64,
+    /// All outputs together; the oldest go first.
+    pub total_bytes_max: u64,
+    /// How long an output is kept.
+    pub keep: Duration,
+}
+
+impl StoreLimits {
+    /// For readers: nothing is removed.
+    pub fn untouched() -> Self {
+        Self { output_bytes_max: u64::MAX, total_bytes_max: u64::MAX, keep: Duration::MAX }
+    }
+}
+
+impl Default for StoreLimits {
+    fn default() -> Self {
+        Self { output_bytes_max: 16 << 20, total_bytes_max: 1 << 30, keep: Duration::from_hours(7 * 24) }
+    }
+}
+
+/// How `tool_output` reads an output when the question names no part of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reading {
+    /// `auto` returns an output whole when it has at most this many chunks.
+    pub chunks_max: usize,
+    pub overlap_percent: usize,
+    pub avg_line_bytes_threshold: usize,
+}
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self { chunks_max: 1, overlap_percent: 10, avg_line_bytes_threshold: 1_000 }
+    }
+}

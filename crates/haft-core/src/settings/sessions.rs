@@ -1,0 +1,12 @@
+//! Limits of stored sessions.
+
+use std::time::Duration;
+
+/// How much of each session is stored, and for how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionLimits {
+    /// The largest journal of one session.
+    pub bytes_max: u64,
+    /// Retention after the last line was written.
+    pub keep: Duration,
+}

@@ -1,0 +1,317 @@
+//! The `claude` command in the sandbox, for the provider that asks it.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use futures_util::future::BoxFuture;
+use haft_models::claude_code::{
+    self, ClaudeCode, ClaudeCodeSettings, Ended, HandedOver, Order, RunningCommand, StartCommand,
+};
+use haft_sandbox::{
+    Access, Exit, OutputPipes, Policy, SandboxedChild, StandardInput, sandboxed_command, user_home,
+};
+use secrecy::ExposeSecret;
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe;
+use tokio::task::JoinHandle;
+
+use crate::models::ModelsError;
+use haft_config::Resolved;
+use haft_config::resolved::{McpReach, Provider};
+
+/// What the command needs of our environment: its keys, its address, its proxies.
+const PASSED: [&str; 12] = [
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "ANTHROPIC_BASE_URL",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CLAUDE_CONFIG_DIR",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+    "NODE_EXTRA_CA_CERTS",
+];
+
+/// Where the command keeps its sessions when the user has no place for them, and where it is handed servers: below the
+/// cache of haft's home.
+const CACHE: &str = "claude-code";
+
+/// How the names of files with servers begin.
+const HANDED: &str = "servers-";
+
+/// How old a file with servers is that no run can need any more.
+const FORGOTTEN_AFTER: Duration = Duration::from_hours(24);
+
+/// How much of what it says on standard error is kept.
+const LAST_WORDS_BYTES_MAX: usize = 2 << 10;
+
+/// How much of its output is taken at once.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// The provider, confined by `policy`, or by what the configuration says when no policy was put together.
+pub(crate) fn provider(
+    config: &Resolved,
+    name: &str,
+    wanted: &Provider,
+    policy: Option<&Policy>,
+) -> Result<ClaudeCode, ModelsError> {
+    let unusable = |problem: String| ModelsError::Command { provider: name.to_owned(), problem };
+    let policy = match policy {
+        Some(policy) => policy.clone(),
+        None => plain_policy(config).map_err(unusable)?,
+    };
+    let settings = ClaudeCodeSettings {
+        name: name.into(),
+        turns_max: wanted.command.turns_max,
+        allowed_tools: wanted.command.allowed_tools.clone(),
+        servers: handed_over(config),
+        timeout: wanted.timeouts.total,
+        resumes_max: wanted.command.resumes_max,
+        resume_delay: claude_code::RESUME_DELAY,
+    };
+    let policy = command_policy(policy).map_err(unusable)?;
+    let start = Confined { command: wanted.command.command.clone(), policy };
+    Ok(ClaudeCode::new(settings, Box::new(start)))
+}
+
+/// Whether the command is on this machine; it is not started.
+pub(crate) fn is_installed(program: &str) -> bool {
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    // A program with a slash in its name is joined to nothing.
+    let directories =
+        if program.contains('/') { vec![PathBuf::new()] } else { std::env::split_paths(&search).collect() };
+    directories.iter().any(|directory| directory.join(program).is_file())
+}
+
+fn plain_policy(config: &Resolved) -> Result<Policy, String> {
+    let home = crate::home::find().ok_or("haft has no home; set HAFT_HOME")?;
+    let workspace = match &config.sandbox.workspace {
+        Some(workspace) => workspace.clone(),
+        None => std::env::current_dir().map_err(|error| format!("there is no current directory: {error}"))?,
+    };
+    let user_home = user_home();
+    let sandbox = &config.sandbox;
+    Policy::new_with_readable(sandbox.mode, &workspace, &home, user_home.as_deref(), &sandbox.readable)
+        .map_err(|error| error.to_string())
+}
+
+/// The operator's policy, and what the command cannot do without: its model is on the network, its sessions in a
+/// directory of its own.
+fn command_policy(policy: Policy) -> Result<Policy, String> {
+    let mut policy = policy.network(Access::Allow).cache(CACHE).map_err(|error| error.to_string())?;
+    policy = PASSED.iter().fold(policy, |policy, name| policy.environment(*name));
+    policy =
+        policy.variable("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").variable("DISABLE_AUTOUPDATER", "1");
+    let named = std::env::var_os("CLAUDE_CONFIG_DIR").map(PathBuf::from);
+    let usual = user_home().map(|home| home.join(".claude")).filter(|usual| usual.is_dir());
+    if let Some(directory) = named.or(usual) {
+        return policy.writable(&directory).map_err(|error| error.to_string());
+    }
+    let own = policy.home().cache(CACHE);
+    Ok(policy.variable("CLAUDE_CONFIG_DIR", own))
+}
+
+/// The servers of the configuration that the command can reach, as it reads them.
+fn handed_over(config: &Resolved) -> Option<HandedOver> {
+    let servers: Map<String, Value> = config
+        .mcp_servers
+        .iter()
+        .filter(|(_, server)| server.enabled)
+        .filter_map(|(name, server)| Some((name.clone(), server_entry(server.reach.as_ref().ok()?))))
+        .collect();
+    if servers.is_empty() {
+        return None;
+    }
+    let names = servers.keys().cloned().collect();
+    Some(HandedOver { names, config: json!({ "mcpServers": servers }).to_string().into() })
+}
+
+fn server_entry(reach: &McpReach) -> Value {
+    use haft_tools::mcp::Protocol;
+    match reach {
+        McpReach::Process { command, args, env, .. } => {
+            let args: Vec<&str> = args.iter().map(|word| word.0.as_str()).collect();
+            let env: Map<String, Value> =
+                env.iter().map(|(name, value)| (name.clone(), value.0.as_str().into())).collect();
+            json!({ "command": command, "args": args, "env": env })
+        }
+        McpReach::Remote { url, headers, protocol, oauth: _ } => {
+            let kind = match protocol {
+                Protocol::Http => "http",
+                Protocol::Sse => "sse",
+                Protocol::WebSocket => "ws",
+            };
+            let headers: Map<String, Value> =
+                headers.iter().map(|(name, value)| (name.clone(), value.0.as_str().into())).collect();
+            json!({ "type": kind, "url": url.0, "headers": headers })
+        }
+    }
+}
+
+/// Starts the command in the sandbox.
+struct Confined {
+    command: String,
+    policy: Policy,
+}
+
+impl StartCommand for Confined {
+    fn start(&self, order: Order) -> BoxFuture<'_, Result<Box<dyn RunningCommand>, String>> {
+        Box::pin(async move {
+            let file = match &order.private_file {
+                Some(text) => Some(
+                    PrivateFile::write(&self.policy.home().cache(CACHE), text.expose_secret())
+                        .map_err(|error| format!("MCP servers cannot be handed over: {error}"))?,
+                ),
+                None => None,
+            };
+            let path = file.iter().map(|file| file.0.as_os_str().to_owned());
+            let command = sandboxed_command(&self.command, &self.policy).args(&order.words).args(path);
+            let command = command.stdin(StandardInput::Piped).output(OutputPipes::Separate);
+            let child = command.spawn().await.map_err(|error| cannot_start(&self.command, &error))?;
+            Ok(Box::new(Command::over(&self.command, child, order.stdin, file)) as Box<dyn RunningCommand>)
+        })
+    }
+}
+
+/// The command while it runs. Dropped, the sandbox kills it with all it started.
+struct Command {
+    program: String,
+    child: SandboxedChild,
+    stdout: Option<pipe::Receiver>,
+    last_words: Arc<Mutex<Vec<u8>>>,
+    tasks: Vec<JoinHandle<()>>,
+    /// Gone when the command is.
+    _file: Option<PrivateFile>,
+}
+
+impl Command {
+    fn over(program: &str, mut child: SandboxedChild, input: Vec<u8>, file: Option<PrivateFile>) -> Self {
+        let last_words = Arc::<Mutex<Vec<u8>>>::default();
+        let mut tasks = Vec::new();
+        if let Some(mut stdin) = child.stdin.take() {
+            tasks.push(tokio::spawn(async move {
+                // A command that does not want to hear it all says so by its answer.
+                let _ = stdin.write_all(&input).await;
+            }));
+        }
+        if let Some(stderr) = child.stderr.take() {
+            tasks.push(tokio::spawn(keep_last_words(stderr, Arc::clone(&last_words))));
+        }
+        Self {
+            program: program.to_owned(),
+            stdout: child.stdout.take(),
+            child,
+            last_words,
+            tasks,
+            _file: file,
+        }
+    }
+}
+
+impl RunningCommand for Command {
+    fn read(&mut self) -> BoxFuture<'_, io::Result<Vec<u8>>> {
+        Box::pin(async {
+            let Some(stdout) = &mut self.stdout else { return Ok(Vec::new()) };
+            let mut piece = vec![0; PIECE_BYTES];
+            let read = stdout.read(&mut piece).await?;
+            piece.truncate(read);
+            Ok(piece)
+        })
+    }
+
+    fn end(mut self: Box<Self>) -> BoxFuture<'static, Result<Ended, String>> {
+        Box::pin(async move {
+            let how = match self.child.wait().await {
+                Ok(Exit::Code(code)) => format!("ended with code {code}"),
+                Ok(Exit::Signal(signal)) => format!("was killed by signal {signal}"),
+                Err(error) => return Err(cannot_start(&self.program, &error)),
+            };
+            let words = self.last_words.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            Ok(Ended { how, last_words: String::from_utf8_lossy(&words).into_owned() })
+        })
+    }
+}
+
+impl Drop for Command {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+fn cannot_start(program: &str, error: &dyn std::fmt::Display) -> String {
+    format!("`{program}` cannot be started: {error}; {HOW_TO_INSTALL}")
+}
+
+/// For whoever has not got the command.
+pub(crate) const HOW_TO_INSTALL: &str =
+    "install it with `npm install -g @anthropic-ai/claude-code`, or name it in `command` of the provider";
+
+async fn keep_last_words(mut stderr: pipe::Receiver, last_words: Arc<Mutex<Vec<u8>>>) {
+    let mut piece = vec![0; PIECE_BYTES];
+    while let Ok(read @ 1..) = stderr.read(&mut piece).await {
+        let mut words = last_words.lock().unwrap_or_else(PoisonError::into_inner);
+        words.extend_from_slice(&piece[..read]);
+        let too_much = words.len().saturating_sub(LAST_WORDS_BYTES_MAX);
+        words.drain(..too_much);
+    }
+}
+
+/// A file for the command's eyes, as long as this is there.
+struct PrivateFile(PathBuf);
+
+impl PrivateFile {
+    /// The command runs as the owner of its workspace, who owns the directory.
+    fn write(directory: &Path, text: &str) -> io::Result<Self> {
+        remove_forgotten(directory, SystemTime::now());
+        let path = directory.join(format!("{HANDED}{}.json", uuid::Uuid::new_v4().simple()));
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        let this = Self(path);
+        file.write_all(text.as_bytes())?;
+        let owner = std::fs::metadata(directory)?;
+        chown(&this.0, Some(owner.uid()), Some(owner.gid()))?;
+        Ok(this)
+    }
+}
+
+/// Removes files of runs that were killed and could not do it themselves: they may hold secrets.
+fn remove_forgotten(directory: &Path, now: SystemTime) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let written = entry.metadata().and_then(|about| about.modified());
+        let age = written.ok().and_then(|written| now.duration_since(written).ok()).unwrap_or_default();
+        if name.starts_with(HANDED) && age > FORGOTTEN_AFTER {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+impl Drop for PrivateFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_run_left_is_removed_a_day_later_and_nothing_else() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = PrivateFile::write(directory.path(), "{}").unwrap();
+        let other = directory.path().join("settings.json");
+        std::fs::write(&other, "{}").unwrap();
+        remove_forgotten(directory.path(), SystemTime::now());
+        assert!(file.0.exists() && other.exists());
+        remove_forgotten(directory.path(), SystemTime::now() + FORGOTTEN_AFTER + Duration::from_mins(1));
+        assert!(!file.0.exists() && other.exists());
+    }
+}

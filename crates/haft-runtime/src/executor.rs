@@ -1,0 +1,209 @@
+//! A small, self-contained face for programs that only want tools run: definitions in, text out.
+
+mod servers;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use haft_core::arguments::Arguments;
+use haft_core::event::NoEvents;
+use haft_core::provider::ToolProvider;
+use haft_core::tool::{CallId, ToolCall, ToolDefinition};
+use haft_engine::{Memory, Orchestrator, Selection};
+use haft_sandbox::{Home, Policy, PolicyError, SandboxMode, user_home};
+use haft_tools::mcp::McpProvider;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::wiring::{self, Settings};
+use haft_config::{self, resolved};
+
+pub use servers::{McpServer, NotConnected};
+
+pub use haft_core::text::truncate_chars as truncate_output;
+pub use haft_tools::builtin::{BASH_TIMEOUT_SECS, MAX_BASH_OUTPUT};
+pub use haft_tools::files::MAX_READ_OUTPUT;
+
+/// A tool as any provider's wire format can describe it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ToolDef {
+    pub name: String,
+    pub description: String,
+    pub parameters: Value,
+}
+
+/// The text a tool gave, and whether it failed.
+#[derive(Debug, Clone)]
+pub struct ToolResult {
+    pub content: String,
+    pub is_error: bool,
+}
+
+/// Runs the built-in tools, and those of MCP servers, in a sandbox around one workspace.
+#[derive(Debug)]
+pub struct ToolExecutor {
+    workspace_path: PathBuf,
+    data_dir: PathBuf,
+    sandbox_mode: SandboxMode,
+    policy: Result<Policy, String>,
+    mcp_clients: HashMap<String, Arc<McpProvider>>,
+    mcp_servers: BTreeMap<String, resolved::McpServer>,
+    /// `Err` when the workspace cannot be used; every call then says so.
+    orchestrator: Result<Orchestrator, String>,
+}
+
+/// Names in the data directory that tools neither read nor write.
+const HIDDEN: [&str; 2] = ["data", "config.toml"];
+
+/// Names in the data directory that tools read but never write: what is written there becomes instructions.
+const FROZEN: [&str; 2] = ["skills", "agents"];
+
+impl ToolExecutor {
+    /// The data directory is the workspace's parent, or the workspace itself when it has none.
+    pub fn new(workspace_path: PathBuf, sandbox_mode: SandboxMode) -> Self {
+        let data_dir = workspace_path.parent().unwrap_or(&workspace_path).to_path_buf();
+        let policy = policy(&workspace_path, &data_dir, sandbox_mode);
+        let mut executor = Self {
+            workspace_path,
+            data_dir,
+            sandbox_mode,
+            policy,
+            mcp_clients: HashMap::new(),
+            mcp_servers: BTreeMap::new(),
+            orchestrator: Err("not ready".into()),
+        };
+        executor.rebuild();
+        executor
+    }
+
+    /// Puts an orchestrator around whatever gives tools now.
+    fn rebuild(&mut self) {
+        self.orchestrator = self.policy.clone().and_then(|policy| {
+            let mut config = haft_config::defaults().map_err(|errors| errors.to_string())?;
+            config.mcp_servers.clone_from(&self.mcp_servers);
+            let settings = Settings {
+                policy,
+                timeout: None,
+                events: Arc::new(NoEvents),
+                config,
+                approver: None,
+                remembered: Memory::default(),
+                store: None,
+            };
+            let clients = self.mcp_clients.values();
+            let clients = clients.map(|client| Arc::clone(client) as Arc<dyn ToolProvider>).collect();
+            Ok(wiring::orchestrator_with(settings, clients))
+        });
+    }
+
+    pub fn workspace_path(&self) -> &Path {
+        &self.workspace_path
+    }
+
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// All tools, the four that every executor has first and those of MCP servers last.
+    pub fn all_tool_defs(&self) -> Vec<ToolDef> {
+        let own = haft_tools::builtin::definitions().into_iter().map(ToolDef::from);
+        let served = self.mcp_tool_map();
+        let all = self.orchestrator.iter().flat_map(|orchestrator| orchestrator.tools(&Selection::default()));
+        let of_servers =
+            all.filter(|shown| served.contains_key(shown.entry.exposed().as_str())).map(|shown| {
+                let name = shown.entry.exposed().to_string();
+                ToolDef { name, ..ToolDef::from(shown.entry.definition().clone()) }
+            });
+        own.chain(of_servers).collect()
+    }
+
+    /// Runs one tool. There is always a result; names are matched exactly first, then without regard to case.
+    pub async fn execute(&mut self, tool_name: &str, args: &Value) -> ToolResult {
+        let orchestrator = match &self.orchestrator {
+            Ok(orchestrator) => orchestrator,
+            Err(reason) => return ToolResult { content: reason.clone(), is_error: true },
+        };
+        let call = ToolCall {
+            id: CallId("executor".into()),
+            name: tool_name.into(),
+            arguments: Arguments::from_value(args),
+        };
+        let result = orchestrator.execute(call).await;
+        ToolResult { content: result.text(), is_error: result.outcome.is_err() }
+    }
+
+    /// Whether the mode grants writing this path; a relative one is resolved against the workspace.
+    pub fn is_write_allowed(&self, path: &Path) -> bool {
+        haft_sandbox::is_within_roots(
+            &self.workspace_path.join(path),
+            self.sandbox_mode,
+            &[self.workspace_path.as_path(), self.data_dir.as_path(), Path::new("/tmp")],
+        )
+    }
+}
+
+/// The four tools that every executor has: `bash`, `read`, `write`, `edit`.
+pub fn builtin_tool_defs() -> Vec<ToolDef> {
+    haft_tools::builtin::definitions().into_iter().take(4).map(ToolDef::from).collect()
+}
+
+impl From<ToolDefinition> for ToolDef {
+    fn from(definition: ToolDefinition) -> Self {
+        Self {
+            name: definition.name.to_string(),
+            description: definition.description,
+            parameters: definition.input_schema,
+        }
+    }
+}
+
+fn policy(workspace: &Path, data_dir: &Path, mode: SandboxMode) -> Result<Policy, String> {
+    let home = crate::home::find().ok_or("neither HAFT_HOME nor HOME is set")?;
+    haft_config::home::create(&home)
+        .map_err(|error| format!("haft's home `{}` cannot be made: {error}", home.root().display()))?;
+    let user_home = user_home();
+    let policy =
+        Policy::new(mode, workspace, &home, user_home.as_deref()).map_err(|error| error.to_string())?;
+    let data_dir = data_dir.canonicalize().map_err(|error| error.to_string())?;
+    if !is_grantable(&data_dir, &home, user_home.as_deref()) {
+        return Ok(policy);
+    }
+    protect_names(&data_dir)
+        .map_err(|error| format!("`{}` cannot be protected: {error}", data_dir.display()))?;
+    grant(policy, &data_dir).map_err(|error| error.to_string())
+}
+
+/// A parent that is everybody's is not the data directory of anybody.
+fn is_grantable(data_dir: &Path, home: &Home, user_home: Option<&Path>) -> bool {
+    let shared =
+        ["/", "/tmp", "/var/tmp", "/home", "/root"].iter().any(|shared| data_dir == Path::new(shared));
+    let of_user = user_home.is_some_and(|user_home| user_home.starts_with(data_dir));
+    let of_haft = home.root().starts_with(data_dir) || data_dir.starts_with(home.root());
+    !shared && !of_user && !of_haft
+}
+
+/// A name can only be covered where something is.
+fn protect_names(data_dir: &Path) -> io::Result<()> {
+    for name in ["data", "skills", "agents"] {
+        ignore_existing(std::fs::create_dir(data_dir.join(name)))?;
+    }
+    ignore_existing(std::fs::File::create_new(data_dir.join("config.toml")).map(drop))
+}
+
+fn ignore_existing(made: io::Result<()>) -> io::Result<()> {
+    match made {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+fn grant(policy: Policy, data_dir: &Path) -> Result<Policy, PolicyError> {
+    let policy = policy.writable(data_dir)?;
+    let policy = HIDDEN.iter().fold(policy, |policy, name| policy.protect(&data_dir.join(name)));
+    Ok(FROZEN.iter().fold(policy, |policy, name| policy.freeze(&data_dir.join(name))))
+}
+
+#[cfg(test)]
+mod tests;

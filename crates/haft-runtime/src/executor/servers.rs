@@ -1,0 +1,133 @@
+//! The MCP servers of an executor: connected together, called like any other tool, ended together.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use haft_core::provider::ToolProvider;
+use haft_engine::Selection;
+use haft_sandbox::Policy;
+use haft_tools::mcp::McpProvider;
+use serde_json::json;
+
+use super::ToolExecutor;
+use crate::wiring::{self, McpFace};
+use haft_config::skills::Skill;
+use haft_config::{self, resolved};
+
+/// A server to connect to.
+#[derive(Debug, Clone)]
+pub struct McpServer {
+    pub name: String,
+    /// How it is reached, or what is wrong with that.
+    config: Result<resolved::McpServer, String>,
+}
+
+impl McpServer {
+    /// A program that speaks over its standard streams.
+    pub fn new(name: &str, command: &str, args: &[&str]) -> Self {
+        Self::configured(name, &json!({ "command": command, "args": args }))
+    }
+
+    /// As an entry of `mcpServers` in `haft.json` would say it.
+    pub fn configured(name: &str, entry: &serde_json::Value) -> Self {
+        let servers = [(name.to_owned(), entry.clone())].into_iter().collect();
+        let found = haft_config::mcp_servers_of("mcpServers".as_ref(), &servers, &haft_config::environment);
+        let config = match found {
+            Ok(mut found) => found.remove(name).ok_or_else(|| "it is not there".to_owned()),
+            Err(errors) => Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")),
+        };
+        Self { name: name.to_owned(), config }
+    }
+
+    /// What a skill brings.
+    pub fn of_skill(skill: &Skill) -> Vec<Self> {
+        let server = |(name, config): (&String, &resolved::McpServer)| Self {
+            name: name.clone(),
+            config: Ok(config.clone()),
+        };
+        skill.servers.iter().map(server).collect()
+    }
+}
+
+/// A server that could not be connected, and why: a sentence for the operator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotConnected {
+    pub name: String,
+    pub reason: String,
+}
+
+impl ToolExecutor {
+    /// Connects to servers, all at once. One that fails is left out and told; the others are there.
+    pub async fn connect_mcp_servers(&mut self, servers: &[McpServer]) -> Vec<NotConnected> {
+        let policy = match &self.policy {
+            Ok(policy) => policy.clone(),
+            Err(reason) => return servers.iter().map(|server| not_connected(&server.name, reason)).collect(),
+        };
+        let connects = servers.iter().map(|server| connect(server, &policy));
+        let mut failed = Vec::new();
+        for (server, connected) in servers.iter().zip(join_all(connects).await) {
+            match connected {
+                Ok((provider, config)) => {
+                    self.mcp_clients.insert(server.name.clone(), provider);
+                    self.mcp_servers.insert(server.name.clone(), config);
+                }
+                Err(reason) => failed.push(not_connected(&server.name, &reason)),
+            }
+        }
+        self.rebuild();
+        failed
+    }
+
+    /// The servers that are connected, by name.
+    pub fn mcp_clients(&self) -> &HashMap<String, Arc<McpProvider>> {
+        &self.mcp_clients
+    }
+
+    /// Which server gives a tool, by the name under which the tool is called. Made anew, for servers change their lists.
+    pub fn mcp_tool_map(&self) -> HashMap<String, String> {
+        let namespaces: BTreeMap<&str, &String> =
+            self.mcp_clients.iter().map(|(name, client)| (client.namespace().as_str(), name)).collect();
+        let Ok(orchestrator) = &self.orchestrator else { return HashMap::new() };
+        let tools = orchestrator.tools(&Selection::default()).into_iter();
+        let served = tools.filter_map(|shown| {
+            let identity = shown.entry.identity();
+            let server = namespaces.get(identity.namespace.as_str())?;
+            Some((shown.entry.exposed().to_string(), (*server).clone()))
+        });
+        served.collect()
+    }
+
+    /// Ends all servers in good order. To do so twice is fine.
+    pub async fn shutdown_mcp(&mut self) {
+        let clients: Vec<Arc<McpProvider>> = self.mcp_clients.drain().map(|(_, client)| client).collect();
+        self.mcp_servers.clear();
+        join_all(clients.iter().map(|client| client.shutdown())).await;
+        self.rebuild();
+    }
+}
+
+fn not_connected(name: &str, reason: &str) -> NotConnected {
+    NotConnected { name: name.to_owned(), reason: reason.to_owned() }
+}
+
+async fn connect(
+    server: &McpServer,
+    policy: &Policy,
+) -> Result<(Arc<McpProvider>, resolved::McpServer), String> {
+    let wanted = server.config.clone()?;
+    let mut config = haft_config::defaults().map_err(|errors| errors.to_string())?;
+    config.mcp_servers = [(server.name.clone(), wanted.clone())].into_iter().collect();
+    let mut made = wiring::mcp_servers(&config, policy, &McpFace::default());
+    if let Some((_, reason)) = made.unusable.pop() {
+        return Err(reason);
+    }
+    let provider = made.providers.pop().ok_or("it is not enabled")?;
+    match provider.server().start().await {
+        Ok(()) => Ok((provider, wanted)),
+        Err(error) => {
+            provider.shutdown().await;
+            Err(error.message)
+        }
+    }
+}

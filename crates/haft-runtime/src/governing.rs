@@ -1,0 +1,356 @@
+//! What the configuration says about each tool, decided by the name under which it is exposed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use haft_core::glob::ToolGlob;
+use haft_core::name::{GroupName, Namespace, ToolName};
+use haft_core::provider::ProviderKind;
+use haft_core::tool::{Effects, OutputPolicy, ToolPolicy};
+use haft_engine::{Activity, CatalogEntry, Governed, Governor};
+use haft_tools::output::PAGE_BYTES_MAX;
+use serde::Deserialize;
+
+use crate::wiring::TIMEOUT_DEFAULT;
+use haft_config::Resolved;
+use haft_config::resolved::{CacheFor, McpServer, Oversize, Tool};
+
+/// Built-in tools that cap their own output, each at its own limit.
+const CAPPED_BY_THEMSELVES: [&str; 3] = ["bash", "read", "introspect"];
+
+/// What an answer about a stored output may take: a page, and the lines around it. It is never stored itself.
+const ANSWER_CHARS_MAX: usize = PAGE_BYTES_MAX + 1_000;
+
+/// The operator, as the configuration speaks for them.
+#[derive(Debug, Clone)]
+pub struct Configured {
+    pub config: Arc<Resolved>,
+    /// Beats what the configuration says about any tool.
+    pub timeout: Option<Duration>,
+    /// How long the answers of agents are kept that are tools, by their names there.
+    pub answers_kept: HashMap<ToolName, Duration>,
+}
+
+impl Governor for Configured {
+    fn govern(&self, tool: &CatalogEntry, undecided: Governed) -> Governed {
+        let undecided = with_own_timeout(undecided, tool);
+        let policy = of_its_source(tool, undecided.policy, &self.config, &self.answers_kept);
+        let mut decided = self.decide(tool.exposed(), Governed { policy, ..undecided });
+        if let Some(server) = self.server(tool) {
+            self.fill_in(&mut decided.policy, tool, server);
+            decided.assured = self.assured_of(tool, server);
+        }
+        decided
+    }
+}
+
+/// What holds for a tool because of where it comes from.
+fn of_its_source(
+    tool: &CatalogEntry,
+    undecided: ToolPolicy,
+    config: &Resolved,
+    agents: &HashMap<ToolName, Duration>,
+) -> ToolPolicy {
+    match tool.identity().kind {
+        ProviderKind::Rest => {
+            let groups = tool.definition().groups.iter().map(GroupName::as_str);
+            let (queue, cache) = config.rest.policy_of(tool.identity().tool.as_str(), groups);
+            let queue = queue.or(undecided.queue);
+            ToolPolicy { queue, cache_ttl: ttl_or(cache, undecided.cache_ttl), ..undecided }
+        }
+        ProviderKind::Agent => {
+            let cache_ttl = agents.get(&tool.identity().tool).copied().or(undecided.cache_ttl);
+            ToolPolicy { cache_ttl, ..undecided }
+        }
+        ProviderKind::Builtin | ProviderKind::Mcp | ProviderKind::Client => undecided,
+    }
+}
+
+fn ttl_or(wanted: Option<CacheFor>, undecided: Option<Duration>) -> Option<Duration> {
+    wanted.map_or(undecided, ttl)
+}
+
+impl Configured {
+    /// What holds for the tool of this exposed name.
+    pub fn decide(&self, exposed: &ToolName, undecided: Governed) -> Governed {
+        let name = exposed.as_str();
+        let wanted = self.config.tool(name);
+        let groups = with_named(undecided.groups, name, &self.config);
+        Governed {
+            activity: activity(name, &groups, wanted.enabled, &self.config),
+            effects: wanted.effects.unwrap_or(undecided.effects),
+            assured: wanted.effects.unwrap_or(undecided.assured),
+            policy: self.policy(name, wanted, &undecided.policy),
+            groups,
+        }
+    }
+
+    /// The MCP server that gives the tool.
+    fn server(&self, tool: &CatalogEntry) -> Option<&McpServer> {
+        if tool.identity().kind != ProviderKind::Mcp {
+            return None;
+        }
+        let given_by = &tool.identity().namespace;
+        let mut servers = self.config.mcp_servers.iter().filter(|(_, server)| server.enabled);
+        servers.find(|(name, _)| Namespace::sanitize(name) == *given_by).map(|(_, server)| server)
+    }
+
+    /// What is said of a server counts where nothing is said of the tool.
+    fn fill_in(&self, policy: &mut ToolPolicy, tool: &CatalogEntry, server: &McpServer) {
+        if policy.queue.is_none() {
+            policy.queue.clone_from(&server.queue);
+        }
+        if self.config.tool(tool.exposed().as_str()).cache.is_none() {
+            policy.cache_ttl = server.cache_of(&own_name(tool)).and_then(ttl);
+        }
+    }
+
+    /// What the operator says of a server's tool; what the server says of it assures nothing.
+    fn assured_of(&self, tool: &CatalogEntry, server: &McpServer) -> Effects {
+        let of_tool = self.config.tool(tool.exposed().as_str()).effects;
+        of_tool.or_else(|| server.effects_of(&own_name(tool))).unwrap_or(Effects::Unknown)
+    }
+
+    fn policy(&self, name: &str, wanted: Tool, undecided: &ToolPolicy) -> ToolPolicy {
+        ToolPolicy {
+            timeout: self.timeout.or(wanted.timeout).unwrap_or(undecided.timeout),
+            output: output(name, &wanted, self.config.tool_response_bytes_max),
+            queue: wanted.queue.or_else(|| undecided.queue.clone()),
+            priority: wanted.priority,
+            cache_ttl: ttl_or(wanted.cache, undecided.cache_ttl),
+            ..undecided.clone()
+        }
+    }
+}
+
+/// What its server calls a tool, which may be more than a name of ours can have.
+fn own_name(tool: &CatalogEntry) -> String {
+    #[derive(Deserialize)]
+    struct Named {
+        name: String,
+    }
+    let definition = tool.definition();
+    let sent = definition.raw.as_ref().and_then(|raw| serde_json::from_str::<Named>(raw.get()).ok());
+    sent.map_or_else(|| definition.name.as_str().to_owned(), |sent| sent.name)
+}
+
+fn ttl(cache: CacheFor) -> Option<Duration> {
+    match cache {
+        CacheFor::Time(ttl) => Some(ttl),
+        CacheFor::Off => None,
+    }
+}
+
+/// Tools that are not ours are held to `toolTimeout`, and to what their server says, but to no limit of their own. So is a
+/// question about a stored output, which a model may have to answer.
+fn with_own_timeout(mut undecided: Governed, tool: &CatalogEntry) -> Governed {
+    undecided.policy.timeout = match tool.identity().kind {
+        ProviderKind::Builtin if tool.exposed().as_str() == "tool_output" => Duration::MAX,
+        ProviderKind::Builtin => TIMEOUT_DEFAULT,
+        ProviderKind::Mcp | ProviderKind::Rest | ProviderKind::Agent | ProviderKind::Client => Duration::MAX,
+    };
+    undecided
+}
+
+fn output(name: &str, wanted: &Tool, bytes_max_default: usize) -> OutputPolicy {
+    let bytes_max = wanted.bytes_max.unwrap_or(bytes_max_default);
+    let by_itself = CAPPED_BY_THEMSELVES.contains(&name) && wanted.bytes_max.is_none();
+    match wanted.output {
+        Some(Oversize::Pass) => OutputPolicy::Pass,
+        None if by_itself => OutputPolicy::Pass,
+        None if name == "tool_output" => OutputPolicy::Truncate { chars_max: ANSWER_CHARS_MAX },
+        Some(Oversize::Truncate) => OutputPolicy::Truncate { chars_max: bytes_max },
+        Some(Oversize::Store) | None => OutputPolicy::Store { bytes_max },
+    }
+}
+
+/// The groups a tool has of itself, and those whose patterns name it.
+fn with_named(mut groups: Vec<GroupName>, name: &str, config: &Resolved) -> Vec<GroupName> {
+    for (group, globs) in &config.groups {
+        if any(globs, name) && !groups.contains(group) {
+            groups.push(group.clone());
+        }
+    }
+    groups
+}
+
+/// Deny wins; then what is said about the tool itself; then its groups.
+fn activity(name: &str, groups: &[GroupName], enabled: Option<bool>, config: &Resolved) -> Activity {
+    let why = if any(&config.tools_denied, name) {
+        "`toolsDenied` names it".to_owned()
+    } else if !any(&config.tools_allowed, name) {
+        "`toolsAllowed` does not name it".to_owned()
+    } else {
+        match (enabled, &config.active_groups) {
+            (Some(true), _) | (None, None) => return Activity::Active,
+            (Some(false), _) => "`tools` says that it is not enabled".to_owned(),
+            (None, Some(active)) if groups.iter().any(|group| active.contains(group)) => {
+                return Activity::Active;
+            }
+            (None, Some(_)) => {
+                let names: Vec<&str> = groups.iter().map(GroupName::as_str).collect();
+                format!("`activeGroups` has none of its groups ({})", names.join(", "))
+            }
+        }
+    };
+    Activity::Inactive { why }
+}
+
+fn any(globs: &[ToolGlob], name: &str) -> bool {
+    globs.iter().any(|glob| glob.matches(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::BoxFuture;
+    use haft_core::glob::ToolGlob;
+    use haft_core::naming::Scheme;
+    use haft_core::output::ToolOutput;
+    use haft_core::provider::{CallContext, ToolProvider};
+    use haft_core::result::ToolError;
+    use haft_core::tool::ToolDefinition;
+    use haft_core::validate::ValidArguments;
+    use haft_engine::{Catalog, Orchestrator, OrchestratorConfig, Policies};
+
+    use super::*;
+
+    fn globs(written: &[&str]) -> Vec<ToolGlob> {
+        written.iter().map(|glob| ToolGlob::new(glob).unwrap()).collect()
+    }
+
+    fn group(name: &str) -> GroupName {
+        GroupName::new(name).unwrap()
+    }
+
+    /// One tool `t` of the server, spec or agent `s`, which says of it what it likes.
+    #[derive(Debug)]
+    struct Says(ProviderKind, Namespace, Arc<[ToolDefinition]>);
+
+    impl Says {
+        fn of(kind: ProviderKind, effects: Effects) -> Self {
+            let tool = ToolDefinition {
+                name: ToolName::new("t").unwrap(),
+                description: String::new(),
+                input_schema: serde_json::json!({"type": "object"}),
+                output_schema: None,
+                effects,
+                groups: Vec::new(),
+                raw: None,
+            };
+            Self(kind, Namespace::new("s").unwrap(), [tool].into())
+        }
+    }
+
+    impl ToolProvider for Says {
+        fn kind(&self) -> ProviderKind {
+            self.0
+        }
+
+        fn namespace(&self) -> &Namespace {
+            &self.1
+        }
+
+        fn tools(&self) -> Arc<[ToolDefinition]> {
+            Arc::clone(&self.2)
+        }
+
+        fn call<'a>(
+            &'a self,
+            _: &'a ToolName,
+            _: &'a ValidArguments,
+            _: &'a CallContext,
+        ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+            Box::pin(async { Ok(ToolOutput::text("")) })
+        }
+    }
+
+    /// Whoever goes on after a crash makes an unfinished call again only where built-in code, a method of HTTP or the operator
+    /// says that this does no harm. What a server says of its own tool never does.
+    #[test]
+    fn an_unfinished_call_is_repeated_by_everybodys_word_but_the_servers() {
+        use Effects::{Idempotent, Mutating, ReadOnly, Unknown};
+        use ProviderKind::{Agent, Builtin, Client, Mcp, Rest};
+        let server = r#""mcpServers": {"s": {"command": "x"EFFECTS}}"#;
+        let check = |kind: ProviderKind, says: Effects, operator: &str, expected: bool| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(file.path(), format!("{{{operator}}}")).unwrap();
+            let sources = haft_config::Sources { home: None, project: None, named: Some(file.path()) };
+            let config = haft_config::load(sources, &|_| None).unwrap().resolved;
+            let governor =
+                Configured { config: Arc::new(config), timeout: None, answers_kept: HashMap::new() };
+            let policies = Policies { governor: Some(Arc::new(governor)), ..Policies::default() };
+            let catalog = Catalog::new(vec![Arc::new(Says::of(kind, says)) as _], Scheme::Double);
+            let orchestrator =
+                Orchestrator::new(catalog, OrchestratorConfig { policies, ..OrchestratorConfig::default() });
+            let [tool] = orchestrator.catalog().tools().collect::<Vec<_>>().try_into().unwrap();
+            let repeats = orchestrator.may_repeat(tool.exposed().as_str());
+            assert_eq!(repeats, expected, "{kind:?} says {says:?}, the operator {operator}");
+        };
+        let plain = server.replace("EFFECTS", "");
+        for says in [ReadOnly, Idempotent, Mutating, Unknown] {
+            let harmless = matches!(says, ReadOnly | Idempotent);
+            check(Builtin, says, "", harmless);
+            check(Rest, says, "", harmless);
+            check(Mcp, says, "", false);
+            check(Mcp, says, &plain, false);
+            check(Client, says, "", false);
+            // It goes on by its own journal.
+            check(Agent, says, "", true);
+            for (word, harmless) in [("read-only", true), ("idempotent", true), ("mutating", false)] {
+                let of_server = server.replace("EFFECTS", &format!(r#", "effects": {{"t": "{word}"}}"#));
+                check(Mcp, says, &of_server, harmless);
+                let of_tool = format!(r#""tools": {{"s__t": {{"effects": "{word}"}}}}"#);
+                check(Mcp, says, &of_tool, harmless);
+                check(Mcp, says, &format!("{plain}, {of_tool}"), harmless);
+            }
+        }
+    }
+
+    #[test]
+    fn deny_wins_then_the_tool_itself_then_its_groups() {
+        let check = |name: &str, enabled: Option<bool>, change: fn(&mut Resolved), expected: &str| {
+            let mut config = haft_config::defaults().unwrap();
+            change(&mut config);
+            let groups = with_named(vec![group("git")], name, &config);
+            let told = match activity(name, &groups, enabled, &config) {
+                Activity::Active => "active".to_owned(),
+                Activity::Inactive { why } => why,
+            };
+            assert_eq!(told, expected, "{name} {enabled:?}");
+        };
+        check("git__log", None, |_| {}, "active");
+        check("git__log", Some(false), |_| {}, "`tools` says that it is not enabled");
+        check(
+            "git__log",
+            Some(true),
+            |config| config.tools_denied = globs(&["GIT__*"]),
+            "`toolsDenied` names it",
+        );
+        check(
+            "git__log",
+            Some(true),
+            |config| config.tools_allowed = globs(&["web__*"]),
+            "`toolsAllowed` does not name it",
+        );
+        check("git__log", None, |config| config.tools_allowed = globs(&["Git__L?g"]), "active");
+        check(
+            "git__log",
+            None,
+            |config| {
+                config.tools_allowed = globs(&["git__log"]);
+                config.tools_denied = globs(&["git__log"]);
+            },
+            "`toolsDenied` names it",
+        );
+        let some_groups = |config: &mut Resolved| {
+            config.groups.insert(group("reading"), globs(&["*__log", "read"]));
+            config.active_groups = Some(vec![group("reading")]);
+        };
+        check("git__log", None, some_groups, "active");
+        check("git__push", None, some_groups, "`activeGroups` has none of its groups (git)");
+        check("git__push", Some(true), some_groups, "active");
+        check("git__log", Some(false), some_groups, "`tools` says that it is not enabled");
+        check("git__push", None, |config| config.active_groups = Some(vec![group("git")]), "active");
+    }
+}

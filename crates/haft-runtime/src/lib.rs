@@ -1,0 +1,36 @@
+//! Runs agents. This crate alone knows all the others: it wires engine, models, tools, configuration and stores together.
+//!
+//! Start reading at [`runs`], which turns an agent and a request into a run; [`wiring`] builds the orchestrator that makes
+//! its calls. A program that embeds haft calls [`init`] at the top of `main`. Nothing here writes to a terminal or knows an
+//! exit code, and nothing here decides what a tool may do: that is the policy of `haft-sandbox`.
+
+mod claude_code;
+pub mod executor;
+pub mod governing;
+pub mod home;
+#[cfg(feature = "keyring")]
+pub mod keyring;
+mod learned;
+pub mod models;
+pub mod recordings;
+pub mod rest;
+pub mod runs;
+pub mod sampling;
+#[cfg(feature = "otlp")]
+pub mod telemetry;
+#[cfg(feature = "tiktoken")]
+pub mod tokens;
+pub mod wiring;
+
+#[cfg(feature = "model-server")]
+pub use haft_model_server as model_server;
+
+/// Makes this binary able to start confined commands. Call it at the top of `main`, before any thread is started.
+///
+/// When the process was started as a sandbox launcher, this does a launcher's work and never returns.
+pub fn init() {
+    haft_sandbox::init(&[
+        (haft_tools::builtin::FILE_WORKER, haft_tools::builtin::serve_files),
+        (haft_tools::output::EXTRACT_WORKER, haft_tools::output::serve),
+    ]);
+}

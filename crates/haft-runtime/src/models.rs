@@ -1,0 +1,402 @@
+//! Providers of models, as configured: who is asked, and who when that fails.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use haft_core::model_error::ModelError;
+use haft_core::model_provider::ModelProvider;
+use haft_models::claude_code;
+use haft_models::fallback::Fallback;
+use haft_models::http::{Authorities, HttpProvider, HttpSettings, Listed};
+use haft_models::prices::Prices;
+use haft_models::providers::{PROVIDERS, ProviderRow, SetupError, Wishes};
+use haft_models::tool_calling::{FitTools, ToolCalling};
+use haft_sandbox::{Home, Policy};
+use secrecy::SecretString;
+
+use crate::learned::Learned;
+use haft_config::Resolved;
+use haft_config::agents::shelf::read_bounded;
+use haft_config::expand::{Lookup, expand};
+use haft_config::resolved::{ModelName, Provider, Template};
+
+/// The largest file of certificates; those of a whole machine are a quarter of it.
+const AUTHORITIES_BYTES_MAX: u64 = 1024 * 1024;
+
+/// What is asked by default: the provider, the model for simple steps, and the one for difficult steps. Any request may
+/// name another model of the same provider.
+pub fn build_provider(
+    config: &Resolved,
+    variables: Lookup<'_>,
+) -> Result<(Box<dyn ModelProvider>, String, String), ModelsError> {
+    let models = &config.models;
+    let default = models.default.as_ref().ok_or(ModelsError::NoModel)?;
+    let names: Vec<ModelName> = std::iter::once(default).chain(&models.fallback).cloned().collect();
+    let (fast, complex) = match kind(config, &default.provider) {
+        claude_code::NAME => (claude_code::MODEL_FAST, claude_code::MODEL_COMPLEX),
+        _ => (default.model.as_str(), default.model.as_str()),
+    };
+    let or = |named: Option<&ModelName>, usual: &str| named.map_or(usual, |name| &name.model).to_owned();
+    let (fast, complex) = (or(models.fast.as_ref(), fast), or(models.complex.as_ref(), complex));
+    Ok((chain(config, &names, variables)?, fast, complex))
+}
+
+/// The provider of the first model, with the others behind it. A request to it names the first model; the others are
+/// asked by their own names.
+pub fn chain(
+    config: &Resolved,
+    names: &[ModelName],
+    variables: Lookup<'_>,
+) -> Result<Box<dyn ModelProvider>, ModelsError> {
+    Providers::default().chain(None, config, names, variables)
+}
+
+/// The providers of one configuration. Whoever asks the same one shares its connections, and what was found out about its models.
+#[derive(Default)]
+pub struct Providers(Mutex<HashMap<String, Arc<dyn ModelProvider>>>);
+
+impl Providers {
+    /// As [`chain`], with the policy for providers that are commands of this machine; without one it is made from the
+    /// configuration.
+    pub fn chain(
+        &self,
+        policy: Option<&Policy>,
+        config: &Resolved,
+        names: &[ModelName],
+        variables: Lookup<'_>,
+    ) -> Result<Box<dyn ModelProvider>, ModelsError> {
+        let (first, then) = names.split_first().ok_or(ModelsError::NoModel)?;
+        let of = |name: &ModelName| self.of(policy, config, &name.provider, variables);
+        let provider = of(first)?;
+        if then.is_empty() {
+            return Ok(provider);
+        }
+        let then: Result<Vec<_>, ModelsError> =
+            then.iter().map(|name| Ok((of(name)?, name.model.clone()))).collect();
+        Ok(Box::new(Fallback::new(provider, then?)))
+    }
+
+    /// A command has no connections, and its sessions belong to whoever began them.
+    fn of(
+        &self,
+        policy: Option<&Policy>,
+        config: &Resolved,
+        name: &str,
+        variables: Lookup<'_>,
+    ) -> Result<Box<dyn ModelProvider>, ModelsError> {
+        if kind(config, name) == claude_code::NAME {
+            return command(policy, config, name);
+        }
+        let mut providers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(provider) = providers.get(name) {
+            return Ok(Box::new(Arc::clone(provider)));
+        }
+        let home = policy.map(|policy| policy.home().clone()).or_else(crate::home::find);
+        let provider: Arc<dyn ModelProvider> = Arc::new(fitted(home.as_ref(), config, name, variables)?);
+        providers.insert(name.to_owned(), Arc::clone(&provider));
+        Ok(Box::new(provider))
+    }
+}
+
+impl fmt::Debug for Providers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Providers").finish_non_exhaustive()
+    }
+}
+
+/// A provider that also knows how each of its models is given tools.
+fn fitted(
+    home: Option<&Home>,
+    config: &Resolved,
+    name: &str,
+    variables: Lookup<'_>,
+) -> Result<FitTools, ModelsError> {
+    let fitted = FitTools::new(Box::new(provider(config, name, variables)?), said(config, name));
+    let Some(home) = home else { return Ok(fitted) };
+    let learned = Learned::of(home, name);
+    let known = learned.prompted();
+    Ok(fitted.remembering(known, Box::new(move |model| learned.remember(model))))
+}
+
+/// A command has tools of its own; ours stand in its prompt only where the operator says so.
+fn command(
+    policy: Option<&Policy>,
+    config: &Resolved,
+    name: &str,
+) -> Result<Box<dyn ModelProvider>, ModelsError> {
+    let usual = || Provider::of_kind(claude_code::NAME);
+    let wanted = config.providers.get(name).cloned().unwrap_or_else(usual);
+    let command = Box::new(crate::claude_code::provider(config, name, &wanted, policy)?);
+    let said = said(config, name);
+    Ok(if said.is_empty() { command } else { Box::new(FitTools::new(command, said)) })
+}
+
+/// What the operator says about how models of a provider call tools.
+fn said(config: &Resolved, name: &str) -> HashMap<String, ToolCalling> {
+    let settings = config.models.settings.iter().filter(|(model, _)| model.provider == name);
+    settings.filter_map(|(model, said)| Some((model.model.clone(), said.tool_calling?))).collect()
+}
+
+/// The kind of a provider, by its name.
+fn kind<'a>(config: &'a Resolved, name: &'a str) -> &'a str {
+    config.providers.get(name).map_or(name, |provider| provider.kind)
+}
+
+/// Whether a provider does more than answer: asked for something, it may do it.
+pub(crate) fn has_tools_of_its_own(config: &Resolved, name: &str) -> bool {
+    kind(config, name) == claude_code::NAME
+}
+
+/// Every key and header value that is known here, so that no recording holds one.
+pub fn secrets(config: &Resolved, variables: Lookup<'_>) -> Vec<SecretString> {
+    let names = PROVIDERS.iter().flat_map(|row| row.key_variables).filter_map(|name| variables(name));
+    let configured = config
+        .providers
+        .values()
+        .flat_map(|provider| provider.api_key.iter().chain(provider.headers.values()));
+    let written = configured.filter_map(|template| expand(&template.0, variables).ok());
+    names.chain(written).map(Into::into).collect()
+}
+
+/// One provider: configured under this name, or known by it.
+pub fn provider(config: &Resolved, name: &str, variables: Lookup<'_>) -> Result<HttpProvider, ModelsError> {
+    if kind(config, name) == claude_code::NAME {
+        let (fast, complex) = (claude_code::MODEL_FAST, claude_code::MODEL_COMPLEX);
+        let problem =
+            format!("the command has no list of models; `{fast}` and `{complex}` are the newest of each");
+        return Err(ModelsError::Command { provider: name.to_owned(), problem });
+    }
+    let (row, wanted) = found(config, name)?;
+    let wishes = wishes(name, &wanted, variables)?;
+    let endpoint = row
+        .endpoint(wishes, variables)
+        .map_err(|error| ModelsError::Setup { provider: name.to_owned(), error })?;
+    let own = config.models.settings.iter().filter(|(model, _)| model.provider == name);
+    let prices = own.fold(Prices::of_list(row.price_list), |prices, (model, said)| match said.price {
+        Some(price) => prices.with(model.model.clone(), price),
+        None => prices,
+    });
+    let (delivery, timeouts, retry) = (wanted.delivery, wanted.timeouts, wanted.retry);
+    let authorities = authorities(name, wanted.ca_file.as_ref(), variables)?;
+    let settings =
+        HttpSettings { name: name.into(), endpoint, authorities, delivery, timeouts, retry, prices };
+    HttpProvider::new(settings).map_err(ModelsError::Client)
+}
+
+/// Who vouches for a provider, from the file that the configuration names.
+fn authorities(
+    name: &str,
+    file: Option<&Template>,
+    variables: Lookup<'_>,
+) -> Result<Authorities, ModelsError> {
+    let key = || format!("providers.{name}.caFile");
+    let wrong = |message: String| ModelsError::Variable { key: key(), message };
+    let Some(file) = file else { return Ok(Authorities::default()) };
+    let path = expand(&file.0, variables).map_err(|error| wrong(error.to_string()))?;
+    let text = read_bounded(Path::new(&path), AUTHORITIES_BYTES_MAX)
+        .map_err(|problem| wrong(format!("{path}: {problem}")))?;
+    Authorities::from_pem(text.as_bytes()).map_err(|problem| wrong(format!("{path}: {problem}")))
+}
+
+fn found(config: &Resolved, name: &str) -> Result<(&'static ProviderRow, Provider), ModelsError> {
+    let configured = config.providers.get(name).cloned();
+    let row = configured.as_ref().map_or(name, |provider| provider.kind);
+    let unknown = || ModelsError::Unknown { provider: name.to_owned(), known: known(config) };
+    let row = ProviderRow::named(row).ok_or_else(unknown)?;
+    Ok((row, configured.unwrap_or_else(|| Provider::of_kind(row.name))))
+}
+
+/// The models that a provider has. A command is not asked: it has no list, and takes the newest of each by its name.
+pub async fn listed(
+    config: &Resolved,
+    name: &str,
+    variables: Lookup<'_>,
+) -> Result<Vec<Listed>, ModelsError> {
+    if kind(config, name) == claude_code::NAME {
+        let alias = |id: &str| Listed { id: id.to_owned(), context_tokens: None, output_tokens_max: None };
+        return Ok([claude_code::MODEL_FAST, claude_code::MODEL_COMPLEX].map(alias).into());
+    }
+    provider(config, name, variables)?.models().await.map_err(ModelsError::Client)
+}
+
+/// How one provider is spoken to, and why it cannot be asked if it cannot. Nobody is asked.
+pub fn state(
+    config: &Resolved,
+    name: &str,
+    variables: Lookup<'_>,
+) -> (&'static str, Result<(), ModelsError>) {
+    let kind = kind(config, name);
+    if kind != claude_code::NAME {
+        let format = ProviderRow::named(kind).map_or("", |row| row.format.name());
+        return (format, provider(config, name, variables).map(drop));
+    }
+    let configured = config.providers.get(name).map(|provider| provider.command.command.as_str());
+    let program = configured.unwrap_or(claude_code::COMMAND);
+    let found = if crate::claude_code::is_installed(program) {
+        Ok(())
+    } else {
+        let problem = format!("`{program}` is not installed; {}", crate::claude_code::HOW_TO_INSTALL);
+        Err(ModelsError::Command { provider: name.to_owned(), problem })
+    };
+    ("command", found)
+}
+
+/// The names under which providers can be asked.
+pub fn known(config: &Resolved) -> Vec<String> {
+    let rows = PROVIDERS.iter().map(|row| row.name).chain([claude_code::NAME]).map(str::to_owned);
+    let mut names: Vec<String> = rows.chain(config.providers.keys().cloned()).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn wishes(name: &str, wanted: &Provider, variables: Lookup<'_>) -> Result<Wishes, ModelsError> {
+    let fill = |key: &str, template: &Template| {
+        expand(&template.0, variables).map_err(|error| ModelsError::Variable {
+            key: format!("providers.{name}.{key}"),
+            message: error.to_string(),
+        })
+    };
+    let optional = |key: &str, template: Option<&Template>| template.map(|text| fill(key, text)).transpose();
+    let headers: Result<Vec<_>, ModelsError> = wanted
+        .headers
+        .iter()
+        .map(|(header, text)| Ok((header.clone(), fill(&format!("headers.{header}"), text)?.into())))
+        .collect();
+    Ok(Wishes {
+        format: wanted.format,
+        base_url: optional("baseUrl", wanted.base_url.as_ref())?,
+        key: optional("apiKey", wanted.api_key.as_ref())?.map(Into::into),
+        headers: headers?,
+        extra_body: wanted.extra_body.clone(),
+    })
+}
+
+/// Why nobody can be asked; read by the operator.
+#[derive(Debug)]
+pub enum ModelsError {
+    NoModel,
+    /// A name that is none.
+    Name(String),
+    Unknown {
+        provider: String,
+        known: Vec<String>,
+    },
+    /// A variable that is not set, or a file that is no good.
+    Variable {
+        key: String,
+        message: String,
+    },
+    Setup {
+        provider: String,
+        error: SetupError,
+    },
+    Client(ModelError),
+    /// A provider that is a command.
+    Command {
+        provider: String,
+        problem: String,
+    },
+}
+
+impl fmt::Display for ModelsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoModel => {
+                write!(f, "no model is named; give -m PROVIDER/MODEL or set `models.default` in haft.json")
+            }
+            Self::Name(problem) => f.write_str(problem),
+            Self::Unknown { provider, known } => {
+                let provider = haft_config::printable(provider);
+                write!(f, "nobody provides `{provider}`; known are {}", known.join(", "))
+            }
+            Self::Variable { key, message } => write!(f, "{key}: {message}"),
+            Self::Setup { provider, error } => write!(f, "{provider}: {error}"),
+            Self::Command { provider, problem } => write!(f, "{provider}: {problem}"),
+            Self::Client(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ModelsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Resolved {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("haft.json");
+        std::fs::write(&file, text).unwrap();
+        let sources = haft_config::Sources { named: Some(&file), ..haft_config::Sources::default() };
+        haft_config::load(sources, &|_| None).unwrap().resolved
+    }
+
+    fn variables(name: &str) -> Option<String> {
+        (name == "MY_KEY").then(|| "k-1234567890".to_owned())
+    }
+
+    #[test]
+    fn one_model_is_both_unless_two_are_named() {
+        let one = config(r#"{"models": {"default": "ollama/llama3"}}"#);
+        let (provider, fast, complex) = build_provider(&one, &variables).unwrap();
+        assert_eq!((provider.name(), fast.as_str(), complex.as_str()), ("ollama", "llama3", "llama3"));
+        let two = r#"{"models": {"default": "ollama/a", "fast": "ollama/b", "complex": "ollama/c/d"}}"#;
+        let (_, fast, complex) = build_provider(&config(two), &variables).unwrap();
+        assert_eq!((fast.as_str(), complex.as_str()), ("b", "c/d"));
+    }
+
+    #[test]
+    fn claude_code_has_a_fast_and_a_complex_model_of_its_own() {
+        let told = |text: &str| {
+            let (_, fast, complex) = build_provider(&config(text), &variables).unwrap();
+            (fast, complex)
+        };
+        let plain = told(r#"{"models": {"default": "claude-code/sonnet"}}"#);
+        assert_eq!(plain, ("sonnet".to_owned(), "opus".to_owned()));
+        let named =
+            r#"{"models": {"default": "claude-code/sonnet", "complex": "claude-code/claude-opus-4-6"}}"#;
+        assert_eq!(told(named).1, "claude-opus-4-6");
+    }
+
+    #[test]
+    fn who_asks_the_same_provider_shares_its_connections() {
+        let config = config(r#"{"providers": {"mine": {"baseUrl": "http://h/v1", "apiKey": "k"}}}"#);
+        let providers = Providers::default();
+        let chain = |names: &[&str]| {
+            let names: Vec<_> = names.iter().map(|name| ModelName::parse(name).unwrap()).collect();
+            providers.chain(None, &config, &names, &variables).map(|_| ()).unwrap();
+            providers.0.lock().unwrap().keys().cloned().collect::<std::collections::BTreeSet<_>>()
+        };
+        assert_eq!(chain(&["mine/a"]), ["mine".to_owned()].into());
+        let first = Arc::clone(&providers.0.lock().unwrap()["mine"]);
+        assert_eq!(chain(&["mine/b", "ollama/x"]), ["mine".to_owned(), "ollama".to_owned()].into());
+        assert!(Arc::ptr_eq(&first, &providers.0.lock().unwrap()["mine"]));
+        // A command has none.
+        assert_eq!(chain(&["claude-code/sonnet"]).len(), 2);
+    }
+
+    #[test]
+    fn what_is_missing_is_named_and_no_key_is_shown() {
+        let said = |text: &str, name: &str| {
+            provider(&config(text), name, &variables).map(|_| ()).unwrap_err().to_string()
+        };
+        assert!(
+            build_provider(&config("{}"), &variables)
+                .map(|_| ())
+                .unwrap_err()
+                .to_string()
+                .contains("-m PROVIDER/MODEL")
+        );
+        assert!(said("{}", "openai").contains("set OPENAI_API_KEY"));
+        assert!(said("{}", "nobody").contains("known are anthropic, azure"));
+        assert!(said(r#"{"providers": {"mine": {}}}"#, "mine").contains("`baseUrl`"));
+        let unset = r#"{"providers": {"mine": {"baseUrl": "http://h", "apiKey": "${NONE}"}}}"#;
+        assert!(said(unset, "mine").starts_with("providers.mine.apiKey: variable `NONE` is not set"));
+        let good = config(r#"{"providers": {"mine": {"baseUrl": "http://h/v1", "apiKey": "${MY_KEY}"}}}"#);
+        let built = provider(&good, "mine", &variables).unwrap();
+        assert!(!format!("{built:?} {good:?}").contains("1234567890"));
+    }
+}

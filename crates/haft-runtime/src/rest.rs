@@ -1,0 +1,216 @@
+//! Tools over HTTP, from the configuration: descriptions are read, variables put in, and what cannot be used is told.
+
+mod kept;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use haft_core::name::ToolName;
+use haft_core::tool::ToolDefinition;
+use haft_sandbox::Home;
+use haft_tools::rest::openapi::{self, Filter, Imported, Settings, Source};
+use haft_tools::rest::{Expected, Plan, Private, Reach, RestTool, Service, Templated, Written};
+use http::HeaderName;
+use secrecy::SecretString;
+use serde_json::Value;
+use url::Url;
+
+use haft_config::expand::{ExpandError, Lookup, expand};
+use haft_config::resolved::{self, Secret, Spec};
+
+pub use kept::Freshness;
+
+/// What became of all that is configured.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    pub tools: Vec<RestTool>,
+    pub problems: Vec<Problem>,
+}
+
+/// Something that is configured and cannot be used; the rest can.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The key that is concerned.
+    pub key: String,
+    pub message: String,
+}
+
+/// What reading takes beside the configuration.
+#[derive(Clone, Copy)]
+pub struct Around<'a> {
+    /// Where fetched descriptions are kept.
+    pub home: Option<&'a Home>,
+    pub variables: Lookup<'a>,
+    pub freshness: Freshness,
+}
+
+/// Reads everything that is configured. One problem never costs more than what it concerns.
+pub async fn load(config: &resolved::Rest, around: Around<'_>) -> Loaded {
+    let mut loaded = Loaded::default();
+    for (name, tool) in &config.tools {
+        let key = format!("restTools.{name}");
+        loaded.take(&key, written_tool(name, tool, around.variables).map(|tool| vec![tool]));
+    }
+    for (name, spec) in &config.specs {
+        let key = format!("openapiSpecs.{name}");
+        loaded.take(&key, import(name, spec, around).await.map(|imported| imported.tools));
+    }
+    loaded
+}
+
+impl Loaded {
+    /// A name that is there already stays with its first tool.
+    fn take(&mut self, key: &str, made: Result<Vec<RestTool>, String>) {
+        match made {
+            Ok(tools) => {
+                for tool in tools {
+                    let name = &tool.definition.name;
+                    if self.tools.iter().any(|other| other.definition.name == *name) {
+                        let message = format!("there is another tool `{name}`");
+                        self.problems.push(Problem { key: key.to_owned(), message });
+                    } else {
+                        self.tools.push(tool);
+                    }
+                }
+            }
+            Err(message) => self.problems.push(Problem { key: key.to_owned(), message }),
+        }
+    }
+}
+
+/// Reads one description and makes its tools.
+pub async fn import(name: &str, spec: &Spec, around: Around<'_>) -> Result<Imported, String> {
+    let expanded = |key: &str, secret: &Secret| {
+        secret.expand(around.variables).map_err(|error| format!("`{key}`: {error}"))
+    };
+    let url = |key: &str, secret: &Secret| {
+        let text = expanded(key, secret)?;
+        Url::parse(&text).map_err(|error| format!("`{key}` is no URL: {error}"))
+    };
+    let headers = headers(&spec.headers, around.variables)?;
+    let base_url = spec.base_url.as_ref().map(|text| url("baseUrl", text)).transpose()?;
+    let mut logins = BTreeMap::new();
+    for (scheme, login) in &spec.logins {
+        let part = |key: &str, secret: &Option<Secret>| {
+            secret.as_ref().map(|secret| expanded(&format!("auth.{scheme}.{key}"), secret)).transpose()
+        };
+        let login = openapi::Login {
+            token: part("token", &login.token)?.map(SecretString::from),
+            username: part("username", &login.username)?,
+            password: part("password", &login.password)?.map(SecretString::from),
+            client_id: part("clientId", &login.client_id)?,
+            client_secret: part("clientSecret", &login.client_secret)?.map(SecretString::from),
+            scopes: login.scopes.clone(),
+            token_url: login.token_url.as_ref().map(|text| url("tokenUrl", text)).transpose()?,
+        };
+        logins.insert(scheme.clone(), login);
+    }
+    let documents =
+        match Source::parse(&expanded("spec", &spec.source)?).map_err(|error| error.to_string())? {
+            Source::File(path) => read_file(&path).await?,
+            Source::Url(url) => {
+                let private = spec.allow_private.then_some(Private::Allowed);
+                kept::read(&url, private, &headers, around).await?
+            }
+        };
+    let settings = Settings {
+        name,
+        base_url,
+        headers,
+        logins,
+        filter: Filter {
+            methods: spec.methods.clone(),
+            tags: spec.tags.clone(),
+            include: spec.include.clone(),
+            exclude: spec.exclude.clone(),
+            deprecated: spec.deprecated,
+        },
+        hosts: spec.hosts.clone(),
+        private: spec.allow_private.then_some(Private::Allowed),
+    };
+    openapi::import(&documents, settings).map_err(|error| error.to_string())
+}
+
+/// A large description takes a while; others need not wait for it.
+async fn read_file(path: &Path) -> Result<openapi::Documents, String> {
+    let path = path.to_owned();
+    let read = tokio::task::spawn_blocking(move || Source::read_file(&path)).await;
+    read.map_err(|error| error.to_string())?.map_err(|error| error.to_string())
+}
+
+fn headers(
+    written: &BTreeMap<String, Secret>,
+    variables: Lookup<'_>,
+) -> Result<Vec<(HeaderName, SecretString)>, String> {
+    let made = written.iter().map(|(name, value)| {
+        let header = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| format!("`headers`: `{name}` is no name of a header"))?;
+        let value = value.expand(variables).map_err(|error| format!("`headers.{name}`: {error}"))?;
+        if value.chars().any(|c| c.is_control() && c != '\t') {
+            return Err(format!("`headers.{name}`: the value must be one line of text"));
+        }
+        Ok((header, SecretString::from(value)))
+    });
+    made.collect()
+}
+
+fn written_tool(name: &str, tool: &resolved::RestTool, variables: Lookup<'_>) -> Result<RestTool, String> {
+    let url = tool.url.expand(variables).map_err(|error| format!("`url`: {error}"))?;
+    let mut headers = BTreeMap::new();
+    for (header, value) in &tool.headers {
+        let value = value.expand(variables).map_err(|error| format!("`headers.{header}`: {error}"))?;
+        headers.insert(header.clone(), SecretString::from(value));
+    }
+    let body = tool.body.as_ref().map(|body| expanded(body, variables)).transpose();
+    let body = body.map_err(|error| format!("`bodyTemplate`: {error}"))?;
+    let templated = Templated::new(&Written {
+        method: tool.method,
+        url: &url,
+        headers: &headers,
+        schema: tool.schema.as_ref(),
+        body,
+        query: tool.query.clone(),
+        query_form: tool.query_form,
+    });
+    let templated = templated.map_err(|error| error.to_string())?;
+    let reach = Reach::named(&templated.origin);
+    let reach = if tool.allow_private { reach.with_private(Private::Allowed) } else { reach };
+    Ok(RestTool {
+        definition: ToolDefinition {
+            name: ToolName::sanitize(name),
+            description: tool.description.clone(),
+            input_schema: templated.schema.clone(),
+            output_schema: None,
+            effects: tool.method.effects(),
+            groups: Vec::new(),
+            raw: None,
+        },
+        plan: Plan::Templated(templated),
+        service: Arc::new(Service::new(reach, Vec::new(), BTreeMap::new())),
+        expected: Expected::Anything,
+        streaming: tool.streaming.clone(),
+        credentials: Vec::new(),
+    })
+}
+
+/// Variables are put into texts, never into keys.
+fn expanded(value: &Value, variables: Lookup<'_>) -> Result<Value, ExpandError> {
+    Ok(match value {
+        Value::String(text) => Value::String(expand(text, variables)?),
+        Value::Array(items) => {
+            items.iter().map(|item| expanded(item, variables)).collect::<Result<_, _>>().map(Value::Array)?
+        }
+        Value::Object(members) => {
+            let each = |(key, member): (&String, &Value)| Ok((key.clone(), expanded(member, variables)?));
+            members.iter().map(each).collect::<Result<_, _>>().map(Value::Object)?
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+    })
+}
+
+impl std::fmt::Debug for Around<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Around").field("freshness", &self.freshness).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,101 @@
+//! Descriptions that were fetched, kept in haft's home for a while: a call must not wait for a description it had yesterday.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use haft_sandbox::Home;
+use haft_tools::rest::openapi::{Documents, Reading, Source, SourceError};
+use haft_tools::rest::{Private, Reach};
+use http::HeaderName;
+use secrecy::SecretString;
+use sha2::{Digest, Sha256};
+use url::Url;
+
+use super::Around;
+use haft_tools::private_file;
+
+/// Whether a description that is kept will do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freshness {
+    Kept,
+    Fetched,
+}
+
+/// How old a description may be before it is fetched again.
+const AGE_MAX: Duration = Duration::from_hours(24);
+
+/// How long it may take to read all documents of a description.
+const READ_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The description at a URL, with all documents that lie beside it. One of those that cannot be had costs only what refers to it.
+pub(super) async fn read(
+    url: &Url,
+    private: Option<Private>,
+    headers: &[(HeaderName, SecretString)],
+    around: Around<'_>,
+) -> Result<Documents, String> {
+    let reach = Reach::named(url);
+    let reach = private.map_or(reach.clone(), |private| reach.with_private(private));
+    let mut reading = Reading::of(url.clone());
+    let all = async {
+        while let Some(at) = reading.wanted() {
+            let read = document(&mut reading, &at, &reach, headers, around).await;
+            if reading.is_first(&at) {
+                read.map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(reading.finished())
+    };
+    let late = |_| format!("the description could not be read within {} s", READ_TIMEOUT.as_secs());
+    tokio::time::timeout(READ_TIMEOUT, all).await.map_err(late)?
+}
+
+/// One document: the one kept, else a new one, else an old one rather than none.
+async fn document(
+    reading: &mut Reading,
+    at: &Url,
+    reach: &Reach,
+    headers: &[(HeaderName, SecretString)],
+    around: Around<'_>,
+) -> Result<(), SourceError> {
+    let path = around.home.map(|home| path(home, at));
+    let usable = path.as_ref().filter(|_| around.freshness == Freshness::Kept);
+    let kept = |reading: &mut Reading| {
+        let bytes = usable.and_then(|path| std::fs::read(path).ok());
+        bytes.is_some_and(|bytes| reading.take(at, &bytes).is_ok())
+    };
+    if usable.is_some_and(|path| is_young(path)) && kept(reading) {
+        return Ok(());
+    }
+    let fetched = Source::fetch(at, reach.clone(), headers).await;
+    match fetched.and_then(|bytes| reading.take(at, &bytes).map(|()| bytes)) {
+        Ok(bytes) => path.iter().for_each(|path| keep(path, &bytes)),
+        Err(_) if kept(reading) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+fn path(home: &Home, url: &Url) -> PathBuf {
+    let digest = Sha256::digest(url.as_str().as_bytes());
+    let name = digest.iter().fold(String::new(), |mut name, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(name, "{byte:02x}");
+        name
+    });
+    home.root().join("cache").join("openapi").join(name)
+}
+
+fn is_young(path: &std::path::Path) -> bool {
+    let changed = path.metadata().and_then(|metadata| metadata.modified());
+    changed.is_ok_and(|changed| changed.elapsed().is_ok_and(|age| age < AGE_MAX))
+}
+
+/// What cannot be kept is fetched again next time.
+fn keep(path: &std::path::Path, bytes: &[u8]) {
+    if let Some(directory) = path.parent() {
+        let _ = std::fs::create_dir_all(directory);
+    }
+    let _ = private_file::replace(path, bytes);
+}

@@ -1,0 +1,198 @@
+//! Agents as the tools of another agent.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use haft_core::internal::final_report::{ReportContent, ReportStatus};
+use haft_core::name::{Namespace, ToolName};
+use haft_core::output::ToolOutput;
+use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
+use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::run::finish::{Answer, Finish, FinishClass};
+use haft_core::run::told::Told;
+use haft_core::run::{RunError, Verdict};
+use haft_core::tool::{Effects, ToolDefinition};
+use haft_core::validate::ValidArguments;
+use haft_engine::Driven;
+use serde_json::{Map, Value, json};
+
+use super::errand::{Errand, Task};
+use super::worker::Worker;
+use haft_config::agents::crew::NAMESPACE;
+use haft_config::agents::{Agent, Input, InputFormat};
+
+/// Gives one tool for each agent that may be called.
+pub(super) struct AgentTools {
+    namespace: Namespace,
+    tools: Arc<[ToolDefinition]>,
+    workers: Vec<Arc<Worker>>,
+}
+
+impl AgentTools {
+    pub(super) fn new(workers: Vec<Arc<Worker>>) -> Self {
+        let tools = workers.iter().map(|worker| definition(worker.agent())).collect();
+        Self { namespace: Namespace::sanitize(NAMESPACE), tools, workers }
+    }
+
+    /// An own run for an own request. Dropped, it ends with everything in it.
+    async fn ask(
+        &self,
+        tool: &ToolName,
+        arguments: &ValidArguments,
+        cx: &CallContext,
+    ) -> Result<ToolOutput, ToolError> {
+        let worker = self.workers.iter().find(|worker| worker.agent().tool_name == *tool);
+        let (Some(worker), Some(scope)) = (worker, &cx.scope) else {
+            let message = format!("agent `{tool}` can only be called by a run");
+            return Err(ToolError::new(ToolErrorKind::Unavailable, message));
+        };
+        let request = request(&worker.agent().input, arguments.value());
+        let task = Task::below(worker, request, cx, scope);
+        cx.note("session", json!(task.place.session.to_string()));
+        let finish = carry_out(Arc::clone(worker), task).await.map_err(|error| {
+            ToolError::new(ToolErrorKind::Internal, format!("agent `{tool}` failed inside haft: {error}"))
+        })?;
+        outcome(&worker.agent().name, &finish)
+    }
+}
+
+/// Nobody waits for a sub-agent's questions: what cannot be answered now is denied.
+async fn carry_out(worker: Arc<Worker>, task: Task) -> Result<Finish, RunError> {
+    let mut errand = Errand::begin(worker, task)?;
+    loop {
+        let calls = match errand.drive().await? {
+            Driven::Done(finish) => return Ok(finish),
+            Driven::AwaitsClient(calls) | Driven::AwaitsApproval(calls) => calls,
+        };
+        for call in calls {
+            errand.tell(Told::Judged { call: call.id, verdict: Verdict::Denied })?;
+        }
+    }
+}
+
+fn definition(agent: &Agent) -> ToolDefinition {
+    let description = match agent.description.trim() {
+        "" => format!("Asks the agent `{}`, which works on the request with tools of its own.", agent.name),
+        said => said.to_owned(),
+    };
+    ToolDefinition {
+        name: agent.tool_name.clone(),
+        description,
+        input_schema: input_schema(&agent.input),
+        output_schema: None,
+        effects: Effects::Unknown,
+        groups: Vec::new(),
+        raw: None,
+    }
+}
+
+fn input_schema(input: &Input) -> Value {
+    match (input.format, &input.schema) {
+        (InputFormat::Json, Some(schema)) if is_object(schema) => Value::clone(schema),
+        (InputFormat::Json, Some(schema)) => {
+            json!({"type": "object", "properties": {"input": **schema}, "required": ["input"]})
+        }
+        (InputFormat::Json, None) => json!({"type": "object"}),
+        (InputFormat::Text, _) => json!({
+            "type": "object",
+            "properties": {"request": {
+                "type": "string",
+                "minLength": 1,
+                "description": "What the agent shall do, with all it must know: it sees nothing else.",
+            }},
+            "required": ["request"],
+            "additionalProperties": false,
+        }),
+    }
+}
+
+/// The arguments of a call are an object; what is none is put into one.
+fn is_object(schema: &Value) -> bool {
+    schema.get("type").and_then(Value::as_str) == Some("object")
+}
+
+/// What the agent is told. The schema promises that what is looked for is there.
+fn request(input: &Input, arguments: &Map<String, Value>) -> String {
+    let inside = match (input.format, &input.schema) {
+        (InputFormat::Text, _) => arguments.get("request"),
+        (InputFormat::Json, Some(schema)) if !is_object(schema) => arguments.get("input"),
+        (InputFormat::Json, _) => None,
+    };
+    match inside {
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+        None => Value::Object(arguments.clone()).to_string(),
+    }
+}
+
+/// What the asker is told. An answer that was cut short is given, and says so.
+fn outcome(agent: &str, finish: &Finish) -> Result<ToolOutput, ToolError> {
+    let row = finish.reason.row();
+    let detail = if finish.detail.is_empty() { row.hint } else { &finish.detail };
+    let failed =
+        |kind| Err(ToolError::new(kind, format!("agent `{agent}` ended with `{}`: {detail}", row.name)));
+    match (row.class, &finish.answer) {
+        (FinishClass::Answered, Some(answer)) => answered(agent, answer),
+        (FinishClass::Limited | FinishClass::Budget, Some(answer)) => {
+            let text = answer.text();
+            Ok(ToolOutput::text(format!(
+                "(agent `{agent}` was cut short: {}; this is what it had)\n{text}",
+                row.name
+            )))
+        }
+        (FinishClass::Limited | FinishClass::Budget, None) => failed(ToolErrorKind::LimitExceeded),
+        (FinishClass::TimedOut, _) => failed(ToolErrorKind::Timeout),
+        (FinishClass::Interrupted, _) => failed(ToolErrorKind::Cancelled),
+        (FinishClass::Answered, None) | (FinishClass::Failed, _) => failed(ToolErrorKind::Failed),
+    }
+}
+
+fn answered(agent: &str, answer: &Answer) -> Result<ToolOutput, ToolError> {
+    let text = answer.text();
+    match answer {
+        Answer::Text(_) => Ok(ToolOutput::text(text)),
+        Answer::Report(report) => match report.status {
+            ReportStatus::Success | ReportStatus::Partial => {
+                let structured = match &report.content {
+                    ReportContent::Json(value) => Some(value.clone()),
+                    ReportContent::Text(_) => None,
+                };
+                Ok(ToolOutput { structured, ..ToolOutput::text(text) })
+            }
+            ReportStatus::Failure => {
+                let message = format!("agent `{agent}` reports that it did not succeed: {text}");
+                Err(ToolError::new(ToolErrorKind::Failed, message))
+            }
+        },
+    }
+}
+
+impl ToolProvider for AgentTools {
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Agent
+    }
+
+    fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    fn tools(&self) -> Arc<[ToolDefinition]> {
+        Arc::clone(&self.tools)
+    }
+
+    fn call<'a>(
+        &'a self,
+        tool: &'a ToolName,
+        arguments: &'a ValidArguments,
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        Box::pin(self.ask(tool, arguments, cx))
+    }
+}
+
+impl fmt::Debug for AgentTools {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentTools").field("workers", &self.workers).finish_non_exhaustive()
+    }
+}

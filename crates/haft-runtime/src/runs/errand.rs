@@ -1,0 +1,299 @@
+//! A request on its way: which agent has it now, and how far that run is.
+
+use std::sync::Arc;
+
+use haft_core::budget::Budget as ContextBudget;
+use haft_core::conversation::{Conversation, Message};
+use haft_core::event::{Event, EventSink};
+use haft_core::model_request::ModelRequest;
+use haft_core::place::{Operation, Place};
+use haft_core::provider::CallContext;
+use haft_core::run::budget::Budget;
+use haft_core::run::event::{Began, Bill, RunEvent, Speaks};
+use haft_core::run::final_report::FinalReport;
+use haft_core::run::meter::Meter;
+use haft_core::run::scope::RunScope;
+use haft_core::run::told::Told;
+use haft_core::run::{Abort, AgentRun, RunError, RunPlan};
+use haft_engine::{CallOptions, Concurrency, Driven, Priority};
+use tokio::time::Instant;
+
+use super::worker::Worker;
+use super::workshop::Session;
+use super::{context, lineage, relay};
+use crate::recordings::{Beginning, Which};
+use haft_config::agents::Agent;
+use haft_store::sessions::{SessionError, SessionJournal};
+
+/// What an agent is asked, and on whose account.
+#[derive(Debug, Clone)]
+pub struct Task {
+    pub request: String,
+    /// The session of the run.
+    pub place: Place,
+    /// The call that it is done for.
+    pub works_for: Option<Arc<Operation>>,
+    pub scope: Arc<RunScope>,
+    pub priority: Priority,
+    pub concurrency: Concurrency,
+    /// What was seen before there was a run, and belongs to its record.
+    pub before: Vec<Event>,
+}
+
+impl Task {
+    /// For nobody else: `watchers` see everything that comes of it. `spent` is what it cost to find the worker.
+    pub fn first(
+        worker: &Worker,
+        request: String,
+        place: Place,
+        watchers: Arc<dyn EventSink>,
+        spent: Bill,
+    ) -> Self {
+        let agent = worker.agent();
+        let began = Instant::now().into_std();
+        let meter = Meter::carried_on(watchers, agent.budget, spent);
+        let before = Vec::new();
+        let until = began + agent.times.run;
+        let scope = RunScope { meter, path: vec![agent.name.clone()], began, until };
+        let (priority, concurrency) = (Priority::default(), Concurrency::default());
+        Self { request, place, works_for: None, scope: Arc::new(scope), priority, concurrency, before }
+    }
+
+    /// For a call: in a session of its own, within what the run above has left of money and time.
+    pub fn below(worker: &Worker, request: String, cx: &CallContext, above: &RunScope) -> Self {
+        let operation = cx.operation();
+        let session = lineage::below(operation.place.session, operation.place.turn, &cx.id);
+        let place = operation.place.below(session, operation.id);
+        let mut scope = within(worker.agent(), above);
+        scope.until = cx.time_limit.map_or(scope.until, |limit| scope.until.min(limit.deadline));
+        let (priority, concurrency) = (cx.priority, Concurrency::default());
+        let works_for = Some(Arc::new(operation.clone()));
+        let before = Vec::new();
+        Self { request, place, works_for, scope: Arc::new(scope), priority, concurrency, before }
+    }
+
+    /// One of several for the same call, in a session of its own.
+    #[must_use]
+    pub(super) fn nth(mut self, number: usize) -> Self {
+        self.place.session = lineage::nth(self.place.session, number);
+        self
+    }
+
+    /// For whoever goes on with the request: beside the session before, on the same account.
+    fn after(before: &Self, worker: &Worker, request: String) -> Self {
+        let place = Place { session: lineage::after(before.place.session), turn: 1, ..before.place };
+        let scope = Arc::new(within(worker.agent(), &before.scope));
+        Self { request, place, scope, before: Vec::new(), ..before.clone() }
+    }
+}
+
+/// What is left of the run above, or less if the agent says so.
+fn within(agent: &Agent, above: &RunScope) -> RunScope {
+    let began = Instant::now();
+    let time = began.duration_since(Instant::from_std(above.began));
+    let budget = agent.budget.within(&Budget { time: above.meter.left(time).time, ..Budget::default() });
+    let began = began.into_std();
+    let path = above.path.iter().chain([&agent.name]).cloned().collect();
+    RunScope {
+        meter: above.meter.below(budget),
+        path,
+        began,
+        until: above.until.min(began + agent.times.run),
+    }
+}
+
+/// A run and whoever drives it. To drop the future of [`Errand::drive`] is to cancel whatever is under way; what was done so
+/// far is still here.
+#[derive(Debug)]
+pub struct Errand {
+    pub(super) worker: Arc<Worker>,
+    pub(super) task: Task,
+    pub(super) run: AgentRun,
+    pub(super) options: CallOptions,
+    /// What was asked of the first agent that had it.
+    pub(super) original: Arc<str>,
+    /// Of that agent's run: whoever goes on spends from it.
+    pub(super) account: Arc<Meter>,
+    /// Why it is not kept, where it should be.
+    pub(super) unkept: Option<SessionError>,
+}
+
+impl Errand {
+    /// The run, once the tools are ready: they are a part of what the model is told. One that was begun in another process,
+    /// for a run that goes on now, goes on too.
+    pub fn begin(worker: Arc<Worker>, mut task: Task) -> Result<Self, RunError> {
+        match worker.workshop().session_for(&mut task, worker.agent()) {
+            Session::Left { past, journal } => {
+                task.scope.meter.carry(past.bill);
+                Self::take_up(worker, task, *past, journal)
+            }
+            Session::New => {
+                let mut errand = Self::new(worker, task)?;
+                errand.open_session();
+                errand.tell_beginning();
+                Ok(errand)
+            }
+        }
+    }
+
+    fn new(worker: Arc<Worker>, task: Task) -> Result<Self, RunError> {
+        let path = &task.scope.path;
+        let plan = worker.plan(&path[..path.len().saturating_sub(1)]);
+        let mut request = worker.request(&plan);
+        let mut conversation = Conversation::default();
+        conversation.push(Message::user(task.request.clone())).map_err(RunError::Misfit)?;
+        request.conversation = Arc::new(conversation);
+        let budget = Self::context(&worker, &task, &plan, &request);
+        Ok(Self::of(worker, task, AgentRun::new(request, plan), budget))
+    }
+
+    pub(super) fn context(
+        worker: &Worker,
+        task: &Task,
+        plan: &RunPlan,
+        request: &ModelRequest,
+    ) -> Option<Arc<ContextBudget>> {
+        let counter = &worker.orchestrator().config().tokens;
+        plan.limits.context.map(|limit| context::budget(limit, request, &task.request, counter))
+    }
+
+    pub(super) fn of(
+        worker: Arc<Worker>,
+        task: Task,
+        run: AgentRun,
+        budget: Option<Arc<ContextBudget>>,
+    ) -> Self {
+        let options = CallOptions {
+            place: task.place,
+            priority: task.priority,
+            concurrency: task.concurrency,
+            budget,
+            selection: worker.selection(),
+            ..CallOptions::default()
+        };
+        let (original, account) = (task.request.as_str().into(), Arc::clone(&task.scope.meter));
+        Self { worker, task, run, options, original, account, unkept: None }
+    }
+
+    /// A run that cannot be put on record from its beginning is made all the same, and nothing is promised about it. One that
+    /// works for another is not: that one would not know what it did.
+    fn open_session(&mut self) {
+        let opened = self.worker.workshop().open_session(&self.task, &self.worker, &self.run);
+        match opened {
+            Some(Ok(journal)) => {
+                for event in std::mem::take(&mut self.task.before) {
+                    journal.emit(event);
+                }
+                self.keep_with(Arc::new(journal));
+            }
+            Some(Err(error)) if self.task.place.parent.is_some() => {
+                self.options.chronicle = Some(Arc::new(lineage::Lost(error.to_string())));
+            }
+            Some(Err(error)) => self.unkept = Some(error),
+            None => {}
+        }
+    }
+
+    pub(super) fn keep_with(&mut self, journal: Arc<SessionJournal>) {
+        self.task.scope.meter.keep_with(Arc::clone(&journal) as _);
+        self.options.chronicle = Some(journal);
+    }
+
+    /// Until the request is answered, or somebody outside has to do something first. Agents that are handed the request, or
+    /// the answer, go on with it here.
+    pub async fn drive(&mut self) -> Result<Driven, RunError> {
+        loop {
+            let Self { worker, task, run, options, .. } = self;
+            let finish = match worker.driver(&task.scope, options).drive(run).await? {
+                Driven::Done(finish) => finish,
+                waits @ (Driven::AwaitsClient(_) | Driven::AwaitsApproval(_)) => return Ok(waits),
+            };
+            let Some((next, request)) = relay::next(worker, &self.original, &finish) else {
+                return Ok(Driven::Done(finish));
+            };
+            let task = Task::after(&self.task, &next, request);
+            let (original, account) = (Arc::clone(&self.original), Arc::clone(&self.account));
+            *self = Self { original, account, ..Self::begin(next, task)? };
+        }
+    }
+
+    /// The agent that has the request now.
+    pub fn worker(&self) -> &Arc<Worker> {
+        &self.worker
+    }
+
+    pub fn task(&self) -> &Task {
+        &self.task
+    }
+
+    pub fn run(&self) -> &AgentRun {
+        &self.run
+    }
+
+    /// Ends the run now, on record. To drop what drives it comes first.
+    pub async fn abort(&mut self, why: Abort) -> Result<Driven, RunError> {
+        let Self { worker, task, run, options, .. } = self;
+        worker.driver(&task.scope, options).abort(run, why).await
+    }
+
+    /// Tells the run what came from outside, on record.
+    pub fn tell(&mut self, told: Told) -> Result<(), RunError> {
+        let Self { worker, task, run, options, .. } = self;
+        worker.driver(&task.scope, options).tell_run(run, told)
+    }
+
+    /// Why it is not kept, where it should be.
+    pub fn unkept(&self) -> Option<&SessionError> {
+        self.unkept.as_ref()
+    }
+
+    /// What it has cost so far, with everybody who worked for it.
+    pub fn bill(&self) -> Bill {
+        self.account.bill()
+    }
+
+    fn tell_beginning(&self) {
+        self.tell_beginning_in(self.task.place.turn);
+    }
+
+    /// Before anything else of it.
+    fn record_beginning(&self, place: Place, began: &Began) {
+        let Some(recorder) = self.worker.workshop().recorder() else { return };
+        let Began { path, model, request, tools, speaks: _ } = began.clone();
+        let works_for = self.task.works_for.as_deref();
+        let timeout = self.worker.agent().times.llm;
+        recorder.begin(&Beginning {
+            session: place.session.to_string(),
+            turn: place.turn,
+            works_for: works_for.map(|operation| Which::of(operation.place, &operation.call)),
+            model,
+            path,
+            request,
+            tools,
+            reply_timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+            run: self.run.snapshot(),
+        });
+    }
+
+    fn speaks(&self) -> Speaks {
+        match (&self.run.plan().report, &self.worker.colleagues().handoff) {
+            (FinalReport::None, None) => Speaks::Answer,
+            (FinalReport::None | FinalReport::Tool(_) | FinalReport::Xml { .. }, _) => Speaks::Draft,
+        }
+    }
+
+    pub(super) fn tell_beginning_in(&self, turn: u32) {
+        let Task { request, place, scope, .. } = &self.task;
+        let shown = self.run.tools().iter();
+        let began = Began {
+            path: scope.path.clone(),
+            model: self.worker.model().to_string(),
+            request: request.clone(),
+            tools: shown.map(|tool| tool.name.clone()).collect(),
+            speaks: self.speaks(),
+        };
+        let place = Place { turn, ..*place };
+        self.record_beginning(place, &began);
+        scope.meter.emit(Event::Run { place, event: Arc::new(RunEvent::Began(began)) });
+    }
+}

@@ -1,0 +1,39 @@
+//! Which of the run's own tools a model is shown beside those that it needs.
+
+use haft_core::internal::batch::BATCH;
+use haft_core::internal::task_status::TASK_STATUS;
+use haft_core::run::Offer;
+
+use haft_config::agents::Agent;
+
+/// Only what the agent asks for by name or pattern, and only where it can be of use: a batch of nothing, or a status of
+/// work that has no steps, would cost tokens and say nothing.
+pub(super) fn offer(agent: &Agent, other_tools: usize) -> Offer {
+    let globs = agent.reach.tools.as_deref().unwrap_or_default();
+    let named = |tool: &str| globs.iter().any(|glob| glob.matches(tool));
+    let has_steps = other_tools > 0 && agent.limits.turns_max > 1;
+    Offer { task_status: has_steps && named(TASK_STATUS), batch: has_steps && named(BATCH) }
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_config::agents::Around;
+
+    use super::*;
+
+    #[test]
+    fn own_tools_are_offered_to_who_asks_for_them_and_can_use_them() {
+        let check = |yaml: &str, other_tools: usize, expected: (bool, bool)| {
+            let around = Around { read: &|_| Err(String::new()), variable: &|_| None };
+            let agent = Agent::read("a.md", &format!("---\n{yaml}\n---\n"), around).unwrap();
+            let Offer { task_status, batch } = offer(&agent, other_tools);
+            assert_eq!((task_status, batch), expected, "{yaml} {other_tools}");
+        };
+        check("maxTurns: 5", 3, (false, false));
+        check("tools: [read, agent__batch]", 1, (false, true));
+        check("tools: [read, agent__task_status]", 1, (true, false));
+        check("tools: ['*']", 1, (true, true));
+        check("tools: ['agent__*']", 0, (false, false));
+        check("tools: ['*']\nmaxTurns: 1", 1, (false, false));
+    }
+}

@@ -1,0 +1,214 @@
+//! Takes a run up again where its session was left.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use haft_core::budget::Budget;
+use haft_core::conversation::{Body, Role, ToolReply};
+use haft_core::event::{Event, EventSink};
+use haft_core::place::Place;
+use haft_core::result::ToolErrorKind;
+use haft_core::run::event::{Answered, Bill, RunEvent};
+use haft_core::run::meter::Meter;
+use haft_core::run::scope::RunScope;
+use haft_core::run::told::{CallEnd, Told};
+use haft_core::run::{AgentRun, Readings, RunError, Step};
+use haft_core::tool::{CallId, ToolCall};
+use haft_engine::{Concurrency, Orchestrator, Priority};
+
+use super::errand::{Errand, Task};
+use super::lineage::Lost;
+use super::relay;
+use super::worker::Worker;
+use haft_store::sessions::{Past, ReadError, SessionJournal, Standing};
+
+/// Why a session does not go on.
+#[derive(Debug)]
+pub enum ResumeError {
+    /// It has ended, and nothing more is asked.
+    Finished {
+        reason: String,
+    },
+    Run(RunError),
+}
+
+impl fmt::Display for ResumeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Finished { reason } => write!(f, "the session has ended ({reason})"),
+            Self::Run(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ResumeError {}
+
+impl From<RunError> for ResumeError {
+    fn from(error: RunError) -> Self {
+        Self::Run(error)
+    }
+}
+
+/// A session, and what it is to do.
+#[derive(Debug)]
+pub struct Resumed {
+    pub past: Past,
+    pub journal: SessionJournal,
+    /// What is asked beside; without it the run goes on with what it was asked before.
+    pub more: Option<String>,
+}
+
+impl Errand {
+    /// Goes on. No call that has ended is made again; of those that had begun, only what may be repeated is, and of the
+    /// others the model is told that nobody knows what became of them.
+    pub fn resume(
+        worker: Arc<Worker>,
+        resumed: Resumed,
+        watchers: Arc<dyn EventSink>,
+    ) -> Result<Self, ResumeError> {
+        let Resumed { past, journal, more } = resumed;
+        let (bill, before) = match &more {
+            Some(_) => (Bill::default(), Duration::ZERO),
+            None => (past.bill, past.worked()),
+        };
+        let task = Task {
+            request: past.opened.title.clone(),
+            place: Place::first(past.session()),
+            works_for: None,
+            before: Vec::new(),
+            scope: scope(&worker, watchers, bill, before),
+            priority: Priority::default(),
+            concurrency: Concurrency::default(),
+        };
+        let standing = past.standing.clone();
+        let (mut errand, unknown) = Self::as_left(worker, task, past)?;
+        errand.original = asked_first(&errand.run).into();
+        if let (Standing::Finished { reason }, None) = (standing, &more)
+            && !errand.is_handed_on()
+        {
+            return Err(ResumeError::Finished { reason });
+        }
+        Ok(errand.go_on(journal, &unknown, more)?)
+    }
+
+    /// Goes on with a session on the account of a task.
+    pub(super) fn take_up(
+        worker: Arc<Worker>,
+        task: Task,
+        past: Past,
+        journal: SessionJournal,
+    ) -> Result<Self, RunError> {
+        let (errand, unknown) = Self::as_left(worker, task, past)?;
+        errand.go_on(journal, &unknown, None)
+    }
+
+    /// The run as it was left, and the calls of which nobody knows the end.
+    fn as_left(worker: Arc<Worker>, mut task: Task, past: Past) -> Result<(Self, Vec<ToolCall>), RunError> {
+        let broken = |error: ReadError| RunError::Unreadable { problem: error.to_string() };
+        let plan = past.plan().map_err(broken)?;
+        let request = worker.request(&plan);
+        let budget = Self::context(&worker, &task, &plan, &request);
+        let unfinished = past.run(request).map_err(broken)?;
+        known_context(budget.as_deref(), unfinished.context_tokens);
+        task.place.turn = unfinished.turns_before + 1;
+        let unknown = unknown(&unfinished.run, &unfinished.begun, worker.orchestrator());
+        Ok((Self::of(worker, task, unfinished.run, budget), unknown))
+    }
+
+    fn go_on(
+        mut self,
+        journal: SessionJournal,
+        unknown: &[ToolCall],
+        more: Option<String>,
+    ) -> Result<Self, RunError> {
+        match journal.resumed() {
+            Ok(()) => self.keep_with(Arc::new(journal)),
+            Err(unrecorded) => self.options.chronicle = Some(Arc::new(Lost(unrecorded.problem))),
+        }
+        let done = more.as_ref().map_or(0, |_| self.run.counts().turns);
+        self.tell_beginning_in(self.task.place.turn + done);
+        for call in unknown {
+            self.tell_unknown(call)?;
+        }
+        if let Some(more) = more {
+            self.ask_more(more)?;
+        }
+        Ok(self)
+    }
+
+    /// In the same conversation; its turns are counted on.
+    fn ask_more(&mut self, more: String) -> Result<(), RunError> {
+        self.task.place.turn += self.run.counts().turns;
+        self.options.place = self.task.place;
+        self.original = more.as_str().into();
+        self.tell(Told::Requested(more))
+    }
+
+    /// Whether somebody else has to go on with what has ended here.
+    fn is_handed_on(&mut self) -> bool {
+        match self.run.next_step(&Readings::default()) {
+            Step::Done(finish) => relay::next(&self.worker, &self.original, &finish).is_some(),
+            Step::CallModel(_) | Step::CallTools(_) | Step::AwaitClient(_) | Step::AwaitApproval(_) => true,
+        }
+    }
+
+    /// The model decides what to do about a call whose end nobody knows.
+    fn tell_unknown(&mut self, call: &ToolCall) -> Result<(), RunError> {
+        const TOLD: &str = "Error: haft ended while this call was being made. It is not known whether it took effect: look \
+            before you make it again.";
+        self.show(RunEvent::Called(call.clone()));
+        self.show(RunEvent::Answered(Answered {
+            call: call.id.clone(),
+            name: call.name.clone(),
+            failure: Some(ToolErrorKind::UnknownOutcome),
+            text: TOLD.into(),
+            latency: Duration::ZERO,
+        }));
+        self.tell(Told::Ended(vec![CallEnd::Replied(ToolReply::error(call, TOLD))]))
+    }
+
+    fn show(&self, event: RunEvent) {
+        let before = self.task.place.turn.saturating_sub(1);
+        let place = Place { turn: before + self.run.counts().turns.max(1), ..self.task.place };
+        self.task.scope.meter.emit(Event::Run { place, event: Arc::new(event) });
+    }
+}
+
+fn asked_first(run: &AgentRun) -> String {
+    let message = run.conversation().messages().iter().find(|message| message.role == Role::User);
+    let parts = message.into_iter().flat_map(|message| &message.parts);
+    let texts = parts.filter_map(|part| match &part.body {
+        Body::Text { text, .. } => Some(text.as_str()),
+        _ => None,
+    });
+    texts.collect()
+}
+
+/// Calls that reached their tool, have no end on record and must not be made again on our own account.
+fn unknown(run: &AgentRun, begun: &[CallId], orchestrator: &Orchestrator) -> Vec<ToolCall> {
+    let is_unknown = |call: &ToolCall| begun.contains(&call.id) && !orchestrator.may_repeat(&call.name);
+    run.given_out().into_iter().filter(is_unknown).collect()
+}
+
+/// The time of the whole run begins anew; what was worked before counts for its budget.
+fn scope(worker: &Worker, watchers: Arc<dyn EventSink>, bill: Bill, before: Duration) -> Arc<RunScope> {
+    let agent = worker.agent();
+    let now = tokio::time::Instant::now().into_std();
+    Arc::new(RunScope {
+        meter: Meter::carried_on(watchers, agent.budget, bill),
+        path: vec![agent.name.clone()],
+        began: now.checked_sub(before).unwrap_or(now),
+        until: later(now, agent.times.run),
+    })
+}
+
+fn later(now: Instant, timeout: Duration) -> Instant {
+    now.checked_add(timeout).unwrap_or(now)
+}
+
+fn known_context(budget: Option<&Budget>, context_tokens: Option<u64>) {
+    if let (Some(budget), Some(tokens)) = (budget, context_tokens) {
+        budget.report(tokens);
+    }
+}

@@ -1,0 +1,292 @@
+//! An agent ready to be asked: its models, its tools and its rules.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use haft_core::glob::ToolGlob;
+use haft_core::internal::batch::BATCH;
+use haft_core::internal::final_report::FINAL_REPORT;
+use haft_core::internal::handoff::HANDOFF;
+use haft_core::internal::task_status::TASK_STATUS;
+use haft_core::model_provider::ModelProvider;
+use haft_core::model_request::ModelRequest;
+use haft_core::name::GroupName;
+use haft_core::run::RunPlan;
+use haft_core::run::scope::RunScope;
+use haft_engine::{CallOptions, Driver, Orchestrator, Pick, Selection, Shown};
+
+use super::agent_tools::AgentTools;
+use super::offer;
+use super::output_reader::ModelReader;
+use super::system::{self, Told};
+use super::workshop::Workshop;
+use crate::models::ModelsError;
+use crate::wiring::Own;
+use haft_config::Resolved;
+use haft_config::agents::crew::NAMESPACE;
+use haft_config::agents::{Agent, Reach};
+use haft_config::resolved::ModelName;
+
+/// An agent with all it needs. Many runs of it may go on at once.
+pub struct Worker {
+    agent: Agent,
+    model: ModelName,
+    models: Arc<dyn ModelProvider>,
+    /// Who reads stored outputs; made when it is first needed, from names that were tried.
+    reading: Reading,
+    workshop: Arc<Workshop>,
+    /// Made when it is first needed: the tools of servers are known only once those are ready.
+    orchestrator: OnceLock<Orchestrator>,
+    colleagues: Colleagues,
+}
+
+/// Whom an agent leads to.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Colleagues {
+    /// Those it calls as tools.
+    pub(super) below: Vec<Arc<Worker>>,
+    /// Those it can give the request to, who then answer instead.
+    pub(super) destinations: Vec<Arc<Worker>>,
+    /// Who gets its finished answer.
+    pub(super) handoff: Option<Arc<Worker>>,
+}
+
+impl Worker {
+    pub(super) fn new(
+        workshop: &Arc<Workshop>,
+        agent: Agent,
+        colleagues: Colleagues,
+    ) -> Result<Arc<Self>, ModelsError> {
+        let config = workshop.config();
+        let names = model_names(&agent, config)?;
+        let models: Arc<dyn ModelProvider> = workshop.models(&names)?.into();
+        let model = names.into_iter().next().ok_or(ModelsError::NoModel)?;
+        let reading =
+            reading(workshop, &agent, Reading { model: model.clone(), models: Arc::clone(&models) })?;
+        let agent = as_known(with_body(agent, workshop.parts.workspace()), config, &model);
+        let workshop = Arc::clone(workshop);
+        let orchestrator = OnceLock::new();
+        Ok(Arc::new(Self { agent, model, models, reading, workshop, orchestrator, colleagues }))
+    }
+
+    /// An agent that has only the tools of this orchestrator.
+    pub(super) fn with_tools(
+        workshop: &Arc<Workshop>,
+        agent: Agent,
+        reading: &Reading,
+        orchestrator: Orchestrator,
+    ) -> Arc<Self> {
+        let Reading { model, models } = reading.clone();
+        let agent = as_known(agent, workshop.config(), &model);
+        Arc::new(Self {
+            agent,
+            model,
+            models,
+            reading: reading.clone(),
+            workshop: Arc::clone(workshop),
+            orchestrator: OnceLock::from(orchestrator),
+            colleagues: Colleagues::default(),
+        })
+    }
+
+    pub fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    pub fn workshop(&self) -> &Workshop {
+        &self.workshop
+    }
+
+    /// The model that is asked first.
+    pub fn model(&self) -> &ModelName {
+        &self.model
+    }
+
+    pub fn orchestrator(&self) -> &Orchestrator {
+        self.orchestrator.get_or_init(|| {
+            let config = self.config();
+            let below = &self.colleagues.below;
+            let more = (!below.is_empty()).then(|| Arc::new(AgentTools::new(below.clone())) as _);
+            let kept = |worker: &Arc<Worker>| {
+                let agent = worker.agent();
+                Some((agent.tool_name.clone(), agent.outputs.cache_ttl?))
+            };
+            let own = Own {
+                providers: more.into_iter().collect(),
+                answers_kept: below.iter().filter_map(kept).collect(),
+                reader: Some(Arc::new(ModelReader::new(&self.workshop, &self.agent, &self.reading))),
+            };
+            self.workshop.parts.orchestrator(&config, own)
+        })
+    }
+
+    pub(super) fn colleagues(&self) -> &Colleagues {
+        &self.colleagues
+    }
+
+    /// The rules of one run of it. `path` are the agents above.
+    pub fn plan(&self, path: &[String]) -> RunPlan {
+        let nonce = uuid::Uuid::new_v4().simple().to_string();
+        let others = self.orchestrator().tools(&self.selection()).len();
+        let offer = offer::offer(&self.agent, others);
+        let allowed_tools = self.allowed_tools();
+        RunPlan { offer, allowed_tools, ..self.agent.plan(path.to_vec(), &nonce[..8]) }
+    }
+
+    /// By the names under which the model is shown them; whoever allows a tool may call it by any other.
+    fn allowed_tools(&self) -> Option<Vec<String>> {
+        let catalog = self.orchestrator().catalog();
+        let shown = |name: &String| match catalog.resolve(name) {
+            Ok(tool) => tool.exposed().to_string(),
+            Err(_) => name.clone(),
+        };
+        self.agent.reach.allowed_tools.as_ref().map(|names| names.iter().map(shown).collect())
+    }
+
+    /// Which tools it is shown and may call; the agents it names are always among them.
+    pub fn selection(&self) -> Selection {
+        let Some(globs) = &self.agent.reach.tools else { return Selection::All };
+        let agents = GroupName::new(NAMESPACE).ok().filter(|_| !self.colleagues.below.is_empty());
+        let agents = agents.map(Pick::Group);
+        Selection::of(globs.iter().cloned().map(Pick::Tool).chain(agents))
+    }
+
+    /// Everybody that a request to it may come to, itself first.
+    pub fn everybody(self: &Arc<Self>) -> Vec<Arc<Self>> {
+        let mut found = vec![Arc::clone(self)];
+        let mut at = 0;
+        while let Some(worker) = found.get(at).map(Arc::clone) {
+            let Colleagues { below, destinations, handoff } = &worker.colleagues;
+            for next in below.iter().chain(destinations).chain(handoff) {
+                if !found.iter().any(|known| Arc::ptr_eq(known, next)) {
+                    found.push(Arc::clone(next));
+                }
+            }
+            at += 1;
+        }
+        found
+    }
+
+    /// What the agent calls its tools, or says may be called, and nothing is called so. To be asked once the tools are ready.
+    pub fn names_of_nothing(&self) -> Vec<String> {
+        let Reach { tools, allowed_tools, .. } = &self.agent.reach;
+        let catalog = self.orchestrator().catalog().snapshot();
+        let theirs = catalog.tools().map(|tool| tool.exposed().as_str());
+        let all: Vec<&str> = theirs.chain([FINAL_REPORT, TASK_STATUS, BATCH, HANDOFF]).collect();
+        let nothing = |glob: &ToolGlob| !all.iter().any(|name| glob.matches(name));
+        let shown = tools.iter().flatten().filter(|glob| nothing(glob)).map(ToString::to_string);
+        let allowed = allowed_tools
+            .iter()
+            .flatten()
+            .filter(|name| !self.is_a_tool(name) && !all.contains(&name.as_str()));
+        shown.chain(allowed.cloned()).collect()
+    }
+
+    /// By whichever of its names.
+    fn is_a_tool(&self, name: &str) -> bool {
+        self.orchestrator().catalog().resolve(name).is_ok()
+    }
+
+    /// What is asked of the model, but for the conversation.
+    pub(super) fn request(&self, plan: &RunPlan) -> ModelRequest {
+        let shown = self.orchestrator().tools(&self.selection());
+        let asking = &self.agent.asking;
+        ModelRequest {
+            system: self.system(&shown, plan).into(),
+            tools: self.orchestrator().model_tools(&self.selection()),
+            sampling: asking.sampling.clone(),
+            reasoning: asking.effort,
+            output_tokens_max: Some(asking.output_tokens_max),
+            context_tokens: Some(asking.context_tokens),
+            caching: asking.caching,
+            ..ModelRequest::new(self.model.model.clone(), Arc::default())
+        }
+    }
+
+    /// The agent's text, to whom it can give the request, what tools and skills say of themselves, and how to end.
+    fn system(&self, shown: &[Shown], plan: &RunPlan) -> String {
+        let destinations = self.colleagues.destinations.iter().map(|to| to.agent());
+        let body = system::with_destinations(&self.agent.body, destinations);
+        let (providers, skills) = (self.orchestrator().catalog().providers(), self.workshop.skills());
+        let told =
+            if self.workshop.config().instructions { Told { providers, skills } } else { Told::default() };
+        system::text(&body, told, shown, &plan.report)
+    }
+
+    pub(super) fn driver(&self, scope: &Arc<RunScope>, options: &CallOptions) -> Driver<'_> {
+        Driver {
+            models: &*self.models,
+            orchestrator: self.orchestrator(),
+            scope: Arc::clone(scope),
+            options: options.clone(),
+            reply_timeout: self.agent.times.llm,
+            witness: self.workshop.witness(),
+        }
+    }
+
+    /// The configuration as this agent changes it for its own calls.
+    fn config(&self) -> Arc<Resolved> {
+        let shared = self.workshop.config();
+        let Agent { times, outputs, .. } = &self.agent;
+        let mut config = Resolved::clone(shared);
+        config.tool_timeout = times.tool.unwrap_or(config.tool_timeout);
+        let bytes_max = outputs.response_bytes_max.and_then(|bytes| usize::try_from(bytes).ok());
+        config.tool_response_bytes_max = bytes_max.unwrap_or(config.tool_response_bytes_max);
+        outputs.tool_output.change(&mut config.tool_output);
+        if config == **shared { Arc::clone(shared) } else { Arc::new(config) }
+    }
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("agent", &self.agent.name)
+            .field("model", &self.model)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A model and whoever asks it.
+#[derive(Clone)]
+pub(super) struct Reading {
+    pub(super) model: ModelName,
+    pub(super) models: Arc<dyn ModelProvider>,
+}
+
+/// Who reads stored outputs: those that `toolOutput.models` names, else the agent's own.
+fn reading(workshop: &Workshop, agent: &Agent, own: Reading) -> Result<Reading, ModelsError> {
+    let parse = |text: &String| ModelName::parse(text).map_err(ModelsError::Name);
+    let names = agent.outputs.tool_output.models.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    match names.first() {
+        None => Ok(own),
+        Some(first) => Ok(Reading { model: first.clone(), models: workshop.models(&names)?.into() }),
+    }
+}
+
+/// What the agent says, else the configuration.
+pub fn model_names(agent: &Agent, config: &Resolved) -> Result<Vec<ModelName>, ModelsError> {
+    if agent.models.is_empty() {
+        return Ok(config.models.default.iter().chain(&config.models.fallback).cloned().collect());
+    }
+    agent.models.iter().map(|name| ModelName::parse(name).map_err(ModelsError::Name)).collect()
+}
+
+fn with_body(mut agent: Agent, workspace: &Path) -> Agent {
+    if agent.body.trim().is_empty() {
+        agent.body = system::plain(workspace);
+    }
+    agent
+}
+
+/// What the operator knows about the model wins.
+fn as_known(mut agent: Agent, config: &Resolved, model: &ModelName) -> Agent {
+    let Some(known) = config.models.settings.get(model) else { return agent };
+    agent.asking.output_tokens_max = known.output_tokens_max.unwrap_or(agent.asking.output_tokens_max);
+    agent.asking.context_tokens = known.context_tokens.unwrap_or(agent.asking.context_tokens);
+    if let Some(context) = &mut agent.limits.context {
+        context.window_tokens = agent.asking.context_tokens.into();
+        context.output_tokens = agent.asking.output_tokens_max.into();
+    }
+    agent
+}

@@ -1,0 +1,217 @@
+//! What all runs of one process share: configuration, tools, and where models are.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use haft_core::model_provider::ModelProvider;
+use haft_core::place::SessionId;
+use haft_core::provider::ToolProvider;
+use haft_core::run::AgentRun;
+use haft_engine::Witness;
+use haft_models::cassette::{Recorder, Tape};
+use serde_json::Value;
+
+use super::errand::Task;
+use super::skilled::Available;
+use super::worker::{self, Colleagues, Worker};
+use crate::models::{ModelsError, Providers};
+use crate::recordings::RunRecorder;
+use crate::wiring::{Parts, Settings};
+use haft_config::Resolved;
+use haft_config::agents::Agent;
+use haft_config::agents::crew::Crew;
+use haft_config::resolved::ModelName;
+use haft_store::sessions::line::Opened;
+use haft_store::sessions::{Past, SessionError, SessionJournal, Sessions};
+
+/// Looks up the variables that say where providers of models are, and their keys.
+pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
+
+/// Makes workers. All of them share servers, queues, cache, store and connections to models.
+pub struct Workshop {
+    pub(super) parts: Parts,
+    variables: Variables,
+    providers: Providers,
+    kept: OnceLock<Kept>,
+    recorder: OnceLock<(Arc<Tape>, Arc<RunRecorder>)>,
+    /// Asked instead of those that are configured.
+    models: OnceLock<Arc<dyn ModelProvider>>,
+    skills: Available,
+}
+
+/// Where sessions are kept, and how whoever began them can have them again.
+struct Kept {
+    sessions: Sessions,
+    order: Value,
+    taking_up: TakingUp,
+}
+
+/// Whether sessions that were left behind go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakingUp {
+    No,
+    /// This process goes on with a run; whoever worked for it goes on too.
+    Yes,
+}
+
+/// Where a run is put on record.
+pub(super) enum Session {
+    New,
+    /// It was begun in another process.
+    Left {
+        past: Box<Past>,
+        journal: SessionJournal,
+    },
+}
+
+impl Workshop {
+    pub fn new(
+        settings: Settings,
+        others: Vec<Arc<dyn ToolProvider>>,
+        variables: Variables,
+        skills: Available,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            parts: Parts::new(settings, others),
+            variables,
+            providers: Providers::default(),
+            kept: OnceLock::new(),
+            recorder: OnceLock::new(),
+            models: OnceLock::new(),
+            skills,
+        })
+    }
+
+    pub(super) fn skills(&self) -> &Available {
+        &self.skills
+    }
+
+    pub fn config(&self) -> &Arc<Resolved> {
+        self.parts.config()
+    }
+
+    /// From now on runs are put on record. The order is what whoever began them needs to put all this together again.
+    pub fn keep_sessions(&self, sessions: Sessions, order: Value, taking_up: TakingUp) {
+        self.kept.get_or_init(|| Kept { sessions, order, taking_up });
+    }
+
+    /// Where a task is put on record. The id of a session that works for another follows from that one, so what was left of it
+    /// is found again; when it is somebody else's, the task gets an id of its own.
+    pub(super) fn session_for(&self, task: &mut Task, agent: &Agent) -> Session {
+        let Some(kept) = self.kept.get() else { return Session::New };
+        if !kept.sessions.has(task.place.session) {
+            return Session::New;
+        }
+        let left = match kept.taking_up {
+            TakingUp::Yes => kept.sessions.resume(task.place.session).ok(),
+            TakingUp::No => None,
+        };
+        match left {
+            Some((past, journal)) if past.opened.is_for(&task.request, &agent.name) => {
+                Session::Left { past: Box::new(past), journal }
+            }
+            _ => {
+                task.place.session = SessionId(uuid::Uuid::new_v4().as_u128());
+                Session::New
+            }
+        }
+    }
+
+    /// Begins to put a run on record, where runs are.
+    pub(super) fn open_session(
+        &self,
+        task: &Task,
+        worker: &Worker,
+        run: &AgentRun,
+    ) -> Option<Result<SessionJournal, SessionError>> {
+        let Kept { sessions, order, .. } = self.kept.get()?;
+        let id = task.place.session;
+        let mut opened = Opened::new(id, &task.request, order.clone(), run.snapshot());
+        opened.agent.clone_from(&worker.agent().name);
+        opened.model = Some(worker.model().to_string());
+        let works_for_another = task.place.origin != id;
+        opened.origin = works_for_another.then(|| task.place.origin.to_string());
+        Some(sessions.open(id, opened))
+    }
+
+    /// A worker for each of a crew; gives the one who is asked. Who names no model takes that one's.
+    pub fn employ(self: &Arc<Self>, crew: &Crew) -> Result<Arc<Worker>, ModelsError> {
+        let names = worker::model_names(&crew.first().agent, self.config())?;
+        let models = names.iter().map(ToString::to_string).collect();
+        let first = crew.first_file().to_owned();
+        Employing { workshop: self, crew, models, done: HashMap::new() }.worker(&first)
+    }
+
+    /// From now on models, tools and clocks of all runs are recorded. To be said before anybody is employed.
+    pub fn record_on(&self, tape: Arc<Tape>, recorder: Arc<RunRecorder>) {
+        self.recorder.get_or_init(|| (tape, recorder));
+    }
+
+    /// From now on these models are asked, whatever is configured. To be said before anybody is employed.
+    pub fn ask_instead(&self, models: Arc<dyn ModelProvider>) {
+        self.models.get_or_init(|| models);
+    }
+
+    /// Whoever sees what becomes of runs.
+    pub(super) fn witness(&self) -> Option<Arc<dyn Witness>> {
+        self.recorder().map(|recorder| Arc::clone(recorder) as _)
+    }
+
+    pub(super) fn recorder(&self) -> Option<&Arc<RunRecorder>> {
+        self.recorder.get().map(|(_, recorder)| recorder)
+    }
+
+    /// The provider of the first model, with the others behind it.
+    pub fn models(&self, names: &[ModelName]) -> Result<Box<dyn ModelProvider>, ModelsError> {
+        if let Some(models) = self.models.get() {
+            return Ok(Box::new(Arc::clone(models)));
+        }
+        let Self { parts, providers, variables, .. } = self;
+        let models = providers.chain(Some(parts.policy()), self.config(), names, &**variables)?;
+        Ok(match self.recorder.get() {
+            Some((tape, _)) => Box::new(Recorder::new(models, Arc::clone(tape))),
+            None => models,
+        })
+    }
+}
+
+/// Makes the workers of a crew, those below first. There are no circles in a crew.
+struct Employing<'a> {
+    workshop: &'a Arc<Workshop>,
+    crew: &'a Crew,
+    models: Vec<String>,
+    done: HashMap<PathBuf, Arc<Worker>>,
+}
+
+impl Employing<'_> {
+    fn worker(&mut self, file: &Path) -> Result<Arc<Worker>, ModelsError> {
+        if let Some(done) = self.done.get(file) {
+            return Ok(Arc::clone(done));
+        }
+        let member = self.crew.member(file).ok_or(ModelsError::NoModel)?;
+        let colleagues = Colleagues {
+            below: self.all(&member.agents)?,
+            destinations: self.all(&member.destinations)?,
+            handoff: member.handoff.as_ref().map(|file| self.worker(file)).transpose()?,
+        };
+        let mut agent = member.agent.clone();
+        if agent.models.is_empty() {
+            agent.models.clone_from(&self.models);
+        }
+        let worker = Worker::new(self.workshop, agent, colleagues)?;
+        self.done.insert(file.to_owned(), Arc::clone(&worker));
+        Ok(worker)
+    }
+
+    fn all(&mut self, files: &[PathBuf]) -> Result<Vec<Arc<Worker>>, ModelsError> {
+        files.iter().map(|file| self.worker(file)).collect()
+    }
+}
+
+impl fmt::Debug for Workshop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workshop").field("parts", &self.parts).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,183 @@
+//! Writes for MCP servers that may ask for it, with a model that is configured, on the account of the call they are at.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use haft_core::model_provider::ModelContext;
+use haft_core::model_reply::{ModelReply, ReplyFold};
+use haft_core::model_request::{ModelRequest, PromptCaching, Sampling, ToolChoice};
+use haft_core::place::SessionId;
+use haft_core::run::meter::{Amount, Held};
+use haft_sandbox::Policy;
+use haft_tools::mcp::{OnBehalf, Sample, Sampled, Sampler};
+
+use crate::models::{self, Providers};
+use crate::runs::Variables;
+use haft_config::Resolved;
+use haft_config::resolved::ModelName;
+
+/// Asks models for servers. They are given no tools and nothing of any conversation but the server's own.
+pub struct ModelSampler {
+    config: Arc<Resolved>,
+    policy: Policy,
+    variables: Variables,
+    providers: Providers,
+    /// Asked for servers of which nobody says which.
+    usual: Option<ModelName>,
+}
+
+impl ModelSampler {
+    /// `usual` is the model of the run; without one it is the default of the configuration.
+    pub fn new(config: &Resolved, policy: &Policy, variables: Variables, usual: Option<ModelName>) -> Self {
+        let usual = usual.or_else(|| config.models.default.clone());
+        let (config, policy, providers) = (Arc::new(config.clone()), policy.clone(), Providers::default());
+        Self { config, policy, variables, providers, usual }
+    }
+
+    async fn write(&self, wanted: Sample, on_behalf: &OnBehalf) -> Result<Sampled, String> {
+        let model = self.model(&wanted)?;
+        let (request, _held) = within_budget(request(&wanted, &model), &wanted, on_behalf)?;
+        let unusable = |error: models::ModelsError| error.to_string();
+        let names = std::slice::from_ref(&model);
+        let Self { config, policy, variables, providers, .. } = self;
+        let provider = providers.chain(Some(policy), config, names, &**variables).map_err(unusable)?;
+        let mut replies = provider.ask(request, &context(on_behalf));
+        let mut fold = ReplyFold::default();
+        while let Some(event) = replies.next().await {
+            fold.apply(&event.map_err(|error| format!("the model cannot be asked: {error}"))?);
+        }
+        Ok(sampled(&fold.finish(), &model))
+    }
+
+    fn model(&self, wanted: &Sample) -> Result<ModelName, String> {
+        let named = wanted.model.as_deref().map(ModelName::parse).transpose()?;
+        let hint = "`sampling.model` or `models.default` names one";
+        let model =
+            named.or_else(|| self.usual.clone()).ok_or_else(|| format!("there is no model; {hint}"))?;
+        // What a server wants written must not be able to make anything happen.
+        if models::has_tools_of_its_own(&self.config, &model.provider) {
+            return Err(format!("`{}` has tools of its own and writes for nobody else", model.provider));
+        }
+        Ok(model)
+    }
+}
+
+impl Sampler for ModelSampler {
+    fn sample<'a>(
+        &'a self,
+        wanted: Sample,
+        on_behalf: &'a OnBehalf,
+    ) -> BoxFuture<'a, Result<Sampled, String>> {
+        Box::pin(self.write(wanted, on_behalf))
+    }
+}
+
+impl fmt::Debug for ModelSampler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ModelSampler").field("usual", &self.usual).finish_non_exhaustive()
+    }
+}
+
+fn request(wanted: &Sample, model: &ModelName) -> ModelRequest {
+    ModelRequest {
+        system: wanted.system.as_str().into(),
+        tool_choice: ToolChoice::None,
+        sampling: Sampling {
+            temperature: wanted.temperature,
+            stop: wanted.stop.clone(),
+            ..Sampling::default()
+        },
+        output_tokens_max: Some(wanted.output_tokens_max),
+        // Nobody asks the same again.
+        caching: PromptCaching::None,
+        ..ModelRequest::new(model.model.clone(), Arc::new(wanted.conversation.clone()))
+    }
+}
+
+/// Sets aside what may be written, within what the run has left; a run that has nothing left pays for nothing more.
+fn within_budget(
+    mut request: ModelRequest,
+    wanted: &Sample,
+    on_behalf: &OnBehalf,
+) -> Result<(ModelRequest, Option<Held>), String> {
+    let Some(scope) = &on_behalf.scope else { return Ok((request, None)) };
+    let left = scope.meter.left(scope.began.elapsed());
+    if let Some(part) = left.used_up() {
+        return Err(format!("the budget of the run is used up ({})", part.name()));
+    }
+    let tokens_left = left.tokens.map_or(u32::MAX, |tokens| u32::try_from(tokens).unwrap_or(u32::MAX));
+    let output = wanted.output_tokens_max.min(tokens_left);
+    request.output_tokens_max = Some(output);
+    Ok((request, Some(scope.meter.hold(Amount { tokens: output.into(), calls: 0 }))))
+}
+
+/// A session of its own, below the call.
+fn context(on_behalf: &OnBehalf) -> ModelContext {
+    let session = SessionId(uuid::Uuid::new_v4().as_u128());
+    let place = on_behalf.place.below(session, on_behalf.operation);
+    let events = Arc::clone(&on_behalf.events);
+    ModelContext::new(format!("{session}/1"), on_behalf.principal.clone(), events).at(place)
+}
+
+fn sampled(reply: &ModelReply, model: &ModelName) -> Sampled {
+    Sampled {
+        model: reply.model.clone().unwrap_or_else(|| model.model.clone()),
+        text: reply.text(),
+        stop: reply.stop.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use haft_core::conversation::Conversation;
+    use haft_core::event::NoEvents;
+    use haft_core::place::{OperationId, Place};
+    use haft_core::provider::Principal;
+    use haft_core::run::budget::Budget;
+    use haft_core::run::meter::Meter;
+    use haft_core::run::scope::RunScope;
+
+    use super::*;
+
+    fn wanted() -> Sample {
+        Sample {
+            server: "s".into(),
+            model: None,
+            system: String::new(),
+            conversation: Conversation::default(),
+            output_tokens_max: 100,
+            temperature: None,
+            stop: Vec::new(),
+        }
+    }
+
+    fn within(tokens: Option<u64>) -> Result<(Option<u32>, Option<u64>), String> {
+        let meter = Meter::new(Arc::new(NoEvents), Budget { tokens, ..Budget::default() });
+        let (began, until) = (Instant::now(), Instant::now() + Duration::from_mins(1));
+        let scope = RunScope { meter: Arc::clone(&meter), path: Vec::new(), began, until };
+        let on_behalf = OnBehalf {
+            principal: Principal::local(),
+            operation: OperationId(1),
+            place: Place::default(),
+            scope: Some(Arc::new(scope)),
+            events: Arc::new(NoEvents),
+        };
+        let model = ModelName::parse("p/m")?;
+        let (request, held) = within_budget(request(&wanted(), &model), &wanted(), &on_behalf)?;
+        let left = meter.left(Duration::ZERO).tokens;
+        drop(held);
+        Ok((request.output_tokens_max, left))
+    }
+
+    #[test]
+    fn what_is_written_comes_out_of_what_the_run_has_left() {
+        assert_eq!(within(None), Ok((Some(100), None)));
+        assert_eq!(within(Some(1000)), Ok((Some(100), Some(900))));
+        assert_eq!(within(Some(30)), Ok((Some(30), Some(0))));
+        assert_eq!(within(Some(0)), Err("the budget of the run is used up (tokens)".into()));
+    }
+}

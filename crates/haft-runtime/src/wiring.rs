@@ -1,0 +1,165 @@
+//! Puts providers, engine, policy and configuration together. The only place that knows every crate.
+
+mod authorization;
+mod mcp;
+mod parts;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use haft_core::approval::Approver;
+use haft_core::event::EventSink;
+use haft_core::name::ToolName;
+use haft_core::provider::ToolProvider;
+use haft_core::rules::{CommandPattern, Decision, Rule, Rules};
+use haft_core::store::OutputStore;
+use haft_core::tool::{Approval, ToolDefinition};
+use haft_engine::{
+    Activity, Catalog, CatalogConfig, CatalogWarning, Governed, Memory, Orchestrator, PROVIDERS_AT_ONCE_MAX,
+    Policies, QueueConfig, Queues,
+};
+use haft_sandbox::Policy;
+use haft_tools::builtin::BASH_TIMEOUT_SECS;
+use haft_tools::rest::{RestTool, RestTools};
+
+pub use authorization::{Keeping, authorizer};
+pub use mcp::{McpFace, McpServers, mcp_servers, remembered};
+pub use parts::{Own, Parts};
+
+use crate::governing::Configured;
+use haft_config::Resolved;
+
+/// What an orchestrator is made from.
+pub struct Settings {
+    pub policy: Policy,
+    /// Beats what the configuration says about any tool.
+    pub timeout: Option<Duration>,
+    pub events: Arc<dyn EventSink>,
+    pub config: Resolved,
+    /// Whom calls are asked about that the rules want asked; nobody means no.
+    pub approver: Option<Arc<dyn Approver>>,
+    /// What was allowed for good before.
+    pub remembered: Memory,
+    /// Where outputs go that are too large; without it they are cut.
+    pub store: Option<Arc<dyn OutputStore>>,
+}
+
+/// How long a call of a built-in tool may take unless the operator says otherwise.
+pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(BASH_TIMEOUT_SECS);
+
+/// An orchestrator over the built-in tools, as configured.
+pub fn orchestrator(settings: Settings) -> Orchestrator {
+    orchestrator_with(settings, Vec::new())
+}
+
+/// An orchestrator over the built-in tools and those of other providers, for example [MCP servers](McpServers::providers) or
+/// a [`Registry`](haft_tools::registry::Registry) of the program's own.
+pub fn orchestrator_with(settings: Settings, others: Vec<Arc<dyn ToolProvider>>) -> Orchestrator {
+    let parts = Parts::new(settings, others);
+    parts.orchestrator(parts.config(), Own::default())
+}
+
+fn catalog_config(config: &Resolved) -> CatalogConfig {
+    CatalogConfig {
+        scheme: config.naming,
+        tools_per_provider_max: config.catalog.tools_per_provider_max,
+        warmup_timeout: warmup_timeout(config),
+        providers_at_once_max: config.mcp_init_concurrency.max(PROVIDERS_AT_ONCE_MAX),
+        ..CatalogConfig::default()
+    }
+}
+
+/// A server may have to be downloaded first; what it is given for that counts here too.
+fn warmup_timeout(config: &Resolved) -> Duration {
+    let servers = config.mcp_servers.values().filter(|server| server.enabled);
+    servers.map(|server| server.startup_timeout).fold(config.catalog.warmup_timeout, Duration::max)
+}
+
+/// Whether a name is that of a built-in tool, which no other tool can take.
+pub fn is_builtin(name: &str) -> bool {
+    let is_it = |tool: &ToolDefinition| tool.name.as_str().eq_ignore_ascii_case(name);
+    name.eq_ignore_ascii_case("tool_output") || haft_tools::builtin::definitions().iter().any(is_it)
+}
+
+/// The tools as the operator wants them seen, those that are active, under the names by which they are called.
+pub fn definitions(config: &Resolved, rest: Vec<RestTool>) -> Vec<ToolDefinition> {
+    let governor =
+        Configured { config: Arc::new(config.clone()), timeout: None, answers_kept: HashMap::new() };
+    let described = |tool: ToolDefinition| {
+        let policy = Policies::default().default;
+        let undecided = Governed {
+            policy,
+            effects: tool.effects,
+            assured: tool.effects,
+            groups: tool.groups.clone(),
+            activity: Activity::Active,
+        };
+        let Governed { effects, groups, activity, .. } = governor.decide(&tool.name, undecided);
+        activity.is_active().then_some(ToolDefinition { effects, groups, ..tool })
+    };
+    let catalog = Catalog::with(vec![Arc::new(RestTools::new(rest))], catalog_config(config));
+    let rest = catalog
+        .tools()
+        .map(|entry| ToolDefinition { name: entry.exposed().clone(), ..entry.definition().clone() });
+    haft_tools::builtin::definitions().into_iter().chain(rest).filter_map(described).collect()
+}
+
+/// The operator's rules, as the engine decides by them.
+pub fn rules(config: &Resolved) -> Rules {
+    let rules = config.policy.rules.iter().filter_map(|rule| {
+        // Patterns were tried when the configuration was read.
+        let command = match &rule.command {
+            Some(pattern) => Some(CommandPattern::new(pattern).ok()?),
+            None => None,
+        };
+        Some(Rule { tool: rule.tool.clone(), command, decision: decision(rule.decision) })
+    });
+    Rules { rules: rules.collect(), default: decision(config.policy.default) }
+}
+
+fn decision(approval: Approval) -> Decision {
+    match approval {
+        Approval::Allow => Decision::Allow,
+        Approval::Ask => Decision::Ask,
+        Approval::Deny => Decision::Deny,
+    }
+}
+
+/// The tools one of whose arguments is a shell command line, and which.
+pub fn command_lines() -> HashMap<ToolName, String> {
+    ToolName::new("bash").into_iter().map(|name| (name, "command".to_owned())).collect()
+}
+
+fn queues(config: &Resolved) -> Queues {
+    Queues::new(config.queues.iter().map(|(name, queue)| {
+        let concurrent = NonZeroUsize::new(queue.concurrent).unwrap_or(NonZeroUsize::MIN);
+        let queue =
+            QueueConfig { concurrent, waiting_max: queue.waiting_max, timeout_default: queue.timeout };
+        (name.clone(), queue)
+    }))
+}
+
+/// Makes the tools of all providers ready, and says what the operator should know about them.
+pub async fn warm_up(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
+    let catalog = orchestrator.catalog();
+    let mut warnings = catalog.warm_up().await;
+    warnings.extend(catalog.warnings());
+    warnings
+}
+
+/// Ends what providers keep running between calls.
+pub async fn shut_down(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
+    orchestrator.catalog().shut_down().await
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("policy", &self.policy)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}

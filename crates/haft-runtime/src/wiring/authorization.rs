@@ -1,0 +1,79 @@
+//! Who gets the tokens for an MCP server elsewhere, from its configuration.
+
+use std::sync::Arc;
+
+use haft_core::name::Namespace;
+use haft_sandbox::Home;
+use haft_tools::mcp::{Authorizer, Consent, KnownClient, OauthConfig, Preference, Protocol, TokenFile};
+use secrecy::SecretString;
+use url::Url;
+
+#[cfg(feature = "keyring")]
+use crate::keyring::SecretServiceKeyring;
+use haft_config::resolved::{McpOauth, McpReach};
+
+/// Where tokens are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct Keeping<'a> {
+    pub home: &'a Home,
+    pub keyring: Preference,
+}
+
+/// What gets tokens for a server, or why it could not; nothing for a server that is not asked for any: a process, one whose
+/// headers say who we are, one behind a WebSocket.
+pub fn authorizer(
+    name: &str,
+    reach: &McpReach,
+    keeping: Keeping<'_>,
+    consent: Option<Arc<dyn Consent>>,
+) -> Result<Option<Authorizer>, String> {
+    let McpReach::Remote { url, headers, protocol, oauth } = reach else { return Ok(None) };
+    let says_who = headers.keys().any(|header| header.eq_ignore_ascii_case("authorization"));
+    if says_who || *protocol == Protocol::WebSocket {
+        return if *oauth == McpOauth::default() {
+            Ok(None)
+        } else {
+            Err("`oauth` has no effect beside an `Authorization` header, nor over a WebSocket".into())
+        };
+    }
+    let url = address("url", &url.0)?;
+    let Keeping { home, keyring } = keeping;
+    let file = TokenFile::new(&home.data().join("tokens"), Namespace::sanitize(name).as_str(), &url);
+    let file = with_keyring(file, keyring)?;
+    let made = Authorizer::new(name, &url, meant(oauth)?, file, consent);
+    made.map(Some).map_err(|error| error.to_string())
+}
+
+#[cfg(feature = "keyring")]
+#[expect(clippy::unnecessary_wraps, reason = "fails where there is no keyring support")]
+fn with_keyring(file: TokenFile, preference: Preference) -> Result<TokenFile, String> {
+    Ok(file.with_keyring(Arc::new(SecretServiceKeyring), preference))
+}
+
+/// An operator who requires the keyring must not get tokens in plain files instead.
+#[cfg(not(feature = "keyring"))]
+fn with_keyring(file: TokenFile, preference: Preference) -> Result<TokenFile, String> {
+    match preference {
+        Preference::Required => {
+            Err("`tokenStore` requires a keyring, and this program is built without the feature `keyring`"
+                .into())
+        }
+        Preference::WhereThereIsOne | Preference::Never => Ok(file),
+    }
+}
+
+fn meant(oauth: &McpOauth) -> Result<OauthConfig, String> {
+    let secret = oauth.client_secret.as_ref().map(|secret| SecretString::from(secret.0.clone()));
+    let metadata = oauth.client_metadata_url.as_deref();
+    Ok(OauthConfig {
+        issuer: oauth.issuer.clone(),
+        client: oauth.client_id.clone().map(|id| KnownClient { id, secret }),
+        client_metadata_url: metadata.map(|text| address("oauth.clientMetadataUrl", text)).transpose()?,
+        scopes: oauth.scopes.clone(),
+        grant: oauth.grant,
+    })
+}
+
+fn address(key: &str, text: &str) -> Result<Url, String> {
+    Url::parse(text).map_err(|error| format!("its `{key}` cannot be read: {error}"))
+}

@@ -1,0 +1,233 @@
+//! MCP servers, from the configuration to what gives their tools.
+
+use std::fmt::{self, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use haft_core::name::{GroupName, Namespace};
+use haft_core::provider::ToolProvider;
+use haft_sandbox::{Home, Policy};
+use haft_tools::mcp::{
+    Connect, Elicitor, McpProvider, ParamHeaders, Preference, ProcessConfig, Protocol, Remembrance, Sampler,
+    Server, ServerConfig, SharedServers, Surroundings, TraceParents, TraceSink, Wanted, remembrance,
+    server_policy,
+};
+use haft_tools::withheld::names_a_secret;
+use secrecy::SecretString;
+use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+use url::Url;
+
+use super::authorization::{self, Keeping};
+use haft_config::Resolved;
+use haft_config::namesake::namesake;
+use haft_config::resolved::{Concealed, McpReach, McpServer, Roots};
+
+/// The servers of a configuration. None of them runs because of this.
+#[derive(Debug, Default)]
+pub struct McpServers {
+    pub providers: Vec<Arc<McpProvider>>,
+    /// Those that cannot be used, and why: a sentence for the operator.
+    pub unusable: Vec<(String, String)>,
+}
+
+impl McpServers {
+    /// What gives their tools, for [`orchestrator_with`](super::orchestrator_with).
+    pub fn providers(&self) -> Vec<Arc<dyn ToolProvider>> {
+        self.providers.iter().map(|provider| Arc::clone(provider) as _).collect()
+    }
+}
+
+/// What servers are made with beside the configuration.
+#[derive(Clone, Default)]
+pub struct McpFace {
+    /// Answers what a server asks a person; without one they are told that nobody can be asked.
+    pub elicitor: Option<Arc<dyn Elicitor>>,
+    /// Has a model write for servers that may ask for it; without one they are refused.
+    pub sampler: Option<Arc<dyn Sampler>>,
+    /// Sees every message.
+    pub trace: Option<Arc<dyn TraceSink>>,
+    /// Knows the spans of calls, so that servers learn which they work for.
+    pub parents: Option<Arc<dyn TraceParents>>,
+    /// Those that other runs of this program use already.
+    pub shared: Arc<SharedServers>,
+}
+
+/// Makes the servers that are enabled. `policy` is the operator's own: what it protects stays protected.
+///
+/// To be called inside a runtime: each server has a task that looks after it.
+pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpServers {
+    let mut made = McpServers::default();
+    let around = Surroundings {
+        directory: Some(directory(policy.home())),
+        elicitor: face.elicitor.clone(),
+        sampler: face.sampler.clone(),
+        starts: Arc::new(Semaphore::new(config.mcp_init_concurrency)),
+        trace: face.trace.clone(),
+        parents: face.parents.clone(),
+    };
+    for (name, server) in config.mcp_servers.iter().filter(|(_, server)| server.enabled) {
+        if let Some(reason) = namesake(&config.mcp_servers, name) {
+            made.unusable.push((name.clone(), reason));
+            continue;
+        }
+        match server_config(name, server, policy, config.token_store) {
+            Ok(config) => {
+                // Who has another name, is held otherwise, or wants other tools, is another server.
+                let digest = format!("{name}\n{}\n{server:?}\n{policy:?}", config.digest);
+                let fresh = || Server::new(config, &around);
+                let provider = if server.shared {
+                    face.shared.join(&digest, fresh)
+                } else {
+                    McpProvider::new(Arc::new(fresh()))
+                };
+                made.providers.push(Arc::new(provider));
+            }
+            Err(reason) => made.unusable.push((name.clone(), reason)),
+        }
+    }
+    made
+}
+
+fn server_config(
+    name: &str,
+    server: &McpServer,
+    policy: &Policy,
+    keyring: Preference,
+) -> Result<ServerConfig, String> {
+    let namespace = Namespace::sanitize(name);
+    let reach = server.reach.as_ref().map_err(Clone::clone)?;
+    Ok(ServerConfig {
+        name: name.to_owned(),
+        connect: connect(name, reach, policy, keyring)?,
+        request_timeout: server.request_timeout,
+        startup_timeout: server.startup_timeout,
+        health_probe: server.health_probe,
+        wanted: wanted(&namespace, server, reach),
+        namespace,
+        roots: match server.roots {
+            Roots::Nothing => Vec::new(),
+            Roots::Workspace => vec![policy.workspace().to_owned()],
+        },
+        sampling: server.sampling.clone(),
+        secrets: secrets(reach),
+        digest: digest(server, reach),
+    })
+}
+
+fn wanted(namespace: &Namespace, server: &McpServer, reach: &McpReach) -> Wanted {
+    Wanted {
+        allowed: server.tools_allowed.clone(),
+        denied: server.tools_denied.clone(),
+        schemas: server.tool_schemas.clone(),
+        effects: server.effects.clone(),
+        group: GroupName::new(namespace.as_str()).ok(),
+        param_headers: match reach {
+            McpReach::Remote { protocol: Protocol::Http, .. } => ParamHeaders::Sent,
+            McpReach::Remote { .. } | McpReach::Process { .. } => ParamHeaders::Ignored,
+        },
+    }
+}
+
+/// What a server is given, or shown, in confidence: by what its name says, and all that authorization is asked for with.
+fn secrets(reach: &McpReach) -> Vec<SecretString> {
+    let (named, more) = match reach {
+        McpReach::Process { env, .. } => (env, None),
+        McpReach::Remote { headers, oauth, .. } => (headers, oauth.client_secret.as_ref()),
+    };
+    let named = named.iter().filter(|(name, _)| names_a_secret(name)).map(|(_, value)| value);
+    named.chain(more).map(|value| SecretString::from(value.0.clone())).collect()
+}
+
+/// What is known of a server from another time, without starting it.
+pub fn remembered(name: &str, server: &McpServer, home: &Home) -> Option<Remembrance> {
+    let (namespace, reach) = (Namespace::sanitize(name), server.reach.as_ref().ok()?);
+    let wanted = wanted(&namespace, server, reach);
+    remembrance(&directory(home), namespace.as_str(), &digest(server, reach), &wanted)
+}
+
+/// Where what is known of servers is kept.
+fn directory(home: &Home) -> PathBuf {
+    home.data().join("mcp")
+}
+
+fn connect(name: &str, reach: &McpReach, policy: &Policy, keyring: Preference) -> Result<Connect, String> {
+    match reach {
+        McpReach::Process { command, args, env, directory, writable, unix_sockets, confined } => {
+            let process = ProcessConfig {
+                name: Namespace::sanitize(name).as_str().to_owned(),
+                env: env.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect(),
+                directory: directory.clone(),
+                writable: writable.clone(),
+                unix_sockets: *unix_sockets,
+                confinement: *confined,
+            };
+            let policy = server_policy(policy, &process).map_err(|error| error.to_string())?;
+            let args = args.iter().map(|word| word.0.clone()).collect();
+            Ok(Connect::Process { program: command.clone(), args, policy: Box::new(policy) })
+        }
+        McpReach::Remote { url, headers, protocol, .. } => {
+            let url = Url::parse(&url.0).map_err(|error| format!("its `url` cannot be read: {error}"))?;
+            let schemes: &[&str] = match protocol {
+                Protocol::Http | Protocol::Sse => &["http", "https"],
+                Protocol::WebSocket => &["ws", "wss"],
+            };
+            if !schemes.contains(&url.scheme()) {
+                let schemes = schemes.join(":// or ");
+                return Err(format!("its `url` must begin with {schemes}://; got `{}://`", url.scheme()));
+            }
+            let keeping = Keeping { home: policy.home(), keyring };
+            let auth = authorization::authorizer(name, reach, keeping, None)?;
+            let secret =
+                |(name, value): (&String, &Concealed)| (name.clone(), SecretString::from(value.0.clone()));
+            Ok(Connect::Remote {
+                url,
+                headers: headers.iter().map(secret).collect(),
+                protocol: *protocol,
+                auth: auth.map(Arc::new),
+            })
+        }
+    }
+}
+
+/// Another server has another digest. It can be kept: what it is made of cannot be read from it.
+fn digest(server: &McpServer, reach: &McpReach) -> String {
+    let mut hasher = Sha256::new();
+    let mut part = |text: &str| {
+        hasher.update(text.len().to_le_bytes());
+        hasher.update(text);
+    };
+    // Servers have other tools for those who can be asked more.
+    part(&format!("{:?} {}", server.roots, server.sampling.is_some()));
+    match reach {
+        McpReach::Process { command, args, env, directory, .. } => {
+            part(command);
+            for word in args {
+                part(&word.0);
+            }
+            for (name, value) in env {
+                part(&format!("{name}={}", value.0));
+            }
+            part(&directory.as_ref().map(|path| path.display().to_string()).unwrap_or_default());
+        }
+        McpReach::Remote { url, headers, protocol, oauth } => {
+            part(oauth.client_id.as_deref().unwrap_or_default());
+            part(&url.0);
+            for (name, value) in headers {
+                part(&format!("{name}: {}", value.0));
+            }
+            part(&format!("{protocol:?}"));
+        }
+    }
+    hasher.finalize().iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+impl fmt::Debug for McpFace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("McpFace").finish_non_exhaustive()
+    }
+}

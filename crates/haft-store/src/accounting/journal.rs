@@ -1,0 +1,233 @@
+//! The journal: a line per call and per request to a model, appended as it ends.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use haft_core::event::{Account, Consent, Event, EventSink, ToolSeen, Verdict};
+use haft_core::home::Home;
+use haft_core::model_provider::{Attempt, ModelAccount, Next};
+use haft_core::place::{Operation, Place};
+use haft_core::provider::Principal;
+use haft_core::result::ToolErrorKind;
+
+use super::record::{Audit, Line, ModelRecord, Record, Source, Standing};
+
+/// A journal that has grown this large is put aside as the one old journal that is kept.
+const JOURNAL_BYTES_MAX: u64 = 64 << 20;
+
+/// Writes a line for every call that ends.
+#[derive(Debug)]
+pub struct Journal {
+    file: Mutex<Option<File>>,
+}
+
+impl Journal {
+    /// Opens the journal in haft's data. A journal that cannot be written is said by the caller, and costs no call.
+    pub fn open(home: &Home) -> io::Result<Self> {
+        let path = path_in(home);
+        if fs::metadata(&path).is_ok_and(|meta| meta.len() > JOURNAL_BYTES_MAX) {
+            fs::rename(&path, old_path_in(home))?;
+        }
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
+        Ok(Self { file: Mutex::new(Some(file)) })
+    }
+
+    fn write(&self, line: &Line) {
+        let Ok(mut line) = serde_json::to_vec(line) else { return };
+        line.push(b'\n');
+        // In one write, so that lines of other processes stay whole. A short wait for the disk's cache is all it takes.
+        if let Ok(mut file) = self.file.lock()
+            && let Some(open) = file.as_mut()
+            && open.write_all(&line).is_err()
+        {
+            // A full disk must not be tried again at every call.
+            *file = None;
+        }
+    }
+}
+
+impl EventSink for Journal {
+    fn emit(&self, event: Event) {
+        match &event {
+            Event::ToolFinished { operation, tool, failure, latency, account, said: _ } => {
+                self.write(&Line::Tool(record(operation, tool, *failure, *latency, account)));
+            }
+            Event::ModelFinished { id, place, attempt, principal, account } => {
+                self.write(&Line::Model(model_record(id, *place, attempt, principal, account)));
+            }
+            Event::ToolStarted { .. }
+            | Event::ToolProgress { .. }
+            | Event::ModelStarted { .. }
+            | Event::Run { .. } => {}
+        }
+    }
+}
+
+pub fn record(
+    operation: &Operation,
+    tool: &ToolSeen,
+    failure: Option<ToolErrorKind>,
+    latency: Duration,
+    account: &Account,
+) -> Record {
+    Record {
+        timestamp_ms: now_ms(),
+        status: if failure.is_none() { "ok" } else { "failed" }.into(),
+        error_kind: failure.map(|kind| kind.name().to_owned()),
+        tool: tool.name().to_owned(),
+        call_id: operation.call.0.clone(),
+        principal: account.principal.0.to_string(),
+        latency_ms: millis(latency),
+        bytes_in: account.bytes_in as u64,
+        bytes_out: account.bytes_out as u64,
+        executed: account.executed,
+        cached: account.cached,
+        arguments_digest: account.arguments.to_string(),
+        source: source(tool),
+        standing: standing(operation),
+        audit: account.verdict.as_ref().map(audit).unwrap_or_default(),
+    }
+}
+
+fn source(tool: &ToolSeen) -> Source {
+    let identity = tool.known().map(|known| &known.identity);
+    Source {
+        provider_kind: identity.map(|identity| identity.kind.name().to_owned()),
+        namespace: identity.map(|identity| identity.namespace.to_string()),
+    }
+}
+
+fn standing(operation: &Operation) -> Standing {
+    Standing {
+        session: Some(operation.place.session.to_string()),
+        turn: operation.place.turn,
+        operation: operation.id.0,
+        parent_operation: operation.place.parent.map(|parent| parent.0),
+        origin: Some(operation.place.origin.to_string()),
+    }
+}
+
+fn audit(verdict: &Verdict) -> Audit {
+    let (approver, answer) = match verdict.consent {
+        None => (None, None),
+        Some(Consent::Remembered) => (Some("remembered"), None),
+        Some(Consent::Nobody) => (None, Some("nobody")),
+        Some(Consent::Answered { approver, answer }) => (Some(approver), Some(answer.name())),
+    };
+    Audit {
+        decision: Some(verdict.decision.name().to_owned()),
+        rule: verdict.rule.as_deref().map(str::to_owned),
+        approver: approver.map(str::to_owned),
+        answer: answer.map(str::to_owned),
+    }
+}
+
+pub fn model_record(
+    id: &str,
+    place: Place,
+    attempt: &Attempt,
+    principal: &Principal,
+    account: &ModelAccount,
+) -> ModelRecord {
+    let usage = account.usage.unwrap_or_default();
+    ModelRecord {
+        timestamp_ms: now_ms(),
+        status: if account.failure.is_none() { "ok" } else { "failed" }.into(),
+        error_kind: account.failure.map(|kind| kind.name().to_owned()),
+        provider: attempt.provider.to_string(),
+        model: attempt.model.to_string(),
+        request_id: id.to_owned(),
+        session: Some(place.session.to_string()),
+        turn: Some(place.turn),
+        parent_operation: place.parent.map(|operation| operation.0),
+        attempt: attempt.number,
+        principal: principal.0.to_string(),
+        latency_ms: millis(account.latency),
+        first_event_ms: account.first_event.map(millis),
+        input_tokens: usage.input,
+        output_tokens: usage.output,
+        cache_read_tokens: usage.cache_read,
+        cache_write_tokens: usage.cache_write,
+        reasoning_tokens: usage.reasoning,
+        cost_nano_usd: account.cost.map(|cost| cost.nano_usd),
+        retry_after_ms: match account.next {
+            Next::Nothing => None,
+            Next::Retry { after } => Some(millis(after)),
+        },
+    }
+}
+
+pub fn now_ms() -> u64 {
+    millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// All records since a moment, oldest first. Lines that are not records, such as one cut by a crash, are counted and
+/// left out.
+pub fn read(home: &Home, since_ms: u64) -> io::Result<(Vec<Line>, usize)> {
+    let mut records = Vec::new();
+    let mut odd = 0;
+    for path in [old_path_in(home), path_in(home)] {
+        for line in lines(&path)? {
+            match serde_json::from_str::<Line>(&line?) {
+                Ok(record) if record.timestamp_ms() >= since_ms => records.push(record),
+                Ok(_) => {}
+                Err(_) => odd += 1,
+            }
+        }
+    }
+    Ok((records, odd))
+}
+
+fn lines(path: &Path) -> io::Result<Box<dyn Iterator<Item = io::Result<String>>>> {
+    match File::open(path) {
+        Ok(file) => Ok(Box::new(BufReader::new(file).lines())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Box::new(std::iter::empty())),
+        Err(error) => Err(error),
+    }
+}
+
+fn path_in(home: &Home) -> PathBuf {
+    home.data().join("accounting.jsonl")
+}
+
+fn old_path_in(home: &Home) -> PathBuf {
+    home.data().join("accounting.1.jsonl")
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_core::approval::Answer;
+    use haft_core::rules::Decision;
+
+    use super::*;
+
+    #[test]
+    fn who_decided_is_written_in_words() {
+        let check = |consent: Option<Consent>, approver: Option<&str>, answer: Option<&str>| {
+            let found = audit(&Verdict { decision: Decision::Ask, rule: Some("ask bash".into()), consent });
+            assert_eq!((found.approver.as_deref(), found.answer.as_deref()), (approver, answer));
+            assert_eq!((found.decision.as_deref(), found.rule.as_deref()), (Some("ask"), Some("ask bash")));
+        };
+        check(None, None, None);
+        check(Some(Consent::Remembered), Some("remembered"), None);
+        check(Some(Consent::Nobody), None, Some("nobody"));
+        let answered = Consent::Answered { approver: "terminal", answer: Answer::AllowOnce };
+        check(Some(answered), Some("terminal"), Some("allow_once"));
+    }
+
+    #[test]
+    fn lines_of_an_older_haft_can_still_be_read() {
+        let line = r#"{"type":"tool","timestampMs":1,"status":"ok","errorKind":null,"tool":"read","callId":"1",
+            "principal":"local","latencyMs":2,"bytesIn":3,"bytesOut":4,"executed":true,"cached":false,"argumentsDigest":""}"#;
+        let record: Record = serde_json::from_str(line).unwrap();
+        assert_eq!((record.tool.as_str(), record.audit), ("read", Audit::default()));
+    }
+}

@@ -1,0 +1,132 @@
+//! What a person allowed for good, kept in haft's own data.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+
+use haft_core::approval::Remembered;
+use haft_core::digest::Digest;
+use haft_core::home::Home;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+/// The file's own form.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    /// Digests of calls, in hexadecimal.
+    exact: Vec<String>,
+    /// The texts of rules.
+    rules: Vec<String>,
+}
+
+/// Reads what was remembered; nothing when nothing was. A file that cannot be read as such counts as nothing: then a
+/// person is asked again.
+pub fn load(home: &Home) -> Remembered {
+    let text = std::fs::read(path_in(home)).unwrap_or_default();
+    let written: Written = serde_json::from_slice(&text).unwrap_or_default();
+    Remembered {
+        exact: written.exact.iter().filter_map(|text| Digest::from_hex(text)).collect(),
+        rules: written.rules.into_iter().collect(),
+    }
+}
+
+/// Adds to what is kept. What another run kept meanwhile stays, and where nothing is new nothing is written.
+pub fn add(home: &Home, said: &Remembered) -> io::Result<()> {
+    if covers(&load(home), said) {
+        return Ok(());
+    }
+    // Released when the file is closed. A run holds it for as long as it takes to write a small file.
+    let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(lock_in(home))?;
+    flock(&lock, FlockOperation::LockExclusive)?;
+    let mut all = load(home);
+    all.exact.extend(&said.exact);
+    all.rules.extend(said.rules.iter().cloned());
+    save(home, &all)
+}
+
+fn covers(kept: &Remembered, said: &Remembered) -> bool {
+    said.exact.is_subset(&kept.exact) && said.rules.is_subset(&kept.rules)
+}
+
+/// In one step: who reads meanwhile sees all of it or nothing.
+fn save(home: &Home, remembered: &Remembered) -> io::Result<()> {
+    let written = Written {
+        exact: remembered.exact.iter().map(ToString::to_string).collect(),
+        rules: remembered.rules.iter().cloned().collect(),
+    };
+    crate::private_file::replace(&path_in(home), &serde_json::to_vec_pretty(&written)?)
+}
+
+fn path_in(home: &Home) -> PathBuf {
+    home.data().join("approvals.json")
+}
+
+fn lock_in(home: &Home) -> PathBuf {
+    home.data().join("approvals.lock")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+
+    fn said(exact: &str, rule: &str) -> Remembered {
+        Remembered { exact: [Digest::of_text(exact)].into(), rules: [rule.to_owned()].into() }
+    }
+
+    fn place() -> (tempfile::TempDir, Home) {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        std::fs::create_dir_all(home.data()).unwrap();
+        (directory, home)
+    }
+
+    #[test]
+    fn what_two_runs_were_told_is_both_kept() {
+        let (_directory, home) = place();
+        // Both read before either wrote, so neither knows of the other.
+        let (mut one, mut other) = (load(&home), load(&home));
+        one.exact.extend(said("a", "").exact);
+        other.rules.insert("ask write".into());
+        add(&home, &one).unwrap();
+        add(&home, &other).unwrap();
+        let kept = load(&home);
+        assert!(kept.exact.contains(&Digest::of_text("a")) && kept.rules.contains("ask write"), "{kept:?}");
+    }
+
+    #[test]
+    fn runs_that_write_at_the_same_time_lose_nothing() {
+        let (_directory, home) = place();
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let home = &home;
+                scope.spawn(move || add(home, &said(&number.to_string(), &number.to_string())).unwrap());
+            }
+        });
+        let kept = load(&home);
+        assert_eq!((kept.exact.len(), kept.rules.len()), (8, 8));
+    }
+
+    #[test]
+    fn nothing_is_written_when_nothing_is_new() {
+        let (_directory, home) = place();
+        add(&home, &Remembered::default()).unwrap();
+        assert!(!path_in(&home).exists());
+        add(&home, &said("a", "r")).unwrap();
+        let written = path_in(&home).metadata().unwrap().ino();
+        add(&home, &said("a", "r")).unwrap();
+        assert_eq!(path_in(&home).metadata().unwrap().ino(), written, "the file was not replaced");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_counts_as_nothing_and_is_replaced() {
+        let (_directory, home) = place();
+        std::fs::write(path_in(&home), "nonsense").unwrap();
+        assert_eq!(load(&home), Remembered::default());
+        add(&home, &said("a", "r")).unwrap();
+        assert_eq!(load(&home), said("a", "r"));
+    }
+}

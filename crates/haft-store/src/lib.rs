@@ -1,0 +1,10 @@
+//! Everything haft keeps between processes: sessions, accounting, approvals and stored outputs, as files below `data`.
+//!
+//! Start reading at [`sessions`], whose journal lets a run continue after a crash. This crate knows the vocabulary of
+//! `haft-core` and nothing of models, tools or configuration files.
+
+pub mod accounting;
+pub mod approvals;
+pub mod outputs;
+mod private_file;
+pub mod sessions;

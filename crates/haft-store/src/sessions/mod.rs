@@ -1,0 +1,297 @@
+//! Sessions: what runs did, kept so that they can go on.
+//!
+//! A session is one file of lines below haft's data. [`SessionJournal`] writes it, [`Past`] is what can be read from it, and
+//! [`Sessions`] is the directory. Start reading at [`mod@line`], the form of the file.
+
+mod journal;
+pub mod line;
+mod past;
+mod read;
+
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use haft_core::home::Home;
+use haft_core::place::SessionId;
+use rustix::fs::{FlockOperation, flock};
+
+pub use haft_core::settings::sessions::SessionLimits;
+pub use journal::SessionJournal;
+pub use past::{Past, Standing, Unfinished};
+pub use read::{Lines, ReadError};
+
+use line::{Line, Opened};
+
+const SUFFIX: &str = "jsonl";
+
+/// The fewest digits of an id that may stand for all of it.
+pub const PREFIX_CHARS_MIN: usize = 4;
+
+const LOCK_TRIES: u32 = 5;
+const LOCK_PAUSE: Duration = Duration::from_millis(5);
+
+/// The directory of all sessions.
+#[derive(Debug, Clone)]
+pub struct Sessions {
+    root: PathBuf,
+    limits: SessionLimits,
+    /// Whether this process has looked for old ones.
+    swept: Arc<AtomicBool>,
+}
+
+/// Why a session cannot be had.
+#[derive(Debug)]
+pub enum SessionError {
+    /// No id begins like this.
+    NotFound {
+        id: String,
+    },
+    /// So little of an id could be anybody's.
+    TooShort {
+        id: String,
+    },
+    /// Several do.
+    Ambiguous {
+        id: String,
+        found: usize,
+    },
+    /// Another process is at work on it.
+    Busy {
+        id: SessionId,
+    },
+    Unreadable {
+        id: SessionId,
+        problem: ReadError,
+    },
+    Io {
+        problem: io::Error,
+    },
+}
+
+impl fmt::Display for SessionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound { id } => {
+                write!(f, "there is no session `{id}`\nhint: `haft sessions list` shows those there are")
+            }
+            Self::TooShort { id } => {
+                write!(
+                    f,
+                    "`{id}` is too little of an id\nhint: give its first {PREFIX_CHARS_MIN} digits or more"
+                )
+            }
+            Self::Ambiguous { id, found } => {
+                write!(f, "{found} sessions begin with `{id}`\nhint: give more of the id")
+            }
+            Self::Busy { id } => {
+                let hint = "hint: wait for the other process, or end it";
+                write!(f, "another process is at work on the session {id}\n{hint}")
+            }
+            Self::Unreadable { id, problem } => {
+                let hint = "hint: `haft sessions rm` removes it; nothing of it was changed";
+                write!(f, "the session {id} cannot be read: {problem}\n{hint}")
+            }
+            Self::Io { problem } => {
+                write!(
+                    f,
+                    "sessions cannot be kept: {problem}\nhint: look at `data/sessions` below haft's home"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for SessionError {}
+
+impl From<io::Error> for SessionError {
+    fn from(problem: io::Error) -> Self {
+        Self::Io { problem }
+    }
+}
+
+impl Sessions {
+    pub fn of(home: &Home, limits: SessionLimits) -> Self {
+        Self { root: home.data().join("sessions"), limits, swept: Arc::default() }
+    }
+
+    /// Begins a session, and sweeps out those that are too old.
+    pub fn open(&self, id: SessionId, opened: Opened) -> Result<SessionJournal, SessionError> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.root)?;
+        if !self.swept.swap(true, Ordering::Relaxed) {
+            self.sweep(SystemTime::now());
+        }
+        let file =
+            OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(self.path(id))?;
+        lock(&file, id)?;
+        let journal = SessionJournal::new(id, file, 0, self.limits.bytes_max);
+        let first = journal.write(&Line::Session(Box::new(opened)));
+        first.map_err(|unrecorded| SessionError::Io { problem: io::Error::other(unrecorded.problem) })?;
+        // The file is found again after a crash only when its directory knows it.
+        File::open(&self.root)?.sync_all()?;
+        Ok(journal)
+    }
+
+    /// Takes a session up again: what was, and where to go on.
+    pub fn resume(&self, id: SessionId) -> Result<(Past, SessionJournal), SessionError> {
+        let mut file = OpenOptions::new().read(true).append(true).open(self.path(id))?;
+        lock(&file, id)?;
+        let bytes = whole_lines(&mut file)?;
+        let past = self.past_of(id, &file)?;
+        let journal = SessionJournal::new(id, file, bytes, self.limits.bytes_max);
+        Ok((past, journal))
+    }
+
+    /// How a session began.
+    pub fn opened(&self, id: SessionId) -> Result<Opened, SessionError> {
+        let unreadable = |problem| SessionError::Unreadable { id, problem };
+        let file = File::open(self.path(id))?.take(self.limits.bytes_max);
+        match Lines::of(file).next().unwrap_or(Err(ReadError::Empty)).map_err(unreadable)? {
+            Line::Session(opened) => Ok(*opened),
+            _ => Err(unreadable(ReadError::Version { found: None })),
+        }
+    }
+
+    /// Reads a session, also one that is being written.
+    pub fn past(&self, id: SessionId) -> Result<Past, SessionError> {
+        self.past_of(id, &File::open(self.path(id))?)
+    }
+
+    fn past_of(&self, id: SessionId, mut file: &File) -> Result<Past, SessionError> {
+        let unreadable = |problem| SessionError::Unreadable { id, problem };
+        file.seek(SeekFrom::Start(0))?;
+        Past::of(Lines::of(file.take(self.limits.bytes_max))).map_err(unreadable)
+    }
+
+    /// The newest first. What is no session is passed over.
+    pub fn ids(&self) -> Result<Vec<SessionId>, SessionError> {
+        let mut found: Vec<(SystemTime, SessionId)> = self.files()?;
+        found.sort_by(|one, other| other.cmp(one));
+        Ok(found.into_iter().map(|(_, id)| id).collect())
+    }
+
+    /// The one session whose id begins like this.
+    pub fn find(&self, beginning: &str) -> Result<SessionId, SessionError> {
+        if beginning.len() < PREFIX_CHARS_MIN {
+            return Err(SessionError::TooShort { id: beginning.to_owned() });
+        }
+        let ids = self.ids()?;
+        let written = beginning.to_ascii_lowercase();
+        let fits = |id: &&SessionId| id.to_string().starts_with(&written);
+        match ids.iter().filter(fits).collect::<Vec<_>>().as_slice() {
+            [id] => Ok(**id),
+            [] => Err(SessionError::NotFound { id: beginning.to_owned() }),
+            several => Err(SessionError::Ambiguous { id: beginning.to_owned(), found: several.len() }),
+        }
+    }
+
+    /// Removes a session that nobody is at work on.
+    pub fn remove(&self, id: SessionId) -> Result<(), SessionError> {
+        let path = self.path(id);
+        lock(&File::open(&path)?, id)?;
+        Ok(fs::remove_file(path)?)
+    }
+
+    /// The newest session that works for no other. One that cannot be read may be it: whoever means the newest never gets
+    /// another in its place. One that was killed before its first line has not begun.
+    pub fn newest(&self) -> Result<Option<SessionId>, SessionError> {
+        let is_first = |id: &SessionId| match self.opened(*id) {
+            Ok(opened) => opened.origin.is_none(),
+            Err(SessionError::Unreadable { problem: ReadError::Empty, .. }) => false,
+            Err(_) => true,
+        };
+        Ok(self.ids()?.into_iter().find(is_first))
+    }
+
+    /// The sessions that work for this one, however far below.
+    pub fn below(&self, id: SessionId) -> Result<Vec<SessionId>, SessionError> {
+        let origin = Some(id.to_string());
+        let works_for = |below: &SessionId| self.opened(*below).is_ok_and(|opened| opened.origin == origin);
+        Ok(self.ids()?.into_iter().filter(works_for).collect())
+    }
+
+    pub fn has(&self, id: SessionId) -> bool {
+        self.path(id).exists()
+    }
+
+    /// Whether a process is at work on it just now.
+    pub fn is_busy(&self, id: SessionId) -> bool {
+        let locked = |file: File| flock(&file, FlockOperation::NonBlockingLockExclusive).is_err();
+        File::open(self.path(id)).is_ok_and(locked)
+    }
+
+    fn sweep(&self, now: SystemTime) {
+        for (changed, id) in self.files().unwrap_or_default() {
+            if now.duration_since(changed).is_ok_and(|age| age > self.limits.keep) {
+                // What cannot be removed now is tried again at the next start.
+                let _ = self.remove(id);
+            }
+        }
+    }
+
+    fn files(&self) -> Result<Vec<(SystemTime, SessionId)>, SessionError> {
+        let entries = match fs::read_dir(&self.root) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error.into()),
+        };
+        let session =
+            |entry: fs::DirEntry| Some((entry.metadata().ok()?.modified().ok()?, id_of(&entry.path())?));
+        Ok(entries.flatten().filter_map(session).collect())
+    }
+
+    fn path(&self, id: SessionId) -> PathBuf {
+        self.root.join(format!("{id}.{SUFFIX}"))
+    }
+}
+
+fn id_of(path: &Path) -> Option<SessionId> {
+    let name = path.file_stem()?.to_str()?;
+    let is_session = path.extension().is_some_and(|suffix| suffix == SUFFIX);
+    uuid::Uuid::parse_str(name).ok().filter(|_| is_session).map(|id| SessionId(id.as_u128()))
+}
+
+/// Held until the file is closed; a process that is killed lets go of it. Who only looks whether somebody is at work
+/// holds it for a moment, so it is tried more than once.
+fn lock(file: &File, id: SessionId) -> Result<(), SessionError> {
+    let mut tries = 0..LOCK_TRIES;
+    while flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if tries.next().is_none() {
+            return Err(SessionError::Busy { id });
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    Ok(())
+}
+
+/// Cuts off a last line that a crash left half written, and gives the bytes of what is whole. Nothing was done on the
+/// strength of half a line.
+fn whole_lines(file: &mut File) -> io::Result<u64> {
+    const STEP: u64 = 64 << 10;
+    let bytes = file.seek(SeekFrom::End(0))?;
+    let mut end = bytes;
+    while end > 0 {
+        let begin = end.saturating_sub(STEP);
+        file.seek(SeekFrom::Start(begin))?;
+        let mut piece = Vec::new();
+        (&mut *file).take(end - begin).read_to_end(&mut piece)?;
+        if let Some(newline) = piece.iter().rposition(|byte| *byte == b'\n') {
+            end = begin + newline as u64 + 1;
+            break;
+        }
+        end = begin;
+    }
+    if end < bytes {
+        file.set_len(end)?;
+        file.flush()?;
+    }
+    Ok(end)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,202 @@
+use std::fs;
+
+use haft_core::conversation::{Conversation, Message};
+use haft_core::model_error::{ModelError, ModelErrorKind};
+use haft_core::model_request::ModelRequest;
+use haft_core::run::chronicle::{Chronicle, Haste};
+use haft_core::run::told::Told;
+use haft_core::run::{Abort, AgentRun, Readings, RunPlan};
+use serde_json::Value;
+
+use super::*;
+
+struct Fixture {
+    home: Home,
+    _directory: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(&directory.path().join("home"));
+        std::fs::create_dir_all(home.data()).unwrap();
+        Self { home, _directory: directory }
+    }
+
+    fn sessions(&self) -> Sessions {
+        self.limited(1 << 20, Duration::from_hours(1))
+    }
+
+    fn limited(&self, bytes_max: u64, keep: Duration) -> Sessions {
+        Sessions::of(&self.home, SessionLimits { bytes_max, keep })
+    }
+
+    fn file(&self, id: u128) -> PathBuf {
+        self.sessions().path(SessionId(id))
+    }
+}
+
+fn request() -> ModelRequest {
+    let mut conversation = Conversation::default();
+    conversation.push(Message::user("what time is it?\nplease")).unwrap();
+    ModelRequest::new("m", Arc::new(conversation))
+}
+
+fn opened(id: u128) -> (SessionId, Opened) {
+    let run = AgentRun::new(request(), RunPlan::default());
+    let id = SessionId(id);
+    (id, Opened::new(id, "what time is it?\nplease", Value::Null, run.snapshot()))
+}
+
+fn begin(sessions: &Sessions, id: u128) -> SessionJournal {
+    let (id, opened) = opened(id);
+    sessions.open(id, opened).unwrap()
+}
+
+#[test]
+fn a_session_is_one_file_that_only_its_owner_reads() {
+    use std::os::unix::fs::PermissionsExt;
+    let fixture = Fixture::new();
+    let journal = begin(&fixture.sessions(), 1);
+    let mode = fs::metadata(fixture.file(1)).unwrap().permissions().mode();
+    assert_eq!((mode & 0o777, journal.session()), (0o600, SessionId(1)));
+    let past = fixture.sessions().past(SessionId(1)).unwrap();
+    assert_eq!((past.opened.title.as_str(), past.standing), ("what time is it?", Standing::Open));
+}
+
+#[test]
+fn only_one_goes_on_with_a_session() {
+    let fixture = Fixture::new();
+    let journal = begin(&fixture.sessions(), 1);
+    let busy = fixture.sessions().resume(SessionId(1)).unwrap_err();
+    assert!(matches!(busy, SessionError::Busy { .. }), "{busy}");
+    assert!(fixture.sessions().is_busy(SessionId(1)));
+    assert!(matches!(fixture.sessions().remove(SessionId(1)), Err(SessionError::Busy { .. })));
+    drop(journal);
+    assert!(!fixture.sessions().is_busy(SessionId(1)));
+    let resumed = fixture.sessions().resume(SessionId(1)).unwrap();
+    assert!(fixture.sessions().resume(SessionId(1)).is_err());
+    drop(resumed);
+    fixture.sessions().remove(SessionId(1)).unwrap();
+    assert_eq!(fixture.sessions().ids().unwrap(), []);
+}
+
+#[test]
+fn a_session_is_found_by_the_beginning_of_its_id() {
+    let fixture = Fixture::new();
+    for id in [0xabcd_1234 << 96, 0xabcd_9999 << 96] {
+        drop(begin(&fixture.sessions(), id));
+    }
+    let check = |word: &str, expected: &str| {
+        let found = match fixture.sessions().find(word) {
+            Ok(id) => id.to_string(),
+            Err(error) => error.to_string().lines().next().unwrap().to_owned(),
+        };
+        assert!(found.starts_with(expected), "{word}: {found}");
+    };
+    check("abcd1", "abcd1234-");
+    check("ABCD9", "abcd9999-");
+    check("abcd", "2 sessions begin with `abcd`");
+    check("abc", "`abc` is too little of an id");
+    check("ffff", "there is no session `ffff`");
+}
+
+#[test]
+fn a_last_line_that_is_half_written_never_was() {
+    let fixture = Fixture::new();
+    let journal = begin(&fixture.sessions(), 1);
+    journal.told(&Told::Stepped(Readings::default())).unwrap();
+    let before = fs::metadata(fixture.file(1)).unwrap().len();
+    journal.told(&Told::Aborted(Abort::Interrupted)).unwrap();
+    drop(journal);
+    let whole = fs::read(fixture.file(1)).unwrap();
+    for cut in usize::try_from(before).unwrap()..whole.len() {
+        fs::write(fixture.file(1), &whole[..cut]).unwrap();
+        let (past, journal) = fixture.sessions().resume(SessionId(1)).unwrap();
+        assert_eq!(past.standing, Standing::Open, "{cut}");
+        journal.resumed().unwrap();
+        drop(journal);
+        let text = fs::read_to_string(fixture.file(1)).unwrap();
+        assert_eq!(text.lines().filter(|line| line.contains("resumed")).count(), 1);
+        assert!(text.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_is_said_with_its_line_and_left_as_it_is() {
+    let fixture = Fixture::new();
+    let journal = begin(&fixture.sessions(), 1);
+    journal.told(&Told::Stepped(Readings::default())).unwrap();
+    drop(journal);
+    let whole = fs::read_to_string(fixture.file(1)).unwrap();
+    let check = |text: String, expected: &str| {
+        fs::write(fixture.file(1), &text).unwrap();
+        let error = fixture.sessions().resume(SessionId(1)).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        assert!(fs::read_to_string(fixture.file(1)).unwrap() == text);
+    };
+    check(whole.replacen("\"told\"", "\"tolt\"", 1), "line 2: unknown variant `tolt`");
+    check(format!("{whole}\0\0garbage\n{{}}\n"), "line 3");
+    check(whole.replacen("\"version\":1", "\"version\":9", 1), "version 9");
+    check("{}\n".into(), "not that of a session");
+    check(String::new(), "no first line");
+    let first = whole.lines().next().unwrap();
+    check(format!("{first}\n{first}\n"), "begins twice");
+}
+
+#[test]
+fn what_ended_a_run_against_its_will_is_no_part_of_it() {
+    let check = |told: Told, expected: Standing| {
+        let fixture = Fixture::new();
+        let journal = begin(&fixture.sessions(), 1);
+        journal.told(&Told::Stepped(Readings::default())).unwrap();
+        journal.told(&told).unwrap();
+        journal.told(&Told::Stepped(Readings::default())).unwrap();
+        drop(journal);
+        let (past, journal) = fixture.sessions().resume(SessionId(1)).unwrap();
+        assert_eq!(past.standing, expected);
+        let mut run = past.run(request()).unwrap().run;
+        let step = run.next_step(&Readings::default());
+        assert!(matches!(step, haft_core::run::Step::CallModel(_)), "{step:?}");
+        journal.resumed().unwrap();
+        drop(journal);
+        assert_eq!(fixture.sessions().past(SessionId(1)).unwrap().standing, Standing::Open);
+    };
+    check(Told::Aborted(Abort::Interrupted), Standing::Cut { reason: "interrupted".into() });
+    let error = ModelError::new(ModelErrorKind::QuotaExhausted, "no more");
+    check(Told::Failed(error), Standing::Cut { reason: "quota_exhausted".into() });
+}
+
+#[test]
+fn a_session_takes_no_more_than_it_may_and_ends_with_a_whole_line() {
+    let fixture = Fixture::new();
+    let size = {
+        drop(begin(&fixture.sessions(), 1));
+        fs::metadata(fixture.file(1)).unwrap().len()
+    };
+    let journal = begin(&fixture.limited(size + 10, Duration::MAX), 2);
+    let full = journal.told(&Told::Stepped(Readings::default())).unwrap_err();
+    assert!(full.problem.contains("sessions.bytesMax"), "{full}");
+    assert!(journal.told(&Told::Stopped).is_err(), "a line that is missing is not followed by others");
+    assert_eq!(fs::metadata(fixture.file(2)).unwrap().len(), size);
+}
+
+#[test]
+fn old_sessions_go_when_a_new_one_begins_but_none_that_is_at_work() {
+    let fixture = Fixture::new();
+    drop(begin(&fixture.sessions(), 1));
+    let working = begin(&fixture.sessions(), 2);
+    let later = SystemTime::now() + Duration::from_hours(2);
+    fixture.sessions().sweep(later);
+    assert_eq!(fixture.sessions().ids().unwrap(), [SessionId(2)]);
+    drop(working);
+}
+
+#[tokio::test]
+async fn what_is_put_down_is_secured() {
+    let fixture = Fixture::new();
+    let journal = begin(&fixture.sessions(), 1);
+    journal.told(&Told::Stopped).unwrap();
+    let (one, other) = tokio::join!(journal.secure(Haste::Now), journal.secure(Haste::Now));
+    assert_eq!((one, other), (Ok(()), Ok(())));
+}
