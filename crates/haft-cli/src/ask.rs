@@ -91,7 +91,7 @@ fn prepare(args: &AskArgs) -> Result<Prepared, Refused> {
     // What is replayed was paid for when it was recorded.
     let home = args.replay.is_none().then(settings::home).transpose()?;
     let watch = Watch::of_question(args, home.as_ref(), vec![Arc::clone(&spent) as _]);
-    let cx = ModelContext::new("1", Principal::local(), watch.sink()).at(watch.options().place);
+    let cx = ModelContext::new("1", Principal::local(), watch.sink()).at(watch.place());
     Ok(Prepared { question: Question { provider, request, shape, cx, spent }, watch, tape })
 }
 

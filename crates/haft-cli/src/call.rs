@@ -4,13 +4,15 @@ use std::io::Read;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use haft_core::approval::Grants;
 use haft_core::arguments::{ARGUMENTS_BYTES_MAX, Arguments};
 use haft_core::provider::ToolProvider;
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{CatalogWarning, Memory, Orchestrator};
+use haft_engine::{CatalogWarning, Orchestrator, RunContext};
 use haft_sandbox::Home;
 use haft_store::outputs::{FileStore, StoreLimits};
+use haft_tools::mcp::{Elicitation, Elicitor};
 use haft_tools::rest::RestTools;
 use serde::Serialize;
 use serde_json::Value;
@@ -30,12 +32,12 @@ use haft_config::{Resolved, environment};
 use haft_runtime::rest::Freshness;
 use haft_runtime::sampling::ModelSampler;
 use haft_runtime::telemetry::captures_content;
-use haft_runtime::wiring::{self, Settings};
+use haft_runtime::wiring::{self, ToolSettings};
 use haft_store::approvals;
 
 pub(super) async fn run(args: &CallArgs) -> ExitCode {
     let prepared = async { Ok::<_, Refused>((arguments(args)?, orchestrator(args).await?)) };
-    let (arguments, (orchestrator, watch)) = match prepared.await {
+    let (arguments, Calling { orchestrator, watch, context }) = match prepared.await {
         Ok(prepared) => prepared,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
@@ -49,7 +51,7 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
             let (own, others): (Vec<_>, Vec<_>) =
                 warmed_up(&orchestrator).await.into_iter().partition(|warning| concerns(&call.name, warning));
             warn(&others);
-            told_why(orchestrator.execute_with(call, watch.options()).await, &own)
+            told_why(orchestrator.execute_with(call, watch.options(&context)).await, &own)
         } => Ok(result),
         exit = signals.first() => Err(exit),
     };
@@ -60,7 +62,7 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
         }
         Ok(result) => {
             end(&orchestrator).await;
-            keep_approvals_of(&orchestrator);
+            keep_approvals(&context);
             watch.tell(&result);
             print(args, &result, &watch)
         }
@@ -124,8 +126,14 @@ pub(super) async fn end_early(orchestrator: &Orchestrator, signals: &mut Signals
     }
 }
 
-/// What carries out the calls, and what watches them.
-pub(super) async fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch), Refused> {
+/// Everything that the calls of one command need.
+pub(super) struct Calling {
+    pub(super) orchestrator: Orchestrator,
+    pub(super) watch: Watch,
+    pub(super) context: Arc<RunContext>,
+}
+
+pub(super) async fn orchestrator(args: &CallArgs) -> Result<Calling, Refused> {
     let mut config = settings::configuration(&args.policy.files)?;
     config.resolved.trace_mcp |= args.trace_mcp;
     let policy = settings::policy(&args.policy, &config)?;
@@ -136,26 +144,30 @@ pub(super) async fn orchestrator(args: &CallArgs) -> Result<(Orchestrator, Watch
     let watch = Watch::begin(args, &home);
     let person = if args.stdin { None } else { TerminalElicitor::when_somebody_is_there() };
     let sampler = ModelSampler::new(&config.resolved, &policy, Arc::new(environment), None);
-    let asked = Asked {
-        tool: args.tool.as_deref(),
-        person,
-        sampler: Some(Arc::new(sampler)),
-        parents: watch.trace_parents(),
-    };
+    let elicitation = elicitation(person.as_ref());
+    let asked = Asked { tool: args.tool.as_deref(), elicitation, parents: watch.trace_parents() };
     let servers = providers(&config.resolved, &policy, asked);
     let telemetry = &mut config.resolved.telemetry;
     telemetry.capture_content =
         watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);
-    let settings = Settings {
-        policy,
-        timeout: args.timeout,
-        events: watch.sink(),
-        config: config.resolved,
+    let context = RunContext {
+        workspace: policy.workspace().to_string_lossy().into(),
         approver,
-        remembered: Memory::new(approvals::load(&home)),
-        store: Some(Arc::new(store)),
+        grants: Grants::new(approvals::load(&home)),
+        outputs: config.resolved.tool_output.enabled.then(|| Arc::new(store) as _),
+        elicitor: person,
+        sampler: Some(Arc::new(sampler)),
+        events: watch.sink(),
+        ..RunContext::default()
     };
-    Ok((wiring::orchestrator_with(settings, [servers, others].concat()), watch))
+    let settings = ToolSettings { policy, timeout: args.timeout, config: config.resolved };
+    let orchestrator = wiring::orchestrator_with(settings, [servers, others].concat());
+    Ok(Calling { orchestrator, watch, context: Arc::new(context) })
+}
+
+/// Servers learn that a person can be asked only where one is.
+pub(super) fn elicitation(person: Option<&Arc<dyn Elicitor>>) -> Elicitation {
+    if person.is_some() { Elicitation::Offered } else { Elicitation::NotOffered }
 }
 
 /// Tools over HTTP. Reading descriptions takes a while, and a built-in tool needs none of them.
@@ -178,17 +190,10 @@ pub(super) fn store(home: &Home, limits: &StoreLimits) -> Result<FileStore, Refu
     })
 }
 
-/// Keeps what the person said for good, where there is a home to keep it in.
-pub(super) fn keep_approvals_of(orchestrator: &Orchestrator) {
-    if let Some(home) = haft_runtime::home::find() {
-        keep_approvals(orchestrator, &home);
-    }
-}
-
-/// Keeps what the person said for good during this run.
-fn keep_approvals(orchestrator: &Orchestrator, home: &Home) {
-    let said = orchestrator.config().authority.remembered.snapshot();
-    if let Err(error) = approvals::add(home, &said) {
+/// Stores the grants that the person gave, where there is a home to store them in.
+pub(super) fn keep_approvals(context: &RunContext) {
+    let Some(home) = haft_runtime::home::find() else { return };
+    if let Err(error) = approvals::add(&home, &context.grants.snapshot()) {
         terminal::warn(&format!("the approval could not be kept: {error}"));
     }
 }

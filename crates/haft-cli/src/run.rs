@@ -106,7 +106,7 @@ pub(super) async fn carry_out(
         // The run is over and how is known: servers that take their time are not waited for.
         _ = listening.heard(), if !stopped => {}
     }
-    call::keep_approvals_of(orchestrator);
+    call::keep_approvals(&prepared.context);
     match ended {
         Ok(ended) => prepared.end(&ended),
         Err((exit, message)) => terminal::failed(exit, &message),
@@ -127,9 +127,8 @@ fn begin(prepared: &Prepared, beginning: Beginning) -> Result<Errand, Refused> {
     let worker = Arc::clone(&prepared.worker);
     let errand = match beginning {
         Beginning::New => Errand::begin(worker, prepared.task()).map_err(internal)?,
-        Beginning::Again(resumed) => {
-            Errand::resume(worker, *resumed, prepared.watch.sink()).map_err(|error| not_resumed(&error))?
-        }
+        Beginning::Again(resumed) => Errand::resume(worker, *resumed, Arc::clone(&prepared.context))
+            .map_err(|error| not_resumed(&error))?,
     };
     prepared.record_begin();
     prepared.show.screen().into_iter().for_each(|screen| screen.show_budget(&errand.task().scope.meter));
@@ -217,7 +216,7 @@ impl Prepared {
     fn end(self, ended: &Ended) -> ExitCode {
         let Ended { errand, finish, stopped_by } = ended;
         let summary = ending::Summary {
-            session: self.watch.options().place.session,
+            session: self.watch.place().session,
             turns: errand.run().counts().turns,
             took: self.began.elapsed(),
             bill: errand.bill(),

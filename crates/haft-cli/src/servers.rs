@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use haft_core::provider::ToolProvider;
 use haft_sandbox::Policy;
-use haft_tools::mcp::{Elicitor, Sampler, TraceParents, TraceSink, Traced};
+use haft_tools::mcp::{Elicitation, TraceParents, TraceSink, Traced};
 
 use super::terminal;
 use haft_config::Resolved;
@@ -15,21 +15,18 @@ use haft_runtime::wiring::{self, McpFace};
 pub(super) struct Asked<'a> {
     /// The one tool that is meant; nothing means all.
     pub(super) tool: Option<&'a str>,
-    /// Answers what servers want to know.
-    pub(super) person: Option<Arc<dyn Elicitor>>,
-    /// Writes for servers that may ask for it.
-    pub(super) sampler: Option<Arc<dyn Sampler>>,
+    pub(super) elicitation: Elicitation,
     /// Knows the spans of calls.
     pub(super) parents: Option<Arc<dyn TraceParents>>,
 }
 
 /// What gives the tools of the servers that may be meant. None of them runs yet.
 pub(super) fn providers(config: &Resolved, policy: &Policy, asked: Asked<'_>) -> Vec<Arc<dyn ToolProvider>> {
-    let Asked { tool, person, sampler, parents } = asked;
+    let Asked { tool, elicitation, parents } = asked;
     if config.mcp_servers.is_empty() || tool.is_some_and(is_builtin) {
         return Vec::new();
     }
-    let face = McpFace { elicitor: person, sampler, parents, ..face(config) };
+    let face = McpFace { elicitation, parents, ..face(config) };
     let found = wiring::mcp_servers(config, policy, &face);
     let all = found.providers();
     let is_meant = |provider: &&Arc<dyn ToolProvider>| {

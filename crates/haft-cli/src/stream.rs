@@ -2,6 +2,7 @@
 
 use std::io;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
@@ -9,13 +10,13 @@ use futures_util::{FutureExt, StreamExt};
 use haft_core::arguments::Arguments;
 use haft_core::result::{ToolErrorKind, ToolResult};
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{CallOptions, EffectOrder, Orchestrator};
+use haft_engine::{CallOptions, EffectOrder, Orchestrator, RunContext};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncWriteExt, BufReader};
 
 use super::args::CallArgs;
-use super::call::{begin, end, end_early, orchestrator};
+use super::call::{Calling, begin, end, end_early, orchestrator};
 use super::cancel::Signals;
 use super::exit::Exit;
 use super::lines::{LINE_BYTES_MAX, Line, Lines};
@@ -23,14 +24,14 @@ use super::terminal;
 use super::watch::Watch;
 
 pub(super) async fn run(args: &CallArgs) -> ExitCode {
-    let (orchestrator, watch) = match orchestrator(args).await {
+    let Calling { orchestrator, watch, context } = match orchestrator(args).await {
         Ok(both) => both,
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     let mut signals = Signals::listen();
     let served = tokio::select! {
         biased;
-        served = async { begin(&orchestrator).await; serve(&orchestrator, &watch, args).await } => Ok(served),
+        served = async { begin(&orchestrator).await; serve(&orchestrator, &watch, &context, args).await } => Ok(served),
         exit = signals.first() => Err(exit),
     };
     let code = match served {
@@ -66,7 +67,12 @@ impl Stopped {
 }
 
 /// Reads only while there is room for another call, so that input waits where it is.
-async fn serve(orchestrator: &Orchestrator, watch: &Watch, args: &CallArgs) -> Result<(), Stopped> {
+async fn serve(
+    orchestrator: &Orchestrator,
+    watch: &Watch,
+    context: &Arc<RunContext>,
+    args: &CallArgs,
+) -> Result<(), Stopped> {
     let order = args.ordered.then(EffectOrder::default);
     let mut lines = Lines::new(BufReader::new(tokio::io::stdin()), LINE_BYTES_MAX);
     let mut running: FuturesUnordered<BoxFuture<'_, (Id, ToolResult)>> = FuturesUnordered::new();
@@ -82,7 +88,7 @@ async fn serve(orchestrator: &Orchestrator, watch: &Watch, args: &CallArgs) -> R
                 None => open = false,
                 Some(line) => match Asked::from_line(line) {
                     Ok(None) => {}
-                    Ok(Some(asked)) => running.push(perform(orchestrator, watch.options(), order.as_ref(), asked)),
+                    Ok(Some(asked)) => running.push(perform(orchestrator, watch.options(context), order.as_ref(), asked)),
                     Err(answer) => answer.print().await.map_err(Stopped::Writing)?,
                 },
             },

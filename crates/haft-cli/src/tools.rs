@@ -5,10 +5,9 @@ use std::fmt::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use haft_core::event::NoEvents;
 use haft_core::tokens::{Tokens, tokens_of};
 use haft_core::tool::ToolDefinition;
-use haft_engine::{Memory, Orchestrator, Selection, Shown};
+use haft_engine::{Orchestrator, RunContext, Selection, Shown};
 use haft_tools::rest::RestTools;
 use serde_json::{Value, json};
 
@@ -21,7 +20,7 @@ use super::settings::{Configuration, Refused};
 use super::{settings, terminal};
 use haft_runtime::rest::Freshness;
 use haft_runtime::tokens::Vocabulary;
-use haft_runtime::wiring::{self, Settings};
+use haft_runtime::wiring::{self, ToolSettings};
 
 pub(super) async fn run(args: &ToolsArgs) -> ExitCode {
     let configuration = match settings::configuration(&args.files) {
@@ -110,15 +109,7 @@ pub(super) async fn listed(
     let config = configuration.resolved;
     let mut others = providers(&config, &policy, Asked { tool: name, ..Asked::default() });
     others.push(Arc::new(RestTools::new(rest)));
-    let settings = Settings {
-        policy,
-        timeout: None,
-        events: Arc::new(NoEvents),
-        config,
-        approver: None,
-        remembered: Memory::default(),
-        store: None,
-    };
+    let settings = ToolSettings { policy, timeout: None, config };
     let orchestrator = wiring::orchestrator_with(settings, others);
     begin(&orchestrator).await;
     let tools = shown(&orchestrator);
@@ -133,7 +124,7 @@ fn shown(orchestrator: &Orchestrator) -> Vec<ToolDefinition> {
         groups: governed.groups,
         ..entry.definition().clone()
     };
-    orchestrator.tools(&Selection::default()).into_iter().map(definition).collect()
+    orchestrator.tools(&Selection::default(), &RunContext::default()).into_iter().map(definition).collect()
 }
 
 fn as_json(tool: &ToolDefinition) -> Value {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use haft_core::event::{EventSink, Watchers};
 use haft_core::place::{Place, SessionId};
 use haft_core::result::ToolResult;
-use haft_engine::CallOptions;
+use haft_engine::{CallOptions, RunContext};
 use haft_sandbox::Home;
 use haft_tools::mcp::TraceParents;
 use serde_json::Value;
@@ -107,8 +107,12 @@ impl Watch {
     }
 
     /// All calls of one command are one turn of one session.
-    pub(super) fn options(&self) -> CallOptions {
-        CallOptions { place: Place::first(self.session), ..CallOptions::default() }
+    pub(super) fn options(&self, context: &Arc<RunContext>) -> CallOptions {
+        CallOptions { context: Arc::clone(context), place: self.place(), ..CallOptions::default() }
+    }
+
+    pub(super) fn place(&self) -> Place {
+        Place::first(self.session)
     }
 
     pub(super) fn tell(&self, result: &ToolResult) {

@@ -1,23 +1,57 @@
 //! Asking a person about a call, and what is remembered of the answers.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value};
 
 use crate::digest::Digest;
 use crate::naming::ToolIdentity;
+use crate::place::Operation;
 use crate::rules::{Decision, Rules, Ruling};
 use crate::validate::ValidArguments;
 
 /// More than this of a text is not shown: whoever approves must be able to read it.
 pub const SHOWN_CHARS_MAX: usize = 4_000;
 
+/// Identifies one pending approval. Ids of calls cannot: providers repeat them from turn to turn. It follows from session, turn and
+/// call, so a run that continues in another process asks under the same id.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ApprovalId(u128);
+
+impl ApprovalId {
+    pub fn of(operation: &Operation) -> Self {
+        let Operation { call, place, .. } = operation;
+        let digest = Digest::of_text(&format!("approval/{}/{}/{}", place.session, place.turn, call.0));
+        let half: [u8; 16] = std::array::from_fn(|at| digest.bytes()[at]);
+        Self(u128::from_be_bytes(half))
+    }
+
+    /// Reads the text that [`Display`](fmt::Display) writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok().map(Self)).flatten()
+    }
+}
+
+impl fmt::Display for ApprovalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for ApprovalId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ApprovalId({self})")
+    }
+}
+
 /// A call that a person is asked about.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApprovalRequest {
+    pub id: ApprovalId,
     /// The name under which the tool is exposed.
     pub tool: String,
     /// As the provider would get them, after mending.
@@ -126,6 +160,33 @@ impl Remembered {
     }
 }
 
+/// The grants of one principal, shared by all its runs in this process.
+#[derive(Debug, Clone, Default)]
+pub struct Grants(Arc<Mutex<Remembered>>);
+
+impl Grants {
+    pub fn new(remembered: Remembered) -> Self {
+        Self(Arc::new(Mutex::new(remembered)))
+    }
+
+    /// A copy of all grants, for the store.
+    pub fn snapshot(&self) -> Remembered {
+        self.lock().clone()
+    }
+
+    pub fn covers(&self, rules: &Rules, ruling: &Ruling, digest: &Digest) -> bool {
+        self.lock().covers(rules, ruling, digest)
+    }
+
+    pub fn remember(&self, request: &ApprovalRequest, answer: Answer) {
+        self.lock().remember(request, answer);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Remembered> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Rules {
     /// The texts of the rules whose consent a ruling waits for.
     pub fn asking(&self, ruling: &Ruling) -> Vec<String> {
@@ -195,6 +256,7 @@ mod tests {
 
     fn request(digest: Digest, rules: &[&str]) -> ApprovalRequest {
         ApprovalRequest {
+            id: ApprovalId(1),
             tool: "bash".into(),
             arguments: Map::new(),
             workspace: "/w".into(),

@@ -1,28 +1,70 @@
-//! How a provider says that its list of tools is another one now.
+//! Announces that a provider lists other tools than before.
 
-use std::sync::Arc;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, Waker};
 
-/// Counts changes. A provider keeps one and announces; whoever holds a snapshot compares.
+/// Counts changes. A provider owns one and announces; the holder of a snapshot compares counts, or waits.
 ///
 /// A count instead of a callback: a provider may announce at any moment, also in the middle of a call or under a lock of
-/// its own, and nothing of anybody else runs there. Clones share the count, so several providers may have one.
+/// its own, and no foreign code runs there. Clones share the count, so several providers may have one.
 #[derive(Debug, Clone, Default)]
-pub struct Changes(Arc<AtomicU64>);
+pub struct Changes(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    count: AtomicU64,
+    waiting: Mutex<Vec<Waker>>,
+}
 
 impl Changes {
-    /// Says that `tools()` gives another list from now on. The next call sees it.
+    /// Announces that `tools()` returns another list from now on. The next call sees it.
     pub fn announce(&self) {
-        self.0.fetch_add(1, Ordering::Release);
+        self.0.count.fetch_add(1, Ordering::Release);
+        let waiting = std::mem::take(&mut *self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner));
+        waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// How often it was announced. Read it before the list, so that no change is missed.
+    /// The number of announcements so far. Read it before the list, so that no change is missed.
     pub fn count(&self) -> u64 {
-        self.0.load(Ordering::Acquire)
+        self.0.count.load(Ordering::Acquire)
     }
 
-    /// Whether both count the same.
+    /// Waits until the count differs from `seen`, and returns it.
+    pub async fn changed(&self, seen: u64) -> u64 {
+        poll_fn(|cx| {
+            let count = self.count();
+            if count != seen {
+                return Poll::Ready(count);
+            }
+            self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(cx.waker().clone());
+            // An announcement between the look and the push would have woken only earlier waiters.
+            if self.count() == seen { Poll::Pending } else { Poll::Ready(self.count()) }
+        })
+        .await
+    }
+
+    /// True when both share one count.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn a_waiter_wakes_at_the_next_announcement_and_never_misses_one() {
+        let changes = Changes::default();
+        let seen = changes.count();
+        let mut waiting = Box::pin(changes.changed(seen));
+        assert_eq!((&mut waiting).now_or_never(), None);
+        changes.announce();
+        assert_eq!(waiting.now_or_never(), Some(1));
+        assert_eq!(changes.changed(seen).now_or_never(), Some(1), "announced before the wait began");
     }
 }

@@ -101,7 +101,9 @@ impl CallKey<'_> {
             list.item(|item| item.text(identity.tool.as_str()));
             list.item(|item| item.hex(definition));
             list.item(|item| item.object(arguments.value()));
-            list.item(|item| item.text(&principal.0));
+            list.item(|item| item.text(principal.tenant()));
+            list.item(|item| item.text(principal.subject()));
+            list.item(|item| item.text(principal.credential_id()));
             list.item(|item| item.text(scope));
         });
         canonical.finish()
@@ -246,7 +248,7 @@ mod tests {
     fn every_part_of_a_call_counts() {
         let (arguments, other_arguments) = (valid(r#"{"q": 1}"#), valid(r#"{"q": 2}"#));
         let (tool, other_tool) = (identity("a", "b"), identity("a", "c"));
-        let (anna, bert) = (Principal("anna".into()), Principal("bert".into()));
+        let (anna, bert) = (Principal::new("t", "anna", ""), Principal::new("t", "bert", ""));
         let definition = Digest::of_value(&json!(1));
         let key =
             CallKey { identity: &tool, definition, arguments: &arguments, principal: &anna, scope: "w" };
@@ -266,7 +268,7 @@ mod tests {
         let arguments = valid("{}");
         let definition = Digest::of_value(&json!(1));
         let key = |principal: &str, scope: &str| {
-            let (identity, principal) = (identity("a", "b"), Principal(principal.into()));
+            let (identity, principal) = (identity("a", "b"), Principal::new("t", principal, ""));
             CallKey { identity: &identity, definition, arguments: &arguments, principal: &principal, scope }
                 .digest()
         };

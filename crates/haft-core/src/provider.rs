@@ -12,8 +12,10 @@ use crate::event::{Event, EventSink, Progress};
 use crate::name::{Namespace, ToolName};
 use crate::output::ToolOutput;
 use crate::place::{Operation, OperationId, Place};
+pub use crate::principal::Principal;
 use crate::priority::Priority;
 use crate::result::ToolError;
+use crate::run::context::RunContext;
 use crate::run::scope::RunScope;
 use crate::time_limit::TimeLimit;
 use crate::tool::{CallId, ToolDefinition};
@@ -28,8 +30,9 @@ pub trait ToolProvider: Send + Sync {
     /// A snapshot; no IO, and no question to the catalog, which is waiting for the answer.
     fn tools(&self) -> Arc<[ToolDefinition]>;
 
-    /// Whether its tools are of any use at the moment. They can be called all the same; models are not shown them. No IO.
-    fn is_shown(&self) -> bool {
+    /// False while the tools of this provider would not help the run. Models are not shown them then, but may still call
+    /// them. No IO.
+    fn is_shown(&self, _: &RunContext) -> bool {
         true
     }
 
@@ -83,21 +86,11 @@ impl ProviderKind {
     }
 }
 
-/// On whose behalf a call is made.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Principal(pub Arc<str>);
-
-impl Principal {
-    /// The person at the terminal, or the program that embeds the library.
-    pub fn local() -> Self {
-        Self("local".into())
-    }
-}
-
 /// What a provider is told about the call beside its arguments, and how it speaks while it works.
 pub struct CallContext {
     pub id: CallId,
-    pub principal: Principal,
+    /// The run that makes the call: its principal, its outputs, and the people and models that it can ask.
+    pub run: Arc<RunContext>,
     /// When the call is stopped. A provider that can give partial output watches it and answers as soon as it is
     /// reached; the engine waits a moment for that and no longer.
     pub time_limit: Option<TimeLimit>,
@@ -114,12 +107,12 @@ impl CallContext {
     /// For a call that stands alone.
     pub fn new(
         id: CallId,
-        principal: Principal,
+        run: Arc<RunContext>,
         time_limit: Option<TimeLimit>,
         events: Arc<dyn EventSink>,
     ) -> Self {
         let operation = Operation { id: OperationId::default(), call: id.clone(), place: Place::default() };
-        Self::of(id, Arc::new(operation), principal, time_limit, events)
+        Self::of(id, Arc::new(operation), run, time_limit, events)
     }
 
     #[must_use]
@@ -137,13 +130,13 @@ impl CallContext {
     pub fn of(
         id: CallId,
         operation: Arc<Operation>,
-        principal: Principal,
+        run: Arc<RunContext>,
         time_limit: Option<TimeLimit>,
         events: Arc<dyn EventSink>,
     ) -> Self {
         Self {
             id,
-            principal,
+            run,
             time_limit,
             operation,
             priority: Priority::default(),
@@ -185,7 +178,7 @@ impl fmt::Debug for CallContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallContext")
             .field("id", &self.id)
-            .field("principal", &self.principal)
+            .field("principal", &self.run.principal)
             .field("time_limit", &self.time_limit)
             .finish_non_exhaustive()
     }

@@ -11,6 +11,7 @@ pub mod budget;
 mod calls;
 pub mod choice;
 pub mod chronicle;
+pub mod context;
 mod error;
 pub mod event;
 pub mod final_report;

@@ -129,7 +129,7 @@ impl Driver<'_> {
     }
 
     async fn steps(&self, run: &mut AgentRun) -> Result<Driven, Halt> {
-        let mut seen = self.orchestrator.outlook();
+        let mut seen = self.orchestrator.outlook(&self.options.context);
         loop {
             self.renew_tools(run, &mut seen);
             self.until_settled().await;
@@ -162,8 +162,9 @@ impl Driver<'_> {
 
     /// A server may have found new tools, and what was stored can be asked about from then on.
     fn renew_tools(&self, run: &mut AgentRun, seen: &mut Outlook) {
-        let now = self.orchestrator.outlook();
-        let changed = (now != *seen).then(|| self.orchestrator.model_tools(&self.options.selection));
+        let now = self.orchestrator.outlook(&self.options.context);
+        let changed = (now != *seen)
+            .then(|| self.orchestrator.model_tools(&self.options.selection, &self.options.context));
         let changed = match &self.witness {
             Some(witness) => witness.tools(self.options.place, changed),
             None => changed,
@@ -201,7 +202,7 @@ impl Driver<'_> {
         let place = self.place(run.counts().turns.saturating_add(1));
         self.tell(place, RunEvent::Asked);
         let id = format!("{}/{}", place.session, place.turn);
-        let principal = self.orchestrator.config().principal.clone();
+        let principal = self.options.context.principal.clone();
         let cx =
             ModelContext::new(id, principal, Arc::clone(&self.scope.meter) as Arc<dyn EventSink>).at(place);
         let mut events = self.models.ask(request, &cx);

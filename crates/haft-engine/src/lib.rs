@@ -21,7 +21,7 @@ mod size;
 mod stage;
 pub mod witness;
 
-pub use authority::{Authority, Memory};
+pub use authority::Authority;
 pub use cache::{Cache, CacheConfig, CacheUse};
 pub use catalog::{
     Catalog, CatalogConfig, CatalogEntry, CatalogWarning, PROVIDERS_AT_ONCE_MAX, ResolvedTool, Snapshot,
@@ -29,6 +29,7 @@ pub use catalog::{
 pub use drive::{Driven, Driver};
 pub use haft_core::priority::Priority;
 pub use haft_core::run::chronicle::{Chronicle, Haste, Unrecorded};
+pub use haft_core::run::context::RunContext;
 pub use haft_core::run::meter::Meter;
 pub use haft_core::run::scope::RunScope;
 pub use options::{CallOptions, Concurrency};

@@ -1,10 +1,12 @@
 //! What the run decides about one call. The model never does.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use haft_core::budget::Budget;
 use haft_core::place::Place;
 use haft_core::priority::Priority;
+use haft_core::run::context::RunContext;
 use haft_core::run::scope::RunScope;
 
 use crate::cache::CacheUse;
@@ -14,6 +16,10 @@ use haft_core::run::chronicle::Chronicle;
 /// How a call is carried out, beside what it asks.
 #[derive(Debug, Clone, Default)]
 pub struct CallOptions {
+    /// The run on whose behalf the call is made; by default the local principal, with no one to ask.
+    pub context: Arc<RunContext>,
+    /// The longest that this call may take. It only shortens the limits of tool, queue and operator.
+    pub timeout: Option<Duration>,
     /// How urgent the call is, unless the operator says otherwise about the tool.
     pub priority: Priority,
     pub cache: CacheUse,

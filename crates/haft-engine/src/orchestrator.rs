@@ -7,11 +7,11 @@ use std::time::Duration;
 use futures_util::future::{OptionFuture, join_all};
 use haft_core::arguments::ArgumentLimits;
 use haft_core::digest::CallKey;
-use haft_core::event::{EventSink, NoEvents};
+use haft_core::event::EventSink;
 use haft_core::output::ToolOutput;
-use haft_core::provider::{Principal, ProviderKind};
+use haft_core::provider::ProviderKind;
 use haft_core::result::{ToolError, ToolResult};
-use haft_core::store::OutputStore;
+use haft_core::run::context::RunContext;
 use haft_core::tokens::{ByLength, TokenCounter};
 use haft_core::tool::{Effects, ToolCall};
 use haft_core::validate::{Draft, ValidArguments};
@@ -43,20 +43,14 @@ pub struct OrchestratorConfig {
     pub unchecked: UncheckedSchemas,
     /// What a schema is read as that does not say itself.
     pub draft: Draft,
-    pub principal: Principal,
-    /// In which workspace and with which credentials calls are made. Calls of different scopes are never equal.
-    pub scope: Arc<str>,
     /// How long any call may take, waiting included.
     pub tool_timeout_max: Duration,
     pub queues: Queues,
     pub cache: Cache,
     pub authority: Authority,
-    /// Where outputs go that are too large; without it they are cut.
-    pub store: Option<Arc<dyn OutputStore>>,
     /// Counts what an output takes of a model's context, where a budget is kept.
     pub tokens: Arc<dyn TokenCounter>,
-    pub events: Arc<dyn EventSink>,
-    /// Whether events tell what was said.
+    /// Whether events carry arguments and results.
     pub capture: Capture,
 }
 
@@ -77,15 +71,11 @@ impl Default for OrchestratorConfig {
             arguments: ArgumentLimits::default(),
             unchecked: UncheckedSchemas::default(),
             draft: Draft::default(),
-            principal: Principal::local(),
-            scope: "".into(),
             tool_timeout_max: TOOL_TIMEOUT_MAX_DEFAULT,
             queues: Queues::default(),
             cache: Cache::default(),
             authority: Authority::default(),
-            store: None,
             tokens: Arc::new(ByLength),
-            events: Arc::new(NoEvents),
             capture: Capture::Nothing,
         }
     }
@@ -96,13 +86,10 @@ impl fmt::Debug for OrchestratorConfig {
         f.debug_struct("OrchestratorConfig")
             .field("policies", &self.policies)
             .field("arguments", &self.arguments)
-            .field("principal", &self.principal)
-            .field("scope", &self.scope)
             .field("tool_timeout_max", &self.tool_timeout_max)
             .field("queues", &self.queues)
             .field("cache", &self.cache)
             .field("authority", &self.authority)
-            .field("store", &self.store.is_some())
             .finish_non_exhaustive()
     }
 }
@@ -137,12 +124,11 @@ impl Orchestrator {
         &self.config
     }
 
-    /// The tools of a request with what holds for each, sorted by exposed name: what a model is shown. Those that are of
-    /// no use at the moment are left out.
-    pub fn tools(&self, selection: &Selection) -> Vec<Shown> {
+    /// The tools that a model is shown in a run, sorted by exposed name, each with its policy.
+    pub fn tools(&self, selection: &Selection, run: &RunContext) -> Vec<Shown> {
         let shown = |entry: Arc<CatalogEntry>| {
             let governed = entry.governed(&self.config.policies).clone();
-            let chosen = entry.provider().is_shown()
+            let chosen = entry.provider().is_shown(run)
                 && governed.activity.is_active()
                 && selection.covers(entry.exposed(), &governed.groups);
             chosen.then_some(Shown { entry, governed })
@@ -225,8 +211,9 @@ impl Orchestrator {
 
     fn begin(&self, call: ToolCall, options: &CallOptions) -> CallRecord {
         let of_run = options.scope.as_ref().map(|scope| Arc::clone(&scope.meter) as Arc<dyn EventSink>);
-        let events = of_run.unwrap_or_else(|| Arc::clone(&self.config.events));
-        CallRecord::begin(call, options.place, self.config.principal.clone(), events, self.config.capture)
+        let context = &options.context;
+        let events = of_run.unwrap_or_else(|| Arc::clone(&context.events));
+        CallRecord::begin(call, options.place, context.principal.clone(), events, self.config.capture)
     }
 
     /// The budget stands around all stages: whatever a call says takes room, a refusal too.
@@ -242,10 +229,10 @@ impl Orchestrator {
     }
 
     /// Only a budget needs tokens counted; reading a vocabulary for less would cost more than the call.
-    fn means(&self, options: &CallOptions) -> Means<'_> {
+    fn means<'a>(&'a self, options: &'a CallOptions) -> Means<'a> {
         let counter: &dyn TokenCounter =
             if options.budget.is_some() { &*self.config.tokens } else { &ByLength };
-        Means { store: self.config.store.as_deref(), counter }
+        Means { store: options.context.outputs.as_deref(), counter }
     }
 
     /// The order of the stages is a safety property: a tool that may not be called reveals no complaints about
@@ -267,11 +254,11 @@ impl Orchestrator {
         let arguments = stage::validate(record, &tool, *effects, arguments, checking)?;
         let ruling = stage::authorize(record, &tool, &arguments, policy.approval, &config.authority)?;
         // A person takes as long as a person takes: the deadline begins after the answer.
-        stage::approve(record, &tool, &arguments, &ruling, &config.authority, &config.scope).await?;
+        stage::approve(record, &tool, &arguments, &ruling, &config.authority.rules, &options.context).await?;
         let queue = stage::queue_of(&tool, policy, options.concurrency, &config.queues)?;
-        let deadline = Deadline::begin(&tool, policy, queue, options.concurrency, config.tool_timeout_max);
+        let deadline = Deadline::begin(&tool, policy, queue, options, config.tool_timeout_max);
         let ttl = stage::ttl(policy.cache_ttl, *effects, options.cache);
-        let key = self.key(&tool, &arguments);
+        let key = key(&tool, &arguments, &options.context);
         let outcome = match stage::cache(record, &config.cache, ttl, key, &deadline).await? {
             Cached::Hit(output) => stage::hold_to_promise(record, &tool, Ok(output), checking),
             Cached::Miss(keeper) => {
@@ -282,7 +269,7 @@ impl Orchestrator {
                 let progress = record.bounded_progress();
                 let idle = stage::Idle::watch(tool.entry().exposed(), policy.idle_timeout, progress.clone());
                 let context = record
-                    .reach_provider(config.principal.clone(), deadline.limit(), idle.sink())
+                    .reach_provider(Arc::clone(&options.context), deadline.limit(), idle.sink())
                     .with_priority(priority)
                     .with_scope(options.scope.clone());
                 let call = stage::call(&tool, &arguments, &context);
@@ -295,15 +282,15 @@ impl Orchestrator {
         };
         stage::fit(record, outcome, policy.output, self.means(options))
     }
+}
 
-    fn key<'a>(&'a self, tool: &ResolvedTool<'a>, arguments: &'a ValidArguments) -> CallKey<'a> {
-        CallKey {
-            identity: tool.entry().identity(),
-            definition: tool.entry().digest(),
-            arguments,
-            principal: &self.config.principal,
-            scope: &self.config.scope,
-        }
+fn key<'a>(tool: &ResolvedTool<'a>, arguments: &'a ValidArguments, run: &'a RunContext) -> CallKey<'a> {
+    CallKey {
+        identity: tool.entry().identity(),
+        definition: tool.entry().digest(),
+        arguments,
+        principal: &run.principal,
+        scope: &run.workspace,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use haft_core::model_request::ModelTool;
+use haft_core::run::context::RunContext;
 
 use crate::catalog::Snapshot;
 use crate::orchestrator::{Orchestrator, Shown};
@@ -23,15 +24,15 @@ impl PartialEq for Outlook {
 }
 
 impl Orchestrator {
-    pub(crate) fn outlook(&self) -> Outlook {
+    pub(crate) fn outlook(&self, run: &RunContext) -> Outlook {
         let catalog = self.catalog();
-        let of_use = catalog.providers().iter().map(|provider| provider.is_shown()).collect();
+        let of_use = catalog.providers().iter().map(|provider| provider.is_shown(run)).collect();
         Outlook { snapshot: catalog.snapshot(), of_use }
     }
 
     /// The tools of a request, as a model is shown them.
-    pub fn model_tools(&self, selection: &Selection) -> Arc<[ModelTool]> {
-        self.tools(selection).iter().map(model_tool).collect()
+    pub fn model_tools(&self, selection: &Selection, run: &RunContext) -> Arc<[ModelTool]> {
+        self.tools(selection, run).iter().map(model_tool).collect()
     }
 }
 

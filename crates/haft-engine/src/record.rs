@@ -9,6 +9,7 @@ use haft_core::output::ToolOutput;
 use haft_core::place::{Operation, OperationId, Place};
 use haft_core::provider::{CallContext, Principal};
 use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
+use haft_core::run::context::RunContext;
 use haft_core::time_limit::TimeLimit;
 use haft_core::tool::{CallId, OutputPolicy, ToolCall};
 use serde_json::{Value, json};
@@ -100,7 +101,7 @@ impl CallRecord {
     /// provider's own events go.
     pub(crate) fn reach_provider(
         &mut self,
-        principal: Principal,
+        run: Arc<RunContext>,
         limit: TimeLimit,
         progress: Arc<dyn EventSink>,
     ) -> CallContext {
@@ -113,7 +114,7 @@ impl CallRecord {
             tool: tool.clone(),
             waited: began.elapsed(),
         });
-        CallContext::of(self.call.id.clone(), operation, principal, Some(limit), progress)
+        CallContext::of(self.call.id.clone(), operation, run, Some(limit), progress)
     }
 
     /// Where the provider's progress goes, no more of it than those who watch can take.

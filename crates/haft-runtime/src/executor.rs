@@ -8,16 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use haft_core::arguments::Arguments;
-use haft_core::event::NoEvents;
 use haft_core::provider::ToolProvider;
 use haft_core::tool::{CallId, ToolCall, ToolDefinition};
-use haft_engine::{Memory, Orchestrator, Selection};
+use haft_engine::{Orchestrator, RunContext, Selection};
 use haft_sandbox::{Home, Policy, PolicyError, SandboxMode, user_home};
 use haft_tools::mcp::McpProvider;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::wiring::{self, Settings};
+use crate::wiring::{self, ToolSettings};
 use haft_config::{self, resolved};
 
 pub use servers::{McpServer, NotConnected};
@@ -83,15 +82,7 @@ impl ToolExecutor {
         self.orchestrator = self.policy.clone().and_then(|policy| {
             let mut config = haft_config::defaults().map_err(|errors| errors.to_string())?;
             config.mcp_servers.clone_from(&self.mcp_servers);
-            let settings = Settings {
-                policy,
-                timeout: None,
-                events: Arc::new(NoEvents),
-                config,
-                approver: None,
-                remembered: Memory::default(),
-                store: None,
-            };
+            let settings = ToolSettings { policy, timeout: None, config };
             let clients = self.mcp_clients.values();
             let clients = clients.map(|client| Arc::clone(client) as Arc<dyn ToolProvider>).collect();
             Ok(wiring::orchestrator_with(settings, clients))
@@ -110,7 +101,10 @@ impl ToolExecutor {
     pub fn all_tool_defs(&self) -> Vec<ToolDef> {
         let own = haft_tools::builtin::definitions().into_iter().map(ToolDef::from);
         let served = self.mcp_tool_map();
-        let all = self.orchestrator.iter().flat_map(|orchestrator| orchestrator.tools(&Selection::default()));
+        let all = self
+            .orchestrator
+            .iter()
+            .flat_map(|orchestrator| orchestrator.tools(&Selection::default(), &RunContext::default()));
         let of_servers =
             all.filter(|shown| served.contains_key(shown.entry.exposed().as_str())).map(|shown| {
                 let name = shown.entry.exposed().to_string();

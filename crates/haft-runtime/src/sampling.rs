@@ -11,7 +11,7 @@ use haft_core::model_request::{ModelRequest, PromptCaching, Sampling, ToolChoice
 use haft_core::place::SessionId;
 use haft_core::run::meter::{Amount, Held};
 use haft_sandbox::Policy;
-use haft_tools::mcp::{OnBehalf, Sample, Sampled, Sampler};
+use haft_tools::mcp::{Caller, Sample, Sampled, Sampler};
 
 use crate::models::{self, Providers};
 use crate::runs::Variables;
@@ -36,14 +36,14 @@ impl ModelSampler {
         Self { config, policy, variables, providers, usual }
     }
 
-    async fn write(&self, wanted: Sample, on_behalf: &OnBehalf) -> Result<Sampled, String> {
+    async fn write(&self, wanted: Sample, caller: &Caller) -> Result<Sampled, String> {
         let model = self.model(&wanted)?;
-        let (request, _held) = within_budget(request(&wanted, &model), &wanted, on_behalf)?;
+        let (request, _held) = within_budget(request(&wanted, &model), &wanted, caller)?;
         let unusable = |error: models::ModelsError| error.to_string();
         let names = std::slice::from_ref(&model);
         let Self { config, policy, variables, providers, .. } = self;
         let provider = providers.chain(Some(policy), config, names, &**variables).map_err(unusable)?;
-        let mut replies = provider.ask(request, &context(on_behalf));
+        let mut replies = provider.ask(request, &context(caller));
         let mut fold = ReplyFold::default();
         while let Some(event) = replies.next().await {
             fold.apply(&event.map_err(|error| format!("the model cannot be asked: {error}"))?);
@@ -65,12 +65,8 @@ impl ModelSampler {
 }
 
 impl Sampler for ModelSampler {
-    fn sample<'a>(
-        &'a self,
-        wanted: Sample,
-        on_behalf: &'a OnBehalf,
-    ) -> BoxFuture<'a, Result<Sampled, String>> {
-        Box::pin(self.write(wanted, on_behalf))
+    fn sample<'a>(&'a self, wanted: Sample, caller: &'a Caller) -> BoxFuture<'a, Result<Sampled, String>> {
+        Box::pin(self.write(wanted, caller))
     }
 }
 
@@ -100,9 +96,9 @@ fn request(wanted: &Sample, model: &ModelName) -> ModelRequest {
 fn within_budget(
     mut request: ModelRequest,
     wanted: &Sample,
-    on_behalf: &OnBehalf,
+    caller: &Caller,
 ) -> Result<(ModelRequest, Option<Held>), String> {
-    let Some(scope) = &on_behalf.scope else { return Ok((request, None)) };
+    let Some(scope) = &caller.scope else { return Ok((request, None)) };
     let left = scope.meter.left(scope.began.elapsed());
     if let Some(part) = left.used_up() {
         return Err(format!("the budget of the run is used up ({})", part.name()));
@@ -114,11 +110,11 @@ fn within_budget(
 }
 
 /// A session of its own, below the call.
-fn context(on_behalf: &OnBehalf) -> ModelContext {
+fn context(caller: &Caller) -> ModelContext {
     let session = SessionId(uuid::Uuid::new_v4().as_u128());
-    let place = on_behalf.place.below(session, on_behalf.operation);
-    let events = Arc::clone(&on_behalf.events);
-    ModelContext::new(format!("{session}/1"), on_behalf.principal.clone(), events).at(place)
+    let place = caller.place.below(session, caller.operation);
+    let events = Arc::clone(&caller.events);
+    ModelContext::new(format!("{session}/1"), caller.run.principal.clone(), events).at(place)
 }
 
 fn sampled(reply: &ModelReply, model: &ModelName) -> Sampled {
@@ -159,15 +155,15 @@ mod tests {
         let meter = Meter::new(Arc::new(NoEvents), Budget { tokens, ..Budget::default() });
         let (began, until) = (Instant::now(), Instant::now() + Duration::from_mins(1));
         let scope = RunScope { meter: Arc::clone(&meter), path: Vec::new(), began, until };
-        let on_behalf = OnBehalf {
-            principal: Principal::local(),
+        let caller = Caller {
+            run: Arc::default(),
             operation: OperationId(1),
             place: Place::default(),
             scope: Some(Arc::new(scope)),
             events: Arc::new(NoEvents),
         };
         let model = ModelName::parse("p/m")?;
-        let (request, held) = within_budget(request(&wanted(), &model), &wanted(), &on_behalf)?;
+        let (request, held) = within_budget(request(&wanted(), &model), &wanted(), &caller)?;
         let left = meter.left(Duration::ZERO).tokens;
         drop(held);
         Ok((request.output_tokens_max, left))

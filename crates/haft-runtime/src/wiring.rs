@@ -5,20 +5,16 @@ mod mcp;
 mod parts;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use haft_core::approval::Approver;
-use haft_core::event::EventSink;
 use haft_core::name::ToolName;
 use haft_core::provider::ToolProvider;
 use haft_core::rules::{CommandPattern, Decision, Rule, Rules};
-use haft_core::store::OutputStore;
 use haft_core::tool::{Approval, ToolDefinition};
 use haft_engine::{
-    Activity, Catalog, CatalogConfig, CatalogWarning, Governed, Memory, Orchestrator, PROVIDERS_AT_ONCE_MAX,
+    Activity, Catalog, CatalogConfig, CatalogWarning, Governed, Orchestrator, PROVIDERS_AT_ONCE_MAX,
     Policies, QueueConfig, Queues,
 };
 use haft_sandbox::Policy;
@@ -32,32 +28,27 @@ pub use parts::{Own, Parts};
 use crate::governing::Configured;
 use haft_config::Resolved;
 
-/// What an orchestrator is made from.
-pub struct Settings {
+/// Configuration and sandbox policy of an orchestrator. Principal, approver, output store and event sink belong to each run:
+/// see [`RunContext`](haft_core::run::context::RunContext).
+#[derive(Debug)]
+pub struct ToolSettings {
     pub policy: Policy,
-    /// Beats what the configuration says about any tool.
+    /// Replaces the configured timeout of every tool.
     pub timeout: Option<Duration>,
-    pub events: Arc<dyn EventSink>,
     pub config: Resolved,
-    /// Whom calls are asked about that the rules want asked; nobody means no.
-    pub approver: Option<Arc<dyn Approver>>,
-    /// What was allowed for good before.
-    pub remembered: Memory,
-    /// Where outputs go that are too large; without it they are cut.
-    pub store: Option<Arc<dyn OutputStore>>,
 }
 
 /// How long a call of a built-in tool may take unless the operator says otherwise.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(BASH_TIMEOUT_SECS);
 
 /// An orchestrator over the built-in tools, as configured.
-pub fn orchestrator(settings: Settings) -> Orchestrator {
+pub fn orchestrator(settings: ToolSettings) -> Orchestrator {
     orchestrator_with(settings, Vec::new())
 }
 
 /// An orchestrator over the built-in tools and those of other providers, for example [MCP servers](McpServers::providers) or
 /// a [`Registry`](haft_tools::registry::Registry) of the program's own.
-pub fn orchestrator_with(settings: Settings, others: Vec<Arc<dyn ToolProvider>>) -> Orchestrator {
+pub fn orchestrator_with(settings: ToolSettings, others: Vec<Arc<dyn ToolProvider>>) -> Orchestrator {
     let parts = Parts::new(settings, others);
     parts.orchestrator(parts.config(), Own::default())
 }
@@ -153,13 +144,4 @@ pub async fn warm_up(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
 /// Ends what providers keep running between calls.
 pub async fn shut_down(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
     orchestrator.catalog().shut_down().await
-}
-
-impl fmt::Debug for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("policy", &self.policy)
-            .field("timeout", &self.timeout)
-            .finish_non_exhaustive()
-    }
 }

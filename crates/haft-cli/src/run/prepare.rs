@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use haft_core::approval::Grants;
 use haft_core::event::{Event, EventSink, Watchers};
 use haft_core::model_provider::ModelProvider;
 use haft_core::provider::ToolProvider;
 use haft_core::run::event::Bill;
-use haft_engine::Memory;
+use haft_engine::RunContext;
 use haft_models::cassette::{RecordingError, Tape};
 use haft_sandbox::Policy;
 
@@ -37,13 +38,14 @@ use haft_runtime::recordings::{Recorded, RunRecorder};
 use haft_runtime::runs::{self, TakingUp, Task, Variables, Worker, Workshop, call_in, route};
 use haft_runtime::sampling::ModelSampler;
 use haft_runtime::telemetry::captures_content;
-use haft_runtime::wiring::Settings;
+use haft_runtime::wiring::ToolSettings;
 use haft_store::approvals;
 use haft_store::sessions::Sessions;
 
 /// A run that can begin.
 pub(crate) struct Prepared {
     pub(super) worker: Arc<Worker>,
+    pub(super) context: Arc<RunContext>,
     pub(super) watch: Watch,
     pub(super) show: Show,
     /// Where somebody wants to see the run again.
@@ -112,9 +114,11 @@ impl Prepared {
         let telemetry = &mut config.telemetry;
         telemetry.capture_content =
             watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);
-        let asked = asked(config, &policy, &variables, (&crew, &watch))?;
+        let context = Arc::new(context(config, &policy, &variables, (&crew, &watch))?);
+        let elicitation = call::elicitation(context.elicitor.as_ref());
+        let asked = Asked { tool: None, elicitation, parents: watch.trace_parents() };
         let servers = servers::providers(config, &policy, asked);
-        let settings = settings_for(configuration.resolved, policy, &watch)?;
+        let settings = ToolSettings { policy, timeout: None, config: configuration.resolved };
         let workshop = Workshop::new(settings, [servers, others].concat(), variables, skills);
         if let (Some(tape), Some(recorder)) = (tape, &recorder) {
             workshop.record_on(tape, Arc::clone(recorder));
@@ -131,7 +135,7 @@ impl Prepared {
             Before::Nothing | Before::Begun { .. } => Vec::new(),
         };
         let worker = workshop.employ(&crew).map_err(|error| ask::refused(&error))?;
-        Ok(Self { worker, watch, show, recorder, unused, began: Instant::now(), request, routing })
+        Ok(Self { worker, context, watch, show, recorder, unused, began: Instant::now(), request, routing })
     }
 
     /// Puts the run on record, where the operator wants that.
@@ -158,10 +162,10 @@ impl Prepared {
 
     /// What is asked, on the account of whoever typed it.
     pub(super) fn task(&self) -> Task {
-        let place = self.watch.options().place;
+        let place = self.watch.place();
         let (request, before) = (self.request.clone(), self.routing.clone());
         let spent = Bill::of(&before);
-        Task { before, ..Task::first(&self.worker, request, place, self.watch.sink(), spent) }
+        Task { before, ..Task::first(&self.worker, request, place, Arc::clone(&self.context), spent) }
     }
 }
 
@@ -190,33 +194,25 @@ fn recorded_by(tape: &Arc<Tape>, watch: &mut Watch) -> Arc<RunRecorder> {
     recorder
 }
 
-/// Who answers what servers ask.
-fn asked(
+/// Whom this run can ask, and where its outputs and events go.
+fn context(
     config: &Resolved,
     policy: &Policy,
     variables: &Variables,
     (crew, watch): (&Crew, &Watch),
-) -> Result<Asked<'static>, Refused> {
+) -> Result<RunContext, Refused> {
     let usual = runs::model_names(&crew.first().agent, config).map_err(|error| ask::refused(&error))?;
     let sampler = ModelSampler::new(config, policy, Arc::clone(variables), usual.into_iter().next());
-    Ok(Asked {
-        tool: None,
-        person: TerminalElicitor::when_somebody_is_there(),
-        sampler: Some(Arc::new(sampler)),
-        parents: watch.trace_parents(),
-    })
-}
-
-fn settings_for(config: Resolved, policy: Policy, watch: &Watch) -> Result<Settings, Refused> {
-    let store = Arc::new(call::store(policy.home(), &config.tool_output.limits)?);
-    Ok(Settings {
-        timeout: None,
-        events: watch.sink(),
-        config,
+    let store = call::store(policy.home(), &config.tool_output.limits)?;
+    Ok(RunContext {
+        workspace: policy.workspace().to_string_lossy().into(),
         approver: TerminalApprover::when_somebody_is_there(),
-        remembered: Memory::new(approvals::load(policy.home())),
-        store: Some(store),
-        policy,
+        grants: Grants::new(approvals::load(policy.home())),
+        outputs: Some(Arc::new(store)),
+        elicitor: TerminalElicitor::when_somebody_is_there(),
+        sampler: Some(Arc::new(sampler)),
+        events: watch.sink(),
+        ..RunContext::default()
     })
 }
 
@@ -233,7 +229,7 @@ async fn route(
     };
     let complex = choices.1.clone();
     let fast = workshop.models(std::slice::from_ref(&choices.0)).map_err(|error| ask::refused(&error))?;
-    let session = watch.options().place.session;
+    let session = watch.place().session;
     let seen = Arc::new(Seen::default());
     let watchers = Watchers(vec![Arc::clone(&seen) as _, watch.sink()]);
     let chosen = route::choose(&*fast, choices, request, session, Arc::new(watchers)).await;

@@ -57,7 +57,7 @@ fn what_is_not_run_is_little_and_has_a_reason() {
 /// The example is compiled; what the documents show of it is the same text, and it is as short as they say.
 #[test]
 fn the_tool_that_the_documents_show_is_the_example() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../haft");
     let example = fs::read_to_string(root.join("examples/own_tool.rs")).unwrap();
     let (_, rest) = example.split_once("// The fifteen lines that the documents show.\n").unwrap();
     let shown = rest.split_once("// To here.").unwrap().0.trim();

@@ -1,13 +1,13 @@
 //! Approve: a person's word, where the rules want it.
 
-use haft_core::approval::{Answer, ApprovalKey, ApprovalRequest};
+use haft_core::approval::{Answer, ApprovalId, ApprovalKey, ApprovalRequest};
 use haft_core::event::Consent;
 use haft_core::result::{ToolError, ToolErrorKind};
-use haft_core::rules::{Decision, Ruling};
+use haft_core::rules::{Decision, Rules, Ruling};
+use haft_core::run::context::RunContext;
 use haft_core::validate::ValidArguments;
 use serde_json::json;
 
-use crate::authority::Authority;
 use crate::catalog::ResolvedTool;
 use crate::record::CallRecord;
 
@@ -17,29 +17,31 @@ pub(crate) async fn approve(
     tool: &ResolvedTool<'_>,
     arguments: &ValidArguments,
     ruling: &Ruling,
-    authority: &Authority,
-    workspace: &str,
+    rules: &Rules,
+    run: &RunContext,
 ) -> Result<(), ToolError> {
     match ruling.decision {
         Decision::Allow => return Ok(()),
         Decision::Ask | Decision::Deny => {}
     }
     let entry = tool.entry();
+    let workspace = &*run.workspace;
     let key = ApprovalKey { identity: entry.identity(), definition: entry.digest(), arguments, workspace };
     let request = ApprovalRequest {
+        id: ApprovalId::of(record.operation()),
         tool: entry.exposed().to_string(),
         arguments: arguments.value().clone(),
         workspace: workspace.into(),
         digest: key.digest(),
-        rules: authority.rules.asking(ruling),
+        rules: rules.asking(ruling),
         why: ruling.why.clone(),
     };
-    if authority.remembered.covers(&authority.rules, ruling, &request.digest) {
+    if run.grants.covers(rules, ruling, &request.digest) {
         record.note("approval", json!("remembered"));
         record.consent(Consent::Remembered);
         return Ok(());
     }
-    let Some(approver) = &authority.approver else {
+    let Some(approver) = &run.approver else {
         record.consent(Consent::Nobody);
         let message = format!(
             "this call of `{}` needs approval and there is no one to ask: {}",
@@ -49,7 +51,7 @@ pub(crate) async fn approve(
     };
     let answer = approver.ask(&request).await;
     record.consent(Consent::Answered { approver: approver.name(), answer });
-    authority.remembered.remember(&request, answer);
+    run.grants.remember(&request, answer);
     match answer {
         Answer::AllowOnce | Answer::AllowExact | Answer::AllowRule => {
             record.note("approval", json!("asked"));

@@ -12,7 +12,7 @@ use haft_core::tool::ToolPolicy;
 use tokio::time::{Instant, timeout_at};
 
 use crate::catalog::ResolvedTool;
-use crate::options::Concurrency;
+use crate::options::{CallOptions, Concurrency};
 use crate::queue::Queue;
 
 /// Longer timeouts are cut to this, so that no clock overflows.
@@ -28,6 +28,7 @@ enum Owner<'q> {
     Tool,
     Queue(&'q QueueName),
     Global,
+    Call,
 }
 
 impl fmt::Display for Owner<'_> {
@@ -36,6 +37,7 @@ impl fmt::Display for Owner<'_> {
             Owner::Tool => f.write_str("timeout of the tool"),
             Owner::Queue(name) => write!(f, "queue `{name}`"),
             Owner::Global => f.write_str("global limit `toolTimeout`"),
+            Owner::Call => f.write_str("timeout of this call"),
         }
     }
 }
@@ -62,12 +64,12 @@ impl<'a> Deadline<'a> {
         tool: &ResolvedTool<'a>,
         policy: &ToolPolicy,
         queue: Option<&'a Queue>,
-        concurrency: Concurrency,
+        options: &CallOptions,
         global: Duration,
     ) -> Self {
         let of_queue =
             queue.and_then(|queue| Some((queue.config().timeout_default?, Owner::Queue(queue.name()))));
-        let of_all = match (tool.entry().identity().kind, concurrency) {
+        let of_all = match (tool.entry().identity().kind, options.concurrency) {
             // Each call inside a sub-agent or a batch is held to the limit; the whole of them is not one tool's work.
             (ProviderKind::Agent, _) | (_, Concurrency::Bypass) => None,
             (
@@ -75,7 +77,8 @@ impl<'a> Deadline<'a> {
                 Concurrency::Queued,
             ) => Some((global, Owner::Global)),
         };
-        let limits = [Some((policy.timeout, Owner::Tool)), of_queue, of_all];
+        let of_call = options.timeout.map(|timeout| (timeout, Owner::Call));
+        let limits = [Some((policy.timeout, Owner::Tool)), of_queue, of_all, of_call];
         let (timeout, owner) = smallest(limits.into_iter().flatten());
         let timeout = timeout.min(TIMEOUT_MAX);
         Self { tool: tool.entry().exposed(), at: Instant::now() + timeout, timeout, owner }

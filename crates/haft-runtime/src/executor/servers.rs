@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use haft_core::provider::ToolProvider;
-use haft_engine::Selection;
+use haft_engine::{RunContext, Selection};
 use haft_sandbox::Policy;
 use haft_tools::mcp::McpProvider;
 use serde_json::json;
@@ -89,7 +89,7 @@ impl ToolExecutor {
         let namespaces: BTreeMap<&str, &String> =
             self.mcp_clients.iter().map(|(name, client)| (client.namespace().as_str(), name)).collect();
         let Ok(orchestrator) = &self.orchestrator else { return HashMap::new() };
-        let tools = orchestrator.tools(&Selection::default()).into_iter();
+        let tools = orchestrator.tools(&Selection::default(), &RunContext::default()).into_iter();
         let served = tools.filter_map(|shown| {
             let identity = shown.entry.identity();
             let server = namespaces.get(identity.namespace.as_str())?;

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use haft_core::budget::Budget as ContextBudget;
 use haft_core::conversation::{Conversation, Message};
-use haft_core::event::{Event, EventSink};
+use haft_core::event::{Event, EventSink as _};
 use haft_core::model_request::ModelRequest;
 use haft_core::place::{Operation, Place};
 use haft_core::provider::CallContext;
 use haft_core::run::budget::Budget;
+use haft_core::run::context::RunContext;
 use haft_core::run::event::{Began, Bill, RunEvent, Speaks};
 use haft_core::run::final_report::FinalReport;
 use haft_core::run::meter::Meter;
@@ -29,6 +30,8 @@ use haft_store::sessions::{SessionError, SessionJournal};
 #[derive(Debug, Clone)]
 pub struct Task {
     pub request: String,
+    /// Principal, approver, outputs and the rest that belongs to this run alone.
+    pub context: Arc<RunContext>,
     /// The session of the run.
     pub place: Place,
     /// The call that it is done for.
@@ -41,22 +44,31 @@ pub struct Task {
 }
 
 impl Task {
-    /// For nobody else: `watchers` see everything that comes of it. `spent` is what it cost to find the worker.
+    /// A request that no other run made. `spent` is the cost of choosing its model.
     pub fn first(
         worker: &Worker,
         request: String,
         place: Place,
-        watchers: Arc<dyn EventSink>,
+        context: Arc<RunContext>,
         spent: Bill,
     ) -> Self {
         let agent = worker.agent();
         let began = Instant::now().into_std();
-        let meter = Meter::carried_on(watchers, agent.budget, spent);
+        let meter = Meter::carried_on(Arc::clone(&context.events), agent.budget, spent);
         let before = Vec::new();
         let until = began + agent.times.run;
         let scope = RunScope { meter, path: vec![agent.name.clone()], began, until };
         let (priority, concurrency) = (Priority::default(), Concurrency::default());
-        Self { request, place, works_for: None, scope: Arc::new(scope), priority, concurrency, before }
+        Self {
+            request,
+            context,
+            place,
+            works_for: None,
+            scope: Arc::new(scope),
+            priority,
+            concurrency,
+            before,
+        }
     }
 
     /// For a call: in a session of its own, within what the run above has left of money and time.
@@ -68,8 +80,8 @@ impl Task {
         scope.until = cx.time_limit.map_or(scope.until, |limit| scope.until.min(limit.deadline));
         let (priority, concurrency) = (cx.priority, Concurrency::default());
         let works_for = Some(Arc::new(operation.clone()));
-        let before = Vec::new();
-        Self { request, place, works_for, scope: Arc::new(scope), priority, concurrency, before }
+        let (before, context) = (Vec::new(), Arc::clone(&cx.run));
+        Self { request, context, place, works_for, scope: Arc::new(scope), priority, concurrency, before }
     }
 
     /// One of several for the same call, in a session of its own.
@@ -138,8 +150,9 @@ impl Errand {
 
     fn new(worker: Arc<Worker>, task: Task) -> Result<Self, RunError> {
         let path = &task.scope.path;
-        let plan = worker.plan(&path[..path.len().saturating_sub(1)]);
-        let mut request = worker.request(&plan);
+        let context = worker.context(&task.context);
+        let plan = worker.plan(&path[..path.len().saturating_sub(1)], &context);
+        let mut request = worker.request(&plan, &context);
         let mut conversation = Conversation::default();
         conversation.push(Message::user(task.request.clone())).map_err(RunError::Misfit)?;
         request.conversation = Arc::new(conversation);
@@ -164,6 +177,7 @@ impl Errand {
         budget: Option<Arc<ContextBudget>>,
     ) -> Self {
         let options = CallOptions {
+            context: worker.context(&task.context),
             place: task.place,
             priority: task.priority,
             concurrency: task.concurrency,

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use haft_core::provider::CallContext;
+use haft_core::run::context::RunContext;
 use haft_core::run::finish::{Finish, FinishClass};
 use haft_core::store::{Handle, OutputStore, Spool, StoreError};
 use haft_core::tokens::TokenCounter;
@@ -66,13 +67,13 @@ impl ModelReader {
                 "it has {count} pieces, at most {PIECES_MAX} are read; ask for a part of it"
             ));
         }
-        let worker = self.worker(PIECES, asked.handle)?;
+        let worker = self.worker(PIECES)?;
         let mut found = Vec::new();
         for (at, piece) in pieces.into_iter().enumerate() {
             // The first line says which piece it is: what is asked twice in equal words may be taken for one question.
             let request =
                 format!("Piece {} of {count} of an output.\nQuestion: {}\n\n{piece}", at + 1, asked.question);
-            let said = self.ask(&worker, at + 1, request, cx).await?;
+            let said = self.ask(&worker, asked.handle, (at + 1, request), cx).await?;
             // What it quotes may hold the same words.
             if !said.trim_start().starts_with(NOTHING) {
                 found.push(said);
@@ -87,22 +88,20 @@ impl ModelReader {
                     "Answers from pieces of an output, in order; make one of them.\nQuestion: {}\n\n{answers}",
                     asked.question
                 );
-                self.ask(&worker, count + 1, request, cx).await
+                self.ask(&worker, asked.handle, (count + 1, request), cx).await
             }
         }
     }
 
     async fn search(&self, asked: FreeQuestion<'_>, cx: &CallContext) -> Result<String, String> {
-        let worker = self.worker(SEARCH, asked.handle)?;
+        let worker = self.worker(SEARCH)?;
         let request = format!("Handle: {}\nQuestion: {}", asked.handle, asked.question);
-        self.ask(&worker, 1, request, cx).await
+        self.ask(&worker, asked.handle, (1, request), cx).await
     }
 
-    /// An agent that can get at one output, and at nothing else.
-    fn worker(&self, text: &str, handle: &Handle) -> Result<Arc<Worker>, String> {
-        let parts = &self.workshop.parts;
-        let store = Arc::clone(parts.store().ok_or("nothing is stored")?);
-        let orchestrator = parts.output_orchestrator(Arc::new(OnlyOne { store, handle: handle.clone() }));
+    /// An agent that has `tool_output` and no other tool.
+    fn worker(&self, text: &str) -> Result<Arc<Worker>, String> {
+        let orchestrator = self.workshop.parts.output_orchestrator();
         let around = Around { read: &|_| Err("there is no file".into()), variable: &|_| None };
         let mut agent = Agent::read("tool_output", text, around).map_err(|error| error.to_string())?;
         agent.asking = self.like.asking.clone();
@@ -115,13 +114,16 @@ impl ModelReader {
     async fn ask(
         &self,
         worker: &Arc<Worker>,
-        number: usize,
-        request: String,
+        handle: &Handle,
+        (number, request): (usize, String),
         cx: &CallContext,
     ) -> Result<String, String> {
         let scope = cx.scope.as_ref().ok_or("no run asks")?;
+        let store = Arc::clone(cx.run.outputs.as_ref().ok_or("nothing is stored")?);
+        let outputs: Arc<dyn OutputStore> = Arc::new(OnlyOne { store, handle: handle.clone() });
+        let context = Arc::new(RunContext { outputs: Some(outputs), ..RunContext::clone(&cx.run) });
         let task = Task::below(worker, request, cx, scope).nth(number);
-        let task = Task { concurrency: Concurrency::Bypass, ..task };
+        let task = Task { concurrency: Concurrency::Bypass, context, ..task };
         let mut errand = Errand::begin(Arc::clone(worker), task).map_err(|error| error.to_string())?;
         match errand.drive().await.map_err(|error| error.to_string())? {
             Driven::Done(finish) => said(&finish),

@@ -9,6 +9,7 @@ use haft_core::conversation::{Body, Role, ToolReply};
 use haft_core::event::{Event, EventSink};
 use haft_core::place::Place;
 use haft_core::result::ToolErrorKind;
+use haft_core::run::context::RunContext;
 use haft_core::run::event::{Answered, Bill, RunEvent};
 use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
@@ -65,7 +66,7 @@ impl Errand {
     pub fn resume(
         worker: Arc<Worker>,
         resumed: Resumed,
-        watchers: Arc<dyn EventSink>,
+        context: Arc<RunContext>,
     ) -> Result<Self, ResumeError> {
         let Resumed { past, journal, more } = resumed;
         let (bill, before) = match &more {
@@ -77,7 +78,8 @@ impl Errand {
             place: Place::first(past.session()),
             works_for: None,
             before: Vec::new(),
-            scope: scope(&worker, watchers, bill, before),
+            scope: scope(&worker, Arc::clone(&context.events), bill, before),
+            context,
             priority: Priority::default(),
             concurrency: Concurrency::default(),
         };
@@ -107,7 +109,7 @@ impl Errand {
     fn as_left(worker: Arc<Worker>, mut task: Task, past: Past) -> Result<(Self, Vec<ToolCall>), RunError> {
         let broken = |error: ReadError| RunError::Unreadable { problem: error.to_string() };
         let plan = past.plan().map_err(broken)?;
-        let request = worker.request(&plan);
+        let request = worker.request(&plan, &worker.context(&task.context));
         let budget = Self::context(&worker, &task, &plan, &request);
         let unfinished = past.run(request).map_err(broken)?;
         known_context(budget.as_deref(), unfinished.context_tokens);

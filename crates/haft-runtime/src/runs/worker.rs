@@ -13,6 +13,7 @@ use haft_core::model_provider::ModelProvider;
 use haft_core::model_request::ModelRequest;
 use haft_core::name::GroupName;
 use haft_core::run::RunPlan;
+use haft_core::run::context::RunContext;
 use haft_core::run::scope::RunScope;
 use haft_engine::{CallOptions, Driver, Orchestrator, Pick, Selection, Shown};
 
@@ -126,9 +127,9 @@ impl Worker {
     }
 
     /// The rules of one run of it. `path` are the agents above.
-    pub fn plan(&self, path: &[String]) -> RunPlan {
+    pub fn plan(&self, path: &[String], run: &RunContext) -> RunPlan {
         let nonce = uuid::Uuid::new_v4().simple().to_string();
-        let others = self.orchestrator().tools(&self.selection()).len();
+        let others = self.orchestrator().tools(&self.selection(), run).len();
         let offer = offer::offer(&self.agent, others);
         let allowed_tools = self.allowed_tools();
         RunPlan { offer, allowed_tools, ..self.agent.plan(path.to_vec(), &nonce[..8]) }
@@ -189,12 +190,12 @@ impl Worker {
     }
 
     /// What is asked of the model, but for the conversation.
-    pub(super) fn request(&self, plan: &RunPlan) -> ModelRequest {
-        let shown = self.orchestrator().tools(&self.selection());
+    pub(super) fn request(&self, plan: &RunPlan, run: &RunContext) -> ModelRequest {
+        let shown = self.orchestrator().tools(&self.selection(), run);
         let asking = &self.agent.asking;
         ModelRequest {
             system: self.system(&shown, plan).into(),
-            tools: self.orchestrator().model_tools(&self.selection()),
+            tools: self.orchestrator().model_tools(&self.selection(), run),
             sampling: asking.sampling.clone(),
             reasoning: asking.effort,
             output_tokens_max: Some(asking.output_tokens_max),
@@ -223,6 +224,14 @@ impl Worker {
             reply_timeout: self.agent.times.llm,
             witness: self.workshop.witness(),
         }
+    }
+
+    /// The context of a run of this agent. An agent that stores no outputs gets no store: its outputs are truncated.
+    pub(super) fn context(&self, run: &Arc<RunContext>) -> Arc<RunContext> {
+        if self.config().tool_output.enabled || run.outputs.is_none() {
+            return Arc::clone(run);
+        }
+        Arc::new(RunContext { outputs: None, ..RunContext::clone(run) })
     }
 
     /// The configuration as this agent changes it for its own calls.

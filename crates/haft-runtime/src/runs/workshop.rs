@@ -18,7 +18,7 @@ use super::skilled::Available;
 use super::worker::{self, Colleagues, Worker};
 use crate::models::{ModelsError, Providers};
 use crate::recordings::RunRecorder;
-use crate::wiring::{Parts, Settings};
+use crate::wiring::{Parts, ToolSettings};
 use haft_config::Resolved;
 use haft_config::agents::Agent;
 use haft_config::agents::crew::Crew;
@@ -68,7 +68,7 @@ pub(super) enum Session {
 
 impl Workshop {
     pub fn new(
-        settings: Settings,
+        settings: ToolSettings,
         others: Vec<Arc<dyn ToolProvider>>,
         variables: Variables,
         skills: Available,

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use haft_core::name::{GroupName, Namespace};
+use haft_core::principal::Principal;
 use haft_core::provider::ToolProvider;
 use haft_sandbox::{Home, Policy};
 use haft_tools::mcp::{
-    Connect, Elicitor, McpProvider, ParamHeaders, Preference, ProcessConfig, Protocol, Remembrance, Sampler,
-    Server, ServerConfig, SharedServers, Surroundings, TraceParents, TraceSink, Wanted, remembrance,
+    Connect, Elicitation, McpEnvironment, McpProvider, ParamHeaders, Preference, ProcessConfig, Protocol,
+    Remembrance, Server, ServerConfig, SharedServers, TraceParents, TraceSink, Wanted, remembrance,
     server_policy,
 };
 use haft_tools::withheld::names_a_secret;
@@ -41,10 +42,10 @@ impl McpServers {
 /// What servers are made with beside the configuration.
 #[derive(Clone, Default)]
 pub struct McpFace {
-    /// Answers what a server asks a person; without one they are told that nobody can be asked.
-    pub elicitor: Option<Arc<dyn Elicitor>>,
-    /// Has a model write for servers that may ask for it; without one they are refused.
-    pub sampler: Option<Arc<dyn Sampler>>,
+    /// Set where runs have a person that servers can ask.
+    pub elicitation: Elicitation,
+    /// Connections are never shared between principals: they may carry credentials and keep state.
+    pub principal: Principal,
     /// Sees every message.
     pub trace: Option<Arc<dyn TraceSink>>,
     /// Knows the spans of calls, so that servers learn which they work for.
@@ -58,10 +59,9 @@ pub struct McpFace {
 /// To be called inside a runtime: each server has a task that looks after it.
 pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpServers {
     let mut made = McpServers::default();
-    let around = Surroundings {
+    let environment = McpEnvironment {
         directory: Some(directory(policy.home())),
-        elicitor: face.elicitor.clone(),
-        sampler: face.sampler.clone(),
+        elicitation: face.elicitation,
         starts: Arc::new(Semaphore::new(config.mcp_init_concurrency)),
         trace: face.trace.clone(),
         parents: face.parents.clone(),
@@ -73,9 +73,11 @@ pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpSer
         }
         match server_config(name, server, policy, config.token_store) {
             Ok(config) => {
-                // Who has another name, is held otherwise, or wants other tools, is another server.
-                let digest = format!("{name}\n{}\n{server:?}\n{policy:?}", config.digest);
-                let fresh = || Server::new(config, &around);
+                // A server of another principal, name, confinement or tool selection is another server.
+                let principal = &face.principal;
+                let owner = (principal.tenant(), principal.subject(), principal.credential_id());
+                let digest = format!("{owner:?}\n{name}\n{}\n{server:?}\n{policy:?}", config.digest);
+                let fresh = || Server::new(config, &environment);
                 let provider = if server.shared {
                     face.shared.join(&digest, fresh)
                 } else {

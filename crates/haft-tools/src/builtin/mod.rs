@@ -20,7 +20,6 @@ use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
-use haft_core::store::OutputStore;
 use haft_core::tool::ToolDefinition;
 use haft_core::validate::ValidArguments;
 use haft_sandbox::{Policy, Workers};
@@ -57,6 +56,21 @@ impl Builtin {
         Builtin::Introspect,
     ];
 
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|builtin| builtin.name() == name)
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Builtin::Bash => "bash",
+            Builtin::Read => "read",
+            Builtin::Write => "write",
+            Builtin::Edit => "edit",
+            Builtin::CurrentDate => "current_date",
+            Builtin::Introspect => "introspect",
+        }
+    }
+
     fn definition(self) -> Option<ToolDefinition> {
         match self {
             Builtin::Bash => bash::definition(),
@@ -74,7 +88,7 @@ impl Builtin {
         arguments: &ValidArguments,
         cx: &CallContext,
     ) -> Result<ToolOutput, ToolError> {
-        let (files, store) = (&provider.files, provider.store.as_deref());
+        let (files, store) = (&provider.files, cx.run.outputs.as_deref());
         match self {
             Builtin::Bash => bash::call(arguments.to()?, files.policy(), store, cx).await,
             Builtin::Read => read::call(arguments.to()?, files, store, cx).await,
@@ -96,17 +110,15 @@ pub struct BuiltinTools {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
     files: Workers,
-    store: Option<Arc<dyn OutputStore>>,
 }
 
 impl BuiltinTools {
-    /// `store` takes what `bash` and `read` give beyond what is shown.
-    pub fn new(policy: Policy, store: Option<Arc<dyn OutputStore>>) -> Self {
+    /// The output store of each run takes the part of long outputs of `bash` and `read` that the model is not shown.
+    pub fn new(policy: Policy) -> Self {
         Self {
             namespace: Namespace::sanitize("builtin"),
             tools: definitions().into(),
             files: Workers::new(FILE_WORKER, policy),
-            store,
         }
     }
 
@@ -116,8 +128,7 @@ impl BuiltinTools {
         arguments: &ValidArguments,
         cx: &CallContext,
     ) -> Result<ToolOutput, ToolError> {
-        let position = self.tools.iter().position(|definition| definition.name == *tool);
-        match position.and_then(|at| Builtin::ALL.get(at)) {
+        match Builtin::named(tool.as_str()) {
             Some(builtin) => builtin.call(self, arguments, cx).await,
             None => Err(ToolError::new(ToolErrorKind::UnknownTool, format!("Unknown tool: {tool}"))),
         }
@@ -165,6 +176,7 @@ mod tests {
     fn the_four_of_the_executor_come_first_and_all_are_there() {
         let names: Vec<String> = definitions().iter().map(|definition| definition.name.to_string()).collect();
         assert_eq!(names, ["bash", "read", "write", "edit", "current_date", "introspect"]);
+        assert_eq!(names, Builtin::ALL.map(Builtin::name), "calls are dispatched by these names");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! One call of a tool, with as many rounds of questions as the server needs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::event::Progress;
@@ -11,6 +12,7 @@ use super::bounded::cut;
 use super::content::{self, Answer, INPUTS_MAX, InputRequired, Wanted};
 use super::era::Era;
 use super::host::Host;
+use super::in_flight::{Asker, InFlight};
 use super::listing::Known;
 use super::message::SESSION_NOT_FOUND;
 use super::param_header::encoded;
@@ -18,7 +20,6 @@ use super::peer::{Ask, PeerError};
 use super::refusal::Refusal;
 use super::session::Session;
 use super::transport::Failure;
-use super::underway::Underway;
 
 /// How often a server may ask for more before it goes on.
 const ROUNDS_MAX: usize = 8;
@@ -34,7 +35,7 @@ pub(super) struct Call<'a> {
     pub(super) trace_parent: Option<String>,
     pub(super) patience: Duration,
     /// On whose account the server may ask for something.
-    pub(super) underway: &'a Underway,
+    pub(super) in_flight: &'a Arc<InFlight>,
     pub(super) progress: &'a (dyn Fn(Progress) + Send + Sync),
 }
 
@@ -67,7 +68,7 @@ pub(super) async fn call(session: &Session, host: &Host, call: &Call<'_>) -> Res
         match content::read(&raw).map_err(CallError::Told)? {
             Answer::Output(output) => return Ok(output),
             Answer::InputRequired(wanted) => {
-                more = inputs(&wanted, host, call.underway).await.map_err(CallError::Told)?;
+                more = inputs(&wanted, host, call.in_flight).await.map_err(CallError::Told)?;
             }
         }
     }
@@ -89,7 +90,8 @@ fn headers(session: &Session, call: &Call<'_>) -> Vec<(String, String)> {
 
 /// The answers to what the server wants to know, as members of `params`. What we never said that we answer is left out; what
 /// we could answer and will not ends the call, for there are no words by which the server could be told.
-async fn inputs(wanted: &InputRequired, host: &Host, underway: &Underway) -> Result<String, ToolError> {
+async fn inputs(wanted: &InputRequired, host: &Host, call: &Arc<InFlight>) -> Result<String, ToolError> {
+    let asker = Asker::Call(Arc::clone(call));
     if wanted.input_requests.more > 0 {
         let message =
             format!("the server asked for more than {INPUTS_MAX} things at once; the call was given up");
@@ -97,7 +99,7 @@ async fn inputs(wanted: &InputRequired, host: &Host, underway: &Underway) -> Res
     }
     let mut answers = Vec::new();
     for (key, Wanted { method, params }) in &wanted.input_requests.members {
-        match host.answer(method, params.as_deref(), Some(underway)).await {
+        match host.answer(method, params.as_deref(), &asker).await {
             Ok(answer) => answers.push(format!("{}:{answer}", quoted(key))),
             Err(Refusal::NotSupported) => {}
             Err(refusal @ (Refusal::Declined(_) | Refusal::Wrong(_))) => {

@@ -1,23 +1,22 @@
 //! What we are to a server: how its questions are answered, and where its notices go.
 
-use std::future::pending;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
-use futures_util::future::BoxFuture;
+use haft_core::elicitation::Elicited;
 use haft_core::place::Operation;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use url::Url;
 
+use super::in_flight::{Asker, Calls, InFlight};
 use super::refusal::Refusal;
 use super::ring::Ring;
-use super::sampling::Desk;
+use super::sampling::SamplingPolicy;
 use super::trace::{Trace, Traced};
 use super::trace_parent::{self, TraceParents};
-use super::underway::{Calls, Underway};
 use crate::withheld::Withheld;
 
 /// How much of a notice or of noise is kept.
@@ -26,35 +25,26 @@ const EXCERPT_CHARS_MAX: usize = 500;
 /// The largest question that a person is asked.
 const QUESTION_BYTES_MAX: usize = 64 << 10;
 
-/// How often a person is asked on behalf of one call; and on behalf of none, for as long as the server is there.
+/// The most questions that are put to a person for one call.
 const ASKED_MAX: u32 = 32;
 
-/// Answers a server that wants to know something from a person. The face implements it: a terminal, a browser.
-pub trait Elicitor: Send + Sync {
-    /// `request` is the server's own: `message` for the person, `requestedSchema` for the answer, or a `url`.
-    fn elicit<'a>(&'a self, server: &'a str, request: Value) -> BoxFuture<'a, Elicited>;
+/// Whether the server learns that a person can be asked. Some servers list fewer tools to clients that cannot.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Elicitation {
+    Offered,
+    #[default]
+    NotOffered,
 }
 
-/// What came of it.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Elicited {
-    Accepted(Value),
-    Declined,
-    Cancelled,
-}
-
-/// What one server may ask of us.
+/// Our side of one connection: the questions that we answer.
 pub(super) struct Host {
     pub(super) server: String,
-    /// Without one we do not say that we could be asked.
-    pub(super) elicitor: Option<Arc<dyn Elicitor>>,
+    /// Announces that we can ask a person. The run of each call decides who that is.
+    pub(super) elicitation: Elicitation,
     /// Directories we tell the server of; some servers take them for all they may touch, so none unless configured.
     pub(super) roots: Vec<PathBuf>,
-    /// How often it has asked a person for no call.
-    pub(super) asked: AtomicU32,
-    /// What it may have of models.
-    pub(super) sampling: Option<Desk>,
-    /// What it is at.
+    /// The limits of its model requests; none where it may make none.
+    pub(super) sampling: Option<SamplingPolicy>,
     pub(super) calls: Calls,
     pub(super) log: Arc<Ring>,
     /// What it may repeat and nobody is to see.
@@ -70,7 +60,7 @@ impl Host {
     /// What we say we can do.
     pub(super) fn capabilities(&self) -> Value {
         let mut capabilities = serde_json::Map::new();
-        if self.elicitor.is_some() {
+        if self.elicitation == Elicitation::Offered {
             capabilities.insert("elicitation".into(), json!({ "form": { "applyDefaults": true } }));
         }
         if !self.roots.is_empty() {
@@ -82,12 +72,13 @@ impl Host {
         Value::Object(capabilities)
     }
 
-    /// The result of a question as JSON. `call` is the one it was asked for, where there is one.
+    /// The result of a question as JSON. A person or a model is asked only for a call that is known: its principal answers,
+    /// and its run pays.
     pub(super) async fn answer(
         &self,
         method: &str,
         params: Option<&RawValue>,
-        call: Option<&Underway>,
+        asker: &Asker,
     ) -> Result<String, Refusal> {
         let params = params.ok_or_else(|| Refusal::Wrong("`params` are missing".into()));
         match (method, &self.sampling) {
@@ -95,26 +86,22 @@ impl Host {
             ("roots/list", _) if !self.roots.is_empty() => Ok(self.list_roots().to_string()),
             ("elicitation/create", _) => {
                 let request = readable(params?)?;
-                let asked = call.map_or(&self.asked, |call| &call.asked);
-                if asked.fetch_add(1, Ordering::Relaxed) >= ASKED_MAX {
+                let call = call_of(asker)?;
+                if call.asked.fetch_add(1, Ordering::Relaxed) >= ASKED_MAX {
                     let reason = format!("a person is asked {ASKED_MAX} times at most");
                     return Err(Refusal::Declined(reason));
                 }
-                let over = async {
-                    match call {
-                        Some(call) => call.over().await,
-                        None => pending().await,
-                    }
-                };
                 tokio::select! {
                     biased;
-                    () = over => Err(Refusal::Declined("the call is over".into())),
-                    elicited = self.elicited(request) => Ok(told(elicited).to_string()),
+                    () = call.over() => Err(Refusal::Declined("the call is over".into())),
+                    elicited = self.elicited(request, call) => Ok(told(elicited).to_string()),
                 }
             }
-            ("sampling/createMessage", Some(desk)) => {
-                let person = self.elicitor.as_deref();
-                let written = desk.answer(&self.server, params?, call, person).await;
+            ("sampling/createMessage", Some(policy)) => {
+                let written = match call_of(asker) {
+                    Ok(call) => policy.answer(&self.server, params?, call).await,
+                    Err(refusal) => Err(refusal),
+                };
                 if let Err(refusal) = &written {
                     self.log.note(&format!("no model wrote for it: {}", refusal.reason()));
                 }
@@ -124,9 +111,9 @@ impl Host {
         }
     }
 
-    /// Nobody there is somebody who declines.
-    async fn elicited(&self, request: Value) -> Elicited {
-        match &self.elicitor {
+    /// Declines where the run has no person to ask.
+    async fn elicited(&self, request: Value, call: &InFlight) -> Elicited {
+        match &call.caller.run.elicitor {
             Some(elicitor) => elicitor.elicit(&self.server, request).await,
             None => Elicited::Declined,
         }
@@ -168,6 +155,20 @@ impl Host {
 impl std::fmt::Debug for Host {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Host").field("server", &self.server).finish_non_exhaustive()
+    }
+}
+
+fn call_of(asker: &Asker) -> Result<&InFlight, Refusal> {
+    match asker {
+        Asker::Call(call) => Ok(call),
+        Asker::None => {
+            Err(Refusal::Declined("no tool call is in flight that this could be asked for".into()))
+        }
+        Asker::Ambiguous => {
+            let reason =
+                "calls of several runs are in flight, and it is not known which of them this is asked for";
+            Err(Refusal::Declined(reason.into()))
+        }
     }
 }
 

@@ -12,6 +12,7 @@ mod content;
 mod driver;
 mod era;
 mod host;
+mod in_flight;
 mod listing;
 mod memory;
 mod message;
@@ -33,26 +34,25 @@ mod supervisor;
 mod trace;
 mod trace_parent;
 mod transport;
-mod underway;
 
 pub use auth::{
     AuthError, Authorizer, Consent, Grant, Keyring, KnownClient, OauthConfig, Preference, TokenFile,
 };
 pub use config::{Connect, ServerConfig};
 pub use era::{Era, LEGACY, MODERN};
+pub use haft_core::elicitation::{Elicited, Elicitor};
+pub use haft_core::sampling::{Caller, Sample, Sampled, Sampler};
 pub use haft_core::settings::mcp::{Confined, HealthProbe, Protocol, Sampling, SamplingConsent};
-pub use host::{Elicited, Elicitor};
+pub use host::Elicitation;
 pub use listing::{Listing, ParamHeaders, Skipped, TOOLS_MAX, Wanted};
 pub use memory::{Remembrance, remembrance};
 pub use message::{Outgoing, RequestId};
 pub use process::{ProcessConfig, server_policy};
 pub use provider::McpProvider;
 pub use ring::{Ring, kept_log};
-pub use sampling::{Sample, Sampled, Sampler};
-pub use server::{Server, Status, Surroundings};
+pub use server::{McpEnvironment, Server, Status};
 pub use session::Greeting;
 pub use shared::SharedServers;
 pub use trace::{TraceSink, Traced};
 pub use trace_parent::TraceParents;
 pub use transport::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Opener, Transport};
-pub use underway::OnBehalf;

@@ -357,8 +357,8 @@ impl Table {
         };
         let host = Arc::clone(&self.host);
         tokio::spawn(async move {
-            let call = host.calls.last();
-            let answer = host.answer(&method, params.as_deref(), call.as_deref()).await;
+            let asker = host.calls.asker();
+            let answer = host.answer(&method, params.as_deref(), &asker).await;
             let (kind, content) =
                 answer.map_or_else(|refusal| ("error", refusal.as_json()), |result| ("result", result));
             host.trace(Traced::Sent, &content);

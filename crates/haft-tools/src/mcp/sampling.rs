@@ -1,23 +1,20 @@
 //! A server that wants a model to write something: what of that is taken, who is asked, and what it is told.
 
-use haft_core::settings::mcp::{Sampling, SamplingConsent};
-use std::fmt;
-use std::sync::Arc;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use futures_util::future::BoxFuture;
 use haft_core::conversation::{Body, Conversation, Media, Message, Part, Role, Source};
+use haft_core::elicitation::{Elicited, Elicitor};
 use haft_core::model_reply::StopReason;
+use haft_core::sampling::{Sample, Sampled};
+use haft_core::settings::mcp::{Sampling, SamplingConsent};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::bounded::cut;
-use super::host::{Elicited, Elicitor};
+use super::in_flight::InFlight;
 use super::refusal::Refusal;
-use super::underway::{OnBehalf, Underway};
 
 /// The largest request that is read.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -31,61 +28,29 @@ const STOPS_MAX: usize = 16;
 /// How much of a request a person is shown before it is allowed.
 const SHOWN_CHARS_MAX: usize = 1_000;
 
-/// Has a model write what a server wants. The face implements it with the models it knows.
-pub trait Sampler: Send + Sync {
-    /// The error is told to the server. Dropping the future ends the request to the model.
-    fn sample<'a>(
-        &'a self,
-        wanted: Sample,
-        on_behalf: &'a OnBehalf,
-    ) -> BoxFuture<'a, Result<Sampled, String>>;
-}
-
-/// One request, within the operator's limits.
+/// The limits of one server's model requests.
 #[derive(Debug)]
-pub struct Sample {
-    pub server: String,
-    /// As `provider/model`; without it the face chooses.
-    pub model: Option<String>,
-    pub system: String,
-    pub conversation: Conversation,
-    pub output_tokens_max: u32,
-    pub temperature: Option<f64>,
-    pub stop: Vec<String>,
-}
-
-/// What the model wrote.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sampled {
-    pub model: String,
-    pub text: String,
-    pub stop: StopReason,
-}
-
-/// What one server may have of models, and who writes it.
-pub(super) struct Desk {
+pub(super) struct SamplingPolicy {
     pub(super) settings: Sampling,
-    pub(super) sampler: Option<Arc<dyn Sampler>>,
 }
 
-impl Desk {
-    /// The result as JSON. A server is written for only while a call is under way, on that call's account.
+impl SamplingPolicy {
+    /// The result as JSON. The run of the call pays, its person consents and its sampler asks the model.
     pub(super) async fn answer(
         &self,
         server: &str,
         params: &RawValue,
-        call: Option<&Underway>,
-        person: Option<&dyn Elicitor>,
+        call: &InFlight,
     ) -> Result<String, Refusal> {
-        let call = call.ok_or_else(|| declined("no tool is being called, so nobody pays for it"))?;
         let requests_max = self.settings.requests_per_call_max;
         if call.count_sample() > requests_max {
             return Err(declined(format!("a call may ask a model {requests_max} times at most")));
         }
         let wanted = read(server, params, &self.settings)?;
-        let sampler = self.sampler.as_ref().ok_or_else(|| declined("there is no model here"))?;
+        let run = &call.caller.run;
+        let sampler = run.sampler.as_ref().ok_or_else(|| declined("there is no model here"))?;
         let written = async {
-            self.consent(&wanted, person).await?;
+            self.consent(&wanted, run.elicitor.as_deref()).await?;
             sampler.sample(wanted, &call.caller).await.map_err(Refusal::Declined)
         };
         tokio::select! {
@@ -108,12 +73,6 @@ impl Desk {
                 }
             }
         }
-    }
-}
-
-impl fmt::Debug for Desk {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 

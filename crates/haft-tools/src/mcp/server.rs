@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use haft_core::event::Progress;
 use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::sampling::Caller;
 use haft_core::tool::Effects;
 use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
@@ -22,18 +22,18 @@ use super::call::{self, Call, CallError};
 use super::config::ServerConfig;
 use super::driver::{Driver, Note};
 use super::era::Era;
-use super::host::{Elicitor, Host};
+use super::host::{Elicitation, Host};
+use super::in_flight::Calls;
 use super::listing::{self, Known, Listing};
 use super::memory::{Memory, Remembered};
 use super::overdue::Overdue;
 use super::ring::Ring;
-use super::sampling::{Desk, Sampler};
+use super::sampling::SamplingPolicy;
 use super::session::{Greeting, Session};
 use super::shared::Users;
 use super::supervisor::{Cause, Event, State};
 use super::trace::{Trace, TraceSink, Traced};
 use super::trace_parent::TraceParents;
-use super::underway::{Calls, OnBehalf};
 use crate::withheld::Withheld;
 
 /// How many notes to the driver may wait; each call leaves at most two.
@@ -52,15 +52,12 @@ pub struct Server {
     notes: mpsc::Sender<Note>,
 }
 
-/// What servers share with each other.
+/// Settings and resources that all servers of a process share.
 #[derive(Clone)]
-pub struct Surroundings {
-    /// Where what is known of servers is kept from one time to the next.
+pub struct McpEnvironment {
+    /// The directory of logs and cached tool lists.
     pub directory: Option<PathBuf>,
-    /// Answers what a server asks a person.
-    pub elicitor: Option<Arc<dyn Elicitor>>,
-    /// Has a model write for servers that may ask for it.
-    pub sampler: Option<Arc<dyn Sampler>>,
+    pub elicitation: Elicitation,
     /// Each start takes one for as long as it lasts.
     pub starts: Arc<Semaphore>,
     /// Sees every message.
@@ -72,12 +69,11 @@ pub struct Surroundings {
 /// How many servers are started at the same time when nobody says otherwise.
 const STARTS_MAX: usize = 16;
 
-impl Default for Surroundings {
+impl Default for McpEnvironment {
     fn default() -> Self {
         Self {
             directory: None,
-            elicitor: None,
-            sampler: None,
+            elicitation: Elicitation::default(),
             starts: Arc::new(Semaphore::new(STARTS_MAX)),
             trace: None,
             parents: None,
@@ -135,22 +131,21 @@ pub struct Status {
 
 impl Server {
     /// A server that is not started yet. What is remembered of it is offered at once.
-    pub fn new(config: ServerConfig, around: &Surroundings) -> Self {
-        let Surroundings { directory, elicitor, sampler, starts, trace, parents } = around;
+    pub fn new(config: ServerConfig, environment: &McpEnvironment) -> Self {
+        let McpEnvironment { directory, elicitation, starts, trace, parents } = environment;
         let withheld = Arc::new(Withheld::of(config.secrets.iter().map(ExposeSecret::expose_secret)));
         let log = Arc::new(Ring::without(Arc::clone(&withheld)));
         let trace =
             trace.as_ref().map(|sink| Trace::new(&config.name, Arc::clone(sink), Arc::clone(&withheld)));
         let host = Host {
             server: config.name.clone(),
-            elicitor: elicitor.clone(),
+            elicitation: *elicitation,
             trace,
             withheld,
             parents: parents.clone(),
             roots: config.roots.clone(),
-            sampling: config.sampling.clone().map(|settings| Desk { settings, sampler: sampler.clone() }),
+            sampling: config.sampling.clone().map(|settings| SamplingPolicy { settings }),
             calls: Calls::default(),
-            asked: AtomicU32::new(0),
             log: Arc::clone(&log),
             tools_changed: Arc::new(Notify::new()),
         };
@@ -228,13 +223,13 @@ impl Server {
     ) -> Result<ToolOutput, ToolError> {
         let progress = |progress| cx.progress(progress);
         let config = &self.shared.config;
-        let begun = self.shared.host.calls.begin(OnBehalf::of(cx));
+        let begun = self.shared.host.calls.begin(Caller::of(cx));
         let call = Call {
             tool,
             arguments,
             trace_parent: self.shared.host.trace_parent(cx.operation()),
             patience: config.request_timeout,
-            underway: &begun.call,
+            in_flight: &begun.call,
             progress: &progress,
         };
         for _ in 0..2 {
@@ -468,9 +463,9 @@ impl Drop for Server {
     }
 }
 
-impl fmt::Debug for Surroundings {
+impl fmt::Debug for McpEnvironment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Surroundings").field("directory", &self.directory).finish_non_exhaustive()
+        f.debug_struct("McpEnvironment").field("directory", &self.directory).finish_non_exhaustive()
     }
 }
 

@@ -9,8 +9,9 @@ use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::run::context::RunContext;
 use haft_core::shorten::shorten;
-use haft_core::store::{Handle, OutputStore, StoreError};
+use haft_core::store::{Handle, StoreError};
 use haft_core::tool::{Effects, ToolDefinition};
 use haft_core::validate::ValidArguments;
 use haft_sandbox::{Policy, Workers};
@@ -46,22 +47,20 @@ struct OutputInput {
 /// How much of a handle that is none is repeated.
 const HANDLE_CHARS_MAX: usize = 100;
 
-/// Gives `tool_output` over one store.
+/// Gives `tool_output`, which reads the output store of the run that calls it.
 pub struct OutputTools {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
-    store: Arc<dyn OutputStore>,
     workers: Workers,
     reading: Reading,
     reader: Option<Arc<dyn OutputReader>>,
 }
 
 impl OutputTools {
-    pub fn new(store: Arc<dyn OutputStore>, policy: Policy, reading: Reading) -> Self {
+    pub fn new(policy: Policy, reading: Reading) -> Self {
         Self {
             namespace: Namespace::sanitize("output"),
             tools: define::<OutputInput>("tool_output", Effects::ReadOnly).into_iter().collect(),
-            store,
             workers: Workers::new(EXTRACT_WORKER, policy),
             reading,
             reader: None,
@@ -76,7 +75,7 @@ impl OutputTools {
     }
 
     async fn answer(&self, input: OutputInput, cx: &CallContext) -> Result<ToolOutput, ToolError> {
-        let content = self.content(&input.handle)?;
+        let content = content(&input.handle, cx)?;
         let question = input.extract.unwrap_or_default();
         let asked = Question::parse(&question).map_err(invalid)?;
         let answer = match asked {
@@ -124,16 +123,18 @@ impl OutputTools {
             None => without_model(question, text, mode, &self.reading),
         }
     }
+}
 
-    fn content(&self, handle: &str) -> Result<Vec<u8>, ToolError> {
-        let found =
-            Handle::parse(handle).ok_or(StoreError::NotFound).and_then(|handle| self.store.read(&handle));
-        found.map_err(|error| {
-            let written: String =
-                handle.chars().take(HANDLE_CHARS_MAX).flat_map(char::escape_debug).collect();
-            ToolError::new(ToolErrorKind::Failed, format!("{error}: {written}"))
-        })
-    }
+/// The bytes of an output of the calling run.
+fn content(handle: &str, cx: &CallContext) -> Result<Vec<u8>, ToolError> {
+    let outputs = cx.run.outputs.as_ref().ok_or(StoreError::NotFound);
+    let found = Handle::parse(handle)
+        .ok_or(StoreError::NotFound)
+        .and_then(|handle| outputs.and_then(|outputs| outputs.read(&handle)));
+    found.map_err(|error| {
+        let written: String = handle.chars().take(HANDLE_CHARS_MAX).flat_map(char::escape_debug).collect();
+        ToolError::new(ToolErrorKind::Failed, format!("{error}: {written}"))
+    })
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "made for `map_err`")]
@@ -154,8 +155,8 @@ impl ToolProvider for OutputTools {
         self.tools.clone()
     }
 
-    fn is_shown(&self) -> bool {
-        !self.store.is_empty()
+    fn is_shown(&self, run: &RunContext) -> bool {
+        run.outputs.as_ref().is_some_and(|outputs| !outputs.is_empty())
     }
 
     fn call<'a>(

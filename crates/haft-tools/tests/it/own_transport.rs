@@ -13,8 +13,8 @@ use haft_core::provider::{CallContext, Principal, ToolProvider};
 use haft_core::tool::CallId;
 use haft_core::validate::Schema;
 use haft_tools::mcp::{
-    Connect, Failure, Forgotten, HealthProbe, Inbox, McpProvider, Opener, Outgoing, RequestId, Server,
-    ServerConfig, Surroundings, Transport, Wanted,
+    Connect, Failure, Forgotten, HealthProbe, Inbox, McpEnvironment, McpProvider, Opener, Outgoing,
+    RequestId, Server, ServerConfig, Transport, Wanted,
 };
 use serde_json::{Value, json};
 
@@ -75,7 +75,7 @@ async fn a_program_may_bring_a_transport_of_its_own() {
         secrets: Vec::new(),
         digest: String::new(),
     };
-    let server = Arc::new(Server::new(config, &Surroundings::default()));
+    let server = Arc::new(Server::new(config, &McpEnvironment::default()));
     server.start().await.unwrap();
     assert_eq!(server.status().transport, Some("in-process"));
     let provider = McpProvider::new(server);

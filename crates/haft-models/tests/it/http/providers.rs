@@ -24,7 +24,7 @@ async fn the_account_of_a_reply_has_tokens_time_and_cost() {
     asker.ask(asking("hi")).await.unwrap();
     let events = asker.events.all();
     let Event::ModelFinished { account, principal, .. } = &events[1] else { panic!("{events:?}") };
-    assert_eq!(&*principal.0, "local");
+    assert_eq!(principal.to_string(), "local");
     assert_eq!(account.usage.unwrap().input, 1000);
     // 1000 tokens at a dollar a million and 100 at two.
     assert_eq!(account.cost, Some(Cost { nano_usd: 1_200_000 }));

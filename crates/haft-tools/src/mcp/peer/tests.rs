@@ -3,8 +3,8 @@ use std::sync::Mutex as StdMutex;
 use futures_util::future::BoxFuture;
 use tokio::sync::Notify;
 
+use super::super::in_flight::Calls;
 use super::super::ring::Ring;
-use super::super::underway::Calls;
 use super::*;
 
 /// Remembers what was sent; answers when the test says so.
@@ -34,7 +34,7 @@ fn connected() -> (Peer, Arc<Table>, Arc<Recorded>) {
     let host = Host {
         trace: None,
         server: "test".into(),
-        elicitor: None,
+        elicitation: Elicitation::NotOffered,
         parents: None,
         roots: Vec::new(),
         sampling: None,

@@ -64,7 +64,7 @@ fn what_cannot_be_written_is_refused_with_its_reason() {
 struct Always(Mutex<Vec<String>>, Elicited);
 
 impl Sampler for Always {
-    fn sample<'a>(&'a self, wanted: Sample, _: &'a OnBehalf) -> BoxFuture<'a, Result<Sampled, String>> {
+    fn sample<'a>(&'a self, wanted: Sample, _: &'a Caller) -> BoxFuture<'a, Result<Sampled, String>> {
         self.0.lock().unwrap().push(wanted.server);
         let sampled = Sampled { model: "m".into(), text: "hi".into(), stop: StopReason::Length };
         Box::pin(async { Ok(sampled) })
@@ -78,13 +78,18 @@ impl Elicitor for Always {
     }
 }
 
-fn desk(consent: SamplingConsent) -> Desk {
-    let writer = Always(Mutex::default(), Elicited::Declined);
-    Desk { settings: settings(consent), sampler: Some(Arc::new(writer)) }
+fn policy(consent: SamplingConsent) -> SamplingPolicy {
+    SamplingPolicy { settings: settings(consent) }
 }
 
-fn caller() -> OnBehalf {
-    OnBehalf::of(&CallContext::new(CallId("1".into()), Principal::local(), None, Arc::new(NoEvents)))
+/// A call of a run that has this model and this person.
+fn caller(sampler: impl Sampler + 'static, elicitor: Option<Arc<dyn Elicitor>>) -> Caller {
+    let run = RunContext { sampler: Some(Arc::new(sampler)), elicitor, ..RunContext::default() };
+    Caller::of(&CallContext::new(CallId("1".into()), Arc::new(run), None, Arc::new(NoEvents)))
+}
+
+fn writer() -> Always {
+    Always(Mutex::default(), Elicited::Declined)
 }
 
 fn declined_for(outcome: Result<String, Refusal>) -> String {
@@ -95,38 +100,37 @@ fn declined_for(outcome: Result<String, Refusal>) -> String {
 }
 
 #[tokio::test]
-async fn a_server_is_written_for_only_during_a_call_and_so_often() {
-    let (calls, desk) = (Calls::default(), desk(SamplingConsent::Given));
+async fn a_call_may_sample_only_so_often() {
+    let (calls, policy) = (Calls::default(), policy(SamplingConsent::Given));
     let hello = raw(&hello());
-    assert!(declined_for(desk.answer("s", &hello, None, None).await).contains("no tool is being called"));
-    let begun = calls.begin(caller());
+    let begun = calls.begin(caller(writer(), None));
     for _ in 0..2 {
         let written: Value =
-            serde_json::from_str(&desk.answer("s", &hello, Some(&begun.call), None).await.unwrap()).unwrap();
+            serde_json::from_str(&policy.answer("s", &hello, &begun.call).await.unwrap()).unwrap();
         assert_eq!(
             (&written["content"]["text"], &written["stopReason"]),
             (&json!("hi"), &json!("maxTokens"))
         );
     }
-    let third = desk.answer("s", &hello, Some(&begun.call), None).await;
+    let third = policy.answer("s", &hello, &begun.call).await;
     assert!(declined_for(third).contains("2 times at most"));
 }
 
 #[tokio::test]
 async fn a_person_decides_unless_the_operator_has() {
-    let (calls, desk) = (Calls::default(), desk(SamplingConsent::Ask));
+    let (calls, policy) = (Calls::default(), policy(SamplingConsent::Ask));
     let hello = raw(&hello());
-    let check = async |person: Option<&dyn Elicitor>| {
-        let begun = calls.begin(caller());
-        desk.answer("s", &hello, Some(&begun.call), person).await
+    let check = async |person: Option<Arc<dyn Elicitor>>| {
+        let begun = calls.begin(caller(writer(), person));
+        policy.answer("s", &hello, &begun.call).await
     };
     assert!(declined_for(check(None).await).contains("nobody is there"));
     for no in [Elicited::Declined, Elicited::Cancelled, Elicited::Accepted(json!({ "allow": false }))] {
-        let person = Always(Mutex::default(), no);
-        assert!(declined_for(check(Some(&person)).await).contains("rejected"));
+        let person = Arc::new(Always(Mutex::default(), no));
+        assert!(declined_for(check(Some(person)).await).contains("rejected"));
     }
-    let person = Always(Mutex::default(), Elicited::Accepted(json!({ "allow": true })));
-    assert!(check(Some(&person)).await.is_ok());
+    let person = Arc::new(Always(Mutex::default(), Elicited::Accepted(json!({ "allow": true }))));
+    assert!(check(Some(Arc::clone(&person) as _)).await.is_ok());
     let asked = person.0.lock().unwrap().join("");
     assert!(asked.contains("up to 20 tokens") && asked.contains("hello"), "{asked}");
 }
@@ -135,7 +139,7 @@ async fn a_person_decides_unless_the_operator_has() {
 struct Never;
 
 impl Sampler for Never {
-    fn sample<'a>(&'a self, _: Sample, _: &'a OnBehalf) -> BoxFuture<'a, Result<Sampled, String>> {
+    fn sample<'a>(&'a self, _: Sample, _: &'a Caller) -> BoxFuture<'a, Result<Sampled, String>> {
         Box::pin(std::future::pending())
     }
 }
@@ -143,11 +147,11 @@ impl Sampler for Never {
 #[tokio::test]
 async fn what_is_written_for_a_call_ends_with_it() {
     let calls = Calls::default();
-    let desk = Desk { settings: settings(SamplingConsent::Given), sampler: Some(Arc::new(Never)) };
-    let begun = calls.begin(caller());
+    let policy = policy(SamplingConsent::Given);
+    let begun = calls.begin(caller(Never, None));
     let call = Arc::clone(&begun.call);
     let hello = raw(&hello());
-    let mut writing = Box::pin(desk.answer("s", &hello, Some(&call), None));
+    let mut writing = Box::pin(policy.answer("s", &hello, &call));
     assert!(writing.as_mut().now_or_never().is_none());
     drop(begun);
     assert!(declined_for(writing.await).contains("the call is over"));

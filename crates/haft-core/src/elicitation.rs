@@ -1,0 +1,19 @@
+//! Questions that an MCP server puts to a person.
+
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+
+/// Asks a person on behalf of a server. An interface implements it: a terminal, a browser.
+pub trait Elicitor: Send + Sync {
+    /// `request` is the server's own: `message` for the person, `requestedSchema` for the answer, or a `url`. Dropping the
+    /// future withdraws the question.
+    fn elicit<'a>(&'a self, server: &'a str, request: Value) -> BoxFuture<'a, Elicited>;
+}
+
+/// The person's answer.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Elicited {
+    Accepted(Value),
+    Declined,
+    Cancelled,
+}

@@ -1,0 +1,86 @@
+//! The identity on whose behalf a run works.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Tenant, subject and credential of a caller. It starts every key of caches, grants, stored outputs and MCP connections,
+/// so that nothing of one principal is visible to another. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Principal(Arc<Identity>);
+
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Identity {
+    tenant: String,
+    subject: String,
+    credential: String,
+}
+
+/// The tenant and subject of the person at the terminal, or of the program that embeds the library.
+const LOCAL: &str = "local";
+
+impl Principal {
+    /// `credential_id` names the API key or token by which the subject authenticated; it is never the secret itself.
+    pub fn new(
+        tenant: impl Into<String>,
+        subject: impl Into<String>,
+        credential_id: impl Into<String>,
+    ) -> Self {
+        let (tenant, subject, credential) = (tenant.into(), subject.into(), credential_id.into());
+        Self(Arc::new(Identity { tenant, subject, credential }))
+    }
+
+    /// The person at the terminal, or the program that embeds the library.
+    pub fn local() -> Self {
+        Self::new(LOCAL, LOCAL, "")
+    }
+
+    pub fn tenant(&self) -> &str {
+        &self.0.tenant
+    }
+
+    pub fn subject(&self) -> &str {
+        &self.0.subject
+    }
+
+    /// The id of the credential; empty where none was used.
+    pub fn credential_id(&self) -> &str {
+        &self.0.credential
+    }
+}
+
+impl Default for Principal {
+    fn default() -> Self {
+        Self::local()
+    }
+}
+
+/// `local`, or `TENANT/SUBJECT` as records show it.
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.tenant(), self.subject()) {
+            (LOCAL, LOCAL) => f.write_str(LOCAL),
+            (tenant, subject) => write!(f, "{tenant}/{subject}"),
+        }
+    }
+}
+
+impl fmt::Debug for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Principal({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenant_subject_and_credential_all_tell_principals_apart() {
+        let anna = Principal::new("acme", "anna", "key-1");
+        assert_eq!(anna, Principal::new("acme", "anna", "key-1"));
+        for other in [("other", "anna", "key-1"), ("acme", "bert", "key-1"), ("acme", "anna", "key-2")] {
+            assert_ne!(anna, Principal::new(other.0, other.1, other.2), "{other:?}");
+        }
+        assert_eq!((anna.to_string(), Principal::local().to_string()), ("acme/anna".into(), "local".into()));
+    }
+}

@@ -1,0 +1,58 @@
+//! Everything of a call that belongs to its run and to no other: who it works for, and whom and what it can reach.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::approval::{Approver, Grants};
+use crate::elicitation::Elicitor;
+use crate::event::{EventSink, NoEvents};
+use crate::principal::Principal;
+use crate::sampling::Sampler;
+use crate::store::OutputStore;
+
+/// The context of one run, shared by all its calls. One orchestrator serves runs of many principals: it keeps nothing of
+/// this between calls.
+#[derive(Clone)]
+pub struct RunContext {
+    pub principal: Principal,
+    /// The workspace as text. Calls in different workspaces are never equal, so it is part of the keys of caches and grants.
+    pub workspace: Arc<str>,
+    /// Decides calls that the rules want asked; without one they are denied.
+    pub approver: Option<Arc<dyn Approver>>,
+    /// Approvals that this principal gave for good.
+    pub grants: Grants,
+    /// Takes outputs that are too large for a conversation; without it they are truncated.
+    pub outputs: Option<Arc<dyn OutputStore>>,
+    /// Answers the questions that MCP servers put to a person; without it they are declined.
+    pub elicitor: Option<Arc<dyn Elicitor>>,
+    /// Asks models for MCP servers that may sample; without it they are refused.
+    pub sampler: Option<Arc<dyn Sampler>>,
+    /// Receives the events of calls that no run makes; the meter of a run receives those of its own calls.
+    pub events: Arc<dyn EventSink>,
+}
+
+impl Default for RunContext {
+    fn default() -> Self {
+        Self {
+            principal: Principal::local(),
+            workspace: "".into(),
+            approver: None,
+            grants: Grants::default(),
+            outputs: None,
+            elicitor: None,
+            sampler: None,
+            events: Arc::new(NoEvents),
+        }
+    }
+}
+
+impl fmt::Debug for RunContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunContext")
+            .field("principal", &self.principal)
+            .field("workspace", &self.workspace)
+            .field("approver", &self.approver.is_some())
+            .field("outputs", &self.outputs.is_some())
+            .finish_non_exhaustive()
+    }
+}

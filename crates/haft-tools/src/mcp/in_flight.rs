@@ -1,0 +1,139 @@
+//! The calls that a server is working on. A question of the server belongs to one of them: its run pays, and its principal
+//! answers.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use haft_core::sampling::Caller;
+use tokio::sync::watch;
+
+/// One call that a server is working on.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    pub(super) caller: Caller,
+    /// Number of questions that were put to a person for it.
+    pub(super) asked: AtomicU32,
+    sampled: AtomicU32,
+    /// Closed when the call ends.
+    alive: watch::Receiver<()>,
+}
+
+impl InFlight {
+    /// Counts one more sampling request, and returns its number.
+    pub(super) fn count_sample(&self) -> u32 {
+        self.sampled.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    }
+
+    pub(super) fn samples(&self) -> u32 {
+        self.sampled.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the call has ended or was dropped.
+    pub(super) async fn over(&self) {
+        let mut alive = self.alive.clone();
+        // Nothing is ever sent; the channel closes with the call.
+        while alive.changed().await.is_ok() {}
+    }
+}
+
+/// All calls that one server is working on.
+#[derive(Debug, Default)]
+pub(super) struct Calls(Mutex<Vec<Arc<InFlight>>>);
+
+/// The call that a question belongs to, where the question itself does not name it.
+#[derive(Debug, Clone)]
+pub(super) enum Asker {
+    /// No call is in flight.
+    None,
+    Call(Arc<InFlight>),
+    /// Calls of several runs are in flight, and nothing tells which of them the server asks for.
+    Ambiguous,
+}
+
+impl Calls {
+    /// Adds a call until the returned guard is dropped.
+    pub(super) fn begin(&self, caller: Caller) -> Begun<'_> {
+        let (end, alive) = watch::channel(());
+        let call = Arc::new(InFlight { caller, asked: AtomicU32::new(0), sampled: AtomicU32::new(0), alive });
+        self.lock().push(Arc::clone(&call));
+        Begun { calls: self, call, _end: end }
+    }
+
+    /// The newest call, as long as all calls in flight belong to one run. Between runs the guess could put a question of one
+    /// principal before another, so it is not made.
+    pub(super) fn asker(&self) -> Asker {
+        let calls = self.lock();
+        let Some(last) = calls.last() else { return Asker::None };
+        let same_run = |call: &Arc<InFlight>| Arc::ptr_eq(&call.caller.run, &last.caller.run);
+        if calls.iter().all(same_run) { Asker::Call(Arc::clone(last)) } else { Asker::Ambiguous }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<InFlight>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps a call in the list while its future is alive.
+#[derive(Debug)]
+pub(super) struct Begun<'a> {
+    calls: &'a Calls,
+    pub(super) call: Arc<InFlight>,
+    _end: watch::Sender<()>,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.calls.lock().retain(|call| !Arc::ptr_eq(call, &self.call));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use haft_core::event::NoEvents;
+    use haft_core::principal::Principal;
+    use haft_core::provider::CallContext;
+    use haft_core::run::context::RunContext;
+    use haft_core::tool::CallId;
+
+    use super::*;
+
+    fn caller(id: &str, run: &Arc<RunContext>) -> Caller {
+        Caller::of(&CallContext::new(CallId(id.into()), Arc::clone(run), None, Arc::new(NoEvents)))
+    }
+
+    fn asked_for(calls: &Calls) -> Arc<InFlight> {
+        match calls.asker() {
+            Asker::Call(call) => call,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_question_belongs_to_the_newest_call_that_is_not_over() {
+        let (calls, run) = (Calls::default(), Arc::default());
+        assert!(matches!(calls.asker(), Asker::None));
+        let one = calls.begin(caller("1", &run));
+        let two = calls.begin(caller("2", &run));
+        let asked = asked_for(&calls);
+        assert!(Arc::ptr_eq(&asked, &two.call));
+        assert!(asked.over().now_or_never().is_none());
+        drop(two);
+        assert!(asked.over().now_or_never().is_some());
+        assert!(Arc::ptr_eq(&asked_for(&calls), &one.call));
+    }
+
+    #[test]
+    fn a_question_beside_calls_of_two_runs_belongs_to_neither() {
+        let calls = Calls::default();
+        let run = |subject: &str| {
+            Arc::new(RunContext { principal: Principal::new("t", subject, ""), ..RunContext::default() })
+        };
+        let (anna, bert) = (run("anna"), run("bert"));
+        let of_anna = calls.begin(caller("1", &anna));
+        let of_bert = calls.begin(caller("2", &bert));
+        assert!(matches!(calls.asker(), Asker::Ambiguous));
+        drop(of_bert);
+        assert!(Arc::ptr_eq(&asked_for(&calls), &of_anna.call));
+    }
+}
