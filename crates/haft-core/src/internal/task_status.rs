@@ -1,4 +1,4 @@
-//! The task status tool: the model reports its progress, and a complete status ends the run.
+//! The task status tool: the model reports its progress, and a complete status makes the next turn the last one.
 
 use std::sync::Arc;
 

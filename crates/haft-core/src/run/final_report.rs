@@ -13,7 +13,7 @@ pub enum FinalReport {
     /// call tools.
     Xml {
         shape: ReportShape,
-        /// Random for each session, so that a text from another source cannot pass for a report.
+        /// Unique to this session, so that a text from another source cannot pass for a report.
         nonce: String,
     },
 }

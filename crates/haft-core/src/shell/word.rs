@@ -175,7 +175,8 @@ impl Reader<'_> {
                 }
                 b'\\' => {
                     self.at += 1;
-                    // Not `peek`, which would skip an escaped line break.
+                    // Not `peek`: an escaped backslash before a line break does not join lines, but `peek` would skip
+                    // both.
                     let escaped = self.rest().starts_with(['$', '`', '"', '\\']);
                     word.word.text.extend(if escaped { self.take_char() } else { Some('\\') });
                 }
