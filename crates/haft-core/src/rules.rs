@@ -106,7 +106,7 @@ impl Default for Rules {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruling {
     pub decision: Decision,
-    /// The deciding rule; `None` if the default decided, or if the command was unknown.
+    /// The deciding rule; `None` if no rule decided, such as when the default applied.
     pub rule: Option<usize>,
     /// The explanation for the user who approves, for the model whose call is refused, and for the audit record.
     pub why: String,
