@@ -1,4 +1,4 @@
-//! Arguments as the asker wrote them, and how they are read: strictly, else with bounded repair.
+//! Tool-call arguments as the caller sent them, and their parser: strict JSON first, then a bounded set of repairs.
 
 mod excerpt;
 mod mend;
@@ -11,22 +11,22 @@ use crate::result::{ToolError, ToolErrorKind};
 
 pub use excerpt::Spot;
 
-/// The asker's own text. It is kept byte for byte, because it goes back to a model unchanged.
+/// The caller's own text, kept byte for byte because haft sends it back to the model unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arguments(String);
 
-/// What reading arguments may cost.
+/// The limits on the size and depth of arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArgumentLimits {
     pub bytes_max: usize,
-    /// How deep objects and arrays may nest; never more than [`NESTING_MAX`].
+    /// The deepest allowed nesting of objects and arrays. `parse` never allows more than [`NESTING_MAX`].
     pub depth_max: usize,
 }
 
 pub const ARGUMENTS_BYTES_MAX: usize = 8 * 1024 * 1024;
 pub const ARGUMENTS_DEPTH_MAX: usize = 64;
 
-/// `serde_json` recurses and refuses to go deeper than this.
+/// The deepest nesting that `serde_json` parses: it recurses, and returns an error beyond this depth.
 pub const NESTING_MAX: usize = 127;
 
 impl Default for ArgumentLimits {
@@ -35,11 +35,11 @@ impl Default for ArgumentLimits {
     }
 }
 
-/// Arguments that are a JSON object. Whether they fit the tool's schema is still to be seen.
+/// Arguments that are a JSON object, not yet validated against the tool's schema.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParsedArguments {
     pub(crate) object: Map<String, Value>,
-    /// The size of the text they were read from.
+    /// The size of the original text.
     pub(crate) bytes: usize,
     repairs: Vec<&'static str>,
     cut_off: bool,
@@ -50,12 +50,12 @@ impl ParsedArguments {
         &self.object
     }
 
-    /// The steps that were needed to read the text; empty when it was JSON.
+    /// Returns the repairs that the parser made, in order; none if the text was valid JSON.
     pub fn repairs(&self) -> &[&'static str] {
         &self.repairs
     }
 
-    /// Whether the text ended inside a value, so that a part of what was meant is missing.
+    /// Returns true if the text ended inside a value, so that the object lacks a part of what the caller meant to send.
     pub fn cut_off(&self) -> bool {
         self.cut_off
     }
@@ -74,12 +74,12 @@ impl Arguments {
         &self.0
     }
 
-    /// Adds what the asker wrote next.
+    /// Appends the next piece of a streamed text.
     pub fn push_text(&mut self, more: &str) {
         self.0.push_str(more);
     }
 
-    /// Reads the text as a JSON object. Every repair is on record; what cannot be repaired is an error.
+    /// Parses the text as a JSON object. The result lists every repair; text that has no safe repair is an error.
     pub fn parse(&self, limits: &ArgumentLimits) -> Result<ParsedArguments, ArgumentsError> {
         let bytes = self.0.len();
         if bytes > limits.bytes_max {
@@ -93,7 +93,7 @@ impl Arguments {
     }
 }
 
-/// Why arguments could not be read; written for the model that wrote them.
+/// The reason why arguments were rejected, written for the model that sent them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArgumentsError {
     TooLarge { bytes: usize, bytes_max: usize },
@@ -132,7 +132,7 @@ impl From<ArgumentsError> for ToolError {
 const EMPTY_TEXT: &str = "empty text read as {}";
 const DOUBLE_ENCODED: &str = "unwrapped a JSON string that held the object";
 
-/// A value and what it took to read it.
+/// A parsed value and the repairs it took to parse it.
 struct Reading {
     value: Value,
     repairs: Vec<&'static str>,
@@ -148,7 +148,8 @@ impl Reading {
         Self { value, repairs: vec![repair], cut_off: false }
     }
 
-    /// Some models encode the object twice; it is unwrapped once, not for as long as there is a string.
+    /// Unwraps an object that the model JSON-encoded twice, as some models do. It unwraps one level only, so a text of
+    /// many nested encodings costs no more than two parses.
     fn unwrapped(self, depth_max: usize) -> Result<Self, ArgumentsError> {
         match &self.value {
             Value::String(text) if text.trim_start().starts_with('{') => {
@@ -195,12 +196,12 @@ fn read_mended(text: &str, depth_max: usize, strict: &serde_json::Error) -> Resu
 fn not_json(text: &str, error: &serde_json::Error) -> ArgumentsError {
     let spot = Spot::at_line(text, error.line(), error.column());
     let whole = error.to_string();
-    // The position is said once, in our own words.
+    // `Spot` prints the position, so drop serde_json's own " at line X column Y".
     let problem = whole.split_once(" at line ").map_or(whole.as_str(), |(problem, _)| problem);
     ArgumentsError::NotJson { problem: problem.to_owned(), spot }
 }
 
-/// Counts the nesting of valid JSON without recursion.
+/// Checks the nesting depth of valid JSON without recursion.
 fn check_depth(text: &str, depth_max: usize) -> Result<(), ArgumentsError> {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for (at, byte) in text.bytes().enumerate() {

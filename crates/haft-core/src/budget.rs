@@ -1,4 +1,4 @@
-//! What a model's context still holds: reserved before a call, settled after it, never overdrawn.
+//! The token budget of a model's context window: reserved before a call, settled after it, never overdrawn.
 
 mod load;
 
@@ -10,47 +10,48 @@ use load::Load;
 use crate::store::StoreReason;
 use crate::tokens::TokenCounter;
 
-/// How a model's context is divided.
+/// The division of a model's context window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContextLimits {
-    /// All that the model can see at once.
+    /// The size of the model's context window.
     pub window_tokens: u64,
-    /// Kept free, because counting is never quite as the model counts.
+    /// Left free, because our token counts differ slightly from the model's own.
     pub buffer_tokens: u64,
-    /// Kept free for the model's reply.
+    /// Left free for the model's reply.
     pub output_tokens_max: u64,
 }
 
 impl ContextLimits {
-    /// What messages and schemas may take together.
+    /// Returns the tokens that messages and tool schemas may take together.
     pub fn usable_tokens(&self) -> u64 {
         self.window_tokens.saturating_sub(self.buffer_tokens).saturating_sub(self.output_tokens_max)
     }
 }
 
-/// The context of one run. The calls of a turn share it, and together never promise more than there is.
+/// The token budget of one run. The tool calls of a turn share it and cannot together reserve more than is left.
 ///
-/// A text has no more tokens than bytes. While there is room for that many nobody counts, and every decision is as if
-/// somebody had: a vocabulary is read only for a context that is nearly full.
+/// A text never has more tokens than bytes. While that upper bound fits, the budget does not count tokens, and its
+/// decisions are the same as with exact counts. The tokenizer's vocabulary is therefore loaded only when a context is
+/// nearly full.
 pub struct Budget {
     usable_tokens: u64,
     counter: Arc<dyn TokenCounter>,
     taken: Mutex<Taken>,
 }
 
-/// What is taken, by what took it.
+/// The used and reserved tokens, by consumer.
 #[derive(Debug, Default)]
 struct Taken {
     /// The conversation so far.
     current: Load,
-    /// Reserved by calls that have not answered yet.
+    /// Reserved by calls that have not returned yet.
     pending_tokens: u64,
-    /// The definitions of the tools that are shown.
+    /// The definitions of the tools that the model sees.
     schemas: Load,
 }
 
 impl Taken {
-    /// What there is at most.
+    /// Returns an upper bound of the tokens in use.
     fn most(&self) -> u64 {
         self.usage_by(Load::most).projected(0)
     }
@@ -63,7 +64,7 @@ impl Taken {
         }
     }
 
-    /// What there is, by counting what was not counted yet.
+    /// Counts the texts that are not counted yet and returns the exact usage.
     fn counted(&mut self, counter: &dyn TokenCounter) -> Usage {
         self.current.count(counter);
         self.schemas.count(counter);
@@ -71,19 +72,19 @@ impl Taken {
     }
 }
 
-/// How many tokens are taken, by what took them.
+/// The tokens in use, by consumer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// The conversation so far.
     pub current_tokens: u64,
-    /// Reserved by calls that have not answered yet.
+    /// Reserved by calls that have not returned yet.
     pub pending_tokens: u64,
-    /// The definitions of the tools that are shown.
+    /// The definitions of the tools that the model sees.
     pub schema_tokens: u64,
 }
 
 impl Usage {
-    /// What there would be if `new` came on top.
+    /// Returns the total usage with `new_tokens` added.
     fn projected(&self, new_tokens: u64) -> u64 {
         [self.current_tokens, self.pending_tokens, self.schema_tokens, new_tokens]
             .into_iter()
@@ -96,7 +97,7 @@ impl Budget {
         Arc::new(Self { usable_tokens: limits.usable_tokens(), counter, taken: Mutex::default() })
     }
 
-    /// Takes the size of conversation and tools together as the model reported it. What is reserved stays so.
+    /// Records the size of conversation and tools together as the model reported it. Reservations stay as they are.
     pub fn report(&self, tokens: u64) {
         let mut taken = self.taken();
         let schema_tokens = taken.schemas.about().min(tokens);
@@ -104,26 +105,26 @@ impl Budget {
         taken.current = Load::tokens(tokens - schema_tokens);
     }
 
-    /// The conversation has grown by a text.
+    /// Adds a text to the conversation.
     pub fn add(&self, text: String) {
         self.taken().current.add(text);
     }
 
-    /// The tools that are shown have changed.
+    /// Replaces the definitions of the tools that the model sees.
     pub fn set_schemas(&self, definitions: impl IntoIterator<Item = String>) {
         let mut schemas = Load::default();
         definitions.into_iter().for_each(|definition| schemas.add(definition));
         self.taken().schemas = schemas;
     }
 
-    /// Sets tokens aside for the answer of one call. Dropped, they are free again.
+    /// Reserves tokens for the output of one call. Dropping the reservation frees them.
     pub fn reserve(self: &Arc<Self>, tokens: u64) -> Result<Reservation, Shortage> {
         let mut reservation = Reservation { budget: Arc::clone(self), tokens: 0 };
         reservation.resize(tokens)?;
         Ok(reservation)
     }
 
-    /// What conversation and tools take: exact where that is too much, near enough where it is not.
+    /// Returns the tokens of conversation and tools: exact if they may exceed the budget, else an estimate.
     pub fn taken_tokens(&self) -> u64 {
         let mut taken = self.taken();
         let full = taken.most().saturating_sub(taken.pending_tokens) > self.usable_tokens;
@@ -131,7 +132,7 @@ impl Budget {
         usage.current_tokens.saturating_add(usage.schema_tokens)
     }
 
-    /// What is taken, counted.
+    /// Returns the exact usage.
     pub fn usage(&self) -> Usage {
         self.taken().counted(&*self.counter)
     }
@@ -140,7 +141,7 @@ impl Budget {
         self.usable_tokens
     }
 
-    /// What can still be reserved.
+    /// Returns the tokens that a call can still reserve.
     pub fn left_tokens(&self) -> u64 {
         self.usable_tokens.saturating_sub(self.usage().projected(0))
     }
@@ -156,7 +157,7 @@ impl fmt::Debug for Budget {
     }
 }
 
-/// Tokens set aside for the answer of one call.
+/// Tokens reserved for the output of one call.
 #[derive(Debug)]
 pub struct Reservation {
     budget: Arc<Budget>,
@@ -168,7 +169,7 @@ impl Reservation {
         self.tokens
     }
 
-    /// Sets aside as many tokens as the answer turned out to take. A reservation that cannot grow stays as it was.
+    /// Changes the reservation to the size of the actual output. On error the reservation keeps its size.
     pub fn resize(&mut self, tokens: u64) -> Result<(), Shortage> {
         let Budget { usable_tokens, counter, taken } = &*self.budget;
         let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
@@ -180,6 +181,7 @@ impl Reservation {
             }
             Ok(())
         };
+        // Count only if the upper bound does not fit. Shrinking always succeeds, even when the budget is overdrawn.
         if tokens > self.tokens && fits(taken.usage_by(Load::most)).is_err() {
             fits(taken.counted(&**counter))?;
         }
@@ -188,21 +190,22 @@ impl Reservation {
         Ok(())
     }
 
-    /// What this reservation could grow to at the moment.
+    /// Returns the size to which this reservation could grow now.
     pub fn room_tokens(&self) -> u64 {
         self.budget.left_tokens().saturating_add(self.tokens)
     }
 
-    /// The answer is now part of the conversation.
+    /// Moves the reserved tokens to the conversation, of which the output is now a part.
     pub fn settle(mut self) {
+        // `drop` frees `self.tokens`, so set it to zero or the tokens would be freed twice.
         let tokens = std::mem::take(&mut self.tokens);
         let mut taken = self.budget.taken();
         taken.pending_tokens = taken.pending_tokens.saturating_sub(tokens);
         taken.current.grow(tokens);
     }
 
-    /// Makes a text part of the conversation that fits however it is counted, with what else takes this many tokens.
-    /// Another is given back, for somebody to count.
+    /// Adds `text` to the conversation without counting it if it fits at one token per byte, together with `tokens` for
+    /// the other content. Otherwise returns the reservation and the text, so that the caller can count the text.
     pub fn settle_uncounted(self, text: String, tokens: u64) -> Result<(), (Self, String)> {
         let mut taken = self.budget.taken();
         let most = taken.most().saturating_sub(self.tokens).saturating_add(tokens);
@@ -223,7 +226,7 @@ impl Drop for Reservation {
     }
 }
 
-/// Why tokens could not be reserved.
+/// The reason why a reservation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shortage {
     pub asked_tokens: u64,
@@ -233,9 +236,9 @@ pub struct Shortage {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShortageCause {
-    /// It would not fit even if no other call were under way.
+    /// The request would not fit even without the other calls.
     Context,
-    /// It would fit, had other calls of the turn not reserved what is left.
+    /// The request would fit without the tokens that other calls of the turn have reserved.
     OtherCalls,
 }
 
@@ -250,7 +253,7 @@ impl Shortage {
         Self { asked_tokens, left_tokens: usable_tokens.saturating_sub(others.projected(0)), cause }
     }
 
-    /// Why an output is stored that could not get the tokens it takes.
+    /// Returns the reason to record when an output is stored because it did not get its tokens.
     pub fn reason(&self) -> StoreReason {
         match self.cause {
             ShortageCause::Context => StoreReason::TokenBudget,
@@ -266,7 +269,7 @@ mod tests {
     use super::*;
     use crate::tokens::{ByLength, Tokens};
 
-    /// With tools of five tokens.
+    /// A budget whose tool definitions take five tokens.
     fn budget(window_tokens: u64) -> Arc<Budget> {
         let limits = ContextLimits { window_tokens, buffer_tokens: 10, output_tokens_max: 20 };
         let budget = Budget::new(limits, Arc::new(ByLength));
@@ -344,14 +347,14 @@ mod tests {
         assert!(budget.reserve(0).is_ok(), "nothing needs no room");
     }
 
-    /// What can happen to a budget.
+    /// An operation on a budget.
     #[derive(Debug, Clone)]
     enum Act {
         Reserve(u64),
         Resize(usize, u64),
         Settle(usize),
         Drop(usize),
-        /// The answer turns out to be a text of so many bytes.
+        /// The output turns out to be a text of this many bytes.
         Answer(usize, usize),
         Report(u64),
     }
@@ -367,14 +370,14 @@ mod tests {
         ]
     }
 
-    /// When the tokens of an answer are counted.
+    /// The time at which the tokens of an output are counted.
     #[derive(Debug, Clone, Copy)]
     enum Counting {
         Late,
         AtOnce,
     }
 
-    /// Whether it became a part of the conversation.
+    /// Settles a reservation with an output. Returns true if the output fitted.
     fn answer(held: &mut Vec<Reservation>, at: usize, bytes: usize, counting: Counting) -> bool {
         if at >= held.len() {
             return false;
@@ -395,7 +398,7 @@ mod tests {
         fits
     }
 
-    /// What came of it, for whoever asked.
+    /// Carries out one operation and returns true if it succeeded.
     fn carry_out(act: &Act, budget: &Arc<Budget>, held: &mut Vec<Reservation>, counting: Counting) -> bool {
         match *act {
             Act::Reserve(tokens) => {

@@ -1,22 +1,23 @@
-//! A text in pieces that fit, each beginning with a little of the one before it.
+//! Splits a text into overlapping chunks of bounded size.
 
-/// How a text is cut into pieces.
+/// The settings for splitting a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunking {
     pub bytes_max: usize,
-    /// How much of a piece is repeated at the beginning of the next.
+    /// The percentage of a chunk that the next chunk repeats at its start.
     pub overlap_percent: usize,
-    /// Texts whose lines are on average this long are cut anywhere; others at the ends of lines.
+    /// A text with an average line length of at least this is split anywhere, and any other text at line ends.
     pub avg_line_bytes_threshold: usize,
 }
 
-/// More would be all overlap.
+/// The largest overlap: with more, the chunks would hold mostly repeated text.
 pub const OVERLAP_PERCENT_MAX: usize = 50;
 
-/// The longest character: a piece always has room for one.
+/// The size of the longest UTF-8 character, so that every chunk has room for at least one.
 const CHAR_BYTES_MAX: usize = 4;
 
-/// All pieces, in order. Every byte of the text is in at least one; no character is cut. An empty text has no pieces.
+/// Returns all chunks, in order. Every byte of the text is in at least one chunk, and no character is split. An empty
+/// text has no chunks.
 pub fn chunks(text: &str, chunking: Chunking) -> Vec<&str> {
     let cut = Cut::of(text, chunking);
     let mut pieces = Vec::new();
@@ -53,12 +54,12 @@ impl<'a> Cut<'a> {
         if limit == self.text.len() || !self.by_line {
             return limit;
         }
-        // In the first half a line end would waste more than it helps.
+        // A line end in the first half would leave more than half of the chunk empty, so split inside the line instead.
         let line_end = self.text[start..limit].rfind('\n').map(|at| start + at + 1);
         line_end.filter(|end| end - start > self.bytes_max / 2).unwrap_or(limit)
     }
 
-    /// Always after `start`, so that there is an end to it.
+    /// Returns the start of the next chunk. It is always after `start`, or the loop in `chunks` would not end.
     fn next_start(&self, start: usize, end: usize) -> usize {
         let back = self.text.floor_char_boundary(end.saturating_sub(self.overlap_bytes));
         let next = if self.by_line && back < end {

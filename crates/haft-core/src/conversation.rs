@@ -1,7 +1,7 @@
-//! What was said so far, in no provider's words: messages of parts that any wire format can carry on.
+//! The conversation so far, independent of any provider: messages of parts that every wire format can encode.
 //!
-//! A conversation grows only at its end, and what it holds is never changed. Encoders rely on that: what was encoded for
-//! one turn is reused for the next.
+//! A conversation only grows at its end, and its messages never change. Encoders rely on that and reuse the encoded
+//! messages of one turn for the next.
 
 mod order;
 mod part;
@@ -13,14 +13,15 @@ use crate::tool::{CallId, ToolCall};
 
 pub use part::{Annotation, Body, Format, Mark, Media, Part, Source, ToolReply};
 
-/// Who speaks.
+/// The author of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The operator, in the middle of a conversation; what stands before it all is the request's system text.
+    /// The operator, in the middle of a conversation. Instructions before the first message are the request's system
+    /// text.
     System,
     User,
     Assistant,
-    /// The tools: all replies to the calls of one turn.
+    /// The tools: one message holds the replies to all calls of a turn.
     Tool,
 }
 
@@ -49,20 +50,22 @@ impl Message {
         Self { role: Role::Tool, parts }
     }
 
-    /// The calls in it, in the order they were written.
+    /// Returns the tool calls of the message, in the order in which the model wrote them.
     pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.parts.iter().filter_map(Part::as_call)
     }
 }
 
-/// Messages in an order that every provider accepts: calls are answered at once, together and each exactly once.
+/// Messages in an order that every provider accepts: one message right after the calls replies to all of them, and to
+/// each exactly once.
 #[derive(Debug, Clone, Default)]
 pub struct Conversation {
     messages: Vec<Arc<Message>>,
 }
 
 impl Conversation {
-    /// Adds what was said next. Replies are put into the order of their calls, because some wires know no other link.
+    /// Appends a message. Sorts replies into the order of their calls, because some wire formats link them by order
+    /// alone.
     pub fn push(&mut self, message: Message) -> Result<(), ConversationError> {
         let message = order::admit(self.open_calls(), message)?;
         self.messages.push(Arc::new(message));
@@ -73,27 +76,27 @@ impl Conversation {
         &self.messages
     }
 
-    /// The first messages of it, as a conversation of their own; nothing when there are fewer.
+    /// Returns the first `messages` messages as a conversation of their own, or `None` if there are fewer.
     pub fn beginning(&self, messages: usize) -> Option<Self> {
         Some(Self { messages: self.messages.get(..messages)?.to_vec() })
     }
 
-    /// The calls that nobody has answered: those of the last message.
+    /// Returns the calls without a reply. Only the last message can have such calls.
     pub fn open_calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.messages.last().into_iter().flat_map(|message| message.calls())
     }
 }
 
-/// Why a message does not fit where it was put; read by whoever drives the conversation.
+/// The reason why a message cannot come next; read by the code that drives the conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConversationError {
-    /// Something else was said although calls wait for their replies.
+    /// The message is not a complete set of tool replies although calls wait for them.
     Unanswered { calls: Vec<CallId> },
-    /// A reply to a call that is not open, or a second one.
+    /// A reply to a call that is not open, or a second reply to the same call.
     NotAsked { call: CallId },
     /// Two calls of one message have the same id.
     SameId { call: CallId },
-    /// A part that this role cannot say.
+    /// A part that a message of this role cannot hold.
     Misplaced { role: Role, part: &'static str },
 }
 

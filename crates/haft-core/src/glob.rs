@@ -1,19 +1,21 @@
-//! Patterns with `*`, `?` and `[..]`, over the names of tools and over commands.
+//! Glob patterns with `*`, `?` and `[..]` for tool names and commands.
 //!
-//! `*` is any text, `?` any one character, `[a-z]` one of a set, `[!a-z]` one that is not in it; a set is also how a
-//! special character is written: `[*]`. There is no escape and no separator that `*` would stop at.
+//! `*` matches any text, `?` any one character, `[a-z]` one character of a set, and `[!a-z]` one character outside it.
+//! A set also quotes a special character: `[*]`. There is no escape character, and `*` matches across separators such
+//! as `/`.
 //!
-//! No crate for globs is used, because half of the question here is what none of them answers: whether a pattern may, or
-//! must, match a text of which parts are unknown.
+//! This module does not use a glob crate, because the policy rules ask a question that no such crate answers: may, or
+//! must, a pattern match a text of which some parts are unknown?
 
 use std::cmp::Reverse;
 use std::fmt;
 use std::str::FromStr;
 
-/// Longer patterns are refused: the time to match grows with the length of the pattern and of the text.
+/// The longest pattern, in characters. The limit bounds the time to match, which grows with the length of the pattern
+/// times the length of the text.
 pub const GLOB_CHARS_MAX: usize = 512;
 
-/// A pattern over names of tools. Case means nothing.
+/// A pattern for tool names. It ignores case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolGlob(Glob);
 
@@ -45,8 +47,9 @@ impl fmt::Display for ToolGlob {
     }
 }
 
-/// How narrow a pattern is; the greater is the more specific. In this order: a text without wildcards before any
-/// pattern, the longer beginning without wildcards, more literal characters in all, more `?` and sets, fewer `*`.
+/// The narrowness of a pattern; the greater value is more specific. The fields compare in this order: a text without
+/// wildcards before any pattern, the longer prefix without wildcards, more literal characters in total, more `?` and
+/// sets, fewer `*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Specificity {
     literal: bool,
@@ -56,7 +59,7 @@ pub struct Specificity {
     many: Reverse<usize>,
 }
 
-/// Why a pattern cannot be used; written for the operator.
+/// The reason why a pattern is invalid, written for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GlobError {
     Empty,
@@ -82,7 +85,7 @@ impl fmt::Display for GlobError {
 
 impl std::error::Error for GlobError {}
 
-/// A pattern, matched as it is written.
+/// A case-sensitive pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Glob {
     written: String,
@@ -97,7 +100,7 @@ enum Part {
     Set { negated: bool, ranges: Vec<(char, char)> },
 }
 
-/// A part of a text that is matched: known, or standing for any text.
+/// A piece of the text to match: either known, or unknown and possibly any text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Piece<'a> {
     Known(&'a str),
@@ -119,12 +122,12 @@ impl Glob {
         self.must_match(&[Piece::Known(text)])
     }
 
-    /// Whether there is a text for the unknown pieces with which the pattern matches.
+    /// Returns true if the pattern matches for at least one value of the unknown pieces.
     pub(crate) fn may_match(&self, pieces: &[Piece<'_>]) -> bool {
         self.run(pieces, Places::open)
     }
 
-    /// Whether the pattern matches whatever the unknown pieces are: only `*` covers them.
+    /// Returns true if the pattern matches for every value of the unknown pieces: only `*` covers an unknown piece.
     pub(crate) fn must_match(&self, pieces: &[Piece<'_>]) -> bool {
         self.run(pieces, Places::keep_many)
     }
@@ -172,8 +175,8 @@ impl Part {
     }
 }
 
-/// All places of a pattern at which the reading of a text may stand. There is no going back, so the time is bounded by
-/// the product of both lengths.
+/// The set of pattern positions that the text read so far can reach. The matcher never backtracks, so its time is
+/// bounded by the product of both lengths.
 struct Places(Vec<bool>);
 
 impl Places {
@@ -183,7 +186,7 @@ impl Places {
         Self(places).past_many(parts)
     }
 
-    /// A `*` may stand for nothing.
+    /// Adds the positions after each reachable `*`, because a `*` may match the empty text.
     fn past_many(mut self, parts: &[Part]) -> Self {
         for (at, part) in parts.iter().enumerate() {
             self.0[at + 1] |= self.0[at] && *part == Part::Many;
@@ -205,12 +208,13 @@ impl Places {
         }
     }
 
-    /// Any text may follow, so every later place can be reached.
+    /// Reads an unknown piece that may be any text, so every later position becomes reachable.
     fn open(&mut self, _: &[Part]) {
         let first = self.0.iter().position(|&here| here).unwrap_or(self.0.len());
         self.0[first..].fill(true);
     }
 
+    /// Reads an unknown piece that must match for any value: only positions at a `*` survive.
     fn keep_many(&mut self, parts: &[Part]) {
         let kept = parts.iter().enumerate().map(|(at, part)| self.0[at] && *part == Part::Many);
         let kept = kept.chain([false]).collect();
@@ -241,7 +245,7 @@ fn parse(written: &str) -> Result<Vec<Part>, GlobError> {
     Ok(parts)
 }
 
-/// Reads a set up to its `]`, which stands for itself when it is the first.
+/// Parses a set up to its `]`. A `]` directly after `[`, `[!` or `[^` is a member of the set.
 fn parse_set<'a>(text: &'a str, written: &str) -> Result<(Part, &'a str), GlobError> {
     let unclosed = || GlobError::UnclosedSet { written: written.into() };
     let body = text.strip_prefix(['!', '^']).unwrap_or(text);

@@ -1,7 +1,7 @@
-//! The tools that belong to a run itself: what a model is shown of them, and how what it sends is read.
+//! The tools that belong to a run itself: their definitions for the model, and the parsers of their arguments.
 //!
-//! None of them touches the world, so the run answers them without asking anybody: the [`final_report`], the
-//! [`task_status`], the [`batch`] of other calls, and the [`handoff`] to another agent.
+//! None of them has side effects outside the run, so the run answers them itself, without a provider: the
+//! [`final_report`], the [`task_status`], the [`batch`] of other calls, and the [`handoff`] to another agent.
 
 pub mod batch;
 pub mod final_report;
@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use crate::arguments::{ArgumentLimits, Arguments};
 
-/// Reads arguments as a type of one of these tools; the error is written for the model.
+/// Deserializes the arguments of one of these tools; the error is written for the model.
 fn read<T: DeserializeOwned>(arguments: &Arguments) -> Result<T, String> {
     let parsed = arguments.parse(&ArgumentLimits::default()).map_err(|error| error.to_string())?;
     if parsed.cut_off() {

@@ -1,6 +1,6 @@
-//! What can be said about bytes that are not text: their type and, for pictures, their size. Only headers are read.
+//! Media types and image sizes, read from the headers of binary data.
 
-/// The media type that the first bytes announce.
+/// Returns the media type that the magic bytes at the start declare.
 pub fn sniff(bytes: &[u8]) -> Option<&'static str> {
     let starts = |magic: &[u8]| bytes.starts_with(magic);
     let inside = |at: usize, magic: &[u8]| bytes.get(at..at + magic.len()) == Some(magic);
@@ -21,7 +21,7 @@ pub fn sniff(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Width and height of a PNG, JPEG, GIF or WebP.
+/// Returns the width and height of a PNG, JPEG, GIF or WebP image.
 pub fn dimensions(bytes: &[u8]) -> Option<(u32, u32)> {
     match sniff(bytes)? {
         "image/png" => Some((be32(bytes, 16)?, be32(bytes, 20)?)),
@@ -32,15 +32,15 @@ pub fn dimensions(bytes: &[u8]) -> Option<(u32, u32)> {
     }
 }
 
-/// Whether bytes are no text: they announce another type, or hold a NUL early on.
+/// Returns true if the bytes are not text: they start with known magic bytes, or hold an early NUL.
 pub fn is_binary(bytes: &[u8]) -> bool {
     sniff(bytes).is_some() || bytes.iter().take(SNIFF_BYTES).any(|byte| *byte == 0)
 }
 
-/// A binary file nearly always shows a NUL this early.
+/// The length of the prefix to search for a NUL. A binary file nearly always has one this early.
 const SNIFF_BYTES: usize = 8 << 10;
 
-/// Segments of a JPEG before the one with the size. Real ones have a dozen or so.
+/// The most segments to skip in a JPEG before the frame header. Real files have about a dozen.
 const JPEG_SEGMENTS_MAX: usize = 200;
 
 fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
@@ -51,11 +51,11 @@ fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
             return None;
         }
         match kind {
-            // The frame headers; between them stand three markers that are none.
+            // SOF0 to SOF15, the frame headers. The range also holds DHT, JPG and DAC, which are not frame headers.
             0xc0..=0xcf if !matches!(kind, 0xc4 | 0xc8 | 0xcc) => {
                 return Some((be16(bytes, at + 7)?, be16(bytes, at + 5)?));
             }
-            // Filling bytes.
+            // A fill byte before a marker.
             0xff => at += 1,
             _ => at += 2 + be16(bytes, at + 2)? as usize,
         }

@@ -1,14 +1,14 @@
-//! Why a model gave no reply.
+//! The errors of a model request.
 
 use std::fmt;
 use std::time::Duration;
 
-/// A request that failed. The message is for the operator and holds no key.
+/// A failed model request. The message is written for the operator and contains no API key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelError {
     pub kind: ModelErrorKind,
     pub message: String,
-    /// How long the provider wants to be left alone, at least.
+    /// The minimum delay before a retry that the provider asked for.
     pub retry_after: Option<Duration>,
 }
 
@@ -30,15 +30,15 @@ impl fmt::Display for ModelError {
 
 impl std::error::Error for ModelError {}
 
-/// The kinds of failure. Their properties stand in one table, [`ModelErrorKind::row`].
+/// The kinds of model errors. One table, [`ModelErrorKind::row`], holds their properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ModelErrorKind {
-    /// No key, or a wrong one.
+    /// The API key is missing or wrong.
     Unauthorized,
     Forbidden,
     UnknownModel,
     InvalidRequest,
-    /// The conversation is longer than the model can read.
+    /// The conversation is longer than the model's context window.
     ContextTooLong,
     /// The model cannot call tools.
     ToolsUnsupported,
@@ -49,12 +49,12 @@ pub enum ModelErrorKind {
     ServerFailed,
     Unreachable,
     Timeout,
-    /// The provider's filters refused the request.
+    /// The provider's content filter refused the request.
     Blocked,
-    /// The reply is not what the format says.
+    /// The response does not follow the wire format.
     Malformed,
     ReplyTooLarge,
-    /// A recording answers, and it holds no such request.
+    /// A recording replays the replies, and it does not contain this request.
     NotRecorded,
     Cancelled,
 }
@@ -63,7 +63,7 @@ pub enum ModelErrorKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelErrorRow {
     pub name: &'static str,
-    /// Whether the same request may succeed a while later.
+    /// True if the same request may succeed later.
     pub retryable: bool,
     pub hint: &'static str,
 }

@@ -1,13 +1,13 @@
-//! A reply while it is being written. Every wire's stream becomes these, and a reply is a fold over them.
+//! A reply while it streams. Each wire format decodes its stream into these events, and a reply is a fold over them.
 
 use crate::conversation::{Annotation, Mark, Media};
 use crate::model_reply::{ReplyNote, StopReason, Usage};
 use crate::tool::CallId;
 
-/// Something that happened to a reply. `index` is the part's place in the reply.
+/// One event of a streamed reply. `index` is the index of the part in the reply.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelEvent {
-    /// The first event; the provider's own names for the reply and the model that writes it.
+    /// The first event, with the provider's own ids of the reply and of the model.
     Started {
         id: Option<String>,
         model: Option<String>,
@@ -21,12 +21,12 @@ pub enum ModelEvent {
         index: usize,
         delta: Delta,
     },
-    /// The part is complete. A mark that only now is whole replaces the one before.
+    /// The part is complete. A mark here replaces the one from `PartStarted`, which may have been incomplete.
     PartFinished {
         index: usize,
         mark: Option<Mark>,
     },
-    /// What is known of the usage so far; a later one replaces it.
+    /// The usage as known so far; a later event replaces it.
     Usage(Usage),
     Noted(ReplyNote),
     /// The last event.
@@ -35,7 +35,7 @@ pub enum ModelEvent {
     },
 }
 
-/// Which part begins.
+/// The kind of a new part.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PartStart {
     Text,
@@ -45,7 +45,7 @@ pub enum PartStart {
         id: CallId,
         name: String,
     },
-    /// Media comes whole.
+    /// Media arrives as a whole, without deltas.
     Image(Media),
     Audio(Media),
     File {
@@ -55,10 +55,10 @@ pub enum PartStart {
     Opaque,
 }
 
-/// What is added to a part.
+/// An addition to a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Delta {
-    /// More text, reasoning or refusal; call arguments in the model's own bytes.
+    /// More text, reasoning or refusal, or more of a call's arguments, byte for byte as the model wrote them.
     Text(String),
     Annotation(Annotation),
 }

@@ -1,4 +1,4 @@
-//! The seam between whoever asks and whatever answers as a model.
+//! The interface between the code that sends a request and the provider that answers as a model.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,17 +15,18 @@ use crate::place::Place;
 use crate::price::Cost;
 use crate::provider::Principal;
 
-/// A reply while it arrives. It ends after [`ModelEvent::Finished`] or after an error, whichever comes first.
+/// A reply while it streams. The stream ends after [`ModelEvent::Finished`] or after an error, whichever comes first.
 pub type ReplyStream<'a> = BoxStream<'a, Result<ModelEvent, ModelError>>;
 
-/// Asks models. Nothing happens before the stream is polled; dropping it ends the request at once: the connection is
-/// closed and no process outlives it.
+/// A client of models. A request does not start before the caller polls the stream. Dropping the stream cancels the
+/// request at once: it closes the connection and kills any child process.
 pub trait ModelProvider: Send + Sync {
-    /// Who it is, in configuration, messages and accounts.
+    /// Returns the provider's name for configuration, messages and accounts.
     fn name(&self) -> &str;
 
-    /// Events that were given are never taken back: after the first, nothing is tried again. The context is cheap to
-    /// clone; the reply does not borrow it, so that a provider around another one may give it a context of its own.
+    /// Sends a request. Once the stream has yielded an event, the provider must not retry, because it cannot take an
+    /// event back. The context is cheap to clone. The stream does not borrow the context, so a provider that wraps
+    /// another one may pass a context of its own.
     fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_>;
 }
 
@@ -49,13 +50,13 @@ impl<P: ModelProvider + ?Sized> ModelProvider for Arc<P> {
     }
 }
 
-/// What a provider is told about a request beside what is asked, and how it says what it does.
+/// The metadata of a request, and the sink for the events of its attempts.
 #[derive(Clone)]
 pub struct ModelContext {
-    /// Names the request in events and accounts; all its attempts share it.
+    /// The id of the request in events and accounts. All its attempts share it.
     pub id: Arc<str>,
     pub principal: Principal,
-    /// Whose turn it is.
+    /// The session and turn that the request belongs to.
     pub place: Place,
     events: Arc<dyn EventSink>,
 }
@@ -70,13 +71,13 @@ impl ModelContext {
         Self { place, ..self }
     }
 
-    /// The same, with somebody between it and those who watch.
+    /// Returns a copy whose events pass through another sink first.
     #[must_use]
     pub fn through(&self, between: impl FnOnce(Arc<dyn EventSink>) -> Arc<dyn EventSink>) -> Self {
         Self { events: between(Arc::clone(&self.events)), ..self.clone() }
     }
 
-    /// The request goes out; every provider says so for every attempt.
+    /// Emits the start of an attempt. Every provider calls this for every attempt.
     pub fn attempt_started(&self, attempt: &Attempt) {
         self.events.emit(Event::ModelStarted {
             id: self.id.clone(),
@@ -85,7 +86,7 @@ impl ModelContext {
         });
     }
 
-    /// An attempt is over, also one that was given up.
+    /// Emits the end of an attempt, including one that was cancelled.
     pub fn attempt_finished(&self, attempt: &Attempt, account: ModelAccount) {
         self.events.emit(Event::ModelFinished {
             id: self.id.clone(),
@@ -103,35 +104,35 @@ impl fmt::Debug for ModelContext {
     }
 }
 
-/// One try at one model.
+/// One attempt at one model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
     pub provider: Arc<str>,
     pub model: Arc<str>,
-    /// From 1, for this provider and model.
+    /// Counted from 1 for each provider and model.
     pub number: u32,
 }
 
-/// What is accounted of an attempt: figures, never what was said.
+/// The figures of an attempt. They never include content of the request or reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelAccount {
     /// `None` for success.
     pub failure: Option<ModelErrorKind>,
     pub latency: Duration,
-    /// Until the first event of the reply.
+    /// The time until the first event of the reply.
     pub first_event: Option<Duration>,
     pub usage: Option<Usage>,
-    /// Unknown without usage or without a price.
+    /// `None` if the usage or the price is unknown.
     pub cost: Option<Cost>,
-    /// What will be done about the failure.
+    /// The reaction to the failure.
     pub next: Next,
 }
 
-/// What follows an attempt.
+/// The step after an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// The reply or its error goes to the asker.
+    /// The caller receives the reply or its error.
     Nothing,
-    /// The same model is asked again after this long.
+    /// The same model receives the request again after this delay.
     Retry { after: Duration },
 }

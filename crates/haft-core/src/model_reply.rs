@@ -1,4 +1,4 @@
-//! What a model answered, why it stopped and what it cost.
+//! A model's reply, its stop reason and its token usage.
 
 use std::fmt;
 
@@ -7,26 +7,26 @@ use crate::conversation::{Body, Message, Part};
 use crate::model_event::{Delta, ModelEvent, PartStart};
 use crate::tool::ToolCall;
 
-/// One reply of a model: a turn.
+/// One reply of a model, which is one turn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelReply {
     pub id: Option<String>,
-    /// The model that really answered, when the provider says.
+    /// The model that actually answered, if the provider reports it.
     pub model: Option<String>,
     pub parts: Vec<Part>,
     pub stop: StopReason,
     pub usage: Option<Usage>,
-    /// What had to be repaired or looks wrong; to be logged.
+    /// Repairs and anomalies, for the log.
     pub notes: Vec<ReplyNote>,
 }
 
 impl ModelReply {
-    /// The reply as the next message of its conversation.
+    /// Converts the reply to the next message of its conversation.
     pub fn into_message(self) -> Message {
         Message::assistant(self.parts)
     }
 
-    /// The events that give this reply again, for a reply that came whole.
+    /// Returns the events that produce this reply again, for a provider that does not stream.
     pub fn into_events(self) -> Vec<ModelEvent> {
         let mut events = vec![ModelEvent::Started { id: self.id, model: self.model }];
         for (index, Part { body, mark }) in self.parts.into_iter().enumerate() {
@@ -41,7 +41,7 @@ impl ModelReply {
         events
     }
 
-    /// All its text, without reasoning.
+    /// Returns the concatenated text, without reasoning.
     pub fn text(&self) -> String {
         let texts = self.parts.iter().filter_map(|part| match &part.body {
             Body::Text { text, .. } => Some(text.as_str()),
@@ -62,27 +62,28 @@ impl ModelReply {
     }
 }
 
-/// Why a model stopped.
+/// The reason why a model stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StopReason {
     EndOfTurn,
     ToolCalls,
-    /// The limit of output tokens, or the end of the context.
+    /// The limit on output tokens, or the end of the context window.
     Length,
     StopSequence,
     /// The model declined.
     Refusal,
-    /// The provider kept the answer, or its rest, back.
+    /// The provider's filter withheld the answer, or the rest of it.
     Filtered,
-    /// The provider wants to be asked again with what it said so far.
+    /// The provider expects the same conversation again, with the reply so far, to continue.
     Paused,
-    /// The stream ended before its end.
+    /// The stream ended too early.
     CutOff,
-    /// A reason nobody here knows, in the provider's word.
+    /// An unknown reason, in the provider's own word.
     Other(String),
 }
 
-/// What a turn cost in tokens. `input` counts all that was read and `output` all that was written; the rest are parts of these.
+/// The tokens of a turn. `input` counts all tokens read and `output` all tokens written; the other fields are parts of
+/// these.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     pub input: u64,
@@ -92,48 +93,48 @@ pub struct Usage {
     pub reasoning: u64,
 }
 
-/// What was odd about a reply that could still be read.
+/// An anomaly in a reply that was still readable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReplyNote {
-    /// Two calls had one id, or one had none; the given id took its place.
+    /// Two calls had the same id, or a call had none; this generated id replaces it.
     CallIdGiven {
         id: String,
     },
     UnknownStopReason {
         reason: String,
     },
-    /// A part of a kind nobody here knows; it goes back to its own format only.
+    /// A part of an unknown kind. Only an encoder of the same format sends it back.
     UnknownPart {
         kind: String,
     },
-    /// The stream ended without saying so.
+    /// The stream ended without its end event.
     NoEnd,
-    /// There was nothing in it.
+    /// The reply has no content.
     Empty,
-    /// The server read fewer tokens than the prompt must have: it was cut without a word.
+    /// The server read fewer tokens than the prompt must have: it truncated the prompt without an error.
     PromptCut {
         read_tokens: u64,
         sent_tokens_min: u64,
     },
-    /// Something of the request that the provider has no words for, and what was done about it.
+    /// A request feature that the provider does not support, and the substitute.
     NotSaid {
         what: String,
         instead: String,
     },
-    /// An event that could not be read was passed over.
+    /// The decoder skipped an event that it could not parse.
     EventSkipped {
         reason: String,
     },
-    /// A call in plain text was no JSON, but near enough.
+    /// A call written as plain text was not valid JSON, and the parser repaired it.
     CallRepaired {
         name: String,
         how: String,
     },
-    /// A text that is tagged as a call holds none and stays text.
+    /// A text tagged as a call does not parse as one and stays text.
     CallUnread {
         problem: String,
     },
-    /// A model that should have answered failed, and the next one was asked.
+    /// The first model failed, and a fallback model received the request.
     SteppedIn {
         failed: String,
         problem: String,
@@ -141,7 +142,8 @@ pub enum ReplyNote {
 }
 
 impl ReplyNote {
-    /// Whether everybody should hear it, and not only who asks for details: the answer may not be what it seems.
+    /// Returns true for a note that every user must see, not only one who asks for details, because the answer may be
+    /// wrong.
     pub fn is_alarm(&self) -> bool {
         match self {
             Self::PromptCut { .. } | Self::CallUnread { .. } | Self::SteppedIn { .. } => true,
@@ -185,7 +187,7 @@ impl fmt::Display for ReplyNote {
     }
 }
 
-/// A reply that grows by events.
+/// A reply under construction from events.
 #[derive(Debug, Default)]
 pub struct ReplyFold {
     id: Option<String>,
@@ -227,7 +229,7 @@ impl ReplyFold {
         }
     }
 
-    /// The reply; one without an end was cut off.
+    /// Returns the reply. Without a `Finished` event its stop reason is `CutOff`.
     pub fn finish(self) -> ModelReply {
         let Self { id, model, parts, stop, usage, notes } = self;
         ModelReply { id, model, parts, stop: stop.unwrap_or(StopReason::CutOff), usage, notes }
@@ -251,7 +253,7 @@ fn started(part: &PartStart) -> Body {
     }
 }
 
-/// How a part begins and what is then added to it. Nothing for what no model says.
+/// Splits a part into its start and its deltas. Returns `None` for a tool reply, which a model never writes.
 fn unfold(body: Body) -> Option<(PartStart, Vec<Delta>)> {
     Some(match body {
         Body::Text { text, annotations } => {
@@ -281,7 +283,7 @@ fn extend(body: &mut Body, delta: &Delta) {
         (Body::Text { annotations, .. }, Delta::Annotation(annotation)) => {
             annotations.push(annotation.clone());
         }
-        // Media and state come whole; nothing else is annotated.
+        // Media and opaque state arrive as a whole, and only text has annotations.
         (
             Body::Image(_) | Body::Audio(_) | Body::File { .. } | Body::Reply(_) | Body::Opaque,
             Delta::Text(_),

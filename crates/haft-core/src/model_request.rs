@@ -1,4 +1,4 @@
-//! What a model is asked.
+//! A request to a model.
 
 use std::sync::Arc;
 
@@ -6,13 +6,14 @@ use serde_json::Value;
 
 use crate::conversation::Conversation;
 
-/// One request to a model, in no provider's words.
+/// One request to a model, independent of any provider.
 #[derive(Debug, Clone)]
 pub struct ModelRequest {
     /// The provider's own name of the model.
     pub model: String,
     pub system: Arc<str>,
-    /// The same list, not an equal one, is encoded only once: keep it for as long as the catalog does not change.
+    /// Encoders cache the encoded list by the identity of this `Arc`, not by its content: reuse the same `Arc` as long
+    /// as the catalog does not change.
     pub tools: Arc<[ModelTool]>,
     pub tool_choice: ToolChoice,
     pub parallel_calls: ParallelCalls,
@@ -21,13 +22,13 @@ pub struct ModelRequest {
     pub sampling: Sampling,
     pub reasoning: Option<Effort>,
     pub output_tokens_max: Option<u32>,
-    /// How much the model may see at once, where that is for the asker to set.
+    /// The size of the context window, for providers that let the client set it.
     pub context_tokens: Option<u32>,
     pub caching: PromptCaching,
 }
 
 impl ModelRequest {
-    /// A request that leaves everything else to the provider.
+    /// Creates a request with the provider's defaults for everything else.
     pub fn new(model: impl Into<String>, conversation: Arc<Conversation>) -> Self {
         Self {
             model: model.into(),
@@ -46,53 +47,53 @@ impl ModelRequest {
     }
 }
 
-/// Whether a provider is asked to keep what it has read for the next request, where it wants to be asked.
+/// The choice to use the provider's prompt cache, for providers that need an explicit request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromptCaching {
     Full,
     None,
 }
 
-/// A tool, as a model is shown it.
+/// A tool as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelTool {
     pub name: String,
     pub description: String,
-    /// As the tool's provider wrote it; each format says as much of it as it can.
+    /// The schema from the tool's provider. Each format encodes as much of it as it supports.
     pub input_schema: Arc<Value>,
 }
 
-/// Which tools the model may or must call.
+/// The tools that the model may or must call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolChoice {
     Auto,
     None,
-    /// At least one, whichever.
+    /// At least one, of the model's choice.
     Required,
-    /// This one.
+    /// Exactly this one.
     Named(String),
-    /// Only these; all stay visible, so that the prompt stays the same.
+    /// Only these. The request still lists all tools, so that the prompt and its cache stay the same.
     Allowed {
         names: Vec<String>,
         must_call: MustCall,
     },
 }
 
-/// Whether one of the allowed tools has to be called.
+/// The duty to call at least one of the allowed tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MustCall {
     No,
     Yes,
 }
 
-/// Whether one reply may have several calls.
+/// The permission for several calls in one reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParallelCalls {
     Allowed,
     OneAtATime,
 }
 
-/// What the text of the answer must look like.
+/// The required form of the answer's text.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OutputShape {
     Text,
@@ -104,7 +105,7 @@ pub enum OutputShape {
     },
 }
 
-/// How the next token is chosen; `None` leaves it to the provider.
+/// The sampling parameters; `None` keeps the provider's default.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sampling {
     pub temperature: Option<f64>,
@@ -116,7 +117,7 @@ pub struct Sampling {
     pub stop: Vec<String>,
 }
 
-/// How long a model may think.
+/// The reasoning effort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effort {
     Off,

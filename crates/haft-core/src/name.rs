@@ -1,20 +1,20 @@
-//! Names that are checked once, when they are made, and trusted afterwards.
+//! Names that are validated on construction and trusted afterwards.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-/// What model providers allow for the name of a function.
+/// The longest function name that model providers accept.
 pub const NAME_CHARS_MAX: usize = 64;
 
-/// Half of a digest's bytes would be more than enough; four keep long names readable.
+/// The length of the hash suffix. Four bytes keep long names readable.
 const HASH_BYTES: usize = 4;
 
-/// How much of a rejected name an error repeats.
+/// The longest excerpt of a rejected name in an error.
 const EXCERPT_CHARS_MAX: usize = 80;
 
-/// Defines a name type over one set of legal characters. Four types differ in nothing but their meaning.
+/// Defines a name type over one set of legal characters. The four types differ only in their meaning.
 macro_rules! name_type {
     ($(#[$doc:meta])* $name:ident, $what:literal, $legal:ident) => {
         $(#[$doc])*
@@ -40,31 +40,31 @@ macro_rules! name_type {
 }
 
 name_type! {
-    /// A tool, as a provider or a model calls it: `[A-Za-z0-9_-]`, 1 to 64 characters.
+    /// The name of a tool, as a provider or a model writes it: `[A-Za-z0-9_-]`, 1 to 64 characters.
     ToolName, "tool name", STRICT
 }
 name_type! {
-    /// Whose tools they are: the name of a server, a spec, or the built-ins. Becomes a part of exposed names.
+    /// The source of a tool: the name of a server, a spec, or the built-ins. It becomes a part of exposed names.
     Namespace, "namespace", STRICT
 }
 name_type! {
-    /// A set of tools that is allowed or denied together.
+    /// The name of a set of tools that the operator allows or denies together.
     GroupName, "group name", DOTTED
 }
 name_type! {
-    /// A queue in which calls wait for a slot.
+    /// The name of a queue in which calls wait for a slot.
     QueueName, "queue name", DOTTED
 }
 
 impl ToolName {
-    /// The nearest legal name. Names that are too long stay different from each other by a hash of the whole.
+    /// Returns the nearest legal name. A hash of the whole text keeps long names distinct after truncation.
     pub fn sanitize(text: &str) -> Self {
         Self(sanitize(text).into())
     }
 }
 
 impl Namespace {
-    /// The nearest legal namespace; the case is kept.
+    /// Returns the nearest legal namespace, in the same case.
     pub fn sanitize(text: &str) -> Self {
         Self(sanitize(text).into())
     }

@@ -1,4 +1,4 @@
-//! Which name a tool is shown under, and which tool a written name means.
+//! The exposed names of tools, and the lookup from a written name to its tool.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry as Slot;
 use crate::name::{NAME_CHARS_MAX, Namespace, ToolName};
 use crate::provider::ProviderKind;
 
-/// How the exposed name of a tool is made from its namespace and its own name.
+/// The scheme that builds a tool's exposed name from its namespace and its own name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Scheme {
     /// `server__tool`
@@ -43,7 +43,7 @@ impl Scheme {
     }
 }
 
-/// What a tool is, whatever it is called: where it comes from and its name there.
+/// The identity of a tool, independent of its exposed name: its source and its name there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ToolIdentity {
     pub kind: ProviderKind,
@@ -54,20 +54,20 @@ pub struct ToolIdentity {
 /// One row of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedTool {
-    /// The place of the tool in the list that the table was built from.
+    /// The index of the tool in the list from which the table was built.
     pub index: usize,
     pub exposed: ToolName,
     pub identity: ToolIdentity,
 }
 
-/// What a written name means.
+/// The tool or tools to which a written name refers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolution<'a> {
     Known {
         tool: &'a NamedTool,
         matched: Match,
     },
-    /// The tool's own name without where it comes from. Which of them is meant, if any, the arguments must tell.
+    /// The tool's own name without its namespace. The caller must choose among the tools by the arguments.
     Bare {
         tools: Vec<&'a NamedTool>,
     },
@@ -76,19 +76,19 @@ pub enum Resolution<'a> {
     },
 }
 
-/// How a written name was recognised.
+/// The rule by which a written name matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
     Exact,
-    /// Only the case differed.
+    /// Equal except for case.
     Case,
-    /// It is the name that another scheme would have given.
+    /// The name that another scheme would have given.
     Alias,
-    /// It is the tool's own name without where it comes from, and only this tool takes the arguments.
+    /// The tool's own name without its namespace, and only this tool accepts the arguments.
     Bare,
 }
 
-/// All exposed names. Names are looked up here and never taken apart: `_` and `__` may stand in any part.
+/// All exposed names. The table looks names up and never splits them, because `_` and `__` may occur in any part.
 #[derive(Debug, Clone)]
 pub struct NameTable {
     scheme: Scheme,
@@ -96,39 +96,40 @@ pub struct NameTable {
     exact: HashMap<String, usize>,
     folded: Index,
     aliases: Index,
-    /// Tools that are not built in, by their own name in lower case.
+    /// Tools other than built-ins, by their own name in lower case.
     bare: HashMap<String, Vec<usize>>,
-    /// Tools that are gone, those that left last first. Their names are kept for them.
+    /// Removed tools, the latest first. The table keeps their names reserved for them.
     departed: Vec<Given>,
 }
 
-/// A name and the tool it was given to.
+/// A name and the tool that owns it.
 type Given = (ToolIdentity, ToolName);
 
-/// How many tools that are gone keep their names, so that a list that never stands still takes no more and more memory.
+/// The most removed tools that keep their names. It bounds the memory for a tool list that keeps changing.
 pub const DEPARTED_MAX: usize = 10_000;
 
-/// With more tools of one name than this, no arguments are tried on them.
+/// The most tools with the same bare name among which the arguments may decide.
 const BARE_MAX: usize = 16;
 
-/// Suggestions beyond these help nobody.
+/// The most suggestions for an unknown name.
 const NEAREST_MAX: usize = 3;
 
-/// Below this similarity (0 to 1) a name is no suggestion.
+/// The least similarity (0 to 1) for a suggestion.
 const NEAREST_SIMILARITY_MIN: f64 = 0.6;
 
-/// What is longer than any wrapper around a name is not compared with names.
+/// The longest written name to look up, including special tokens around it. Comparing a longer text with every name
+/// would be slow.
 const WRITTEN_BYTES_MAX: usize = 256;
 
 impl NameTable {
-    /// Names every tool. Built-ins go first and keep their own names; of others that collide, the first in
-    /// the list keeps the name and the next ones get `_2`, `_3` …
+    /// Names every tool. Built-ins come first and keep their own names. If other tools collide, the first in the list
+    /// keeps the name and the next ones get `_2`, `_3` …
     pub fn build(scheme: Scheme, identities: impl IntoIterator<Item = ToolIdentity>) -> Self {
         Self::build_after(scheme, identities.into_iter().collect(), Vec::new())
     }
 
-    /// Names another list of tools. A tool that had a name keeps it, also one that was gone meanwhile: a model that
-    /// learnt a name must not reach another tool by it.
+    /// Names another list of tools. A tool that had a name keeps it, even after it was removed and came back: a model
+    /// that learnt a name must never reach another tool by it.
     pub fn rebuild(&self, identities: impl IntoIterator<Item = ToolIdentity>) -> Self {
         let present = self.tools.iter().map(|tool| (tool.identity.clone(), tool.exposed.clone()));
         let given = present.chain(self.departed.iter().cloned()).collect();
@@ -157,13 +158,13 @@ impl NameTable {
         }
     }
 
-    /// All tools, in the order of the list that the table was built from.
+    /// Returns all tools, in the order of the list from which the table was built.
     pub fn tools(&self) -> &[NamedTool] {
         &self.tools
     }
 
-    /// Finds the tool that is meant: by its exposed name, else by that name in another case, else by the name another
-    /// scheme would give; the last two only when a single tool fits. Else the tools that have this name of their own.
+    /// Finds the tool for a written name: by its exposed name, else by that name in another case, else by the name that
+    /// another scheme would give. The last two need a single match. Otherwise returns the tools with this bare name.
     pub fn resolve(&self, written: &str) -> Resolution<'_> {
         let name = unwrap_name(written);
         if name.len() > WRITTEN_BYTES_MAX {
@@ -184,7 +185,7 @@ impl NameTable {
         }
     }
 
-    /// The names most like a written one, the most similar first.
+    /// Returns the names most similar to a written one, the most similar first.
     pub fn nearest(&self, written: &str) -> Vec<ToolName> {
         let name = unwrap_name(written);
         if name.len() > WRITTEN_BYTES_MAX {
@@ -202,7 +203,7 @@ impl NameTable {
     }
 }
 
-/// Names that lead to one tool; a name that two tools claim leads nowhere.
+/// An index from names to tools. A name that two tools claim maps to none.
 #[derive(Debug, Clone, Default)]
 struct Index(HashMap<String, Option<usize>>);
 
@@ -231,7 +232,7 @@ impl FromIterator<(String, usize)> for Index {
     }
 }
 
-/// The tool's own name is none of them: see [`Resolution::Bare`].
+/// Returns the names under the other schemes. They exclude the tool's bare name: see [`Resolution::Bare`].
 fn aliases(tool: &NamedTool) -> Vec<(String, usize)> {
     match tool.identity.kind {
         ProviderKind::Builtin => Vec::new(),
@@ -257,7 +258,7 @@ fn bare(tools: &[NamedTool]) -> HashMap<String, Vec<usize>> {
     bare
 }
 
-/// The names of all tools, and what stays given to those that are gone.
+/// Returns the names of all tools, and the names that removed tools keep.
 fn expose_all(scheme: Scheme, identities: &[ToolIdentity], given: Vec<Given>) -> (Vec<ToolName>, Vec<Given>) {
     let mut taken = TakenNames::default();
     let mut given = GivenNames::new(given, &mut taken);
@@ -275,12 +276,12 @@ fn expose_all(scheme: Scheme, identities: &[ToolIdentity], given: Vec<Given>) ->
     (exposed, given.left())
 }
 
-/// The names tools had before. A tool that is there twice has two, in order.
+/// The names from the previous table. A tool that is listed twice has two names, in order.
 #[derive(Default)]
 struct GivenNames {
-    /// `None` once it was taken again.
+    /// `None` after a tool has taken its name again.
     names: Vec<Option<Given>>,
-    /// Positions in `names`, the last to be taken first.
+    /// Positions in `names`, in reverse order, so that `pop` returns the first.
     by_tool: HashMap<ToolIdentity, Vec<usize>>,
 }
 
@@ -304,7 +305,7 @@ impl GivenNames {
     }
 }
 
-/// The names given so far, each with the suffix to try next, so that many equal names cost no search.
+/// The names in use, each with the next suffix to try, so that many equal names need no search from `_2`.
 #[derive(Default)]
 struct TakenNames(HashMap<ToolName, usize>);
 
@@ -337,7 +338,7 @@ fn with_suffix(name: &ToolName, number: usize) -> ToolName {
     ToolName::sanitize(&format!("{stem}{suffix}"))
 }
 
-/// Models trained on special tokens write them around names, as in `<|bash|>` or `bash<|channel|>commentary`.
+/// Removes the special tokens that some models write around names, as in `<|bash|>` or `bash<|channel|>commentary`.
 fn unwrap_name(written: &str) -> &str {
     let name = written.trim();
     if let Some(inner) = name.strip_prefix("<|").and_then(|rest| rest.strip_suffix("|>"))
@@ -356,14 +357,15 @@ fn similarity(tool: &NamedTool, folded: &str) -> f64 {
     let score = |name: &ToolName| {
         let (shorter, longer) =
             (name.as_str().len().min(folded.len()), name.as_str().len().max(folded.len()));
-        // What differs in length alone by so much need not be compared, and among 10,000 names most need not.
+        // The length difference alone rules this name out. That skips most of 10,000 names without computing a
+        // distance.
         #[expect(clippy::cast_precision_loss, reason = "names are short")]
         if (shorter as f64) < NEAREST_SIMILARITY_MIN * longer as f64 {
             return 0.0;
         }
         strsim::normalized_damerau_levenshtein(&name.as_str().to_ascii_lowercase(), folded)
     };
-    // A model that forgets the namespace should still be told the tool.
+    // A model that omits the namespace should still get the tool as a suggestion.
     score(&tool.exposed).max(score(&tool.identity.tool))
 }
 

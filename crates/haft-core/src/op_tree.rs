@@ -1,7 +1,8 @@
-//! The op tree: what was done for whom, as a fold over events.
+//! The operation tree: the work of each session, as a fold over events.
 //!
-//! A session has turns, a turn has attempts at models and operations, and below an operation hang the sessions that work for it. A path such as
-//! `1-2.3-1` leads there: turn 1, operation 2, and in the session below it turn 3, operation 1.
+//! A session has turns, and a turn has model attempts and operations. The sessions of sub-agents are below the
+//! operation that started them. In the path `1-2.3-1`, `1-2` is operation 2 of turn 1, and `3-1` is operation 1 of turn
+//! 3 in the session below it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,26 +13,26 @@ use crate::place::{Operation, OperationId, Place, SessionId};
 use crate::price::Cost;
 use crate::result::ToolErrorKind;
 
-/// Operations beyond these are counted and not kept.
+/// The default limit on operations; the tree counts further ones but does not keep them.
 pub const OPERATIONS_MAX_DEFAULT: usize = 10_000;
 
-/// Everything that was done, as far as it is kept.
+/// The operations of all sessions, up to a limit.
 #[derive(Debug, Clone)]
 pub struct OpTree {
     operations: Vec<OperationNode>,
     sessions: Vec<SessionNode>,
     operations_max: usize,
-    /// Positions in `operations` of those that are kept.
+    /// Positions of the kept operations in `operations`.
     kept: HashMap<OperationId, usize>,
     /// Positions in `sessions`.
     known: HashMap<SessionId, usize>,
     totals: Totals,
     left_out: u64,
-    /// How many attempts at models are kept.
+    /// The number of kept model attempts.
     models: usize,
 }
 
-/// A session.
+/// A session and its turns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionNode {
     pub id: SessionId,
@@ -42,11 +43,11 @@ pub struct SessionNode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     Root,
-    /// Below an operation, which knows it.
+    /// Below an operation, which holds its position.
     Below,
 }
 
-/// A turn with its attempts at models and its operations, in the order in which they were first heard of.
+/// A turn with its model attempts and its operations, each in the order of their first event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnNode {
     pub number: u32,
@@ -58,30 +59,30 @@ pub struct TurnNode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelNode {
     pub attempt: Attempt,
-    /// Nothing while it is under way.
+    /// `None` while the attempt is running.
     pub account: Option<ModelAccount>,
 }
 
-/// One call.
+/// One tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperationNode {
     pub path: String,
-    /// As the asker named it.
+    /// The call id that the caller chose.
     pub call: String,
     pub tool: ToolSeen,
     pub state: State,
-    /// Positions of the sessions that work for it.
+    /// Positions of the sessions that work for this operation.
     below: Vec<usize>,
 }
 
-/// How far a call has come.
+/// The progress of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     Running,
     Finished { failure: Option<ToolErrorKind>, latency: Duration, account: Account },
 }
 
-/// Sums over finished calls, those that are not kept included.
+/// Sums over all finished calls, including those that the tree does not keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
     pub calls: u64,
@@ -89,9 +90,10 @@ pub struct Totals {
     pub cached: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// Of the calls that nobody else's call waited for, added up: what a sub-agent does is a part of its own call.
+    /// The summed latency of top-level calls. The latency of a sub-agent's calls is already a part of the call that
+    /// started the sub-agent.
     pub latency: Duration,
-    /// Attempts at models, with what they read, wrote and cost as far as that is known.
+    /// Model attempts, and below their tokens and cost as far as known.
     pub requests: u64,
     pub tokens_in: u64,
     pub tokens_out: u64,
@@ -142,7 +144,7 @@ impl OpTree {
         }
     }
 
-    /// The sessions that work for nobody else.
+    /// Returns the sessions that are not below an operation.
     pub fn roots(&self) -> impl Iterator<Item = &SessionNode> {
         self.sessions.iter().filter(|session| session.standing == Standing::Root)
     }
@@ -155,12 +157,12 @@ impl OpTree {
         turn.operations.iter().filter_map(|&position| self.operations.get(position))
     }
 
-    /// The sessions that work for an operation.
+    /// Returns the sessions below an operation.
     pub fn below<'t>(&'t self, operation: &'t OperationNode) -> impl Iterator<Item = &'t SessionNode> {
         operation.below.iter().filter_map(|&position| self.sessions.get(position))
     }
 
-    /// Where an operation stands; none when it is not kept.
+    /// Returns the path of an operation, or `None` if the tree does not keep it.
     pub fn path(&self, operation: OperationId) -> Option<&str> {
         let position = self.kept.get(&operation)?;
         self.operations.get(*position).map(|node| node.path.as_str())
@@ -170,12 +172,12 @@ impl OpTree {
         self.totals
     }
 
-    /// How many finished operations were counted and not kept.
+    /// Returns the number of finished operations that the tree counted but did not keep.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// The node of an operation, made when it is first heard of; none when there is no more room.
+    /// Returns the node of an operation and creates it at the first event; `None` if the tree is full.
     fn place(&mut self, operation: &Operation, tool: &ToolSeen) -> Option<&mut OperationNode> {
         let position = match self.kept.get(&operation.id) {
             Some(&position) => position,

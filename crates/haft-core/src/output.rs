@@ -1,4 +1,4 @@
-//! What a tool gives: content for the model, and structured data beside it.
+//! The output of a tool: content for the model, and optional structured data.
 
 use std::sync::Arc;
 
@@ -7,14 +7,14 @@ use serde_json::Value;
 use crate::media;
 use crate::store::StoredOutput;
 
-/// What a call that succeeded gave.
+/// The output of a successful call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolOutput {
     pub content: Vec<Content>,
     pub structured: Option<Value>,
 }
 
-/// One piece of content, in the order the tool gave it.
+/// One piece of content, in the tool's order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
     Text(String),
@@ -26,19 +26,19 @@ pub enum Content {
         media_type: String,
         bytes: Arc<[u8]>,
     },
-    /// Something that can be fetched, with its text when that came along.
+    /// A resource that a client can fetch, with its text if the tool included it.
     Resource {
         uri: String,
         media_type: Option<String>,
         text: Option<String>,
     },
-    /// Bytes that no model can look at: a resource that is no text, the body of an answer, a file.
+    /// Bytes that no model can read: a binary resource, a response body, a file.
     Binary {
         uri: Option<String>,
         media_type: Option<String>,
         bytes: Arc<[u8]>,
     },
-    /// Not carried along: kept in the output store under a handle.
+    /// Kept in the output store under a handle instead of inline.
     Stored(Box<StoredOutput>),
 }
 
@@ -51,14 +51,14 @@ impl ToolOutput {
         Self { content: vec![Content::Stored(Box::new(stored))], structured: None }
     }
 
-    /// The output as the text a model or a terminal is shown; what is not text is described, never dumped.
+    /// Returns the output as text for a model or a terminal. It describes binary content and never dumps it.
     pub fn as_text(&self) -> String {
         self.content.iter().map(Content::as_text).collect::<Vec<_>>().join("\n")
     }
 }
 
 impl Content {
-    /// How a piece of content is told in words. Every face that shows only text shows this.
+    /// Returns the content as text. Every interface that shows only text uses this.
     pub fn as_text(&self) -> String {
         match self {
             Content::Text(text) => text.clone(),
@@ -81,10 +81,10 @@ impl Content {
     }
 }
 
-/// What a media type that somebody made up may take.
+/// The longest media type to show. A server may send any text as a media type.
 const MEDIA_TYPE_CHARS_MAX: usize = 100;
 
-/// `image: image/png, 640x480 pixels, 12345 bytes`: what bytes are, without showing them.
+/// Describes bytes without showing them: `image: image/png, 640x480 pixels, 12345 bytes`.
 pub fn described(what: &str, media_type: Option<&str>, bytes: &[u8]) -> String {
     let announced = media_type.or_else(|| media::sniff(bytes)).unwrap_or("application/octet-stream");
     let media_type: String = announced.chars().take(MEDIA_TYPE_CHARS_MAX).collect();

@@ -1,33 +1,34 @@
-//! What tokens cost.
+//! The price of tokens.
 
 use std::fmt;
 
 use crate::model_reply::Usage;
 
-/// The price of a model's tokens, in US dollars per million of them.
+/// The price of a model's tokens, in US dollars per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Price {
     pub input: f64,
     pub output: f64,
-    /// Input that the provider had in its cache.
+    /// Input tokens that the provider read from its cache.
     pub cache_read: f64,
-    /// Input that it put there.
+    /// Input tokens that the provider wrote to its cache.
     pub cache_write: f64,
 }
 
-/// An amount of money, exact enough to add up: billionths of a US dollar.
+/// An amount of money in billionths of a US dollar, exact enough for sums.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost {
     pub nano_usd: u64,
 }
 
 impl Price {
-    /// A price without a cache: what is read from it or written to it costs as any input.
+    /// Creates a price without a cache discount: cached tokens cost the same as other input.
     pub fn flat(input: f64, output: f64) -> Self {
         Self { input, output, cache_read: input, cache_write: input }
     }
 
     pub fn cost(&self, usage: &Usage) -> Cost {
+        // `usage.input` includes the cached tokens, so subtract them or they would be billed twice.
         let cached = usage.cache_read.saturating_add(usage.cache_write);
         let dollars_per_million = amount(self.input, usage.input.saturating_sub(cached))
             + amount(self.cache_read, usage.cache_read)
@@ -53,7 +54,7 @@ impl Cost {
 }
 
 impl fmt::Display for Cost {
-    /// Millionths of a dollar, as cents are too coarse for one request.
+    /// Prints millionths of a dollar, because cents are too coarse for one request.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micro = self.nano_usd.div_ceil(1000);
         write!(f, "${}.{:06}", micro / 1_000_000, micro % 1_000_000)

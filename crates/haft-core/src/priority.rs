@@ -1,6 +1,6 @@
-//! How urgent a call is.
+//! The priority of a call.
 
-/// Who goes first when several wait. It comes from the run or the operator, never from the model.
+/// The order of waiting calls. The run or the operator sets it, never the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Priority {
     Low,

@@ -1,4 +1,4 @@
-//! How a call ends: an output or an error, always with a receipt.
+//! The result of a call: an output or an error, always with a receipt.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,10 +9,10 @@ use serde_json::Value;
 use crate::output::ToolOutput;
 use crate::tool::ToolCall;
 
-/// A source that developers may log; a model is never shown it.
+/// The cause of an error. Developers may log it; a model never sees it.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The end of one call. Every call has exactly one.
+/// The result of one call. Every call has exactly one.
 #[derive(Debug)]
 pub struct ToolResult {
     pub call: ToolCall,
@@ -21,7 +21,7 @@ pub struct ToolResult {
 }
 
 impl ToolResult {
-    /// What the asker is shown, whichever way the call ended.
+    /// Returns the text for the caller: the output or the error message.
     pub fn text(&self) -> String {
         match &self.outcome {
             Ok(output) => output.as_text(),
@@ -34,22 +34,22 @@ impl ToolResult {
     }
 }
 
-/// What the call cost and how far it came.
+/// The cost and progress of a call.
 #[derive(Debug, Clone, Default)]
 pub struct Receipt {
-    /// Whether the provider was reached: set by the stage, not derived from the error kind.
+    /// True if the call reached the provider. The stage sets it; it does not follow from the error kind.
     pub executed: bool,
     pub latency: Duration,
     pub output_bytes: usize,
-    /// Steps taken to read arguments that were not quite JSON; empty when they were.
+    /// The repairs made to arguments that were not quite JSON; empty if they were valid.
     pub repairs: Vec<&'static str>,
-    /// The tool's schema did not compile, so the arguments were only checked to be an object.
+    /// True if the tool's schema did not compile, so that validation only checked that the arguments are an object.
     pub unvalidated: bool,
-    /// What stages and providers noted, by topic: for example which sandbox layers were active.
+    /// Notes of stages and providers by topic, such as the active sandbox layers.
     pub notes: BTreeMap<&'static str, Value>,
 }
 
-/// Why a call gave no output. `message` is written for the model; `source` is for developers.
+/// The reason why a call returned no output. `message` is written for the model; `source` is for developers.
 #[derive(Debug)]
 pub struct ToolError {
     pub kind: ToolErrorKind,
@@ -81,7 +81,7 @@ impl std::error::Error for ToolError {
     }
 }
 
-/// The kinds of failure. Their properties stand in one table, [`ToolErrorKind::row`].
+/// The kinds of tool errors. One table, [`ToolErrorKind::row`], holds their properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ToolErrorKind {
     UnknownTool,
@@ -101,11 +101,11 @@ pub enum ToolErrorKind {
 /// One row of the table of error kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorRow {
-    /// The stable name used on every wire.
+    /// The stable name for all wire formats.
     pub name: &'static str,
-    /// Whether the same call may succeed when it is made again unchanged.
+    /// True if the same call may succeed without changes.
     pub retryable: bool,
-    /// What a model is told when there is no better message.
+    /// The message for the model if there is no better one.
     pub told: &'static str,
 }
 

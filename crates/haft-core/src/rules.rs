@@ -1,27 +1,28 @@
-//! Who may call what: rules by tool, and for a command line by command.
+//! Permission rules for tool calls: by tool, and for a command line also by command.
 //!
-//! Of the rules that match, the most specific decides; among equals deny beats ask, and ask beats allow. A rule with a
-//! command pattern is more specific than any without; then the narrower command pattern counts, then the narrower tool.
-//! When no rule matches, the default decides.
+//! The most specific matching rule decides; among equally specific rules deny beats ask, and ask beats allow. A rule
+//! with a command pattern is more specific than any rule without one. Between two such rules the narrower command
+//! pattern wins, then the narrower tool pattern. If no rule matches, the default decides.
 //!
-//! For a command line each simple command is judged on its own and the strictest judgement holds. A pattern is matched
-//! against the words joined by single spaces, so that `git push*` matches `git  'push' -f`. Deny and ask are meant to catch
-//! and allow is meant to be exact, so they read the same command differently:
+//! In a command line each simple command gets its own decision, and the strictest decision applies. A pattern matches
+//! the words of the command joined by single spaces, so that `git push*` matches `git  'push' -f`. Deny and ask rules
+//! must catch every variant of a command, and allow rules must permit nothing beyond their pattern, so they treat the
+//! same command differently:
 //!
-//! | the command | deny, ask | allow |
+//! | command | deny and ask rules | allow rules |
 //! |---|---|---|
-//! | `/bin/rm x`, `RM x` | also by the bare name, and in lower case | only as it is written |
-//! | `rm $X`, `ls *.c`: a word that is not literal | match when they must, else they make it an ask when they might | never; what they might match becomes an ask |
-//! | `X=1 git log`, `git log > f` | match | become an ask (`/dev/null` and copies of descriptors aside) |
-//! | `$X a`, `eval "$X"`, `ssh h ls`: the program is not known | | never |
-//! | a line that cannot be read | | never |
+//! | `/bin/rm x`, `RM x` | also match the bare name, and its lower case | match only the written form |
+//! | `rm $X`, `ls *.c`: a word that is not literal | match if certain, ask if possible | ask if certain or possible |
+//! | `X=1 git log`, `git log > f` | match | ask (not for input files, `/dev/null` and copies of descriptors) |
+//! | `$X a`, `eval "$X"`, `ssh h ls`: an unknown program | | never match |
+//! | a line that does not parse | | never match |
 //!
-//! In the last two cases nothing about commands can be said, so the strictest of these holds: ask, the default, and all
-//! rules for the tool that have no command pattern. When no rule for the tool has a command pattern the line is not read at
-//! all: who allows `bash` allows `bash`.
+//! In the last two cases the commands are unknown, so the strictest of these applies: ask, the default, and all rules
+//! for the tool without a command pattern. If no rule for the tool has a command pattern, `decide` does not parse the
+//! line at all: a rule that allows `bash` allows every command.
 //!
-//! A command without a program (`X=1`, `> f`) is matched by no pattern and falls to the rules without one. Patterns compare
-//! text and know no paths: `rm -rf ./build*` also matches `rm -rf ./build /`.
+//! No pattern matches a command without a program (`X=1`, `> f`), so the rules without a pattern decide. Patterns
+//! compare text and know nothing about paths: `rm -rf ./build*` also matches `rm -rf ./build /`.
 
 mod judge;
 
@@ -34,7 +35,7 @@ use crate::approval::shown;
 use crate::glob::{Glob, GlobError, Specificity, ToolGlob};
 use crate::shell;
 
-/// Ordered by strictness.
+/// The decision about a call, ordered by strictness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Decision {
     Allow,
@@ -52,16 +53,16 @@ impl Decision {
     }
 }
 
-/// What the operator says about calls of some tools.
+/// An operator's rule for calls of some tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     pub tool: ToolGlob,
-    /// Only for calls with a command line that has such a command.
+    /// Limits the rule to command lines with a matching command.
     pub command: Option<CommandPattern>,
     pub decision: Decision,
 }
 
-/// The rule in one line: `deny bash: rm *`. Equal rules have equal texts.
+/// Prints the rule in one line: `deny bash: rm *`. Equal rules print equal texts.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.decision.name(), self.tool)?;
@@ -74,7 +75,7 @@ impl fmt::Display for Rule {
 pub struct CommandPattern(Glob);
 
 impl CommandPattern {
-    /// Spaces in the pattern are made single too.
+    /// Parses a pattern and collapses runs of spaces in it, to match the joined words of a command.
     pub fn new(written: &str) -> Result<Self, GlobError> {
         let words: Vec<_> = written.split_whitespace().collect();
         Glob::new(&words.join(" ")).map(Self)
@@ -87,7 +88,7 @@ impl fmt::Display for CommandPattern {
     }
 }
 
-/// All rules. The order of the list means nothing; an index names a rule to people.
+/// All rules. Their order has no effect; messages refer to a rule by its index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
     pub rules: Vec<Rule>,
@@ -95,27 +96,27 @@ pub struct Rules {
 }
 
 impl Default for Rules {
-    /// Without rules every call is allowed: what it may do is the sandbox's matter.
+    /// Allows every call: without rules, the sandbox alone restricts a call.
     fn default() -> Self {
         Self { rules: Vec::new(), default: Decision::Allow }
     }
 }
 
-/// What was decided about a call.
+/// The decision about a call, with its reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruling {
     pub decision: Decision,
-    /// The rule that decided; none when it was the default, or that nothing could be decided.
+    /// The deciding rule; `None` if no rule decided, such as when the default applied.
     pub rule: Option<usize>,
-    /// For the person who is asked, the model that is refused, and the record.
+    /// The explanation for the user who approves, for the model whose call is refused, and for the audit record.
     pub why: String,
-    /// The rules that ask, when their consent would be enough: a person may then answer for these rules once and for
-    /// all. Empty when something else than a rule that says `ask` is the reason.
+    /// The ask rules whose approval is enough to permit the call, so that a user may approve these rules for good.
+    /// Empty if anything else than an ask rule is the reason.
     pub asking: Vec<usize>,
 }
 
 impl Rules {
-    /// Before the arguments are looked at: denied only if every call of this tool is.
+    /// Decides before the arguments are known: denies only if the rules deny every call of this tool.
     pub fn admit(&self, tool: &str) -> Ruling {
         let ruling = self.by_tool(tool);
         let exception = self.with_command(tool).any(|(_, rule)| rule.decision != Decision::Deny);
@@ -130,7 +131,7 @@ impl Rules {
         }
     }
 
-    /// Decides about a call; `bash_line` is the command line that the call would run, if it is such a tool.
+    /// Decides about a call. `bash_line` is the command line that the call would run, for tools that run one.
     pub fn decide(&self, tool: &str, bash_line: Option<&str>) -> Ruling {
         let line = bash_line.filter(|_| self.with_command(tool).next().is_some());
         let Some(line) = line else { return self.by_tool(tool) };
@@ -142,12 +143,12 @@ impl Rules {
         rulings.reduce(Ruling::and).unwrap_or_else(|| self.by_tool(tool))
     }
 
-    /// The text of the rule that decided, if one did.
+    /// Returns the text of the deciding rule, if there is one.
     pub fn text(&self, ruling: &Ruling) -> Option<Arc<str>> {
         ruling.rule.and_then(|index| self.rules.get(index)).map(|rule| rule.to_string().into())
     }
 
-    /// The decision in words: each command, the rule that decided about it, and why.
+    /// Explains the decision: each command, the rule that decided about it, and the reason.
     pub fn explain(&self, tool: &str, bash_line: Option<&str>) -> String {
         let ruling = self.decide(tool, bash_line);
         let mut text = format!("{}: {}\n", ruling.decision.name(), ruling.why);
@@ -161,7 +162,7 @@ impl Rules {
         text
     }
 
-    /// Rules for the tool that look at commands.
+    /// Returns the rules for the tool that have a command pattern.
     fn with_command<'a>(&'a self, tool: &str) -> impl Iterator<Item = (usize, &'a Rule)> {
         self.of(tool).filter(|(_, rule)| rule.command.is_some())
     }
@@ -174,7 +175,7 @@ impl Rules {
         self.rules.iter().enumerate().filter(move |(_, rule)| rule.tool.matches(tool))
     }
 
-    /// By the rules without a command pattern.
+    /// Decides by the rules without a command pattern.
     fn by_tool(&self, tool: &str) -> Ruling {
         let most_specific = self.without_command(tool).max_by_key(|(_, rule)| rule.rank());
         match most_specific {
@@ -192,7 +193,7 @@ impl Rules {
         }
     }
 
-    /// When it is not known what would run.
+    /// Decides about a command line whose commands are unknown.
     fn unseen(&self, tool: &str, why: &str) -> Ruling {
         let start = (self.default.max(Decision::Ask), None);
         let rules = self.without_command(tool).map(|(index, rule)| (rule.decision, Some(index)));
@@ -203,7 +204,7 @@ impl Rules {
 }
 
 impl Rule {
-    /// What makes one matching rule win over another.
+    /// Returns the key by which one matching rule takes precedence over another.
     fn rank(&self) -> (Option<Specificity>, Specificity, Decision) {
         let command = self.command.as_ref().map(|pattern| pattern.0.specificity());
         (command, self.tool.specificity(), self.decision)
@@ -211,19 +212,21 @@ impl Rule {
 }
 
 impl Ruling {
-    /// As the rule says.
+    /// Returns the ruling of a matching rule.
     fn by_rule(index: usize, rule: &Rule, what: &str) -> Self {
         let asking = if rule.decision == Decision::Ask { vec![index] } else { Vec::new() };
         let why = format!("`{}` matches rule {index}, `{rule}`", shown(what));
         Self { decision: rule.decision, rule: Some(index), why, asking }
     }
 
-    /// The stricter of two. Of two that ask, the consent to both is needed.
+    /// Combines two rulings to the stricter one. If both ask, the call needs approval for both.
     fn and(self, other: Ruling) -> Ruling {
         match self.decision.cmp(&other.decision) {
             Ordering::Greater => self,
             Ordering::Less => other,
             Ordering::Equal => {
+                // If one of them asks for a reason other than an ask rule, approving the rules of the other would not
+                // be enough.
                 let both_ask = !self.asking.is_empty() && !other.asking.is_empty();
                 let indices: BTreeSet<_> = self.asking.iter().chain(&other.asking).copied().collect();
                 let asking = if both_ask { indices.into_iter().collect() } else { Vec::new() };

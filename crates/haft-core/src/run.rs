@@ -1,11 +1,11 @@
-//! One agent's work on one request: every decision of the loop, and none of its IO.
+//! The state machine of one agent's work on one request: it makes every decision of the loop and does no IO.
 //!
-//! Whoever drives a run asks for the [`next_step`](AgentRun::next_step), does it, and gives back what came of it, until the
-//! step is [`Done`](Step::Done). The same step is given until it was answered, so a run that was stored between two steps,
-//! as a [`RunSnapshot`](snapshot::RunSnapshot), goes on elsewhere as if nothing had happened.
+//! The driver asks for the [`next_step`](AgentRun::next_step), carries it out and reports the outcome, until the step
+//! is [`Done`](Step::Done). The run returns the same step until the driver reports its outcome. A run that is stored
+//! between two steps, as a [`RunSnapshot`](snapshot::RunSnapshot), therefore resumes elsewhere without a difference.
 //!
-//! A turn is one useful reply of the model. A reply that is of no use (empty, cut off, against the tool choice, without the
-//! report that was asked for) is asked for again within its turn, a bounded number of times.
+//! A turn is one useful reply of the model. If a reply is unusable (empty, cut off, against the tool choice, or without
+//! the required report), the run asks again within the same turn, a bounded number of times.
 
 pub mod budget;
 mod calls;
@@ -50,49 +50,50 @@ pub use error::RunError;
 pub use note::RunNote;
 pub use plan::{Offer, RunPlan};
 
-/// What is to be done next.
+/// The next action of the driver.
 #[derive(Debug, Clone)]
 pub enum Step {
     CallModel(Box<ModelRequest>),
-    /// Carry these out; the results may come in any order.
+    /// Run these tools. The results may arrive in any order.
     CallTools(Vec<ToolCall>),
-    /// Whoever asked carries these out; the run can be stored until then.
+    /// The client runs these tools. The run can be stored until it does.
     AwaitClient(Vec<ToolCall>),
-    /// A person has to answer first; the run can be stored until then.
+    /// A user must approve or deny these calls first. The run can be stored until then.
     AwaitApproval(Vec<ToolCall>),
     Done(Finish),
 }
 
-/// What the driver knows and a run cannot: the clock, the meters of the whole tree, the size of the next request.
+/// Inputs from the driver that a run cannot know: the clock, the meters of the whole tree, the size of the next
+/// request.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Readings {
-    /// Milliseconds since 1970.
+    /// Milliseconds since the Unix epoch.
     pub now_ms: u64,
-    /// What may still be spent, here and by whoever this run works for; what others hold counts as spent.
+    /// The remaining budget of this run and of the runs above it. Reservations of other runs count as spent.
     pub left: Budget,
-    /// What the next request would have the model read; `None` when nobody counts.
+    /// The input tokens of the next request; `None` if the driver does not count them.
     pub context_tokens: Option<u64>,
 }
 
-/// What a person says about a call that was put aside.
+/// A user's decision about a call that waits for approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// The call is made again; what was remembered lets it through.
+    /// The run makes the call again, and the stored approval permits it.
     Allowed,
     Denied,
 }
 
-/// Why a run ends at once.
+/// The reason to end a run at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Abort {
     Interrupted,
     TimedOut,
-    /// What it does can no longer be put on record, because of this.
+    /// The journal can no longer record the run, for this reason.
     Unrecorded(String),
 }
 
 impl Abort {
-    /// The stable name on every wire.
+    /// Returns the stable name for all wire formats.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Interrupted => "interrupted",
@@ -105,7 +106,7 @@ impl Abort {
 /// The state machine of one run.
 #[derive(Debug, Clone)]
 pub struct AgentRun {
-    /// Everything that is asked of a model; the conversation in it grows.
+    /// The request to the model. Its conversation grows during the run.
     request: ModelRequest,
     plan: RunPlan,
     state: State,
@@ -113,8 +114,8 @@ pub struct AgentRun {
 }
 
 impl AgentRun {
-    /// The request says what is asked: its conversation ends with the user's message. The run's own tools are added to
-    /// those in it.
+    /// Creates a run. The conversation of `request` ends with the user's message. The run adds its own tools to those
+    /// of the request.
     pub fn new(request: ModelRequest, plan: RunPlan) -> Self {
         Self::with_state(request, plan, State::default())
     }
@@ -124,7 +125,7 @@ impl AgentRun {
         Self { request, plan, state, notes: Vec::new() }
     }
 
-    /// The catalog changed: from the next request on the model is shown these tools.
+    /// Replaces the tools after a change of the catalog. The model sees them from the next request on.
     pub fn set_tools(&mut self, tools: &Arc<[ModelTool]>) {
         self.request.tools = self.plan.shown(tools);
     }
@@ -133,7 +134,7 @@ impl AgentRun {
         &self.request.conversation
     }
 
-    /// The tools that the model is shown, the run's own included.
+    /// Returns the tools that the model sees, including the run's own.
     pub fn tools(&self) -> &[ModelTool] {
         &self.request.tools
     }
@@ -146,7 +147,7 @@ impl AgentRun {
         &self.state.counts
     }
 
-    /// The calls that were given out to be carried out, and have not ended.
+    /// Returns the calls that the driver has received to run and that have not ended yet.
     pub fn given_out(&self) -> Vec<ToolCall> {
         match &self.state.phase {
             Phase::Calls(calls) => calls.given_out(),
@@ -154,12 +155,12 @@ impl AgentRun {
         }
     }
 
-    /// Takes what is worth telling whoever watches; each is told once.
+    /// Takes the notes for observers. The run returns each note once.
     pub fn take_notes(&mut self) -> Vec<RunNote> {
         std::mem::take(&mut self.notes)
     }
 
-    /// What is to be done now. Asked again without an answer in between, it is the same.
+    /// Returns the next action. Without a report of its outcome in between, a second call returns the same action.
     pub fn next_step(&mut self, readings: &Readings) -> Step {
         if let Some(step) = self.step_for_calls(readings) {
             return step;
@@ -172,38 +173,38 @@ impl AgentRun {
         self.ask()
     }
 
-    /// The model answered.
+    /// Reports the model's reply.
     pub fn model_replied(&mut self, reply: ModelReply) -> Result<(), RunError> {
         self.expect_model("a reply of the model")?;
         self.take_reply(reply)
     }
 
-    /// The model could not be asked, and to ask again is of no use.
+    /// Reports that the model request failed and that a retry cannot help.
     pub fn model_failed(&mut self, error: &ModelError) -> Result<(), RunError> {
         self.expect_model("a failure of the model")?;
         self.end(Finish::new(FinishReason::ModelFailed(error.kind)).with_detail(error.to_string()));
         Ok(())
     }
 
-    /// Calls ended. Some may come before others; a call that waits for a person is put aside.
+    /// Reports the results of some calls, in any order. A call that needs approval stays open.
     pub fn tools_replied(&mut self, results: Vec<ToolResult>) -> Result<(), RunError> {
         self.calls_ended(results.into_iter().map(CallEnd::of).collect())
     }
 
-    /// The same, for results that were put on record.
+    /// Reports results in the form that the journal records.
     pub fn calls_ended(&mut self, ends: Vec<CallEnd>) -> Result<(), RunError> {
         let answers = ends.into_iter().map(|end| (end.call().clone(), end.into_state())).collect();
         self.answer(From::Tools, answers)
     }
 
-    /// Whoever asked carried out functions. Those that are left are still waited for.
+    /// Reports the client's results. The run still waits for the calls without one.
     pub fn client_replied(&mut self, replies: Vec<ToolReply>) -> Result<(), RunError> {
         let answers =
             replies.into_iter().map(|reply| (reply.call.clone(), CallState::Ended(reply))).collect();
         self.answer(From::Client, answers)
     }
 
-    /// A person answered.
+    /// Reports a user's decision.
     pub fn approval_given(&mut self, id: &CallId, verdict: Verdict) -> Result<(), RunError> {
         let call = ToolCall { id: id.clone(), ..self.open_call(id)? };
         let state = match verdict {
@@ -213,12 +214,12 @@ impl AgentRun {
         self.answer(From::Approval, vec![(id.clone(), state)])
     }
 
-    /// Lets the run come to its end: what has not begun is not made, and the next turn is the last one.
+    /// Ends the run gracefully: it makes no further calls, and the next turn is the last one.
     pub fn stop(&mut self) {
         self.state.signal = Signal::Stop;
     }
 
-    /// Ends the run now. What was done so far is kept.
+    /// Ends the run now and keeps the conversation so far.
     pub fn abort(&mut self, why: Abort) {
         let finish = match why {
             Abort::Interrupted => Finish::new(FinishReason::Aborted),
@@ -253,7 +254,7 @@ impl AgentRun {
         }
     }
 
-    /// All calls of the turn have ended: the model is told, and the run goes on or ends.
+    /// Appends the results of all calls to the conversation. Then the run continues or ends.
     fn close_calls(&mut self) {
         let Phase::Calls(calls) = std::mem::replace(&mut self.state.phase, Phase::Model) else { return };
         if let Err(error) = self.say(calls.into_message()) {
@@ -279,7 +280,8 @@ impl AgentRun {
         }
     }
 
-    /// The order is that of the reasons' weight: what somebody wants goes before what is used up.
+    /// Checks a user's stop request first and the exhausted limits after it, because the first match becomes the finish
+    /// reason.
     fn why_final(&self, readings: &Readings) -> Option<WhyFinal> {
         let Self { plan, state, .. } = self;
         let full =
@@ -311,7 +313,7 @@ impl AgentRun {
         if words != self.state.told_choice {
             let told = words.clone().unwrap_or_else(|| "You may call any tool now, or answer.".into());
             self.state.told_choice = words;
-            // In the last turn the model was told already.
+            // In the final turn `begin_final_turn` has already given the instruction.
             if self.state.final_turn.is_none() {
                 self.tell(told);
             }
@@ -320,7 +322,7 @@ impl AgentRun {
         Step::CallModel(Box::new(self.request.clone()))
     }
 
-    /// The choice that holds for the reply that is waited for.
+    /// Returns the tool choice for the pending reply.
     fn choice(&self) -> ToolChoice {
         let moment = match (self.state.final_turn, self.state.counts.tool_turns) {
             (Some(_), _) => Moment::Final,
@@ -362,7 +364,7 @@ impl AgentRun {
         Arc::make_mut(&mut self.request.conversation).push(message)
     }
 
-    /// A word of the operator to the model. It is only said when no call is open, so it always fits.
+    /// Appends a message of the operator. No call is open at this point, so the conversation always accepts it.
     fn tell(&mut self, words: impl Into<String>) {
         if let Err(error) = self.say(Message::system(words)) {
             self.end_misfit(&error);
@@ -379,7 +381,7 @@ impl AgentRun {
     }
 }
 
-/// Ends calls that must not begin any more.
+/// Ends calls that must not start any more.
 fn cut_short(calls: &mut OpenCalls, signal: Signal, readings: &Readings) {
     const USED_UP: &str = "Error: the budget of this run is used up; the call was not made";
     if signal == Signal::Stop {

@@ -1,7 +1,7 @@
-//! Values that an operator sets and that more than one crate reads.
+//! Settings that an operator makes and that more than one crate reads.
 //!
-//! `haft-config` fills them from `haft.json`; the sandbox, the tool providers, the model client and the stores go by them.
-//! They live here because those crates do not know each other.
+//! `haft-config` fills them from `haft.json`. The sandbox, the tool providers, the model client and the stores read
+//! them. They live here because those crates do not depend on each other.
 
 pub mod limits;
 pub mod mcp;

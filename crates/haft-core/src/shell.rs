@@ -1,12 +1,12 @@
-//! Every simple command that a bash command line would run, found in its syntax.
+//! A parser that finds every simple command that a bash command line would run.
 //!
-//! The reader errs on one side only. What it does not understand is an error, never a shorter list: the caller then asks
-//! or denies. It is our own, because the parser crate at hand was looked into and panics (`99999999999>x`), overflows the
-//! stack (`$($($(`), and normalises what stands inside substitutions; here the time is linear, the depth has a limit, and
-//! each doubt is an error.
+//! The parser errs on one side only: syntax that it does not understand is an error, never a shorter list, and the
+//! caller then asks or denies. It is our own, because the available parser crate panics (`99999999999>x`), overflows
+//! the stack (`$($($(`), and normalises the text inside substitutions. Here the time is linear, the depth has a limit,
+//! and every doubt is an error.
 //!
-//! What a reader of one line cannot know: what scripts, programs and stored variables do. A deny-list over commands is
-//! therefore a help for people, and the sandbox is the wall.
+//! A parser of one line cannot know the effects of scripts, programs and stored variables. A deny list of commands is
+//! therefore only a convenience for users; the sandbox is the security boundary.
 
 mod ansi_c;
 mod carried;
@@ -20,40 +20,40 @@ use std::fmt;
 use carried::{Carried, carried};
 use reader::Reader;
 
-/// Longer lines are not read.
+/// The longest line that `commands` parses.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// How deep substitutions, subshells, quotes and `case` may nest.
+/// The deepest nesting of substitutions, subshells, quotes and `case`.
 pub const DEPTH_MAX: usize = 24;
 
-/// How often a command may carry another: `sudo env bash -c 'eval ..'` is four.
+/// The deepest nesting of commands in the arguments of others: `sudo env bash -c 'eval ..'` has four levels.
 pub const CARRIED_DEPTH_MAX: usize = 6;
 
-/// How many simple commands one line may have.
+/// The most simple commands in one line.
 pub const COMMANDS_MAX: usize = 1_000;
 
-/// How many redirections one command may have, those of the groups around it included.
+/// The most redirections of one command, including those of the groups around it.
 pub const REDIRECTIONS_MAX: usize = 64;
 
 /// One simple command. Without words it only sets variables or opens files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShellCommand {
-    /// The program first.
+    /// The program, followed by its arguments.
     pub words: Vec<ShellWord>,
-    /// The names of variables that are set for it.
+    /// The names of the variables that the command sets.
     pub assignments: Vec<String>,
     pub redirections: Vec<Redirection>,
 }
 
-/// A word after quotes are removed.
+/// A word after the removal of quotes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShellWord {
     pub text: String,
-    /// The shell would put something else in its place: `text` is only what could be read of it.
+    /// True if the shell would expand the word. Then `text` is only the part that the parser could read.
     pub opaque: bool,
 }
 
-/// A file that is opened for a command. Copies of descriptors and here-documents open none.
+/// A file that the shell opens for a command. Copies of descriptors and here-documents open no file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirection {
     pub access: Access,
@@ -82,7 +82,7 @@ impl ShellWord {
 }
 
 impl ShellCommand {
-    /// Stands for commands that run but cannot be seen.
+    /// Returns a placeholder for commands that run but that the parser cannot see.
     fn unseen(carrier: &str) -> Self {
         Self { words: vec![ShellWord::opaque(format!("what {carrier} runs"))], ..Self::default() }
     }
@@ -92,7 +92,7 @@ impl ShellCommand {
     }
 }
 
-/// The words as they were read, for people; a word that is not literal stands in angle brackets.
+/// Prints the words for messages, with each word that is not literal in angle brackets.
 impl fmt::Display for ShellCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, word) in self.words.iter().enumerate() {
@@ -106,7 +106,7 @@ impl fmt::Display for ShellCommand {
     }
 }
 
-/// Why the commands of a line are not known.
+/// The reason why the commands of a line are unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShellError {
     TooLong {
@@ -115,14 +115,14 @@ pub enum ShellError {
     TooDeep,
     TooManyCommands,
     TooManyRedirections,
-    /// Something was opened and not closed.
+    /// A quote, a group or another construct has no end.
     Unclosed {
         what: &'static str,
     },
     Unexpected {
         found: char,
     },
-    /// It may mean something, but not to this reader.
+    /// Valid bash perhaps, but not understood by this parser.
     Unclear {
         what: &'static str,
     },
@@ -148,7 +148,7 @@ impl fmt::Display for ShellError {
 
 impl std::error::Error for ShellError {}
 
-/// All simple commands of a line, wherever they stand, and those that other commands carry in their arguments.
+/// Returns all simple commands of a line at any depth, and the commands in the arguments of others.
 pub fn commands(line: &str) -> Result<Vec<ShellCommand>, ShellError> {
     if line.len() > LINE_BYTES_MAX {
         return Err(ShellError::TooLong { bytes: line.len() });
@@ -173,7 +173,7 @@ pub fn commands(line: &str) -> Result<Vec<ShellCommand>, ShellError> {
     Ok(found)
 }
 
-/// What is carried runs with the variables and files of its carrier.
+/// Returns the commands in the arguments of `outer`. They run with its variables and files.
 fn carried_commands(carried: Carried, outer: &ShellCommand) -> Result<Vec<ShellCommand>, ShellError> {
     let mut commands = match carried {
         Carried::Line(line) => Reader::read(&line)?,

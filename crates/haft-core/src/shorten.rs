@@ -1,13 +1,14 @@
-//! A text made to fit: JSON stays JSON, any other text keeps its beginning and its end.
+//! Shortens a text to a limit: JSON stays valid JSON, and any other text keeps its start and its end.
 
 mod json;
 
 pub use json::shorten_value;
 
-/// JSON beyond this is shortened as any other text: to read it as a value would take many times its size.
+/// The largest text to shorten as JSON. A parsed value takes many times the size of its text, so a larger text is cut
+/// as plain text.
 const JSON_BYTES_MAX: usize = 4 << 20;
 
-/// The text unchanged when it has at most `chars_max` characters; else what is left of it says that it was cut.
+/// Returns the text unchanged if it has at most `chars_max` characters, else a shortened text with a notice.
 pub fn shorten(text: &str, chars_max: usize) -> String {
     if text.char_indices().nth(chars_max).is_none() {
         return text.to_owned();
@@ -15,7 +16,7 @@ pub fn shorten(text: &str, chars_max: usize) -> String {
     shorten_json(text, chars_max).unwrap_or_else(|| head_and_tail(text, chars_max))
 }
 
-/// The first and the last characters of a text, `chars_max` of them in all, with a notice between them.
+/// Returns the first and last characters of a text, `chars_max` in total, with a notice between them.
 pub fn head_and_tail(text: &str, chars_max: usize) -> String {
     let chars_total = text.chars().count();
     if chars_total <= chars_max {
@@ -33,7 +34,7 @@ pub fn head_and_tail(text: &str, chars_max: usize) -> String {
     )
 }
 
-/// `None` when the text is not JSON, or nothing useful of it fits.
+/// Returns `None` if the text is not JSON, or if no useful part of it fits.
 fn shorten_json(text: &str, bytes_max: usize) -> Option<String> {
     let begins = text.trim_start().starts_with(['{', '[']);
     if !begins || text.len() > JSON_BYTES_MAX {

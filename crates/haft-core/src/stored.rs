@@ -1,7 +1,7 @@
-//! What is said to models and by them, as files keep it: snapshots of runs, recordings and journals.
+//! The stored form of model requests and replies, for snapshots of runs, recordings and journals.
 //!
-//! The types here are the stored form and nothing else: each is made `of` a value and turned `into` one again, byte for
-//! byte. Whoever writes them into a file gives that file a version, which changes when they do.
+//! The types here exist only for storage. Each converts `of` a value and back `into` an equal one. A file that contains
+//! them must have a format version, which changes when they do.
 
 mod conversation;
 mod event;
@@ -17,12 +17,12 @@ pub use model_reply::StoredModelReply;
 pub use names::find;
 pub use request::{StoredChoice, StoredRequest, StoredTool};
 
-/// Why something stored cannot be used.
+/// The reason why stored data is not usable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoredError {
-    /// A word that stands for nothing.
+    /// An unknown name of an enum value.
     UnknownWord { what: &'static str, found: String },
-    /// Two things in it contradict each other.
+    /// Two parts of the data contradict each other.
     Broken { problem: String },
 }
 

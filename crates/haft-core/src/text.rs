@@ -1,8 +1,8 @@
-//! Text with a maximum: cut on a character boundary, and the reader is told that it was.
+//! Text with a maximum length: cut at a character boundary, with a notice.
 
 use std::borrow::Cow;
 
-/// The text unchanged when it has at most `chars_max` characters; else its beginning and a notice.
+/// Returns the text unchanged if it has at most `chars_max` characters, else its start and a notice.
 pub fn truncate_chars(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         None => text.to_owned(),
@@ -10,22 +10,22 @@ pub fn truncate_chars(text: &str, chars_max: usize) -> String {
     }
 }
 
-/// What follows a text of which only the first `chars_shown` characters are shown.
+/// Returns the notice for a text that shows only its first `chars_shown` characters.
 pub fn truncation_notice(chars_total: usize, chars_shown: usize) -> String {
     format!("\n... (output truncated: {chars_total} total chars, showing first {chars_shown})")
 }
 
-/// Collects the output of a process as text, however much there is: only the beginning is kept.
+/// Collects process output of any size as text and keeps only its start.
 ///
-/// Bytes may come in pieces of any size. A character split over two pieces is put together, and what is not UTF-8
-/// becomes U+FFFD, so that the text is the same wherever the pieces were cut.
+/// The bytes may arrive in chunks of any size. `CappedText` joins a character that is split between two chunks and
+/// replaces invalid UTF-8 by U+FFFD, so that the text does not depend on the chunk boundaries.
 #[derive(Debug, Clone)]
 pub struct CappedText {
     kept: String,
     chars_total: usize,
     chars_unseen: usize,
     chars_max: usize,
-    /// The beginning of a character whose other bytes are still to come; at most three bytes.
+    /// The first bytes of an incomplete character, at most three.
     pending: Vec<u8>,
 }
 
@@ -34,35 +34,35 @@ impl CappedText {
         Self { kept: String::new(), chars_total: 0, chars_unseen: 0, chars_max, pending: Vec::new() }
     }
 
-    /// Adds a piece and returns the text that it completed, for those who show output as it comes.
+    /// Adds a chunk. Returns the text that it completed, for a caller that shows output as it arrives.
     pub fn push<'b>(&mut self, bytes: &'b [u8]) -> Cow<'b, str> {
         let text = self.decode(bytes);
         self.keep(&text);
         text
     }
 
-    /// Counts characters of which nothing is known but that they came after all others.
+    /// Counts characters that came after all others but whose content is unknown.
     pub fn push_unseen(&mut self, chars: usize) {
         self.chars_total += chars;
         self.chars_unseen += chars;
     }
 
-    /// How many characters nobody here has seen.
+    /// Returns the number of characters whose content is unknown.
     pub fn unseen_chars(&self) -> usize {
         self.chars_unseen
     }
 
-    /// Whether nothing was pushed so far.
+    /// Returns true if no output has arrived.
     pub fn is_empty(&self) -> bool {
         self.chars_total == 0 && self.pending.is_empty()
     }
 
-    /// Whether more was pushed than is kept.
+    /// Returns true if more output has arrived than is kept.
     pub fn is_cut(&self) -> bool {
         self.chars_total > self.chars_max
     }
 
-    /// The text, with a notice when it was cut.
+    /// Returns the text, with a notice if it was cut.
     pub fn finish(mut self) -> String {
         if !self.pending.is_empty() {
             self.keep("\u{fffd}");
@@ -94,7 +94,7 @@ impl CappedText {
     }
 }
 
-/// Splits off the last bytes when they may be the beginning of a character.
+/// Splits off the last bytes if they may be the start of a character.
 fn split_incomplete(bytes: &[u8]) -> (&[u8], &[u8]) {
     let starts = (1..=bytes.len().min(3)).map(|length| bytes.len() - length);
     let start = starts.into_iter().find(|&start| is_incomplete(&bytes[start..])).unwrap_or(bytes.len());

@@ -1,8 +1,8 @@
-//! How long a call may take, and until when.
+//! The timeout and the deadline of a call.
 
 use std::time::{Duration, Instant};
 
-/// The limit of one call. A provider that can answer with what it has so far looks at `deadline`.
+/// The time limit of one call. A provider that can return a partial result reads `deadline`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeLimit {
     pub timeout: Duration,
@@ -10,7 +10,7 @@ pub struct TimeLimit {
 }
 
 impl TimeLimit {
-    /// The limit as a person would say it: `120s`, `1.5s`, `250ms`.
+    /// Formats the timeout for messages: `120s`, `1.5s`, `250ms`.
     pub fn in_words(&self) -> String {
         match (self.timeout.as_secs(), self.timeout.subsec_millis()) {
             (0, millis) => format!("{millis}ms"),

@@ -1,8 +1,8 @@
-//! How much of a model's context a text takes.
+//! The number of tokens of a text in a model's context.
 
 use std::fmt;
 
-/// A number of tokens: counted, or judged by length.
+/// A number of tokens: counted, or estimated from the length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tokens {
     Counted(u64),
@@ -16,13 +16,13 @@ impl Tokens {
         }
     }
 
-    /// Judged by length alone.
+    /// Estimates the tokens from the length alone.
     pub fn by_length(bytes: u64) -> Self {
         Tokens::About(bytes.div_ceil(BYTES_PER_TOKEN))
     }
 }
 
-/// As whoever reads it should take it: `about` where nobody counted.
+/// Prints `about` before an estimate.
 impl fmt::Display for Tokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -32,7 +32,7 @@ impl fmt::Display for Tokens {
     }
 }
 
-/// Adding what was judged to what was counted gives what is judged.
+/// A sum with an estimate in it is an estimate.
 impl std::iter::Sum for Tokens {
     fn sum<I: Iterator<Item = Self>>(tokens: I) -> Self {
         tokens.fold(Tokens::Counted(0), |sum, next| {
@@ -45,12 +45,12 @@ impl std::iter::Sum for Tokens {
     }
 }
 
-/// Counts tokens as some model would. What a vocabulary costs is paid at the first count, not before.
+/// Counts tokens as a certain model would. An implementation loads its vocabulary at the first count, not earlier.
 pub trait TokenCounter: Send + Sync {
     fn count(&self, text: &str) -> Tokens;
 }
 
-/// Counts nothing: judges by length.
+/// Estimates tokens from the length instead of counting them.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ByLength;
 
@@ -60,13 +60,13 @@ impl TokenCounter for ByLength {
     }
 }
 
-/// Bytes per token, near enough for prose and code.
+/// The average bytes per token, a good estimate for prose and code.
 const BYTES_PER_TOKEN: u64 = 4;
 
-/// Of a longer text only this much is counted, and the whole judged by it.
+/// The longest text to count in full. For a longer text, `tokens_of` counts a prefix of this size and extrapolates.
 pub const COUNTED_BYTES_MAX: usize = 64 << 10;
 
-/// The tokens of a text, in bounded time however long it is.
+/// Returns the tokens of a text. The time is bounded for a text of any length.
 pub fn tokens_of(counter: &dyn TokenCounter, text: &str) -> Tokens {
     let sample = &text[..text.floor_char_boundary(COUNTED_BYTES_MAX)];
     let tokens = counter.count(sample);
@@ -81,7 +81,7 @@ pub fn tokens_of(counter: &dyn TokenCounter, text: &str) -> Tokens {
 mod tests {
     use super::*;
 
-    /// One token per character.
+    /// A counter with one token per character.
     struct PerCharacter;
 
     impl TokenCounter for PerCharacter {

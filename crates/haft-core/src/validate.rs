@@ -1,4 +1,4 @@
-//! The only way to arguments that a provider may see: they were checked against the tool's schema.
+//! Validation of arguments against the tool's schema. A provider only ever receives arguments that passed it.
 
 mod complaint;
 mod cost;
@@ -15,11 +15,11 @@ use crate::result::{ToolError, ToolErrorKind};
 use cost::{CHECK_STEPS_MAX, Cost};
 pub use draft::Draft;
 
-/// A tool's input schema, ready to check arguments.
+/// A tool's compiled input schema.
 #[derive(Debug)]
 pub enum Schema {
     Checked(Box<CheckedSchema>),
-    /// The schema cannot be used; arguments are only known to be an object.
+    /// The schema is unusable, so validation accepts any object.
     Unchecked {
         reason: String,
     },
@@ -36,26 +36,27 @@ pub struct CheckedSchema {
 pub const SCHEMA_BYTES_MAX: usize = 1024 * 1024;
 pub const SCHEMA_DEPTH_MAX: usize = 64;
 
-/// The compiled size of one `pattern`.
+/// The largest compiled size of one `pattern`.
 const PATTERN_BYTES_MAX: usize = 1024 * 1024;
 
-/// How far a `pattern` with look-around may backtrack on one string.
+/// The most backtracking steps of a `pattern` with look-around on one string.
 const BACKTRACK_STEPS_MAX: usize = 10_000;
 
-/// The validator collects every complaint before it gives the first, so of larger arguments only one is asked for.
+/// The largest arguments for which all errors are listed. The validator collects every error before it returns the
+/// first, so for larger arguments we ask it for only one.
 const ALL_COMPLAINTS_BYTES_MAX: usize = 256 * 1024;
 
-/// More complaints than this in one message help no model.
+/// The most errors in one message to a model.
 const COMPLAINTS_MAX: usize = 20;
 
 impl Schema {
-    /// As [`compile_as`](Self::compile_as) the draft that holds when nobody says otherwise.
+    /// Calls [`compile_as`](Self::compile_as) with the default draft.
     pub fn compile(schema: &Value) -> Self {
         Self::compile_as(schema, Draft::default())
     }
 
-    /// Never fails: what cannot be checked says why. No reference is fetched from a network or a file. `draft` is for a
-    /// schema that names none.
+    /// Compiles a schema and never fails: an unusable schema becomes `Unchecked` with the reason. It never fetches a
+    /// reference from the network or a file. `draft` applies to a schema that does not name its draft.
     pub fn compile_as(schema: &Value, draft: Draft) -> Self {
         match compile(schema, draft) {
             Ok((validator, cost)) => {
@@ -65,7 +66,7 @@ impl Schema {
         }
     }
 
-    /// Checks arguments; the error names everything that is wrong with them.
+    /// Validates arguments. The error lists everything that is wrong with them.
     pub fn validate(&self, arguments: ParsedArguments) -> Result<ValidArguments, ToolError> {
         match self {
             Self::Checked(schema) => schema.validate(arguments),
@@ -75,7 +76,7 @@ impl Schema {
         }
     }
 
-    /// Whether it can be said that these arguments are for this tool. A schema that cannot be used says nothing.
+    /// Returns true if these arguments are certainly valid for this tool. An unusable schema accepts nothing.
     pub fn accepts(&self, arguments: &ParsedArguments) -> bool {
         match self {
             Self::Checked(schema) => schema.validate(arguments.clone()).is_ok(),
@@ -83,8 +84,8 @@ impl Schema {
         }
     }
 
-    /// What a model's answer means: itself when it fits, else what it fits as when strings are read for what they hold
-    /// and nulls for what was left out. `bytes` is the size of its text.
+    /// Returns a model's answer if it fits the schema. Otherwise tries the answer with strings parsed as JSON and nulls
+    /// removed, and returns that if it fits. `bytes` is the size of the answer's text.
     pub fn fit(&self, answer: Value, bytes: usize) -> Result<Value, String> {
         match self {
             Self::Checked(schema) => match self.check(&answer, bytes) {
@@ -96,7 +97,8 @@ impl Schema {
         }
     }
 
-    /// Checks any other value, for example what a tool gave; says what is wrong with it. `bytes` is the size of its text.
+    /// Validates any other value, such as a tool's output. The error describes what is wrong. `bytes` is the size of
+    /// the value's text.
     pub fn check(&self, value: &Value, bytes: usize) -> Result<(), String> {
         match self {
             Self::Checked(schema) if !schema.cost.is_bearable(&schema.written, value, bytes) => {
@@ -149,7 +151,7 @@ impl CheckedSchema {
     }
 }
 
-/// Arguments that passed `validate`. There is no other way to make them.
+/// Arguments that passed `validate`, which is the only way to create them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValidArguments {
     object: Map<String, Value>,
@@ -162,18 +164,18 @@ impl ValidArguments {
         &self.object
     }
 
-    /// Whether the schema could not be used, so that they are only known to be an object.
+    /// Returns true if the schema was unusable, so that the arguments are only known to be an object.
     pub fn unvalidated(&self) -> bool {
         self.unvalidated
     }
 
-    /// Where a string stood for what was meant and was replaced by it, or a null for nothing and was left out: `limit`,
-    /// `edits[0].line`.
+    /// Returns the paths of corrected values, such as `limit` or `edits[0].line`: a string was replaced by the value it
+    /// holds, or a null was removed.
     pub fn mended(&self) -> &[String] {
         &self.mended
     }
 
-    /// The arguments as a type of the tool.
+    /// Deserializes the arguments into the tool's own type.
     pub fn to<T: DeserializeOwned>(&self) -> Result<T, ToolError> {
         T::deserialize(&self.object).map_err(|error| {
             let message = format!("Error: the arguments do not fit the tool: {error}");
@@ -202,7 +204,8 @@ fn compile(schema: &Value, draft: Draft) -> Result<(Validator, Cost), String> {
 }
 
 fn build(schema: &Value, draft: Draft) -> Result<Validator, jsonschema::ValidationError<'_>> {
-    // Patterns run in linear time; only a schema that needs look-around gets the engine that backtracks, on a leash.
+    // The default engine runs patterns in linear time. Only a schema that needs look-around gets the backtracking
+    // engine, with a step limit.
     let linear = PatternOptions::regex().size_limit(PATTERN_BYTES_MAX).dfa_size_limit(PATTERN_BYTES_MAX);
     let backtracking = PatternOptions::fancy_regex()
         .backtrack_limit(BACKTRACK_STEPS_MAX)
@@ -222,7 +225,7 @@ fn build(schema: &Value, draft: Draft) -> Result<Validator, jsonschema::Validati
         .or_else(|_| options().with_pattern_options(backtracking).build(schema))
 }
 
-/// Looks without recursion, because whoever wrote the value decides how deep it is.
+/// Checks the depth without recursion, because an untrusted author decides how deep the value is.
 fn is_within(value: &Value, depth_max: usize) -> bool {
     let mut level = vec![value];
     for _ in 0..depth_max {
@@ -246,7 +249,7 @@ fn is_small(schema: &Value) -> bool {
     serde_json::to_writer(Room(SCHEMA_BYTES_MAX), schema).is_ok()
 }
 
-/// Takes so many bytes and no more.
+/// A writer that fails after this many bytes, so that a large schema is not serialized in full.
 struct Room(usize);
 
 impl std::io::Write for Room {

@@ -1,14 +1,14 @@
-//! Where in a text something is wrong, with a short piece of it.
+//! The position of an error in a text, with a short excerpt around it.
 
 use std::fmt;
 
-/// A place in a text, in the words of an editor.
+/// A position as an editor shows it: line and column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spot {
     pub line: usize,
     /// Counted in characters, from 1.
     pub column: usize,
-    /// The text around the place; empty when there is none.
+    /// The text around the position; empty if the text is empty.
     pub near: String,
 }
 
@@ -16,7 +16,7 @@ const BEFORE_CHARS: usize = 20;
 const AFTER_CHARS: usize = 20;
 
 impl Spot {
-    /// The place of a byte offset.
+    /// Returns the position of a byte offset.
     pub(super) fn at(text: &str, offset: usize) -> Self {
         let offset = text.floor_char_boundary(offset);
         let (before, after) = text.split_at(offset);
@@ -28,7 +28,7 @@ impl Spot {
         }
     }
 
-    /// The place that `serde_json` gives: line from 1, column in bytes of that line, from 1.
+    /// Converts a position from `serde_json`: line from 1, column in bytes of that line, from 1.
     pub(super) fn at_line(text: &str, line: usize, column: usize) -> Self {
         let start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
         Self::at(text, (start + column.saturating_sub(1)).min(text.len()))

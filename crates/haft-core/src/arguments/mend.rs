@@ -1,7 +1,8 @@
 //! Turns text that is nearly a JSON object into one, in a single pass and without recursion.
 //!
-//! Only mistakes with one plausible meaning are mended, and each is put on record. Everything else stops the pass with
-//! the place and what was expected there. The time is linear in the text, the stack is bounded by the depth.
+//! The pass repairs only mistakes that have one plausible meaning, and records each repair. Any other mistake stops the
+//! pass with an error that names the position and the expected token. The time is linear in the length of the text, and
+//! `depth_max` bounds the stack of open brackets.
 
 use std::fmt::Write as _;
 
@@ -10,11 +11,11 @@ use super::{ArgumentsError, Spot};
 pub(super) struct Mended {
     pub(super) text: String,
     pub(super) repairs: Vec<&'static str>,
-    /// The text ended inside a value.
+    /// True if the text ended inside a value.
     pub(super) cut_off: bool,
 }
 
-/// Where the pass stopped, and why.
+/// The position at which the pass stopped, and the reason.
 pub(super) enum Stuck {
     Expected { what: &'static str, at: usize },
     TooDeep { at: usize },
@@ -31,7 +32,7 @@ impl Stuck {
     }
 }
 
-/// What JSON calls so; any other space is no part of it.
+/// The whitespace of RFC 8259. Other Unicode spaces, such as U+00A0, are not whitespace in JSON.
 const WHITESPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 
 const FENCE: &str = "removed a code fence";
@@ -45,9 +46,9 @@ const QUOTES: &str = "replaced single quotes";
 const ESCAPE: &str = "replaced an escape that JSON does not know";
 const CONTROL: &str = "escaped a line break in a string";
 
-/// Where the value begins: at a bracket that opens the text, else at the first brace.
+/// Returns the offset of the value: of `[` if the text starts with one, else of the first `{`.
 ///
-/// An array is not searched for objects: to run its first element would drop the others in silence.
+/// It does not search an array for objects, because running only its first element would silently drop the others.
 pub(super) fn start(text: &str) -> Option<usize> {
     let body = skip_fence(text);
     let opening = body.trim_start();
@@ -67,7 +68,7 @@ pub(super) fn mend(text: &str, start: usize, depth_max: usize) -> Result<Mended,
     Ok(Mended { text: pass.out, repairs: pass.repairs, cut_off: pass.cut_off })
 }
 
-/// What the grammar expects next inside one object or array.
+/// The token that the grammar expects next inside one object or array.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Key,
@@ -81,12 +82,13 @@ enum Place {
 struct Frame {
     closer: char,
     place: Place,
-    /// Where the output ended after the last whole member; what follows is dropped when the text ends too early.
+    /// The length of the output after the last complete member. If the text ends too early, `end_of_text` truncates the
+    /// output to this length.
     whole: usize,
 }
 
 impl Frame {
-    /// The place of a new member.
+    /// Returns the state in which a new member begins.
     fn first_place(&self) -> Place {
         if self.closer == '}' { Place::Key } else { Place::Value }
     }
@@ -108,7 +110,7 @@ impl<'a> Pass<'a> {
         Self { text, at: start, out, frames: Vec::new(), depth_max, repairs: Vec::new(), cut_off: false }
     }
 
-    /// Until the value that began the text is closed, or the text ends.
+    /// Runs until the outermost value is closed or the text ends.
     fn run(&mut self) -> Result<(), Stuck> {
         self.open()?;
         while !self.frames.is_empty() {
@@ -164,7 +166,7 @@ impl<'a> Pass<'a> {
         if frame.place != Place::After && frame.place != frame.first_place() {
             return self.expected("a value");
         }
-        // Between members only a comma can stand after the last whole one.
+        // In this state the output after the last complete member can only be a comma.
         if self.out.len() > frame.whole {
             self.out.truncate(frame.whole);
             self.record(TRAILING_COMMA);
@@ -191,7 +193,7 @@ impl<'a> Pass<'a> {
             match self.take() {
                 Some(c) if c == quote => break,
                 Some('\\') => self.escape()?,
-                // Only inside single quotes.
+                // Reachable only inside single quotes: in a double-quoted string the first arm matches.
                 Some('"') => self.out.push_str("\\\""),
                 Some(c) if c < ' ' => self.control(c),
                 Some(c) => self.out.push(c),
@@ -210,7 +212,7 @@ impl<'a> Pass<'a> {
         Ok(())
     }
 
-    /// The rest of an escape, after its backslash. One that the end of the text has cut in two is left out.
+    /// Copies the rest of an escape, after its backslash. Drops an escape that the end of the text cut in two.
     fn escape(&mut self) -> Result<(), Stuck> {
         match self.take() {
             None => {}
@@ -229,6 +231,7 @@ impl<'a> Pass<'a> {
                 }
             }
             Some(c @ ('"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't')) => self.out.extend(['\\', c]),
+            // The position must point at the character after the backslash, which `take` has already consumed.
             Some(_) => {
                 self.at = self.text.floor_char_boundary(self.at - 1);
                 return self.expected("a JSON escape after the backslash (write `\\\\` for a backslash)");
@@ -250,7 +253,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// A number or a word. Whether it is legal is left to the parser, but for one that the end has cut in two.
+    /// Copies a number or a word. `serde_json` later checks that it is valid JSON; here only an incomplete one at the
+    /// end of the text is dropped.
     fn literal(&mut self) -> Result<(), Stuck> {
         let rest = &self.text[self.at..];
         let length = rest.find(|c: char| !is_literal(c)).unwrap_or(rest.len());
@@ -263,6 +267,7 @@ impl<'a> Pass<'a> {
         };
         let at_end = length == rest.len();
         self.at += length;
+        // A number at the very end may lack digits ("12" of "123"), so even a valid one counts as cut off.
         self.cut_off |= at_end;
         if at_end && serde_json::from_str::<serde::de::IgnoredAny>(word).is_err() {
             return Ok(());
@@ -283,7 +288,7 @@ impl<'a> Pass<'a> {
         self.set_place(next);
     }
 
-    /// Drops what was not finished and closes what is open.
+    /// Drops the incomplete member and closes all open brackets.
     fn end_of_text(&mut self) {
         if let Some(frame) = self.frames.last()
             && self.out.len() > frame.whole
@@ -336,7 +341,7 @@ impl<'a> Pass<'a> {
         Some(c)
     }
 
-    /// Whitespace between tokens means nothing, so it is not copied.
+    /// Skips whitespace between tokens without copying it.
     fn skip_whitespace(&mut self) {
         let rest = &self.text[self.at..];
         self.at += rest.len() - rest.trim_start_matches(WHITESPACE).len();

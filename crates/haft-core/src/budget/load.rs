@@ -1,4 +1,4 @@
-//! What a part of the context takes: tokens that are known, and texts that nobody has counted yet.
+//! The load of one part of the context: tokens that are counted, and texts that are not counted yet.
 
 use crate::tokens::{TokenCounter, Tokens, tokens_of};
 
@@ -21,12 +21,12 @@ impl Load {
         self.uncounted.push(text);
     }
 
-    /// However the texts are counted: no token is shorter than a byte.
+    /// Returns an upper bound of the tokens: no token is shorter than a byte.
     pub(super) fn most(&self) -> u64 {
         self.known_tokens.saturating_add(self.uncounted_bytes())
     }
 
-    /// Near enough, with the texts judged by their length.
+    /// Returns an estimate of the tokens that judges uncounted texts by their length.
     pub(super) fn about(&self) -> u64 {
         self.known_tokens.saturating_add(Tokens::by_length(self.uncounted_bytes()).count())
     }

@@ -1,11 +1,11 @@
-//! Which message may follow, decided from the calls that are open.
+//! The rules for the next message, decided from the open calls.
 
 use std::collections::HashSet;
 
 use super::{Body, ConversationError, Message, Part, Role};
 use crate::tool::{CallId, ToolCall};
 
-/// Gives the message as it is kept, or says why it cannot come next.
+/// Returns the message with its replies in the order of their calls, or the reason why it cannot come next.
 pub(super) fn admit<'a>(
     open: impl Iterator<Item = &'a ToolCall>,
     message: Message,

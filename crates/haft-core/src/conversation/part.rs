@@ -5,21 +5,21 @@ use std::sync::Arc;
 use crate::output::Content;
 use crate::tool::{CallId, ToolCall};
 
-/// One piece of a message, and how its own wire knows it.
+/// One piece of a message, and its identity in the wire format it came from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
     pub body: Body,
     pub mark: Option<Mark>,
 }
 
-/// What a piece says.
+/// The content of a part.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body {
     Text {
         text: String,
         annotations: Vec<Annotation>,
     },
-    /// The model declines, in its own words.
+    /// The model's refusal, in its own words.
     Refusal(String),
     Image(Media),
     Audio(Media),
@@ -27,15 +27,15 @@ pub enum Body {
         name: Option<String>,
         media: Media,
     },
-    /// What a model thought, as far as its provider shows it. Never replayed as text.
+    /// The model's reasoning, as far as the provider shows it. Encoders never replay it as ordinary text.
     Reasoning(String),
     Call(ToolCall),
     Reply(ToolReply),
-    /// Nothing that another format could say: all there is lies in the mark's state.
+    /// Content that no other format can express; all of it is in the state of the mark.
     Opaque,
 }
 
-/// The wire formats that conversations come from and go to.
+/// The wire formats from which haft decodes and to which it encodes conversations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
     OpenaiChat,
@@ -60,16 +60,17 @@ impl Format {
     }
 }
 
-/// How one wire knows a part. Only the same format looks into it; every other drops it.
+/// The identity of a part in one wire format. Only that format reads it; all others drop it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
     pub format: Format,
     pub id: Option<String>,
-    /// State that goes back unchanged: a signature, encrypted reasoning, a block of a kind only its format knows.
+    /// State that must go back to the provider unchanged: a signature, encrypted reasoning, or a block of a kind that
+    /// only its format knows.
     pub state: Option<Arc<str>>,
 }
 
-/// Something that is not text, and where it is.
+/// Content other than text, and its source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Media {
     pub media_type: String,
@@ -82,20 +83,20 @@ pub enum Source {
     Url(String),
 }
 
-/// Something said about a text, such as where it is from; the wire's own JSON, kept as it came.
+/// Metadata about a text, such as a citation: the wire format's own JSON, kept unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Annotation {
     pub format: Format,
     pub json: Arc<str>,
-    /// The page it points at, when it does; every format may show it.
+    /// The URL of the cited page, if there is one. Every format may show it.
     pub url: Option<String>,
 }
 
-/// The end of a call, as a model is told it.
+/// The result of a tool call as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolReply {
     pub call: CallId,
-    /// The name the model called; some wires link by it.
+    /// The tool name that the model called. Some wire formats link replies to calls by it.
     pub name: String,
     pub content: Vec<Content>,
     pub is_error: bool,
@@ -130,19 +131,19 @@ impl Part {
         }
     }
 
-    /// The id under which `format` knows this part; nothing when it is another's.
+    /// Returns the part's id in `format`, or `None` if the part came from another format.
     pub fn id_for(&self, format: Format) -> Option<&str> {
         self.mark.as_ref().filter(|mark| mark.format == format)?.id.as_deref()
     }
 
-    /// What only `format` understands about this part.
+    /// Returns the state that only `format` understands, or `None` if the part came from another format.
     pub fn state_for(&self, format: Format) -> Option<&str> {
         self.mark.as_ref().filter(|mark| mark.format == format)?.state.as_deref()
     }
 }
 
 impl Body {
-    /// The word for it in messages to people.
+    /// Returns the noun for error messages.
     pub fn name(&self) -> &'static str {
         match self {
             Body::Text { .. } => "text",

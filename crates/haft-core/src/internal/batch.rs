@@ -1,4 +1,4 @@
-//! The batch: several calls in one, for models that cannot write several calls in a turn.
+//! The batch tool: several tool calls in one, for models that cannot make several calls in a turn.
 
 use std::sync::Arc;
 
@@ -10,37 +10,37 @@ use super::handoff::HANDOFF;
 use crate::arguments::{ARGUMENTS_BYTES_MAX, ArgumentLimits, Arguments};
 use crate::model_request::ModelTool;
 
-/// The name by which a model calls it.
+/// The tool name that the model calls.
 pub const BATCH: &str = "agent__batch";
 
-/// Far beyond what a turn may call; more is not even looked at.
+/// The largest batch. It is far above the number of calls that a turn may make; `plan` rejects a longer list.
 pub const BATCH_CALLS_MAX: usize = 200;
 
-/// What a batch asks for.
+/// The calls that a batch asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchPlan {
     pub items: Vec<BatchItem>,
     pub extent: Extent,
 }
 
-/// How much of what the model meant is there.
+/// The completeness of the list that the model sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     Whole,
-    /// The text ended before the list did; only the calls that were whole are known.
+    /// The text ended before the list did, so the plan holds only the complete calls.
     CutOff,
 }
 
 /// One call of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchItem {
-    /// The model's own, else the place in the batch.
+    /// The model's own id, else the index in the batch.
     pub id: String,
     pub tool: String,
     pub arguments: Arguments,
 }
 
-/// How one call of a batch ended.
+/// The outcome of one call of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchEnd<'a> {
     pub id: &'a str,
@@ -56,7 +56,7 @@ struct WrittenItem {
     parameters: Map<String, Value>,
 }
 
-/// The tool as a model is shown it.
+/// Returns the definition of the tool for the model.
 pub fn tool() -> ModelTool {
     let schema = json!({
         "type": "object",
@@ -80,11 +80,11 @@ pub fn tool() -> ModelTool {
     ModelTool { name: BATCH.into(), description: description.into(), input_schema: Arc::new(schema) }
 }
 
-/// Reads a call of the tool; the error is written for the model.
+/// Parses a call of the tool; the error is written for the model.
 pub fn plan(arguments: &Arguments) -> Result<BatchPlan, String> {
     let (calls, extent) = match serde_json::from_str::<Value>(arguments.as_text()) {
         Err(error) if error.is_eof() => (recover(arguments.as_text())?, Extent::CutOff),
-        // What is nearly JSON is mended by the same rules as all arguments.
+        // `Arguments::parse` repairs text that is nearly JSON, by the same rules as for all arguments.
         Ok(_) | Err(_) => (whole(arguments)?, Extent::Whole),
     };
     if calls.is_empty() {
@@ -97,14 +97,14 @@ pub fn plan(arguments: &Arguments) -> Result<BatchPlan, String> {
     Ok(BatchPlan { items, extent })
 }
 
-/// Why a tool cannot be called inside a batch; nothing when it can.
+/// Returns the reason why a tool cannot be called inside a batch, or `None` if it can.
 pub fn refusal(tool: &str) -> Option<String> {
     [BATCH, FINAL_REPORT, HANDOFF]
         .contains(&tool)
         .then(|| format!("`{tool}` cannot be called inside a batch; call it on its own"))
 }
 
-/// What the model is told when all calls have ended.
+/// Returns the result of the whole batch for the model.
 pub fn reply(ends: &[BatchEnd<'_>], extent: Extent) -> String {
     let results: Vec<Value> = ends.iter().map(result).collect();
     let mut reply = json!({"results": results});
@@ -128,12 +128,14 @@ fn whole(arguments: &Arguments) -> Result<Vec<Value>, String> {
     let wrong = || "`calls` must be a list of {\"tool\": …, \"parameters\": {…}}".to_owned();
     match parsed.object().get("calls") {
         Some(Value::Array(calls)) => Ok(calls.clone()),
+        // Also accept a list that the model encoded as a JSON string.
         Some(Value::String(text)) => serde_json::from_str(text).map_err(|_| wrong()),
         Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_)) | None => Err(wrong()),
     }
 }
 
-/// The calls of a list that was cut off, as far as they are whole. A call that is half there is never made.
+/// Returns the complete calls of a list that was cut off. It never returns a partial call: with a truncated path, a
+/// delete would remove the wrong file.
 fn recover(text: &str) -> Result<Vec<Value>, String> {
     let wrong =
         || "the batch was cut off before its first call was whole; send fewer calls at once".to_owned();

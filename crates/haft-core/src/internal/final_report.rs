@@ -1,4 +1,4 @@
-//! The final report: the tool by which a model ends its run, and what counts as one.
+//! The final report: the tool with which a model ends its run, and the checks on its content.
 
 use std::sync::Arc;
 
@@ -10,20 +10,20 @@ use crate::arguments::Arguments;
 use crate::model_request::ModelTool;
 use crate::validate::Schema;
 
-/// The name by which a model calls it.
+/// The tool name that the model calls.
 pub const FINAL_REPORT: &str = "agent__final_report";
 
-/// What a run ends with.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     pub status: ReportStatus,
     pub format: ReportFormat,
     pub content: ReportContent,
-    /// Passed through to whoever asked.
+    /// Passed through to the caller of the run.
     pub metadata: Map<String, Value>,
 }
 
-/// How the task went, in the model's own judgement.
+/// The success of the task, as the model judges it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportStatus {
     Success,
@@ -62,7 +62,7 @@ impl ReportContent {
     }
 }
 
-/// What a report must look like.
+/// The required format and schema of a report.
 #[derive(Debug, Clone)]
 pub struct ReportShape {
     format: ReportFormat,
@@ -76,7 +76,7 @@ struct OutputSchema {
     compiled: Arc<Schema>,
 }
 
-/// A report as a model writes it in a call.
+/// The arguments of a report call, before the checks.
 #[derive(Deserialize)]
 struct Written {
     status: String,
@@ -91,7 +91,8 @@ impl ReportShape {
         Self { format, schema: None }
     }
 
-    /// A JSON report that fits a schema. A schema that cannot be used is an error here, not at the end of a run.
+    /// Creates the shape of a JSON report with a schema. It rejects an unusable schema now rather than at the end of a
+    /// run.
     pub fn json(schema: Arc<Value>) -> Result<Self, String> {
         let compiled = match Schema::compile(&schema) {
             Schema::Unchecked { reason } => {
@@ -111,7 +112,7 @@ impl ReportShape {
         self.schema.as_ref().map(|schema| &schema.written)
     }
 
-    /// The tool as a model is shown it.
+    /// Returns the definition of the tool for the model.
     pub fn tool(&self) -> ModelTool {
         let (field, content) = self.content_field();
         let mut properties = Map::new();
@@ -152,7 +153,7 @@ impl ReportShape {
         }
     }
 
-    /// Reads a call of the tool; the error is written for the model.
+    /// Parses a call of the tool; the error is written for the model.
     pub fn read(&self, arguments: &Arguments) -> Result<Report, String> {
         let written: Written = super::read(arguments)?;
         let status = ReportStatus::from_name(&written.status).ok_or_else(|| {
@@ -166,7 +167,7 @@ impl ReportShape {
         Ok(Report { status, format: self.format, content, metadata: written.metadata.unwrap_or_default() })
     }
 
-    /// Reads a report that was written as text; a text says nothing of its status, so it counts as a success.
+    /// Parses a report that the model wrote as plain text. A text has no status, so it counts as a success.
     pub fn read_text(&self, format: Option<&str>, text: &str) -> Result<Report, String> {
         self.check_format(format)?;
         let content = self.content(Value::from(text.trim()))?;
@@ -199,7 +200,7 @@ impl ReportShape {
         Ok(ReportContent::Text(text))
     }
 
-    /// Many models write JSON as a text that holds it, and put a fence around it.
+    /// Parses JSON that the model sent as a string, often inside a code fence.
     fn json_of(&self, value: Value) -> Result<Value, String> {
         match value {
             Value::String(text) => {

@@ -1,4 +1,4 @@
-//! The handoff: how an agent gives the request to another that then takes over.
+//! The handoff tool: an agent passes the request to another agent, which then answers it.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use serde_json::json;
 use crate::arguments::Arguments;
 use crate::model_request::ModelTool;
 
-/// The name by which a model calls it.
+/// The tool name that the model calls.
 pub const HANDOFF: &str = "router__handoff-to";
 
-/// Who takes over, and what the agent before says about it.
+/// The agent that takes over, and an optional message from the agent before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handoff {
     pub agent: String,
     pub message: Option<String>,
 }
 
-/// Where a request may go from here.
+/// The agents to which a request may go from here.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Routes {
     /// In the order of the configuration.
     pub destinations: Vec<String>,
-    /// The agents that had the request before, this one included.
+    /// The agents that had the request before, including the current one.
     pub path: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ struct Written {
 }
 
 impl Routes {
-    /// The tool as a model is shown it; there is none when there is nowhere to go.
+    /// Returns the definition of the tool for the model, or `None` if there is no destination.
     pub fn tool(&self) -> Option<ModelTool> {
         let open = self.open();
         if open.is_empty() {
@@ -56,7 +56,7 @@ impl Routes {
         })
     }
 
-    /// Reads a call of the tool; the error is written for the model.
+    /// Parses a call of the tool; the error is written for the model.
     pub fn read(&self, arguments: &Arguments) -> Result<Handoff, String> {
         let Written { agent, message } = super::read(arguments)?;
         if self.path.contains(&agent) {
@@ -72,7 +72,7 @@ impl Routes {
         Ok(Handoff { agent, message: message.filter(|message| !message.trim().is_empty()) })
     }
 
-    /// The destinations that would not lead back.
+    /// Returns the destinations that have not had the request yet, so that a request cannot go in a circle.
     fn open(&self) -> Vec<&str> {
         let open = self.destinations.iter().filter(|agent| !self.path.contains(agent));
         open.map(String::as_str).collect()

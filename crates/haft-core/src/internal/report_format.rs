@@ -1,11 +1,11 @@
-//! The formats of a final report: the rule a model is told, and the check of what it wrote.
+//! The formats of a final report: the instruction for the model, and the check of the report it wrote.
 
 use serde_json::Value;
 
-/// A report that is longer helps nobody and costs everybody who keeps it.
+/// The longest report. A longer one would burden its reader and every store that keeps it.
 pub const REPORT_BYTES_MAX: usize = 1024 * 1024;
 
-/// What Slack accepts in one message.
+/// The limits of one Slack message.
 const SLACK_BLOCKS_MAX: usize = 50;
 const SLACK_SECTION_CHARS_MAX: usize = 3000;
 const SLACK_HEADER_CHARS_MAX: usize = 150;
@@ -24,18 +24,18 @@ const SLACK_BLOCK_TYPES: [&str; 12] = [
     "video",
 ];
 
-/// How a final report is written.
+/// The format of a final report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReportFormat {
     Json,
     Markdown,
     SlackBlockKit,
-    /// For a terminal: colours are allowed, nothing that moves the cursor is.
+    /// For a terminal: colours are allowed, sequences that move the cursor are not.
     Tty,
     /// For another program: plain lines.
     Pipe,
     Text,
-    /// For the agent that asked.
+    /// For the agent that made the request.
     SubAgent,
 }
 
@@ -59,7 +59,7 @@ impl ReportFormat {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
-    /// What the model is told about writing it.
+    /// Returns the instruction for the model.
     pub fn rule(self) -> &'static str {
         match self {
             Self::Json => "Write one JSON value that fits the schema, and nothing around it.",
@@ -81,7 +81,7 @@ impl ReportFormat {
         }
     }
 
-    /// Whether a part of it is of no use without the rest.
+    /// Returns true if the format is JSON, so that a part of the report is useless without the rest.
     pub fn is_structured(self) -> bool {
         match self {
             Self::Json | Self::SlackBlockKit => true,
@@ -98,7 +98,7 @@ impl ReportFormat {
             return Err(format!("the report has {} bytes, at most {REPORT_BYTES_MAX} are taken", text.len()));
         }
         match self {
-            // Both are JSON; `check_json` looks at them.
+            // `check_json` checks the first two, and an agent that reads a sub-agent's report takes any text.
             Self::Json | Self::SlackBlockKit | Self::SubAgent => Ok(()),
             Self::Markdown => check_fences(text),
             Self::Tty => check_controls(&without_colours(text)),
@@ -106,7 +106,7 @@ impl ReportFormat {
         }
     }
 
-    /// Checks a JSON value by the rules of the format alone; a schema comes on top.
+    /// Checks a JSON value by the rules of the format alone; the caller also checks it against a schema.
     pub fn check_json(self, value: &Value) -> Result<(), String> {
         match self {
             Self::SlackBlockKit => check_blocks(value),
@@ -127,7 +127,7 @@ fn check_controls(text: &str) -> Result<(), String> {
     }
 }
 
-/// The text without `ESC [ … m`; every other sequence stays and is found by `check_controls`.
+/// Removes colour sequences (`ESC [ … m`). All other sequences stay, so that `check_controls` rejects them.
 fn without_colours(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! The task status: how a model says where it stands, and when that ends its run.
+//! The task status tool: the model reports its progress, and a complete status makes the next turn the last one.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use serde_json::json;
 use crate::arguments::Arguments;
 use crate::model_request::ModelTool;
 
-/// The name by which a model calls it.
+/// The tool name that the model calls.
 pub const TASK_STATUS: &str = "agent__task_status";
 
-/// Where a model says it stands.
+/// The progress that a model reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskStatus {
     pub state: TaskState,
@@ -29,13 +29,13 @@ pub enum TaskState {
     Completed,
 }
 
-/// What a status means for the run.
+/// The effect of a status on the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completion {
     Working,
-    /// All three say so: the next turn is for the final report only.
+    /// The state and both flags agree: the next turn accepts only the final report.
     Complete,
-    /// Completed, but not ready or not finished with tools: nothing is forced.
+    /// The state is completed, but the flags say not ready or more tools: the run goes on unchanged.
     Contradictory,
 }
 
@@ -61,7 +61,7 @@ enum WrittenState {
 }
 
 impl TaskStatus {
-    /// The tool as a model is shown it.
+    /// Returns the definition of the tool for the model.
     pub fn tool() -> ModelTool {
         let text = |description: &str| json!({"type": "string", "description": description});
         let flag = |description: &str| json!({"type": "boolean", "description": description});
@@ -86,7 +86,7 @@ impl TaskStatus {
         }
     }
 
-    /// Reads a call of the tool; the error is written for the model.
+    /// Parses a call of the tool; the error is written for the model.
     pub fn read(arguments: &Arguments) -> Result<Self, String> {
         let Written { status, done, pending, now, ready_for_final_report, need_to_run_more_tools } =
             super::read(arguments)?;
@@ -108,7 +108,7 @@ impl TaskStatus {
 }
 
 impl TaskState {
-    /// As the model writes it, and on every wire.
+    /// Returns the name that the model sends and every wire format uses.
     pub fn name(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -119,7 +119,7 @@ impl TaskState {
 }
 
 impl Completion {
-    /// What the model is told back.
+    /// Returns the reply to the model.
     pub fn told(self) -> &'static str {
         match self {
             Self::Working => "noted; go on with the task",

@@ -1,4 +1,4 @@
-//! Tables and properties of naming.
+//! Tables and property tests for naming.
 
 use proptest::prelude::*;
 
@@ -18,7 +18,7 @@ fn exposed(table: &NameTable) -> Vec<&str> {
     table.tools().iter().map(|tool| tool.exposed.as_str()).collect()
 }
 
-/// The answer as text: `how namespace/tool`, or `? name name`.
+/// The resolution as text: `match namespace/tool`, or `? name name`.
 fn answer(table: &NameTable, written: &str) -> String {
     match table.resolve(written) {
         Resolution::Known { tool, matched } => {
@@ -119,7 +119,7 @@ fn the_names_of_so_many_that_left_are_kept_and_no_more() {
 
 fn any_identity() -> impl Strategy<Value = ToolIdentity> {
     let kinds = prop_oneof![Just(ProviderKind::Builtin), Just(ProviderKind::Mcp), Just(ProviderKind::Rest)];
-    // Few letters, so that collisions are the rule.
+    // A small alphabet makes collisions frequent.
     (kinds, "[aA_]{1,3}", "[aA_2]{1,4}|x{63,64}").prop_map(|(kind, namespace, tool)| ToolIdentity {
         kind,
         namespace: Namespace::new(&namespace).unwrap(),

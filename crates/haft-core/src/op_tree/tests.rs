@@ -1,4 +1,4 @@
-//! Events in, a tree out.
+//! Trees built from lists of events.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ fn finished(operation: &Arc<Operation>, failure: Option<ToolErrorKind>) -> Event
     }
 }
 
-/// Every operation by its path, in the order of the tree.
+/// Prints every operation with its path, in the order of the tree.
 fn drawn(tree: &OpTree) -> String {
     let mut text = String::new();
     for session in tree.roots() {
@@ -126,7 +126,8 @@ fn beyond_the_limit_calls_are_counted_and_not_kept() {
 }
 
 proptest! {
-    /// Whatever comes in whatever order: nothing is lost or counted twice, and no two paths of a session are equal.
+    /// For any events in any order: the tree loses no call and counts none twice, and the paths within a session
+    /// differ.
     #[test]
     fn every_call_is_counted_once(asked in prop::collection::vec((1_u32..4, prop::option::of(0_u64..20), any::<bool>()), 0..20)) {
         let operations: Vec<_> = asked.iter().zip(0_u64..).map(|((turn, parent, _), id)| {
@@ -204,7 +205,7 @@ fn attempts_at_models_stand_in_their_turn_with_what_they_cost() {
         .map(|turn| turn.models.iter().map(|node| node.account.as_ref().map(|one| one.failure)).collect())
         .collect();
     assert_eq!(ends, [vec![Some(Some(ModelErrorKind::Overloaded)), Some(None)], vec![None]]);
-    // There is no room for a fourth, but it is counted.
+    // The tree is full, so it counts a fourth attempt but does not keep it.
     tree.apply(&asked(second, 2));
     tree.apply(&told(second, 2, None));
     assert_eq!(tree.turns(tree.roots().next().unwrap())[1].models.len(), 1);

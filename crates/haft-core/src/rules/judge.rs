@@ -1,15 +1,15 @@
-//! What the rules say about one simple command.
+//! The decision about one simple command.
 
 use super::{Decision, Rule, Rules, Ruling};
 use crate::approval::shown;
 use crate::glob::Piece;
 use crate::shell::{Access, Redirection, ShellCommand, ShellWord};
 
-/// How sure it is that a pattern matches a command.
+/// The certainty that a pattern matches a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Match {
     No,
-    /// It depends on a word that is not literal.
+    /// The match depends on a word that is not literal.
     May,
     Must,
 }
@@ -26,8 +26,8 @@ impl Rules {
         }
     }
 
-    /// From the most specific rule down to the first that matches for sure. Those before it only might match, and each
-    /// of them could be the one that decides, so the strictest holds.
+    /// Walks from the most specific rule down to the first certain match. Each rule before it is a possible match and
+    /// could be the one that decides, so the strictest ruling applies.
     fn by_program(&self, tool: &str, command: &ShellCommand) -> Ruling {
         let mut rules: Vec<_> = self.with_command(tool).collect();
         rules.sort_by_key(|(_, rule)| std::cmp::Reverse(rule.rank()));
@@ -59,7 +59,7 @@ fn fit(rule: &Rule, command: &ShellCommand) -> Match {
     spellings.iter().map(|program| fit_spelled(rule, command, program)).max().unwrap_or(Match::No)
 }
 
-/// The spelling of the program that is to be tried; empty for as it is written.
+/// Matches a rule against the command with this spelling of the program. An empty `program` keeps the written spelling.
 fn fit_spelled(rule: &Rule, command: &ShellCommand, program: &str) -> Match {
     let Some(pattern) = &rule.command else { return Match::No };
     if pattern.0.must_match(&pieces(command, program, Spaces::Kept)) {
@@ -71,14 +71,16 @@ fn fit_spelled(rule: &Rule, command: &ShellCommand, program: &str) -> Match {
     Match::No
 }
 
-/// A program that is written with a path, or in capitals where file systems know no case, is the same program.
+/// Returns the spellings that may run the same program: without its path, and in lower case for file systems that
+/// ignore case.
 fn other_spellings(command: &ShellCommand) -> Vec<String> {
     let written = command.program().map_or("", |program| &program.text);
     let name = written.rsplit('/').next().unwrap_or(written);
     vec![String::new(), name.to_owned(), name.to_ascii_lowercase(), written.to_ascii_lowercase()]
 }
 
-/// What becomes of the space before a word that is not literal. The word may turn out to be none.
+/// The treatment of the space before a word that is not literal. Such a word may expand to nothing, and then the space
+/// is absent too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Spaces {
     Kept,
@@ -100,7 +102,7 @@ fn pieces<'a>(command: &'a ShellCommand, program: &'a str, spaces: Spaces) -> Ve
     pieces
 }
 
-/// The pattern matches for sure; but an allow holds only for exactly what it names.
+/// Returns the ruling for a certain match. An allow rule permits exactly the literal command and nothing more.
 fn matches(index: usize, rule: &Rule, command: &ShellCommand) -> Ruling {
     let ruling = Ruling::by_rule(index, rule, &command.to_string());
     match (rule.decision, more_than_named(command)) {
@@ -119,7 +121,7 @@ fn might_match(index: usize, rule: &Rule, command: &ShellCommand) -> Ruling {
     Ruling { decision: Decision::Ask, rule: Some(index), why, asking: Vec::new() }
 }
 
-/// What a command does beyond running its literal words.
+/// Describes an effect of a command beyond running its literal words, if there is one.
 fn more_than_named(command: &ShellCommand) -> Option<String> {
     if let Some(variable) = command.assignments.first() {
         return Some(format!("`{}` is set for it", shown(variable)));
@@ -131,7 +133,8 @@ fn more_than_named(command: &ShellCommand) -> Option<String> {
     Some(format!("`{}` stands for something else", shown(&word.text)))
 }
 
-/// Bash makes connections out of reads from `/dev/tcp` and `/dev/udp`.
+/// Returns true if a redirection needs no approval. Bash opens network connections for `/dev/tcp` and `/dev/udp`, even
+/// for reading.
 fn is_harmless(redirection: &Redirection) -> bool {
     let Some(target) = ShellWord::as_literal(&redirection.target) else { return false };
     match redirection.access {
@@ -140,7 +143,7 @@ fn is_harmless(redirection: &Redirection) -> bool {
     }
 }
 
-/// The command for people, its files and variables included.
+/// Formats the command for messages, including its files and variables.
 pub(super) fn outline(command: &ShellCommand) -> String {
     let variables = command.assignments.iter().map(|name| format!("{name}=.. "));
     let files = command.redirections.iter().map(|file| {

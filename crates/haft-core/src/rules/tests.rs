@@ -1,10 +1,10 @@
-//! Rules, calls, and what is decided about them.
+//! Tables of rules, calls and the expected decisions.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// `deny bash: rm *` lines, with `default ask` among them.
+/// Parses rules such as `deny bash: rm *`, separated by ` / `, with `default ask` among them.
 fn rules(written: &str) -> Rules {
     let mut rules = Rules { rules: Vec::new(), default: Decision::Ask };
     for line in written.split(" / ") {
@@ -152,7 +152,7 @@ fn what_cannot_be_seen_is_never_allowed() {
         "cat <<EOF\n$(rm",
     ] {
         let decide = |written: &str| rules(written).decide("bash", Some(line)).decision;
-        // `find . $X rm` runs `find`, whose words are not all known: that alone is no reason to ask.
+        // `find . $X rm` runs `find`, and an unknown argument alone is no reason to ask.
         assert!(decide(open) >= Decision::Ask || line.starts_with("find"), "{line}");
         assert!(decide(closed) >= Decision::Ask, "{line}");
     }
@@ -229,7 +229,7 @@ fn a_narrower_pattern_makes_an_exception() {
     check(written, "rm -i x", "allow");
     check(written, "rm x", "deny");
     check(written, "make", "allow");
-    // It may be the exception or not, so the stricter holds.
+    // The command may or may not be the exception, so the stricter decision applies.
     check(written, "rm $X", "deny");
     check(written, "rm -i $X", "ask");
     check("allow bash / deny *: rm *", "rm x", "deny");
@@ -252,7 +252,7 @@ fn explain_names_each_command_and_its_rule() {
     assert_eq!(rules.explain("read", None), "ask: no rule is about `read`, and the default is ask\n");
 }
 
-/// Puts a line into a place, quoted as the place needs it.
+/// Inserts a line into a template, with the quoting that the template needs.
 fn put(place: &str, inner: &str) -> String {
     let escaped = |special: &[char]| {
         let escape = |c: char| if special.contains(&c) { format!("\\{c}") } else { c.to_string() };
@@ -273,7 +273,7 @@ proptest! {
         rules.explain("bash", Some(&line));
     }
 
-    /// Whatever is put around a denied command, the line is not allowed.
+    /// For any syntax around a denied command, the rules do not allow the line.
     #[test]
     fn composition_never_turns_a_deny_into_an_allow(
         prefix in proptest::sample::select(vec!["", "sudo ", "env ", "A=1 ", "/bin/"]),

@@ -1,8 +1,8 @@
-//! What a run and all its descendants may cost together.
+//! The spending limit of a run and all its descendants together.
 
 use std::time::Duration;
 
-/// The most that may be spent; `None` is no limit.
+/// The spending limits; `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Budget {
     pub usd: Option<f64>,
@@ -11,7 +11,7 @@ pub struct Budget {
     pub time: Option<Duration>,
 }
 
-/// What was spent so far over the whole tree, reservations included.
+/// The spending of the whole tree so far, including reservations.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Spent {
     pub usd: f64,
@@ -20,7 +20,7 @@ pub struct Spent {
     pub time: Duration,
 }
 
-/// Which part of a budget is used up.
+/// The exhausted part of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exhausted {
     Usd,
@@ -30,7 +30,7 @@ pub enum Exhausted {
 }
 
 impl Budget {
-    /// Of what is left: the first part of which nothing is.
+    /// Returns the first exhausted part of a remaining budget.
     pub fn used_up(&self) -> Option<Exhausted> {
         let Self { usd, tokens, calls, time } = self;
         let parts = [
@@ -42,7 +42,7 @@ impl Budget {
         parts.into_iter().find_map(|(used_up, part)| used_up.then_some(part))
     }
 
-    /// The smaller of both, part by part.
+    /// Returns the smaller limit of both budgets, part by part.
     #[must_use]
     pub fn within(&self, other: &Budget) -> Budget {
         Budget {
@@ -53,7 +53,8 @@ impl Budget {
         }
     }
 
-    /// How much of the part is spent of which least is left, in hundredths. Time is not looked at: everybody has a clock.
+    /// Returns the spent percentage of the part that is closest to its limit. It ignores time, which every observer can
+    /// measure for itself.
     pub fn used_percent(&self, left: &Budget) -> Option<u8> {
         let share = |all: f64, left: f64| if all > 0.0 { 1.0 - left / all } else { 1.0 };
         let count = |all: u64, left: u64| share(whole(all), whole(left));
@@ -66,7 +67,7 @@ impl Budget {
         Some(percent(most))
     }
 
-    /// What may still be spent.
+    /// Returns the remaining budget.
     #[must_use]
     pub fn left(&self, spent: &Spent) -> Budget {
         Budget {

@@ -1,4 +1,4 @@
-//! The calls of one turn until every one of them has ended.
+//! The open calls of one turn.
 
 use super::RunError;
 use crate::conversation::{Message, ToolReply};
@@ -6,7 +6,7 @@ use crate::internal::batch::{self, BatchEnd, Extent};
 use crate::output::Content;
 use crate::tool::{CallId, ToolCall};
 
-/// A call, where it was written, and how far it is.
+/// A call, its position in the reply, and its state.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct OpenCall {
     pub(super) call: ToolCall,
@@ -16,28 +16,28 @@ pub(super) struct OpenCall {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In the reply itself.
+    /// Directly in the reply.
     Turn,
-    /// Inside the batch at this index, under the id the model gave it there.
+    /// Inside the batch at this index, with the id that the model gave it there.
     Batch { parent: usize, item: String },
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum CallState {
-    /// To be carried out here, and not yet given out.
+    /// Waits for the driver to take it.
     New,
-    /// Given out to be carried out.
+    /// The driver is running it.
     Running,
-    /// Put aside until a person has answered.
+    /// Waits for a user's approval.
     Approval,
-    /// To be carried out by whoever asked.
+    /// The client runs it.
     Client,
-    /// Ends when the calls inside have.
+    /// A batch, which ends when its inner calls have ended.
     Batch(Extent),
     Ended(ToolReply),
 }
 
-/// Who has to do something before the turn can go on.
+/// The party whose action the turn needs next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Waiting {
     Tools(Vec<ToolCall>),
@@ -46,7 +46,7 @@ pub(super) enum Waiting {
     Nobody,
 }
 
-/// Whose answer is given.
+/// The sender of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum From {
     Tools,
@@ -54,12 +54,12 @@ pub(super) enum From {
     Client,
 }
 
-/// All calls of one turn, in the order they were written; those of a batch stand behind it.
+/// All calls of one turn, in the model's order. The calls of a batch follow it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct OpenCalls(pub(super) Vec<OpenCall>);
 
 impl OpenCalls {
-    /// Ours come first, so that a person or a client is asked only when everything else is done.
+    /// Returns our own calls first, so that a user or a client is asked only when all other calls are done.
     pub(super) fn waiting(&self) -> Waiting {
         let ours = self.in_state(|state| matches!(state, CallState::New | CallState::Running));
         if !ours.is_empty() {
@@ -83,12 +83,12 @@ impl OpenCalls {
         self.in_state(|state| *state == CallState::Running)
     }
 
-    /// Ends what nobody has begun, but for the first `keep` of them.
+    /// Ends the calls that have not started, except for the first `keep` of them.
     pub(super) fn refuse_new(&mut self, keep: usize, why: &str) {
         self.end_where(keep, |state| *state == CallState::New, why);
     }
 
-    /// Ends what waits for a person or a client.
+    /// Ends the calls that wait for a user or a client.
     pub(super) fn refuse_waiting(&mut self, why: &str) {
         self.end_where(0, |state| matches!(state, CallState::Approval | CallState::Client), why);
     }
@@ -103,7 +103,7 @@ impl OpenCalls {
         }
     }
 
-    /// Takes answers, all or none of them: an answer nobody waits for changes nothing.
+    /// Records results, all or none of them: if one result is unexpected, nothing changes.
     pub(super) fn answer(&mut self, from: From, answers: Vec<(CallId, CallState)>) -> Result<(), RunError> {
         let mut places = Vec::with_capacity(answers.len());
         for (id, _) in &answers {
@@ -138,7 +138,7 @@ impl OpenCalls {
         }
     }
 
-    /// The replies to the calls of the turn, as one message. Whatever has no end yet, has one now.
+    /// Returns the results of the turn's calls as one message. A call without a result gets an error.
     pub(super) fn into_message(self) -> Message {
         let ends = self.0.iter().enumerate().filter(|(_, open)| open.place == Place::Turn);
         Message::tool(ends.map(|(at, open)| self.reply(at, open)).collect())

@@ -1,4 +1,5 @@
-//! Which tools a model may or must call in a turn, what its provider is asked to see to, and what the run sees to itself.
+//! The tool choice of a turn: the tools a model may or must call, the part that the provider enforces, and the part
+//! that the run enforces.
 
 use crate::internal::batch::BATCH;
 use crate::internal::final_report::FINAL_REPORT;
@@ -6,7 +7,8 @@ use crate::internal::handoff::HANDOFF;
 use crate::internal::task_status::TASK_STATUS;
 use crate::model_request::{ModelTool, MustCall, ToolChoice};
 
-/// What a provider can be asked for. What it cannot, the model is told in words, and the run checks either way.
+/// The tool choices that a provider supports. For any other choice the run instructs the model in words. The run checks
+/// the reply in both cases.
 #[expect(clippy::struct_excessive_bools, reason = "capabilities are data: each stands for itself")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChoiceSupport {
@@ -22,25 +24,25 @@ impl Default for ChoiceSupport {
     }
 }
 
-/// Which turn a choice is made for.
+/// The stage of a run for which a tool choice is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Moment {
-    /// No tool has been called yet.
+    /// The model has not called a tool yet.
     First,
-    /// Tools were called: whatever was required has happened, and the run must be able to end.
+    /// The model has called tools, so a required call is done, and the run must be able to end.
     Later,
-    /// Only the answer is wanted.
+    /// The model may only answer.
     Final,
 }
 
-/// How the answer of a run is given, as far as tools go.
+/// The form of a run's answer, as far as it concerns tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerBy {
     Text,
     ReportTool,
 }
 
-/// The choice that holds for a turn. `allowed` is the list of the run; the request may have narrowed it further.
+/// Returns the tool choice for a turn. `allowed` is the run's list; the request may narrow it further.
 pub(super) fn effective(
     asked: &ToolChoice,
     allowed: Option<&[String]>,
@@ -81,7 +83,7 @@ fn narrowed(choice: ToolChoice, allowed: &[String], answer: AnswerBy) -> ToolCho
     if names.is_empty() { answer_only(answer) } else { ToolChoice::Allowed { names, must_call } }
 }
 
-/// Why a call breaks the choice; written for the model.
+/// Returns the reason why a call breaks the choice, written for the model.
 pub(super) fn refusal(choice: &ToolChoice, tool: &str) -> Option<String> {
     match choice {
         ToolChoice::Auto | ToolChoice::Required => None,
@@ -95,12 +97,13 @@ pub(super) fn refusal(choice: &ToolChoice, tool: &str) -> Option<String> {
     }
 }
 
-/// The tools by which a run is steered are no matter of lists. A batch is: what is inside is looked at by itself.
+/// Returns true for the run's own tools, which no list restricts. For a batch, `Turn::take_batch` checks each inner
+/// call by itself.
 fn is_own(tool: &str) -> bool {
     [FINAL_REPORT, TASK_STATUS, HANDOFF, BATCH].contains(&tool)
 }
 
-/// Whether a reply without any call breaks the choice; what the model is told then.
+/// Returns a message for the model if a reply without any call breaks the choice.
 pub(super) fn unmet(choice: &ToolChoice) -> Option<String> {
     match choice {
         ToolChoice::Required => Some("you must call at least one tool".into()),
@@ -112,7 +115,7 @@ pub(super) fn unmet(choice: &ToolChoice) -> Option<String> {
     }
 }
 
-/// What the provider is asked for, and what the model has to be told because the provider cannot be asked.
+/// Returns the choice to send, and an instruction for the model if the provider does not support the choice.
 pub(super) fn sent(
     choice: &ToolChoice,
     support: ChoiceSupport,
@@ -137,7 +140,8 @@ pub(super) fn sent(
             (base, Some(format!("Of all tools call only these: {}.", names.join(", "))))
         }
         ToolChoice::Allowed { names, must_call } => {
-            // The run's own tools are in nobody's list, but they may be called; what is not offered must not be named.
+            // Lists never name the run's own tools, but the model may call them. A name that the request does not offer
+            // must not appear.
             let may = |tool: &&ModelTool| is_own(&tool.name) || names.contains(&tool.name);
             let names = offered.iter().filter(may).map(|tool| tool.name.clone()).collect();
             (ToolChoice::Allowed { names, must_call: *must_call }, None)

@@ -1,28 +1,28 @@
-//! What a run cannot take, said to whoever drives it or asked for it.
+//! The errors of a run's inputs, for the driver or the client.
 
 use std::fmt;
 
 use crate::conversation::ConversationError;
 use crate::tool::CallId;
 
-/// Why an answer was not taken. The run is as it was before.
+/// The reason why the run rejected an input. A rejected input does not change the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunError {
-    /// It waits for something else.
+    /// The run waits for another input.
     Unexpected {
         given: &'static str,
         waits_for: &'static str,
     },
-    /// No call of this id waits for such an answer.
+    /// No call with this id waits for such a result.
     UnknownCall {
         call: CallId,
     },
     AnsweredTwice {
         call: CallId,
     },
-    /// The reply is none that a conversation can hold.
+    /// The conversation cannot hold the reply.
     Misfit(ConversationError),
-    /// What is kept of it cannot be used.
+    /// The stored run is not usable.
     Unreadable {
         problem: String,
     },

@@ -1,29 +1,30 @@
-//! How a run's answer is recognised: the last text, a call of the report tool, or a tag in the text.
+//! The detection of a run's answer: the last text, a call of the report tool, or a tag in the text.
 
 use crate::internal::final_report::{Report, ReportShape};
 use crate::model_reply::StopReason;
 
-/// How the model gives its answer.
+/// The way in which the model gives its answer.
 #[derive(Debug, Clone)]
 pub enum FinalReport {
     /// The last text is the answer.
     None,
     Tool(ReportShape),
-    /// Between `<haft-NONCE-FINAL format="…">` and its end: for models that write better than they call.
+    /// A text between `<haft-NONCE-FINAL format="…">` and its closing tag, for models that write text better than they
+    /// call tools.
     Xml {
         shape: ReportShape,
-        /// Of this session alone, so that no text from elsewhere can pretend to be a report.
+        /// Unique to this session, so that a text from another source cannot pass for a report.
         nonce: String,
     },
 }
 
-/// What a text says about the end.
+/// The result of the search for a report in a text.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Found {
     Report(Report),
-    /// There is a tag, but what is inside does not fit; written for the model.
+    /// A tag whose content is invalid; the message is written for the model.
     Invalid(String),
-    /// The tag was opened, and the reply ended by a limit before it was closed.
+    /// The tag is open, and a limit cut the reply before its end.
     Cut,
     Nothing,
 }
@@ -36,7 +37,7 @@ impl FinalReport {
         }
     }
 
-    /// What the system text says about the end of a run.
+    /// Returns the instruction for the system text about the end of a run.
     pub fn rule(&self) -> String {
         match self {
             Self::None => String::new(),
@@ -59,7 +60,7 @@ impl FinalReport {
         }
     }
 
-    /// What the model is told in the last turn.
+    /// Returns the instruction for the last turn.
     pub(super) fn last_words(&self) -> String {
         match self {
             Self::None => "Call no more tools. Answer now with what you have.".into(),
@@ -73,11 +74,11 @@ impl FinalReport {
     }
 }
 
-/// Looks for the tag. What was not closed is taken when the model itself stopped; a structured report is of no use then
-/// and asked for again, as is any that a limit cut.
+/// Searches a text for the tag. Accepts an unclosed tag if the model itself stopped. Rejects a tag that a limit cut,
+/// and an unclosed structured report whose content is not complete, so that the run asks again.
 pub(super) fn find(shape: &ReportShape, nonce: &str, text: &str, stop: &StopReason) -> Found {
     let open = format!("<haft-{nonce}-FINAL");
-    // The last one counts: a model may think aloud about the tag before it writes it.
+    // Use the last tag, because a model may mention the tag before it writes the report.
     let Some((_, after)) = text.rsplit_once(&open) else { return Found::Nothing };
     let Some((attributes, body)) = after.split_once('>') else { return Found::Cut };
     let body = match body.split_once(&format!("</haft-{nonce}-FINAL")) {

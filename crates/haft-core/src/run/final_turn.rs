@@ -1,8 +1,8 @@
-//! The last turn of a run, in which only the answer is wanted.
+//! The last turn of a run, in which the model may only answer.
 
 use super::finish::FinishReason;
 
-/// Why the next turn is the last one.
+/// The reason why the next turn is the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhyFinal {
     Stopped,
@@ -10,15 +10,15 @@ pub enum WhyFinal {
     ContextFull,
     MaxToolCalls,
     MaxToolCallsPerTurn,
-    /// The model said that the task is complete.
+    /// The model reported that the task is complete.
     TaskComplete,
-    /// The only turn there is: nothing is cut short.
+    /// The run has only one turn, so nothing is cut short.
     OnlyTurn,
     LastTurn,
 }
 
 impl WhyFinal {
-    /// What the model is told.
+    /// Returns the explanation for the model.
     pub(super) fn told(self) -> &'static str {
         match self {
             Self::Stopped => "The run was asked to stop.",
@@ -31,7 +31,8 @@ impl WhyFinal {
         }
     }
 
-    /// Why the run ends when an answer was given in this turn. What was cut short says so.
+    /// Returns the finish reason if the model answered in this turn. A run that was cut short reports the limit, not
+    /// success.
     pub(super) fn answered(self) -> FinishReason {
         match self {
             Self::TaskComplete | Self::OnlyTurn => FinishReason::Completed,
@@ -44,7 +45,7 @@ impl WhyFinal {
         }
     }
 
-    /// Why the run ends when none was given; nothing when what went wrong in the turn is the better reason.
+    /// Returns the finish reason if the model did not answer, or `None` if the fault of the turn is the better reason.
     pub(super) fn unanswered(self) -> Option<FinishReason> {
         match self {
             Self::Stopped => Some(FinishReason::Stopped),

@@ -1,22 +1,22 @@
-//! How a run ends, and why.
+//! The end of a run and its reason.
 
 use crate::internal::final_report::Report;
 use crate::internal::handoff::Handoff;
 use crate::model_error::ModelErrorKind;
 
-/// The end of a run. There is exactly one, and it says the truth.
+/// The end of a run. Every run has exactly one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finish {
     pub reason: FinishReason,
-    /// What the model gave; also after a limit, when it still could say something.
+    /// The model's answer. It may also exist after a limit was reached.
     pub answer: Option<Answer>,
-    /// What went wrong, for a person; empty when nothing did.
+    /// The error for the user; empty if there was none.
     pub detail: String,
-    /// When the run ended, in milliseconds since 1970, by the clock of whoever drives it.
+    /// The end time in milliseconds since the Unix epoch, by the driver's clock.
     pub ended_ms: Option<u64>,
 }
 
-/// What a run gives to whoever asked.
+/// The answer of a run to its caller.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     Text(String),
@@ -32,7 +32,7 @@ impl Answer {
     }
 }
 
-/// Why a run ended. The properties stand in one table, [`FinishReason::row`].
+/// The reason why a run ended. One table, [`FinishReason::row`], holds the properties.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FinishReason {
     /// The model answered.
@@ -44,13 +44,13 @@ pub enum FinishReason {
     MaxToolCallsPerTurn,
     ContextFull,
     Budget,
-    /// Somebody asked the run to come to an end, and it did.
+    /// A user asked the run to stop, and it stopped gracefully.
     Stopped,
-    /// Somebody ended it at once.
+    /// A user aborted the run.
     Aborted,
-    /// The time of the whole run was over.
+    /// The run exceeded its timeout.
     TimedOut,
-    /// What it does could no longer be put on record.
+    /// The journal could no longer record the run.
     Unrecorded,
     DoomLoop,
     EmptyReplies,
@@ -58,9 +58,9 @@ pub enum FinishReason {
     ToolChoiceUnmet,
     NoReport,
     InvalidReport,
-    /// The model declined.
+    /// The model refused to answer.
     Refused,
-    /// The provider kept the answer back.
+    /// The provider's filter withheld the answer.
     Filtered,
     ModelFailed(ModelErrorKind),
 }
@@ -68,13 +68,13 @@ pub enum FinishReason {
 /// One row of the table of finish reasons.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FinishRow {
-    /// The stable name used on every wire.
+    /// The stable name for all wire formats.
     pub name: &'static str,
     pub class: FinishClass,
     pub hint: &'static str,
 }
 
-/// What kind of end it is; exit codes and wires go by it.
+/// The category of an end, which determines the exit code and the status on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FinishClass {
     Answered,
@@ -133,7 +133,7 @@ impl FinishReason {
         self.row().name
     }
 
-    /// Those that are told by their name alone.
+    /// The reasons without data, which their name alone identifies.
     pub(super) const PLAIN: [FinishReason; 18] = [
         Self::Completed,
         Self::MaxTurns,

@@ -1,25 +1,25 @@
-//! How much a run may do, and how much it did.
+//! The limits of a run, and its counters.
 
-/// What a run may do. Every limit has a finish reason of its own.
+/// The limits of a run. Each limit has its own finish reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Useful replies of the model; the last of them is for the answer only.
+    /// The most useful replies of the model. The last one may only answer.
     pub turns_max: u32,
-    /// Calls of the whole run, those inside batches included; `None` leaves it to `turns_max`.
+    /// The most calls of the whole run, including those inside batches; `None` leaves only `turns_max`.
     pub tool_calls_max: Option<u32>,
     pub tool_calls_per_turn_max: u32,
-    /// How often a turn is asked for, when replies are of no use.
+    /// The most attempts at one turn when replies are unusable.
     pub attempts_max: u32,
     pub context: Option<ContextLimit>,
 }
 
-/// How much a model can read and write at once.
+/// The division of the model's context window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContextLimit {
     pub window_tokens: u64,
-    /// Kept free for the answer.
+    /// Reserved for the answer.
     pub output_tokens: u64,
-    /// Kept free because counts of tokens are estimates.
+    /// Reserved because token counts are estimates.
     pub buffer_tokens: u64,
 }
 
@@ -36,26 +36,26 @@ impl Default for Limits {
 }
 
 impl ContextLimit {
-    /// Whether a request of so many tokens leaves too little room.
+    /// Returns true if a request of this many tokens leaves too little room.
     pub fn is_full(&self, request_tokens: u64) -> bool {
         let kept = self.output_tokens.saturating_add(self.buffer_tokens);
         request_tokens > self.window_tokens.saturating_sub(kept)
     }
 }
 
-/// What a run did so far.
+/// The counters of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub turns: u32,
-    /// Turns in which tools were called.
+    /// Turns with tool calls.
     pub tool_turns: u32,
-    /// Calls that were let through.
+    /// Calls that the run permitted.
     pub tool_calls: u32,
-    /// Replies of no use in a row; each is asked for again within its turn.
+    /// Consecutive unusable replies. The run asks again for each within its turn.
     pub attempts: u32,
-    /// Final reports that did not fit.
+    /// Invalid final reports.
     pub bad_reports: u32,
-    /// Turns in a row with more calls than a turn may have.
+    /// Consecutive turns with more calls than the limit per turn.
     pub crowded_turns: u32,
 }
 

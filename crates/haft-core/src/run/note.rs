@@ -1,24 +1,24 @@
-//! What is worth telling whoever watches a run.
+//! The notes of a run for its observers.
 
 use super::final_turn::WhyFinal;
 use crate::internal::task_status::TaskStatus;
 
-/// Something a run decided, for logs and screens.
+/// A decision of a run, for logs and screens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RunNote {
-    /// The model said where it stands.
+    /// The model reported its progress.
     Status(TaskStatus),
-    /// A call that nobody will make.
+    /// The run refused a call.
     Refused {
         tool: String,
         why: String,
     },
-    /// The reply was of no use and is asked for again.
+    /// The reply was unusable, and the run asks again.
     AskedAgain {
         attempt: u32,
         why: String,
     },
-    /// The same call in turn after turn.
+    /// The same call occurred in several consecutive turns.
     Circling {
         tool: String,
         times: u32,
@@ -27,7 +27,7 @@ pub enum RunNote {
 }
 
 impl RunNote {
-    /// The stable name on every wire.
+    /// Returns the stable name for all wire formats.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Status(_) => "status",

@@ -1,4 +1,4 @@
-//! What holds for a whole run: its limits, its budget, which tools may be called and how it ends.
+//! The settings of a whole run: its limits, its budget, its permitted tools and the form of its answer.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,15 +12,16 @@ use crate::internal::handoff::Routes;
 use crate::internal::task_status::TaskStatus;
 use crate::model_request::{ModelTool, ToolChoice};
 
-/// The rules of one run. They are kept with it, so that a run that goes on elsewhere goes on by the same rules.
+/// The settings of one run. The snapshot stores them, so that a run that resumes elsewhere follows the same settings.
 #[derive(Debug, Clone)]
 pub struct RunPlan {
     pub limits: Limits,
     pub budget: Budget,
     pub tool_choice: ToolChoice,
-    /// The only tools that may be called, though all stay visible; `None` is every tool, an empty list is none.
+    /// The only tools that the model may call, although it sees all of them. `None` permits every tool, and an empty
+    /// list none.
     pub allowed_tools: Option<Vec<String>>,
-    /// Functions that whoever asked carries out.
+    /// Tools that the client runs.
     pub client_tools: BTreeSet<String>,
     pub support: ChoiceSupport,
     pub report: FinalReport,
@@ -28,7 +29,7 @@ pub struct RunPlan {
     pub offer: Offer,
 }
 
-/// Which of the tools of a run itself are shown beside those that it needs.
+/// The optional tools of the run itself that the model sees.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offer {
     pub task_status: bool,
@@ -52,7 +53,7 @@ impl Default for RunPlan {
 }
 
 impl RunPlan {
-    /// The tools a model is shown: those given, and after them the run's own.
+    /// Returns the tools for the model: the given ones, followed by the run's own.
     pub(super) fn shown(&self, tools: &Arc<[ModelTool]>) -> Arc<[ModelTool]> {
         let own = self.own_tools();
         if own.is_empty() {

@@ -1,4 +1,4 @@
-//! Models that go round in circles: the same call in turn after turn.
+//! Detection of loops: the same call in consecutive turns.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use serde_json::Value;
 use crate::digest::Digest;
 use crate::tool::ToolCall;
 
-/// So many turns in a row with the same call, and the model is told.
+/// The number of consecutive turns with the same call after which the run warns the model.
 pub const REPEATS_TOLD: u32 = 3;
 
-/// So many, and the run is stopped.
+/// The number after which the run ends.
 pub const REPEATS_MAX: u32 = 5;
 
-/// Every call of the last turn, with the number of turns in a row it was made in.
+/// The calls of the last turn, each with its number of consecutive turns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Repeats(pub(super) BTreeMap<Digest, u32>);
 
-/// What the calls of a turn say about the model.
+/// The result of the loop check for one turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     Moving,
-    /// This tool was called with the same arguments too often; the model should know.
+    /// The model repeated this call too often and gets a warning.
     Circling {
         tool: String,
         times: u32,
     },
-    /// It does not listen.
+    /// The model ignored the warning.
     Stuck {
         tool: String,
         times: u32,
@@ -34,7 +34,7 @@ pub(super) enum Verdict {
 }
 
 impl Repeats {
-    /// Takes the calls of one turn. A call made twice in a turn counts once: that is wasteful, but no circle.
+    /// Checks the calls of one turn. A call that occurs twice in a turn counts once: it is wasteful, but not a loop.
     pub(super) fn turn<'a>(&mut self, calls: impl Iterator<Item = &'a ToolCall>) -> Verdict {
         let mut now = BTreeMap::new();
         let mut worst: Option<(u32, &ToolCall)> = None;
@@ -57,7 +57,7 @@ impl Repeats {
     }
 }
 
-/// The spaces and the order of keys do not make another call. What is not JSON is compared as it is.
+/// Returns a digest of the call that ignores whitespace and the order of keys. Invalid JSON is compared as text.
 fn digest(call: &ToolCall) -> Digest {
     let text = call.arguments.as_text();
     let arguments = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));

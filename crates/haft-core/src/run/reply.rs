@@ -1,4 +1,4 @@
-//! What a reply of the model means for the run.
+//! The interpretation of a model's reply.
 
 use super::calls::OpenCalls;
 use super::choice;
@@ -14,31 +14,31 @@ use crate::model_reply::{ModelReply, StopReason};
 use crate::model_request::ToolChoice;
 use crate::tool::ToolCall;
 
-/// How often a report that does not fit may be sent again.
+/// The number of times that the model may correct an invalid report.
 const REPORT_REPAIRS_MAX: u32 = 1;
 
-/// So many turns in a row with too many calls, and the next is the last.
+/// The number of consecutive turns with too many calls after which the next turn is the last one.
 const CROWDED_TURNS_MAX: u32 = 2;
 
-/// What a reply is, seen from far.
+/// The kind of a reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
     Calls,
     Text,
-    /// The model declined, in these words.
+    /// The model refused, in these words.
     Refusal(String),
     Filtered,
     Paused,
     Empty,
 }
 
-/// Why a reply is of no use.
+/// The reason why a reply is unusable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Fault {
     Empty,
     Cut,
     Paused,
-    /// The tool choice was not met; what the model is told.
+    /// The reply breaks the tool choice; the text is the message for the model.
     Choice(String),
     NoReport,
     BadReport(String),
@@ -86,7 +86,7 @@ fn refusal(part: &crate::conversation::Part) -> Option<&str> {
 }
 
 impl Fault {
-    /// What the model is told; nothing when it only has to be asked again.
+    /// Returns the message for the model, or `None` if the run only has to ask again.
     fn told(&self) -> Option<String> {
         match self {
             Self::Empty => Some("Your last reply was empty. Call a tool, or write your answer.".into()),
@@ -169,7 +169,7 @@ impl AgentRun {
         }
     }
 
-    /// Whether the only tool that may be called is the final report: then its absence is told in its own words.
+    /// Returns true if the model may call only the final report. Then a missing report has its own, clearer message.
     fn wants_report(&self) -> bool {
         self.choice() == ToolChoice::Named(FINAL_REPORT.into())
     }
@@ -200,7 +200,7 @@ impl AgentRun {
         Ok(())
     }
 
-    /// Counts an attempt; the end of the run when it was the last one.
+    /// Counts an attempt. Returns the end of the run if it was the last one.
     fn give_up(&mut self, fault: &Fault) -> Option<Finish> {
         let counts = &mut self.state.counts;
         counts.attempts += 1;
@@ -244,7 +244,7 @@ impl AgentRun {
         Ok(())
     }
 
-    /// A report written as text beside calls; it is taken when they have ended.
+    /// Returns a report that the model wrote as text beside calls. The run accepts it after the calls have ended.
     fn report_in(&self, reply: &ModelReply) -> Option<Report> {
         let FinalReport::Xml { shape, nonce } = &self.plan.report else { return None };
         match final_report::find(shape, nonce, &reply.text(), &reply.stop) {
@@ -259,7 +259,7 @@ impl AgentRun {
         self.notes.extend(refused.map(|(tool, why)| RunNote::Refused { tool, why }));
     }
 
-    /// Every call was against the rules: the turn is asked for again.
+    /// Handles a reply in which every call broke the rules: the run asks again for the same turn.
     fn take_wasted(&mut self, turn: Turn, answer: Option<Answer>) {
         let fault = match (turn.bad_report, turn.refused.into_iter().next()) {
             (Some(problem), _) => {
@@ -271,7 +271,7 @@ impl AgentRun {
             (None, None) => Fault::Empty,
         };
         self.state.ending = self.give_up(&fault).map(|finish| finish.with_answer(answer));
-        // What is wrong stands in the replies to the calls; only the last turn needs its words again.
+        // The results of the calls explain the fault. Only the last turn needs its instruction again.
         if self.state.final_turn.is_some() {
             self.state.to_tell.push(self.plan.report.last_words());
         }
@@ -293,7 +293,7 @@ impl AgentRun {
         self.state.phase = Phase::Calls(open);
     }
 
-    /// What makes the next turn the last one.
+    /// Decides if the next turn becomes the last one.
     fn force(&mut self, turn: &Turn) {
         let counts = &mut self.state.counts;
         counts.crowded_turns = if turn.too_many > 0 { counts.crowded_turns + 1 } else { 0 };
@@ -331,7 +331,7 @@ impl AgentRun {
         open.refuse_all("Error: the run was stopped because it repeats itself; the call was not made");
         let detail = format!("`{tool}` was called with the same arguments in {times} turns in a row");
         let doom = Finish::new(FinishReason::DoomLoop).with_detail(detail);
-        // An answer in the same reply is still an answer.
+        // If the same reply holds an answer or a handoff, that is the better end.
         self.state.ending.get_or_insert(doom);
     }
 
@@ -340,7 +340,7 @@ impl AgentRun {
         self.state.counts.attempts = 0;
     }
 
-    /// Puts the reply into the conversation, unless there is nothing in it that another request could carry.
+    /// Appends the reply to the conversation, unless it holds nothing that a later request could send.
     fn keep(&mut self, reply: ModelReply) -> Result<(), RunError> {
         let is_kept = reply.parts.iter().any(|part| match &part.body {
             Body::Text { text, .. } | Body::Refusal(text) => !text.trim().is_empty(),
@@ -354,7 +354,7 @@ impl AgentRun {
     }
 }
 
-/// The text of a reply, for whoever asked, when nothing better came.
+/// Returns the text of a reply as a fallback answer for the caller.
 fn said(reply: &ModelReply) -> Option<Answer> {
     let text = reply.text();
     (!text.trim().is_empty()).then_some(Answer::Text(text))

@@ -1,7 +1,7 @@
-//! A run as it is stored: what it says, by which rules it goes on, and where it stands.
+//! The stored form of a run: its conversation, its settings and its state.
 //!
-//! The types here and below are the stored form and nothing else; they change only together with [`VERSION`]. What can be
-//! had again is not in it: the model, the system text and the tools are given anew when the run goes on.
+//! The types here and below exist only for storage and change only together with [`VERSION`]. A snapshot does not
+//! contain the model, the system text and the tools: the caller supplies them again on resume.
 
 mod plan;
 mod state;
@@ -19,7 +19,7 @@ use crate::stored::{StoredError, StoredMessage};
 
 pub use told::StoredTold;
 
-/// The form that is written, and the only one that is read.
+/// The format version that this program writes, and the only one that it reads.
 pub const VERSION: u32 = 1;
 
 /// The stored form of an [`AgentRun`].
@@ -31,28 +31,28 @@ pub struct RunSnapshot {
     conversation: Vec<StoredMessage>,
 }
 
-/// What is looked at before all else.
+/// The version field alone, which `from_json` reads first.
 #[derive(Deserialize)]
 struct Versioned {
     version: u32,
 }
 
-/// Why a snapshot cannot be used.
+/// The reason why a snapshot is not usable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SnapshotError {
     NotJson {
         problem: String,
     },
-    /// Written by another version of this program.
+    /// Another version of this program wrote it.
     UnknownVersion {
         found: u32,
     },
-    /// A word that stands for nothing.
+    /// An unknown name of an enum value.
     UnknownWord {
         what: &'static str,
         found: String,
     },
-    /// Two things in it contradict each other.
+    /// Two parts of the snapshot contradict each other.
     Broken {
         problem: String,
     },
@@ -107,7 +107,7 @@ impl RunSnapshot {
         serde_json::to_string(self).map_err(|error| SnapshotError::NotJson { problem: error.to_string() })
     }
 
-    /// Reads what [`to_json`](Self::to_json) wrote. Another version is refused before anything else is looked at.
+    /// Parses the output of [`to_json`](Self::to_json). It rejects another version before it parses anything else.
     pub fn from_json(text: &str) -> Result<Self, SnapshotError> {
         let not_json = |error: serde_json::Error| SnapshotError::NotJson { problem: error.to_string() };
         let Versioned { version } = serde_json::from_str(text).map_err(not_json)?;
@@ -117,7 +117,7 @@ impl RunSnapshot {
         serde_json::from_str(text).map_err(not_json)
     }
 
-    /// What was asked first, where that is text.
+    /// Returns the text of the first message.
     pub fn request(&self) -> Option<String> {
         let message = self.conversation.first()?.clone().into_message().ok()?;
         let texts = message.parts.iter().filter_map(|part| match &part.body {
@@ -127,12 +127,12 @@ impl RunSnapshot {
         Some(texts.collect())
     }
 
-    /// The rules it goes on by.
+    /// Returns the settings of the stored run.
     pub fn plan(&self) -> Result<RunPlan, SnapshotError> {
         self.plan.clone().into_plan()
     }
 
-    /// Goes on. Of the request, everything is taken but its conversation.
+    /// Resumes the run. It takes everything from `request` except the conversation.
     pub fn resume(self, mut request: ModelRequest) -> Result<AgentRun, SnapshotError> {
         let mut conversation = Conversation::default();
         for message in self.conversation {
@@ -146,7 +146,7 @@ impl RunSnapshot {
 }
 
 impl AgentRun {
-    /// The calls that are waited for must be the calls that were said.
+    /// Checks that the calls the run waits for are the open calls of the conversation.
     fn check_calls(&self) -> Result<(), SnapshotError> {
         let said = self.conversation().open_calls().map(|call| &call.id);
         let waited = self.state.phase.turn_calls();

@@ -1,4 +1,4 @@
-//! Where a run stands.
+//! The mutable state of a run.
 
 use super::calls::{OpenCalls, Place, Waiting};
 use super::final_turn::WhyFinal;
@@ -7,28 +7,28 @@ use super::limits::Counts;
 use super::repeat::Repeats;
 use crate::tool::CallId;
 
-/// Everything that changes in a run beside its conversation.
+/// Everything that changes in a run besides its conversation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct State {
     pub(super) phase: Phase,
     pub(super) counts: Counts,
     pub(super) repeats: Repeats,
     pub(super) signal: Signal,
-    /// What makes the next turn the last one, as soon as the calls of this one have ended.
+    /// The reason to make the next turn the last one, once the calls of this turn have ended.
     pub(super) forced: Option<WhyFinal>,
     /// Set when the last turn has begun.
     pub(super) final_turn: Option<WhyFinal>,
-    /// How the run ends as soon as the calls of this turn have.
+    /// The end of the run, once the calls of this turn have ended.
     pub(super) ending: Option<Finish>,
-    /// What the model is told after the calls of this turn.
+    /// The messages for the model after the calls of this turn.
     pub(super) to_tell: Vec<String>,
-    /// What the model was told about the tools it may call.
+    /// The last instruction to the model about its tool choice.
     pub(super) told_choice: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) enum Phase {
-    /// The model is to be asked, or is being asked.
+    /// The model request is due or in progress.
     #[default]
     Model,
     Calls(OpenCalls),
@@ -43,7 +43,7 @@ pub(super) enum Signal {
 }
 
 impl Phase {
-    /// The calls of the reply itself that are not yet answered together.
+    /// Returns the calls directly in the reply, without those inside batches.
     pub(super) fn turn_calls(&self) -> impl Iterator<Item = &CallId> {
         let calls = match self {
             Self::Calls(calls) => calls.0.as_slice(),
@@ -52,7 +52,7 @@ impl Phase {
         calls.iter().filter(|open| open.place == Place::Turn).map(|open| &open.call.id)
     }
 
-    /// In words, for errors.
+    /// Describes the expected input, for errors.
     pub(super) fn waits_for(&self) -> &'static str {
         match self {
             Self::Model => "the model",

@@ -1,4 +1,4 @@
-//! Tables of whole runs: what the model says on the left, which steps follow on the right.
+//! Tables of whole runs: the model's replies on the left, the expected steps on the right.
 
 mod bench;
 mod endings;

@@ -1,4 +1,4 @@
-//! What becomes of each call of a turn: who carries it out, or why nobody does.
+//! The classification of each call of a turn: the party that runs it, or the reason for its refusal.
 
 use super::calls::{CallState, OpenCall, Place};
 use super::choice;
@@ -14,28 +14,28 @@ use crate::model_reply::StopReason;
 use crate::model_request::ToolChoice;
 use crate::tool::{CallId, ToolCall};
 
-/// The calls of one turn, sorted, and what they mean for the run.
+/// The classified calls of one turn, and their effects on the run.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     pub(super) calls: Vec<OpenCall>,
-    /// Calls that were let through, those in batches included.
+    /// Permitted calls, including those in batches.
     pub(super) let_through: u32,
-    /// Calls that can bring the run forward; when there are none the turn was wasted.
+    /// Calls that can advance the run. If there are none, the turn was wasted.
     pub(super) useful: u32,
     pub(super) report: Option<Report>,
     pub(super) bad_report: Option<String>,
     pub(super) handoff: Option<Handoff>,
     pub(super) statuses: Vec<TaskStatus>,
-    /// Calls refused because the turn, or the run, had too many.
+    /// Calls beyond the limit of the turn, and below those beyond the limit of the run.
     pub(super) too_many: u32,
     pub(super) beyond_run: u32,
-    /// Calls of which only a half is there.
+    /// Calls with incomplete arguments.
     pub(super) cut: u32,
-    /// Refusals, with the tool they are about.
+    /// Refused tools, each with the reason.
     pub(super) refused: Vec<(String, String)>,
 }
 
-/// By which rules calls are sorted.
+/// The rules for classifying calls.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules<'a> {
     pub(super) plan: &'a RunPlan,
@@ -64,7 +64,8 @@ impl Turn {
         self.statuses.last().is_some_and(|status| status.completion() == Completion::Complete)
     }
 
-    /// A call of the reply itself. Only here can the run's own tools be called, but for the status.
+    /// Classifies a call of the reply itself. All of the run's own tools except the status are available only here, not
+    /// in a batch.
     fn take(&mut self, rules: Rules<'_>, call: &ToolCall, all: &[ToolCall]) {
         let plan = rules.plan;
         if let Some(why) = choice::refusal(rules.choice, &call.name) {
@@ -116,6 +117,7 @@ impl Turn {
         }
         let limits = &rules.plan.limits;
         if self.let_through >= limits.tool_calls_per_turn_max {
+            // A refusal by a limit counts as useful, so that the run goes on to the next turn instead of asking again.
             self.too_many += 1;
             self.useful += 1;
             let max = limits.tool_calls_per_turn_max;
@@ -167,7 +169,8 @@ impl Turn {
         self.put(call.clone(), place, CallState::Ended(ToolReply::text(call, told)));
     }
 
-    /// A call of one of the run's own tools that could not be read: an error like any other tool's, and a turn.
+    /// Refuses a call of one of the run's own tools whose arguments do not parse. It counts as a turn, like any failed
+    /// call.
     fn misread(&mut self, call: &ToolCall, place: Place, why: &str) {
         self.useful += 1;
         self.refuse(call, place, why);
@@ -183,7 +186,7 @@ impl Turn {
     }
 }
 
-/// An id for a call inside a batch that no call of the reply has.
+/// Returns an id for a call inside a batch that differs from the id of every call in the reply.
 fn inner_id(batch: &CallId, at: usize, all: &[ToolCall]) -> CallId {
     let mut id = format!("{}.{at}", batch.0);
     while all.iter().any(|call| call.id.0 == id) {
@@ -192,7 +195,8 @@ fn inner_id(batch: &CallId, at: usize, all: &[ToolCall]) -> CallId {
     CallId(id)
 }
 
-/// Whether half of the arguments is missing. To mend them and go on would do half of what was meant.
+/// Returns true if the reply was cut off inside the arguments. Running a repaired call would do only a part of what the
+/// model meant.
 fn was_cut(stop: &StopReason, call: &ToolCall) -> bool {
     match stop {
         StopReason::Length | StopReason::CutOff => {

@@ -1,15 +1,15 @@
-//! Commands that other commands carry in their arguments: `sudo rm`, `bash -c '..'`, `find -exec`, `git -c alias..`.
+//! Commands in the arguments of other commands: `sudo rm`, `bash -c '..'`, `find -exec`, `git -c alias..`.
 
 use super::word::{holds_substitution, is_variable};
 use super::{ShellCommand, ShellWord};
 
-/// What a command carries.
+/// The command in the arguments of another.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Carried {
     /// A command line of its own.
     Line(String),
     Command(ShellCommand),
-    /// It runs something that cannot be read here.
+    /// The command runs something that the parser cannot see.
     Unseen,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn carried(command: &ShellCommand) -> Vec<Carried> {
     }
 }
 
-/// Programs that run what their arguments say, in ways that are not read here, or change what later names mean.
+/// Programs that run their arguments in ways that this parser does not know, or that change the meaning of later names.
 const RUNNERS: [&str; 20] = [
     ".",
     "alias",
@@ -65,7 +65,7 @@ const RUNNERS: [&str; 20] = [
     "systemd-run",
 ];
 
-/// Builtins that evaluate numbers or subscripts, and with them any substitution in quoted text.
+/// Builtins that evaluate numbers or subscripts, and thereby run any substitution in quoted text.
 const EVALUATING: [&str; 16] = [
     "[",
     "declare",
@@ -85,7 +85,7 @@ const EVALUATING: [&str; 16] = [
     "wait",
 ];
 
-/// Options by which a program takes code, or the name of a program to run.
+/// Returns the options with which a program takes code or the name of a program to run.
 fn code_options(name: &str) -> &'static [&'static str] {
     match name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.') {
         "python" | "pypy" => &["-c", "-"],
@@ -103,12 +103,13 @@ fn code_options(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// A program that runs the rest of its words. A short option is one letter; what is not listed is not understood.
+/// A program that runs the rest of its words. All known short options are listed by letter; an unlisted option makes
+/// the command unseen.
 struct Wrapper {
     flags: &'static str,
-    /// Options that take the next word, or what is written behind the letter.
+    /// Options that take a value, either attached to the letter or in the next word.
     values: &'static str,
-    /// Words between the options and the command.
+    /// The number of words between the options and the command.
     positionals: usize,
 }
 
@@ -168,7 +169,7 @@ impl Wrapper {
                 let attached = at + letter.len_utf8() < letters.len();
                 return if attached { Some(rest) } else { rest.get(1..) };
             }
-            // `nice -5` is written with a number.
+            // `nice -5` takes a number as an option.
             if !self.flags.contains(letter) && !letter.is_ascii_digit() {
                 return None;
             }
@@ -177,8 +178,8 @@ impl Wrapper {
     }
 }
 
-/// A long option with its value behind `=` is passed over; of others it is not known whether a value follows. A
-/// lone `-` is an option of `env`.
+/// Skips a long option that has its value after `=`. For any other long option outside the list it is unknown if a
+/// value follows. A lone `-` is an option of `env`.
 fn skip_long<'w>(option: &str, rest: &'w [ShellWord]) -> Option<&'w [ShellWord]> {
     const FLAGS: [&str; 7] = [
         "-foreground",
@@ -189,11 +190,12 @@ fn skip_long<'w>(option: &str, rest: &'w [ShellWord]) -> Option<&'w [ShellWord]>
         "-null",
         "-verbose",
     ];
+    // `env --split-string=..` holds a command of its own, so it must not be skipped.
     (option.is_empty() || FLAGS.contains(&option) || (option.contains('=') && !option.starts_with("-split")))
         .then_some(rest)
 }
 
-/// The command behind a number of words, with the variables that `env` and `sudo` take before it.
+/// Returns the command after `positionals` words, with the variables that `env` and `sudo` accept before it.
 fn rest_of(words: &[ShellWord], positionals: usize) -> Vec<Carried> {
     let mut command = ShellCommand::default();
     let mut words = words.get(positionals..).unwrap_or_default();
@@ -217,7 +219,7 @@ fn starts_with_any(word: &ShellWord, beginnings: &[&str]) -> bool {
     beginnings.iter().any(|beginning| word.text.starts_with(beginning))
 }
 
-/// A shell runs the text after `-c`, else a script, else what it reads.
+/// Parses the arguments of a shell, which runs the text after `-c`, else a script, else its standard input.
 fn shell(arguments: &[ShellWord]) -> Vec<Carried> {
     let mut takes_line = false;
     let mut words = arguments.iter();
@@ -239,7 +241,7 @@ fn shell(arguments: &[ShellWord]) -> Vec<Carried> {
     vec![Carried::Unseen]
 }
 
-/// The words are joined and read again.
+/// Joins the words into a new command line, as `eval` does.
 fn eval(arguments: &[ShellWord]) -> Vec<Carried> {
     let texts: Option<Vec<_>> = arguments.iter().map(ShellWord::as_literal).collect();
     match texts {
@@ -263,7 +265,7 @@ fn find(arguments: &[ShellWord]) -> Vec<Carried> {
     exec_options(arguments, &["-exec", "-execdir", "-ok", "-okdir"])
 }
 
-/// Each command between such an option and `;` or `+`. What the names found are put into is opaque.
+/// Returns each command between such an option and `;` or `+`. A word with a placeholder for the found names is opaque.
 fn exec_options(arguments: &[ShellWord], options: &[&str]) -> Vec<Carried> {
     if arguments.iter().any(|word| word.opaque && word.text.starts_with('-')) {
         return vec![Carried::Unseen];
@@ -282,7 +284,7 @@ fn exec_options(arguments: &[ShellWord], options: &[&str]) -> Vec<Carried> {
     commands.map(Carried::Command).collect()
 }
 
-/// The command gets words that are read from elsewhere.
+/// Returns the command of `xargs`, which adds words from its input.
 fn xargs(arguments: &[ShellWord]) -> Vec<Carried> {
     let options = Wrapper { flags: "0oprtx", values: "aEILnPsd", positionals: 0 };
     let carried = options.carried(arguments);
@@ -296,7 +298,8 @@ fn xargs(arguments: &[ShellWord]) -> Vec<Carried> {
     carried.into_iter().map(add_unknown).collect()
 }
 
-/// Options before the subcommand may define aliases that are commands; some subcommands and options run commands.
+/// Returns true if a git command may run other commands. Options before the subcommand may define aliases that are
+/// commands, and some subcommands and options run commands.
 fn git_runs(arguments: &[ShellWord]) -> bool {
     let global = arguments.iter().take_while(|word| word.text.starts_with('-'));
     let configures =
@@ -315,7 +318,7 @@ fn git_runs(arguments: &[ShellWord]) -> bool {
         || arguments.iter().any(sets_configuration_later)
 }
 
-/// `git -C dir -c alias.x=..`: the value of an option before it looks like a subcommand.
+/// Detects `git -C dir -c alias.x=..`, in which the value of an earlier option looks like a subcommand.
 fn sets_configuration_later(word: &ShellWord) -> bool {
     ["alias.", "core.", "filter.", "diff.", "credential."]
         .iter()

@@ -1,11 +1,11 @@
-//! Commands: reserved words, groups, and the simple commands that are looked for.
+//! The parser of commands: reserved words, groups and simple commands.
 
 use super::reader::{Ended, Group, Groups, Next, Reader, Within};
 use super::word::{ReadWord, is_variable};
 use super::{ShellCommand, ShellError};
 
 impl Reader<'_> {
-    /// Reads what begins with a word or a redirection.
+    /// Parses a command that begins with a word or a redirection.
     pub(super) fn command(&mut self, groups: &mut Groups, next: Next) -> Result<Next, ShellError> {
         if next == Next::Command && self.at_redirection() {
             return self.simple(None);
@@ -87,7 +87,7 @@ impl Reader<'_> {
         self.push(command).map(|()| Next::Command)
     }
 
-    /// The `2` of `2>file`.
+    /// Returns true for the `2` of `2>file`.
     fn is_descriptor(&mut self, word: &ReadWord) -> bool {
         let digits = word.plain && word.word.text.bytes().all(|byte| byte.is_ascii_digit());
         digits && matches!(self.peek(), Some(b'<' | b'>'))
@@ -100,7 +100,7 @@ impl Reader<'_> {
             Some(variable) => {
                 command.assignments.push(variable.to_owned());
                 if word.holds_substitution() {
-                    // A value like `$(rm x)` runs when a number or a prompt is made of it.
+                    // Bash runs a value like `$(rm x)` when it later evaluates the variable as a number or a prompt.
                     self.push(ShellCommand::unseen(variable))?;
                 }
             }
@@ -108,7 +108,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// After the name of a function. Its body is read like any other command, so calls of it need not be followed.
+    /// Parses the parentheses after the name of a function. The parser reads the body like any other command, so it
+    /// need not follow calls of the function.
     fn function_parentheses(&mut self) -> Result<Next, ShellError> {
         self.at += 1;
         self.skip_blanks();
@@ -128,7 +129,8 @@ impl Reader<'_> {
         }
     }
 
-    /// `time` has one option; what has others is a program of that name.
+    /// Parses the options of the reserved word `time`. It has only `-p`; with any other option, `time` is the program
+    /// of that name.
     fn time_options(&mut self) -> Result<Next, ShellError> {
         self.skip_blanks();
         while self.peek() == Some(b'-') {
@@ -170,7 +172,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `case word in pattern) list ;; esac`
+    /// Parses `case word in pattern) list ;; esac`.
     fn case(&mut self) -> Result<(), ShellError> {
         self.skip_blanks();
         self.word()?;
@@ -207,7 +209,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `[[ .. ]]` runs nothing itself; what stands in it may.
+    /// Parses `[[ .. ]]`. The test itself runs no command, but the substitutions in it may.
     fn test(&mut self) -> Result<(), ShellError> {
         let mut holds_substitution = false;
         loop {
@@ -223,7 +225,7 @@ impl Reader<'_> {
                     if word.is("]]") {
                         break;
                     }
-                    // Numbers are evaluated once more, so quoted text may still run.
+                    // Bash evaluates numbers a second time, so quoted text may still run.
                     holds_substitution |= word.holds_substitution();
                 }
             }

@@ -1,16 +1,16 @@
-//! Redirections, and the here-documents whose text follows on later lines.
+//! The parser of redirections and here-documents, whose bodies follow on later lines.
 
 use super::reader::Reader;
 use super::{Access, Redirection, ShellError};
 
-/// A here-document whose body is still to be read.
+/// A here-document whose body the parser has not reached yet.
 pub(super) struct HereDocument {
     end: String,
     strips_tabs: bool,
     expands: bool,
 }
 
-/// What a redirection operator does.
+/// The effect of a redirection operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Open(Access),
@@ -22,7 +22,7 @@ pub(super) enum Kind {
     },
 }
 
-/// The longer operator first.
+/// Longer operators come before their prefixes.
 const OPERATORS: [(&str, Kind); 12] = [
     ("<<<", Kind::HereString),
     ("<<-", Kind::HereDocument { strips_tabs: true }),
@@ -39,7 +39,7 @@ const OPERATORS: [(&str, Kind); 12] = [
 ];
 
 impl<'a> Reader<'a> {
-    /// Takes a redirection operator. `<(` and `>(` are none: they begin a word.
+    /// Consumes a redirection operator. `<(` and `>(` are not redirections: they begin a word.
     pub(super) fn eat_redirection(&mut self) -> Option<Kind> {
         if self.is_next("<(") || self.is_next(">(") {
             return None;
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
         OPERATORS.into_iter().find(|(operator, _)| self.eat(operator)).map(|(_, kind)| kind)
     }
 
-    /// Reads what follows the operator; a file, if one is opened.
+    /// Parses the target of a redirection. Returns the file if the redirection opens one.
     pub(super) fn redirection(&mut self, kind: Kind) -> Result<Option<Redirection>, ShellError> {
         self.skip_blanks();
         let word = self.word()?;
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// At the beginning of a line: the bodies of the pending here-documents.
+    /// Reads the bodies of the pending here-documents, at the beginning of a line.
     pub(super) fn here_documents(&mut self) -> Result<(), ShellError> {
         if self.held {
             return Err(ShellError::Unclear { what: "a line break before a here-document" });
@@ -93,6 +93,7 @@ impl<'a> Reader<'a> {
             if compared == document.end {
                 return Ok(&self.text[start..line_start]);
             }
+            // The shell would join this line with the next, which could hide or create the end marker.
             let joins = line.bytes().rev().take_while(|&byte| byte == b'\\').count() % 2 == 1;
             if document.expands && joins {
                 return Err(ShellError::Unclear { what: "a joined line in a here-document" });
@@ -101,7 +102,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A text in which only expansions mean something.
+/// Parses a text in which only expansions have a meaning.
 fn expansions(reader: &mut Reader<'_>) -> Result<(), ShellError> {
     while let Some(byte) = reader.peek() {
         match byte {
@@ -121,7 +122,7 @@ fn expansions(reader: &mut Reader<'_>) -> Result<(), ShellError> {
     Ok(())
 }
 
-/// `1`, `1-` and `-`.
+/// Returns true for `1`, `1-` and `-`.
 fn is_descriptor(text: &str) -> bool {
     !text.is_empty() && text.strip_suffix('-').unwrap_or(text).bytes().all(|byte| byte.is_ascii_digit())
 }

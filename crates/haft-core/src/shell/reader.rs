@@ -1,21 +1,21 @@
-//! Where the reader stands, what it found, and how lists of commands are read.
+//! The state of the parser, and the parser of command lists.
 
 use super::here_document::HereDocument;
 use super::{COMMANDS_MAX, DEPTH_MAX, REDIRECTIONS_MAX, ShellCommand, ShellError};
 
 pub(super) struct Reader<'a> {
     pub(super) text: &'a str,
-    /// Always at the beginning of a character.
+    /// Always at a character boundary.
     pub(super) at: usize,
     pub(super) depth: usize,
     pub(super) found: Vec<ShellCommand>,
     /// Here-documents whose bodies begin after the next line break.
     pub(super) pending: Vec<HereDocument>,
-    /// A here-document of a list around this one is pending: shells differ about where its body begins.
+    /// A here-document of an outer list is pending. Shells differ about the start of its body.
     pub(super) held: bool,
 }
 
-/// What ends a list.
+/// The construct that ends a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Within {
     Line,
@@ -23,7 +23,7 @@ pub(super) enum Within {
     CaseItem,
 }
 
-/// How a list ended.
+/// The way in which a list ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ended {
     Closed,
@@ -31,7 +31,7 @@ pub(super) enum Ended {
     Case,
 }
 
-/// A group that its last word closes.
+/// A group that a reserved word closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Group {
     Brace,
@@ -39,16 +39,16 @@ pub(super) enum Group {
     Loop,
 }
 
-/// The groups that are open in a list, each with the number of commands found before it.
+/// The open groups of a list, each with the number of commands found before it.
 pub(super) type Groups = Vec<(Group, usize)>;
 
-/// What may come next in a list.
+/// The syntax that may come next in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     Command,
-    /// After a group: an operator, or a word that belongs to a group around it.
+    /// After a group: an operator, or a reserved word of an outer group.
     Operator,
-    /// `esac` was read.
+    /// The parser has read `esac`.
     EndOfCase,
 }
 
@@ -63,7 +63,8 @@ impl<'a> Reader<'a> {
         Self { text, at: 0, depth, found: Vec::new(), pending: Vec::new(), held: false }
     }
 
-    /// The next byte. A backslash before a line break joins two lines, wherever this is asked.
+    /// Returns the next byte. It skips a backslash before a line break everywhere, because the shell joins the two
+    /// lines.
     pub(super) fn peek(&mut self) -> Option<u8> {
         while self.rest().starts_with("\\\n") {
             self.at += 2;
@@ -81,7 +82,7 @@ impl<'a> Reader<'a> {
         Some(c)
     }
 
-    /// Takes an ASCII text if it comes next.
+    /// Consumes an ASCII text if it comes next.
     pub(super) fn eat(&mut self, expected: &str) -> bool {
         let start = self.at;
         for byte in expected.bytes() {
@@ -132,7 +133,7 @@ impl<'a> Reader<'a> {
         result
     }
 
-    /// Reads another text with a reader of its own; what it finds counts as found here.
+    /// Parses another text with a new parser and adds the commands it finds to this one.
     pub(super) fn read_apart(
         &mut self,
         text: &str,
@@ -145,7 +146,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// After an opening parenthesis: the list up to the one that closes it.
+    /// Parses the list after an opening parenthesis, up to the closing one.
     pub(super) fn parentheses(&mut self) -> Result<(), ShellError> {
         self.nested(|reader| {
             let pending = std::mem::take(&mut reader.pending);
@@ -196,7 +197,7 @@ impl<'a> Reader<'a> {
         self.eat(";;&") || self.eat(";;") || self.eat(";&")
     }
 
-    /// Takes what separates commands, line breaks with the here-documents that begin after them included.
+    /// Consumes a separator between commands. After a line break it also reads the pending here-documents.
     fn eat_operator(&mut self) -> Result<bool, ShellError> {
         if self.is_next(";;") || self.is_next(";&") {
             return Err(self.unexpected());
@@ -211,7 +212,7 @@ impl<'a> Reader<'a> {
         Ok(operators.into_iter().any(|operator| self.eat(operator)))
     }
 
-    /// Skips blanks, and a comment if there is one.
+    /// Skips blanks and a comment.
     pub(super) fn skip_blanks(&mut self) {
         while matches!(self.peek(), Some(b' ' | b'\t')) {
             self.at += 1;
@@ -241,7 +242,7 @@ impl<'a> Reader<'a> {
         self.redirect_group(before)
     }
 
-    /// The files after a group are open for each command in it.
+    /// Parses the redirections after a group and adds them to each command in the group.
     pub(super) fn redirect_group(&mut self, before: usize) -> Result<(), ShellError> {
         let mut redirections = Vec::new();
         loop {
@@ -253,7 +254,7 @@ impl<'a> Reader<'a> {
             }
         }
         if before == self.found.len() && !redirections.is_empty() {
-            // Such as `[[ a ]] > file`: no command, but a file is opened.
+            // `[[ a ]] > file` contains no command but opens a file.
             self.push(ShellCommand::default())?;
         }
         for command in &mut self.found[before..] {
@@ -265,7 +266,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Skips digits that a redirection follows at once.
+    /// Skips digits that are directly before a redirection.
     fn skip_descriptor(&mut self) {
         let start = self.at;
         while self.peek().is_some_and(|byte| byte.is_ascii_digit()) {

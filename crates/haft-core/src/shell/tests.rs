@@ -1,4 +1,4 @@
-//! Lines and the commands in them. A word that is not literal stands in angle brackets.
+//! Lines and their commands. Words that are not literal are in angle brackets.
 
 use proptest::prelude::*;
 
@@ -254,10 +254,10 @@ fn limits_hold() {
     assert_eq!(commands("$($($($(rm x))))").unwrap().len(), 5);
 }
 
-/// What may stand before a simple command, and only before such.
+/// Prefixes that are valid only before a simple command.
 const PREFIXES: [&str; 7] = ["", "env ", "sudo -n ", "nohup ", "command ", "A=1 ", "timeout 5 "];
 
-/// Places in which any command may stand, with `@` for the command.
+/// Templates for any command, with `@` for the command.
 const PLACES: [&str; 28] = [
     "@",
     "a; @",
@@ -316,7 +316,7 @@ proptest! {
         let _ = commands(&pieces.concat());
     }
 
-    /// Never lost: either it is among the commands, or the line is refused, or something in it is not seen.
+    /// No command is lost: it is in the list, the parser rejects the line, or the line holds an unseen command.
     #[test]
     fn a_command_is_found_wherever_it_stands(line in composed()) {
         let Ok(found) = commands(&line) else { return Ok(()) };

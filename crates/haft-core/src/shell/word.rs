@@ -1,15 +1,15 @@
-//! Words: quotes, escapes and expansions.
+//! The parser of words: quotes, escapes and expansions.
 
 use super::reader::Reader;
 use super::{ShellCommand, ShellError, ShellWord, ansi_c};
 
-/// A word, and what of its writing still matters.
+/// A word, with the facts about its spelling that still matter.
 #[derive(Default)]
 pub(super) struct ReadWord {
     pub(super) word: ShellWord,
-    /// Nothing in it was quoted, escaped or expanded. Only such a word can be reserved.
+    /// True if no part was quoted, escaped or expanded. Only such a word can be a reserved word.
     pub(super) plain: bool,
-    /// How much of the text came before anything that is not plain.
+    /// The length of the text before the first part that is not plain.
     head_bytes: usize,
 }
 
@@ -18,7 +18,7 @@ impl ReadWord {
         self.plain && !self.word.opaque && self.word.text == reserved
     }
 
-    /// The variable that the word sets when it stands before the program.
+    /// Returns the variable that the word sets if it precedes the program.
     pub(super) fn assigns(&self) -> Option<&str> {
         let (name, _) = self.word.text[..self.head_bytes].split_once('=')?;
         let name = name.strip_suffix('+').unwrap_or(name);
@@ -26,18 +26,19 @@ impl ReadWord {
         is_variable(name).then_some(name)
     }
 
-    /// The shell evaluates some quoted text later, above all array subscripts in numbers: `let 'a[$(rm x)]=1'`.
+    /// Returns true for text with a substitution. The shell evaluates some quoted text later, above all array
+    /// subscripts in numbers: `let 'a[$(rm x)]=1'`.
     pub(super) fn holds_substitution(&self) -> bool {
         holds_substitution(&self.word.text)
     }
 
-    /// So far it is `name=`.
+    /// Returns true if the text so far is `name=` or `name+=`.
     fn begins_array(&self) -> bool {
         let name = self.word.text.strip_suffix('=').unwrap_or_default();
         self.plain && is_variable(name.strip_suffix('+').unwrap_or(name))
     }
 
-    /// A tilde here is expanded: at the beginning, or after `=` or `:` as in an assignment.
+    /// Returns true if the shell expands a tilde here: at the start, or after `=` or `:` as in an assignment.
     fn expands_tilde(&self) -> bool {
         self.word.text.is_empty() || self.word.text.ends_with(['=', ':'])
     }
@@ -72,11 +73,12 @@ pub(super) fn is_variable(name: &str) -> bool {
 }
 
 impl Reader<'_> {
-    /// Reads one word; there must be one.
+    /// Parses one word, which must exist.
     pub(super) fn word(&mut self) -> Result<ReadWord, ShellError> {
         let start = self.at;
         let mut word = ReadWord { plain: true, ..ReadWord::default() };
-        // Unquoted braces expand when there is a list or a range in them, and brackets when they are closed.
+        // The shell expands unquoted braces with a list or a range in them, and unquoted brackets with a closing
+        // bracket.
         let mut brace = false;
         let mut bracket = false;
         while let Some(byte) = self.peek() {
@@ -140,7 +142,7 @@ impl Reader<'_> {
         word.word.text.extend(self.take_char());
     }
 
-    /// `name=(words)`
+    /// Parses `name=(words)`.
     fn array(&mut self, word: &mut ReadWord) -> Result<(), ShellError> {
         word.expanded();
         self.at += 1;
@@ -173,7 +175,8 @@ impl Reader<'_> {
                 }
                 b'\\' => {
                     self.at += 1;
-                    // Not `peek`: what is escaped joins no lines.
+                    // Not `peek`: an escaped backslash before a line break does not join lines, but `peek` would skip
+                    // both.
                     let escaped = self.rest().starts_with(['$', '`', '"', '\\']);
                     word.word.text.extend(if escaped { self.take_char() } else { Some('\\') });
                 }
@@ -190,7 +193,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `$` outside of quotes, where it may also begin quotes of its own.
+    /// Parses `$` outside of quotes, where it may also begin a quoted string.
     fn dollar(&mut self, word: &mut ReadWord) -> Result<(), ShellError> {
         if self.eat("$'") {
             word.quoted();
@@ -200,7 +203,7 @@ impl Reader<'_> {
             return Ok(());
         }
         if self.eat("$\"") {
-            // The text is looked up in a catalog of translations.
+            // The shell looks the text up in a message catalog.
             word.expanded();
             return self.nested(|reader| reader.double_quoted(word));
         }
@@ -227,7 +230,7 @@ impl Reader<'_> {
         Err(ShellError::Unclosed { what: "a single quote" })
     }
 
-    /// `$` where quotes mean nothing to it: an expansion, or a dollar sign.
+    /// Parses `$` as an expansion or a plain dollar sign; it never begins a quoted string here.
     pub(super) fn dollar_in_quotes(&mut self) -> Result<Dollar, ShellError> {
         self.at += 1;
         match self.peek() {
@@ -252,7 +255,8 @@ impl Reader<'_> {
         Ok(Dollar::Expanded)
     }
 
-    /// After `${`. Which quotes count in there depends on the operator and on the quotes around it, so there may be none.
+    /// Parses the rest of `${`. The quoting rules inside depend on the operator and on the quotes around it, so any
+    /// quote is an error.
     fn parameter(&mut self) -> Result<(), ShellError> {
         if matches!(self.peek(), Some(b' ' | b'\t' | b'\n' | b'|' | b'(')) {
             return Err(ShellError::Unclear { what: "`${ command; }`" });
@@ -278,7 +282,7 @@ impl Reader<'_> {
         }
     }
 
-    /// After `((`, up to `))`. A pair that closes apart means that it was no number but subshells.
+    /// Parses the rest of `((`, up to `))`. A single `)` means that the text was a nested subshell, not a number.
     pub(super) fn arithmetic(&mut self) -> Result<(), ShellError> {
         let mut open = 0_usize;
         loop {
@@ -313,7 +317,7 @@ impl Reader<'_> {
         self.backquoted(&['$', '`', '\\', '"'])
     }
 
-    /// The command in backquotes loses one level of backslashes before it is read.
+    /// Parses the command in backquotes, after removing one level of backslashes.
     fn backquoted(&mut self, escapable: &[char]) -> Result<(), ShellError> {
         self.at += 1;
         let mut inner = String::new();
@@ -334,7 +338,7 @@ impl Reader<'_> {
     }
 }
 
-/// What a `$` was.
+/// The meaning of a `$`.
 pub(super) enum Dollar {
     Literal,
     Expanded,

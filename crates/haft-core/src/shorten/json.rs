@@ -1,20 +1,20 @@
-//! A JSON value made to fit: what is left out of an array, an object or a string is told in its place.
+//! Shortens a JSON value to a limit. A notice replaces the omitted part of an array, an object or a string.
 
 use std::io;
 
 use serde_json::{Map, Value};
 
-/// The value as it is when its text has at most `bytes_max` bytes, else shortened to that. `None` when even that is too
-/// long. The work is bounded by `bytes_max`, not by the value.
+/// Returns the value unchanged if its text has at most `bytes_max` bytes, else a shortened value. Returns `None` if
+/// even that is too long. The work is bounded by `bytes_max`, not by the size of the value.
 pub fn shorten_value(value: &Value, bytes_max: usize) -> Option<Value> {
     let shortened = shorten(value, bytes_max);
     bytes_within(&shortened, bytes_max).map(|_| shortened)
 }
 
-/// What a notice takes at most, with quotes and a comma: a number of 20 digits and some words.
+/// The longest notice with quotes and a comma: a number of 20 digits and a few words.
 const NOTICE_BYTES: usize = 64;
 
-/// No part is given less than this: it must have room for a number, or for a notice.
+/// The least room for one part, enough for a number or a notice.
 const PART_BYTES_MIN: usize = 2 * NOTICE_BYTES;
 
 fn shorten(value: &Value, room: usize) -> Value {
@@ -65,7 +65,7 @@ fn shorten_object(fields: &Map<String, Value>, room: usize) -> Map<String, Value
     kept
 }
 
-/// Shares room among parts. What a small part leaves goes to those after it.
+/// Divides the room among parts. The room that a small part leaves unused goes to the later parts.
 struct Parts {
     left: usize,
     parts: usize,
@@ -76,7 +76,8 @@ impl Parts {
         Self { left: room.saturating_sub(NOTICE_BYTES), parts }
     }
 
-    /// The part as it fits, or `None` when there is no more room. `around` is what stands beside it.
+    /// Returns the part, shortened if necessary, or `None` if there is no room left. `around` is the size of the text
+    /// beside the part, such as its key.
     fn next(&mut self, part: &Value, around: usize) -> Option<Value> {
         let room = self.left.checked_sub(around + ",".len())?;
         let share = (room / self.parts.max(1)).max(PART_BYTES_MIN).min(room);
@@ -87,7 +88,7 @@ impl Parts {
     }
 }
 
-/// What a character takes inside a JSON string.
+/// Returns the bytes that a character takes inside a JSON string.
 fn escaped_bytes(char: char) -> usize {
     match char {
         '"' | '\\' | '\n' | '\r' | '\t' | '\u{8}' | '\u{c}' => 2,
@@ -96,7 +97,7 @@ fn escaped_bytes(char: char) -> usize {
     }
 }
 
-/// The length of a value's text, unless it is more than `bytes_max`; then the rest is not even looked at.
+/// Returns the length of a value's text, or `None` if it exceeds `bytes_max`. It stops at the limit.
 fn bytes_within(value: &Value, bytes_max: usize) -> Option<usize> {
     let mut room = Room(bytes_max);
     serde_json::to_writer(&mut room, value).ok()?;

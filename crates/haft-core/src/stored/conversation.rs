@@ -84,7 +84,7 @@ enum StoredSource {
 pub struct StoredCall {
     id: String,
     name: String,
-    /// The model's own bytes.
+    /// The model's own text, byte for byte.
     arguments: String,
 }
 
@@ -251,7 +251,7 @@ impl StoredContent {
             Content::Resource { uri, media_type, text } => {
                 Self::Resource { uri: uri.clone(), media_type: media_type.clone(), text: text.clone() }
             }
-            // No wire carries these but in words, so the words are what a run goes on with.
+            // Wire formats send such content only as text, so the text is enough to resume a run.
             Content::Binary { .. } | Content::Stored(_) => Self::Text(content.as_text()),
         }
     }

@@ -1,4 +1,4 @@
-//! The stored form of a reply while it arrives, and of its failure.
+//! The stored form of a streamed reply and of a model error.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ enum StoredStart {
     Opaque,
 }
 
-/// What a turn cost in tokens.
+/// The token usage of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredUsage {
     input: u64,
@@ -105,7 +105,7 @@ pub(super) enum StoredStop {
     Other(String),
 }
 
-/// Why there was no reply.
+/// The error of a model request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredModelError {
     kind: String,

@@ -1,4 +1,4 @@
-//! The stored form of a whole reply.
+//! The stored form of a complete reply.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use super::event::StoredStop;
 use super::{StoredError, StoredUsage};
 use crate::model_reply::ModelReply;
 
-/// A reply of a model, but for what was odd about it: that was told when it came.
+/// A model's reply without its notes, which the run reported when the reply arrived.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredModelReply {
     #[serde(default, skip_serializing_if = "Option::is_none")]

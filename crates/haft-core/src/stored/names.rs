@@ -1,8 +1,8 @@
-//! Words that stand for values, looked up in the table that also writes them.
+//! The lookup of an enum value by its stored name, in the table that also writes the name.
 
 use super::StoredError;
 
-/// The value of which this is the name.
+/// Returns the value with this name.
 pub fn find<T: Copy>(
     what: &'static str,
     all: &[T],

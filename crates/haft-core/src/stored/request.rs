@@ -12,11 +12,11 @@ use crate::model_request::{
     ToolChoice,
 };
 
-/// A request, or of one that goes on where another stood, what is new in it.
+/// A request, or only its additions to an earlier request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredRequest {
     model: String,
-    /// Nothing when it is the other's.
+    /// `None` if it is the same as in the earlier request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     system: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -37,7 +37,7 @@ pub struct StoredRequest {
     messages: Vec<StoredMessage>,
 }
 
-/// A tool as a model is shown it.
+/// A tool as the model sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredTool {
     name: String,
@@ -45,7 +45,7 @@ pub struct StoredTool {
     input_schema: Value,
 }
 
-/// Which tools the model may or must call.
+/// The tools that the model may or must call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StoredChoice {
@@ -98,7 +98,7 @@ impl StoredRequest {
         Self::after(request, None, 0)
     }
 
-    /// What is new in a request since `before`, of whose messages it begins with so many.
+    /// Returns the additions of a request to the request `before`, which has the same first `messages` messages.
     pub fn after(request: &ModelRequest, before: Option<&ModelRequest>, messages: usize) -> Self {
         let same_system = before.is_some_and(|before| before.system == request.system);
         let same_tools = before.is_some_and(|before| Arc::ptr_eq(&before.tools, &request.tools));
@@ -118,7 +118,8 @@ impl StoredRequest {
         }
     }
 
-    /// The whole request. `before` is what it goes on from, with as many of its messages as were left out.
+    /// Restores the whole request. `before` is the earlier request, with the number of its messages that this one
+    /// shares.
     pub fn into_request(self, before: Option<(&ModelRequest, usize)>) -> Result<ModelRequest, StoredError> {
         let alone = || StoredError::Broken { problem: "it goes on from a request that is not there".into() };
         let mut conversation = begun(before)?;
@@ -146,7 +147,7 @@ impl StoredRequest {
             } else {
                 ParallelCalls::Allowed
             },
-            // What a provider remembers of a prompt changes nothing that is asked.
+            // Prompt caching does not change the content of a request, so the stored form omits it.
             caching: PromptCaching::Full,
             conversation: Arc::new(conversation),
             output: self.output.map_or(OutputShape::Text, StoredShape::into_shape),

@@ -21,7 +21,7 @@ fn conversation(texts: &[&str]) -> Arc<Conversation> {
     Arc::new(conversation)
 }
 
-/// Says something of everything there is to say.
+/// Returns a request that uses most features.
 fn everything(texts: &[&str]) -> ModelRequest {
     let schema = Arc::new(json!({"type": "object"}));
     let tool = ModelTool { name: "t".into(), description: "d".into(), input_schema: Arc::clone(&schema) };

@@ -1,17 +1,17 @@
-//! What is wrong with arguments, one sentence per complaint, written for the model that made them.
+//! The messages about invalid arguments, one sentence per error, written for the model that sent them.
 
 use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::paths::{Location, LocationSegment};
 use serde_json::Value;
 
-/// How much of a wrong value or of a list is repeated.
+/// The longest excerpt of a wrong value or name in a message.
 const EXCERPT_CHARS_MAX: usize = 60;
 const LISTED_MAX: usize = 20;
 const FORMS_MAX: usize = 5;
 const MESSAGE_CHARS_MAX: usize = 400;
 
-/// One line: which parameter, what it must be, what was found.
+/// Returns one line with the parameter, the expected value and the actual value.
 pub(super) fn describe(error: &ValidationError<'_>, schema: &Value) -> String {
     format!("Error: {}", excerpt(&sentence(error, schema), MESSAGE_CHARS_MAX))
 }
@@ -37,7 +37,7 @@ fn sentence(error: &ValidationError<'_>, schema: &Value) -> String {
             format!("{path} must match the pattern {}; got {got}", excerpt(pattern, EXCERPT_CHARS_MAX))
         }
         ValidationErrorKind::Format { format } => format!("{path} must be a valid {format}; got {got}"),
-        // The other kinds have good sentences of their own, once the value, which may be huge, is out of them.
+        // The other kinds have good messages of their own. `masked_with` removes the value, which may be huge.
         _ => format!("{}; got {got}", error.masked_with(path)),
     }
 }
@@ -70,14 +70,14 @@ fn unknown(error: &ValidationError<'_>, schema: &Value, unexpected: &[String]) -
     format!("unknown parameter '{}'{place}; {known}", names(&mut unexpected.iter()))
 }
 
-/// The schema that holds the keyword which complains.
+/// Returns the schema that contains the failing keyword.
 fn owner<'s>(error: &ValidationError<'_>, schema: &'s Value) -> Option<&'s Value> {
     let pointer = error.schema_path().as_str();
     let (owner, _keyword) = pointer.rsplit_once('/')?;
     schema.pointer(owner)
 }
 
-/// The type a schema asks for, as far as one word says it.
+/// Returns the type that a schema requires, if a few words can name it.
 fn type_of(property: &Value, schema: &Value) -> Option<String> {
     let property = match property.get("$ref").and_then(Value::as_str) {
         Some(reference) => schema.pointer(reference.strip_prefix('#')?)?,
@@ -115,19 +115,19 @@ fn values(options: &Value) -> String {
     }
 }
 
-/// The first complaint about each form: what would have to change for the value to fit it.
+/// Lists the first error of each allowed form, which the model would have to correct to match that form.
 fn forms(context: &[Vec<ValidationError<'_>>], schema: &Value) -> String {
     let firsts = context.iter().filter_map(|errors| errors.first());
     firsts.take(FORMS_MAX).map(|error| sentence(error, schema)).collect::<Vec<_>>().join(" | ")
 }
 
-/// `'a.b[0]'`, or words for the arguments as a whole.
+/// Returns `'a.b[0]'`, or words for the arguments as a whole.
 fn path(location: &Location) -> String {
     let path = place(location);
     if path.is_empty() { "the arguments".into() } else { format!("'{path}'") }
 }
 
-/// Where something stands: `edits[0].line`.
+/// Returns the path of a value, such as `edits[0].line`.
 pub(super) fn place(location: &Location) -> String {
     let path = location.segments().fold(String::new(), |path, segment| match segment {
         LocationSegment::Index(index) => format!("{path}[{index}]"),
@@ -137,7 +137,7 @@ pub(super) fn place(location: &Location) -> String {
     excerpt(&path, EXCERPT_CHARS_MAX)
 }
 
-/// The kind of a value and, when it is short, the value; an object or array is counted, never written out.
+/// Describes a value: its type, and an excerpt if it is a scalar. For an object or array it gives only the size.
 fn found(value: &Value) -> String {
     match value {
         Value::Null => "null".into(),

@@ -1,7 +1,8 @@
-//! What checking costs: how many schemas would be applied, counted before any is.
+//! The cost of validation: the number of schema applications, counted before the validator runs.
 //!
-//! Whoever writes a schema can make a small one that takes forever: `$ref`s that double at every step, or a recursion
-//! whose branches all go into the same value. The validator has no leash, so the steps are counted first, on a leash.
+//! An untrusted author can write a small schema that takes forever: `$ref`s that double at every step, or a recursion
+//! whose branches all descend into the same value. The validator has no step limit, so this module counts the steps
+//! first, with a limit.
 
 use std::collections::HashMap;
 
@@ -9,21 +10,22 @@ use serde_json::{Map, Value};
 
 use super::Draft;
 
-/// How many schemas may be applied to one set of arguments. The validator does about ten million in a second.
+/// The most schema applications for one set of arguments. The validator does about ten million in a second.
 pub(super) const CHECK_STEPS_MAX: usize = 2_000_000;
 
-/// What is known about a schema's cost before there are arguments.
+/// The cost of a schema, as far as it is known without arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cost {
-    /// Without references every schema is applied to every value at most once, so this many times the arguments' size.
+    /// Without references the validator applies every schema to every value at most once, so the cost is at most this
+    /// number times the size of the arguments.
     PerValue { schemas: usize },
-    /// With references it depends on the arguments.
+    /// With references the cost depends on the arguments.
     ByCounting,
 }
 
 impl Cost {
-    /// Refuses references whose target cannot be told with certainty.
-    /// `draft` is what the schema is read as when it does not say itself.
+    /// Computes the cost of a schema. Rejects references whose target is not certain. `draft` is the draft to assume
+    /// for a schema that does not name its own.
     pub(super) fn of(schema: &Value, draft: Option<Draft>) -> Result<Self, String> {
         let mut survey = Survey::default();
         survey.look(schema, draft);
@@ -36,17 +38,17 @@ impl Cost {
         }
     }
 
-    /// Whether checking stays within [`CHECK_STEPS_MAX`]. `bytes` is the size of the arguments as text.
+    /// Returns true if validation stays within [`CHECK_STEPS_MAX`]. `bytes` is the size of the arguments as text.
     pub(super) fn is_bearable(self, schema: &Value, arguments: &Value, bytes: usize) -> bool {
         match self {
-            // Every value takes at least a byte of text.
+            // Every value takes at least one byte of text.
             Self::PerValue { schemas } if schemas.saturating_mul(bytes) <= CHECK_STEPS_MAX => true,
             Self::PerValue { .. } | Self::ByCounting => Count::new(schema).apply(schema, arguments).is_ok(),
         }
     }
 }
 
-/// One look over the whole schema, without recursion into references.
+/// One pass over the whole schema that does not follow references.
 #[derive(Default)]
 struct Survey {
     objects: usize,
@@ -55,7 +57,7 @@ struct Survey {
 }
 
 impl Survey {
-    /// The schema is known to be shallow.
+    /// Walks the schema, whose depth `compile` has already limited.
     fn look(&mut self, root: &Value, draft: Option<Draft>) {
         let named = root.get("$schema").and_then(Value::as_str);
         let draft_4 = draft == Some(Draft::Draft4) || named.is_some_and(|draft| draft.contains("draft-04"));
@@ -64,7 +66,7 @@ impl Survey {
             if let Value::Object(object) = value {
                 self.objects += 1;
                 self.look_at(root, object);
-                // Below an identifier of its own, `#` means another document.
+                // In a schema with its own identifier, `#` refers to another document.
                 let identifiers: &[&str] = if draft_4 { &["$id", "id"] } else { &["$id"] };
                 let renamed = identifiers.iter().any(|key| object.get(*key).is_some_and(Value::is_string));
                 if renamed && !std::ptr::eq(value, root) {
@@ -95,7 +97,7 @@ fn target<'s>(root: &'s Value, reference: &str) -> Option<&'s Value> {
     root.pointer(pointer).or_else(|| root.pointer(&percent_decoded(pointer)?))
 }
 
-/// A pointer in a reference is written as in a URL.
+/// Decodes a JSON pointer from a URI fragment (RFC 6901, section 6).
 fn percent_decoded(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();
@@ -106,17 +108,17 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The count ran out, or the references go deeper than any stack.
+/// The count exceeded its limit, or the references nest too deep for the stack.
 struct TooMuch;
 
-/// References may follow each other; a chain as long as this is no schema somebody wrote.
+/// The longest chain of nested schemas and references. A real schema does not come close.
 const REFERENCE_DEPTH_MAX: usize = 512;
 
-/// Applies schemas to values as a validator would, but checks nothing. Where a validator may stop early or take one of
-/// two branches, all are counted.
+/// Applies schemas to values as a validator would, without checking them. If a validator may stop early or choose one
+/// of two branches, this counts all branches.
 struct Count<'s> {
     root: &'s Value,
-    /// Where references lead, as far as they were followed.
+    /// The targets of the references followed so far.
     targets: HashMap<&'s str, Option<&'s Value>>,
     steps_left: usize,
     depth: usize,
@@ -134,7 +136,7 @@ impl<'s> Count<'s> {
             return Err(TooMuch);
         }
         self.depth += 1;
-        // To know what was left unevaluated the validator goes through the branches again.
+        // The validator walks the branches a second time to find the unevaluated parts.
         let again = ["unevaluatedProperties", "unevaluatedItems"].iter().any(|key| schema.contains_key(*key));
         for _ in 0..=usize::from(again) {
             self.apply_in_place(schema, value)?;
@@ -144,7 +146,7 @@ impl<'s> Count<'s> {
         Ok(())
     }
 
-    /// The keywords whose schemas are applied to the same value.
+    /// Handles the keywords whose schemas apply to the same value.
     fn apply_in_place(&mut self, schema: &'s Map<String, Value>, value: &Value) -> Result<(), TooMuch> {
         for (keyword, inner) in schema {
             match (keyword.as_str(), inner) {
@@ -169,7 +171,7 @@ impl<'s> Count<'s> {
         Ok(())
     }
 
-    /// The keywords whose schemas are applied to what is inside the value.
+    /// Handles the keywords whose schemas apply to the members or items of the value.
     fn apply_to_children(&mut self, schema: &'s Map<String, Value>, value: &Value) -> Result<(), TooMuch> {
         match value {
             Value::Object(object) => self.apply_to_members(schema, object),
@@ -187,7 +189,7 @@ impl<'s> Count<'s> {
         let patterns = schema.get("patternProperties").and_then(Value::as_object);
         let for_all = ["additionalProperties", "unevaluatedProperties", "propertyNames"];
         for (name, member) in object {
-            // Which member a pattern means is not asked: all patterns count for all.
+            // Do not match names against patterns here: count every pattern for every member.
             let by_name = properties.and_then(|properties| properties.get(name)).into_iter();
             let by_pattern = patterns.into_iter().flat_map(Map::values);
             let others = for_all.iter().filter_map(|keyword| schema.get(*keyword));
@@ -223,7 +225,7 @@ mod tests {
         Cost::of(schema, None).unwrap().is_bearable(schema, arguments, bytes)
     }
 
-    /// `n` definitions, each of which asks twice for the next.
+    /// Returns `n` definitions, each of which refers twice to the next.
     fn doubling(keyword: &str, n: usize) -> Value {
         let next = |at: usize| json!({"$ref": format!("#/$defs/d{}", at + 1)});
         let mut definitions: Map<_, _> =

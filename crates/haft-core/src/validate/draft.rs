@@ -1,8 +1,8 @@
-//! Which JSON Schema a schema is written in.
+//! The draft of JSON Schema in which a schema is written.
 
 use serde_json::Value;
 
-/// The drafts there are. A schema that names its own in `$schema` is read as that.
+/// The supported drafts. A `$schema` keyword in the schema takes precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Draft {
     Draft4,
@@ -27,7 +27,7 @@ impl Draft {
         }
     }
 
-    /// What a schema is read as; `None` when it says so itself.
+    /// Returns the draft to assume, or `None` if the schema names its own.
     pub(super) fn of(self, schema: &Value) -> Option<Self> {
         schema.get("$schema").and_then(Value::as_str).is_none().then_some(self)
     }

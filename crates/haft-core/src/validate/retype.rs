@@ -1,8 +1,9 @@
-//! Values that stand for something else: models write `"5"` for `5`, `"[1]"` for `[1]`, and `null` for what they leave out.
+//! Correction of mistyped values: models write `"5"` for `5`, `"[1]"` for `[1]`, and `null` for a parameter that they
+//! omit.
 //!
-//! A string is replaced, by the JSON it holds, only where the schema complains about it, and so is a null taken out of its
-//! object. Nothing is changed at all unless the schema accepts the whole afterwards: no value that fits is ever touched,
-//! and what is required is not left out.
+//! A string is replaced by the JSON it holds, and a null is removed from its object, only if the schema rejects that
+//! value. The result counts only if the schema then accepts the whole. A valid value therefore never changes, and a
+//! required parameter is never removed.
 
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind;
@@ -12,19 +13,19 @@ use serde_json::Value;
 use super::{ALL_COMPLAINTS_BYTES_MAX, CheckedSchema, complaint};
 use crate::arguments::ARGUMENTS_DEPTH_MAX;
 
-/// What was inside a string may hold strings of the same kind; so often is looked.
+/// The most passes. A string that was parsed may itself contain strings to parse.
 const ROUNDS_MAX: usize = 4;
 
-/// With more places to change than this, the value is wrong in another way.
+/// The most corrections. If more values are wrong, the arguments have another problem.
 const PLACES_MAX: usize = 64;
 
-/// What the schema accepts, and where it differs from what was written.
+/// A value that the schema accepts, and the paths of the corrections.
 pub(super) struct Retyped {
     pub(super) value: Value,
     pub(super) places: Vec<String>,
 }
 
-/// `None` when that does not help.
+/// Returns `None` if corrections do not make the value valid.
 pub(super) fn retype(schema: &CheckedSchema, written: &Value, bytes: usize) -> Option<Retyped> {
     let mut value = written.clone();
     let mut places = Vec::new();
@@ -39,7 +40,7 @@ pub(super) fn retype(schema: &CheckedSchema, written: &Value, bytes: usize) -> O
                 places.push(complaint::place(&location));
             }
         }
-        // What was inside the strings counts like what was outside.
+        // The JSON that was inside strings must obey the same limits as the rest.
         let bearable = super::is_within(&value, ARGUMENTS_DEPTH_MAX)
             && schema.cost.is_bearable(&schema.written, &value, bytes);
         if places.len() == before || !bearable {
@@ -52,7 +53,7 @@ pub(super) fn retype(schema: &CheckedSchema, written: &Value, bytes: usize) -> O
     None
 }
 
-/// Where the schema complains about a string or a null, each place once.
+/// Returns the paths of the strings and nulls that the schema rejects, each once.
 fn suspects(schema: &CheckedSchema, value: &Value, bytes: usize) -> Vec<Location> {
     let mut found = Vec::new();
     if bytes > ALL_COMPLAINTS_BYTES_MAX {
@@ -66,7 +67,7 @@ fn suspects(schema: &CheckedSchema, value: &Value, bytes: usize) -> Vec<Location
 fn look(error: &ValidationError<'_>, found: &mut Vec<Location>) {
     let new = found.len() <= PLACES_MAX && !found.contains(error.instance_path());
     match error.kind() {
-        // What cannot be null there may be meant to be absent, whatever the complaint.
+        // For any kind of error, a null that is invalid here may mean an omitted parameter.
         _ if error.instance().is_null() => found.extend(new.then(|| error.instance_path().clone())),
         ValidationErrorKind::Type { .. }
         | ValidationErrorKind::Enum { .. }
@@ -80,7 +81,7 @@ fn look(error: &ValidationError<'_>, found: &mut Vec<Location>) {
     }
 }
 
-/// Whether something stood there that stands for something else.
+/// Corrects the value at a path. Returns false if it needs no correction or has none.
 fn replace(value: &mut Value, location: &Location) -> bool {
     let Some(place) = value.pointer_mut(location.as_str()) else { return false };
     match place {
@@ -96,7 +97,7 @@ fn replace(value: &mut Value, location: &Location) -> bool {
     }
 }
 
-/// Takes a member out of its object; an item of a list has its place and stays.
+/// Removes a member from its object. An item of a list stays, because the positions of the others would shift.
 fn leave_out(value: &mut Value, pointer: &str) -> bool {
     let Some((parent, name)) = pointer.rsplit_once('/') else { return false };
     let name = name.replace("~1", "/").replace("~0", "~");
@@ -104,10 +105,10 @@ fn leave_out(value: &mut Value, pointer: &str) -> bool {
     object.is_some_and(|object| object.remove(&name).is_some())
 }
 
-/// What a string says that is not meant as a string.
+/// Returns the value that a string holds, if the model did not mean a string.
 fn meant(text: &str) -> Option<Value> {
     match text.trim() {
-        // As Python writes them.
+        // The literals of Python.
         "True" => Some(Value::Bool(true)),
         "False" => Some(Value::Bool(false)),
         "None" => Some(Value::Null),
@@ -117,7 +118,8 @@ fn meant(text: &str) -> Option<Value> {
     }
 }
 
-/// An integer with more digits than a number keeps would come out as another one; it may be an identifier.
+/// Returns true for an integer with too many digits for a JSON number, which may be an identifier. Converting it would
+/// change its value.
 fn is_rounded(value: &Value, text: &str) -> bool {
     value.is_f64() && !text.contains(['.', 'e', 'E'])
 }

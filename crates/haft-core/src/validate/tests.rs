@@ -1,4 +1,4 @@
-//! Tables of complaints, and schemas that cannot be used.
+//! Tables of validation errors and unusable schemas.
 
 use std::time::{Duration, Instant};
 
@@ -116,7 +116,7 @@ fn the_draft_of_schemas_that_name_none_can_be_chosen() {
     }
 }
 
-/// What came of arguments: the places that were mended and the value, or nothing when they were refused.
+/// Returns the paths of the corrected values and the result, or `None` if validation rejected the arguments.
 fn mended(schema: &Value, arguments: &Value) -> Option<(String, Value)> {
     let valid = Schema::compile(schema).validate(parsed(arguments)).ok()?;
     Some((valid.mended().join(" "), Value::Object(valid.value().clone())))

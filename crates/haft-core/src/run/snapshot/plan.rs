@@ -1,4 +1,4 @@
-//! The stored form of the rules of a run.
+//! The stored form of a run's settings.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ struct StoredSupport {
 struct StoredReportPlan {
     format: String,
     schema: Option<Value>,
-    /// With a nonce the report is written as a tag, without one it is a call.
+    /// Set if the model writes the report as a tag; `None` if it calls the report tool.
     nonce: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The stored form of where a run stands.
+//! The stored form of a run's state.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use crate::stored::{StoredCall, StoredReply, find};
 pub(super) struct StoredState {
     phase: StoredPhase,
     counts: StoredCounts,
-    /// By digest, how many turns in a row had the call.
+    /// The number of consecutive turns with each call, by its digest.
     repeats: BTreeMap<String, u32>,
     stopping: bool,
     forced: Option<String>,
@@ -55,7 +55,7 @@ struct StoredCounts {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct StoredOpenCall {
     call: StoredCall,
-    /// The batch it is in and its id there.
+    /// The index of the batch that contains the call, and the call's id in it.
     batch: Option<(usize, String)>,
     state: StoredCallState,
 }

@@ -27,7 +27,7 @@ fn resume(value: &Value) -> Result<AgentRun, SnapshotError> {
     RunSnapshot::from_json(&value.to_string())?.resume(ModelRequest::new("m", Arc::default()))
 }
 
-/// A message of each role with every kind of part.
+/// Returns a message of each role, with every kind of part.
 fn everything() -> Vec<Message> {
     let media = Media { media_type: "image/png".into(), source: Source::Bytes([0, 255, 7][..].into()) };
     let link =

@@ -1,4 +1,4 @@
-//! The stored form of what a run was told.
+//! The stored form of a run's inputs.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Drives a run with scripted replies and writes down its steps.
+//! Drives a run with scripted replies and logs its steps.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub(super) fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
     ToolCall { id: CallId(id.into()), name: name.into(), arguments: Arguments::from_text(arguments) }
 }
 
-/// Calls, with ids `0`, `1` …
+/// Returns a reply with these calls, which have the ids `0`, `1` …
 pub(super) fn calls(calls: &[(&str, &str)]) -> ModelReply {
     let parts = calls
         .iter()
@@ -108,7 +108,8 @@ impl Bench {
         step
     }
 
-    /// Goes on until the model is asked or the run is done. Tools succeed, but those called `ask` wait for a person once.
+    /// Steps until the model request is due or the run is done. All tools succeed, except that the tool `ask` waits for
+    /// approval once.
     pub(super) fn until_model(&mut self) -> Option<Finish> {
         loop {
             match self.step() {
@@ -145,13 +146,13 @@ impl Bench {
         self.until_model()
     }
 
-    /// What the model was told by the operator, in order.
+    /// Returns the operator's messages to the model, in order.
     pub(super) fn told(&self) -> Vec<String> {
         let messages = self.run.conversation().messages().iter();
         messages.filter(|message| message.role == Role::System).map(|message| text(message)).collect()
     }
 
-    /// What calls came to, in order.
+    /// Returns the results of the calls, in order.
     pub(super) fn replies(&self) -> Vec<String> {
         let messages = self.run.conversation().messages().iter();
         let parts = messages.flat_map(|message| message.parts.iter());

@@ -1,4 +1,4 @@
-//! How runs end: reports, signals and failures.
+//! The ends of runs: reports, signals and failures.
 
 use super::bench::{Bench, REPORT, calls, check, cut, reply, report_tool, report_xml, says};
 use crate::conversation::{Body, Part};

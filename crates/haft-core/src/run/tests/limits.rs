@@ -1,4 +1,4 @@
-//! What a run may do at most, and how it is told.
+//! The limits of a run, and the messages about them.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ fn limited(limits: Limits) -> RunPlan {
     RunPlan { limits, ..RunPlan::default() }
 }
 
-/// A call that differs from turn to turn, so that nothing circles.
+/// Returns a call that differs from turn to turn, so that it is not a loop.
 fn read(n: u32) -> crate::model_reply::ModelReply {
     calls(&[("read", &format!("{{\"n\": {n}}}"))])
 }
@@ -126,7 +126,7 @@ fn calls_beyond_the_budget_are_not_begun() {
     bench.step();
     bench.run.model_replied(calls(&[("read", "{}"), ("write", "{}")])).unwrap();
     let Step::CallTools(calls) = bench.step() else { panic!() };
-    // What was given out stays, however much is reserved meanwhile.
+    // A call that the driver has already received stays open, even if reservations use up the budget meanwhile.
     bench.readings.left.calls = Some(0);
     bench.step();
     assert_eq!(bench.log[1..], ["tools read", "tools read"]);

@@ -1,4 +1,5 @@
-//! Whatever a model says, a run ends; and wherever it is stored, it goes on as it would have.
+//! Properties of runs: every run ends for any replies, and a run that was stored at any step resumes without a
+//! difference.
 
 use proptest::prelude::*;
 
@@ -94,7 +95,7 @@ fn any_plan() -> impl Strategy<Value = RunPlan> {
     )
 }
 
-/// What the world does, given what it did before: nothing here is random, so that two runs can be compared.
+/// A deterministic environment: its behaviour depends only on the past, so that two runs are comparable.
 struct World {
     replies: Vec<ModelReply>,
     asked: usize,
@@ -113,7 +114,7 @@ impl World {
         run.told(told).unwrap();
     }
 
-    /// Does one step; whether the run is done.
+    /// Carries out one step and returns true if the run is done.
     fn turn(&mut self, run: &mut AgentRun) -> bool {
         let step = run.next_step(&self.readings);
         self.told.push(Told::Stepped(self.readings));
@@ -183,13 +184,13 @@ proptest! {
         for _ in 0..stored_after {
             there.turn(&mut moved);
         }
-        // Also after a step was given out: whoever goes on is given the same one.
+        // A run that is stored after it returned a step returns the same step on resume.
         moved.next_step(&there.readings);
         let text = moved.snapshot().to_json().unwrap();
         let mut moved = RunSnapshot::from_json(&text).unwrap().resume(request()).unwrap();
         prop_assert_eq!(moved.snapshot().to_json().unwrap(), text);
         finish(&mut moved, &mut there);
-        // A run that had ended before it was stored says so once more.
+        // A run that had ended before it was stored reports its end a second time.
         here.steps.dedup();
         there.steps.dedup();
         prop_assert_eq!(here.steps, there.steps);

@@ -1,4 +1,4 @@
-//! Who carries out which call, and in which order.
+//! The party that runs each call, and the order of the calls.
 
 use std::collections::BTreeSet;
 
