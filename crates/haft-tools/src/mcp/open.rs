@@ -1,5 +1,5 @@
-//! From a configuration to a connection with its tools: chooses the transport and the protocol era, and retries once
-//! where that helps.
+//! From a configuration to a connection with its tools: chooses the transport and the protocol era, and retries once if
+//! that can help.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -184,8 +184,7 @@ fn covers(resource: &str, server: &Url) -> bool {
     resource.origin() == server.origin() && below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Returns whether requests with secrets may go to `url`: over TLS, or in plain HTTP if both it and the server are on
-/// loopback.
+/// Returns whether requests may go to `url`: over TLS, or in plain HTTP if both it and the server are on loopback.
 fn is_safe(url: &Url, server: &Url) -> bool {
     url.scheme() == "https" || (url.scheme() == "http" && is_loopback(url) && is_loopback(server))
 }

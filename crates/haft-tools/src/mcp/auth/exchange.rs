@@ -32,7 +32,7 @@ pub(super) fn http() -> Result<Http, AuthError> {
         .map_err(|_| AuthError::refused("no HTTP client can be made"))
 }
 
-/// Fetches a document; returns `None` when the server does not have it.
+/// Fetches a document; returns `None` when the status is neither success nor a server error.
 pub(super) async fn get(http: &Http, url: Url) -> Result<Option<String>, AuthError> {
     let response = send(http.get(url).header(ACCEPT, "application/json")).await?;
     if response.status().is_server_error() {

@@ -67,7 +67,7 @@ impl Question {
         if field("state").as_deref() != Some(self.state.as_str()) {
             return Err(AuthError::refused("the answer is to another login than this one; begin again"));
         }
-        // Compare as strings: RFC 9207 (section 2.4) forbids normalising the URLs first.
+        // RFC 9207 (section 2.4) requires a simple string comparison, without normalising the URLs.
         match field("iss") {
             Some(iss) if iss != issuer.issuer => {
                 return Err(AuthError::refused(
