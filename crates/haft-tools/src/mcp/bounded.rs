@@ -1,5 +1,5 @@
-//! Lists of a server of which only the first so many are kept: a message may be full of the smallest of pieces, and each of
-//! them becomes larger when it is read.
+//! Lists and objects from a server, of which only the first entries are kept: a message can consist of many tiny items,
+//! and each takes more memory once it is parsed.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,11 +7,11 @@ use std::marker::PhantomData;
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// The first `N` of a list.
+/// The first `N` items of a list.
 #[derive(Debug)]
 pub(super) struct First<T, const N: usize> {
     pub(super) items: Vec<T>,
-    /// How many more there were.
+    /// The number of further items that were dropped.
     pub(super) more: usize,
 }
 
@@ -51,11 +51,11 @@ impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Items<T, N> {
     }
 }
 
-/// The first `N` members of an object, in the order they came.
+/// The first `N` members of an object, in the order they were sent.
 #[derive(Debug)]
 pub(super) struct FirstMembers<T, const N: usize> {
     pub(super) members: Vec<(String, T)>,
-    /// How many more there were.
+    /// The number of further members that were dropped.
     pub(super) more: usize,
 }
 
@@ -95,7 +95,7 @@ impl<'de, T: Deserialize<'de>, const N: usize> Visitor<'de> for Members<T, N> {
     }
 }
 
-/// A text of a server, cut where it is longer than anybody wants to read.
+/// Cuts a text of a server to `chars_max` characters.
 pub(super) fn cut(text: &str, chars_max: usize) -> String {
     match text.char_indices().nth(chars_max) {
         Some((at, _)) => format!("{}…", &text[..at]),

@@ -1,4 +1,4 @@
-//! One call of a tool, with as many rounds of questions as the server needs.
+//! One tool call, with as many rounds of input requests as the server needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,40 +21,40 @@ use super::refusal::Refusal;
 use super::session::Session;
 use super::transport::Failure;
 
-/// How often a server may ask for more before it goes on.
+/// The most rounds of input requests in one call.
 const ROUNDS_MAX: usize = 8;
 
-/// How much of a name that a server made up is repeated.
+/// The most characters of a server's method name that an error repeats.
 const METHOD_CHARS_MAX: usize = 100;
 
-/// What is called.
+/// The call to make.
 pub(super) struct Call<'a> {
     pub(super) tool: &'a Known,
     pub(super) arguments: &'a Map<String, Value>,
-    /// The trace that it belongs to.
+    /// The `traceparent` of the call.
     pub(super) trace_parent: Option<String>,
     pub(super) patience: Duration,
-    /// On whose account the server may ask for something.
+    /// The call in flight, on whose behalf the server may request input.
     pub(super) in_flight: &'a Arc<InFlight>,
     pub(super) progress: &'a (dyn Fn(Progress) + Send + Sync),
 }
 
-/// Why a call gave nothing.
+/// The reason for a failed call.
 #[derive(Debug)]
 pub(super) enum CallError {
-    /// What the caller is told.
+    /// An error for the caller.
     Told(ToolError),
-    /// Nothing was heard in time: the server may be stuck.
+    /// No reply or progress came in time: the server may be stuck.
     Silent(Duration),
-    /// The server wants to know who we are, and did nothing.
+    /// The server requires authorization, and did not run the tool.
     NeedsAuth(String),
-    /// The server does not know our session, so it did nothing; the call may be made again.
+    /// The server no longer knows the session, so it did not run the tool; the call may be repeated.
     SessionExpired,
-    /// The connection ended while the server was at it: whether it did it is not known.
+    /// The connection ended during the call: the server may or may not have run the tool.
     Lost(String),
 }
 
-/// Calls a tool and answers what the server asks on the way.
+/// Calls a tool, and answers the input requests of the server on the way.
 pub(super) async fn call(session: &Session, host: &Host, call: &Call<'_>) -> Result<ToolOutput, CallError> {
     let arguments = serde_json::to_string(call.arguments).unwrap_or_else(|_| "{}".into());
     let fields = format!("\"name\":{},\"arguments\":{arguments}", quoted(&call.tool.name));
@@ -76,7 +76,7 @@ pub(super) async fn call(session: &Session, host: &Host, call: &Call<'_>) -> Res
     Err(CallError::Told(ToolError::new(ToolErrorKind::Failed, message)))
 }
 
-/// What only the era without sessions says in headers.
+/// Returns the headers that only the era without sessions needs.
 fn headers(session: &Session, call: &Call<'_>) -> Vec<(String, String)> {
     match session.era {
         Era::Legacy { .. } => Vec::new(),
@@ -88,8 +88,8 @@ fn headers(session: &Session, call: &Call<'_>) -> Vec<(String, String)> {
     }
 }
 
-/// The answers to what the server wants to know, as members of `params`. What we never said that we answer is left out; what
-/// we could answer and will not ends the call, for there are no words by which the server could be told.
+/// Returns the answers to the input requests, as members of `params`. Leaves out requests that we never advertised. A
+/// request that we support but decline ends the call, because the protocol has no way to tell the server.
 async fn inputs(wanted: &InputRequired, host: &Host, call: &Arc<InFlight>) -> Result<String, ToolError> {
     let asker = Asker::Call(Arc::clone(call));
     if wanted.input_requests.more > 0 {

@@ -1,4 +1,4 @@
-//! A server as the operator wants it. Every value is settled; variables and defaults are somebody else's work.
+//! The settings of one server. Every value is final: the caller has resolved variables and defaults.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,50 +15,51 @@ use super::listing::Wanted;
 use super::transport::Opener;
 use haft_core::settings::mcp::{HealthProbe, Protocol, Sampling};
 
-/// One server.
+/// The settings of one server.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// As the operator wrote it.
+    /// The name as the operator wrote it.
     pub name: String,
-    /// What of it becomes a part of tool names.
+    /// The form of the name that becomes part of tool names.
     pub namespace: Namespace,
     pub connect: Connect,
-    /// How long a request may go without a reply or progress.
+    /// The longest wait for a reply or for progress.
     pub request_timeout: Duration,
-    /// How long it may take from the start to the list of tools; a package may have to be downloaded first.
+    /// The longest time from the start to the list of tools; a package may have to be downloaded first.
     pub startup_timeout: Duration,
     pub health_probe: HealthProbe,
     pub wanted: Wanted,
-    /// Directories it is told of when it asks; some servers take them for all that they may touch.
+    /// The directories for a server that asks for its roots; some servers restrict themselves to these.
     pub roots: Vec<PathBuf>,
-    /// What it may have of models; nothing means that it is never told that there are any.
+    /// The sampling settings; with `None`, the client does not advertise sampling.
     pub sampling: Option<Sampling>,
-    /// What it is given to be let in elsewhere, or lets us in. Where it repeats that beside an answer, it is not shown.
+    /// The secrets that the server is given, or that authenticate us to it. Logs, traces and error messages mask them
+    /// if the server repeats them.
     pub secrets: Vec<SecretString>,
-    /// Changes whenever anything above does that could make it another server.
+    /// Changes with every setting above that could make it another server.
     pub digest: String,
 }
 
-/// How the server is reached.
+/// The way to reach the server.
 #[derive(Clone)]
 pub enum Connect {
-    /// A process of ours, in this sandbox.
+    /// A child process in this sandbox.
     Process { program: String, args: Vec<String>, policy: Box<Policy> },
     Remote {
         url: Url,
         headers: Vec<(String, SecretString)>,
         protocol: Protocol,
-        /// Gets and renews tokens; none where the operator gives the server its `Authorization` outright.
+        /// Gets and renews tokens; `None` if the operator sets the `Authorization` header.
         auth: Option<Arc<Authorizer>>,
     },
-    /// In a way that the program itself knows.
+    /// A custom transport of the embedding program.
     Own(Arc<dyn Opener>),
 }
 
 impl fmt::Debug for Connect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Arguments and queries may hold secrets.
+            // Do not print arguments and queries: they may hold secrets.
             Self::Process { program, .. } => {
                 f.debug_struct("Process").field("program", program).finish_non_exhaustive()
             }

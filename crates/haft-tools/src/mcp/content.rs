@@ -1,4 +1,4 @@
-//! What a server answered, as what a call gives.
+//! Converts the result of `tools/call` to tool output.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -10,34 +10,34 @@ use serde_json::value::RawValue;
 
 use super::bounded::{First, FirstMembers};
 
-/// What came of a request to call a tool.
+/// The outcome of a `tools/call` request.
 #[derive(Debug)]
 pub(super) enum Answer {
     Output(ToolOutput),
-    /// The server needs to be told something first.
+    /// The server needs input before it can go on.
     InputRequired(InputRequired),
 }
 
-/// How many pieces of content one answer may have; more are left out, and that is said.
+/// The most content items of one result that are read; a note replaces the rest.
 const PIECES_MAX: usize = 10_000;
 
-/// The largest structured data that is read: as values it takes many times its size.
+/// The largest structured content that is parsed, in bytes: parsed values take many times that memory.
 const STRUCTURED_BYTES_MAX: usize = 8 << 20;
 
-/// How much a server may want to know at once.
+/// The most inputs that a server may request at once.
 pub(super) const INPUTS_MAX: usize = 16;
 
-/// What a server wants to know before it goes on.
+/// The inputs that a server requests before it goes on.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct InputRequired {
     #[serde(default)]
     pub(super) input_requests: FirstMembers<Wanted, INPUTS_MAX>,
-    /// The server's own; goes back as it is.
+    /// Opaque state of the server, sent back unchanged.
     pub(super) request_state: Option<Box<RawValue>>,
 }
 
-/// One question.
+/// One input request.
 #[derive(Debug, Deserialize)]
 pub(super) struct Wanted {
     #[serde(default)]
@@ -57,7 +57,7 @@ struct Sent<'a> {
     is_error: Option<Value>,
 }
 
-/// Reads the result of `tools/call`. A result that reports an error is one.
+/// Reads the result of `tools/call`. A result with `isError` becomes an error.
 pub(super) fn read(raw: &RawValue) -> Result<Answer, ToolError> {
     let sent: Sent<'_> = serde_json::from_str(raw.get()).map_err(|error| unreadable(&error))?;
     if sent.result_type.as_deref() == Some("input_required") {
@@ -89,7 +89,7 @@ fn unreadable(error: &serde_json::Error) -> ToolError {
     ToolError::new(ToolErrorKind::Failed, format!("the server's answer cannot be read: {error}"))
 }
 
-/// Structured data without a word beside it is told as its text.
+/// Returns the content, or the structured data as text if there is no content.
 fn told(content: Vec<Content>, structured: Option<&Value>) -> Vec<Content> {
     match structured {
         Some(value) if content.is_empty() => vec![Content::Text(value.to_string())],
@@ -126,7 +126,8 @@ struct Resource {
     blob: Option<String>,
 }
 
-/// One piece. What cannot be read, and kinds that are not known, are described, never dropped in silence.
+/// Converts one content item. Replaces unreadable items and unknown types with a description, so that none disappears
+/// silently.
 fn piece(raw: &RawValue) -> Content {
     let Ok(part) = serde_json::from_str::<Part>(raw.get()) else {
         return Content::Text("[content that cannot be read]".into());
@@ -155,7 +156,7 @@ fn binary(part: Part, make: fn(String, std::sync::Arc<[u8]>) -> Content) -> Cont
     }
 }
 
-/// A link is told, never followed.
+/// Converts a link without following it.
 fn linked(part: Part) -> Content {
     let said = [part.name, part.description].into_iter().flatten().collect::<Vec<_>>().join(": ");
     Content::Resource {

@@ -1,4 +1,4 @@
-//! Does what the table of a server's life says: opens, waits, asks, closes. Decides nothing.
+//! Performs the actions of the lifecycle table: opens, waits, probes, closes. Decides nothing.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -22,37 +22,37 @@ use super::supervisor::{Action, Event, State, step};
 use super::transport::Failure;
 use haft_core::settings::mcp::HealthProbe;
 
-/// How long a server may take to say that it is there.
+/// The timeout of a health probe.
 const PROBE_PATIENCE: Duration = Duration::from_secs(3);
 
-/// A stream of changes is meant to stay open.
+/// The timeout of a subscription to changes, which is meant to stay open.
 const LISTEN_PATIENCE: Duration = Duration::from_hours(24);
 
-/// How long is waited before a stream that ended is opened again, at first and at most.
+/// The shortest and the longest wait before a subscription that ended is opened again.
 const LISTEN_AGAIN: Duration = Duration::from_millis(500);
 const LISTEN_AGAIN_MAX: Duration = Duration::from_mins(1);
 
-/// What the driver is told.
+/// A message to the driver.
 pub(super) enum Note {
-    /// `generation` is the connection it is about; none means the server as such.
+    /// `generation` is the connection that the event is about; `None` means the server as a whole.
     Event { generation: Option<u64>, event: Event },
-    /// Ends the server and then the driver.
+    /// Stops the server and then the driver.
     Stop(oneshot::Sender<()>),
 }
 
-/// What came of something the driver had begun.
+/// The result of a background task.
 enum Done {
     Opened(Result<Opened, OpenError>),
     Event(Event),
-    /// After this wait.
+    /// The tools were listed again after this wait.
     Listed(Duration, Result<Vec<Box<RawValue>>, PeerError>),
     Nothing,
 }
 
-/// Owns the life of one server.
+/// Owns the lifecycle of one server.
 pub(super) struct Driver {
     shared: Arc<Shared>,
-    /// Counts connections; news of an older one is no news.
+    /// The number of the current connection; events of older ones are ignored.
     generation: u64,
     tasks: JoinSet<(u64, Done)>,
     settling: Settling,
@@ -63,7 +63,7 @@ impl Driver {
         Self { shared, generation: 0, tasks: JoinSet::new(), settling: Settling::default() }
     }
 
-    /// Runs until it is told to stop, or until nobody can tell it anything any more.
+    /// Runs until it receives `Stop`, or until all senders are dropped.
     pub(super) async fn run(self, notes: mpsc::Receiver<Note>) {
         let shared = Arc::clone(&self.shared);
         tokio::select! {
@@ -91,13 +91,13 @@ impl Driver {
                     }
                     None => break,
                 },
-                // One that was taken back, or broke, has nothing to say.
+                // A task that was aborted or panicked has no result.
                 finished = finished => if let Ok((generation, done)) = finished {
                     self.finished(generation, done).await;
                 },
             }
         }
-        // Nobody waits for manners: what is dropped is killed.
+        // No caller is left to wait for an orderly shutdown. Dropping the connection kills the process.
         drop(self.shared.take_back());
     }
 
@@ -138,7 +138,8 @@ impl Driver {
         self.perform(action, state).await;
     }
 
-    /// The new state is shown when what calls may not use any more is withdrawn.
+    /// Performs an action. A connection that calls must no longer use is withdrawn before the new state becomes
+    /// visible.
     async fn perform(&mut self, action: Action, state: State) {
         match action {
             Action::Nothing => self.show(state),
@@ -185,10 +186,11 @@ impl Driver {
         self.shared.state.send_replace(state);
     }
 
-    /// Forgets the connection and everything that was begun for it.
+    /// Withdraws the connection and aborts all tasks that were started for it.
     fn let_go(&mut self) {
         if let Some(connection) = self.shared.take_back() {
-            // Calls that still hold it are told that it is closed; its end is bounded, and nobody need wait for it.
+            // Calls that still hold the connection get a `Closed` failure. Closing takes a bounded time, so it needs no
+            // owner.
             tokio::spawn(async move { connection.session.peer.close().await });
         }
         self.tasks.abort_all();
@@ -204,7 +206,7 @@ impl Driver {
         self.generation += 1;
         let shared = Arc::clone(&self.shared);
         self.begin(async move {
-            // Closed is never: whoever waits then simply goes on.
+            // The semaphore is never closed; if it were, the start would go ahead without a permit.
             let _start = shared.starts.acquire().await;
             Done::Opened(open::open(&shared.config, &shared.host, &shared.log, shared.era()).await)
         });
@@ -221,8 +223,8 @@ impl Driver {
         self.await_changes();
     }
 
-    /// Notices its end, and in the era without sessions asks to be told of changes. A connection is not kept alive by
-    /// those who watch it.
+    /// Starts a task that reports the end of the connection, and in the era without sessions one that subscribes to
+    /// tool changes. Withdrawing the connection aborts both, so they do not keep it alive.
     fn watch(&mut self, connection: &Arc<Connection>) {
         let watched = Arc::clone(connection);
         self.begin(async move {
@@ -239,6 +241,7 @@ impl Driver {
         }
     }
 
+    /// Starts a task that waits for a change of the tools, lets the changes settle, and lists the tools again.
     fn await_changes(&mut self) {
         let shared = Arc::clone(&self.shared);
         let Some(connection) = shared.connection() else { return };
@@ -271,7 +274,7 @@ impl Driver {
                 (HealthProbe::Ping, Era::Modern) => "server/discover",
             };
             match connection.session.peer.request(Ask::new(method, "", PROBE_PATIENCE)).await {
-                // Whatever it answers, it is there.
+                // Any reply shows that the server is alive, even an error.
                 Ok(_) | Err(PeerError::Rpc(_)) => Done::Event(Event::Alive),
                 Err(PeerError::Silent(_) | PeerError::Failed(_)) => Done::Event(Event::Dead),
             }
@@ -279,14 +282,14 @@ impl Driver {
     }
 }
 
-/// Why it is so; what the server said last is in the log already.
+/// Returns the first line of the reason. The lines after it are the server's last output, which is in the log already.
 fn in_short(state: &State) -> String {
     let reason = state.reason().and_then(|reason| reason.lines().next());
     reason.map(|reason| format!(": {}", reason.trim_end_matches("; it said last:"))).unwrap_or_default()
 }
 
-/// Hears of changes for as long as the server lets it. A stream that ended is opened again, and what changed in between may have
-/// been missed; a server that refuses it has none to tell.
+/// Subscribes to tool changes until the server refuses. Reopens a subscription that ended, and then reports a change,
+/// because one may have been missed in between. A server that refuses has no changes to report.
 async fn listen(connection: &Connection, changed: &Notify) {
     let fields = "\"notifications\":{\"toolsListChanged\":true}";
     let mut wait = LISTEN_AGAIN;

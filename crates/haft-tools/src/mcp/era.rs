@@ -1,19 +1,19 @@
-//! Which of the two protocols a server speaks: decided from what it does when it is asked.
+//! Determines the protocol era of a server from its reaction to a probe.
 
 use super::message::UNSUPPORTED_VERSION;
 
-/// The newest version of the protocol without sessions.
+/// The newest protocol version without sessions.
 pub const MODERN: &str = "2026-07-28";
 
-/// The versions with a handshake, the newest first.
+/// The protocol versions with a handshake, the newest first.
 pub const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
-/// How we talk to a server.
+/// The protocol era of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Era {
-    /// Every request stands for itself.
+    /// Every request is self-contained.
     Modern,
-    /// A handshake first; the version is what the server chose.
+    /// A handshake comes first; the server chooses the version.
     Legacy { version: String },
 }
 
@@ -32,7 +32,7 @@ impl Era {
         }
     }
 
-    /// From what was kept; only versions we know.
+    /// Returns the era of a cached version; `None` for an unknown version.
     pub(super) fn of_version(version: &str) -> Option<Self> {
         if version == MODERN {
             return Some(Era::Modern);
@@ -41,36 +41,37 @@ impl Era {
     }
 }
 
-/// What the server did when it was asked to show itself.
+/// The reaction of a server to the `server/discover` probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Probed {
-    /// It named the versions it speaks.
+    /// It listed the versions it supports.
     Discovered { versions: Vec<String> },
-    /// It answered with an error, perhaps with the versions it speaks.
+    /// It returned an error, perhaps with the versions it supports.
     Refused { code: i64, versions: Vec<String> },
-    /// Nothing was heard in a while. It may be slow to start: npx may be downloading it.
+    /// No reply came in time. The server may be slow to start: npx may be downloading it.
     Silent,
     /// The connection ended.
     Died,
-    /// It wants to know who we are; no other question would be answered either.
+    /// It requires authorization; it would refuse every other request too.
     NeedsAuth,
 }
 
-/// What to do about it.
+/// The next step after the probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     SpeakModern,
-    /// Greet it the old way, on this connection.
+    /// Send the old handshake on this connection.
     Greet,
-    /// Greet it the old way too, and take whichever answer comes first.
+    /// Send the old handshake too, and use the reply that comes first.
     GreetBeside,
-    /// Start it again, and greet it the old way.
+    /// Start the server again, and begin with the old handshake.
     Respawn,
     Incompatible,
     GiveUp,
 }
 
-/// The decision. No particular error code means the old era: servers answer an unknown method in many ways.
+/// Decides on the next step. No single error code identifies the old era: servers reject an unknown method in many
+/// ways.
 pub(super) fn after_probe(probed: &Probed) -> Next {
     match probed {
         Probed::Discovered { versions } | Probed::Refused { code: UNSUPPORTED_VERSION, versions } => {

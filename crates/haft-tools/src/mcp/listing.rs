@@ -1,4 +1,4 @@
-//! The tools of a server, read one by one: a bad one is left out with its reason, and the others stay.
+//! Parses the tools of a server one by one: a malformed one is skipped with a reason, and the others stay.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,36 +16,36 @@ use super::param_header::{self, ParamHeader};
 use super::peer::{Ask, Peer, PeerError};
 use super::transport::Failure;
 
-/// How many tools of one server are taken.
+/// The most tools that are accepted from one server.
 pub const TOOLS_MAX: usize = 10_000;
 
-/// How large one definition may be.
+/// The largest tool definition that is parsed, in bytes.
 const TOOL_BYTES_MAX: usize = 1 << 20;
 
-/// How large all definitions of one server may be together.
+/// The largest total size of a server's tool definitions, in bytes.
 const LIST_BYTES_MAX: usize = 32 << 20;
 
-/// How many pages are asked for; a server that gives a new cursor for ever ends here. With a tool on each, more than so many are
-/// too many tools, which is told; without, nothing is lost.
+/// The most pages that are fetched, in case a server returns new cursors for ever. If every page has a tool, the limit
+/// on tools is reached first, which is reported; if not, no tool is lost.
 const PAGES_MAX: usize = TOOLS_MAX + 1;
 
-/// What the operator wants of a server's tools.
+/// The operator's selection of a server's tools, and changes to them.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
-    /// Patterns on the server's own names.
+    /// Patterns for the server's own tool names.
     pub allowed: Vec<ToolGlob>,
-    /// Wins over `allowed`.
+    /// Patterns that override `allowed`.
     pub denied: Vec<ToolGlob>,
-    /// Input schemas that stand in for the server's, by its own names.
+    /// Input schemas that replace the server's, by its own tool names.
     pub schemas: BTreeMap<String, Value>,
-    /// Under which name the tools are grouped.
+    /// The group of the tools.
     pub group: Option<GroupName>,
     pub param_headers: ParamHeaders,
-    /// What the operator knows better than the server, by its own names; the first pattern that fits counts.
+    /// Effects that override the server's hints, by its own tool names; the first matching pattern counts.
     pub effects: Vec<(ToolGlob, Effects)>,
 }
 
-/// Whether arguments also travel as headers. Only HTTP has any, and there a schema that asks wrongly costs the tool.
+/// The use of headers for arguments. Only HTTP has headers, and there a tool with an invalid `x-mcp-header` is skipped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ParamHeaders {
     Sent,
@@ -53,11 +53,11 @@ pub enum ParamHeaders {
     Ignored,
 }
 
-/// What came of a list.
+/// The result of parsing a tool list.
 #[derive(Debug, Clone, Default)]
 pub struct Listing {
     pub(super) tools: Arc<[ToolDefinition]>,
-    /// How the server knows each, by our name.
+    /// The server's own name and headers of each tool, by our name.
     pub(super) known: HashMap<ToolName, Known>,
     pub skipped: Vec<Skipped>,
 }
@@ -74,21 +74,21 @@ impl Listing {
     }
 }
 
-/// How the server knows a tool.
+/// The server's own name of a tool, and the headers it asks for.
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     pub(super) name: String,
     pub(super) headers: Vec<ParamHeader>,
 }
 
-/// A tool that is left out.
+/// A tool that was skipped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
     pub name: String,
     pub reason: String,
 }
 
-/// Asks for all pages. The tools stay as they were sent.
+/// Fetches all pages. Returns the tools as the server sent them.
 pub(super) async fn fetch(peer: &Peer, patience: Duration) -> Result<Vec<Box<RawValue>>, PeerError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -120,7 +120,7 @@ pub(super) async fn fetch(peer: &Peer, patience: Duration) -> Result<Vec<Box<Raw
     Ok(tools)
 }
 
-/// Reads what was sent.
+/// Parses the tools and applies the operator's selection.
 pub(super) fn read(raw: &[Box<RawValue>], wanted: &Wanted) -> Listing {
     let mut reading = Reading {
         wanted,
@@ -144,7 +144,8 @@ struct Reading<'a> {
     wanted: &'a Wanted,
     tools: Vec<ToolDefinition>,
     known: HashMap<ToolName, Known>,
-    /// The number that the next tool gets whose name becomes this one: without it ten thousand of them would take a minute.
+    /// The next number for tools whose names become equal. Searching for it would take a minute for ten thousand of
+    /// them.
     numbers: HashMap<ToolName, usize>,
     skipped: Vec<Skipped>,
 }
@@ -191,7 +192,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    /// The nearest legal name; two names that become the same are told apart by a number.
+    /// Returns the nearest legal name; adds a number if another tool has that name already.
     fn free_name(&mut self, sent: &str) -> ToolName {
         let name = ToolName::sanitize(sent);
         if !self.known.contains_key(&name) {
@@ -214,7 +215,7 @@ impl Reading<'_> {
     }
 }
 
-/// A tool as it was sent, read as leniently as can be: only what is missing a name is no tool.
+/// A tool as the server sent it, parsed leniently: only a tool without a name is rejected.
 struct Sent {
     name: String,
     title: Option<String>,
@@ -245,7 +246,7 @@ fn sent(raw: &RawValue) -> Result<Sent, Skipped> {
     })
 }
 
-/// Always a schema of an object, whatever was sent.
+/// Normalises a schema to type `object`; returns an error for a schema of another type.
 fn input_schema(sent: Option<Value>) -> Result<Value, String> {
     match sent {
         None | Some(Value::Null | Value::Bool(true)) => Ok(json!({ "type": "object" })),
@@ -262,7 +263,7 @@ fn input_schema(sent: Option<Value>) -> Result<Value, String> {
     }
 }
 
-/// Hints that are not booleans say nothing.
+/// Reads the effects from the hints; ignores hints that are not booleans.
 fn effects(annotations: &Value) -> Effects {
     let hint = |name: &str| annotations[name].as_bool();
     match (hint("readOnlyHint"), hint("idempotentHint"), hint("destructiveHint")) {

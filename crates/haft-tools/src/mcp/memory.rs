@@ -1,4 +1,4 @@
-//! What is remembered of a server from one time to the next, so that its tools are known before it runs.
+//! A cache of a server's tools on disk, so that they are known before the server runs.
 
 use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
@@ -10,48 +10,48 @@ use serde_json::value::RawValue;
 use super::listing::{self, Wanted};
 use crate::private_file;
 
-/// The largest memory that is read again.
+/// The largest cache file that is read, in bytes.
 const MEMORY_BYTES_MAX: u64 = 64 << 20;
 
-/// What is remembered of a server.
+/// A summary of a server's cache file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remembrance {
-    /// Of the protocol.
+    /// The protocol version.
     pub version: String,
-    /// Those that the operator wants of it.
+    /// The number of tools that the operator selects.
     pub tools: usize,
 }
 
-/// What is remembered in `directory` of the server of this namespace, while it is the one that this digest means.
+/// Reads the summary for the server of this namespace from `directory`; `None` if its configuration digest has changed.
 pub fn remembrance(directory: &Path, namespace: &str, digest: &str, wanted: &Wanted) -> Option<Remembrance> {
     let found = Memory::of(directory, namespace).load(digest)?;
     Some(Remembrance { tools: listing::read(&found.tools, wanted).tools().len(), version: found.version })
 }
 
-/// A file for one server.
+/// The cache file of one server.
 #[derive(Debug, Clone)]
 pub(super) struct Memory {
     path: PathBuf,
 }
 
-/// What is in it. Only of use while the server is configured as it was.
+/// The content of a cache file. It is valid only while the server's configuration stays the same.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Remembered {
     pub(super) digest: String,
-    /// The version of the protocol, which tells the era.
+    /// The protocol version, which determines the era.
     pub(super) version: String,
     pub(super) instructions: Option<String>,
-    /// As the server sent them.
+    /// The tool definitions as the server sent them.
     pub(super) tools: Vec<Box<RawValue>>,
 }
 
 impl Memory {
-    /// `namespace` is a legal name, so it is a legal file name too.
+    /// Creates the handle without touching the file. `namespace` is a legal name, so it is a legal file name too.
     pub(super) fn of(directory: &Path, namespace: &str) -> Self {
         Self { path: directory.join(format!("{namespace}.json")) }
     }
 
-    /// What was known the last time, if it is about the same server. What cannot be read is as good as nothing.
+    /// Loads the cache if it belongs to the same configuration. An unreadable file counts as no cache.
     pub(super) fn load(&self, digest: &str) -> Option<Remembered> {
         self.read().filter(|found| found.digest == digest)
     }
@@ -63,7 +63,7 @@ impl Memory {
         serde_json::from_str(&text).ok()
     }
 
-    /// In one step, so that nobody ever reads half of it.
+    /// Saves the cache atomically, so that no reader sees a partial file.
     pub(super) fn save(&self, remembered: &Remembered) -> io::Result<()> {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;

@@ -1,4 +1,4 @@
-//! One JSON-RPC message: its id and method are read, everything else stays in the bytes it came in.
+//! One JSON-RPC message: only its id and method are parsed, and everything else stays as raw JSON.
 
 use std::borrow::Cow;
 
@@ -8,31 +8,31 @@ use serde_json::value::RawValue;
 
 use super::bounded::{First, cut};
 
-/// How many messages of one line are read.
+/// The most messages of one batch that are read.
 const BATCH_MAX: usize = 1000;
 
-/// The longest id of a question that is answered: it would be sent back.
+/// The longest id of a server's request that is answered, in bytes: the reply repeats it.
 const ID_BYTES_MAX: usize = 1024;
 
-/// How much of what a server says went wrong is repeated.
+/// The most characters of a server's error message that are repeated.
 const ERROR_CHARS_MAX: usize = 4_000;
 
-/// The largest error whose details are looked at.
+/// The largest error object that is parsed, in bytes.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// What we number our requests with.
+/// The id of one of our requests.
 pub type RequestId = u64;
 
 /// A message on its way to a server.
 #[derive(Debug, Clone)]
 pub struct Outgoing {
-    /// `None` for notifications, and for our answers to a server's requests.
+    /// `None` for notifications, and for replies to a server's requests.
     pub id: Option<RequestId>,
-    /// Empty for answers.
+    /// Empty for replies.
     pub method: Cow<'static, str>,
-    /// What HTTP says beside the message; other transports have no place for it.
+    /// The HTTP headers to send with the message; other transports ignore them.
     pub headers: Vec<(String, String)>,
-    /// The message, on one line.
+    /// The message as one line of JSON.
     pub text: String,
 }
 
@@ -40,7 +40,7 @@ pub struct Outgoing {
 #[derive(Debug)]
 pub(super) enum Message {
     Reply {
-        /// `None` when the server could not tell what it answers.
+        /// `None` when the reply has no usable id, for example after a parse error.
         id: Option<RequestId>,
         outcome: Result<Box<RawValue>, RpcError>,
     },
@@ -55,7 +55,7 @@ pub(super) enum Message {
     },
 }
 
-/// What a server said went wrong.
+/// An error that a server returned.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(super) struct RpcError {
     #[serde(default)]
@@ -86,7 +86,7 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Reads a line, which may be a batch. Nothing comes of noise, however much it looks like JSON.
+/// Reads a line, which may be a batch. Returns no messages for other output, even if it is JSON.
 pub(super) fn read(line: &str) -> Vec<Message> {
     let line = line.trim_start_matches('\u{feff}').trim();
     match line.as_bytes().first() {
@@ -126,7 +126,7 @@ fn read_one(text: &str) -> Option<Message> {
     }
 }
 
-/// Our ids are numbers; some servers send them back as text.
+/// Reads one of our ids, which are numbers. Some servers send them back as strings.
 fn number(id: &RawValue) -> Option<RequestId> {
     id.get().trim_matches('"').parse().ok()
 }
@@ -138,8 +138,9 @@ fn error_of(raw: &RawValue) -> RpcError {
     read.map_or_else(unread, |error| RpcError { message: cut(&error.message, ERROR_CHARS_MAX), ..error })
 }
 
-/// The id of a message too long to be read, from its beginning or its end: servers write it in either place.
+/// Finds the id of a message that is too long to parse. Servers write it either first or last.
 pub(super) fn id_in_fragment(head: &str, tail: &str) -> Option<RequestId> {
+    // An "id" after "result" may be part of the result.
     let before_result = head.split("\"result\"").next().filter(|before| before.len() < head.len());
     before_result.and_then(first_id).or_else(|| last_id(tail))
 }

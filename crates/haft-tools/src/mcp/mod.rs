@@ -1,8 +1,8 @@
-//! Tools of MCP servers: any transport, both eras of the protocol, and never a process left behind.
+//! Tools of MCP servers: every transport, both eras of the protocol, and no processes left behind.
 //!
-//! Start reading at [`Server`] (one server kept alive by `driver`, which does what `supervisor` decides), then `open` (from a
-//! configuration to a connection), `session` (how the era is found) and `peer` (requests by id). `transport` has one
-//! file for each way to reach a server. Nothing here decides whether a call may be made.
+//! Start reading at [`Server`] (one server, kept alive by `driver`, which performs what `supervisor` decides), then
+//! `open` (from a configuration to a connection), `session` (detects the era) and `peer` (requests by id). `transport`
+//! has one file per transport. Nothing here decides whether a call is allowed.
 
 mod auth;
 mod bounded;

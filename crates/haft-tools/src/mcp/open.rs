@@ -1,4 +1,5 @@
-//! From a configuration to a connection with its tools: which transport, which era, and a second try where one helps.
+//! From a configuration to a connection with its tools: chooses the transport and the protocol era, and retries once if
+//! that can help.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,15 +22,15 @@ use super::transport::websocket::WebSocket;
 use super::transport::{Failure, Inbox, Transport};
 use haft_core::settings::mcp::Protocol;
 
-/// How long the tools of a server wait for its prompts.
+/// The timeout for listing prompts, for which the tools of the server have to wait.
 const PROMPTS_PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long a server may say nothing to a question that it may not know. A process that is old may do so for ever; a server
-/// elsewhere answers what it does not know, but may have to wake up first.
+/// The wait for a reply to the era probe, whose method the server may not know. An old local process may never reply. A
+/// remote server replies to unknown methods, but may have to wake up first.
 const SILENCE_NEAR: Duration = Duration::from_secs(3);
 const SILENCE_FAR: Duration = Duration::from_secs(10);
 
-/// A server that answers, and what it has.
+/// A connected server and its tools.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) session: Session,
@@ -37,7 +38,7 @@ pub(super) struct Opened {
     pub(super) transport: &'static str,
 }
 
-/// Opens a connection within the start-up budget. `known` is the era from another time.
+/// Opens a connection and lists the tools within the start-up timeout. `known` is the era of an earlier connection.
 pub(super) async fn open(
     config: &ServerConfig,
     host: &Arc<Host>,
@@ -60,12 +61,13 @@ async fn open_and_list(
 ) -> Result<Opened, OpenError> {
     let mut protocol = protocol_of(config);
     let mut session = match attempt(config, host, stderr, known.as_ref(), protocol_of(config)).await {
-        // It may have died of being asked. Greeted the old way it is as well as it ever was.
+        // The unknown probe may have crashed the server. Start it again, and begin with the old handshake.
         Err(OpenError::DiedOnProbe(_)) => {
             let old = Era::Legacy { version: String::new() };
             attempt(config, host, stderr, Some(&old), protocol_of(config)).await?
         }
         Err(OpenError::WrongTransport(reason)) if protocol_of(config) == Some(Protocol::Http) => {
+            // The server may predate streamable HTTP and speak only SSE. If that fails too, the first error tells more.
             protocol = Some(Protocol::Sse);
             let older = attempt(config, host, stderr, None, protocol).await;
             older.map_err(|_| OpenError::Failed(reason))?
@@ -85,7 +87,8 @@ async fn tools_of(session: &Session, patience: Duration) -> Result<Vec<Box<RawVa
     if session.greeting.tools { listing::fetch(&session.peer, patience).await } else { Ok(Vec::new()) }
 }
 
-/// Only names for a model; a server that cannot give them is as good as one that has none.
+/// Lists the prompts. Treats a failure as an empty list, because prompts are only named in the instructions for the
+/// model.
 async fn prompts_of(session: &Session, host: &Host, patience: Duration) -> Vec<Prompt> {
     if !session.greeting.prompts {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! A call that was stopped at its time limit: whoever stopped it waits no more, but the server may be stuck.
+//! Detects calls that were cancelled at their time limit: the caller no longer waits, but the server may be stuck.
 
 use std::time::Instant;
 
@@ -7,8 +7,8 @@ use haft_core::time_limit::TimeLimit;
 use super::server::Server;
 use super::supervisor::Event;
 
-/// Held while a call waits. When it is dropped after the limit of the call, the server is asked whether it is still there; a
-/// call that somebody took back before says nothing about it.
+/// A guard that is held while a call waits. Dropping it after the call's deadline triggers a health probe. A call that
+/// was cancelled earlier says nothing about the health of the server.
 pub(super) struct Overdue<'a> {
     server: &'a Server,
     generation: u64,
@@ -20,7 +20,7 @@ impl<'a> Overdue<'a> {
         Self { server, generation, deadline: limit.map(|limit| limit.deadline) }
     }
 
-    /// Something came of the call, in whatever time.
+    /// Disarms the guard: the call has a result, however late.
     pub(super) fn answered(mut self) {
         self.deadline = None;
     }

@@ -1,16 +1,16 @@
-//! Arguments that also travel as HTTP headers, as `x-mcp-header` in a schema asks, so that a proxy can route by them.
+//! Arguments that are repeated as HTTP headers, as `x-mcp-header` in a schema asks, so that a proxy can route by them.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Map, Value};
 
-/// The key of a property's schema that names the header.
+/// The schema keyword that names the header.
 const KEY: &str = "x-mcp-header";
 
-/// How deep a schema is followed.
+/// The deepest level of a schema that is searched.
 const DEPTH_MAX: usize = 64;
 
-/// An argument and the header it is repeated in.
+/// An argument and the header that repeats it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ParamHeader {
     path: Vec<String>,
@@ -18,7 +18,7 @@ pub(super) struct ParamHeader {
 }
 
 impl ParamHeader {
-    /// The header for these arguments; none when the argument is not there.
+    /// Returns the header for these arguments; `None` when the argument is absent.
     pub(super) fn of(&self, arguments: &Map<String, Value>) -> Option<(String, String)> {
         let (first, rest) = self.path.split_first()?;
         let value = rest.iter().try_fold(arguments.get(first)?, |value, key| value.get(key))?;
@@ -31,7 +31,7 @@ impl ParamHeader {
     }
 }
 
-/// A value as a header can carry it: plain where that is safe, else as base64 between two marks.
+/// Encodes a value for a header: plain where that is safe, else as base64 between `=?base64?` and `?=`.
 pub(super) fn encoded(text: &str) -> String {
     let plain = text.bytes().all(|byte| (0x20..0x7f).contains(&byte))
         && text.trim() == text
@@ -39,14 +39,15 @@ pub(super) fn encoded(text: &str) -> String {
     if plain { text.to_owned() } else { format!("=?base64?{}?=", BASE64_STANDARD.encode(text)) }
 }
 
-/// All headers a schema asks for. One that may not be asked for makes the tool unusable over HTTP, so it is an error.
+/// Returns all headers that a schema asks for. An invalid one is an error, because it makes the tool unusable over
+/// HTTP.
 pub(super) fn of_schema(schema: &Value) -> Result<Vec<ParamHeader>, String> {
     let mut found = Vec::new();
     walk(schema, Some(&mut Vec::new()), &mut found, DEPTH_MAX)?;
     Ok(found)
 }
 
-/// `path` is that of the property, as long as it was reached by properties alone.
+/// Searches a schema. `path` leads to the current property; it is `None` below any keyword other than `properties`.
 fn walk(
     schema: &Value,
     path: Option<&mut Vec<String>>,
@@ -78,7 +79,7 @@ fn object(
                     path.pop();
                 }
             }
-            // What stands here is data, not a schema.
+            // These keywords hold data, not schemas.
             ("default" | "const" | "enum" | "examples", _) => {}
             (_, _) => walk(value, None, found, depth)?,
         }

@@ -1,4 +1,5 @@
-//! The other end of a connection: requests by id, progress, cancellation, and answers to what the server asks.
+//! One end of a connection: matches replies to requests by id, reports progress, cancels requests, and answers the
+//! requests of the server.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -20,45 +21,46 @@ use super::trace::Traced;
 use super::trace_parent;
 use super::transport::{Failure, Forgotten, Inbox, Transport};
 
-/// How many progress messages of one call may wait to be told; more are let go, for the next says more.
+/// The most progress messages of one call that may be queued. Further ones are dropped, because the next one tells
+/// more.
 const PROGRESS_WAITING_MAX: usize = 16;
 
-/// How much is kept of what one of them says.
+/// The most characters of a progress message that are kept.
 const PROGRESS_CHARS_MAX: usize = 1_000;
 
-/// How many questions of one server are answered at the same time.
+/// The most requests of one server that are answered at the same time.
 const QUESTIONS_MAX: usize = 8;
 
-/// One server, as seen from here.
+/// A connection to one server.
 pub(super) struct Peer {
     table: Arc<Table>,
     transport: Arc<dyn Transport>,
     next_id: AtomicU64,
-    /// The trace of what is asked for no call.
+    /// The trace id of requests that belong to no call.
     trace: u128,
     manner: OnceLock<Manner>,
 }
 
-/// What every request carries once the era is known.
+/// The metadata and headers that every request carries once the era is known.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Manner {
-    /// Members of `_meta`, without braces.
+    /// The members of `_meta`, without braces.
     pub(super) meta: String,
     pub(super) headers: Vec<(String, String)>,
 }
 
-/// A request to be made.
+/// A request to be sent.
 pub(super) struct Ask<'a> {
     pub(super) method: &'static str,
     /// The members of `params`, without braces.
     pub(super) fields: String,
     pub(super) headers: Vec<(String, String)>,
-    /// The trace it belongs to; without one it is the connection's own.
+    /// The `traceparent` of the call; `None` selects the connection's own trace.
     pub(super) trace_parent: Option<String>,
-    /// How long nothing may be heard: a reply or progress.
+    /// The longest wait for a reply or for progress.
     pub(super) patience: Duration,
     pub(super) progress: Option<&'a (dyn Fn(Progress) + Send + Sync)>,
-    /// Said instead of what was settled, before anything is.
+    /// Replaces the settled manner, for requests that are sent before the era is known.
     pub(super) manner: Option<Manner>,
 }
 
@@ -76,11 +78,12 @@ impl Ask<'_> {
     }
 }
 
-/// Why there is no result.
+/// The reason for a missing result.
 #[derive(Debug)]
 pub(super) enum PeerError {
     /// The server answered with an error.
     Rpc(RpcError),
+    /// No reply and no progress came within this time.
     Silent(Duration),
     Failed(Failure),
 }
@@ -98,18 +101,18 @@ impl fmt::Display for PeerError {
 impl Peer {
     pub(super) fn new(table: Arc<Table>, transport: Arc<dyn Transport>) -> Self {
         let weak = Arc::downgrade(&transport);
-        // A table belongs to one transport; whoever was first keeps it.
+        // A table belongs to one transport: setting a second one has no effect.
         let _ = table.transport.set(weak);
         let trace = uuid::Uuid::new_v4().as_u128();
         Self { table, transport, next_id: AtomicU64::new(1), trace, manner: OnceLock::new() }
     }
 
-    /// Settles what every further request carries.
+    /// Sets the metadata and headers of every further request.
     pub(super) fn settle(&self, manner: Manner) {
         let _ = self.manner.set(manner);
     }
 
-    /// Asks and waits. Dropping the future, or losing patience, cancels the request.
+    /// Sends a request and waits for the reply. Dropping the future, or a timeout, cancels the request.
     pub(super) async fn request(&self, ask: Ask<'_>) -> Result<Box<RawValue>, PeerError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (tell, reply) = oneshot::channel();
@@ -122,7 +125,7 @@ impl Peer {
         outcome
     }
 
-    /// Says something that has no answer.
+    /// Sends a notification.
     pub(super) fn notify(&self, method: &'static str, fields: &str) {
         let params = if fields.is_empty() { String::new() } else { format!(",\"params\":{{{fields}}}") };
         let _ = self.send(Outgoing {
@@ -133,7 +136,7 @@ impl Peer {
         });
     }
 
-    /// Waits until the connection is gone, and says why.
+    /// Waits until the connection is closed, and returns the reason.
     pub(super) async fn closed(&self) -> Failure {
         let mut closed = self.table.closed.subscribe();
         let gone = closed.wait_for(Option::is_some).await;
@@ -144,7 +147,7 @@ impl Peer {
         self.transport.close().await;
     }
 
-    /// How many lines came that were no message, and replies that nobody waited for.
+    /// Returns the number of lines that were not messages, plus replies to requests that no longer wait.
     pub(super) fn noise(&self) -> u64 {
         self.table.noise.load(Ordering::Relaxed)
     }
@@ -173,7 +176,8 @@ impl Peer {
         Outgoing { id: Some(id), method: Cow::Borrowed(method), headers, text }
     }
 
-    /// Patience runs only while it is the server's turn: it cannot go on before its own questions are answered.
+    /// Waits for the reply. The timeout is extended while we answer requests of the server, because it cannot go on
+    /// without the answers.
     async fn wait(
         &self,
         ask: &Ask<'_>,
@@ -213,14 +217,14 @@ fn separator(before: &str) -> &'static str {
     if before.is_empty() { "" } else { "," }
 }
 
-/// Takes a request back when it ends without its reply.
+/// Cancels a request that ends without its reply.
 struct Cancel<'a> {
     peer: &'a Peer,
     id: RequestId,
     method: &'static str,
 }
 
-/// Questions that open a connection; the protocol does not let them be taken back.
+/// The requests that open a connection; the protocol does not allow cancelling them.
 const OPENING: [&str; 2] = ["initialize", "server/discover"];
 
 impl Drop for Cancel<'_> {
@@ -237,7 +241,7 @@ impl Drop for Cancel<'_> {
     }
 }
 
-/// Who waits for what, shared with the transport that fills it.
+/// The requests that wait for a reply, shared with the transport that delivers the replies.
 pub(super) struct Table {
     waiting: Mutex<HashMap<RequestId, Waiting>>,
     closed: watch::Sender<Option<Failure>>,
@@ -247,7 +251,7 @@ pub(super) struct Table {
     transport: OnceLock<Weak<dyn Transport>>,
 }
 
-/// Whether questions of the server are being answered.
+/// The two states of a connection: the server waits for our answers, or it does not.
 enum Answering {
     Yes,
     No,
@@ -272,7 +276,8 @@ impl Table {
 
     fn expect(&self, id: RequestId, waiting: Waiting) -> Result<(), Failure> {
         let mut table = self.lock();
-        // Looked at under the lock: whoever closes takes all that wait after having said so.
+        // Check under the lock: `closed` sets the failure and empties the table under the same lock, so a request added
+        // later would never get a reply.
         if let Some(failure) = self.closed.borrow().as_ref() {
             return Err(failure.clone());
         }
@@ -280,7 +285,7 @@ impl Table {
         Ok(())
     }
 
-    /// Whether the request was still waiting.
+    /// Removes a request; returns whether it was still waiting.
     fn forget(&self, id: RequestId) -> bool {
         self.lock().remove(&id).is_some()
     }
@@ -295,7 +300,7 @@ impl Table {
         }
     }
 
-    /// Whether the server waits for us.
+    /// Returns `Yes` while the server waits for our answers.
     fn is_answering(&self) -> Answering {
         if self.questions.available_permits() < QUESTIONS_MAX { Answering::Yes } else { Answering::No }
     }
@@ -318,7 +323,7 @@ impl Table {
         }
     }
 
-    /// What the server says went wrong, without what it was told in confidence.
+    /// Converts an error of the server, and masks our secrets in its message.
     fn told(&self, error: RpcError) -> PeerError {
         let message = self.host.withheld.left_of(error.message);
         PeerError::Rpc(RpcError { message, ..error })
@@ -348,7 +353,7 @@ impl Table {
         }
     }
 
-    /// Answers a question of the server, on a task of its own: a person may have to think about it.
+    /// Answers a request of the server in a task of its own, because a user may have to think about it.
     fn question(&self, id: Box<RawValue>, method: String, params: Option<Box<RawValue>>) {
         let Some(transport) = self.transport.get().and_then(Weak::upgrade) else { return };
         let Ok(permit) = Arc::clone(&self.questions).try_acquire_owned() else {
@@ -407,7 +412,7 @@ impl Inbox for Table {
         self.lock().keys().copied().collect()
     }
 
-    /// Counted always, told once in a while: a server that prints much must not fill the log.
+    /// Counts every stray line but logs ever fewer of them, so that a server that prints a lot does not fill the log.
     fn noise(&self, text: &str) {
         if self.noise.fetch_add(1, Ordering::Relaxed).is_power_of_two() {
             self.host.noise(text);

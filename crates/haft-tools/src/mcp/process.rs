@@ -1,4 +1,4 @@
-//! What a server that is a process of ours may touch: a sandbox and an environment built for it.
+//! The sandbox and the environment of a server that runs as a child process.
 
 use haft_core::settings::mcp::Confined;
 use std::collections::BTreeMap;
@@ -10,20 +10,20 @@ use haft_sandbox::{
     sandboxed_command,
 };
 
-/// What the operator says about the process beside its command line.
+/// The operator's settings for the process besides its command line.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessConfig {
-    /// Part of the name of its cache.
+    /// A part of the name of its cache directory.
     pub name: String,
     pub env: BTreeMap<String, String>,
-    /// Where it runs and may write; without it the operator's own workspace.
+    /// The working directory, which the server may write to; without one, the operator's workspace.
     pub directory: Option<PathBuf>,
     pub writable: Vec<PathBuf>,
     pub unix_sockets: Option<Access>,
     pub confinement: Confined,
 }
 
-/// Variables of our own environment that a server sees: how to reach the network, and whom to trust there.
+/// The variables of our own environment that a server gets: proxies, and trusted certificates.
 const PASSED: [&str; 13] = [
     "http_proxy",
     "https_proxy",
@@ -40,10 +40,10 @@ const PASSED: [&str; 13] = [
     "CURL_CA_BUNDLE",
 ];
 
-/// How package managers are told where packages come from.
+/// The prefixes of package manager settings that a server gets, such as the address of the registry.
 const PASSED_PREFIXES: [&str; 4] = ["npm_config_", "NPM_CONFIG_", "UV_", "PIP_"];
 
-/// Where package managers keep what they download, and the directory each gets in the server's cache.
+/// The cache variables of package managers, each with its directory in the server's cache.
 const CACHES: [(&str, &str); 5] = [
     ("npm_config_cache", "npm"),
     ("UV_CACHE_DIR", "uv"),
@@ -52,7 +52,7 @@ const CACHES: [(&str, &str); 5] = [
     ("XDG_CACHE_HOME", "xdg"),
 ];
 
-/// The sandbox of a server. `base` is the operator's own policy: what it protects stays protected.
+/// Builds the sandbox policy of a server. `base` is the operator's own policy, and its protected paths stay protected.
 pub fn server_policy(base: &Policy, config: &ProcessConfig) -> Result<Policy, PolicyError> {
     let mode = match config.confinement {
         Confined::Yes => SandboxMode::Rx,
@@ -87,7 +87,7 @@ fn with_environment(mut policy: Policy, cache: &Path, declared: &BTreeMap<String
     policy
 }
 
-/// Starts the process with all three streams in our hands.
+/// Starts the process with all three standard streams piped.
 pub(super) async fn start(
     program: &str,
     args: &[String],

@@ -1,4 +1,4 @@
-//! What a server offers beside its tools: its own words about them, and the names of its prompts, as one text for a model.
+//! Combines a server's instructions and the names of its prompts into one text for the model.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use serde_json::value::RawValue;
 use super::bounded::{First, cut};
 use super::peer::{Ask, Peer, PeerError};
 
-/// How much of a server's words a model is shown.
+/// The most characters of a server's instructions that the model sees.
 const INSTRUCTIONS_CHARS_MAX: usize = 4_000;
 
-/// How many prompts are named.
+/// The most prompts that are named.
 const PROMPTS_MAX: usize = 50;
 
-/// How much of a prompt's description is shown.
+/// The most characters of a prompt's name, and of its description, that are shown.
 const DESCRIPTION_CHARS_MAX: usize = 200;
 
-/// A prompt that a person or an agent may ask the server for.
+/// A prompt that a user or an agent may request from the server.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct Prompt {
     name: String,
@@ -26,12 +26,12 @@ pub(super) struct Prompt {
     description: Option<String>,
 }
 
-/// The first page of them: more are named to nobody.
+/// Lists the first page of prompts; further pages are not fetched.
 pub(super) async fn fetch(peer: &Peer, patience: Duration) -> Result<Vec<Prompt>, PeerError> {
     peer.request(Ask::new("prompts/list", "", patience)).await.map(|raw| read(&raw))
 }
 
-/// One by one: a bad prompt costs only itself.
+/// Parses the prompts one by one, so that a malformed one costs only itself.
 fn read(raw: &RawValue) -> Vec<Prompt> {
     #[derive(Deserialize)]
     struct Page {
@@ -42,7 +42,7 @@ fn read(raw: &RawValue) -> Vec<Prompt> {
     page.items.iter().filter_map(|prompt| serde_json::from_str(prompt.get()).ok()).collect()
 }
 
-/// What a model is told of the server; nothing when there is nothing to tell.
+/// Returns the text about the server for the model; `None` when there is nothing to say.
 pub(super) fn told(instructions: Option<&str>, prompts: &[Prompt]) -> Option<Arc<str>> {
     let words =
         instructions.map(|text| cut(text.trim(), INSTRUCTIONS_CHARS_MAX)).filter(|text| !text.is_empty());

@@ -1,22 +1,22 @@
-//! Why a question of a server is not answered, as it is told.
+//! The reasons for refusing a request of a server, and their JSON-RPC errors.
 
 use serde_json::json;
 
 use super::message::METHOD_NOT_FOUND;
 
-/// What the protocol gives for a person who said no.
+/// The protocol's error code for a request that the user rejected.
 const USER_REJECTED: i64 = -1;
 
 const INVALID_PARAMS: i64 = -32_602;
 
-/// A question that gets no result.
+/// The reason for refusing a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// We never said that we could be asked this.
+    /// The client never advertised this capability.
     NotSupported,
-    /// We could, and will not.
+    /// The client supports the request but declines it.
     Declined(String),
-    /// What was asked makes no sense.
+    /// The request is invalid.
     Wrong(String),
 }
 
@@ -28,7 +28,7 @@ impl Refusal {
         }
     }
 
-    /// As the error of a reply.
+    /// Returns the error object of the reply.
     pub(super) fn as_json(&self) -> String {
         let code = match self {
             Self::NotSupported => METHOD_NOT_FOUND,

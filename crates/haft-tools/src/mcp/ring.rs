@@ -1,4 +1,4 @@
-//! What a server said beside the protocol: the last of it, within bounds.
+//! The last log output of a server, within bounds.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -11,10 +11,10 @@ use tokio::sync::Notify;
 use crate::private_file;
 use crate::withheld::Withheld;
 
-/// How much is kept of one server.
+/// The most bytes that are kept per server.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
-/// How much of one line is kept.
+/// The most bytes of one line that are kept.
 const LINE_BYTES_MAX: usize = 2 << 10;
 
 /// The last lines of a stream that may never end.
@@ -30,22 +30,22 @@ struct State {
     lines: VecDeque<String>,
     bytes: usize,
     open: Vec<u8>,
-    /// Whether there is something that was not kept in a file yet.
+    /// True when there is output that was not saved to a file yet.
     fresh: bool,
 }
 
 impl Ring {
-    /// One that never gives these away, whatever it takes.
+    /// Creates a ring that masks these secrets in everything it returns.
     pub(super) fn without(withheld: Arc<Withheld>) -> Self {
         Self { state: Mutex::default(), withheld, more: Notify::new() }
     }
 
-    /// Another that gives away as little.
+    /// Creates an empty ring that masks the same secrets.
     pub(super) fn sibling(&self) -> Self {
         Self::without(Arc::clone(&self.withheld))
     }
 
-    /// Takes bytes of a stream, cut wherever they happen to be.
+    /// Appends bytes of a stream, split at any position.
     pub(super) fn push(&self, bytes: &[u8]) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.fresh = true;
@@ -61,19 +61,19 @@ impl Ring {
         self.more.notify_one();
     }
 
-    /// Waits until something was said that was not waited for yet.
+    /// Waits until there is output that no earlier wait has reported.
     pub(super) async fn grew(&self) {
         self.more.notified().await;
     }
 
-    /// Takes a line of our own.
+    /// Appends a line of our own.
     pub(super) fn note(&self, line: &str) {
         self.push(b"\n");
         self.push(line.replace('\n', " ").as_bytes());
         self.push(b"\n");
     }
 
-    /// The last lines that are not empty, the oldest first.
+    /// Returns the last non-empty lines, the oldest first.
     pub fn last(&self, count: usize) -> Vec<String> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let open = String::from_utf8_lossy(&state.open).into_owned();
@@ -83,7 +83,7 @@ impl Ring {
         last.into_iter().map(|line| self.withheld.left_of(line)).collect()
     }
 
-    /// Puts what is there into a file that only its owner reads, in one step. Nothing new is nothing to do.
+    /// Saves the lines atomically to a file that only its owner can read. Does nothing if there is no new output.
     pub(super) fn keep(&self, path: &Path) -> io::Result<()> {
         let fresh = {
             let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,7 +98,7 @@ impl Ring {
     }
 }
 
-/// What was kept of a server's log; `None` when nothing ever was.
+/// Reads the saved log of a server; `None` when there is none.
 pub fn kept_log(path: &Path) -> io::Result<Option<String>> {
     let file = match std::fs::File::open(path) {
         Ok(file) => file,
@@ -106,7 +106,7 @@ pub fn kept_log(path: &Path) -> io::Result<Option<String>> {
         Err(error) => return Err(error),
     };
     let mut bytes = Vec::new();
-    // What was written is no longer than this, and what else may be there is not wanted.
+    // No saved log is longer than this; the rest of a foreign file is not needed.
     file.take(4 * KEPT_BYTES_MAX as u64).read_to_end(&mut bytes)?;
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }

@@ -1,4 +1,4 @@
-//! A connection from its first word: finds the era, greets the server, and settles how requests are made.
+//! Opens a connection: detects the era, performs the handshake, and settles the metadata of requests.
 
 use std::future::Future;
 use std::pin::pin;
@@ -17,19 +17,20 @@ use super::message::RpcError;
 use super::peer::{Ask, Manner, Peer, PeerError};
 use super::transport::Failure;
 
-/// How long a server may take.
+/// The time limits for opening a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    /// From the first word to the last.
+    /// The limit for opening as a whole.
     pub(super) whole: Duration,
-    /// After so much silence a server is greeted the old way too. It is not killed: it may still be downloading itself.
+    /// The wait for the probe, after which the client sends the old handshake too. The server is not killed: it may
+    /// still be downloading itself.
     pub(super) silence: Duration,
 }
 
-/// The largest greeting that is read.
+/// The largest handshake response that is parsed, in bytes.
 const GREETING_BYTES_MAX: usize = 1 << 20;
 
-/// How much is kept of what a server calls itself.
+/// The most characters of a server's name, and of its version, that are kept.
 const NAME_CHARS_MAX: usize = 200;
 
 /// An opened connection.
@@ -40,28 +41,28 @@ pub(super) struct Session {
     pub(super) greeting: Greeting,
 }
 
-/// What a server said about itself.
+/// The description that a server gives of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Greeting {
     pub name: String,
     pub version: String,
     pub instructions: Option<Arc<str>>,
-    /// Whether it has tools at all.
+    /// True when the server has tools.
     pub(super) tools: bool,
-    /// Whether it has prompts.
+    /// True when the server has prompts.
     pub(super) prompts: bool,
-    /// Whether it says when its tools change.
+    /// True when the server reports changes of its tools.
     pub(super) tools_change: bool,
 }
 
-/// Why a connection could not be opened.
+/// The reason for a failed attempt to open a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum OpenError {
-    /// It ended when it was asked for its era; greeted the old way it may live.
+    /// The connection ended on the probe; without the probe, the old handshake may work.
     DiedOnProbe(String),
-    /// What is at this address does not speak this transport.
+    /// The server at this address does not speak this transport.
     WrongTransport(String),
-    /// It answered the greeting with an error.
+    /// The server answered the handshake with an error.
     NotGreeted(String),
     NeedsAuth(String),
     Failed(String),
@@ -79,7 +80,7 @@ impl OpenError {
     }
 }
 
-/// Opens the connection within the budget. `known` is the era from another time.
+/// Opens the connection within the time limits. `known` is the era of an earlier connection.
 pub(super) async fn open(
     peer: Peer,
     host: &Host,
@@ -103,8 +104,8 @@ pub(super) async fn open(
 
 type Opened = Result<(Era, Greeting), OpenError>;
 
-/// The old way, as it was the last time. One that does not take the greeting may have left that era since; when it has not,
-/// its own words are told.
+/// Begins with the old handshake, which worked before. A server that refuses it may have moved to the new era since; if
+/// it has not, returns the server's own error.
 async fn greet_as_before(peer: &Peer, host: &Host, budget: Duration) -> Opened {
     let refused = match greet(peer, host, budget).await {
         Err(refused @ (OpenError::NotGreeted(_) | OpenError::WrongTransport(_))) => refused,
@@ -127,13 +128,13 @@ async fn probe(peer: &Peer, host: &Host, Patience { whole: budget, silence }: Pa
         found = &mut discovery => after(found, || greeted).await,
         opened = &mut greeted => match opened {
             Ok(opened) => Ok(opened),
-            // The answer to the first question may still come, and decides.
+            // The reply to the probe may still come, and decides.
             Err(refused) => after(discovery.await, || std::future::ready(Err(refused))).await,
         },
     }
 }
 
-/// What the answer to the probe leads to; `greet` is the old way.
+/// Acts on the result of the probe; `greet` performs the old handshake.
 async fn after<F: Future<Output = Opened>>(found: Discovery, greet: impl FnOnce() -> F) -> Opened {
     let Discovery { probed, greeting, reason } = found;
     match after_probe(&probed) {
@@ -157,7 +158,7 @@ struct Discovery {
 async fn discover(peer: &Peer, host: &Host, budget: Duration) -> Discovery {
     let first = discover_once(peer, host, budget).await;
     match (&first.probed, after_probe(&first.probed)) {
-        // It refused, and then named the very version it was asked in: asked again it may say what it has.
+        // The server refused, but named the very version of the probe: a second probe may tell its capabilities.
         (Probed::Refused { .. }, Next::SpeakModern) => discover_once(peer, host, budget).await,
         (_, _) => first,
     }
@@ -206,7 +207,7 @@ fn discovered(raw: &RawValue) -> Discovery {
     }
 }
 
-/// A greeting holds a few words; as values a large one would take many times its size.
+/// Parses a handshake response. Refuses a large one, because parsed values take many times its size.
 fn read_greeting<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, String> {
     let bytes = raw.get().len();
     if bytes > GREETING_BYTES_MAX {
@@ -293,7 +294,7 @@ fn ourselves() -> Value {
     json!({ "name": "haft", "version": env!("CARGO_PKG_VERSION") })
 }
 
-/// What every request says in an era.
+/// Returns the metadata and headers of every request in an era.
 fn manner(era: &Era, host: &Host) -> Manner {
     let headers = vec![("mcp-protocol-version".to_owned(), era.version().to_owned())];
     match era {

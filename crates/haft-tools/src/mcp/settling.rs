@@ -1,25 +1,25 @@
-//! How long a server that says that its tools have changed is left alone before they are listed again.
+//! The delay between a server's report of changed tools and the next listing of them.
 
 use std::time::{Duration, Instant};
 
-/// A server that changes its tools one by one is asked once for all.
+/// The first delay: a server that changes its tools one by one is asked once for all changes.
 const FIRST: Duration = Duration::from_millis(50);
 
-/// A server that never stops changing them is asked ever more rarely, down to this.
+/// The longest delay, for a server that never stops changing its tools.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// After so long without a change it is taken for one that has settled.
+/// The time without a change after which the delays start again.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// What is known of the changes of one server.
+/// The last tool change of one server.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Settling {
-    /// How long was waited the last time, and when its tools were listed then.
+    /// The last delay, and the time of the listing after it.
     last: Option<(Duration, Instant)>,
 }
 
 impl Settling {
-    /// How long to wait after a change that is told now: twice as long as the last time, unless there was quiet in between.
+    /// Returns the delay for a change that is reported now: twice the last one, unless the server was quiet in between.
     pub(super) fn wait(self, now: Instant) -> Duration {
         match self.last {
             Some((waited, listed)) if now.saturating_duration_since(listed) < QUIET => {
@@ -29,7 +29,7 @@ impl Settling {
         }
     }
 
-    /// Its tools were listed after that wait.
+    /// Records that the tools were listed after this delay.
     pub(super) fn listed(waited: Duration, now: Instant) -> Self {
         Self { last: Some((waited, now)) }
     }

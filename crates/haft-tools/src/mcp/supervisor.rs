@@ -1,17 +1,17 @@
-//! The life of a server as a table: what state follows which event, and what is to be done. Nothing is done here.
+//! The lifecycle of a server as a table: maps each state and event to the next state and an action. Performs no IO.
 
 use std::time::{Duration, Instant};
 
-/// How long is waited before each further start; the last holds for ever.
+/// The waits before each further start, in seconds; the last one repeats for ever.
 const BACKOFF_SECONDS: [u64; 7] = [0, 1, 2, 5, 10, 30, 60];
 
-/// A server that was up for so long is forgiven what went before.
+/// The uptime after which earlier failures no longer count.
 const SUSTAINED_UPTIME: Duration = Duration::from_mins(1);
 
-/// Where a server is in its life.
+/// The lifecycle state of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum State {
-    /// Not started, because nobody has needed it yet.
+    /// Not started, because no caller has needed it yet.
     Configured,
     Starting {
         failures: usize,
@@ -20,12 +20,12 @@ pub(super) enum State {
         since: Instant,
         failures: usize,
     },
-    /// It let a call wait too long, and is being asked whether it is still there.
+    /// A call timed out, and a health probe is running.
     Degraded {
         since: Instant,
         failures: usize,
     },
-    /// It ended, or could not be started, and will be started again at this time.
+    /// It ended, or could not be started, and will be started again at the time `at`.
     Restarting {
         cause: Cause,
         failures: usize,
@@ -38,17 +38,17 @@ pub(super) enum State {
     Stopped,
 }
 
-/// What went wrong.
+/// The cause of a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cause {
     NotOpened,
     Ended,
 }
 
-/// What happens to it.
+/// An event in the life of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
-    /// Somebody needs it.
+    /// A caller needs the server.
     Wanted,
     Opened,
     NotOpened {
@@ -57,38 +57,39 @@ pub(super) enum Event {
     AuthNeeded {
         reason: String,
     },
-    /// The connection ended by itself.
+    /// The connection ended without a `Stop`.
     Ended {
         reason: String,
     },
-    /// A call waited in vain.
+    /// A call timed out.
     Silent,
-    /// It answered when asked whether it is there, or did not.
+    /// The server responded: to a health probe, or to a call after it had required authorization.
     Alive,
+    /// The health probe failed.
     Dead,
-    /// Its session is gone; a new one is needed at once.
+    /// The server no longer knows the session; it needs a new one at once.
     Expired,
-    /// The time set for the next start has come.
+    /// The wait before the next start is over.
     Due,
     Stop,
 }
 
-/// What is to be done.
+/// An action for the driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     Nothing,
     Open,
     OpenAfter(Duration),
-    /// Ask it whether it is still there.
+    /// Send a health probe.
     Probe,
-    /// Let go of what is left of it, and start it again after a while.
+    /// Close the connection, and start the server again after this wait.
     ReopenAfter(Duration),
-    /// Let go of what is left of it, and start it at once.
+    /// Close the connection, and start the server again at once.
     Reopen,
     Close,
 }
 
-/// The table.
+/// Returns the next state and the action for an event.
 pub(super) fn step(state: State, event: Event, now: Instant) -> (State, Action) {
     use {Action as A, Event as E, State as S};
     match (state, event) {
@@ -102,7 +103,7 @@ pub(super) fn step(state: State, event: Event, now: Instant) -> (State, Action) 
             (state, A::OpenAfter(wait))
         }
         (S::Starting { .. }, E::AuthNeeded { reason }) => (S::NeedsAuth { reason }, A::Nothing),
-        // The connection stays: other calls go on, and the next may find that somebody has logged in.
+        // Keep the connection: other calls may still succeed, and the next may find that the user has logged in.
         (S::Ready { .. } | S::Degraded { .. }, E::AuthNeeded { reason }) => {
             (S::NeedsAuth { reason }, A::Nothing)
         }
@@ -122,7 +123,7 @@ pub(super) fn step(state: State, event: Event, now: Instant) -> (State, Action) 
         (S::Ready { failures, .. } | S::Degraded { failures, .. }, E::Expired) => {
             (S::Starting { failures }, A::Reopen)
         }
-        // Late news: what they speak of is over.
+        // Late events concern an earlier state and change nothing.
         (
             state,
             E::Wanted
@@ -139,11 +140,13 @@ pub(super) fn step(state: State, event: Event, now: Instant) -> (State, Action) 
     }
 }
 
+/// Schedules the next start with the backoff for this number of failures.
 fn again(cause: Cause, failures: usize, reason: String, now: Instant) -> (State, Duration) {
     let wait = Duration::from_secs(BACKOFF_SECONDS[failures.min(BACKOFF_SECONDS.len() - 1)]);
     (State::Restarting { cause, failures: failures + 1, reason, at: now + wait }, wait)
 }
 
+/// Resets the number of failures after a sustained uptime.
 fn forgiven(failures: usize, since: Instant, now: Instant) -> usize {
     if now.duration_since(since) >= SUSTAINED_UPTIME { 0 } else { failures }
 }
@@ -155,7 +158,7 @@ impl State {
             State::Starting { .. } => "starting",
             State::Ready { .. } => "ready",
             State::Degraded { .. } => "degraded",
-            // It had every wait there is, and did not stay. It is still tried once a minute.
+            // The server failed after every wait in the table. It is still started once a minute.
             State::Restarting { failures, .. } if *failures >= BACKOFF_SECONDS.len() => "failed",
             State::Restarting { .. } => "restarting",
             State::NeedsAuth { .. } => "needs_auth",
@@ -163,7 +166,7 @@ impl State {
         }
     }
 
-    /// Why it is not ready, where there is a reason.
+    /// Returns the reason for not being ready, if there is one.
     pub(super) fn reason(&self) -> Option<&str> {
         match self {
             State::Restarting { reason, .. } | State::NeedsAuth { reason } => Some(reason),
@@ -244,7 +247,7 @@ mod tests {
         assert_eq!((state, action), (State::Starting { failures: 3 }, Action::Reopen));
     }
 
-    /// One of each. The match lists what must be added here when there are more.
+    /// Returns one of each state. The exhaustive match fails to compile when a new state is missing here.
     fn all_states(now: Instant) -> [State; 7] {
         let (since, failures) = (now, 0);
         let reason = || "r".to_owned();
@@ -296,7 +299,7 @@ mod tests {
         }
     }
 
-    /// For each state what each event leads to, in the order of [`all_events`]; a dot is nothing at all.
+    /// For each state, the outcome of each event in the order of [`all_events`]; a dot means no change and no action.
     const TABLE: [(&str, [&str; 11]); 7] = [
         ("configured", ["starting Open", ".", ".", ".", ".", ".", ".", ".", ".", ".", "stopped Close"]),
         (
@@ -384,7 +387,7 @@ mod tests {
         }
     }
 
-    /// What each event in turn makes of a server.
+    /// Returns the name of the state after each event.
     fn life(state: State, events: &[Event], now: Instant) -> Vec<&'static str> {
         let mut state = state;
         let names = events.iter().map(|event| {
@@ -399,14 +402,14 @@ mod tests {
         let now = Instant::now();
         let refused = || Event::AuthNeeded { reason: "401".into() };
         let ready = || State::Ready { since: now, failures: 3 };
-        // Another call got through: the connection never went.
+        // Another call succeeded: the connection was never closed.
         assert_eq!(life(ready(), &[refused(), Event::Alive], now), ["needs_auth", "ready"]);
-        // Refused again and again it stays what it is.
+        // Further refusals leave the state unchanged.
         assert_eq!(life(ready(), &[refused(), refused()], now), ["needs_auth", "needs_auth"]);
-        // The connection went meanwhile; somebody logged in, and the next call opens another.
+        // The connection ended meanwhile. After a login, the next call opens a new one.
         let login = [refused(), ended(), Event::Wanted, Event::Opened];
         assert_eq!(life(ready(), &login, now), ["needs_auth", "needs_auth", "starting", "ready"]);
-        // A start that fails leads to a login only where the server says so, and a login is a fresh start.
+        // A failed start leads to a login only if the server demands one, and a login resets the number of failures.
         let later = [Event::NotOpened { reason: "no".into() }, Event::Due, refused(), Event::Wanted];
         let expected = ["restarting", "starting", "needs_auth", "starting"];
         assert_eq!(life(State::Starting { failures: 5 }, &later, now), expected);

@@ -1,4 +1,4 @@
-//! What goes between us and a server, shown to an operator who asked for it: without secrets, and not without end.
+//! Shows the messages between client and server to an operator who asked for them: without secrets, and up to a limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,16 +7,17 @@ use serde_json::Value;
 
 use crate::withheld::Withheld;
 
-/// How much of one message is shown.
+/// The most characters of one message that are shown.
 const LINE_CHARS_MAX: usize = 2_000;
 
-/// A larger message is not looked into; its size is told.
+/// The largest message that is parsed, in bytes; of a larger one only the size is shown.
 const MESSAGE_BYTES_MAX: usize = 256 << 10;
 
-/// How much is shown of one server.
+/// The most bytes that are shown per server.
 const SHOWN_BYTES_MAX: usize = 8 << 20;
 
-/// What is hidden when a name holds one of these, without regard to case and marks. `key` alone is too often a word of data.
+/// Values are hidden if their name contains one of these, ignoring case and punctuation. `key` is not here because it
+/// is too often part of an ordinary name.
 const SECRET_NAMES: [&str; 13] = [
     "token",
     "secret",
@@ -33,27 +34,27 @@ const SECRET_NAMES: [&str; 13] = [
     "signature",
 ];
 
-/// What is hidden when a name is one of these.
+/// Values are hidden if their whole name is one of these.
 const SECRET_WORDS: [&str; 4] = ["auth", "key", "pwd", "pat"];
 
-/// What stands before a token wherever one is shown to be let in.
+/// The prefix of a token in an `Authorization` header.
 const BEARER: &str = "bearer ";
 
-/// Takes lines that may be shown.
+/// Receives lines that are safe to show.
 pub trait TraceSink: Send + Sync {
     fn line(&self, server: &str, what: Traced, text: &str);
 }
 
-/// What a line is about.
+/// The subject of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Traced {
     Sent,
     Received,
-    /// The server's own life: started, ready, ended.
+    /// A change in the server's lifecycle: started, ready, ended.
     Life,
 }
 
-/// Shows the messages of one server, up to a limit.
+/// The trace of one server, with a size limit.
 pub(super) struct Trace {
     server: String,
     sink: Arc<dyn TraceSink>,
@@ -79,7 +80,7 @@ impl Trace {
     }
 }
 
-/// The message without its secrets, cut to what one can read.
+/// Returns the message without its secrets, cut to a readable length.
 fn shown(text: &str, withheld: &Withheld) -> String {
     if text.len() > MESSAGE_BYTES_MAX {
         return format!("({} bytes)", text.len());
@@ -99,7 +100,7 @@ fn shown(text: &str, withheld: &Withheld) -> String {
     line
 }
 
-/// The text without what stands behind `Bearer`.
+/// Returns the text without the tokens that follow `Bearer`.
 fn without_tokens(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
     let (mut clean, mut from) = (String::with_capacity(text.len()), 0);

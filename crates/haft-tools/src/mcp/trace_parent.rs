@@ -1,28 +1,30 @@
-//! Which trace a request belongs to, written as the W3C says, so that a server's own spans can stand below ours.
+//! The W3C trace context of a request, which makes a server's own spans children of ours.
 
 use haft_core::place::{Operation, SessionId};
 
 use super::message::RequestId;
 
-/// Knows the span of a call that is under way. Whatever makes spans implements it.
+/// Knows the spans of running calls. The tracing backend implements it.
 pub trait TraceParents: Send + Sync {
-    /// Such as `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`; nothing when the call has no span.
+    /// Returns a value such as `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`; `None` when the call has no
+    /// span.
     fn of(&self, operation: &Operation) -> Option<String>;
 }
 
-/// The trace of a call when nobody makes spans: its session, and in it the operation. Not sampled, for nobody has it.
+/// Returns the trace context of a call if there is no tracing backend: the session is the trace, and the operation the
+/// span. It is not sampled, because no backend records it.
 pub(super) fn of_session(operation: &Operation) -> Option<String> {
     let SessionId(session) = operation.place.session;
     (session != 0).then(|| written(session, operation.id.0))
 }
 
-/// The trace of what is asked for no call: the connection's own.
+/// Returns the trace context of a request that belongs to no call, within the connection's own trace.
 pub(super) fn of_connection(connection: u128, request: RequestId) -> String {
     written(connection, request)
 }
 
 fn written(trace: u128, number: u64) -> String {
-    // Spread over all digits: a span's number is expected to look like chance, and must not be zero.
+    // Spread the number over all digits: span ids are expected to look random, and zero is not valid.
     let span = number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15).max(1);
     format!("00-{trace:032x}-{span:016x}-00")
 }

@@ -1,4 +1,5 @@
-//! Gives the requests to one server their token, and gets another when one is refused: once for all who wait.
+//! Supplies the access token for requests to one server, and renews a token that the server rejects: one renewal serves
+//! all concurrent requests.
 
 use haft_core::settings::mcp::Grant;
 use std::sync::Arc;
@@ -19,41 +20,42 @@ use super::grant::{Question, Subject};
 use super::scope::Asked;
 use super::store::{Locked, Token, TokenFile};
 
-/// A token is renewed so long before its end, so that it does not end on its way.
+/// The time before expiry at which a token is renewed, so that it does not expire in transit.
 const EARLY: Duration = Duration::from_secs(30);
 
-/// What the operator says about a server that asks who we are.
+/// The operator's OAuth settings for one server.
 #[derive(Debug, Clone, Default)]
 pub struct OauthConfig {
     pub client: Option<KnownClient>,
-    /// The only authorization server that is asked, where the operator says which.
+    /// The only authorization server that may be used, when the operator names one.
     pub issuer: Option<String>,
-    /// Where a description of this client is published, for authorization servers that read one.
+    /// The URL of this client's metadata document, for authorization servers that support such documents.
     pub client_metadata_url: Option<Url>,
     pub scopes: Vec<String>,
     pub grant: Grant,
 }
 
-/// A person who can be asked. The face implements it: a browser, or a line to copy.
+/// Asks the user for consent. The user interface implements it: it opens a browser, or prints a URL to copy.
 pub trait Consent: Send + Sync {
-    /// Where the person comes back to.
+    /// Returns the redirect URI for the authorization request.
     fn redirect_uri(&self) -> String;
 
-    /// Sends the person there, and gives the address they came back with.
+    /// Sends the user to the authorization URL, and returns the URL that the browser was redirected to.
     fn ask<'a>(&'a self, url: &'a Url) -> BoxFuture<'a, Result<Url, String>>;
 }
 
-/// The authorization of one server.
+/// The OAuth client for one server.
 pub struct Authorizer {
-    /// As the operator wrote it.
+    /// The server's name as the operator wrote it, for the login hint.
     name: String,
     server: Url,
     oauth: OauthConfig,
     file: TokenFile,
-    /// Without one, a person is told to log in.
+    /// `None` when no user can be asked; the error then names the login command.
     consent: Option<Arc<dyn Consent>>,
     http: Http,
-    /// Held while a token is renewed: whoever else wants one waits for that.
+    /// The cached token. The lock is held during a renewal, so that concurrent callers wait for it and share its
+    /// result.
     held: Mutex<Option<Token>>,
 }
 
@@ -76,7 +78,7 @@ impl Authorizer {
         })
     }
 
-    /// The token to send, if there is one. One that is about to end is renewed first.
+    /// Returns the access token to send, if there is one. Renews a token that is about to expire first.
     pub(in crate::mcp) async fn bearer(&self) -> Result<Option<SecretString>, AuthError> {
         let token = {
             let mut held = self.held.lock().await;
@@ -93,7 +95,7 @@ impl Authorizer {
         Ok(Some(token.access))
     }
 
-    /// Gets another token than the one that was refused. Somebody else may have done so in the meantime.
+    /// Replaces a token that the server rejected. Returns at once if another task or process has replaced it already.
     pub(in crate::mcp) async fn renew(
         &self,
         refused: Option<&SecretString>,
@@ -113,7 +115,7 @@ impl Authorizer {
         Ok(())
     }
 
-    /// Logs a person in, whether or not there is a token already.
+    /// Logs in, even if there is a token already.
     pub async fn login(&self) -> Result<(), AuthError> {
         let mut held = self.held.lock().await;
         let asked = self.provoke().await?;
@@ -126,7 +128,7 @@ impl Authorizer {
             }
             (found, _) => found?,
         };
-        // Whatever cannot be read of it, a login gives another.
+        // A login replaces the stored token, so an unreadable one is no reason to fail.
         let before = self.file.load().await.unwrap_or_default();
         *held = Some(match self.oauth.grant {
             Grant::ClientCredentials => self.by_itself(&self.file.lock().await?, &found, &challenge).await?,
@@ -135,12 +137,13 @@ impl Authorizer {
         Ok(())
     }
 
-    /// Forgets the token here. Whether there was one is told.
+    /// Deletes the stored token; returns whether there was one.
     pub async fn forget(&self) -> Result<bool, AuthError> {
         self.file.forget().await
     }
 
-    /// Who gives tokens; nobody else than the operator's choice where there is one, for that is who gets the secret.
+    /// Finds the authorization server. Refuses any other than `oauth.issuer` where the operator sets it, because the
+    /// authorization server receives the client secret.
     async fn discover(&self, challenge: &Challenge) -> Result<Found, AuthError> {
         let found = discovery::discover(&self.http, &self.server, challenge).await?;
         let wanted = self.oauth.issuer.as_deref().map(|issuer| issuer.trim_end_matches('/'));
@@ -152,7 +155,8 @@ impl Authorizer {
         Ok(found)
     }
 
-    /// What the server says to somebody without a token; nothing when it asks for none.
+    /// Sends a request without a token and returns the server's challenge; `None` when the server does not require a
+    /// token.
     async fn provoke(&self) -> Result<Option<Challenge>, AuthError> {
         let body = r#"{"jsonrpc":"2.0","id":0,"method":"tools/list","params":{}}"#;
         let request = self
@@ -175,7 +179,7 @@ impl Authorizer {
         challenge: &Challenge,
     ) -> Result<Token, AuthError> {
         let found = self.discover(challenge).await?;
-        // A token of another issuer is nobody's business here, and neither is the client it was given to.
+        // Never send a token to an issuer that did not issue it, and do not reuse its client registration there.
         let kept = kept.filter(|token| token.issuer == found.issuer.issuer);
         if let Some(token) = kept.as_ref().filter(|_| !challenge.wants_more())
             && let Some(renewed) = self.refresh(&locked, token).await?
@@ -185,14 +189,16 @@ impl Authorizer {
         match self.oauth.grant {
             Grant::ClientCredentials => self.by_itself(&locked, &found, challenge).await,
             Grant::Person => {
-                // A person takes minutes; others may do without them meanwhile.
+                // A login can take minutes. Release the file lock meanwhile, so that other processes do not time out on
+                // it.
                 drop(locked);
                 self.ask(&found, kept.as_ref(), challenge).await
             }
         }
     }
 
-    /// A fresh token for a refresh token; nothing when there is none, or when it is worth nothing any more.
+    /// Exchanges the refresh token for a new access token. Returns `None` when there is no refresh token, or when the
+    /// authorization server no longer accepts it.
     async fn refresh(&self, locked: &Locked<'_>, token: &Token) -> Result<Option<Token>, AuthError> {
         let Some(refresh) = &token.refresh else { return Ok(None) };
         let form = [
@@ -203,11 +209,13 @@ impl Authorizer {
         match exchange::token(&self.http, &token.endpoint, &token.client, &form).await {
             Ok(given) => {
                 let mut renewed = fresh(token.clone(), given, now());
+                // The response has no refresh token when the server keeps the old one valid.
                 renewed.refresh = renewed.refresh.or_else(|| token.refresh.clone());
                 locked.save(&renewed).await?;
                 Ok(Some(renewed))
             }
             Err(NotGiven::InvalidGrant) => {
+                // Remove the dead refresh token, so that it is not tried again. The client registration stays usable.
                 locked.save(&Token { refresh: None, ..token.clone() }).await?;
                 Ok(None)
             }
@@ -215,6 +223,7 @@ impl Authorizer {
         }
     }
 
+    /// Gets a token with the client credentials grant, without a user.
     async fn by_itself(
         &self,
         locked: &Locked<'_>,
@@ -238,7 +247,7 @@ impl Authorizer {
         Ok(token)
     }
 
-    /// Asks the person, or says that one is needed.
+    /// Runs the authorization code flow with the user, or returns `PersonNeeded` when no user can be asked.
     async fn ask(
         &self,
         found: &Found,
@@ -269,7 +278,8 @@ impl Authorizer {
         Ok(token)
     }
 
-    /// Who we are to this issuer: as before where that still fits, else as it is done there.
+    /// Returns the client for this issuer: the configured one, one registered before with the same redirect URI, or a
+    /// newly registered one.
     async fn introduced(
         &self,
         found: &Found,
@@ -302,7 +312,7 @@ impl Authorizer {
         asked.scopes()
     }
 
-    /// What was wanted in vain is asked for at the next login, beside what there was.
+    /// Stores the scopes that the server demanded beside the earlier ones, so that the next login requests them all.
     async fn remember_wish(
         &self,
         found: &Found,
@@ -312,7 +322,7 @@ impl Authorizer {
         let Some(before) = before.filter(|_| challenge.wants_more()) else { return Ok(()) };
         let locked = self.file.lock().await?;
         match locked.load().await? {
-            // Somebody may have logged in meanwhile; theirs is the better one.
+            // Another process may have logged in meanwhile; keep its newer token.
             Some(kept) if !is_another(Some(&kept), Some(&before.access)) => {
                 let wanted = Token { scopes: self.scopes(found, Some(before), challenge), ..kept };
                 locked.save(&wanted).await
@@ -337,7 +347,7 @@ impl std::fmt::Debug for Authorizer {
     }
 }
 
-/// A token of this issuer that is still to be given.
+/// Builds a token for this issuer with empty secrets, which `fresh` fills in.
 fn blank(found: &Found, client: Client, scopes: Vec<String>) -> Token {
     Token {
         issuer: found.issuer.issuer.clone(),
@@ -383,7 +393,7 @@ fn ends_soon(token: &Token, now: u64) -> bool {
     token.expires_at.is_some_and(|end| end <= now.saturating_add(EARLY.as_secs()))
 }
 
-/// Whether there is a token, and not the one that was refused.
+/// Returns whether there is a token that differs from the rejected one.
 fn is_another(token: Option<&Token>, refused: Option<&SecretString>) -> bool {
     let secret = |secret: &SecretString| secret.expose_secret().to_owned();
     token.is_some_and(|token| Some(secret(&token.access)) != refused.map(secret))

@@ -1,9 +1,9 @@
-//! What a server says when it refuses a request for want of a token, or of a better one.
+//! Parses the `WWW-Authenticate` challenge of a server that requires a token, or a token with more scopes.
 
 use reqwest::header::{HeaderMap, WWW_AUTHENTICATE};
 use reqwest::{Response, StatusCode};
 
-/// The parts of a `Bearer` challenge that matter.
+/// The parameters of a `Bearer` challenge that the client uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::mcp) struct Challenge {
     pub(super) resource_metadata: Option<String>,
@@ -12,7 +12,7 @@ pub(in crate::mcp) struct Challenge {
 }
 
 impl Challenge {
-    /// The challenge of an answer, if it is one: 401, or 403 because the token may too little.
+    /// Returns the challenge of a response: any 401, or a 403 with the error `insufficient_scope`.
     pub(in crate::mcp) fn of(response: &Response) -> Option<Self> {
         let challenge = Self::in_headers(response.headers());
         match response.status() {
@@ -22,7 +22,7 @@ impl Challenge {
         }
     }
 
-    /// Whether a token was understood and may too little.
+    /// Returns whether the server accepted the token but demands more scopes.
     pub(super) fn wants_more(&self) -> bool {
         self.error.as_deref() == Some("insufficient_scope")
     }
@@ -32,7 +32,7 @@ impl Challenge {
         values.map(Self::read).find(|found| *found != Self::default()).unwrap_or_default()
     }
 
-    /// Reads `Bearer name="value", name=value`. What cannot be read is left out.
+    /// Parses `Bearer name="value", name=value`. Skips parameters that are unknown or malformed.
     fn read(text: &str) -> Self {
         let mut challenge = Self::default();
         let Some(mut rest) = after_scheme(text) else { return challenge };

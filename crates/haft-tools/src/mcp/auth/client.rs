@@ -1,4 +1,4 @@
-//! What an authorization server knows us as.
+//! The identity of this client at an authorization server, and its authentication method.
 
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::authorizer::OauthConfig;
 use super::discovery::AuthorizationServer;
 use super::error::AuthError;
 
-/// Credentials that the operator got from the authorization server.
+/// Client credentials that the operator got from the authorization server.
 #[derive(Clone)]
 pub struct KnownClient {
     pub id: String,
@@ -21,17 +21,17 @@ impl std::fmt::Debug for KnownClient {
     }
 }
 
-/// A client and how it proves itself. It belongs to one issuer.
+/// A client and its authentication method. It is valid for one issuer only.
 #[derive(Clone)]
 pub(super) struct Client {
     pub(super) id: String,
     pub(super) secret: Option<SecretString>,
     pub(super) proof: Proof,
-    /// The address it was registered with, where that matters.
+    /// The redirect URI it was registered with; `None` for a client that was not registered dynamically.
     pub(super) redirect: Option<String>,
 }
 
-/// How a client proves itself where tokens are given.
+/// The client authentication method at the token endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Proof {
     Basic,
@@ -52,21 +52,22 @@ impl Proof {
         [Self::Basic, Self::Post, Self::None].into_iter().find(|proof| proof.word() == word)
     }
 
-    /// The first that the server takes; one that says nothing takes `Basic`.
+    /// Returns the first preferred method that the server supports, else `Basic`, which RFC 8414 makes the default.
     fn among(preferred: &[Self], taken: &[String]) -> Self {
         let taken = |proof: &&Self| taken.iter().any(|word| word == proof.word());
         preferred.iter().find(taken).copied().unwrap_or(Self::Basic)
     }
 }
 
-/// How we come to be known.
+/// The way to get a client identity.
 pub(super) enum Introduction {
     Known(Client),
-    /// At this address we are registered.
+    /// Register dynamically at this endpoint.
     Register(Url),
 }
 
-/// First what the operator has, then the address of our own description, then registration.
+/// Chooses the client identity: the operator's credentials first, then the client metadata URL, then dynamic
+/// registration.
 pub(super) fn introduction(
     oauth: &OauthConfig,
     issuer: &AuthorizationServer,
@@ -92,7 +93,7 @@ pub(super) fn introduction(
     }
 }
 
-/// What we say about ourselves when we register.
+/// Builds the body of a dynamic registration request.
 pub(super) fn registration(redirect: &str, issuer: &AuthorizationServer) -> Value {
     let preferred = [Proof::None, Proof::Basic, Proof::Post];
     json!({
@@ -106,7 +107,7 @@ pub(super) fn registration(redirect: &str, issuer: &AuthorizationServer) -> Valu
     })
 }
 
-/// The client that came of it.
+/// Reads the client from the response to a registration.
 pub(super) fn registered(
     answer: &Value,
     redirect: &str,
@@ -129,7 +130,7 @@ pub(super) fn registered(
 }
 
 impl Client {
-    /// What stands in the form beside the grant.
+    /// Returns the form fields that identify the client, to be sent beside the grant.
     pub(super) fn form(&self) -> Vec<(&'static str, String)> {
         let id = ("client_id", self.id.clone());
         match (self.proof, &self.secret) {
@@ -139,7 +140,8 @@ impl Client {
         }
     }
 
-    /// What stands in the header: the two words, each escaped as in a form.
+    /// Returns the user name and password for HTTP Basic: the client id and secret, each form-encoded (RFC 6749,
+    /// section 2.3.1).
     pub(super) fn basic(&self) -> Option<(String, String)> {
         let escaped = |text: &str| url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
         match (self.proof, &self.secret) {

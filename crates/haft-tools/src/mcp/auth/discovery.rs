@@ -1,4 +1,4 @@
-//! Who gives tokens for a server, and where: the server says who, and that one says where.
+//! Discovery: an MCP server names its authorization server (RFC 9728), which names its endpoints (RFC 8414).
 
 use reqwest::Client;
 use serde::Deserialize;
@@ -9,15 +9,15 @@ use super::challenge::Challenge;
 use super::error::AuthError;
 use super::exchange;
 
-/// What was found out.
+/// The result of discovery.
 pub(super) struct Found {
-    /// What tokens are to be good for, in the server's own words.
+    /// The resource that tokens are requested for, as the server states it.
     pub(super) resource: String,
     pub(super) scopes: Vec<String>,
     pub(super) issuer: AuthorizationServer,
 }
 
-/// What a protected server says about itself (RFC 9728).
+/// The metadata of a protected resource (RFC 9728).
 #[derive(Deserialize)]
 struct ResourceMetadata {
     resource: Option<String>,
@@ -27,7 +27,7 @@ struct ResourceMetadata {
     scopes_supported: Vec<String>,
 }
 
-/// What an authorization server says about itself (RFC 8414, or `OpenID` Connect).
+/// The metadata of an authorization server (RFC 8414, or `OpenID` Connect).
 #[derive(Deserialize)]
 pub(super) struct AuthorizationServer {
     pub(super) issuer: String,
@@ -46,7 +46,8 @@ pub(super) struct AuthorizationServer {
     pub(super) authorization_response_iss_parameter_supported: bool,
 }
 
-/// Asks the server, then the first authorization server it names. One that names none is taken for its own.
+/// Fetches the server's metadata, then that of the first authorization server it names. A server that names none is
+/// taken to be its own authorization server.
 pub(super) async fn discover(http: &Client, server: &Url, challenge: &Challenge) -> Result<Found, AuthError> {
     let named = challenge.resource_metadata.as_deref().and_then(|text| Url::parse(text).ok());
     let places = named.into_iter().chain(resource_places(server));
@@ -80,7 +81,8 @@ async fn authorization_server(
         let hint = "set an `Authorization` in its `headers`";
         AuthError::refused(format!("the server asks who you are, but says nowhere how to log in; {hint}"))
     })?;
-    // Some frameworks write a slash behind a bare host. Anything else is somebody who claims to be somebody else.
+    // Some frameworks add a slash after a bare host. Any other difference may be a server that poses as another issuer
+    // (RFC 8414, section 3.3).
     if found.issuer.trim_end_matches('/') != issuer.trim_end_matches('/') {
         return Err(AuthError::refused(
             "its authorization server gives another issuer than the server named",
@@ -105,7 +107,7 @@ impl AuthorizationServer {
     }
 }
 
-/// What the first of these places says that has anything to say.
+/// Fetches the URLs in order and parses the first document that exists.
 async fn first<T: DeserializeOwned>(
     http: &Client,
     server: &Url,
@@ -124,7 +126,7 @@ async fn first<T: DeserializeOwned>(
     Ok(None)
 }
 
-/// Below the well-known name stands the server's own path; else the root.
+/// Returns the metadata URLs of a protected resource: the well-known name before the server's path, then at the root.
 fn resource_places(server: &Url) -> Vec<Url> {
     places(
         server,
@@ -146,7 +148,7 @@ fn issuer_places(issuer: &Url) -> Vec<Url> {
     )
 }
 
-/// Where a well-known name stands to the path.
+/// The position of a well-known name relative to the path.
 #[derive(Clone, Copy)]
 enum Place {
     Before,
@@ -173,7 +175,8 @@ fn places(address: &Url, names: &[(&str, Place)]) -> Vec<Url> {
     found
 }
 
-/// Whether a token for `resource` is one for the server: the same host, and the same path or one above it.
+/// Returns whether a token for `resource` is valid for the server: the same origin, and the same path or a parent of
+/// it.
 fn covers(resource: &str, server: &Url) -> bool {
     let Ok(resource) = Url::parse(resource) else { return false };
     let above = resource.path().trim_end_matches('/');
@@ -181,7 +184,7 @@ fn covers(resource: &str, server: &Url) -> bool {
     resource.origin() == server.origin() && below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Tokens travel over TLS, but for a server on this very machine.
+/// Returns whether requests may go to `url`: over TLS, or in plain HTTP if both it and the server are on loopback.
 fn is_safe(url: &Url, server: &Url) -> bool {
     url.scheme() == "https" || (url.scheme() == "http" && is_loopback(url) && is_loopback(server))
 }

@@ -1,15 +1,15 @@
-//! Why there is no token. No secret and no text of a server is in any of these sentences.
+//! The errors of getting a token. Their messages contain no secret and no free text from a server.
 
 use std::fmt;
 
-/// Written for the operator, or the person who logs in.
+/// The reason for having no token, as a message for the operator or the user who logs in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AuthError {
-    /// A person has to log in.
+    /// A user must log in.
     PersonNeeded(String),
-    /// Something is not as it must be; asking again would not help.
+    /// A setting or a response is invalid, or the server refused; a retry would not help.
     Refused(String),
-    /// Nobody was reached. What is held stays good.
+    /// The server, the keyring or the token lock was unavailable. Stored tokens stay valid, and a retry may succeed.
     Unreachable(String),
 }
 

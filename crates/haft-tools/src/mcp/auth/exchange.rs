@@ -1,4 +1,5 @@
-//! Questions to an authorization server: bounded, never redirected, and nothing it says is repeated but its error code.
+//! Requests to an authorization server: bounded, and without redirects. Errors repeat nothing from its responses except
+//! the error code.
 
 use std::time::Duration;
 
@@ -14,13 +15,13 @@ use url::{Url, form_urlencoded};
 use super::client::Client;
 use super::error::AuthError;
 
-/// How long one answer may take.
+/// The timeout of one request.
 const ANSWER_WAIT: Duration = Duration::from_secs(20);
 
-/// The longest answer that is read.
+/// The longest response body that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 
-/// A client that goes exactly where it is told: a redirect would carry secrets elsewhere.
+/// Builds an HTTP client that follows no redirects: a redirect would send secrets to another address.
 pub(super) fn http() -> Result<Http, AuthError> {
     crate::mcp::transport::provide_cryptography();
     Http::builder()
@@ -31,7 +32,7 @@ pub(super) fn http() -> Result<Http, AuthError> {
         .map_err(|_| AuthError::refused("no HTTP client can be made"))
 }
 
-/// A document, or nothing where there is none.
+/// Fetches a document; returns `None` when the status is neither success nor a server error.
 pub(super) async fn get(http: &Http, url: Url) -> Result<Option<String>, AuthError> {
     let response = send(http.get(url).header(ACCEPT, "application/json")).await?;
     if response.status().is_server_error() {
@@ -40,7 +41,7 @@ pub(super) async fn get(http: &Http, url: Url) -> Result<Option<String>, AuthErr
     if response.status().is_success() { text(response).await.map(Some) } else { Ok(None) }
 }
 
-/// Registers a client.
+/// Registers a client dynamically.
 pub(super) async fn register(http: &Http, url: Url, body: &Value) -> Result<Value, AuthError> {
     let request = http.post(url).header(CONTENT_TYPE, "application/json").body(body.to_string());
     let response = send(request).await?;
@@ -57,25 +58,25 @@ pub(super) async fn register(http: &Http, url: Url, body: &Value) -> Result<Valu
         .map_err(|_| AuthError::refused("the answer to our registration cannot be read"))
 }
 
-/// A token, as it was given.
+/// A successful token response.
 #[derive(Deserialize)]
 pub(super) struct Given {
     pub(super) access_token: SecretString,
     #[serde(default)]
     token_type: String,
-    /// Seconds.
+    /// The lifetime of the access token, in seconds.
     pub(super) expires_in: Option<f64>,
     pub(super) refresh_token: Option<SecretString>,
 }
 
-/// Why no token was given.
+/// The reason for a failed token request.
 pub(super) enum NotGiven {
-    /// The grant is worth nothing any more; all other errors leave it as it was.
+    /// The grant is no longer valid. All other errors leave it usable.
     InvalidGrant,
     Other(AuthError),
 }
 
-/// Asks for a token.
+/// Requests a token from the token endpoint.
 pub(super) async fn token(
     http: &Http,
     endpoint: &Url,
@@ -124,7 +125,7 @@ fn not_given(text: &str) -> NotGiven {
     }
 }
 
-/// An error code is one of a few words; anything else may be anything.
+/// Returns a text that has the form of an error code. Any other text could contain anything, so it is not repeated.
 pub(super) fn known_code(code: &str) -> &str {
     let is_word = code.len() <= 40 && code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     if is_word { code } else { "an unknown reason" }

@@ -1,4 +1,4 @@
-//! A person's consent: the question as an address, and whether what comes back is an answer to it.
+//! The authorization code flow with PKCE: builds the authorization URL, and checks the redirect that answers it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,7 +11,8 @@ use super::discovery::AuthorizationServer;
 use super::error::AuthError;
 use super::exchange::known_code;
 
-/// One question. Its two secrets never leave this process but for the verifier, at the very end.
+/// One authorization request. The verifier leaves this process only in the final token request; the URL carries its
+/// hash.
 pub(super) struct Question {
     pub(super) url: Url,
     pub(super) redirect: String,
@@ -19,7 +20,7 @@ pub(super) struct Question {
     pub(super) verifier: String,
 }
 
-/// What the question is about.
+/// The parameters of an authorization request.
 pub(super) struct Subject<'a> {
     pub(super) client: &'a Client,
     pub(super) redirect: &'a str,
@@ -28,7 +29,8 @@ pub(super) struct Subject<'a> {
 }
 
 impl Question {
-    /// A fresh question. One that could be answered by somebody else is not asked.
+    /// Builds a request with fresh secrets. Refuses a server without PKCE S256: an attacker could redeem an intercepted
+    /// code there.
     pub(super) fn new(issuer: &AuthorizationServer, subject: &Subject<'_>) -> Result<Self, AuthError> {
         if !issuer.code_challenge_methods_supported.iter().any(|method| method == "S256") {
             return Err(AuthError::refused(
@@ -57,7 +59,7 @@ impl Question {
         Ok(Self { url, redirect: subject.redirect.to_owned(), state, verifier })
     }
 
-    /// The code in an answer, when it is one to this question and from whom it was asked.
+    /// Returns the code from the redirect URL, after checking that it answers this request and comes from this issuer.
     pub(super) fn code(&self, issuer: &AuthorizationServer, answer: &Url) -> Result<String, AuthError> {
         let field = |name: &str| {
             answer.query_pairs().find(|(found, _)| found == name).map(|(_, value)| value.into_owned())
@@ -65,7 +67,7 @@ impl Question {
         if field("state").as_deref() != Some(self.state.as_str()) {
             return Err(AuthError::refused("the answer is to another login than this one; begin again"));
         }
-        // Letter by letter: an address that only means the same is not the same.
+        // RFC 9207 (section 2.4) requires a simple string comparison, without normalising the URLs.
         match field("iss") {
             Some(iss) if iss != issuer.issuer => {
                 return Err(AuthError::refused(
@@ -86,7 +88,7 @@ impl Question {
     }
 }
 
-/// 244 bits, in letters that need no escape.
+/// Returns 244 random bits in characters that need no escaping.
 fn random() -> String {
     format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
 }

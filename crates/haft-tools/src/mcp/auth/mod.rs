@@ -1,7 +1,8 @@
-//! Who we are to a server elsewhere: OAuth 2.1 the way MCP has it.
+//! OAuth 2.1 authorization for remote servers, as the MCP specification defines it.
 //!
-//! Start reading at [`Authorizer`], which gives requests their token and gets another when one is refused. `challenge`, `scope`,
-//! `grant` and `client` decide and do nothing; `discovery` and `exchange` ask and decide nothing; `store` keeps.
+//! Start reading at [`Authorizer`], which supplies requests with their token and renews one that is rejected.
+//! `challenge`, `scope`, `grant` and `client` make decisions without IO; `discovery` and `exchange` send requests;
+//! `store` keeps tokens.
 
 mod authorizer;
 mod challenge;

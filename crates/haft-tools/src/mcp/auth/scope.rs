@@ -1,25 +1,26 @@
-//! What is asked for: no more than was named, and never less than was there.
+//! Chooses the scopes to request: only scopes that a source names, and never fewer than before.
 
 use super::challenge::Challenge;
 
-/// With it, a server gives tokens that can be renewed while nobody is there.
+/// The scope for refresh tokens, which allow a renewal without the user.
 const OFFLINE: &str = "offline_access";
 
-/// Everything that has a say.
+/// All sources of scopes.
 #[derive(Debug, Default)]
 pub(super) struct Asked<'a> {
     pub(super) challenge: Option<&'a Challenge>,
-    /// What was asked for before; more is added to it, nothing is lost.
+    /// The scopes requested before. They are requested again, so that a demand for more scopes loses none.
     pub(super) before: &'a [String],
     pub(super) operator: &'a [String],
-    /// What the protected server says it knows.
+    /// The scopes that the protected server lists.
     pub(super) resource: &'a [String],
-    /// What the authorization server says it knows.
+    /// The scopes that the authorization server lists.
     pub(super) issuer: &'a [String],
 }
 
 impl Asked<'_> {
-    /// The challenge counts; without one the operator; without either, what the server lists. Nothing is a good answer too.
+    /// Merges the scopes without duplicates. The protected server's list counts only if neither the challenge nor the
+    /// operator names a scope. The result may be empty.
     pub(super) fn scopes(&self) -> Vec<String> {
         let challenged: Vec<String> = self
             .challenge

@@ -1,5 +1,5 @@
-//! Where tokens are kept: for each server a file that only its owner reads, replaced in one step, by one at a time. Where there is
-//! a keyring the token is in there, and the file only says so.
+//! Token storage: one file per server, readable only by its owner, and replaced atomically under a lock. With a
+//! keyring, the keyring holds the token and the file only says so.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read};
@@ -19,33 +19,33 @@ use super::error::AuthError;
 use super::keyring::Keyring;
 use crate::private_file;
 
-/// How long another process may hold the file: it waits for two answers at most.
+/// The longest wait for a lock that another process holds while it renews the token.
 const LOCK_WAIT: Duration = Duration::from_mins(1);
 
-/// How often is looked whether it is free.
+/// The interval between attempts to take the lock.
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
-/// The largest file that is read.
+/// The largest token file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// A token and everything needed to renew it.
 #[derive(Clone)]
 pub(super) struct Token {
     pub(super) issuer: String,
-    /// Where it is renewed: an address of that issuer, and the only one it is ever sent to but for the server.
+    /// The token endpoint of that issuer: the only address besides the server that receives the token.
     pub(super) endpoint: Url,
-    /// What it is good for, as the authorization server was told.
+    /// The resource that the token was requested for.
     pub(super) resource: String,
     pub(super) client: Client,
     pub(super) access: SecretString,
     pub(super) refresh: Option<SecretString>,
-    /// Seconds since 1970.
+    /// Seconds since the Unix epoch.
     pub(super) expires_at: Option<u64>,
-    /// What was asked for.
+    /// The scopes that were requested.
     pub(super) scopes: Vec<String>,
 }
 
-/// The file of one server. It holds a token only for the address it was got for.
+/// The token file of one server. It only returns a token that was issued for the same server URL.
 #[derive(Clone)]
 pub struct TokenFile {
     path: PathBuf,
@@ -53,13 +53,13 @@ pub struct TokenFile {
     keyring: Option<(Arc<dyn Keyring>, Preference)>,
 }
 
-/// The right to change it, for as long as it lives.
+/// An exclusive lock on a token file, which gives the right to change the file.
 pub(super) struct Locked<'a> {
     file: &'a TokenFile,
     _lock: File,
 }
 
-/// What a file says.
+/// The content of a token file.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Entry {
@@ -67,7 +67,7 @@ enum Entry {
     Here(Box<Written>),
 }
 
-/// The token is in the keyring.
+/// Marks a token that is in the keyring.
 #[derive(Serialize, Deserialize)]
 struct Elsewhere {
     kept_in: Place,
@@ -79,7 +79,7 @@ enum Place {
     Keyring,
 }
 
-/// As it stands in the file or in the keyring.
+/// The stored form of a token, in the file or in the keyring.
 #[derive(Serialize, Deserialize)]
 struct Written {
     version: u32,
@@ -100,18 +100,18 @@ struct Written {
 const VERSION: u32 = 1;
 
 impl TokenFile {
-    /// `namespace` is a legal name, so it is a legal file name too.
+    /// Creates the handle without touching the file. `namespace` is a legal name, so it is a legal file name too.
     pub fn new(directory: &Path, namespace: &str, server: &Url) -> Self {
         Self { path: directory.join(format!("{namespace}.json")), server: server.clone(), keyring: None }
     }
 
-    /// The same, with a keyring beside it.
+    /// Adds a keyring.
     #[must_use]
     pub fn with_keyring(self, keyring: Arc<dyn Keyring>, preference: Preference) -> Self {
         Self { keyring: Some((keyring, preference)), ..self }
     }
 
-    /// Forgets the token. Whether there was one is told.
+    /// Deletes the token; returns whether there was one.
     pub(super) async fn forget(&self) -> Result<bool, AuthError> {
         if let (Some(Entry::Elsewhere(_)), Some((keyring, _))) = (self.entry(), &self.keyring) {
             keyring.remove(&self.account()).await.map_err(|reason| unreached(&reason))?;
@@ -123,7 +123,8 @@ impl TokenFile {
         }
     }
 
-    /// The token for this very address. What cannot be read is as good as none; a keyring that cannot be reached is not.
+    /// Loads the token for this server URL. An unreadable file counts as no token. An unavailable keyring is an error,
+    /// because its token may still be valid.
     pub(super) async fn load(&self) -> Result<Option<Token>, AuthError> {
         let written = match (self.entry(), &self.keyring) {
             (Some(Entry::Here(written)), _) => Some(*written),
@@ -149,14 +150,16 @@ impl TokenFile {
         keyring.put(&self.account(), text.into()).await
     }
 
-    /// What the keyring knows the token by. Other homes have other tokens.
+    /// Returns the account name in the keyring. It is the path of the file, so that other home directories have other
+    /// tokens.
     fn account(&self) -> String {
         self.path.display().to_string()
     }
 
-    /// Waits for everybody else who may be changing it.
+    /// Takes the lock, and waits while another process holds it.
     pub(super) async fn lock(&self) -> Result<Locked<'_>, AuthError> {
         let lock = self.open_lock().map_err(|error| self.unusable(&error))?;
+        // A blocking `flock` would block a thread of the async runtime.
         let poll = async {
             loop {
                 match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -193,7 +196,8 @@ impl Locked<'_> {
         self.file.load().await
     }
 
-    /// In one step, so that nobody ever reads half of it. What the keyring has taken is in no file.
+    /// Saves the token atomically, so that no reader sees a partial file. A token that the keyring accepted goes into
+    /// no file.
     pub(super) async fn save(&self, token: &Token) -> Result<(), AuthError> {
         let written = self.file.written(token);
         let (entry, keyring) = match &self.file.keyring {
@@ -212,14 +216,14 @@ impl Locked<'_> {
         let replaced = bytes.and_then(|bytes| private_file::replace(&self.file.path, &bytes));
         replaced.map_err(|error| self.file.unusable(&error))?;
         if let (Some(Entry::Elsewhere(_)), Some(keyring)) = (before, keyring) {
-            // What is left in it is never read again; that it cannot be removed now harms nobody.
+            // The stale entry in the keyring is never read again, so a failure to remove it is harmless.
             let _ = keyring.remove(&self.file.account()).await;
         }
         Ok(())
     }
 }
 
-/// What is held stays good: the keyring may be there again.
+/// Builds the error for an unavailable keyring. It is not `Refused`, because the stored token stays valid.
 fn unreached(reason: &str) -> AuthError {
     let hint = "unlock it, or log in again with `tokenStore` set to `file`";
     AuthError::Unreachable(format!("the token is in the keyring, which cannot be used: {reason}; {hint}"))

@@ -7,7 +7,7 @@ use super::super::in_flight::Calls;
 use super::super::ring::Ring;
 use super::*;
 
-/// Remembers what was sent; answers when the test says so.
+/// A transport that records the sent messages; each test supplies the replies.
 #[derive(Default)]
 struct Recorded {
     sent: StdMutex<Vec<String>>,

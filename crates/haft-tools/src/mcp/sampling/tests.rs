@@ -60,7 +60,7 @@ fn what_cannot_be_written_is_refused_with_its_reason() {
     check(said(json!({ "type": "text", "text": "x".repeat(10 << 20) })), "at most 1048576 are read");
 }
 
-/// Answers everything, and remembers what it was asked.
+/// Answers every request, and records it.
 struct Always(Mutex<Vec<String>>, Elicited);
 
 impl Sampler for Always {
@@ -135,7 +135,7 @@ async fn a_person_decides_unless_the_operator_has() {
     assert!(asked.contains("up to 20 tokens") && asked.contains("hello"), "{asked}");
 }
 
-/// Never comes to an end.
+/// Never answers.
 struct Never;
 
 impl Sampler for Never {

@@ -1,4 +1,5 @@
-//! The HTTP client of a server: its own headers, no way to another host, and bounds on what is read.
+//! The HTTP client for a server: sends the operator's headers, follows no redirect to another host, and limits what it
+//! reads.
 
 use std::time::Duration;
 
@@ -12,30 +13,31 @@ use url::Url;
 use super::{Failure, MESSAGE_BYTES_MAX};
 use crate::mcp::auth::{AuthError, Authorizer, Challenge};
 
-/// How long it may take to reach the host.
+/// The connection timeout.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
 
-/// How often an address may send us to another on the same host.
+/// The most redirects on the same host that are followed.
 const REDIRECTS_MAX: usize = 5;
 
-/// How often another token is got for one request.
+/// The most token renewals for one request.
 const AUTHORIZATIONS_MAX: usize = 2;
 
-/// How much of the path of another address is told.
+/// The most characters of a redirect target's path that an error shows.
 const PATH_CHARS_MAX: usize = 100;
 
-/// How much of an answer that reports an error is read.
+/// The largest body of an error response that is read, in bytes.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// Makes cryptography known to rustls. Somebody else may have done it, with theirs.
+/// Installs the cryptography provider of rustls. The embedding program may have installed its own already; that one
+/// stays.
 pub(in crate::mcp) fn provide_cryptography() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// A client that sends these headers, and sends them nowhere else.
+/// Builds a client that sends these headers, and sends them to no other host.
 pub(super) fn client(headers: &[(String, SecretString)]) -> Result<Client, Failure> {
     provide_cryptography();
-    // The older kinds of redirect would make a GET without a message of what was a POST.
+    // The older redirects (301, 302, 303) would turn a POST into a GET without its body.
     let same_host = Policy::custom(|attempt| {
         let origin = attempt.previous().first().map(Url::origin);
         let stays = origin.is_some_and(|origin| origin == attempt.url().origin());
@@ -53,7 +55,7 @@ pub(super) fn client(headers: &[(String, SecretString)]) -> Result<Client, Failu
         .map_err(|error| Failure::Broken(format!("no HTTP client can be made: {}", told(&error))))
 }
 
-/// The operator's headers. What is wrong with one is told by its name; its value may be a secret.
+/// Converts the operator's headers. An error contains only the name of the header, because its value may be a secret.
 pub(super) fn header_map(headers: &[(String, SecretString)]) -> Result<HeaderMap, Failure> {
     let mut map = HeaderMap::new();
     for (name, value) in headers {
@@ -65,7 +67,7 @@ pub(super) fn header_map(headers: &[(String, SecretString)]) -> Result<HeaderMap
     Ok(map)
 }
 
-/// What is said in headers beside a message. Ours are legal; what is not would be left out.
+/// Adds the headers of a message. Ours are valid; an invalid one would be left out.
 pub(super) fn with_headers(mut request: RequestBuilder, headers: &[(String, String)]) -> RequestBuilder {
     for (name, value) in headers {
         if let Ok(value) = HeaderValue::from_str(value) {
@@ -75,13 +77,13 @@ pub(super) fn with_headers(mut request: RequestBuilder, headers: &[(String, Stri
     request
 }
 
-/// Sends a request with the token of the server. When it is refused for want of one, or of a better one, it is sent again with
-/// another, but not for ever. A request that was refused has done nothing.
+/// Sends a request with the token of the server. If the server demands a token, or a better one, renews it and sends
+/// the request again, a limited number of times. That is safe, because a rejected request has no effect.
 pub(super) async fn send(auth: Option<&Authorizer>, request: RequestBuilder) -> Result<Response, Failure> {
     let Some(auth) = auth else { return request.send().await.map_err(|error| not_answered(&error)) };
     for _ in 0..AUTHORIZATIONS_MAX {
         let token = auth.bearer().await.map_err(unauthorized)?;
-        // Our bodies are texts, which can always be sent twice.
+        // Request bodies are strings, which can always be cloned.
         let Some(again) = request.try_clone() else { break };
         let response = bearing(again, token.as_ref()).send().await.map_err(|error| not_answered(&error))?;
         let Some(challenge) = Challenge::of(&response) else { return Ok(response) };
@@ -105,12 +107,12 @@ fn unauthorized(error: AuthError) -> Failure {
     }
 }
 
-/// The whole body as text, within the limit. A body that was compressed counts as what it becomes.
+/// Reads the whole body as text, within the limit. The limit applies to the decompressed size.
 pub(super) async fn text(response: Response) -> Result<String, Failure> {
     body(response, MESSAGE_BYTES_MAX).await
 }
 
-/// As much as is worth reading of a body that explains an error.
+/// Reads the body of an error response. Returns an empty text if it is too large or cannot be read.
 pub(super) async fn explanation(response: Response) -> String {
     body(response, ERROR_BYTES_MAX).await.unwrap_or_default()
 }
@@ -133,7 +135,7 @@ pub(super) fn media_type(response: &Response) -> String {
     value.and_then(|value| value.split(';').next()).unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// What a status that is no success means.
+/// Converts a status other than success to a failure.
 pub(super) fn refusal(response: &Response) -> Failure {
     let status = response.status();
     let header = |name| response.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
@@ -158,7 +160,7 @@ pub(super) fn refusal(response: &Response) -> Failure {
                 "the server redirects to `{target}` ({status}), which is not followed; if that is it, put its address into `url`"
             ))
         }
-        // Somebody before the server, who passed the request on and has no answer to it.
+        // A gateway passed the request on and got no response, so the server may have performed it.
         StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => {
             Failure::Closed(format!("a gateway answered {status} for the server"))
         }
@@ -169,7 +171,8 @@ pub(super) fn refusal(response: &Response) -> Failure {
     }
 }
 
-/// What it means that there is no answer: nobody was reached, or somebody was, who may have done what was asked.
+/// Converts an error without a response. If the connection failed, the server did nothing; otherwise it may have
+/// performed the request.
 fn not_answered(error: &reqwest::Error) -> Failure {
     if error.is_connect() || error.is_builder() {
         Failure::Unreached(format!("the server cannot be reached: {}", told(error)))
@@ -178,7 +181,7 @@ fn not_answered(error: &reqwest::Error) -> Failure {
     }
 }
 
-/// An address without what may be a secret in it.
+/// Formats a URL without the parts that may be secret: credentials and query.
 fn told_address(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
@@ -186,12 +189,12 @@ fn told_address(url: &Url) -> String {
     format!("{}://{host}{port}{path}", url.scheme())
 }
 
-/// The connection ended in the middle of an answer.
+/// Builds the failure for a connection that ended in the middle of a response.
 pub(super) fn dropped(error: &reqwest::Error) -> Failure {
     Failure::Closed(format!("the server dropped the connection before its reply was whole: {}", told(error)))
 }
 
-/// The innermost cause, which says most, and no address: a query may hold a secret.
+/// Returns the innermost cause, which tells most, and no URL: a query may hold a secret.
 fn told(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     let mut words = String::new();

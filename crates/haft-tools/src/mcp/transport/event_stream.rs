@@ -1,13 +1,13 @@
-//! Server-sent events, read as the bytes come.
+//! An incremental parser for server-sent events.
 
-/// An event that is whole.
+/// A complete event.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Event {
     pub(super) name: String,
     pub(super) data: String,
 }
 
-/// Reads a stream of events. Holds at most one event and one line.
+/// Parses a stream of events. Holds at most one event and one line.
 #[derive(Debug)]
 pub(super) struct EventStream {
     bytes_max: usize,
@@ -15,16 +15,16 @@ pub(super) struct EventStream {
     event: Event,
     has_data: bool,
     ends_with_return: bool,
-    /// The last id the server gave; a stream is taken up again from there.
+    /// The last id that the server sent; a resume starts after it.
     pub(super) last_id: Option<String>,
-    /// How long the server wants to be left alone before that.
+    /// The wait before a resume that the server asks for.
     pub(super) retry_millis: Option<u64>,
 }
 
-/// The longest id that is kept: it goes along when a stream is taken up again.
+/// The longest event id that is kept, in bytes: every resume sends it back.
 const ID_BYTES_MAX: usize = 1024;
 
-/// More came than one event may hold.
+/// An event exceeds the limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
@@ -41,7 +41,7 @@ impl EventStream {
         }
     }
 
-    /// Takes bytes and gives the events that they complete.
+    /// Takes bytes, and returns the events that they complete.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<Event>, TooLong> {
         let mut events = Vec::new();
         for piece in bytes.split_inclusive(|&byte| byte == b'\n' || byte == b'\r') {
@@ -49,7 +49,7 @@ impl EventStream {
                 Some((end @ (b'\n' | b'\r'), text)) => (text, Some(*end)),
                 Some(_) | None => (piece, None),
             };
-            // A line may end with both; the second ends nothing.
+            // A line may end with CR LF. The LF then ends no further line.
             let second_half = self.ends_with_return && text.is_empty() && end == Some(b'\n');
             self.ends_with_return = end == Some(b'\r');
             if second_half {
@@ -93,7 +93,7 @@ impl EventStream {
                 self.last_id = Some(value.to_owned());
             }
             "retry" => self.retry_millis = value.parse().ok().or(self.retry_millis),
-            // Comments, which begin with a colon, and fields that are not known.
+            // Comments, which begin with a colon, and unknown fields.
             _ => {}
         }
     }

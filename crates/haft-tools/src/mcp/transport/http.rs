@@ -1,4 +1,4 @@
-//! Streamable HTTP, in both eras: a request each, answered by a message or by a stream of them.
+//! Streamable HTTP in both eras: one HTTP request per message, answered by a message or by a stream of events.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,31 +24,32 @@ use crate::mcp::message::{self, Message, Outgoing, RequestId};
 const SESSION: &str = "mcp-session-id";
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// How often a stream that broke off is taken up again without anything new.
+/// The most attempts to resume a broken stream.
 const RESUMES_MAX: usize = 5;
 
-/// How long is waited before that, when the server does not say.
+/// The wait before a resume if the server sets none.
 const RESUME_WAIT: Duration = Duration::from_secs(1);
 
-/// The longest a server may have us wait.
+/// The longest wait that a server may set.
 const RESUME_WAIT_MAX: Duration = Duration::from_mins(1);
 
-/// The shortest wait, whatever the server says: one that ends every stream at once must not keep us busy.
+/// The shortest wait, even if the server asks for less: a server that ends every stream at once must not cause a busy
+/// loop.
 const RESUME_WAIT_MIN: Duration = Duration::from_millis(100);
 
-/// The longest name of a session that is kept: it goes along with every request.
+/// The longest session id that is accepted, in bytes: every request sends it back.
 const SESSION_BYTES_MAX: usize = 1024;
 
-/// How many of our answers and notices may be on their way; a server that asks and asks and takes no answer gets no more.
+/// The most replies and notifications in flight; a server that keeps asking but accepts no replies gets no more.
 const UNTAKEN_MAX: u32 = 64;
 
-/// How long the server may take to take one.
+/// The timeout for the server to accept one.
 const TAKE_WAIT: Duration = Duration::from_secs(30);
 
-/// How long a farewell may take.
+/// The longest wait for the messages in flight on closing, and again for ending the session.
 const FAREWELL_WAIT: Duration = Duration::from_secs(2);
 
-/// A server at an address. Dropping it closes all its streams.
+/// A server at a URL. Dropping it closes all its streams.
 #[derive(Debug)]
 pub(crate) struct Http {
     line: Arc<Line>,
@@ -56,21 +57,23 @@ pub(crate) struct Http {
     untaken: Arc<Semaphore>,
 }
 
-/// What every exchange needs.
+/// The state that all exchanges share.
 struct Line {
     client: Client,
     auth: Option<Arc<Authorizer>>,
     url: Url,
     inbox: Arc<dyn Inbox>,
-    /// What the server calls our session, in the era that has any, with the version it speaks.
+    /// The session id from the server; only the era with a handshake has sessions.
     session: Mutex<Option<String>>,
-    /// Exchanges under way, by the request they carry.
+    /// The running exchanges, by request id.
     running: Mutex<HashMap<RequestId, Running>>,
+    /// The protocol version header, for messages that have no headers of their own.
     version: Mutex<Vec<(String, String)>>,
 }
 
 struct Running {
     task: AbortHandle,
+    /// True in the era without sessions, in which closing the stream cancels the request.
     modern: bool,
 }
 
@@ -105,7 +108,7 @@ impl Http {
 }
 
 impl Http {
-    /// For what has no reply: answers to the server's questions, and notices.
+    /// Posts a message that has no reply: an answer to a request of the server, or a notification.
     fn post_and_forget(&self, message: Outgoing) -> Result<(), Failure> {
         let permit = Arc::clone(&self.untaken).try_acquire_owned().map_err(|_| {
             Failure::Broken(format!("the server takes no answers; {UNTAKEN_MAX} are on their way"))
@@ -116,7 +119,7 @@ impl Http {
             line.version.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&message.headers);
         }
         self.begin(async move {
-            // What becomes of it, nobody waits for.
+            // No caller waits for the outcome.
             let _ = timeout(TAKE_WAIT, line.exchange(&message)).await;
             drop(permit);
             if initialized {
@@ -134,7 +137,8 @@ impl Transport for Http {
         if id.is_none() {
             return self.post_and_forget(message);
         }
-        // Held until the exchange is noted: it may be over before that otherwise.
+        // Hold the lock until the exchange is registered. Otherwise it could end first, and its entry would stay for
+        // ever.
         let mut running = self.line.running.lock().unwrap_or_else(PoisonError::into_inner);
         let task = self.begin(async move {
             let outcome = line.exchange(&message).await;
@@ -166,7 +170,7 @@ impl Transport for Http {
         Box::pin(async {
             self.line.abort_running();
             self.line.inbox.closed(Failure::Closed("the connection was closed".into()));
-            // What was said last, that a call is not wanted any more for one, is still to get there.
+            // Wait for notifications in flight (such as `cancelled`) before closing.
             let _ = timeout(FAREWELL_WAIT, self.untaken.acquire_many(UNTAKEN_MAX)).await;
             self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
             if self.line.session().is_some() {
@@ -183,7 +187,7 @@ impl Line {
         running.drain().for_each(|(_, exchange)| exchange.task.abort());
     }
 
-    /// One message there, and whatever comes back for it.
+    /// Posts a message and delivers the response to it.
     async fn exchange(&self, message: &Outgoing) -> Result<(), Failure> {
         let response = self.send(self.post(message)).await?;
         if !response.status().is_success() {
@@ -251,7 +255,8 @@ impl Line {
         self.version.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// An error status may come with a message that says more, and with a session may mean that it is over.
+    /// Handles an error status. The body may be a JSON-RPC error that tells more; in a session, the status may mean
+    /// that the session has expired.
     async fn refused(&self, response: Response, message: &Outgoing) -> Result<(), Failure> {
         let (status, failure) = (response.status(), client::refusal(&response));
         let text = client::explanation(response).await;
@@ -269,7 +274,8 @@ impl Line {
         }
     }
 
-    /// Reads the stream of one reply. Where the server numbers its events, a stream that broke off is taken up again.
+    /// Reads the event stream of one reply. In the era with a handshake, resumes a broken stream if the server numbers
+    /// its events.
     async fn follow_reply(&self, response: Response, id: RequestId, modern: bool) -> Result<(), Failure> {
         let mut events = EventStream::new(MESSAGE_BYTES_MAX);
         let mut ended = self.follow(response, &mut events, Some(id)).await;
@@ -289,7 +295,7 @@ impl Line {
         if !self.inbox.waiting().contains(&id) {
             return Ok(());
         }
-        // The request was taken, so whatever went wrong since, it may have been done.
+        // The server accepted the request, so it may have performed it, no matter which error followed.
         Err(match ended {
             Ok(()) => Failure::Closed("the server ended the stream before its reply".into()),
             Err(failure @ Failure::TooLarge { .. }) => failure,
@@ -309,8 +315,8 @@ impl Line {
             let chunk = chunk.map_err(|error| client::dropped(&error))?;
             let found =
                 events.push(&chunk).map_err(|_| Failure::TooLarge { bytes_max: MESSAGE_BYTES_MAX })?;
-            // The end, where it is there already, is taken first: the connection is then free for the call that this
-            // event may set off.
+            // Take the end of the stream first if it is there already. The connection is then free for the call that
+            // this event may trigger.
             let ready = stream.next().now_or_never();
             for event in found.iter().filter(|event| !event.data.is_empty()) {
                 self.inbox.received(&event.data, answers);
@@ -338,7 +344,8 @@ impl Line {
         }
     }
 
-    /// What a server with sessions says unasked. One that offers no such stream says nothing.
+    /// Reads the messages that a server with sessions sends without a request. Returns if the server does not offer
+    /// such a stream.
     async fn listen(&self) {
         let mut events = EventStream::new(MESSAGE_BYTES_MAX);
         let mut failures = 0;
@@ -346,7 +353,7 @@ impl Line {
             match self.resume(&events).await {
                 Ok(response) => {
                     let opened = Instant::now();
-                    // However it ended, it is opened again, unless it always ends as soon as it begins.
+                    // Reopen the stream after any kind of end, unless it always ends as soon as it begins.
                     let _ = self.follow(response, &mut events, None).await;
                     failures = if opened.elapsed() < RESUME_WAIT { failures + 1 } else { 0 };
                 }
@@ -368,7 +375,8 @@ fn is_modern(message: &Outgoing) -> bool {
     message.headers.iter().any(|(name, value)| name == "mcp-protocol-version" && value == MODERN)
 }
 
-/// 404 is what the protocol says; real servers also send 400 with a word about the session.
+/// Returns whether the session has expired. The protocol specifies 404; real servers also send 400 with a text about
+/// the session.
 fn is_expired(status: StatusCode, text: &str) -> bool {
     status == StatusCode::NOT_FOUND
         || (status == StatusCode::BAD_REQUEST && text.to_ascii_lowercase().contains("session"))

@@ -1,4 +1,4 @@
-//! How messages get to a server and back: one small trait, one file for each way.
+//! The transports that carry messages to a server and back: one small trait, and one file per transport.
 
 mod client;
 mod event_stream;
@@ -16,74 +16,74 @@ pub(super) use client::provide_cryptography;
 
 use super::message::{Outgoing, RequestId};
 
-/// The longest message that is taken from a server.
+/// The longest message that is accepted from a server, in bytes.
 pub const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
-/// Carries messages to one server. What comes back goes to the [`Inbox`] it was opened with.
+/// Carries messages to one server. Delivers messages from the server to the [`Inbox`] it was opened with.
 pub trait Transport: Send + Sync {
-    /// Hands a message over and returns at once. What goes wrong later is told to the inbox.
+    /// Accepts a message and returns at once. Reports later failures to the inbox.
     fn send(&self, message: Outgoing) -> Result<(), Failure>;
 
-    /// Nobody waits for that reply any more.
+    /// Forgets a request whose reply no caller waits for any more.
     fn forget(&self, id: RequestId) -> Forgotten;
 
-    /// Ends the connection in good order, within a bounded time. Dropping the transport ends it at once.
+    /// Closes the connection in order, within a bounded time. Dropping the transport closes it at once.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
-/// Opens a transport of the program's own, for a server that is reached in no way that is known here.
+/// Opens a custom transport of the embedding program.
 pub trait Opener: Send + Sync {
-    /// What the way is called, to those who look.
+    /// Returns the name of the transport, for display.
     fn name(&self) -> &'static str;
 
-    /// A new connection each time. What comes from the server goes to the inbox.
+    /// Opens a new connection each time. The transport delivers messages from the server to the inbox.
     fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Transport>, Failure>>;
 }
 
-/// Whether the server learns from the transport itself that a reply is not wanted any more.
+/// The result of `forget`: says if the server still needs a cancellation message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Forgotten {
-    /// The stream of the reply was closed, which says it all.
+    /// The transport closed the reply stream, which already means a cancellation.
     Told,
-    /// The server needs to be sent a notification.
+    /// The server needs a notification.
     NotTold,
 }
 
-/// Takes what a server sends.
+/// Receives the messages of a server.
 pub trait Inbox: Send + Sync {
-    /// A message. `answers` is the request whose reply stream it came on, where there is such a thing.
+    /// Delivers a message. `answers` is the request whose reply stream carried it, on transports with such streams.
     fn received(&self, text: &str, answers: Option<RequestId>);
 
-    /// The reply to one request will not come.
+    /// Reports that the reply to one request will not come.
     fn failed(&self, id: RequestId, failure: Failure);
 
-    /// Nothing will come any more.
+    /// Reports that the connection has ended.
     fn closed(&self, failure: Failure);
 
-    /// The requests that wait for a reply.
+    /// Returns the requests that wait for a reply.
     fn waiting(&self) -> Vec<RequestId>;
 
-    /// Something came that is no message.
+    /// Reports output that is not a message.
     fn noise(&self, text: &str);
 }
 
-/// Why a reply does not come. Written for whoever made the call.
+/// The reason for a missing reply, as a message for the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
-    /// The connection is gone, with how it ended; what was asked may have been done.
+    /// The connection ended, for this reason; the server may have performed the request.
     Closed(String),
-    /// Nobody was reached, so nothing was done.
+    /// The server was not reached, so it did nothing.
     Unreached(String),
     TooLarge {
         bytes_max: usize,
     },
-    /// The server has forgotten our session, and so has not done what was asked.
+    /// The server no longer knows the session, so it did not perform the request.
     SessionExpired,
-    /// The server wants to know who we are.
+    /// The server requires authorization.
     NeedsAuth(String),
-    /// What is at this address does not speak this transport.
+    /// The server at this address does not speak this transport.
     WrongTransport(String),
-    /// An answer that is none.
+    /// The server sent an invalid or unexpected response.
     Broken(String),
 }
 

@@ -1,4 +1,4 @@
-//! HTTP with SSE, the oldest way to a server elsewhere: one stream from it, and a second address to write to.
+//! HTTP with SSE, the oldest remote transport: one event stream from the server, and a second URL to post messages to.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,26 +18,26 @@ use super::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Transport};
 use crate::mcp::auth::Authorizer;
 use crate::mcp::message::{Outgoing, RequestId};
 
-/// How often a stream that broke off is taken up again without anything new.
+/// The most attempts to resume a broken stream without a new event.
 const RESUMES_MAX: usize = 5;
 
-/// How long is waited before that, when the server does not say, and at most.
+/// The wait before a resume if the server sets none, and the longest wait.
 const RESUME_WAIT: Duration = Duration::from_secs(1);
 const RESUME_WAIT_MAX: Duration = Duration::from_mins(1);
 
-/// The shortest wait, whatever the server says.
+/// The shortest wait, even if the server asks for less.
 const RESUME_WAIT_MIN: Duration = Duration::from_millis(100);
 
-/// How many messages may be on their way; a server that takes none gets no more.
+/// The most messages in flight; further ones are refused until the server accepts some.
 const UNTAKEN_MAX: u32 = 1024;
 
-/// How long the server may take to take one.
+/// The timeout for the server to accept a message.
 const TAKE_WAIT: Duration = Duration::from_secs(30);
 
-/// How long it may take to take the last.
+/// The longest wait for the messages in flight on closing.
 const FAREWELL_WAIT: Duration = Duration::from_secs(2);
 
-/// A server that is written to at one address and heard from another. Dropping it closes the stream.
+/// A server with one URL for messages to it and another for those from it. Dropping it closes the stream.
 pub(crate) struct Sse {
     client: Client,
     auth: Option<Arc<Authorizer>>,
@@ -48,7 +48,7 @@ pub(crate) struct Sse {
 }
 
 impl Sse {
-    /// Opens the stream and waits for the address to write to.
+    /// Opens the stream, and waits for the URL to post messages to.
     pub(crate) async fn open(
         url: &Url,
         headers: &[(String, SecretString)],
@@ -112,14 +112,14 @@ impl Transport for Sse {
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             self.inbox.closed(Failure::Closed("the connection was closed".into()));
-            // What was said last, that a call is not wanted any more for one, is still to get there.
+            // Wait for notifications in flight (such as `cancelled`) before closing.
             let _ = timeout(FAREWELL_WAIT, self.untaken.acquire_many(UNTAKEN_MAX)).await;
             self.tasks.lock().unwrap_or_else(PoisonError::into_inner).abort_all();
         })
     }
 }
 
-/// Where the stream is to be had.
+/// The URL of the event stream, and the client for it.
 #[derive(Clone)]
 struct Address {
     client: Client,
@@ -128,7 +128,7 @@ struct Address {
 }
 
 impl Address {
-    /// Opens the stream, after the last event that was seen where there is one.
+    /// Opens the stream, after the last received event if there is one.
     async fn stream(&self, last: Option<&str>) -> Result<Response, Failure> {
         let mut request = self.client.get(self.url.clone()).header(ACCEPT, "text/event-stream");
         if let Some(last) = last {
@@ -145,8 +145,8 @@ impl Address {
     }
 }
 
-/// Reads to the end, and says how it came. Where the server numbers its events, a stream that broke off is taken up again; a
-/// server that then names another address to write to has begun anew, and what waits is lost.
+/// Reads the stream and returns the reason for its end. If the server numbers its events, resumes a broken stream. A
+/// server that then names another URL for messages has begun a new session, and the waiting requests are lost.
 async fn follow(mut stream: Stream, address: &Address, endpoint: &Url, inbox: &dyn Inbox) -> Failure {
     let mut failures = 0;
     loop {
@@ -168,20 +168,20 @@ async fn follow(mut stream: Stream, address: &Address, endpoint: &Url, inbox: &d
         .await;
         match address.stream(Some(&last)).await {
             Ok(response) => stream.response = Some(response),
-            // Nobody there for the moment is no reason to give up; a refusal is.
+            // A server that is unavailable for the moment may come back; one that refuses will not.
             Err(Failure::Broken(_) | Failure::Closed(_) | Failure::Unreached(_)) => {}
             Err(_) => return ended,
         }
     }
 }
 
-/// The stream, and events that came together with one that was waited for.
+/// The stream, and the events that arrived in the same chunk as the `endpoint` event.
 struct Stream {
-    /// Nothing while it is broken off.
+    /// The current response; stays in place after its end, until a resume replaces it.
     response: Option<Response>,
     events: EventStream,
     early: Vec<Event>,
-    /// Whether anything came since it was last taken up.
+    /// True when an event has arrived since the last resume.
     moved: bool,
 }
 
@@ -191,7 +191,7 @@ impl Stream {
         Self { response: Some(response), events, early: Vec::new(), moved: false }
     }
 
-    /// The events of the next piece; none at the end.
+    /// Returns the events of the next chunk; `None` at the end.
     async fn next(&mut self) -> Result<Option<Vec<Event>>, Failure> {
         let Some(response) = &mut self.response else { return Ok(None) };
         match response.chunk().await.map_err(|error| client::dropped(&error))? {
@@ -200,7 +200,8 @@ impl Stream {
         }
     }
 
-    /// The first event names the address to write to. It must be on the same host: our headers go there.
+    /// Waits for the `endpoint` event, which names the URL for messages. It must be on the same host, because the
+    /// operator's headers go there.
     async fn endpoint(&mut self, url: &Url) -> Result<Url, Failure> {
         loop {
             let mut found = self
@@ -216,7 +217,7 @@ impl Stream {
         }
     }
 
-    /// Reads to the end of this stream, and says how it came.
+    /// Delivers the events of the current response, and returns the reason for its end.
     async fn follow(&mut self, address: &Address, endpoint: &Url, inbox: &dyn Inbox) -> Failure {
         let mut events = std::mem::take(&mut self.early);
         loop {

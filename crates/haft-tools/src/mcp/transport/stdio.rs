@@ -1,4 +1,4 @@
-//! Messages as lines over the standard streams of a process of ours.
+//! Messages as lines over the standard streams of a child process.
 
 mod lines;
 
@@ -17,26 +17,26 @@ use super::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Transport};
 use crate::mcp::message::{Outgoing, RequestId, id_in_fragment};
 use crate::mcp::ring::Ring;
 
-/// How much may wait for a server that does not read.
+/// The most bytes that may be queued for a server that does not read its input.
 const UNREAD_BYTES_MAX: usize = 64 << 20;
 
-/// What a server may print without a newline before it is given up.
+/// The most bytes that a server may print without a newline before it is stopped.
 const ENDLESS_LINE_BYTES_MAX: usize = 1 << 30;
 
-/// How long a server may take to end after its input was closed, and again after SIGTERM.
+/// The wait for a server to exit after its input was closed, and again after SIGTERM.
 const END_WAIT: Duration = Duration::from_secs(1);
 
-/// How much of what it printed last is told when it ends by itself.
+/// The number of error output lines that are reported when a server exits unexpectedly.
 const LAST_WORDS_LINES: usize = 5;
 
-/// A server that is a process of ours. Dropping it kills the process and all it started.
+/// A server that runs as a child process. Dropping it kills the process and every process it started.
 #[derive(Debug)]
 pub(crate) struct Stdio {
     input: Arc<Input>,
     closing: Mutex<Option<oneshot::Sender<oneshot::Sender<()>>>>,
 }
 
-/// The server's standard input, and what it has not taken yet.
+/// The server's standard input, and the bytes that wait for room in the pipe.
 #[derive(Debug)]
 struct Input {
     state: Mutex<InputState>,
@@ -50,11 +50,10 @@ struct InputState {
 }
 
 impl Stdio {
-    /// Takes over a process that was started with all three streams piped.
-    /// What it says on standard error is kept in `log`.
+    /// Takes over a process that was started with all three streams piped. Appends its standard error to `log`.
     pub(crate) fn over(mut child: SandboxedChild, inbox: Arc<dyn Inbox>, log: Arc<Ring>) -> Self {
         let pipe = child.stdin.take().map(Arc::new);
-        // The words of this process alone, for the reason of its end.
+        // The error output of this process alone, for the reason of its exit: `log` may hold that of earlier ones.
         let stderr = Arc::new(log.sibling());
         let input = Arc::new(Input {
             state: Mutex::new(InputState { pipe, unread: Vec::new() }),
@@ -92,7 +91,7 @@ impl Transport for Stdio {
 }
 
 impl Input {
-    /// Writes at once what the pipe takes, so that a call needs no other task; the rest is written in one piece later.
+    /// Writes what the pipe takes at once, so that a call needs no other task. Queues the rest.
     fn put(&self, bytes: &[u8]) -> Result<(), Failure> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let pipe = state.pipe.clone().ok_or_else(|| Failure::Closed("the server was stopped".into()))?;
@@ -109,7 +108,7 @@ impl Input {
         Ok(())
     }
 
-    /// Writes what was left over, whenever the pipe has room again.
+    /// Writes the queued bytes whenever the pipe has room again.
     async fn write_leftovers(&self) {
         loop {
             self.more.notified().await;
@@ -139,7 +138,7 @@ impl Input {
     }
 }
 
-/// Owns the process: reads what it says until it ends or is to end.
+/// Owns the process: delivers its output until it exits or is closed.
 async fn attend(
     mut child: SandboxedChild,
     input: Arc<Input>,
@@ -154,7 +153,8 @@ async fn attend(
         asked = close_asked => {
             input.close();
             inbox.closed(Failure::Closed("the server was stopped".into()));
-            // Asked to by nobody means that the connection was dropped: then there is no time for manners.
+            // A dropped sender means that the connection was dropped: then kill the process without an orderly
+            // shutdown.
             if let Ok(done) = asked {
                 end(child).await;
                 let _ = done.send(());
@@ -176,7 +176,8 @@ async fn attend(
     child.kill().await;
 }
 
-/// The end in good order: its input is closed already; then SIGTERM for the group, then SIGKILL for all that is left.
+/// Ends the process in order. Its input is closed already; SIGTERM for the process group follows, then SIGKILL for all
+/// that is left.
 async fn end(mut child: SandboxedChild) {
     if timeout(END_WAIT, child.wait()).await.is_err() {
         child.terminate();
@@ -185,7 +186,7 @@ async fn end(mut child: SandboxedChild) {
     child.kill().await;
 }
 
-/// Reads to the end of the output. A reason is given when it is we who stop reading.
+/// Reads to the end of the output. Returns a reason if it stops reading before the end.
 async fn follow(mut stdout: pipe::Receiver, inbox: &dyn Inbox) -> Option<String> {
     let mut lines = Lines::new(MESSAGE_BYTES_MAX);
     let mut chunk = vec![0; 64 << 10];
@@ -203,7 +204,8 @@ async fn follow(mut stdout: pipe::Receiver, inbox: &dyn Inbox) -> Option<String>
     None
 }
 
-/// Fails the request whose reply this would have been; when that cannot be told, and only then, all that wait.
+/// Fails the request whose reply is too long. If no waiting request has its id, fails every waiting request, but with
+/// several of them not before the end of the line, where the id may follow.
 fn too_long(inbox: &dyn Inbox, head: &str, tail: &str) {
     let waiting = inbox.waiting();
     let known = id_in_fragment(head, tail).filter(|id| waiting.contains(id));

@@ -1,4 +1,4 @@
-//! A WebSocket: a message in each frame, both ways.
+//! Messages over a WebSocket: one per frame, in both directions.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -20,15 +20,15 @@ use super::client::{header_map, provide_cryptography};
 use super::{Failure, Forgotten, Inbox, MESSAGE_BYTES_MAX, Transport};
 use crate::mcp::message::{Outgoing, RequestId};
 
-/// How many messages may wait for a server that does not read.
+/// The most messages that may be queued for a server that does not read.
 const UNSENT_MAX: usize = 1024;
 
-/// How long the server may take to agree to the end.
+/// The longest wait for the closing handshake.
 const FAREWELL_WAIT: Duration = Duration::from_secs(1);
 
 type Socket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;
 
-/// A server at the other end of a socket. Dropping it closes the socket.
+/// A server at the other end of a WebSocket. Dropping it closes the socket.
 pub(crate) struct WebSocket {
     unsent: Mutex<Option<mpsc::Sender<String>>>,
     task: Mutex<Option<JoinHandle<()>>>,
@@ -92,7 +92,7 @@ impl Drop for WebSocket {
     }
 }
 
-/// Owns the socket until either side ends.
+/// Owns the socket until either side closes it.
 async fn attend(mut socket: Socket, mut unsent: mpsc::Receiver<String>, inbox: Arc<dyn Inbox>) {
     let failure = loop {
         tokio::select! {

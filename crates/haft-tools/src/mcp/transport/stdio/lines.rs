@@ -1,26 +1,26 @@
-//! Bytes cut into lines, with a limit on each.
+//! Splits bytes into lines, with a limit on their length.
 
-/// How much of the end of a line that is too long is kept: enough for an id.
+/// The number of bytes that are kept from the end of a line that is too long: enough for an id.
 const TAIL_BYTES: usize = 256;
 
-/// How much of its beginning is told.
+/// The number of bytes that are reported from its beginning.
 const HEAD_BYTES: usize = 1024;
 
-/// A line, or what can be said about one that is too long.
+/// A line, or the two ends of one that is too long.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Bytes that are not UTF-8 were replaced.
+    /// The whole line, with invalid UTF-8 replaced.
     Whole(String),
-    /// Told twice: as soon as it is too long, with an empty tail, and again at its end.
+    /// Reported twice: with an empty tail as soon as the line is too long, and with an empty head at its end.
     TooLong { head: String, tail: String },
 }
 
-/// Takes bytes as they come. Holds at most one line.
+/// Splits a stream of bytes. Holds at most one line.
 #[derive(Debug)]
 pub(super) struct Lines {
     bytes_max: usize,
     held: Vec<u8>,
-    /// The bytes of the current line that were let go; 0 while it is short enough.
+    /// The number of bytes of the current line that were discarded; 0 while it is short enough.
     skipped: usize,
 }
 
@@ -29,7 +29,7 @@ impl Lines {
         Self { bytes_max, held: Vec::new(), skipped: 0 }
     }
 
-    /// How much of a line without end was let go so far.
+    /// Returns the number of bytes of the current line that were discarded.
     pub(super) fn skipped_bytes(&self) -> usize {
         self.skipped
     }
