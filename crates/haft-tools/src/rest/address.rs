@@ -12,21 +12,21 @@ pub(super) fn is_public(address: IpAddr) -> bool {
 
 /// Private, loopback, link-local, reserved, documentation and multicast networks: address and prefix length.
 const NOT_PUBLIC_V4: [(Ipv4Addr, u32); 15] = [
-    (Ipv4Addr::UNSPECIFIED, 8),
-    (Ipv4Addr::new(10, 0, 0, 0), 8),
-    (Ipv4Addr::new(100, 64, 0, 0), 10),
-    (Ipv4Addr::new(127, 0, 0, 0), 8),
-    (Ipv4Addr::new(169, 254, 0, 0), 16),
-    (Ipv4Addr::new(172, 16, 0, 0), 12),
-    (Ipv4Addr::new(192, 0, 0, 0), 24),
-    (Ipv4Addr::new(192, 0, 2, 0), 24),
-    (Ipv4Addr::new(192, 88, 99, 0), 24),
-    (Ipv4Addr::new(192, 168, 0, 0), 16),
-    (Ipv4Addr::new(198, 18, 0, 0), 15),
-    (Ipv4Addr::new(198, 51, 100, 0), 24),
-    (Ipv4Addr::new(203, 0, 113, 0), 24),
-    (Ipv4Addr::new(224, 0, 0, 0), 4),
-    (Ipv4Addr::new(240, 0, 0, 0), 4),
+    (Ipv4Addr::UNSPECIFIED, 8),           // "This network" (RFC 791)
+    (Ipv4Addr::new(10, 0, 0, 0), 8),      // private (RFC 1918)
+    (Ipv4Addr::new(100, 64, 0, 0), 10),   // carrier-grade NAT (RFC 6598)
+    (Ipv4Addr::new(127, 0, 0, 0), 8),     // loopback
+    (Ipv4Addr::new(169, 254, 0, 0), 16),  // link-local, with the metadata services of clouds
+    (Ipv4Addr::new(172, 16, 0, 0), 12),   // private (RFC 1918)
+    (Ipv4Addr::new(192, 0, 0, 0), 24),    // IETF protocol assignments (RFC 6890)
+    (Ipv4Addr::new(192, 0, 2, 0), 24),    // documentation (RFC 5737)
+    (Ipv4Addr::new(192, 88, 99, 0), 24),  // 6to4 relays, deprecated (RFC 7526)
+    (Ipv4Addr::new(192, 168, 0, 0), 16),  // private (RFC 1918)
+    (Ipv4Addr::new(198, 18, 0, 0), 15),   // benchmarking (RFC 2544)
+    (Ipv4Addr::new(198, 51, 100, 0), 24), // documentation (RFC 5737)
+    (Ipv4Addr::new(203, 0, 113, 0), 24),  // documentation (RFC 5737)
+    (Ipv4Addr::new(224, 0, 0, 0), 4),     // multicast
+    (Ipv4Addr::new(240, 0, 0, 0), 4),     // reserved, and broadcast
 ];
 
 fn is_public_v4(address: Ipv4Addr) -> bool {

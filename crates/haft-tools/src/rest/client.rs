@@ -107,6 +107,7 @@ fn make(reach: &Arc<Reach>) -> Result<reqwest::Client, String> {
     reqwest::Client::builder()
         .user_agent(concat!("haft/", env!("CARGO_PKG_VERSION")))
         .no_proxy()
+        // On a redirect, a `Referer` header would repeat the URL, which may contain a key.
         .referer(false)
         .connect_timeout(CONNECT_TIMEOUT)
         .read_timeout(SILENCE_MAX)

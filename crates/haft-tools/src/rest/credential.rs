@@ -70,6 +70,7 @@ fn bearer(request: &mut Request, token: &SecretString) -> Result<(), ToolError> 
 /// Adds a header and replaces any of the same name: the operator's value takes precedence over an argument.
 pub(super) fn add_header(request: &mut Request, name: HeaderName, text: &str) -> Result<(), ToolError> {
     let mut value = HeaderValue::from_bytes(text.as_bytes()).map_err(|_| unusable(name.as_str()))?;
+    // Hides the value from `Debug` and marks it for redaction from responses.
     value.set_sensitive(true);
     request.headers.retain(|(other, _)| *other != name);
     request.headers.push((name, value));

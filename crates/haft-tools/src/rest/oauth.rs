@@ -133,6 +133,7 @@ impl ClientCredentials {
         let media_type = "application/x-www-form-urlencoded".to_owned();
         let body = Some(Body { media_type, bytes: form.into_bytes() });
         let mut request = Request { method: Method::Post, url: self.url.clone(), headers: Vec::new(), body };
+        // RFC 6749, section 2.3.1: id and secret are percent-encoded before they are joined.
         let pair = format!(
             "{}:{}",
             encode::strict(&self.client_id),

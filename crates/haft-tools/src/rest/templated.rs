@@ -110,6 +110,7 @@ impl Templated {
 
     /// Returns a query pair of the URL, encoded. With brackets, a list or an object becomes several pairs.
     fn written_pairs(&self, pair: &Template, arguments: &Arguments) -> Vec<String> {
+        // A parameter listed in `query` is added from that list; this pair would repeat it.
         if pair.parameters().any(|name| self.named.iter().any(|named| named == name)) {
             return Vec::new();
         }

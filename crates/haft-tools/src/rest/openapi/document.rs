@@ -54,6 +54,7 @@ fn json(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, DocumentError>
     let parsed = Kept { context: Context::Keywords, values_left }.deserialize(&mut deserializer);
     parsed.and_then(|value| deserializer.end().map(|()| value)).or_else(|error| {
         let no_json = || DocumentError(format!("this is no JSON: {error}"));
+        // The document has too many values; parsed as YAML, it would exceed the limit again.
         if values_left.replace(before) == 0 {
             return Err(no_json());
         }
