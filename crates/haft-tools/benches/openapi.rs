@@ -1,4 +1,5 @@
-//! What it costs to import the largest description there is in daily use: GitHub's, 13 MB and more than a thousand operations.
+//! Measures the import of the largest description in daily use: GitHub's, with 13 MB and more than a thousand
+//! operations.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -27,7 +28,7 @@ fn imported(path: &Path) -> Imported {
     import(&documents, settings).unwrap()
 }
 
-/// The most memory this process ever had, as the kernel counts it.
+/// Returns the peak memory of this process, from the kernel.
 fn peak_megabytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -35,13 +36,13 @@ fn peak_megabytes() -> u64 {
     kilobytes.unwrap_or(0) / 1024
 }
 
-/// How long this thread has computed, as the kernel counts it: other programs on the machine do not count.
+/// Returns the CPU time of this thread, from the kernel; other programs on the machine do not affect it.
 fn cpu_time() -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     Duration::from_nanos(stat.split_whitespace().next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0))
 }
 
-/// Imports whose time is averaged.
+/// The number of imports whose time is averaged.
 const ROUNDS: u32 = 20;
 
 fn openapi(criterion: &mut Criterion) {
@@ -51,7 +52,7 @@ fn openapi(criterion: &mut Criterion) {
         .map(|place| place.join("tools/openapi/api.github.com.json"))
         .find(|path| path.exists());
     let path = found.expect("run `cargo xtask install` first");
-    // Once before anything is measured: later rounds would add what the allocator keeps.
+    // Measured first: in later rounds, memory that the allocator retains would count too.
     let tools = imported(&path).tools.len();
     eprintln!("{tools} tools, peak memory of one import {} MB", peak_megabytes());
     let before = cpu_time();

@@ -1,6 +1,6 @@
-//! How a message lies on the stream: a little-endian `u32` length, then that many bytes of JSON.
+//! The framing of messages on a stream: a little-endian `u32` length, then that many bytes of JSON.
 //!
-//! A worker uses [`read_frame`] and [`write_frame`]; who asks it uses `exchange`, which does the same without blocking.
+//! A worker uses [`read_frame`] and [`write_frame`]; its client uses `exchange`, which does the same without blocking.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -8,24 +8,24 @@ use std::io::{self, Read, Write};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The length that precedes every body.
+/// The size of the length field before every body.
 pub const FRAME_HEADER_BYTES: usize = 4;
 
-/// The longest body: the largest file, and room for its path, the field names and some JSON escapes.
+/// The largest body: the largest file, and space for its path, the field names and some JSON escapes.
 pub const FRAME_BODY_BYTES_MAX: usize = 72 * 1024 * 1024;
 
-/// Why a frame could not be sent or received.
+/// The reason why a frame could not be sent or received.
 #[derive(Debug)]
 pub enum FrameError {
-    /// The body is longer than [`FRAME_BODY_BYTES_MAX`]; `bytes` is its length where it is known.
+    /// The body is longer than [`FRAME_BODY_BYTES_MAX`]; `bytes` is its length if known.
     TooLong { bytes: Option<usize> },
     /// The body is not the JSON of the expected message.
     Malformed(serde_json::Error),
-    /// The stream broke, also when it ended in the middle of a frame.
+    /// The stream failed, or ended in the middle of a frame.
     Stream(io::Error),
 }
 
-/// The whole frame of a message, header included, ready to be written in one go.
+/// Returns the whole frame of a message, including the header.
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
     let mut frame = BoundedFrame { bytes: vec![0; FRAME_HEADER_BYTES] };
     serde_json::to_writer(&mut frame, message).map_err(encode_error)?;
@@ -36,7 +36,7 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, FrameError> {
     Ok(bytes)
 }
 
-/// How many bytes follow this header.
+/// Returns the number of bytes that follow this header.
 pub fn body_bytes(header: [u8; FRAME_HEADER_BYTES]) -> Result<usize, FrameError> {
     match announced_bytes(header) {
         bytes if bytes <= FRAME_BODY_BYTES_MAX => Ok(bytes),
@@ -44,14 +44,14 @@ pub fn body_bytes(header: [u8; FRAME_HEADER_BYTES]) -> Result<usize, FrameError>
     }
 }
 
-/// The message in a body.
+/// Decodes the message in a body.
 pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, FrameError> {
     serde_json::from_slice(body).map_err(FrameError::Malformed)
 }
 
-/// The next body, or `None` where the stream ends between two frames.
+/// Reads the next body; returns `None` if the stream ends between two frames.
 ///
-/// A body that is too long is read past and reported, so that the frame after it can still be understood.
+/// A body that is too long is skipped and reported, so that the next frame can still be read.
 pub fn read_frame(reader: &mut impl Read) -> Result<Option<Vec<u8>>, FrameError> {
     let Some(header) = read_header(reader)? else { return Ok(None) };
     match body_bytes(header) {
@@ -83,7 +83,8 @@ fn read_header(reader: &mut impl Read) -> Result<Option<[u8; FRAME_HEADER_BYTES]
     header.try_into().map(Some).map_err(|_| ended_early())
 }
 
-/// Grows with what arrives, so that a length announced and never sent costs no memory.
+/// Reads a body. The buffer grows with the data received, so a large announced length that never arrives costs no
+/// memory.
 fn read_body(reader: &mut impl Read, bytes: usize) -> Result<Vec<u8>, FrameError> {
     let mut body = Vec::new();
     reader.take(bytes as u64).read_to_end(&mut body).map_err(FrameError::Stream)?;
@@ -98,7 +99,7 @@ fn encode_error(error: serde_json::Error) -> FrameError {
     if error.is_io() { FrameError::TooLong { bytes: None } } else { FrameError::Malformed(error) }
 }
 
-/// Refuses to grow past the maximum: escaping can make a body six times as long as the text in it.
+/// A writer that refuses to exceed the limit: JSON escapes can make a body six times as long as its text.
 struct BoundedFrame {
     bytes: Vec<u8>,
 }

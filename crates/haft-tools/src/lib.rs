@@ -1,8 +1,8 @@
-//! Where tools come from: the built-in ones, those a Rust program brings along, APIs over HTTP, and the file
-//! worker that carries out those that touch files.
+//! Sources of tools: the built-in ones, those of the embedding Rust program, MCP servers, APIs over HTTP, and the file
+//! worker that runs the tools that access files.
 //!
-//! Start reading at [`builtin`], [`rest`] or [`registry`]; [`files`] runs inside the confined worker process.
-//! This crate must not know the engine that calls it or the wire format of any model.
+//! Start reading at [`builtin`], [`rest`] or [`registry`]; [`files`] runs inside the confined worker process. This
+//! crate must not know the engine that calls it or the wire format of any model.
 
 pub mod builtin;
 mod exchange;

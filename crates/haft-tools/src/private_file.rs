@@ -1,4 +1,4 @@
-//! Files that only their owner reads, replaced in one step. The one place that writes such files.
+//! Files that only their owner can read, replaced atomically. All such files are written here.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -6,12 +6,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Writes beside the file and renames, so that the file is never half written; on the disk when it returns.
+/// Replaces a file atomically: writes a temporary file beside it, syncs that and renames it.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_by(path, |file| file.write_all(bytes).and_then(|()| file.sync_all()))
 }
 
-/// The same for what can be found out again: a power cut may cost it, and nobody waits for the disk.
+/// As `replace`, but without the sync, for data that can be computed again: a power cut may lose it, but the caller
+/// does not wait for the disk.
 pub fn replace_unsynced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace_by(path, |file| file.write_all(bytes))
 }
@@ -20,7 +21,7 @@ fn replace_by(path: &Path, write: impl FnOnce(&mut File) -> io::Result<()>) -> i
     static WRITES: AtomicU64 = AtomicU64::new(0);
     let number = WRITES.fetch_add(1, Ordering::Relaxed);
     let beside = path.with_extension(format!("{}-{number}.new", std::process::id()));
-    // What a killed run left behind under our number is nobody's.
+    // Remove a stale temporary file left by a dead process that had our pid.
     let _ = fs::remove_file(&beside);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
     let written = write(&mut file).and_then(|()| fs::rename(&beside, path));

@@ -1,4 +1,4 @@
-//! Tools that a Rust program brings along.
+//! Tools that the embedding Rust program provides.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
@@ -14,31 +14,30 @@ use haft_core::validate::ValidArguments;
 use tokio::sync::OnceCell;
 
 /// A tool of the program that embeds haft. Its calls go through the same stages as all others: it sees only arguments
-/// that fit its schema, is stopped when it takes too long, and a panic costs only the call.
+/// that match its schema, it has a time limit, and a panic fails only the call.
 pub trait Tool: Send + Sync + 'static {
-    /// What models are shown. Asked once, when the tool is registered.
+    /// Returns the definition for models. Called once, at registration.
     fn definition(&self) -> ToolDefinition;
 
-    /// Makes the tool ready: when the program warms up, else before the first call. Done once; after an error it is tried
-    /// again at the next call.
+    /// Prepares the tool, during warmup or before the first call. Runs once; after an error, the next call tries again.
     fn initialize(&self) -> impl Future<Output = Result<(), ToolError>> + Send {
         std::future::ready(Ok(()))
     }
 
-    /// Does the work. To drop the future is to cancel it.
+    /// Runs the tool. Dropping the future cancels the call.
     fn call(
         &self,
         arguments: &ValidArguments,
         cx: &CallContext,
     ) -> impl Future<Output = Result<ToolOutput, ToolError>> + Send;
 
-    /// Ends what the tool keeps running. Not called for a tool that never was made ready.
+    /// Stops the background work of the tool. Not called for a tool that was never initialized.
     fn shutdown(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())
     }
 }
 
-/// The tools of a program, by name. Tools may come and go at any time; the next call sees it.
+/// The tools of a program, by name. Tools may be added and removed at any time; the change applies to the next call.
 pub struct Registry {
     namespace: Namespace,
     registered: RwLock<Registered>,
@@ -47,12 +46,12 @@ pub struct Registry {
 
 #[derive(Default)]
 struct Registered {
-    /// In the order they came.
+    /// In the order of registration.
     tools: Vec<Arc<Held>>,
     definitions: Arc<[ToolDefinition]>,
 }
 
-/// A tool and whether it is ready.
+/// A tool, and whether it is initialized.
 struct Held {
     name: ToolName,
     tool: Box<dyn DynTool>,
@@ -60,12 +59,13 @@ struct Held {
 }
 
 impl Registry {
-    /// The namespace tells these tools from those of others, and is a group of them. They are known by their own names.
+    /// Creates an empty registry. The namespace distinguishes these tools from others and names their group; it is not
+    /// a part of their names.
     pub fn new(namespace: Namespace) -> Self {
         Self { namespace, registered: RwLock::default(), changes: Changes::default() }
     }
 
-    /// Adds a tool. A name that is there already is refused.
+    /// Adds a tool. Fails if the name is already registered.
     pub fn register(&self, tool: impl Tool) -> Result<(), AlreadyRegistered> {
         let definition = tool.definition();
         let name = definition.name.clone();
@@ -81,7 +81,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Takes a tool away; says whether it was there. Calls under way go on.
+    /// Removes a tool; returns whether it was registered. Calls in progress continue.
     pub fn unregister(&self, name: &str) -> bool {
         let mut registered = self.registered.write().unwrap_or_else(PoisonError::into_inner);
         let before = registered.tools.len();
@@ -96,12 +96,12 @@ impl Registry {
         found
     }
 
-    /// What models are shown of a tool.
+    /// Returns the definition of a tool.
     pub fn get(&self, name: &str) -> Option<ToolDefinition> {
         self.read().definitions.iter().find(|tool| tool.name.as_str() == name).cloned()
     }
 
-    /// All tools, in the order they were registered.
+    /// Returns all tools, in the order of registration.
     pub fn list(&self) -> Arc<[ToolDefinition]> {
         Arc::clone(&self.read().definitions)
     }
@@ -123,7 +123,7 @@ impl Held {
 }
 
 impl ToolProvider for Registry {
-    /// As much a part of the program as the built-ins: their names stand alone.
+    /// These tools are a part of the program like the built-in ones, so their names get no prefix.
     fn kind(&self) -> ProviderKind {
         ProviderKind::Builtin
     }
@@ -189,7 +189,7 @@ impl fmt::Debug for Registry {
     }
 }
 
-/// There is a tool of this name.
+/// A tool of this name is already registered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlreadyRegistered(pub ToolName);
 
@@ -201,7 +201,7 @@ impl fmt::Display for AlreadyRegistered {
 
 impl std::error::Error for AlreadyRegistered {}
 
-/// [`Tool`] behind a pointer: who writes a tool writes `async fn`, who holds many of them boxes.
+/// An object-safe version of [`Tool`]: implementations can use `async fn`, and the registry can box them.
 trait DynTool: Send + Sync {
     fn initialize(&self) -> BoxFuture<'_, Result<(), ToolError>>;
 

@@ -1,45 +1,49 @@
-//! Secrets that somebody else was shown to be let in: where they are repeated, they are not shown again.
+//! Redacts the secrets we gave to a server from the text it sends back, in case it echoes them.
 
 use secrecy::{ExposeSecret, SecretString};
 
-/// Secrets that are looked for.
+/// The secrets to redact.
 #[derive(Debug, Default)]
 pub(crate) struct Withheld(Vec<SecretString>);
 
-/// What stands in place of a secret.
+/// The replacement for a secret.
 const MARK: &str = "[secret]";
 
-/// Shorter ones are too likely to be a word of an answer.
+/// The shortest secret that is redacted. A shorter one is too likely to be a common word.
 const SECRET_CHARS_MIN: usize = 8;
 
-/// Parts of the names of headers and variables that hold secrets. Others of the operator say `application/json` and the like.
+/// Parts of the names of headers and variables that contain secrets. Other values of the operator, such as
+/// `application/json`, are not redacted.
 const SECRET_NAMES: [&str; 10] =
     ["auth", "cookie", "credential", "key", "passwd", "password", "secret", "session", "signature", "token"];
 
-/// Whether what has this name is nobody's to see.
+/// Returns whether a header or variable of this name contains a secret.
 pub fn names_a_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     SECRET_NAMES.iter().any(|secret| name.contains(secret))
 }
 
 impl Withheld {
-    /// These, and of each that is several words the last: a token may be repeated without `Bearer`.
+    /// Collects the secrets, and for those of several words also the last word: a server may echo a token without
+    /// `Bearer`.
     pub(crate) fn of<'a>(secrets: impl IntoIterator<Item = &'a str>) -> Self {
         let words = secrets
             .into_iter()
             .flat_map(|secret| [Some(secret), secret.rsplit_once(' ').map(|(_, last)| last)]);
         let mut words: Vec<&str> = words.flatten().filter(|word| word.len() >= SECRET_CHARS_MIN).collect();
-        // Of two that begin alike the longer is looked for first.
+        // Longest first: if one secret is a prefix of another, replacing the shorter would leave the rest of the
+        // longer.
         words.sort_by_key(|word| std::cmp::Reverse(word.len()));
         Self(words.into_iter().map(SecretString::from).collect())
     }
 
-    /// For a text that comes in pieces.
+    /// Starts redacting a text that arrives in pieces.
     pub(crate) fn in_pieces(&self) -> Pieces<'_> {
         Pieces { withheld: self, tail: String::new() }
     }
 
-    /// Where the end of the text begins that must wait: it may be the beginning of a secret, or holds one that goes on into that.
+    /// Returns the length of the text that can be shown now. The rest may be the beginning of a secret, or contains one
+    /// that overlaps such a beginning.
     fn safe_until(&self, text: &str) -> usize {
         let secrets = || self.0.iter().map(ExposeSecret::expose_secret);
         let may_begin = |at: &usize| {
@@ -57,14 +61,14 @@ impl Withheld {
         until
     }
 
-    /// The text without them.
+    /// Redacts the secrets from a text.
     pub(crate) fn left_of(&self, text: String) -> String {
         let secrets = self.0.iter().map(ExposeSecret::expose_secret);
         secrets
             .fold(text, |text, secret| if text.contains(secret) { text.replace(secret, MARK) } else { text })
     }
 
-    /// The bytes without them; what is no text is left as it is.
+    /// Redacts the secrets from bytes that are UTF-8; returns other bytes unchanged.
     pub(crate) fn left_of_bytes(&self, bytes: Vec<u8>) -> Vec<u8> {
         match String::from_utf8(bytes) {
             Ok(text) => self.left_of(text).into_bytes(),
@@ -73,23 +77,23 @@ impl Withheld {
     }
 }
 
-/// A text that comes in pieces, without the secrets, also those that come in pieces.
+/// Redacts a text that arrives in pieces, also secrets that are split between pieces.
 #[derive(Debug)]
 pub(crate) struct Pieces<'a> {
     withheld: &'a Withheld,
-    /// May be the beginning of a secret.
+    /// Text that may be the beginning of a secret.
     tail: String,
 }
 
 impl Pieces<'_> {
-    /// What can be shown by now.
+    /// Adds a piece and returns the text that can be shown now.
     pub(crate) fn push(&mut self, piece: &str) -> String {
         self.tail.push_str(piece);
         let rest = self.tail.split_off(self.withheld.safe_until(&self.tail));
         self.withheld.left_of(std::mem::replace(&mut self.tail, rest))
     }
 
-    /// The rest: nothing more comes, so nothing began in it.
+    /// Returns the rest: no more text follows, so it cannot be the beginning of a longer secret.
     pub(crate) fn end(self) -> String {
         self.withheld.left_of(self.tail)
     }
@@ -99,7 +103,7 @@ impl Pieces<'_> {
 mod tests {
     use super::*;
 
-    /// Wherever a text is cut, no part of a secret is shown and everything else is.
+    /// At any split, no part of a secret is shown, and everything else is.
     #[test]
     fn a_secret_that_comes_in_pieces_is_withheld_too() {
         let alone = ["t0ken-of-mine", "t0ken-of-mine-2", "xxxxxt0ken", "éééééééé"];

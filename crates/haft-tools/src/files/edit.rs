@@ -1,4 +1,4 @@
-//! The `edit` tool: one piece of a file's text replaced by another.
+//! The `edit` tool: replaces a piece of a file's text.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::text_file::load_requested;
 
 mod near_match;
 
-/// What is to be replaced by what, and how often.
+/// The old text, the new text, and the occurrences to replace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Replacement<'a> {
     pub(super) old: &'a str,
@@ -27,7 +27,7 @@ pub(super) enum Occurrences {
 pub(super) fn edit(path: &str, replacement: Replacement<'_>) -> Result<String, FileError> {
     refuse_void(replacement)?;
     let text = load_requested(path)?;
-    // The kernel is asked for leave to write before anything is said about the content.
+    // Opened before the search, so that a file that may not be written reveals nothing about its content.
     let place = open_place(path).map_err(|error| error.told(path))?;
     let edited = apply(&text, replacement).map_err(|fault| FileError::failed(fault.told(path)))?;
     place.replace(edited.text.as_bytes()).map_err(|error| error.told(path))?;
@@ -56,7 +56,7 @@ fn success(path: &str, count: usize, occurrences: Occurrences) -> String {
     format!("Edited {path} ({count} occurrence(s) of pattern, replaced {replaced})")
 }
 
-/// The text after the edit, and how often the old text stood in it before, overlaps not counted.
+/// The text after the edit, and the number of non-overlapping occurrences of the old text before it.
 #[derive(Debug, PartialEq, Eq)]
 struct Edited {
     text: String,
@@ -87,7 +87,7 @@ fn apply(text: &str, replacement: Replacement<'_>) -> Result<Edited, EditFault> 
     }
 }
 
-/// The length of the result, known before it is built: a short pattern can grow a file a millionfold.
+/// Returns the length of the result before it is built: a short pattern can grow a file a millionfold.
 fn edited_bytes(text: &str, replacement: Replacement<'_>, times: usize) -> Option<usize> {
     let removed = replacement.old.len() * times;
     replacement.new.len().checked_mul(times)?.checked_add(text.len() - removed)

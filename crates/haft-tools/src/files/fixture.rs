@@ -1,4 +1,4 @@
-//! For the tests of the file tools: a directory of its own, and the worst things that can lie in it.
+//! A temporary directory for the tests of the file tools, with the most awkward kinds of entries.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -62,7 +62,7 @@ impl Fixture {
         fs::read_to_string(self.place(name)).unwrap()
     }
 
-    /// The names in a directory, for finding what was left lying about.
+    /// The names in a directory, to find files that should have been removed.
     pub(super) fn names(&self, directory: &str) -> Vec<String> {
         let entries = fs::read_dir(self.place(directory)).unwrap();
         let mut names: Vec<String> =
@@ -72,7 +72,7 @@ impl Fixture {
     }
 }
 
-/// Runs where permission bits count also for root, as they do in the worker: in a thread without capabilities.
+/// Runs a test in a thread without capabilities, so that permission bits apply to root too, as they do in the worker.
 pub(super) fn without_capabilities<T: Send>(test: impl FnOnce() -> T + Send) -> T {
     let none = CapabilitySet::empty();
     let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };

@@ -18,7 +18,7 @@ mod markup;
 mod page;
 mod walk;
 
-/// A longer file is named at the end instead of shown.
+/// The largest file that is shown, in bytes; a larger one is only listed at the end.
 const FILE_BYTES_MAX: u64 = 128 * 1024;
 
 const NOTE: &str = "Not listed: what git ignores, .git, lock files, symbolic links, and files that may hold secrets. \
@@ -33,7 +33,7 @@ pub(super) fn introspect(path: &str, level: IntrospectLevel) -> Result<String, F
     })
 }
 
-/// The root is followed if it is a link, because it was named; what is below it is not.
+/// Opens the root. Follows it if it is a link, because the caller named it; links below it are not followed.
 fn open_root(path: &str) -> Result<PathBuf, FileError> {
     path::check(path).map_err(|fault| LoadError::Path(fault).told(path))?;
     let root = fs::canonicalize(path).map_err(|error| LoadError::Io(error).told(path))?;
@@ -41,7 +41,7 @@ fn open_root(path: &str) -> Result<PathBuf, FileError> {
     Ok(root)
 }
 
-/// The readme is fetched first, so that a tree of many names cannot crowd it out.
+/// Loads the readme first, so that a long list of names cannot use up its space.
 fn overview(root: &Path, tree: Tree) -> String {
     let mut page = Page::new(tree.left_out);
     let readme = readme_name(&tree.directories).and_then(|name| readme_section(root, name, &mut page));
@@ -85,7 +85,7 @@ fn readme_section(root: &Path, name: &OsStr, page: &mut Page) -> Option<String> 
     page.admit(file, format!("<readme>\n{content}</readme>\n"))
 }
 
-/// The text of a file that is text and fits; a file that could not fit is not read at all.
+/// Returns the content of a text file that fits. A file larger than the remaining space is not read at all.
 fn shown_content(root: &Path, file: &Path, page: &mut Page) -> Option<String> {
     let bytes_max = FILE_BYTES_MAX.min(page.chars_left() as u64);
     let reason = match load(&root.join(file), bytes_max, Links::Refuse) {

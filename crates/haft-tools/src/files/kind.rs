@@ -1,10 +1,10 @@
-//! What a path turned out to be, told in words when it is not a regular file.
+//! Checks that a path leads to a regular file, and names the other file types for messages.
 
 use std::fmt;
 
 use rustix::fs::{FileType, Stat};
 
-/// Something the file tools neither read nor replace: it could block, never end, or do something when opened.
+/// A file type that the file tools neither read nor replace: it could block, never end, or have effects when opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NotRegular(&'static str);
 

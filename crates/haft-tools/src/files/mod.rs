@@ -1,8 +1,8 @@
-//! The tools that touch files, as they are carried out inside the sandboxed worker process.
+//! The file tools, as they run inside the sandboxed worker process.
 //!
-//! Start reading at [`perform`]. Whether a path may be touched is decided by the kernel, which has confined this
-//! process before it gets here; the code below decides nothing of the kind. It must only survive whatever a path
-//! points to, in bounded time and memory, and say in words what the kernel refused.
+//! Start reading at [`perform`]. The kernel decides whether a path may be accessed: it has confined this process before
+//! this code runs, and the code makes no such decisions. It must only handle any kind of file at a path, in bounded
+//! time and memory, and report the kernel's refusals in words.
 
 use std::os::unix::net::UnixStream;
 
@@ -26,7 +26,7 @@ pub use protocol::{FileError, FileErrorKind, FileReply, FileRequest, FileText, I
 pub use read::{MAX_READ_OUTPUT, READ_STORED_BYTES_MAX};
 pub use text_file::READ_FILE_BYTES_MAX;
 
-/// Answers the requests of one stream, one after the other, until the other end closes it.
+/// Answers the requests of one stream in order, until the other end closes it.
 pub fn serve(mut stream: UnixStream) -> Result<(), FrameError> {
     loop {
         let reply = match frame::read_frame(&mut stream) {

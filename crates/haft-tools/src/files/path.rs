@@ -1,16 +1,16 @@
-//! Which path strings are looked up at all, and how a path is shown in a message.
+//! Checks path strings before any lookup, and formats paths for messages.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// `PATH_MAX` of Linux, less its closing NUL byte.
+/// `PATH_MAX` of Linux, without its final NUL byte.
 pub(super) const PATH_BYTES_MAX: usize = 4095;
 /// `NAME_MAX` of Linux.
 pub(super) const COMPONENT_BYTES_MAX: usize = 255;
-/// An over-long path is told by its beginning.
+/// The number of characters shown of a path that is too long.
 const SHOWN_CHARS_MAX: usize = 100;
 
-/// What is wrong with a path as a string.
+/// A fault in a path string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PathFault {
     Empty,
@@ -21,7 +21,7 @@ pub(super) enum PathFault {
     NamesDirectory,
 }
 
-/// Checks what holds for every path. It is used exactly as given: nothing is trimmed, folded or normalised.
+/// Checks the rules for every path. The path is then used unchanged: not trimmed, case-folded or normalised.
 pub(super) fn check(path: &str) -> Result<(), PathFault> {
     if path.is_empty() {
         return Err(PathFault::Empty);
@@ -41,7 +41,7 @@ pub(super) fn check(path: &str) -> Result<(), PathFault> {
     }
 }
 
-/// As [`check`], for a path that shall name a file, which one that ends in `/`, `.` or `..` cannot.
+/// As [`check`], for a path of a file, which cannot end in `/`, `.` or `..`.
 pub(super) fn check_names_file(path: &str) -> Result<(), PathFault> {
     check(path)?;
     match path.rsplit('/').next() {
@@ -50,7 +50,7 @@ pub(super) fn check_names_file(path: &str) -> Result<(), PathFault> {
     }
 }
 
-/// The path for a message: as given, but bounded, and with control characters made visible.
+/// Returns the path for a message: unchanged, except that long ones are cut and control characters are escaped.
 pub(super) fn shown(path: &str) -> Cow<'_, str> {
     if path.len() <= PATH_BYTES_MAX && !path.contains(char::is_control) {
         return Cow::Borrowed(path);
@@ -60,7 +60,7 @@ pub(super) fn shown(path: &str) -> Cow<'_, str> {
     Cow::Owned(visible + rest)
 }
 
-/// Text with its control characters escaped, so that a name cannot start a line of its own.
+/// Escapes the control characters of a text, so that a file name cannot start a new line.
 pub(super) fn visible(chars: impl Iterator<Item = char>) -> String {
     let mut text = String::new();
     for c in chars {

@@ -1,4 +1,4 @@
-//! A place in a directory where a file stands or may stand, and the atomic replacing of what stands there.
+//! A directory entry, existing or not, and the atomic replacement of its file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -19,15 +19,16 @@ use super::path::PathFault;
 use super::refusal::WriteError;
 use super::text_file::READ_FILE_BYTES_MAX;
 
-/// The largest file that `write` and `edit` leave behind: what was written can be read again.
+/// The largest file that `write` and `edit` create, in bytes: a written file can always be read again.
 pub const WRITE_FILE_BYTES_MAX: u64 = READ_FILE_BYTES_MAX;
 
-/// As many links as Linux itself follows in one path.
+/// The number of links that Linux itself follows in one path.
 const LINKS_MAX: usize = 40;
 const TEMP_NAME_RANDOM_BYTES: usize = 16;
 const PERMISSION_BITS: u32 = 0o777;
 
-/// The directory is held open, so that its being renamed or swapped for a link between two steps changes nothing.
+/// A file name in an open directory. Holding the directory open prevents races: if another process renames it, or
+/// replaces it by a link, between two steps, the write still goes to the same directory.
 #[derive(Debug)]
 pub(super) struct Place {
     directory: OwnedFd,
@@ -36,18 +37,19 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Opens the place that a path without a link at its end names; see [`follow_links`].
+    /// Opens the directory of a path that does not end in a link; see [`follow_links`].
     pub(super) fn open(path: &Path) -> Result<Self, WriteError> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
             return Err(WriteError::Path(PathFault::NamesDirectory));
         };
+        // `O_PATH` needs no permission to read the directory.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = openat(CWD, parent, flags, Mode::empty())?;
         let existing = existing(&directory, name)?;
         Ok(Self { directory, name: name.to_owned(), existing })
     }
 
-    /// Puts a file with this content there, whole or not at all.
+    /// Replaces or creates the file atomically.
     ///
     /// The new file keeps the permissions of the old one, but not its set-user-ID bits, as with any write, nor its
     /// extended attributes. Another hard link to the old file keeps the old content.
@@ -60,6 +62,7 @@ impl Place {
             take_on(&file, existing)?;
         }
         file.write_all(content)?;
+        // Without the sync, a power cut after the rename could leave an empty file.
         fdatasync(&file)?;
         temp.rename_to(&self.name)
     }
@@ -72,8 +75,8 @@ impl Place {
     }
 }
 
-/// Where a path leads once the links at its end are followed, also when nothing is there yet. Directories before it
-/// are left to the kernel, which alone resolves `..` after a link rightly.
+/// Follows the links at the end of a path, also to a target that does not exist yet. Links in the directories before it
+/// are left to the kernel, which alone resolves `..` after a link correctly.
 pub(super) fn follow_links(path: &Path) -> Result<PathBuf, WriteError> {
     let mut place = path.to_path_buf();
     for _ in 0..LINKS_MAX {
@@ -90,8 +93,8 @@ fn beside(path: &Path, link: OsString) -> PathBuf {
     path.parent().unwrap_or(Path::new("/")).join(link)
 }
 
-/// What stands at the place, if the kernel lets us write it. It is asked about this very file, because a rename needs
-/// leave for the directory only and would replace a read-only file.
+/// Returns the metadata of the existing file, if we may write to it. The check opens the file itself, because a rename
+/// needs write permission for the directory only and would replace a read-only file.
 fn existing(directory: &OwnedFd, name: &OsStr) -> Result<Option<Stat>, WriteError> {
     let stat = match statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
@@ -101,14 +104,14 @@ fn existing(directory: &OwnedFd, name: &OsStr) -> Result<Option<Stat>, WriteErro
     require_regular(&stat)?;
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     match openat(directory, name, flags, Mode::empty()) {
-        // A program that is running cannot be written but may be replaced.
+        // A running program cannot be opened for writing, but may be replaced.
         Ok(_) | Err(Errno::TXTBSY) => Ok(Some(stat)),
         Err(errno) => Err(errno.into()),
     }
 }
 
-/// Gives the new file the owner and the permissions of the old one. Only root may give a file away: for everyone
-/// else the new file is theirs, as it is with any editor that replaces files.
+/// Gives the new file the owner and permissions of the old one. Only root may change the owner: otherwise the file
+/// belongs to the current user, as with any editor that replaces files.
 fn take_on(file: &File, existing: &Stat) -> Result<(), WriteError> {
     let ours = fstat(file)?;
     if (ours.st_uid, ours.st_gid) != (existing.st_uid, existing.st_gid) {
@@ -124,7 +127,7 @@ fn permissions(stat: &Stat) -> Mode {
     Mode::from_raw_mode(stat.st_mode & PERMISSION_BITS)
 }
 
-/// A new file beside the place; gone when dropped, unless it was renamed.
+/// A new file in the same directory, removed on drop unless it was renamed.
 struct TempFile<'a> {
     directory: &'a OwnedFd,
     name: String,
@@ -154,10 +157,11 @@ impl Drop for TempFile<'_> {
     }
 }
 
-/// Not to be guessed, so that nobody can wait for it, and not made from the file's name, which may be full length.
+/// Returns a random name, so that no other process can predict it. It does not contain the file's name, which may
+/// already have the maximal length.
 fn temp_name() -> Result<String, WriteError> {
     let mut random = [0; TEMP_NAME_RANDOM_BYTES];
-    // Requests of up to 256 bytes are never answered in part.
+    // `getrandom` never returns fewer bytes for requests of up to 256 bytes.
     getrandom(&mut random, GetRandomFlags::empty())?;
     Ok(format!(".haft-{:032x}.tmp", u128::from_ne_bytes(random)))
 }

@@ -1,11 +1,11 @@
-//! What the engine asks of the file worker, and what it is told.
+//! The protocol between the engine and the file worker.
 //!
-//! These types are a boundary of their own: both ends are the same binary, so they carry no version. Every request
-//! gets exactly one reply, in the order of the requests; a client that wants two at once starts two workers.
+//! Both ends are the same binary, so the messages carry no version. Every request gets exactly one reply, in the order
+//! of the requests; a client that needs two requests at the same time starts two workers.
 
 use serde::{Deserialize, Serialize};
 
-/// One thing to do to a file. Paths are absolute: the caller has already resolved them against the workspace.
+/// A request to the file worker. Paths are absolute: the caller has already resolved them against the workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileRequest {
@@ -14,7 +14,7 @@ pub enum FileRequest {
         path: String,
         offset: Option<u64>,
         limit: Option<u64>,
-        /// How much of it is wanted.
+        /// The largest number of bytes to return.
         bytes_max: usize,
     },
     Write {
@@ -33,7 +33,7 @@ pub enum FileRequest {
     },
 }
 
-/// How deep `introspect` looks.
+/// The level of detail of `introspect`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IntrospectLevel {
@@ -43,14 +43,14 @@ pub enum IntrospectLevel {
     All,
 }
 
-/// The text for the model, or why there is none.
+/// The text for the model, or the reason why there is none.
 pub type FileReply = Result<FileText, FileError>;
 
-/// What a request gave.
+/// The result of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileText {
     pub text: String,
-    /// Characters after it that were not wanted.
+    /// The number of characters that follow the text but exceed `bytes_max`.
     pub chars_beyond: usize,
 }
 
@@ -60,14 +60,15 @@ impl From<String> for FileText {
     }
 }
 
-/// Why a request was not carried out, in words for the model.
+/// The reason why a request failed, in words for the model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileError {
     pub kind: FileErrorKind,
     pub message: String,
 }
 
-/// Whether trying again elsewhere could help (`Failed`), or the kernel will refuse again (`Denied`).
+/// The kind of failure: the kernel refuses this and will refuse it again (`Denied`), or another attempt could succeed
+/// (`Failed`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileErrorKind {

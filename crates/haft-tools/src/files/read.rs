@@ -1,17 +1,18 @@
-//! The `read` tool: the exact text of a file, or of some of its lines.
+//! The `read` tool: returns the exact text of a file, or of some of its lines.
 
 use super::path::shown;
 use super::protocol::{FileError, FileReply, FileText};
 use super::text_file::load_requested;
 
-/// The most characters that `read` shows.
+/// The largest number of characters that `read` shows.
 pub const MAX_READ_OUTPUT: usize = 50_000;
 
-/// The most that is given beyond what is shown, to be stored. In a frame, escaping may make it six times as long.
+/// The largest text that `read` returns if an output store can take it, in bytes. JSON escapes may make it six times as
+/// long in a frame.
 pub const READ_STORED_BYTES_MAX: usize = 8 << 20;
 
-/// `offset` is the 1-based first line, `limit` the number of lines. No line numbers are added: what is shown can be
-/// given to `edit` as it is.
+/// Reads lines of a file: `offset` is the 1-based first line, `limit` the number of lines. Adds no line numbers, so
+/// that the model can pass the text to `edit` unchanged.
 pub(super) fn read(path: &str, offset: Option<u64>, limit: Option<u64>, bytes_max: usize) -> FileReply {
     let text = load_requested(path)?;
     let lines = select_lines(&text, offset, limit)
@@ -20,7 +21,7 @@ pub(super) fn read(path: &str, offset: Option<u64>, limit: Option<u64>, bytes_ma
     Ok(FileText { text: wanted.to_owned(), chars_beyond: beyond.chars().count() })
 }
 
-/// The lines asked for, with their line ends as they are.
+/// Returns the requested lines with their original line breaks.
 fn select_lines(text: &str, offset: Option<u64>, limit: Option<u64>) -> Result<&str, String> {
     let first_line = offset.unwrap_or(1);
     if first_line == 0 {

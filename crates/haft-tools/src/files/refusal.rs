@@ -1,4 +1,4 @@
-//! Which answers of the kernel are a refusal, and what each says in words.
+//! Distinguishes refusals of the kernel from other errors, and describes them in words.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::kind::NotRegular;
 use super::path::{PathFault, shown};
 use super::protocol::FileError;
 
-/// Why a file was not written.
+/// The reason why a file was not written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WriteError {
     Path(PathFault),
@@ -19,7 +19,7 @@ pub(super) enum WriteError {
 }
 
 impl WriteError {
-    /// The error as the model is told it.
+    /// Returns the error for the model.
     pub(super) fn told(&self, path: &str) -> FileError {
         let path = shown(path);
         if let Some(reason) = self.refusal() {
@@ -44,20 +44,20 @@ impl WriteError {
     }
 }
 
-/// The reason in words where the kernel refuses and would refuse again.
+/// Returns the reason in words if the kernel refuses and would refuse again.
 fn refusal_reason(errno: Errno) -> Option<&'static str> {
     match errno {
         Errno::ACCESS => Some("no permission to write here"),
         Errno::PERM => Some("this operation is not permitted here"),
         Errno::ROFS => Some("read-only here"),
         Errno::XDEV => Some("writing across this boundary is not permitted"),
-        // A file that is itself mounted is how a single file is protected in a writable directory.
+        // A bind mount on the file itself is the way to protect a single file in a writable directory.
         Errno::BUSY => Some("it is mounted here and cannot be replaced"),
         _ => None,
     }
 }
 
-/// "File exists" would be true and of no help: what exists is a file where a directory is needed.
+/// Describes an error about the parent. "File exists" would be misleading: a file exists where a directory is needed.
 fn parent_fault(errno: Errno) -> String {
     match errno {
         Errno::EXIST | Errno::NOTDIR => "a part of the path exists and is not a directory".to_owned(),

@@ -1,4 +1,4 @@
-//! The worker over a real socket pair: every tool, malformed requests, and how it ends.
+//! Tests of the worker over a real socket pair: every tool, malformed requests, and the end of the stream.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

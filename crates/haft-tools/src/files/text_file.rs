@@ -1,4 +1,4 @@
-//! A text file read whole, in bounded time and memory, whatever its path points to.
+//! Reads a whole text file in bounded time and memory, for any kind of file at the path.
 
 use std::fmt;
 use std::fs::File;
@@ -12,20 +12,20 @@ use super::kind::{NotRegular, require_regular};
 use super::path::{self, PathFault};
 use super::protocol::FileError;
 
-/// The largest file that `read` and `edit` take.
+/// The largest file that `read` and `edit` accept, in bytes.
 pub const READ_FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// A binary file nearly always shows a NUL this early; the rest of it is then not read.
+/// The length of the part searched first. A binary file nearly always has a NUL byte in it; the rest is then not read.
 const SNIFF_BYTES: u64 = 8 * 1024;
 
-/// Whether a symbolic link at the end of the path is followed.
+/// The handling of a symbolic link at the end of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Links {
     Follow,
     Refuse,
 }
 
-/// Why a file was not read.
+/// The reason why a file was not read.
 #[derive(Debug)]
 pub(super) enum LoadError {
     Path(PathFault),
@@ -37,7 +37,7 @@ pub(super) enum LoadError {
     Io(io::Error),
 }
 
-/// The file at a path that a request named, for `read` and `edit`.
+/// Loads the file at a requested path, for `read` and `edit`.
 pub(super) fn load_requested(path: &str) -> Result<String, FileError> {
     path::check(path)
         .map_err(LoadError::Path)
@@ -49,15 +49,16 @@ pub(super) fn load(path: &Path, bytes_max: u64, links: Links) -> Result<String, 
     text(load_bytes(path, bytes_max, links)?)
 }
 
-/// As [`load`], for text whose encoding does not matter.
+/// As [`load`], for text of any encoding.
 pub(super) fn load_bytes(path: &Path, bytes_max: u64, links: Links) -> Result<Vec<u8>, LoadError> {
     read_bounded(&open(path, links)?, bytes_max)
 }
 
-/// The path is looked at before it is opened, because opening a device can already do something, and what was opened
-/// is looked at again, because the path may by then lead elsewhere.
+/// Opens a regular file. Checks the path before opening it, because opening a device can have effects, and checks the
+/// open file again, because the path may lead elsewhere by then.
 fn open(path: &Path, links: Links) -> Result<File, LoadError> {
     require_regular(&stat(path)?)?;
+    // `NONBLOCK`: if a FIFO has replaced the file since the check, opening it would block.
     let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     flags.set(OFlags::NOFOLLOW, links == Links::Refuse);
     let file = openat(CWD, path, flags, Mode::empty())?;
@@ -65,7 +66,7 @@ fn open(path: &Path, links: Links) -> Result<File, LoadError> {
     Ok(File::from(file))
 }
 
-/// Counts what is read and does not rely on the size alone: files below `/proc` say 0, and a file can grow.
+/// Counts the bytes as it reads instead of relying on the size: files below `/proc` report 0, and a file can grow.
 fn read_bounded(file: &File, bytes_max: u64) -> Result<Vec<u8>, LoadError> {
     let size = file.metadata()?.len();
     if size > bytes_max {

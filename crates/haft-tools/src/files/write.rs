@@ -1,4 +1,4 @@
-//! The `write` tool: a file with exactly this content, made or replaced.
+//! The `write` tool: creates or replaces a file with exactly this content.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What is answered without a model, where a question in free words wants one.
+//! Answers without a model, for questions in free words that would need one.
 
 use haft_core::chunk::Chunking;
 use haft_core::settings::outputs::Reading;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::extract::{ExtractError, PAGE_BYTES_MAX, Pages};
 
-/// Pages of the size that one answer may have.
+/// Returns the settings for pages of the size that one answer may have.
 fn chunking(reading: &Reading) -> Chunking {
     let Reading { overlap_percent, avg_line_bytes_threshold, .. } = *reading;
     Chunking { bytes_max: PAGE_BYTES_MAX, overlap_percent, avg_line_bytes_threshold }
@@ -25,17 +25,18 @@ pub(super) enum Mode {
     Truncate,
 }
 
-/// The number in `page N`: a piece of the whole output.
+/// Parses `page N`, a page of the whole output, and returns the number.
 pub(super) fn page_wanted(question: &str) -> Option<usize> {
     question.trim().strip_prefix("page ")?.trim().parse().ok()
 }
 
-/// Page `number` of the whole.
+/// Returns page `number` of the whole output.
 pub(super) fn page(text: &str, number: usize, reading: &Reading) -> Result<String, ExtractError> {
     Pages::of_output(text, chunking(reading)).page(number)
 }
 
-/// The whole in pieces, or its beginning and its end; a question that a model would answer is told so.
+/// Returns the first page of the output, or its beginning and end. If the question needed a model, adds a note that
+/// none is available.
 pub(super) fn without_model(
     question: &str,
     text: &str,

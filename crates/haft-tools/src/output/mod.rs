@@ -1,7 +1,7 @@
-//! Outputs too large to carry along: kept in a store, and asked about without reading them whole.
+//! Large outputs: kept in a store, so that a model can query them without reading them whole.
 //!
-//! Start reading at [`Question`]: what can be asked. [`FileStore`] keeps outputs; the asking is done inside the
-//! confined worker ([`serve`]), because a filter that a model wrote may never end.
+//! Start reading at [`Question`], the queries. They run inside the confined worker ([`serve`]), because a jq filter
+//! that a model wrote may never end.
 
 mod answer;
 mod extract;

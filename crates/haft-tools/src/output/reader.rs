@@ -1,4 +1,4 @@
-//! The seam to whoever reads stored outputs with a model.
+//! The interface to a reader that answers questions about stored outputs with a model.
 
 use futures_util::future::BoxFuture;
 use haft_core::chunk::{Chunking, chunks};
@@ -8,12 +8,12 @@ use haft_core::store::Handle;
 use super::answer::Mode;
 use haft_core::settings::outputs::Reading;
 
-/// Answers questions in free words. Dropping the future ends everything that was begun for it.
+/// A reader that answers questions in free words. Dropping the future of a read must stop all its work.
 pub trait OutputReader: Send + Sync {
-    /// How much of this output its model can read at once.
+    /// Returns the number of bytes of this output that the reader's model can read at once.
     fn piece_bytes(&self, text: &str) -> usize;
 
-    /// The error says in words why there is no answer.
+    /// Answers a question. The error is a text that says why there is no answer.
     fn read<'a>(
         &'a self,
         asked: FreeQuestion<'a>,
@@ -31,12 +31,12 @@ pub struct FreeQuestion<'a> {
     pub reading: Reading,
 }
 
-/// How a model reads an output.
+/// The strategy by which a model reads an output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
-    /// All of it, piece by piece; then the answers become one.
+    /// The model reads the whole output in pieces; the answers are then combined.
     FullChunked,
-    /// It looks for itself, with tools that see nothing but this output.
+    /// The model searches the output itself, with tools that can access nothing else.
     ReadGrep,
 }
 
@@ -50,13 +50,13 @@ impl Strategy {
 }
 
 impl FreeQuestion<'_> {
-    /// The pieces in which a model is given the output.
+    /// Splits the output into pieces for the model.
     pub fn pieces(&self, piece_bytes: usize) -> Vec<&str> {
         chunks(self.text, chunking(&self.reading, piece_bytes))
     }
 }
 
-/// How a model is to read a text; none when it is not to be asked.
+/// Chooses the strategy for a text; returns `None` if no model should read it.
 pub(super) fn strategy(mode: Mode, text: &str, reading: &Reading, piece_bytes: usize) -> Option<Strategy> {
     let lines = text.bytes().filter(|byte| *byte == b'\n').count().max(1);
     let has_long_lines = text.len() / lines >= reading.avg_line_bytes_threshold;
@@ -64,7 +64,7 @@ pub(super) fn strategy(mode: Mode, text: &str, reading: &Reading, piece_bytes: u
     match mode {
         Mode::Truncate => None,
         Mode::FullChunked => Some(Strategy::FullChunked),
-        // In long lines nothing is found by looking for lines.
+        // A search by line is useless in long lines: every match would return a huge line.
         Mode::Auto if has_long_lines || is_short() => Some(Strategy::FullChunked),
         Mode::Auto | Mode::ReadGrep => Some(Strategy::ReadGrep),
     }

@@ -1,4 +1,4 @@
-//! `tool_output`: a question about an output that was stored.
+//! `tool_output`: queries of a stored output.
 
 use std::fmt;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ struct OutputInput {
     mode: Mode,
 }
 
-/// How much of a handle that is none is repeated.
+/// The number of characters of an invalid handle that the error repeats.
 const HANDLE_CHARS_MAX: usize = 100;
 
 /// Gives `tool_output`, which reads the output store of the run that calls it.
@@ -67,7 +67,7 @@ impl OutputTools {
         }
     }
 
-    /// Questions in free words are answered by this one.
+    /// Sets the reader that answers questions in free words.
     #[must_use]
     pub fn with_reader(mut self, reader: Option<Arc<dyn OutputReader>>) -> Self {
         self.reader = reader;
@@ -79,7 +79,7 @@ impl OutputTools {
         let question = input.extract.unwrap_or_default();
         let asked = Question::parse(&question).map_err(invalid)?;
         let answer = match asked {
-            // Nothing that is asked of bytes can take long.
+            // No query of binary content can run long, so it needs no worker.
             Some(asked) if media::is_binary(&content) => asked.answer(&content),
             Some(_) => ask(&self.workers, &question, &content).await,
             None if media::is_binary(&content) => Ok(format!("{}\n({HOW_TO_ASK})", about_binary(&content))),
@@ -97,7 +97,7 @@ impl OutputTools {
         answer.map(ToolOutput::text).map_err(invalid)
     }
 
-    /// What a model says; nothing where none is at hand or none is needed.
+    /// Returns the answer of a model; `None` if there is no reader or the question needs none.
     async fn read(
         &self,
         handle: &str,

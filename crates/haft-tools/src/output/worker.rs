@@ -1,4 +1,4 @@
-//! Asking inside the confined worker: a filter that never ends dies with it.
+//! Runs queries inside the confined worker, so that an endless jq filter can be killed with it.
 
 use std::os::unix::net::UnixStream;
 
@@ -9,17 +9,17 @@ use super::extract::{ExtractError, Question};
 use crate::exchange::exchange;
 use crate::frame::{self, FrameError};
 
-/// The name under which the worker is known to the launcher.
+/// The name of the worker for the launcher.
 pub const EXTRACT_WORKER: &str = "extract";
 
 #[derive(Serialize, Deserialize)]
 struct Asked {
     extract: String,
-    /// As text: what is not UTF-8 was replaced, as it would be in the answer.
+    /// As text, with invalid UTF-8 replaced; the answer would replace it too.
     content: String,
 }
 
-/// Answers questions until nobody asks any more.
+/// Answers queries until the other end closes the channel.
 pub fn serve(mut channel: UnixStream) {
     while let Ok(Some(body)) = frame::read_frame(&mut channel) {
         let answer: Result<String, String> = frame::decode::<Asked>(&body)
@@ -37,7 +37,7 @@ fn answer(asked: &Asked) -> Result<String, ExtractError> {
     question.answer(asked.content.as_bytes())
 }
 
-/// Has a question answered. Dropping the future kills the worker, and with it the filter.
+/// Sends a query to a worker and awaits the answer. Dropping the future kills the worker, and with it the jq filter.
 pub async fn ask(workers: &Workers, extract: &str, content: &[u8]) -> Result<String, ExtractError> {
     let failed = |error: &dyn std::fmt::Display| ExtractError(format!("the extract worker failed: {error}"));
     let mut worker = workers.take().await.map_err(|error: SandboxError| failed(&error))?;

@@ -1,4 +1,4 @@
-//! What happens to a tool from its registration to its end.
+//! Tests of the life cycle of a registered tool.
 
 use std::sync::Mutex;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Writes down what is asked of it; its first `failures` initialisations fail.
+/// A tool that records its calls, and whose first `failures` initializations fail.
 struct Diary {
     name: &'static str,
     failures: Mutex<usize>,
@@ -49,7 +49,7 @@ impl Tool for Diary {
     }
 }
 
-/// Tools by name and how often they fail to get ready.
+/// Creates a registry from tool names and the number of initializations that fail.
 fn registry(tools: &[(&'static str, usize)]) -> (Registry, Arc<Mutex<Vec<String>>>) {
     let lines: Arc<Mutex<Vec<String>>> = Arc::default();
     let registry = Registry::new(Namespace::new("app").unwrap());

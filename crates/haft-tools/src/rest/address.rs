@@ -1,8 +1,8 @@
-//! Which addresses belong to the public internet.
+//! Classification of IP addresses as public or not.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether anybody on the internet could be asked this way. What is not sure is not public.
+/// Returns whether the address is reachable over the public internet. When in doubt, the address is not public.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => is_public_v4(address),
@@ -10,23 +10,23 @@ pub(super) fn is_public(address: IpAddr) -> bool {
     }
 }
 
-/// Networks that are somebody's own, this machine's, or for nobody: address and length of the prefix.
+/// Private, loopback, link-local, reserved, documentation and multicast networks: address and prefix length.
 const NOT_PUBLIC_V4: [(Ipv4Addr, u32); 15] = [
-    (Ipv4Addr::UNSPECIFIED, 8),
-    (Ipv4Addr::new(10, 0, 0, 0), 8),
-    (Ipv4Addr::new(100, 64, 0, 0), 10),
-    (Ipv4Addr::new(127, 0, 0, 0), 8),
-    (Ipv4Addr::new(169, 254, 0, 0), 16),
-    (Ipv4Addr::new(172, 16, 0, 0), 12),
-    (Ipv4Addr::new(192, 0, 0, 0), 24),
-    (Ipv4Addr::new(192, 0, 2, 0), 24),
-    (Ipv4Addr::new(192, 88, 99, 0), 24),
-    (Ipv4Addr::new(192, 168, 0, 0), 16),
-    (Ipv4Addr::new(198, 18, 0, 0), 15),
-    (Ipv4Addr::new(198, 51, 100, 0), 24),
-    (Ipv4Addr::new(203, 0, 113, 0), 24),
-    (Ipv4Addr::new(224, 0, 0, 0), 4),
-    (Ipv4Addr::new(240, 0, 0, 0), 4),
+    (Ipv4Addr::UNSPECIFIED, 8),           // "This network" (RFC 791)
+    (Ipv4Addr::new(10, 0, 0, 0), 8),      // private (RFC 1918)
+    (Ipv4Addr::new(100, 64, 0, 0), 10),   // carrier-grade NAT (RFC 6598)
+    (Ipv4Addr::new(127, 0, 0, 0), 8),     // loopback
+    (Ipv4Addr::new(169, 254, 0, 0), 16),  // link-local, with the metadata services of clouds
+    (Ipv4Addr::new(172, 16, 0, 0), 12),   // private (RFC 1918)
+    (Ipv4Addr::new(192, 0, 0, 0), 24),    // IETF protocol assignments (RFC 6890)
+    (Ipv4Addr::new(192, 0, 2, 0), 24),    // documentation (RFC 5737)
+    (Ipv4Addr::new(192, 88, 99, 0), 24),  // 6to4 relays, deprecated (RFC 7526)
+    (Ipv4Addr::new(192, 168, 0, 0), 16),  // private (RFC 1918)
+    (Ipv4Addr::new(198, 18, 0, 0), 15),   // benchmarking (RFC 2544)
+    (Ipv4Addr::new(198, 51, 100, 0), 24), // documentation (RFC 5737)
+    (Ipv4Addr::new(203, 0, 113, 0), 24),  // documentation (RFC 5737)
+    (Ipv4Addr::new(224, 0, 0, 0), 4),     // multicast
+    (Ipv4Addr::new(240, 0, 0, 0), 4),     // reserved, and broadcast
 ];
 
 fn is_public_v4(address: Ipv4Addr) -> bool {
@@ -37,14 +37,15 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     !NOT_PUBLIC_V4.iter().any(within)
 }
 
-/// Only `2000::/3` is given out at all; of it some networks carry an IPv4 address, or are for documents.
+/// IANA assigns global unicast addresses from `2000::/3` only. Some networks, inside it and outside, embed an IPv4
+/// address, which then decides; others are reserved for documentation.
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let segments = address.segments();
     if let Some(inner) = address.to_ipv4_mapped() {
         return is_public_v4(inner);
     }
     match segments {
-        // NAT64 carries an IPv4 address at its end, 6to4 one after its prefix.
+        // NAT64 has the embedded IPv4 address at its end, 6to4 directly after its prefix.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => is_public_v4(joined(high, low)),
         // Teredo, benchmarking, ORCHID, documentation, and the newer documentation network.
         [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => false,

@@ -1,10 +1,10 @@
-//! What came back, as an output for a model.
+//! Turns a response into an output for the model.
 
 use super::tool::Expected;
 use haft_core::output::{Content, ToolOutput};
 use haft_core::result::{ToolError, ToolErrorKind};
 
-/// A whole answer.
+/// A complete response.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
@@ -12,10 +12,10 @@ pub(super) struct Answer {
     pub(super) bytes: Vec<u8>,
 }
 
-/// How much of an answer that is a failure is shown.
+/// The longest excerpt of an error response that the model sees, in characters.
 const ERROR_CHARS_MAX: usize = 2_000;
 
-/// The output of an answer. The one place that decides what a model sees of a response.
+/// Returns the output for a response. This function alone decides what a model sees of a response.
 pub(super) fn output(answer: Answer, expected: Expected) -> Result<ToolOutput, ToolError> {
     let Answer { status, media_type, bytes } = answer;
     if !(200..300).contains(&status) {
@@ -33,7 +33,7 @@ pub(super) fn output(answer: Answer, expected: Expected) -> Result<ToolOutput, T
         Kind::Text => ToolOutput::text(String::from_utf8_lossy(&bytes)),
         Kind::Image => single(Content::Image { media_type, bytes: bytes.into() }),
         Kind::Audio => single(Content::Audio { media_type, bytes: bytes.into() }),
-        // What nobody can read as text is kept in the output store by whoever has one.
+        // The model cannot read it as text; a caller with an output store puts the bytes there.
         Kind::Binary => {
             single(Content::Binary { uri: None, media_type: Some(media_type), bytes: bytes.into() })
         }
@@ -51,7 +51,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// By what the server says; where it says nothing, by what is there.
+    /// Classifies a response by its media type; where that says nothing, by its bytes.
     fn of(media_type: Option<&str>, bytes: &[u8]) -> Self {
         if bytes.is_empty() {
             return Self::Empty;
@@ -73,10 +73,10 @@ fn is_page(media_type: Option<&str>) -> bool {
     matches!(media_type, Some("text/html" | "application/xhtml+xml"))
 }
 
-/// The largest answer that is also given as a value: small values take many times the memory of their text.
+/// The largest JSON response that is also parsed: a value takes many times the memory of its text.
 const STRUCTURED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// The text is the server's own; beside it the value, for those who read it as a whole.
+/// Returns the server's own text, together with the parsed value for callers that need structured content.
 fn json(bytes: &[u8]) -> ToolOutput {
     let text = String::from_utf8_lossy(bytes).into_owned();
     let structured =

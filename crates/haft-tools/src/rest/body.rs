@@ -1,4 +1,4 @@
-//! The body of a request, from arguments.
+//! Builds the body of a request from arguments.
 
 use std::fmt;
 
@@ -19,14 +19,14 @@ pub struct Body {
     pub bytes: Vec<u8>,
 }
 
-/// What it holds may be secret.
+/// Prints only the size: the content may be secret.
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Body({}, {} bytes)", self.media_type, self.bytes.len())
     }
 }
 
-/// How a body is made.
+/// The instructions for building a body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BodyPlan {
     pub media_type: String,
@@ -44,12 +44,12 @@ pub enum BodyKind {
     Binary,
 }
 
-/// Where in the arguments the body is.
+/// The arguments that make up the body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BodyShape {
-    /// One argument is the whole of it.
+    /// One argument is the whole body.
     Whole { argument: String, fields: Vec<Field> },
-    /// Its fields are arguments themselves.
+    /// Every field of the body is an argument.
     Flat { fields: Vec<Field> },
 }
 
@@ -59,11 +59,11 @@ pub struct Field {
     pub name: String,
     pub style: Style,
     pub explode: Explode,
-    /// The argument is base64 text, sent as the bytes it stands for.
+    /// The argument is base64 text; the decoded bytes are sent.
     pub binary: bool,
 }
 
-/// The body; none when no argument of it was given.
+/// Builds the body; returns `None` when the call has none of its arguments.
 pub(super) fn body(plan: &BodyPlan, arguments: &Arguments) -> Result<Option<Body>, ToolError> {
     let Some(value) = gathered(&plan.shape, arguments) else { return Ok(None) };
     let fields = match &plan.shape {
@@ -92,7 +92,7 @@ fn gathered(shape: &BodyShape, arguments: &Arguments) -> Option<Value> {
     }
 }
 
-/// What is not an object has no field names, and is sent as it is.
+/// Encodes an object as a form. Any other value has no field names, so it is sent as plain text.
 fn form(value: &Value, fields: &[Field]) -> String {
     let Some(members) = value.as_object() else { return text_of(value) };
     let written = members.iter().filter(|(_, value)| !value.is_null()).flat_map(|(name, value)| {
@@ -109,7 +109,7 @@ fn style_of(name: &str, fields: &[Field]) -> (Style, Explode) {
     field.map_or((Style::Form, Explode::Yes), |field| (field.style, field.explode))
 }
 
-/// One part per field, one per element of a list.
+/// Writes one part per field, and one per element when the field is a list.
 fn multipart(media_type: &str, value: &Value, fields: &[Field]) -> Result<(String, Vec<u8>), ToolError> {
     let none = Map::new();
     let mut parts = Vec::new();
@@ -149,22 +149,22 @@ fn part(name: &str, value: &Value, binary: bool) -> Result<Vec<u8>, ToolError> {
     Ok(bytes)
 }
 
-/// As browsers write names: what could end the header is percent-encoded.
+/// Escapes a name as browsers do: quotes and line breaks, which could end the header, are percent-encoded.
 fn quoted(name: &str) -> String {
     name.replace('"', "%22").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// What every such line begins with.
+/// The prefix of every boundary.
 const BOUNDARY: &str = "haft-part-";
 
-/// A line that stands in none of the parts: a text cannot hold its own digest. The same parts have the same line, so the
-/// request is a pure function.
+/// Returns a boundary that occurs in none of the parts: it is their digest, and a text cannot contain its own digest. A
+/// random boundary would serve too, but this one keeps the request a pure function of the arguments.
 fn boundary(parts: &[Vec<u8>]) -> String {
     let digest = parts.iter().fold(Sha256::new(), Digest::chain_update).finalize();
     digest.iter().take(16).fold(BOUNDARY.to_owned(), |line, byte| format!("{line}{byte:02x}"))
 }
 
-/// Base64 of both alphabets is in use; models leave out the padding.
+/// Standard and URL-safe base64 are both in use, and models omit the padding.
 const BASE64: [GeneralPurpose; 2] = [
     GeneralPurpose::new(
         &base64::alphabet::STANDARD,

@@ -1,4 +1,5 @@
-//! Sends requests: only to where the reach lets them, with bounded answers, and again only when that is harmless.
+//! Sends requests, only to hosts and addresses that the service's `Reach` allows. Limits the size of responses and
+//! retries only repeatable requests.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -13,17 +14,17 @@ use super::request::Request;
 use super::retry::{self, Came};
 use haft_core::settings::method::Method;
 
-/// A client for one service.
+/// An HTTP client for one service.
 #[derive(Debug)]
 pub struct Client {
     reach: Arc<Reach>,
-    /// Made for the first request: reading the machine's certificates takes a while.
+    /// Created for the first request, because loading the machine's certificates takes a while.
     inner: OnceLock<Result<reqwest::Client, String>>,
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a server may be silent in the middle of an answer.
+/// The longest time without data from the server while a response is awaited or read.
 const SILENCE_MAX: Duration = Duration::from_mins(1);
 
 const REDIRECTS_MAX: usize = 5;
@@ -37,7 +38,7 @@ impl Client {
         &self.reach
     }
 
-    /// Sends a request, and again when that is harmless and may help.
+    /// Sends a request, and retries it when a retry is safe and may help.
     pub async fn send(&self, request: &Request) -> Result<reqwest::Response, ToolError> {
         let mut sent_again = 0;
         loop {
@@ -55,7 +56,7 @@ impl Client {
         }
     }
 
-    /// The whole answer, decompressed: its media type and at most so many bytes.
+    /// Reads the whole response, decompressed; returns its media type and body. Fails beyond `bytes_max`.
     pub async fn whole(
         &self,
         mut response: reqwest::Response,
@@ -97,14 +98,16 @@ impl Client {
     }
 }
 
-/// A redirect policy and a resolver that ask the reach; a proxy would dial for us, so none is used.
+/// Builds a client whose redirects and DNS lookups go through the guard. It uses no proxy: a proxy would resolve and
+/// connect on our behalf, past the guard.
 fn make(reach: &Arc<Reach>) -> Result<reqwest::Client, String> {
-    // Whoever was first has installed the same.
+    // Fails when a provider is already installed; that is always this one.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let of_redirects = Arc::clone(reach);
     reqwest::Client::builder()
         .user_agent(concat!("haft/", env!("CARGO_PKG_VERSION")))
         .no_proxy()
+        // On a redirect, a `Referer` header would repeat the URL, which may contain a key.
         .referer(false)
         .connect_timeout(CONNECT_TIMEOUT)
         .read_timeout(SILENCE_MAX)
@@ -128,7 +131,8 @@ fn redirected(reach: &Reach, attempt: Attempt<'_>) -> reqwest::redirect::Action 
     }
 }
 
-/// Gives only addresses that may be dialled. What it gives is what is dialled: nobody asks a second time.
+/// A DNS resolver that returns only allowed addresses. The client connects to exactly these addresses and does not
+/// resolve the name again, so a DNS rebinding attack cannot swap in another address after the check.
 struct GuardedResolver(Arc<Reach>);
 
 impl Resolve for GuardedResolver {
@@ -138,7 +142,7 @@ impl Resolve for GuardedResolver {
             let host = name.as_str().to_owned();
             reach.check_host(&host)?;
             let found: Vec<SocketAddr> = tokio::net::lookup_host((host.as_str(), 0)).await?.collect();
-            // One private address among public ones is an answer that is not trusted at all.
+            // A single private address among public ones discredits the whole DNS response.
             for address in &found {
                 reach.check_address(&host, address.ip())?;
             }
@@ -147,7 +151,7 @@ impl Resolve for GuardedResolver {
     }
 }
 
-/// Why nothing came back. Has no URL in it: a URL may hold a key.
+/// The reason why there is no response. It contains no URL, because a URL may contain a key.
 #[derive(Debug)]
 enum SendError {
     Refused(String),
@@ -163,7 +167,7 @@ impl SendError {
     }
 }
 
-/// Whether we ourselves said no: to ask again changes nothing.
+/// Returns whether our own guard refused the request; a retry would be refused again.
 fn is_refusal(error: &SendError) -> bool {
     match error {
         SendError::Refused(_) => true,
@@ -182,7 +186,7 @@ fn refusal_in(error: &reqwest::Error) -> Option<&super::guard::Refusal> {
     None
 }
 
-/// The error for the model: what happened, and whether the request may have had its effect.
+/// Converts an error for the model: it says what happened, and whether the request may have taken effect.
 fn told(error: SendError, request: &Request) -> ToolError {
     let host = request.url.host_str().unwrap_or_default();
     let error = match error {
@@ -206,7 +210,7 @@ fn told(error: SendError, request: &Request) -> ToolError {
     ToolError::new(kind, message).with_source(error)
 }
 
-/// The answer began, so the request arrived; only the rest is missing.
+/// Converts an error in the middle of a body. The response had begun, so the server did receive the request.
 pub(super) fn broken(error: reqwest::Error) -> ToolError {
     let error = error.without_url();
     let what = if error.is_timeout() { "the server fell silent" } else { "the answer broke off" };

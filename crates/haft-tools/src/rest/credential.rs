@@ -1,4 +1,4 @@
-//! What a request carries to be let in. Kept apart from the request until it is sent.
+//! Credentials of requests. They are added only when a request is sent.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ use super::encode;
 use super::oauth::ClientCredentials;
 use super::request::Request;
 
-/// One way to be let in, with its secret.
+/// One credential, with its secret.
 #[derive(Debug)]
 pub enum Credential {
     Key { place: KeyPlace, name: String, value: SecretString },
@@ -27,7 +27,7 @@ pub enum KeyPlace {
 }
 
 impl Credential {
-    /// Adds it to a request.
+    /// Adds the credential to a request.
     pub(super) async fn add_to(&self, request: &mut Request) -> Result<(), ToolError> {
         match self {
             Self::Key { place: KeyPlace::Header, name, value } => {
@@ -52,12 +52,12 @@ impl Credential {
 }
 
 impl Credential {
-    /// What must not be shown of an answer, should the server repeat it.
+    /// Returns the secret to redact from responses, in case the server echoes it.
     pub(super) fn secret(&self) -> Option<&SecretString> {
         match self {
             Self::Key { value, .. } => Some(value),
             Self::Basic { password, .. } => Some(password),
-            // These stand in the header that is sent.
+            // These are redacted as part of the `Authorization` header that was sent.
             Self::Bearer(_) | Self::ClientCredentials(_) => None,
         }
     }
@@ -67,16 +67,17 @@ fn bearer(request: &mut Request, token: &SecretString) -> Result<(), ToolError> 
     add_header(request, http::header::AUTHORIZATION, &format!("Bearer {}", token.expose_secret()))
 }
 
-/// Takes the place of a header of the same name: the operator's word stands above an argument.
+/// Adds a header and replaces any of the same name: the operator's value takes precedence over an argument.
 pub(super) fn add_header(request: &mut Request, name: HeaderName, text: &str) -> Result<(), ToolError> {
     let mut value = HeaderValue::from_bytes(text.as_bytes()).map_err(|_| unusable(name.as_str()))?;
+    // Hides the value from `Debug` and marks it for redaction from responses.
     value.set_sensitive(true);
     request.headers.retain(|(other, _)| *other != name);
     request.headers.push((name, value));
     Ok(())
 }
 
-/// There is one header for all cookies.
+/// Adds a cookie to the one `Cookie` header, which holds all cookies.
 fn add_cookie(request: &mut Request, name: &str, value: &SecretString) -> Result<(), ToolError> {
     let own = request.headers.iter().find(|(name, _)| *name == http::header::COOKIE);
     let own = own.and_then(|(_, value)| value.to_str().ok()).unwrap_or_default();
@@ -84,7 +85,7 @@ fn add_cookie(request: &mut Request, name: &str, value: &SecretString) -> Result
     add_header(request, http::header::COOKIE, &line)
 }
 
-/// The pairs of other names, ready for one more: the operator's word stands above an argument here too.
+/// Returns the pairs with other names, ready to append one: the operator's value takes precedence over an argument.
 fn others(pairs: &str, separator: &str, name: &str) -> String {
     let others = pairs
         .split(separator)

@@ -1,11 +1,11 @@
-//! Text made safe for a URL.
+//! Percent-encoding of text for URLs.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Everything but the unreserved characters of RFC 3986.
+/// Every character except the unreserved ones of RFC 3986.
 const STRICT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Leaves reserved characters that have no meaning of their own inside a query.
+/// As `STRICT`, but leaves the reserved characters that do not delimit the pairs of a query.
 const RESERVED_KEPT: &AsciiSet = &STRICT
     .remove(b':')
     .remove(b'/')
@@ -22,12 +22,12 @@ const RESERVED_KEPT: &AsciiSet = &STRICT
     .remove(b',')
     .remove(b';');
 
-/// Nothing in the text can end the part of the URL it stands in.
+/// Encodes text so that it cannot end the URL component that contains it.
 pub(super) fn strict(text: &str) -> String {
     utf8_percent_encode(text, STRICT).to_string()
 }
 
-/// For parameters that say `allowReserved`: still nothing ends the pair.
+/// Encodes a parameter with `allowReserved`. The text still cannot end its `name=value` pair.
 pub(super) fn reserved_kept(text: &str) -> String {
     utf8_percent_encode(text, RESERVED_KEPT).to_string()
 }

@@ -1,4 +1,4 @@
-//! Where requests of a service may go: decided for every URL, every redirect and every address that is dialled.
+//! Decides which hosts and addresses a service's requests may reach, for every URL, redirect and resolved address.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use url::{Host, Url};
 
 use super::address::is_public;
 
-/// Where requests may go.
+/// The hosts and addresses that requests may reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reach {
     /// In lower case, as in a parsed URL.
@@ -15,19 +15,19 @@ pub struct Reach {
     private: Private,
 }
 
-/// Whether addresses that are not public may be dialled.
+/// The rule for addresses that are not public.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Private {
     Refused,
-    /// The operator named `localhost`.
+    /// Only loopback addresses: the operator's URL names `localhost`.
     Loopback,
-    /// The operator named this address.
+    /// Only this address: the operator's URL names it.
     Exactly(IpAddr),
-    /// The operator said so.
+    /// Any address: the operator set `allowPrivateAddresses`.
     Allowed,
 }
 
-/// Why a request does not go where it was to go.
+/// The reason for refusing a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     Scheme(String),
@@ -40,7 +40,8 @@ pub enum Refusal {
 }
 
 impl Reach {
-    /// To a host that the operator named: an address or `localhost` means what it says.
+    /// Allows the host of a URL that the operator wrote. If it is a private address or `localhost`, the operator meant
+    /// it, so it is allowed as well.
     pub fn named(url: &Url) -> Self {
         let private = match url.host() {
             Some(Host::Ipv4(address)) => literal(address.into()),
@@ -51,7 +52,7 @@ impl Reach {
         Self { hosts: host(url).into_iter().collect(), private }
     }
 
-    /// To a host that only a description names: nothing private.
+    /// Allows the host of a URL that comes from an API description, which is not trusted with private addresses.
     pub fn described(url: &Url) -> Self {
         Self { hosts: host(url).into_iter().collect(), private: Private::Refused }
     }
@@ -72,7 +73,7 @@ impl Reach {
         host(url).is_some_and(|host| self.hosts.contains(&host))
     }
 
-    /// Decides about a URL, before a name is resolved.
+    /// Checks a URL, before its host name is resolved.
     pub fn check_url(&self, url: &Url) -> Result<(), Refusal> {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(Refusal::Scheme(url.scheme().to_owned()));
@@ -96,7 +97,7 @@ impl Reach {
         Err(Refusal::OtherHost { host: host.to_owned(), known: self.hosts.join(", ") })
     }
 
-    /// Decides about an address that is about to be dialled. The name was resolved once, and this is what it gave.
+    /// Checks an address directly before the connection. The name is resolved only once, and this is the result.
     pub fn check_address(&self, host: &str, address: IpAddr) -> Result<(), Refusal> {
         let canonical = address.to_canonical();
         let allowed = match self.private {
@@ -111,7 +112,7 @@ impl Reach {
         Err(Refusal::PrivateAddress { host: host.to_owned(), address })
     }
 
-    /// A redirect stays with its host and port, or goes from plain to encrypted; never the other way.
+    /// Checks a redirect: it must keep host and port, or upgrade from http to https. It never downgrades to http.
     pub fn check_redirect(&self, from: &Url, to: &Url) -> Result<(), Refusal> {
         self.check_url(to)?;
         if host(from) != host(to) {

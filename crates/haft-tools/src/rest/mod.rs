@@ -1,9 +1,9 @@
-//! Tools over HTTP: written by hand in the configuration, or imported from the description of an API.
+//! Tools over HTTP: written by hand in the configuration, or imported from an API description.
 //!
-//! Start reading at [`RestTools`], the provider. A call goes through `request` (a pure function from a [`RestTool`] and its
-//! arguments to a [`Request`]), `credential` (which adds what is secret), `client` (which sends it, only to where `guard`
-//! lets it) and `answer` (what came back, as an output). [`openapi`] turns a description into [`RestTool`]s.
-//! Nothing here knows the configuration, the engine or a model.
+//! Start reading at [`RestTools`], the provider. For a call, `request` builds a [`Request`] from a [`RestTool`] and the
+//! arguments without any IO, `credential` adds the secrets, `client` sends the request, but only to the hosts and
+//! addresses that `guard` allows, and `answer` turns the response into a tool output. [`openapi`] turns an API
+//! description into [`RestTool`]s. This module does not know the configuration, the engine or a model.
 
 mod address;
 mod answer;

@@ -1,4 +1,4 @@
-//! Tokens by OAuth client credentials: asked for once, used until they are about to end.
+//! Access tokens by the OAuth client credentials grant, cached until shortly before they expire.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use super::guard::Reach;
 use super::request::Request;
 use haft_core::settings::method::Method;
 
-/// How to ask for tokens, and the one in use.
+/// The token endpoint, the client's credentials and the cached token.
 #[derive(Debug)]
 pub struct ClientCredentials {
     url: Url,
@@ -33,11 +33,11 @@ struct Kept {
     until: Instant,
 }
 
-/// What a server answers.
+/// The response of the token endpoint.
 #[derive(Deserialize)]
 struct Granted {
     access_token: String,
-    /// In seconds; some servers write the number as a text.
+    /// In seconds; some servers write the number as a string.
     expires_in: Option<Seconds>,
 }
 
@@ -49,7 +49,7 @@ enum Seconds {
 }
 
 impl Granted {
-    /// What is no number says nothing.
+    /// Returns the lifetime of the token. An `expires_in` that is not a valid number counts as absent.
     fn life(&self) -> Duration {
         let seconds = match &self.expires_in {
             Some(Seconds::Number(seconds)) => Some(*seconds),
@@ -61,13 +61,13 @@ impl Granted {
     }
 }
 
-/// A token is not used in its last moments: it could end on its way.
+/// The time before its expiry in which a token is no longer used: it could expire while the request is on its way.
 const MARGIN: Duration = Duration::from_secs(30);
 
-/// How long a token is used of which the server does not say.
+/// The lifetime of a token when the server gives none.
 const LIFE_DEFAULT: Duration = Duration::from_mins(5);
 
-/// No token is trusted for longer.
+/// The longest time a token is cached, even if the server gives a longer lifetime.
 const LIFE_MAX: Duration = Duration::from_hours(24);
 
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -83,7 +83,7 @@ impl ClientCredentials {
         Self { url, scopes, client_id, client_secret, client: Client::new(reach), kept: Mutex::new(None) }
     }
 
-    /// The token in use, or a new one. Calls at the same time ask once.
+    /// Returns the cached token, or requests a new one. The lock makes concurrent calls share one request.
     pub(super) async fn token(&self) -> Result<SecretString, ToolError> {
         let mut kept = self.kept.lock().await;
         if let Some(kept) = kept.as_ref().filter(|kept| Instant::now() < kept.until) {
@@ -96,7 +96,7 @@ impl ClientCredentials {
         Ok(token)
     }
 
-    /// A token that was refused is not used again. Another one that has come since stays.
+    /// Drops a refused token from the cache. A newer token that has replaced it since stays.
     pub(super) async fn forget(&self, refused: &Request) {
         let mut kept = self.kept.lock().await;
         let sent = |kept: &mut Kept| {
@@ -113,7 +113,7 @@ impl ClientCredentials {
         let response = self.client.send(&self.request()?).await?;
         let status = response.status();
         let (_, bytes) = self.client.whole(response, ANSWER_BYTES_MAX).await?;
-        // What the server says may repeat the secret; only the status is told.
+        // The body of an error may echo the client secret, so the message contains only the status.
         let refused = |what: String| {
             let host = self.url.host_str().unwrap_or_default();
             ToolError::new(ToolErrorKind::Unavailable, format!("{host} gave no token: {what}"))
@@ -133,6 +133,7 @@ impl ClientCredentials {
         let media_type = "application/x-www-form-urlencoded".to_owned();
         let body = Some(Body { media_type, bytes: form.into_bytes() });
         let mut request = Request { method: Method::Post, url: self.url.clone(), headers: Vec::new(), body };
+        // RFC 6749, section 2.3.1: id and secret are percent-encoded before they are joined.
         let pair = format!(
             "{}:{}",
             encode::strict(&self.client_id),

@@ -1,14 +1,14 @@
-//! Parameters of an operation: where each stands in a request, and how its value is written there.
+//! Parameters of an operation: their location in a request, and the serialization of their values there.
 
 use serde_json::Value;
 
 use super::encode;
 use super::template::text_of;
 
-/// One parameter.
+/// One parameter of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Parameter {
-    /// The name of the argument; differs from `name` when two places have the same.
+    /// The name of the tool argument. It differs from `name` when parameters in two locations have the same name.
     pub argument: String,
     /// The name in the request.
     pub name: String,
@@ -37,7 +37,7 @@ impl Place {
     }
 }
 
-/// How lists and objects are written.
+/// The serialization of lists and objects (`style` of `OpenAPI`, plus `Brackets` and `Json`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Style {
     /// `a,b` in paths and headers.
@@ -51,27 +51,27 @@ pub enum Style {
     PipeDelimited,
     /// `name[key]=v`, also for lists and at any depth.
     DeepObject,
-    /// `name[0][key]=v`: as `DeepObject`, and an object is the only element of a list.
+    /// `name[0][key]=v`: as `DeepObject`, but an object is written as the only element of a list.
     Brackets,
     /// The value is JSON text.
     Json,
 }
 
-/// Whether every element stands for itself.
+/// `explode` of `OpenAPI`: with `Yes`, every element is written separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Explode {
     Yes,
     No,
 }
 
-/// Whether characters with a meaning in URLs are left as they are.
+/// `allowReserved` of `OpenAPI`: with `Kept`, characters reserved in URLs are not percent-encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reserved {
     Encoded,
     Kept,
 }
 
-/// The pairs of a query or of a form, not yet encoded.
+/// Returns the name-value pairs of a query or a form, not yet encoded.
 pub(super) fn pairs(name: &str, value: &Value, style: Style, explode: Explode) -> Vec<(String, String)> {
     match (style, value) {
         (Style::Json, value) => vec![(name.to_owned(), value.to_string())],
@@ -121,7 +121,7 @@ fn nested(name: &str, value: &Value) -> Vec<(String, String)> {
     }
 }
 
-/// A value in a path, encoded: nothing in it can leave its segment.
+/// Returns a path value, percent-encoded so that it cannot leave its segment.
 pub(super) fn segment(name: &str, value: &Value, style: Style, explode: Explode) -> String {
     let encoded = |value: &Value| encode::strict(&text_of(value));
     let each =
@@ -157,7 +157,7 @@ pub(super) fn segment(name: &str, value: &Value, style: Style, explode: Explode)
     }
 }
 
-/// A value in a header or a cookie.
+/// Returns a value for a header or a cookie.
 pub(super) fn line(value: &Value, style: Style, explode: Explode) -> String {
     match (style, explode, value) {
         (Style::Json, _, value) => value.to_string(),

@@ -1,4 +1,4 @@
-//! All tools over HTTP, as one provider.
+//! The provider of all tools over HTTP.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,21 +25,21 @@ use super::withheld;
 use crate::withheld::Withheld;
 use haft_core::settings::rest::Streaming;
 
-/// The provider.
+/// The provider of all tools over HTTP.
 pub struct RestTools {
     namespace: Namespace,
     definitions: Arc<[ToolDefinition]>,
     tools: HashMap<ToolName, RestTool>,
 }
 
-/// Whose tools they are, in exposed names.
+/// The namespace of these tools in exposed names.
 const NAMESPACE: &str = "rest";
 
-/// The largest answer that is read, after decompression.
+/// The largest response body that is read, in bytes after decompression.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 impl RestTools {
-    /// The names of the tools must differ; of equal ones the last would be called.
+    /// Creates the provider. Tool names must be unique: of two equal names, only the last tool could be called.
     pub fn new(tools: Vec<RestTool>) -> Self {
         let definitions = tools.iter().map(|tool| tool.definition.clone()).collect();
         let tools = tools.into_iter().map(|tool| (tool.definition.name.clone(), tool)).collect();
@@ -72,7 +72,8 @@ impl RestTools {
     }
 }
 
-/// Sends a request with what lets it in; once more when a token was refused that can be had anew.
+/// Sends a request with its credentials. If the server answers 401 and the token can be renewed, sends it once more
+/// with a new token.
 async fn send(tool: &RestTool, plain: &Request) -> Result<(Request, reqwest::Response), ToolError> {
     let sent = completed(tool, plain).await?;
     let response = tool.service.client.send(&sent).await?;
@@ -84,7 +85,7 @@ async fn send(tool: &RestTool, plain: &Request) -> Result<(Request, reqwest::Res
     Ok((sent, response))
 }
 
-/// The request with what the service's requests carry.
+/// Returns the request with the service's headers and the tool's credentials added.
 async fn completed(tool: &RestTool, plain: &Request) -> Result<Request, ToolError> {
     let mut request = plain.clone();
     for (name, value) in &tool.service.headers {
@@ -96,7 +97,7 @@ async fn completed(tool: &RestTool, plain: &Request) -> Result<Request, ToolErro
     Ok(request)
 }
 
-/// Whether there is a token that can be had anew.
+/// Drops the refused token from the cache; returns whether the tool has a token that can be requested again.
 async fn forget_token(tool: &RestTool, refused: &Request) -> bool {
     let mut found = false;
     for credential in tool.used_credentials() {

@@ -1,4 +1,4 @@
-//! From a tool and its arguments to a request; without IO and without secrets.
+//! Builds the request of a tool call from its arguments, without IO and without secrets.
 
 use haft_core::result::{ToolError, ToolErrorKind};
 use http::{HeaderName, HeaderValue};
@@ -12,7 +12,7 @@ use super::template::{Arguments, Missing};
 use super::tool::{Plan, RestTool};
 use haft_core::settings::method::Method;
 
-/// What is sent.
+/// A request, ready to be sent.
 #[derive(Debug, Clone)]
 pub struct Request {
     pub method: Method,
@@ -21,30 +21,30 @@ pub struct Request {
     pub body: Option<Body>,
 }
 
-/// How the request of a described operation is made.
+/// The plan for building requests of an operation of an API description.
 #[derive(Debug)]
 pub struct OperationPlan {
     pub method: Method,
-    /// The server, with any path it has.
+    /// The URL of the server, with any path it has.
     pub base: Url,
     pub path: Vec<PathPiece>,
     pub parameters: Vec<Parameter>,
     pub body: Option<BodyPlan>,
-    /// What the answer should be, when the description says.
+    /// The `Accept` header, when the description names the media type of the response.
     pub accept: Option<HeaderValue>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PathPiece {
     Text(String),
-    /// The position of a parameter in [`OperationPlan::parameters`].
+    /// The index of a parameter in [`OperationPlan::parameters`].
     Parameter(usize),
 }
 
-/// The longest URL that is sent; servers refuse longer ones in ways that are hard to read.
+/// The longest URL that is sent. Servers reject longer ones with errors that are hard to understand.
 const URL_BYTES_MAX: usize = 16 * 1024;
 
-/// Makes the request of a call.
+/// Builds the request of a call.
 pub fn build(tool: &RestTool, arguments: &Arguments) -> Result<Request, ToolError> {
     let request = match &tool.plan {
         Plan::Templated(templated) => templated.request(arguments),
@@ -97,7 +97,7 @@ impl OperationPlan {
     }
 
     fn segment(&self, index: usize, arguments: &Arguments) -> Result<String, ToolError> {
-        // Positions were made together with the list.
+        // Cannot fail: the importer creates the indices together with the list.
         let parameter = self.parameters.get(index).ok_or_else(|| invalid("the path names no parameter"))?;
         let name = &parameter.argument;
         let value = arguments.get(name).filter(|value| !value.is_null());
@@ -123,7 +123,8 @@ impl OperationPlan {
         header_value("cookie", &pairs.join("; ")).map(|value| Some((http::header::COOKIE, value)))
     }
 
-    /// Null stands for nothing where a value is text in the end.
+    /// Returns the given parameters of one location. Null counts as absent, because a null cannot be written as text
+    /// here.
     fn given<'a>(
         &'a self,
         arguments: &'a Arguments,
@@ -146,7 +147,8 @@ fn query(parameter: &Parameter, value: &Value) -> Vec<String> {
     pairs.into_iter().map(|(name, value)| format!("{}={}", encode::strict(&name), encoded(&value))).collect()
 }
 
-/// Puts a path behind a server's own. A value must not climb out of its place: `..` would be another resource.
+/// Appends a path to the path of the server. Refuses `.` and `..`, with which an argument could reach another resource
+/// than the operation's.
 pub(super) fn joined(base: &Url, path: &str) -> Result<Url, ToolError> {
     if path.split('/').any(is_dots) {
         return Err(invalid("`.` and `..` cannot be a part of the path"));
@@ -166,7 +168,7 @@ pub(super) fn header_name(name: &str) -> Result<HeaderName, ToolError> {
     HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid(&format!("`{name}` is no name of a header")))
 }
 
-/// A value cannot end its line: CR and LF are refused.
+/// Returns a header value. Refuses CR and LF, with which an argument could add headers of its own.
 pub(super) fn header_value(argument: &str, text: &str) -> Result<HeaderValue, ToolError> {
     HeaderValue::from_bytes(text.as_bytes())
         .map_err(|_| invalid(&format!("`{argument}` goes into a header and must be one line of text")))
@@ -176,7 +178,7 @@ pub(super) fn missing(Missing(name): &Missing, wanted_by: &str) -> ToolError {
     invalid(&format!("`{name}` is missing; {wanted_by} needs it"))
 }
 
-/// For the model: complaints about arguments begin alike everywhere.
+/// An error about arguments, for the model. All of them begin with `Error:`.
 pub(super) fn invalid(message: &str) -> ToolError {
     ToolError::new(ToolErrorKind::InvalidArguments, format!("Error: {message}"))
 }

@@ -1,13 +1,13 @@
-//! Whether a request that went wrong is sent again, and when.
+//! Decides whether a failed request is retried, and after which delay.
 
 use std::time::Duration;
 
 use haft_core::settings::method::Method;
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Came {
-    /// An answer with this status, and how long the server asks to wait.
+    /// A response with this status and the delay from its `Retry-After` header.
     Status(u16, Option<Duration>),
     /// No connection: nothing was sent.
     NotConnected,
@@ -15,16 +15,16 @@ pub(super) enum Came {
     Broken,
 }
 
-/// How often a request is sent again.
+/// The number of retries.
 const AGAIN_MAX: u32 = 2;
 
-/// Before the first repetition; doubled before the next.
+/// The delay before the first retry; it doubles with each further one.
 const WAIT_FIRST: Duration = Duration::from_millis(250);
 
-/// A server that asks for more patience than this is told to the model instead.
+/// The longest delay. If the server asks for a longer one, the model gets the response instead of a retry.
 const WAIT_MAX: Duration = Duration::from_secs(20);
 
-/// How long to wait before the request is sent again; `None` when it is not. Only what may be repeated is.
+/// Returns the delay before a retry, or `None` for no retry. Only repeatable methods are retried.
 pub(super) fn wait(method: Method, sent_again: u32, came: Came) -> Option<Duration> {
     if !method.is_repeatable() || sent_again >= AGAIN_MAX {
         return None;
@@ -38,7 +38,7 @@ pub(super) fn wait(method: Method, sent_again: u32, came: Came) -> Option<Durati
     (wait <= WAIT_MAX).then_some(wait)
 }
 
-/// `Retry-After` in either form: seconds, or a date.
+/// Parses `Retry-After` in either form: seconds, or a date.
 pub(super) fn retry_after(text: &str, now: jiff::Timestamp) -> Option<Duration> {
     if let Ok(seconds) = text.trim().parse::<u64>() {
         return Some(Duration::from_secs(seconds));

@@ -1,25 +1,25 @@
-//! Answers that come in pieces: lines of JSON, or server-sent events.
+//! Streamed responses: lines of JSON, or server-sent events.
 
 use haft_core::settings::rest::{StreamMode, Streaming};
 use serde_json::Value;
 
-/// What some services send last, in place of an event.
+/// The final data line of some services, which is not JSON.
 const END_MARK: &str = "[DONE]";
 
-/// Reads a stream piece by piece.
+/// An incremental reader of a stream.
 #[derive(Debug)]
 pub(super) struct StreamReader<'a> {
     streaming: &'a Streaming,
-    /// A line whose end is still to come.
+    /// A line without its line break so far.
     line: Vec<u8>,
-    /// The data lines of an event that is still to end.
+    /// The data lines of an event that has not ended yet.
     event: Option<String>,
     bytes_total: usize,
     tokens: String,
     answer: Option<String>,
 }
 
-/// More came than may.
+/// The stream exceeds its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooMuch;
 
@@ -28,7 +28,7 @@ impl<'a> StreamReader<'a> {
         Self { streaming, line: Vec::new(), event: None, bytes_total: 0, tokens: String::new(), answer: None }
     }
 
-    /// Takes the next bytes and gives the text they added.
+    /// Consumes the next bytes and returns the text they added.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<String, TooMuch> {
         self.bytes_total = self.bytes_total.saturating_add(bytes.len());
         if self.bytes_total > self.streaming.bytes_max {
@@ -46,12 +46,12 @@ impl<'a> StreamReader<'a> {
         Ok(self.tokens[before..].to_owned())
     }
 
-    /// Whether the answer is complete, whatever else may come.
+    /// Returns whether the answer is complete; the reader can ignore the rest of the stream.
     pub(super) fn is_done(&self) -> bool {
         self.answer.is_some()
     }
 
-    /// The answer: what the last event said, else all that was added.
+    /// Returns the answer: the text of the final event, or else all tokens.
     pub(super) fn finish(mut self) -> String {
         let line = std::mem::take(&mut self.line);
         self.take_line(&String::from_utf8_lossy(&line));
@@ -88,7 +88,7 @@ impl<'a> StreamReader<'a> {
         }
     }
 
-    /// An event that is not JSON is text.
+    /// Ends an event. An event that is not a JSON object is plain text.
     fn end_event(&mut self) {
         let Some(text) = self.event.take() else { return };
         match serde_json::from_str::<Value>(&text) {
@@ -125,7 +125,7 @@ fn text(value: &Value) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Whole, and split at every byte.
+    /// Feeds the stream whole and in small chunks, down to single bytes.
     fn check(streaming: &Streaming, stream: &str, deltas: &str, expected: &str) {
         for size in [1, 2, 7, stream.len()] {
             let mut reader = StreamReader::new(streaming);

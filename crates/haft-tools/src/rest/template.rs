@@ -1,4 +1,4 @@
-//! Text with places for arguments: `${parameters.x}`.
+//! Text with placeholders for arguments: `${parameters.x}`.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 /// The arguments of a call.
 pub(super) type Arguments = Map<String, Value>;
 
-/// A text with places in it.
+/// A text with placeholders.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Template {
     pieces: Vec<Piece>,
@@ -42,7 +42,7 @@ impl Template {
         Ok(Self { pieces })
     }
 
-    /// The parameters that have a place in it.
+    /// The parameters that have a placeholder.
     pub fn parameters(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(|piece| match piece {
             Piece::Parameter(name) => Some(name.as_str()),
@@ -50,7 +50,8 @@ impl Template {
         })
     }
 
-    /// Puts the arguments into their places, each made safe by `encode`; an argument that is not there is named.
+    /// Replaces placeholders by their arguments, each escaped by `encode`; returns the first missing argument as an
+    /// error.
     pub(super) fn render(
         &self,
         arguments: &Arguments,
@@ -66,7 +67,7 @@ impl Template {
         Ok(rendered)
     }
 
-    /// Key and parameter of a template like `key=${parameters.x}`.
+    /// Returns key and parameter of a template like `key=${parameters.x}`.
     pub(super) fn assignment(&self) -> Option<(&str, &str)> {
         match self.pieces.as_slice() {
             [Piece::Text(before), Piece::Parameter(name)] => Some((before.strip_suffix('=')?, name)),
@@ -74,7 +75,7 @@ impl Template {
         }
     }
 
-    /// The parameter when the template is nothing but its place.
+    /// Returns the parameter if the template is a single placeholder.
     fn whole(&self) -> Option<&str> {
         match self.pieces.as_slice() {
             [Piece::Parameter(name)] => Some(name),
@@ -83,15 +84,15 @@ impl Template {
     }
 }
 
-/// What it holds may be secret: a header's template has the token in it.
+/// Prints only the parameters: the text may be secret, as a header's template contains the token.
 impl fmt::Debug for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Template").field("parameters", &self.parameters().collect::<Vec<_>>()).finish()
     }
 }
 
-/// A JSON value with places in its strings. A string that is nothing but a place becomes the argument itself, with its
-/// type; where that argument is not given, the key or element is left out.
+/// A JSON value with placeholders in its strings. A string that is a single placeholder becomes the argument itself,
+/// with its JSON type; without that argument, its key or element is left out.
 #[derive(Clone, PartialEq)]
 pub(super) struct JsonTemplate(Value);
 
@@ -107,7 +108,7 @@ impl JsonTemplate {
         names
     }
 
-    /// Whether it is one text, and not text inside something else.
+    /// Returns whether the template is a string at its top level.
     pub(super) fn is_text(&self) -> bool {
         self.0.is_string()
     }
@@ -117,7 +118,7 @@ impl JsonTemplate {
     }
 }
 
-/// What it holds may be secret: some services want their key in the body.
+/// Prints only the parameters: the value may be secret, because some services want their key in the body.
 impl fmt::Debug for JsonTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JsonTemplate").field("parameters", &self.parameters()).finish()
@@ -169,7 +170,7 @@ fn render_json(template: &Value, arguments: &Arguments) -> Result<Option<Value>,
 }
 
 fn render_string(text: &str, arguments: &Arguments) -> Result<Option<Value>, Missing> {
-    // Every template of a tool was parsed when the tool was made.
+    // Cannot fail: `parse` checked every string.
     let Ok(template) = Template::parse(text) else { return Ok(Some(Value::from(text))) };
     match template.whole() {
         Some(name) => Ok(arguments.get(name).cloned()),
@@ -181,7 +182,7 @@ fn given<'a>(arguments: &'a Arguments, name: &str) -> Result<&'a Value, Missing>
     arguments.get(name).filter(|value| !value.is_null()).ok_or_else(|| Missing(name.to_owned()))
 }
 
-/// A value as text: a string without quotes, a list with commas, an object as JSON.
+/// Returns a value as text: a string without quotes, a list joined by commas, an object as JSON.
 pub(super) fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
@@ -190,11 +191,11 @@ pub(super) fn text_of(value: &Value) -> String {
     }
 }
 
-/// An argument that has a place and was not given.
+/// The name of an argument that has a placeholder but is missing from the call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Missing(pub(super) String);
 
-/// Why a text is no template; written for the operator.
+/// The reason why a text is not a valid template; the operator reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TemplateError {
     Open,

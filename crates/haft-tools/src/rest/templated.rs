@@ -1,4 +1,4 @@
-//! A tool as the operator wrote it: a URL, headers and a body with places for arguments.
+//! A tool that the operator wrote: a URL, headers and a body with placeholders for arguments.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use super::template::{Arguments, JsonTemplate, Missing, Template, TemplateError}
 use haft_core::settings::method::Method;
 use haft_core::settings::rest::QueryForm;
 
-/// What the operator wrote, with variables already in their places.
+/// The operator's settings for a tool, with environment variables already substituted.
 #[derive(Debug)]
 pub struct Written<'a> {
     pub method: Method,
@@ -29,14 +29,14 @@ pub struct Written<'a> {
     pub query_form: QueryForm,
 }
 
-/// The tool's request, taken apart.
+/// The parsed request templates of a tool.
 #[derive(Debug)]
 pub struct Templated {
     pub method: Method,
     /// Scheme and host: no argument can change them.
     pub origin: Url,
     path: Template,
-    /// Pairs of the query; one whose argument is not given is left out.
+    /// Pairs of the query. A pair whose argument is missing is left out.
     query: Vec<Template>,
     named: Vec<String>,
     query_form: QueryForm,
@@ -46,7 +46,7 @@ pub struct Templated {
     pub schema: Value,
 }
 
-/// What is wrong with what was written, and in which key.
+/// An error in the operator's settings, and the key it is in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenError {
     pub key: &'static str,
@@ -108,8 +108,9 @@ impl Templated {
         Ok(url)
     }
 
-    /// A pair of the URL, as it is sent; several for a list or an object that is to be written in brackets.
+    /// Returns a query pair of the URL, encoded. With brackets, a list or an object becomes several pairs.
     fn written_pairs(&self, pair: &Template, arguments: &Arguments) -> Vec<String> {
+        // A parameter listed in `query` is added from that list; this pair would repeat it.
         if pair.parameters().any(|name| self.named.iter().any(|named| named == name)) {
             return Vec::new();
         }
@@ -134,7 +135,8 @@ impl Templated {
         pairs.into_iter().map(encoded).collect()
     }
 
-    /// A header whose argument is not given is left out. What comes from the operator may be secret.
+    /// Renders the headers. A header whose argument is missing is left out. All are marked sensitive, because the
+    /// operator's text may contain a secret.
     fn header_lines(&self, arguments: &Arguments) -> Result<Vec<(HeaderName, HeaderValue)>, ToolError> {
         let mut lines = Vec::with_capacity(self.headers.len());
         for (name, template) in &self.headers {
@@ -146,7 +148,7 @@ impl Templated {
         Ok(lines)
     }
 
-    /// A string is sent as text, anything else as JSON, unless the headers say otherwise.
+    /// Renders the body: a string as plain text, any other value as JSON. A `Content-Type` header overrides both.
     fn made_body(&self, arguments: &Arguments) -> Result<Option<Body>, ToolError> {
         let Some(template) = &self.body else { return Ok(None) };
         let rendered = template.render(arguments).map_err(|gone: Missing| missing(&gone, "the body"))?;
@@ -162,7 +164,7 @@ impl Templated {
 fn split_url(text: &str) -> Result<(Url, Template, Vec<Template>), WrittenError> {
     let wrong = |message: String| WrittenError { key: "url", message };
     let template = |text: &str| Template::parse(text).map_err(|error| wrong(error.to_string()));
-    // A fragment never reaches a server.
+    // Clients do not send the fragment of a URL to the server.
     let text = text.split('#').next().unwrap_or_default();
     let after_scheme = text.find("://").map(|at| at + 3);
     let after_scheme = after_scheme.ok_or_else(|| wrong("a URL begins with https:// or http://".into()))?;
@@ -192,8 +194,8 @@ fn headers(written: &BTreeMap<String, SecretString>) -> Result<Vec<(HeaderName, 
     parsed.collect()
 }
 
-/// The operator's schema; without one, every parameter that has a place is a string, and required where a request cannot
-/// be made without it.
+/// Returns the operator's schema. Without one, every parameter with a placeholder is a string, and those of the path
+/// are required.
 fn schema(written: &Written<'_>, body: Option<&JsonTemplate>) -> Result<Value, WrittenError> {
     if let Some(schema) = written.schema {
         let object = schema.get("type").and_then(Value::as_str) == Some("object");

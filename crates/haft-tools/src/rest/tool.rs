@@ -1,4 +1,4 @@
-//! One tool over HTTP: what the model is shown of it, and how its request is made.
+//! One tool over HTTP: its definition for the model, and the plan for building its requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,32 +15,32 @@ use super::templated::Templated;
 use haft_core::settings::method::Method;
 use haft_core::settings::rest::Streaming;
 
-/// A tool.
+/// One tool over HTTP.
 #[derive(Debug)]
 pub struct RestTool {
     pub definition: ToolDefinition,
     pub plan: Plan,
     pub service: Arc<Service>,
     pub expected: Expected,
-    /// When the answer comes in pieces.
+    /// Present when the response is a stream.
     pub streaming: Option<Streaming>,
-    /// Which of the service's credentials its requests carry.
+    /// The names of the service's credentials that this tool uses.
     pub credentials: Vec<String>,
 }
 
 impl RestTool {
-    /// What its requests carry to be let in.
+    /// The credentials that requests of this tool carry.
     pub(super) fn used_credentials(&self) -> impl Iterator<Item = &Credential> {
         self.credentials.iter().filter_map(|name| self.service.credentials.get(name))
     }
 }
 
-/// How a request is made from arguments.
+/// The plan for building a request from arguments.
 #[derive(Debug)]
 pub enum Plan {
-    /// As the operator wrote it.
+    /// Templates that the operator wrote.
     Templated(Templated),
-    /// As a description says.
+    /// An operation of an API description.
     Operation(OperationPlan),
 }
 
@@ -53,16 +53,16 @@ impl Plan {
     }
 }
 
-/// What the answer should be.
+/// The expected content of a response.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Expected {
     #[default]
     Anything,
-    /// A page for people instead means that somebody else answered: a proxy, a login.
+    /// An HTML page in its place comes from something other than the API, such as a proxy or a login page.
     Json,
 }
 
-/// What tools of one service share: where requests may go, and what all of them carry.
+/// The parts that all tools of one service share: the client with its allowed hosts, headers and credentials.
 #[derive(Debug)]
 pub struct Service {
     pub headers: Vec<(HeaderName, SecretString)>,

@@ -1,11 +1,11 @@
-//! What a request carried to be let in is not shown again, should the server repeat it.
+//! Redacts the credentials of a request from its response, in case the server echoes them.
 
 use secrecy::{ExposeSecret, SecretString};
 
 use super::request::Request;
 use crate::withheld::{Withheld, names_a_secret};
 
-/// What the request holds in headers of such names, and `more`.
+/// Returns the secrets to redact: sensitive headers whose names denote a secret, and `more`.
 pub(super) fn of<'a>(request: &'a Request, more: impl IntoIterator<Item = &'a SecretString>) -> Withheld {
     let secret = |name: &str, value: &http::HeaderValue| value.is_sensitive() && names_a_secret(name);
     let headers = request.headers.iter().filter(|(name, value)| secret(name.as_str(), value));

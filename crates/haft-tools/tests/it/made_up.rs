@@ -1,12 +1,12 @@
-//! Arguments made up from a schema: required ones, and a few of the others.
+//! Generates arguments from a schema: the required ones, and a few of the others.
 #![allow(clippy::cast_possible_truncation, reason = "limits of schemas are small numbers")]
 
 use serde_json::{Map, Value, json};
 
-/// How deep optional properties are filled in.
+/// The depth down to which optional properties are filled in.
 const OPTIONAL_DEPTH_MAX: usize = 1;
 
-/// A value that fits, as far as that can be said without trying.
+/// Returns a value that should match the schema; the caller still has to validate it.
 pub(crate) fn value(schema: &Value, depth: usize) -> Option<Value> {
     if let Some(value) = schema.get("const").or_else(|| schema.get("enum").and_then(|words| words.get(0))) {
         return Some(value.clone());
@@ -64,7 +64,7 @@ fn object(schema: &Value, depth: usize) -> Option<Value> {
             made.extend(value(property, depth + 1).map(|value| (name.clone(), value)));
         }
     }
-    // A form has no way to write an object without fields.
+    // A form cannot express an object without fields.
     if made.is_empty() {
         let first =
             properties.iter().find_map(|(name, property)| Some((name.clone(), value(property, depth + 1)?)));

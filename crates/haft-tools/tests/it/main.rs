@@ -1,8 +1,8 @@
-//! Tools against the world they are for.
+//! Integration tests of the tools.
 
-// Real descriptions of large APIs, and requests judged by somebody else.
+// Real descriptions of large APIs; independent libraries validate the requests.
 mod specs;
-// MCP servers that are reached in a way of the program's own.
+// MCP servers over a custom transport.
 mod own_transport;
-// Arguments made up from a schema.
+// Arguments generated from a schema.
 mod made_up;

@@ -1,4 +1,4 @@
-//! A server that is reached in a way of the program's own.
+//! Tests of an MCP server over a custom transport.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use haft_tools::mcp::{
 };
 use serde_json::{Value, json};
 
-/// A server in the same process: what is sent is answered at once.
+/// A server in the same process that answers every message at once.
 struct InProcess;
 
 impl Opener for InProcess {

@@ -1,4 +1,4 @@
-//! Six real descriptions, as `cargo xtask install` puts them beside the build products.
+//! Tests with six real descriptions, which `cargo xtask install` puts beside the build products.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
 use std::collections::{BTreeMap, HashSet};
@@ -16,13 +16,13 @@ use url::Url;
 
 use super::made_up;
 
-/// How many operations of each description are tried.
+/// The number of operations tried per description.
 const SAMPLE: usize = 50;
 
-/// Where every description's server is for the judge.
+/// The server of every description for the validator.
 const BASE: &str = "https://api.example.com/base";
 
-/// What was installed, and where.
+/// Returns the path of an installed file or directory.
 fn installed(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let found = own.ancestors().map(|place| place.join("tools").join(name)).find(|path| path.exists());
@@ -47,7 +47,8 @@ fn imported(file: &str, filter: Filter) -> Imported {
     import(&documents, settings).unwrap()
 }
 
-/// Every operation is a tool or has a reason; names are legal and unique; every input schema can be checked by.
+/// Checks that every operation is a tool or has a reason, that names are legal and unique, and that every input schema
+/// compiles.
 fn check_whole(file: &str, operations: usize, tools_min: usize) {
     let all = imported(file, Filter { deprecated: Deprecated::Kept, ..Filter::default() });
     assert_eq!(all.tools.len() + all.skipped.len(), operations, "{file}");
@@ -95,21 +96,21 @@ fn box_is_imported_whole() {
     check_whole("box.com.json", 260, 247);
 }
 
-/// What must have been judged of a description's requests beyond what every request has, and what may be left out.
+/// The least that must have been validated beyond the requests themselves, and the most that may be skipped.
 struct Bounds {
-    /// How many operations may be passed over because no arguments could be made up for them, or because their request
-    /// cannot be told apart from another's.
+    /// The largest number of operations skipped because no arguments could be generated for them, or because their
+    /// request equals that of another operation.
     passed_over_max: usize,
-    /// How many deep objects, and how many parameters with alternatives, are judged at least.
+    /// The smallest number of deep objects, and of parameters with alternatives, that must be validated.
     deep_min: u64,
     alternatives_min: u64,
 }
 
-/// Arguments are made up from a tool's schema; its request is judged by the description.
+/// Generates arguments from the schemas of tools, and validates the requests against the description.
 fn check_requests(file: &str, bounds: &Bounds) {
     let all = imported(file, Filter::default());
     let step = (all.tools.len() / SAMPLE).max(1);
-    // Evenly over the whole description first, then whatever is left: arguments cannot be made up for every schema.
+    // Evenly over the whole description first, then the rest: not every schema yields arguments.
     let order = (0..step).flat_map(|first| all.tools.iter().skip(first).step_by(step));
     let mut requests = Vec::new();
     let mut passed_over = Vec::new();
@@ -133,7 +134,7 @@ fn check_requests(file: &str, bounds: &Bounds) {
     );
 }
 
-/// How much was judged; complaints fail the test.
+/// Returns the counts of validated parts; any complaint of the validator fails the test.
 fn judged(file: &str, requests: &Value) -> Value {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("requests.json");
@@ -150,7 +151,7 @@ fn judged(file: &str, requests: &Value) -> Value {
     last.unwrap_or_else(|| panic!("{file}: {errors}"))
 }
 
-/// Operations that differ only in a fragment cannot be told apart by their requests.
+/// Returns whether another operation has the same request, as those do that differ only in a fragment.
 fn is_one_of_several(tool: &RestTool, all: &[RestTool]) -> bool {
     let line = |tool: &RestTool| match &tool.plan {
         Plan::Operation(plan) => format!("{} {:?}", plan.method.name(), plan.path),
@@ -159,7 +160,7 @@ fn is_one_of_several(tool: &RestTool, all: &[RestTool]) -> bool {
     all.iter().filter(|other| line(other) == line(tool)).count() > 1
 }
 
-/// The request of a tool for arguments that were made up, or why there is none.
+/// Returns the request of a tool for generated arguments, or the reason why there is none.
 fn sampled(tool: &RestTool, all: &[RestTool]) -> Result<Value, &'static str> {
     if is_one_of_several(tool, all) {
         return Err("its request is the same as another's");

@@ -1,6 +1,6 @@
-//! A hint for a text that was not found: what nearly matches, and how it differs.
+//! Hints for a text that was not found: a near match, and how it differs.
 
-/// Why `old` was not found, where only line ends or white space differ.
+/// Returns why `old` was not found, if only line breaks or white space differ.
 pub(super) fn hint(text: &str, old: &str) -> Option<String> {
     if let Some(line) = line_ignoring_line_ends(text, old) {
         return Some(format!("it is at line {line} with other line ends: {}", line_ends(text)));
@@ -36,7 +36,7 @@ fn without_white_space(text: &str) -> String {
     text.split_whitespace().collect()
 }
 
-/// Where the byte stands in `text` that stands at `position` once the white space is taken out.
+/// Converts a position in the text without white space to the position in `text`.
 fn position_with_white_space(text: &str, position: usize) -> Option<usize> {
     let mut passed = 0;
     for (index, c) in text.char_indices().filter(|(_, c)| !c.is_whitespace()) {

@@ -1,4 +1,4 @@
-//! What `edit` changes, and what it leaves alone.
+//! Tests of `edit`.
 
 use std::fs::File;
 

@@ -1,10 +1,10 @@
-//! Names that `introspect` never shows: what would waste room, and what may hold secrets.
+//! File names that `introspect` never shows, because the files waste space or may contain secrets.
 
 use std::ffi::OsStr;
 
 use super::walk::EntryKind;
 
-/// Long, generated, and of no help to a reader.
+/// Long, generated files without information for a reader.
 const LOCK_FILES: &[&str] = &[
     "bun.lock",
     "bun.lockb",
@@ -32,7 +32,7 @@ const LOCK_FILES: &[&str] = &[
     "yarn.lock",
 ];
 
-/// One `*` at most. A source file that is caught by its name is the smaller harm.
+/// Patterns with at most one `*`. Hiding a source file by mistake does less harm than showing a secret.
 const SECRET_FILES: &[&str] = &[
     "*.jks",
     "*.kdb",
@@ -77,13 +77,13 @@ const SECRET_FILES: &[&str] = &[
     "service-account*.json",
 ];
 
-/// A directory is left out by its exact name only: `credentials/` is more often code than a secret.
+/// Directories are excluded by exact names only: `credentials/` is more often code than a secret.
 const DIRECTORIES: &[&str] = &[".aws", ".git", ".gnupg", ".kube", ".ssh"];
 
-/// Written to be shown, although a pattern above catches the name.
+/// Files that a pattern above matches but that are meant to be shared.
 const SHOWN_ALL_THE_SAME: &[&str] = &[".env.example"];
 
-/// Whether an entry of this name is left out, whatever its case.
+/// Returns whether an entry of this name is excluded, ignoring case.
 pub(super) fn is_excluded(name: &OsStr, kind: EntryKind) -> bool {
     let name = name.to_string_lossy().to_lowercase();
     match kind {

@@ -1,7 +1,7 @@
-//! What git ignores: the rules of every directory on the way to a path, the nearest first.
+//! Ignore rules of git: those of every directory on the way to a path, the nearest first.
 //!
-//! The `ignore` crate knows what a rule means. Its walker is not used: it opens every `.gitignore` it meets, also one
-//! that is a FIFO or a link to `/dev/zero`, and then never comes back.
+//! The `ignore` crate interprets the rules. Its walker is not used, because it opens every `.gitignore` it finds, and
+//! blocks forever on one that is a FIFO or a link to `/dev/zero`.
 
 use std::io;
 use std::path::Path;
@@ -13,10 +13,10 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use super::walk::EntryKind;
 use crate::files::text_file::{Links, LoadError, load_bytes};
 
-/// No honest file of rules is longer, and every rule costs a matcher.
+/// The largest file of rules that is read, in bytes. No honest one is larger, and every rule costs a matcher.
 const RULES_BYTES_MAX: u64 = 128 * 1024;
 
-/// The rules that hold in a directory; `None` where there are none yet.
+/// The rules that apply in a directory; `None` if there are none so far.
 pub(super) type Rules = Option<Rc<RulesOfDirectory>>;
 
 #[derive(Debug)]
@@ -25,11 +25,11 @@ pub(super) struct RulesOfDirectory {
     outer: Rules,
 }
 
-/// There are rules, but they cannot be known: nothing below may then be shown.
+/// Rules exist but cannot be read, so nothing below may be shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct UnusableRules;
 
-/// The rules that come down to `root` from the directories above it, as far as its git repository goes.
+/// Returns the rules that `root` inherits from the directories above it, up to the top of its git repository.
 pub(super) fn rules_above(root: &Path) -> Result<Rules, UnusableRules> {
     let Some(top) = root.ancestors().find(|directory| directory.join(".git").exists()) else {
         return Ok(None);
@@ -40,7 +40,7 @@ pub(super) fn rules_above(root: &Path) -> Result<Rules, UnusableRules> {
     between.into_iter().try_fold(None, |outer, directory| rules_inside(directory, outer))
 }
 
-/// The rules inside a directory: its own, then those that hold around it.
+/// Returns the rules inside a directory: its own, then the inherited ones.
 pub(super) fn rules_inside(directory: &Path, outer: Rules) -> Result<Rules, UnusableRules> {
     let outer = with_rules_of(directory, ".git/info/exclude", outer)?;
     with_rules_of(directory, ".gitignore", outer)
@@ -73,7 +73,7 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// A line that is no pattern is passed over, as git does.
+/// Parses rules. Skips lines that are not valid patterns, as git does.
 fn parse(directory: &Path, text: &str) -> Result<Gitignore, UnusableRules> {
     let mut builder = GitignoreBuilder::new(directory);
     for line in text.trim_start_matches('\u{feff}').lines() {

@@ -1,13 +1,13 @@
-//! What an answer of `introspect` lacks and a reader would expect in it, with the reason.
+//! The entries that an answer of `introspect` leaves out although a reader would expect them, with the reasons.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use super::markup;
 
-/// More than this many are only counted.
+/// The number of entries that are listed; further ones are only counted.
 const NAMED_MAX: usize = 20;
-/// A longer path is told by its beginning.
+/// The longest path that is shown in full, in characters.
 const PATH_CHARS_MAX: usize = 60;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) enum Reason {
     Unreadable,
 }
 
-/// The list for the end of an answer; nothing when nothing was left out.
+/// Returns the list for the end of an answer; empty if nothing was left out.
 pub(super) fn section(all: &[LeftOut]) -> String {
     if all.is_empty() {
         return String::new();

@@ -1,10 +1,10 @@
-//! Names and content inside tags, so that neither can close the tag around it.
+//! Escapes names and content inside tags, so that neither can close the tag that contains it.
 
 use std::path::Path;
 
 use crate::files::path::visible;
 
-/// A relative path as text for a list or an attribute; the root is `.`.
+/// Returns a relative path as text for a list or an attribute; the root is `.`.
 pub(super) fn shown_path(path: &Path) -> String {
     if path.as_os_str().is_empty() {
         return ".".to_owned();
@@ -13,8 +13,8 @@ pub(super) fn shown_path(path: &Path) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Content that ends in a line end. It stays as it is, because code full of entities would mislead, but for closing
-/// tags of the wrapper itself: their `<` becomes `&lt;`.
+/// Returns content that ends with a line break. Escapes only the closing tags of the wrapper itself, whose `<` becomes
+/// `&lt;`: code full of entities would mislead the model.
 pub(super) fn content(text: &str, wrappers: &[&str]) -> String {
     let mut shown = text.to_owned();
     for tag in wrappers {

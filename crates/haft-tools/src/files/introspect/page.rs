@@ -1,12 +1,12 @@
-//! The space that one answer of `introspect` has, and the record of what found no room in it.
+//! The space of one answer of `introspect`, and the list of entries that did not fit.
 
 use std::path::Path;
 
 use super::left_out::{self, LeftOut, Reason};
 
-/// The longest answer.
+/// The longest answer, in characters.
 const TOTAL_CHARS_MAX: usize = 200_000;
-/// Kept free for the outer tags, the note, and the list of what was left out.
+/// The space reserved for the outer tags, the note and the list of entries left out.
 const RESERVED_CHARS: usize = 10_000;
 
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl Page {
         self.chars_left
     }
 
-    /// The text if there is room for all of it; half a file would mislead.
+    /// Returns the text if all of it fits; half a file would mislead.
     pub(super) fn admit(&mut self, path: &Path, text: String) -> Option<String> {
         let Some(chars_left) = self.chars_left.checked_sub(text.chars().count()) else {
             self.leave_out(LeftOut { path: path.to_owned(), reason: Reason::TotalReached });

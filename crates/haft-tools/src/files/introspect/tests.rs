@@ -1,4 +1,4 @@
-//! What `introspect` shows of small trees made for the purpose.
+//! Tests of `introspect` on small trees.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

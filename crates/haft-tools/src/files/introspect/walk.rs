@@ -1,4 +1,4 @@
-//! The files of a tree that may be shown, level by level, so that a limit cuts off the deepest first.
+//! Collects the files that may be shown, level by level, so that a limit cuts off the deepest ones first.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -9,10 +9,10 @@ use super::excluded::is_excluded;
 use super::ignored::{Rules, is_ignored, rules_above, rules_inside};
 use super::left_out::{LeftOut, Reason};
 
-/// Entries of directories that are shown; a directory that would go beyond is left out whole, because which of its
-/// entries the kernel names first is chance.
+/// The number of directory entries that are kept. A directory that would exceed it is left out whole, because the
+/// kernel lists entries in no fixed order, so a cut would be random.
 const ENTRIES_MAX: usize = 20_000;
-/// Entries looked at, those of directories left out for their size included.
+/// The number of directory entries that are read, including those of directories left out for their size.
 const ENTRIES_SCANNED_MAX: usize = 10 * ENTRIES_MAX;
 const DEPTH_MAX: usize = 64;
 
@@ -22,7 +22,7 @@ pub(super) struct Tree {
     pub(super) left_out: Vec<LeftOut>,
 }
 
-/// A directory by its path from the root, with the names of its files in order.
+/// A directory with its path from the root and the sorted names of its files.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Directory {
     pub(super) path: PathBuf,
@@ -57,7 +57,7 @@ fn walk_within(root: &Path, budget: Budget) -> Tree {
     walk.tree
 }
 
-/// How many entries may still be kept, and how many looked at.
+/// The number of entries that may still be kept, and that may still be read.
 #[derive(Debug, Clone, Copy)]
 struct Budget {
     entries: usize,
@@ -117,7 +117,7 @@ fn names(entries: Vec<Entry>) -> impl Iterator<Item = OsString> {
 }
 
 impl Budget {
-    /// The files and directories in a directory, in the order of their names.
+    /// Returns the files and directories in a directory, sorted by name.
     fn entries_of(&mut self, directory: &Path) -> Result<Vec<Entry>, Reason> {
         let room = self.entries.min(self.scans);
         let found: Vec<DirEntry> = fs::read_dir(directory)
@@ -134,7 +134,7 @@ impl Budget {
     }
 }
 
-/// Links are not followed, and what is neither a file nor a directory has no text to show.
+/// Classifies an entry. Skips links, which are not followed, and special files, which have no text to show.
 fn entry(found: &DirEntry) -> Option<Entry> {
     let kind = found.file_type().ok()?;
     if kind.is_dir() {

@@ -1,4 +1,4 @@
-//! What `read` gives, and what it refuses without blocking.
+//! Tests of `read`: exact content, and refusals without blocking.
 
 use std::fs::File;
 
@@ -9,7 +9,7 @@ use crate::files::fixture::{Fixture, without_capabilities};
 use crate::files::protocol::FileErrorKind;
 use crate::files::text_file::READ_FILE_BYTES_MAX;
 
-/// More than any of these files has.
+/// More bytes than any of these files has.
 const WANTED: usize = 1 << 20;
 
 #[track_caller]

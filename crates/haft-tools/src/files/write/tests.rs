@@ -1,4 +1,4 @@
-//! What `write` leaves behind, also when it fails or is refused.
+//! Tests of `write`, also of the files it leaves when it fails.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! What can be said about bytes that are no text.
+//! Queries of stored outputs that are binary.
 
 use std::fmt::Write;
 
@@ -7,13 +7,13 @@ use haft_core::output::described;
 
 use super::{Extract, ExtractError};
 
-/// The most bytes that are written out as digits.
+/// The largest number of bytes in one hex dump.
 const HEX_BYTES_MAX: usize = 4_096;
 
-/// How many stand in one line.
+/// The number of bytes in one line of a hex dump.
 const HEX_LINE_BYTES: usize = 32;
 
-/// Bytes are described, or written out as digits where somebody names which; they are never given as text.
+/// Answers `stats` and `bytes`, the latter as a hex dump. Refuses all other queries: bytes are never shown as text.
 pub(super) fn answer(extract: &Extract, content: &[u8]) -> Result<String, ExtractError> {
     match extract {
         Extract::Stats => Ok(about(content)),
@@ -27,12 +27,12 @@ pub(super) fn answer(extract: &Extract, content: &[u8]) -> Result<String, Extrac
     }
 }
 
-/// What they are, how many, and their digest.
+/// Returns the type, the size and the digest of the bytes.
 pub fn about(content: &[u8]) -> String {
     format!("{}, sha256 {}", described("binary", None, content), Digest::of_bytes(content))
 }
 
-/// What can be asked instead.
+/// The hint after a refusal: the queries that binary content supports.
 pub(crate) const HOW_TO_ASK: &str = "it is not text; ask for `stats`, or `bytes 0-64` as digits (a person gets the file with `haft output HANDLE -o FILE`)";
 
 fn hex(content: &[u8], start: usize, end: usize) -> Result<String, ExtractError> {

@@ -1,4 +1,4 @@
-//! Lines that match a pattern, with their surroundings.
+//! Lines that match a pattern, with context lines.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use regex::{Regex, RegexBuilder};
 
 use super::{ANSWER_BYTES_MAX, ExtractError};
 
-/// The largest compiled pattern.
+/// The largest size of the compiled pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 1 << 20;
 
 /// `grep [-i] [-B n] [-A n] [-C n] PATTERN`.
@@ -54,7 +54,7 @@ impl Grep {
         }
     }
 
-    /// The pattern is matched in linear time, whatever it is.
+    /// Compiles the pattern. The `regex` crate matches in linear time, so no pattern can hang the search.
     fn compile(&self) -> Result<Regex, ExtractError> {
         RegexBuilder::new(&self.pattern)
             .case_insensitive(!self.case_sensitive)
@@ -63,7 +63,7 @@ impl Grep {
             .map_err(|error| ExtractError(format!("the pattern cannot be used: {error}")))
     }
 
-    /// Matching lines as `12:text`, those around them as `11-text`, groups apart by `--`.
+    /// Returns matching lines as `12:text` and context lines as `11-text`, with `--` between groups, as `grep -n` does.
     pub(super) fn answer(&self, text: &str) -> String {
         let Ok(pattern) = self.compile() else { return String::new() };
         let lines: Vec<&str> = text.lines().collect();
@@ -84,7 +84,7 @@ impl Grep {
                 let _ = writeln!(answer, "{}{mark}{line}", at + 1);
             }
             next = to + 1;
-            // More is never shown, on no page.
+            // The pages of an answer end here, so further matches would never be shown.
             if answer.len() > ANSWER_BYTES_MAX {
                 break;
             }

@@ -8,7 +8,7 @@ use jaq_json::{Val, read};
 
 use super::{ANSWER_BYTES_MAX, ExtractError};
 
-/// Runs a filter and gives its results, one per line. May never end: the caller bounds the time.
+/// Runs a filter and returns its results, one per line. A filter may never end, so the caller must limit the time.
 pub(super) fn run(filter: &str, content: &[u8]) -> Result<String, ExtractError> {
     let input = read::parse_single(content)
         .map_err(|error| ExtractError(format!("jq wants JSON, and the stored output is none: {error}")))?;
@@ -26,7 +26,7 @@ pub(super) fn run(filter: &str, content: &[u8]) -> Result<String, ExtractError> 
             Ok(value) => writeln!(answer, "{value}").map_err(|error| ExtractError(error.to_string()))?,
             Err(error) => return Err(ExtractError(format!("jq: {error}"))),
         }
-        // A filter may give values for ever; the answer is cut there anyway.
+        // A filter may return values endlessly; the pages of an answer end here anyway.
         if answer.len() > ANSWER_BYTES_MAX {
             break;
         }

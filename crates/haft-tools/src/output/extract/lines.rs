@@ -2,7 +2,7 @@
 
 use super::ExtractError;
 
-/// The lines from `first` to `last`, counted from 1, with their line ends.
+/// Returns the lines from `first` to `last`, counted from 1, with their line breaks.
 pub(super) fn range(text: &str, first: usize, last: usize) -> Result<String, ExtractError> {
     if first == 0 {
         return Err(ExtractError("lines are counted from 1".into()));
@@ -20,7 +20,7 @@ pub(super) fn last(text: &str, count: usize) -> String {
     lines[lines.len().saturating_sub(count)..].concat()
 }
 
-/// The bytes from `start` up to `end`; a character cut at either side becomes a replacement character.
+/// Returns the bytes from `start` up to `end`. A character cut at either end becomes a replacement character.
 pub(super) fn bytes(content: &[u8], start: usize, end: usize) -> Result<String, ExtractError> {
     if start >= content.len() && start > 0 {
         return Err(ExtractError(format!(

@@ -1,6 +1,6 @@
-//! What can be asked of a stored output, without any model.
+//! Queries of a stored output that need no model.
 //!
-//! Start reading at [`Question`]: what was asked and which page of the answer is wanted.
+//! Start reading at [`Question`]: a query and the requested page of its answer.
 
 mod binary;
 mod grep;
@@ -21,7 +21,7 @@ use haft_core::media;
 pub(super) use page::Pages;
 pub use question::Question;
 
-/// A question about a stored output.
+/// A query of a stored output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Extract {
     /// From the first to the last line, counted from 1.
@@ -31,26 +31,26 @@ pub(super) enum Extract {
     },
     FirstLines(usize),
     LastLines(usize),
-    /// From the first byte up to, not including, the last, counted from 0.
+    /// From the first byte up to, but not including, the last, counted from 0.
     Bytes {
         start: usize,
         end: usize,
     },
     Grep(Grep),
     Jq(String),
-    /// The shape of JSON: keys and types, not values.
+    /// The shape of JSON: keys and types without values.
     Schema,
     Stats,
 }
 
-/// The most that one answer shows at once; the next page is a question away.
+/// The largest page of an answer, in bytes. The reader can request the next page.
 pub const PAGE_BYTES_MAX: usize = 30_000;
 
-/// The most that is made of an answer, over all its pages.
+/// The largest answer over all its pages, in bytes.
 pub(super) const ANSWER_BYTES_MAX: usize = 4 << 20;
 
 impl Extract {
-    /// Answers it. Bounded in what it gives, not in time: a filter may run for ever.
+    /// Answers the query. Limits the size of the answer but not the time: a jq filter may run forever.
     fn answer(&self, content: &[u8]) -> Result<String, ExtractError> {
         if media::is_binary(content) {
             return binary::answer(self, content);
@@ -69,7 +69,7 @@ impl Extract {
     }
 }
 
-/// Why a question cannot be answered, in words for whoever asked.
+/// The reason why a query failed, for the model or user who sent it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExtractError(pub String);
 

@@ -1,23 +1,23 @@
-//! Answers in pages, each with the question that asks for the next.
+//! Splits answers into pages, each with the query for the next one.
 
 use haft_core::chunk::{Chunking, chunks};
 
 use super::{ANSWER_BYTES_MAX, ExtractError, PAGE_BYTES_MAX};
 
-/// Where lines are longer than this a page ends anywhere.
+/// The average line length above which a page may end in the middle of a line.
 const LINE_BYTES_THRESHOLD: usize = 1_000;
 
 /// A text in pages.
 pub(crate) struct Pages<'a> {
     texts: Vec<&'a str>,
-    /// What stands after `page N` in the question for another.
+    /// The text after `page N` in the query for another page.
     question: String,
-    /// Said on the last page.
+    /// A note for the last page.
     beyond: &'static str,
 }
 
 impl<'a> Pages<'a> {
-    /// Of an answer to a question.
+    /// Splits the answer to a query.
     pub(super) fn of_answer(answer: &'a str, question: &str) -> Self {
         let made = &answer[..answer.floor_char_boundary(ANSWER_BYTES_MAX)];
         let chunking = Chunking {
@@ -30,7 +30,7 @@ impl<'a> Pages<'a> {
         Self { texts: chunks(made, chunking), question: format!(" of {question}"), beyond }
     }
 
-    /// Of a whole output.
+    /// Splits a whole output.
     pub(crate) fn of_output(text: &'a str, chunking: Chunking) -> Self {
         Self { texts: chunks(text, chunking), question: String::new(), beyond: "" }
     }
@@ -39,7 +39,7 @@ impl<'a> Pages<'a> {
         self.texts.len().max(1)
     }
 
-    /// One page, counted from 1, and how to ask for the next.
+    /// Returns one page, counted from 1, with the query for the next.
     pub(crate) fn page(&self, number: usize) -> Result<String, ExtractError> {
         let Self { question, beyond, .. } = self;
         let count = self.count();

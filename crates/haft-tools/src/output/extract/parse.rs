@@ -1,10 +1,10 @@
-//! Reading a question.
+//! Parses queries.
 
 use super::grep::Grep;
 use super::{Extract, ExtractError};
 
-/// `lines 10-40`, `first 50 lines`, `last 50 lines`, `bytes 0-4096`, `grep [-i] [-B n] [-A n] PATTERN`, `jq FILTER`,
-/// `schema`, `stats`.
+/// Parses `lines 10-40`, `first 50 lines`, `last 50 lines`, `bytes 0-4096`, `grep [-i] [-B n] [-A n] PATTERN`, `jq
+/// FILTER`, `schema` and `stats`.
 pub(super) fn parse(text: &str) -> Result<Option<Extract>, ExtractError> {
     let words: Vec<&str> = text.split_whitespace().collect();
     match words.as_slice() {

@@ -1,4 +1,4 @@
-//! The shape of JSON: which keys, which types, how many; no values.
+//! The shape of JSON: keys, types and counts, without values.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::ExtractError;
 
-/// How deep the shape is followed, and how many keys of one object are listed.
+/// The depth down to which the shape is described, and the number of keys listed per object.
 const DEPTH_MAX: usize = 8;
 const KEYS_MAX: usize = 100;
 
@@ -19,7 +19,7 @@ pub(super) fn of(content: &[u8]) -> Result<String, ExtractError> {
     Ok(text.trim_end().to_owned())
 }
 
-/// Describes all values that stand in the same place, as one.
+/// Describes all values at the same path together.
 fn describe(values: &[&Value], depth: usize, text: &mut String) {
     let _ = writeln!(text, "{}", kinds(values));
     if depth >= DEPTH_MAX {

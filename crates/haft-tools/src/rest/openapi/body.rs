@@ -1,4 +1,4 @@
-//! The request body of an operation: which content type is sent, and how its fields become arguments.
+//! The request body of an operation: chooses a content type and turns the body's fields into arguments.
 
 use serde_json::{Map, Value, json};
 
@@ -17,7 +17,7 @@ pub(super) struct DescribedBody {
     pub(super) required: Vec<String>,
 }
 
-/// The body of an operation, when it has one. `taken` are the arguments there already.
+/// Returns the body of an operation, if it has one. `taken` are the arguments that exist already.
 pub(super) fn body(
     operation: &Node<'_>,
     schemas: &Schemas,
@@ -48,7 +48,7 @@ pub(super) fn body(
     Ok(Some(DescribedBody { plan, properties, required }))
 }
 
-/// Of several content types the one that a model writes best.
+/// Ranks content types, the one that models write best first.
 fn rank(media_type: &str) -> usize {
     match media_type.split(';').next().unwrap_or_default().trim() {
         "application/json" => 0,
@@ -83,7 +83,7 @@ fn default_type(kind: BodyKind) -> &'static str {
     }
 }
 
-/// The schema as a model can fill it, and how fields of forms are written.
+/// Returns a schema that a model can fill in, and the serialization of the form's fields.
 fn prepared(kind: BodyKind, schema: Value, media: &Node<'_>) -> (Value, Vec<Field>) {
     match kind {
         BodyKind::Json => (schema, Vec::new()),
@@ -118,7 +118,7 @@ fn form(kind: BodyKind, mut schema: Value, media: &Node<'_>) -> (Value, Vec<Fiel
     (schema, fields)
 }
 
-/// Turns the schema of a file, or of a list of files, into that of base64 text; says whether it was one.
+/// Turns the schema of a file, or of a list of files, into one of base64 text; returns whether it was one.
 fn as_base64(property: &mut Value) -> bool {
     let inner = if property["type"] == "array" { property.get_mut("items") } else { Some(property) };
     let Some(Value::Object(inner)) = inner else { return false };
@@ -145,7 +145,8 @@ fn field(name: &str, fields: &[Field]) -> Field {
     })
 }
 
-/// The fields as arguments of their own, when that says the same: a plain object, no name taken, nothing beside its fields.
+/// Returns the fields as separate arguments, if those can express the same bodies: the schema is a plain object without
+/// further keywords, and no field's name is taken.
 fn flat(
     kind: BodyKind,
     schema: &Value,
@@ -163,13 +164,14 @@ fn flat(
     let names = members.get("required").and_then(Value::as_array).into_iter().flatten();
     let required: Vec<String> = names.filter_map(Value::as_str).map(str::to_owned).collect();
     let free = |name: &String| is_legal(name) && !taken.contains_key(name);
-    // An object without its required fields cannot be sent, but no object can.
     let same = plain
         && !properties.is_empty()
         && properties.keys().all(free)
         && required.iter().all(|name| properties.contains_key(name))
+        // If the body is optional but has required fields, separate arguments could not say that either none or all of
+        // them must be given.
         && (needed || required.is_empty())
-        // An empty object must be sendable where a body is needed and no field is.
+        // If the body is required but no field is, a call without arguments would send no body instead of `{}`.
         && !(needed && required.is_empty() && kind == BodyKind::Json);
     same.then(|| (properties.clone(), required))
 }

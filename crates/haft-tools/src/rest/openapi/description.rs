@@ -1,12 +1,12 @@
-//! Descriptions short enough for a model.
+//! Shortens descriptions for the model.
 
-/// How much of an operation's own words a model is shown.
+/// The longest summary and description of an operation, in characters.
 const TOOL_CHARS_MAX: usize = 800;
 
-/// How much of a property's.
+/// The longest description of a property or a response, in characters.
 pub(super) const PROPERTY_CHARS_MAX: usize = 240;
 
-/// Of an operation: summary, description, and what comes back.
+/// Returns the description of an operation: its summary, its description and that of its response.
 pub(super) fn of_operation(
     line: &str,
     summary: Option<&str>,
@@ -32,7 +32,7 @@ pub(super) fn of_operation(
     }
 }
 
-/// `OK` and its like are in every description and tell nothing.
+/// Returns whether a response description carries information; most are only `OK` or the like.
 fn says_something(text: &str) -> bool {
     let said = text.trim_end_matches('.').to_ascii_lowercase();
     !matches!(
@@ -46,9 +46,9 @@ fn says_something(text: &str) -> bool {
     )
 }
 
-/// One line without markup that only a page can show.
+/// Returns the text on one line, without HTML tags and control characters.
 pub(super) fn plain(text: &str) -> String {
-    // Far more than is ever shown, so that a long text costs little.
+    // Far more than is ever shown; the limit keeps a huge text cheap.
     let text: String = text.chars().take(8 * TOOL_CHARS_MAX).collect();
     let mut shown = String::with_capacity(text.len());
     let mut inside_tag = false;
@@ -68,7 +68,7 @@ pub(super) fn plain(text: &str) -> String {
     shown.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The beginning: whole sentences where one ends in the second half, else whole words.
+/// Returns the beginning of a text. It ends after a sentence if one ends in the second half, otherwise after a word.
 pub(super) fn shortened(text: &str, chars_max: usize) -> String {
     let Some((end, _)) = text.char_indices().nth(chars_max) else { return text.to_owned() };
     let kept = &text[..end];

@@ -1,4 +1,4 @@
-//! One document, from bytes: JSON or YAML, within bounds, and without what no tool needs.
+//! Parses one document, JSON or YAML, within limits, and drops the parts that no tool needs.
 
 use std::cell::Cell;
 use std::fmt;
@@ -7,17 +7,17 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// The largest document that is read.
+/// The largest document that is read, in bytes.
 pub const DOCUMENT_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// How many values all documents of a description may have that are kept; aliases of YAML count as often as they are used.
-/// Small values take many times the memory of their text.
+/// The largest number of values that all documents of a description may have. Dropped values do not count, and a YAML
+/// alias counts each time it is used. The limit bounds memory: small values take many times the memory of their text.
 pub(super) const VALUES_MAX: usize = 1_500_000;
 
-/// How deep YAML may be nested. Reading it takes much more of the stack than JSON, whose parser stops at 128.
+/// The deepest nesting of YAML. Its parser needs much more stack than the JSON parser, which stops at 128.
 const YAML_DEPTH_MAX: usize = 64;
 
-/// Why bytes are no document; written for the operator.
+/// The reason why bytes are not a valid document; the operator reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DocumentError(pub String);
 
@@ -29,7 +29,7 @@ impl fmt::Display for DocumentError {
 
 impl std::error::Error for DocumentError {}
 
-/// Reads a document. Examples and extensions are most of a large description and are never kept.
+/// Parses a document. Drops examples and extensions, which are the bulk of a large description.
 pub(super) fn parse(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, DocumentError> {
     if bytes.len() > DOCUMENT_BYTES_MAX {
         return Err(DocumentError(format!(
@@ -47,13 +47,14 @@ pub(super) fn parse(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, Do
     if value.is_object() { Ok(value) } else { Err(DocumentError("expected an object at the top".into())) }
 }
 
-/// What begins with a brace may still be YAML in one line.
+/// Parses JSON. Falls back to YAML, because flow-style YAML can begin with a brace too.
 fn json(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, DocumentError> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let before = values_left.get();
     let parsed = Kept { context: Context::Keywords, values_left }.deserialize(&mut deserializer);
     parsed.and_then(|value| deserializer.end().map(|()| value)).or_else(|error| {
         let no_json = || DocumentError(format!("this is no JSON: {error}"));
+        // The document has too many values; parsed as YAML, it would exceed the limit again.
         if values_left.replace(before) == 0 {
             return Err(no_json());
         }
@@ -85,14 +86,14 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().chars().take(300).collect()
 }
 
-/// What the keys of an object are.
+/// The kind of keys in an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Context {
-    /// Words of the specification; some of them are left out.
+    /// Keywords of the specification; some of them are dropped.
     Keywords,
-    /// Names that the author made up: none is left out.
+    /// Names that the author chose: none is dropped.
     Names,
-    /// A value of the author's, kept whole.
+    /// A value of the author's, such as a default: kept unchanged.
     Verbatim,
 }
 
@@ -142,7 +143,7 @@ impl Context {
     }
 }
 
-/// Builds a value and leaves out what is not kept, so that it never takes memory.
+/// A deserializer that drops unneeded values as it reads, so that they never take memory.
 struct Kept<'a> {
     context: Context,
     values_left: &'a Cell<usize>,
@@ -204,7 +205,7 @@ impl<'de> Visitor<'de> for Kept<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut kept = Vec::new();
-        // A list of parameters has no names of its own: its elements are objects with keywords.
+        // `parameters` may also be a list. It has no names; its elements are objects with keywords.
         let context = if self.context == Context::Names { Context::Keywords } else { self.context };
         while let Some(item) = items.next_element_seed(Kept { context, ..self })? {
             kept.push(item);

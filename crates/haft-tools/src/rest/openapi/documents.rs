@@ -1,11 +1,11 @@
-//! A description that may be spread over several documents, and references between them.
+//! A description of one or several documents, and the references between them.
 
 use std::fmt;
 
 use serde_json::Value;
 use url::Url;
 
-/// A description: the first document is the one that was named.
+/// A description. The first document is the one that the operator named.
 #[derive(Debug)]
 pub struct Documents {
     documents: Vec<Document>,
@@ -13,7 +13,7 @@ pub struct Documents {
 
 #[derive(Debug)]
 pub(super) struct Document {
-    /// Where it is, as a URL; references of it are relative to that.
+    /// The URL of the document; its references are relative to it.
     pub(super) at: Url,
     pub(super) value: Value,
 }
@@ -26,7 +26,7 @@ pub(super) struct Node<'a> {
     pub(super) value: &'a Value,
 }
 
-/// A reference that leads nowhere.
+/// A reference without a target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BadReference(String);
 
@@ -36,10 +36,10 @@ impl fmt::Display for BadReference {
     }
 }
 
-/// The longest reference that is followed.
+/// The longest reference that is followed, in bytes.
 const REFERENCE_BYTES_MAX: usize = 2_000;
 
-/// How many references may lead to each other before there is a value.
+/// The longest chain of references that point to references.
 const REFERENCE_CHAIN_MAX: usize = 32;
 
 impl Documents {
@@ -53,14 +53,14 @@ impl Documents {
         Node { documents: self, document: 0, value }
     }
 
-    /// Where the description is.
+    /// Returns the URL of the description.
     pub fn at(&self) -> Option<&Url> {
         self.documents.first().map(|document| &document.at)
     }
 }
 
 impl<'a> Node<'a> {
-    /// A member, with references followed when it is one; `None` also when it leads nowhere.
+    /// Returns a member and follows its references; `None` also if a reference has no target.
     pub(super) fn get(&self, key: &str) -> Option<Node<'a>> {
         self.value.get(key).and_then(|value| self.with(value).resolved().ok())
     }
@@ -83,7 +83,7 @@ impl<'a> Node<'a> {
         self.value.as_array().into_iter().flatten().map(move |value| node.with(value))
     }
 
-    /// Another value of the same document.
+    /// Returns another value of the same document.
     pub(super) fn with(&self, value: &'a Value) -> Node<'a> {
         Node { value, ..*self }
     }
@@ -92,7 +92,7 @@ impl<'a> Node<'a> {
         self.text("$ref")
     }
 
-    /// The value that a chain of references leads to.
+    /// Follows a chain of references to its value.
     pub(super) fn resolved(&self) -> Result<Node<'a>, BadReference> {
         let mut node = *self;
         for _ in 0..REFERENCE_CHAIN_MAX {
@@ -104,7 +104,7 @@ impl<'a> Node<'a> {
         Err(BadReference(self.reference().unwrap_or_default().chars().take(200).collect()))
     }
 
-    /// Where one reference leads.
+    /// Follows one reference.
     pub(super) fn follow(&self, reference: &str) -> Result<Node<'a>, BadReference> {
         let bad = || BadReference(reference.chars().take(200).collect());
         if reference.len() > REFERENCE_BYTES_MAX {
@@ -124,10 +124,10 @@ impl<'a> Node<'a> {
     }
 }
 
-/// The other documents that a document refers to, each once.
+/// Returns the other documents that a document refers to, without duplicates.
 pub(super) fn files_named(value: &Value) -> Vec<&str> {
     let mut found = Vec::new();
-    // Without recursion: whoever wrote the document decides how deep it is.
+    // Without recursion: a deeply nested document could overflow the stack.
     let mut left = vec![value];
     while let Some(value) = left.pop() {
         match value {

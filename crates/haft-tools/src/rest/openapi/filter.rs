@@ -1,19 +1,19 @@
-//! Which operations of a description become tools.
+//! Selects the operations of a description that become tools.
 
 use haft_core::glob::ToolGlob;
 
 use haft_core::settings::method::Method;
 use haft_core::settings::rest::{Deprecated, METHODS_DEFAULT};
 
-/// What the operator wants of a description.
+/// The operator's selection of operations.
 #[derive(Debug, Clone)]
 pub struct Filter {
     pub methods: Vec<Method>,
-    /// An operation with any of these; none given means all.
+    /// Selects operations with any of these tags; an empty list selects all.
     pub tags: Vec<String>,
-    /// Patterns of operation ids, or of `GET /path`; none given means all.
+    /// Patterns of operation ids, or of `GET /path`; an empty list selects all.
     pub include: Vec<ToolGlob>,
-    /// Wins over `include`.
+    /// Takes precedence over `include`.
     pub exclude: Vec<ToolGlob>,
     pub deprecated: Deprecated,
 }
@@ -30,7 +30,7 @@ impl Default for Filter {
     }
 }
 
-/// What a filter looks at.
+/// The properties of an operation that a filter checks.
 #[derive(Debug)]
 pub(super) struct Looked<'a> {
     pub(super) method: Method,
@@ -41,7 +41,7 @@ pub(super) struct Looked<'a> {
 }
 
 impl Filter {
-    /// Why an operation is left out; nothing when it is wanted.
+    /// Returns the reason for skipping an operation; `None` if it is selected.
     pub(super) fn leaves_out(&self, looked: &Looked<'_>) -> Option<&'static str> {
         let line = format!("{} {}", looked.method.name(), looked.path);
         let names = |glob: &ToolGlob| glob.matches(&line) || looked.id.is_some_and(|id| glob.matches(id));

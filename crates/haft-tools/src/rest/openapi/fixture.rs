@@ -7,7 +7,7 @@ use url::Url;
 use super::documents::Documents;
 use super::reading::Reading;
 
-/// A description of one document.
+/// Returns a description of one document.
 pub(super) fn documents(value: &Value) -> Documents {
     let at = Url::parse("https://api.example.com/openapi.json").unwrap();
     let mut reading = Reading::of(at.clone());

@@ -1,4 +1,4 @@
-//! Descriptions by somebody who means harm: each ends in reasons, in bounded time and memory.
+//! Tests with malicious descriptions: each must end in skip reasons or an error, in bounded time and memory.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::collections::BTreeMap;
@@ -33,7 +33,7 @@ where
     (0..count).map(each).map(|(name, value)| (name, value.into())).collect()
 }
 
-/// Every operation is a tool or has its reason.
+/// Checks that every operation became a tool or has a reason, and that one reason contains the given text.
 #[track_caller]
 fn check(value: &Value, operations: usize, reason: &str) {
     let all = imported(value).unwrap();
@@ -47,17 +47,17 @@ fn one_large_thing_in_ten_thousand_places_is_not_paid_ten_thousand_times() {
     let large = json!({ "type": "object", "properties": numbered(100_000, |n| (format!("p{n}"), json!({"type": "string"}))) });
     let paths = |operation: Value| numbered(9_000, |n| (format!("/a{n}"), json!({ "get": operation })));
     let spent = "takes more time or memory than it may";
-    // An answer that all operations share is written once.
+    // All operations share one response, so its schema is written out only once.
     let shared = json!({ "responses": { "200": { "$ref": "#/components/responses/r" } } });
     let answer = json!({ "responses": { "r": { "content": { "application/json": { "schema": large } } } } });
     assert_eq!(imported(&described(paths(shared), answer)).unwrap().tools.len(), 9_000);
-    // A path that all others lead to, with as many and as large parameters as there may be.
+    // All paths refer to one path item, with as many parameters as allowed, each with a large schema.
     let parameter = |n: usize| json!({ "name": format!("p{n}"), "in": "query", "schema": { "$ref": "#/components/schemas/s" } });
     let item = json!({ "get": {}, "parameters": (0..200).map(parameter).collect::<Vec<_>>() });
     let schema = json!({ "type": "object", "properties": numbered(700, |n| (format!("p{n}"), json!({"type": "string"}))) });
     let leading = numbered(9_000, |n| (format!("/a{n}"), json!({ "$ref": "#/components/item" })));
     check(&described(leading, json!({ "item": item, "schemas": { "s": schema } })), 9_000, spent);
-    // Patterns that take long to make ready.
+    // Patterns that are expensive to compile.
     let pattern = "((a{1,100}){1,100}){1,100}";
     let properties = numbered(1_000, |n| {
         (format!("p{n}"), json!({ "type": "string", "pattern": format!("{pattern}{n}") }))
@@ -86,7 +86,7 @@ fn what_is_too_long_or_too_many_is_skipped() {
 
 #[test]
 fn servers_and_alternatives_without_end_cost_little() {
-    // Each variable is ten times the next.
+    // Each variable expands to ten times the next.
     let variables =
         numbered(20, |n| (format!("v{n}"), json!({ "default": format!("{{v{}}}", n + 1).repeat(10) })));
     let mut value = described(json!({ "/a": { "get": {} } }), json!({}));
@@ -134,7 +134,7 @@ fn old_descriptions_copy_nothing_that_is_referred_to() {
 
 #[test]
 fn what_is_cut_never_takes_less() {
-    // Both alternatives are the same when they are only named by their type.
+    // Once cut to an outline with their type only, both alternatives are equal, and `oneOf` would match neither.
     let node = |kind: &str| {
         json!({ "type": "object", "required": [kind], "properties": {
         kind: { "type": "string" }, "next": { "oneOf": [{ "$ref": "#/components/schemas/A" }, { "$ref": "#/components/schemas/B" }] },

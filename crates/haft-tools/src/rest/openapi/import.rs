@@ -1,4 +1,4 @@
-//! All operations of a description, as tools.
+//! Imports all operations of a description as tools.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use super::security::{self, Login};
 use super::servers;
 use haft_core::settings::method::Method;
 
-/// What the operator says about a description.
+/// The operator's settings for a description.
 #[derive(Debug)]
 pub struct Settings<'a> {
     /// The name of the description; a part of every tool's name.
@@ -28,12 +28,12 @@ pub struct Settings<'a> {
     pub headers: Vec<(HeaderName, SecretString)>,
     pub logins: BTreeMap<String, Login>,
     pub filter: Filter,
-    /// More hosts that operations may name.
+    /// Further hosts that operations may name as their server.
     pub hosts: Vec<String>,
     pub private: Option<Private>,
 }
 
-/// What became of a description.
+/// The result of an import.
 #[derive(Debug)]
 pub struct Imported {
     pub title: Option<String>,
@@ -42,15 +42,15 @@ pub struct Imported {
     pub skipped: Vec<Skipped>,
 }
 
-/// An operation that is no tool.
+/// An operation that did not become a tool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped {
-    /// `GET /path`, or the path alone when that is what is wrong.
+    /// `GET /path`, or the path alone if the path itself is wrong.
     pub operation: String,
     pub reason: String,
 }
 
-/// Why a description gives no tools at all; written for the operator.
+/// The reason why a description gives no tools at all; the operator reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImportError(pub String);
 
@@ -62,19 +62,19 @@ impl fmt::Display for ImportError {
 
 impl std::error::Error for ImportError {}
 
-/// How many operations one description may have.
+/// The largest number of operations in one description.
 const OPERATIONS_MAX: usize = 10_000;
 
-/// How much is kept of the line that names an operation.
+/// The longest name of a skipped operation, in characters.
 const LINE_CHARS_MAX: usize = 300;
 
-/// What it takes to look at an operation, in values of schemas.
+/// The cost of examining one operation, in schema values.
 const OPERATION_EFFORT: usize = 500;
 
-/// How many tags of an operation are looked at.
+/// The number of an operation's tags that are examined.
 const TAGS_MAX: usize = 100;
 
-/// Makes tools of a description.
+/// Turns a description into tools.
 pub fn import(documents: &Documents, settings: Settings<'_>) -> Result<Imported, ImportError> {
     let root = documents.root();
     check_version(&root)?;
@@ -136,7 +136,7 @@ fn base(
     match described {
         Some(Ok(url)) => Ok(url.clone()),
         Some(Err(reason)) => Err(ImportError(reason.clone())),
-        // Without a server, a description speaks of the host it is on.
+        // Without servers, the operations are on the host of the description (OpenAPI: the default server is `/`).
         None => at
             .filter(|at| matches!(at.scheme(), "http" | "https"))
             .and_then(|at| at.join("/").ok())
@@ -144,7 +144,8 @@ fn base(
     }
 }
 
-/// A private address counts only when the operator named it: in `baseUrl`, or as the place of the description.
+/// Returns the hosts and addresses that requests may reach. A private address is allowed only if the operator named it,
+/// as `baseUrl` or as the URL of the description.
 fn reach(settings: &Settings<'_>, base: &Url, at: Option<&Url>) -> Result<Reach, ImportError> {
     let named = settings.base_url.is_some() || at.is_some_and(|at| at.host() == base.host());
     let reach = if named { Reach::named(base) } else { Reach::described(base) };
@@ -164,7 +165,7 @@ struct Importer<'a> {
     name: &'a str,
     filter: &'a Filter,
     base: &'a Url,
-    /// The server of the description as a whole, whatever the operator says.
+    /// The server that the description names for all operations, also if the operator has set `baseUrl`.
     described: Option<Url>,
     at: Option<&'a Url>,
     service: Arc<Service>,
@@ -247,14 +248,14 @@ impl<'a> Importer<'a> {
         })
     }
 
-    /// An operation may have a server of its own; on another host only when the operator allows that host.
+    /// Returns the server of an operation. If it has one on another host, the operator must have allowed that host.
     fn server(&self, operation: &Operation<'_>) -> Result<Url, String> {
         let own =
             servers::first(&operation.node, self.at).or_else(|| servers::first(&operation.item, self.at));
         let Some(own) = own else { return Ok(self.base.clone()) };
         let own = own?;
         if self.described.as_ref().is_some_and(|described| described.host() == own.host()) {
-            // The operator's `baseUrl` stands for the host of the description.
+            // `baseUrl` replaces the description's host, also for operations that name it again.
             return Ok(if self.service.client.reach().has_host(&own) { own } else { self.base.clone() });
         }
         match self.service.client.reach().check_url(&own) {

@@ -1,7 +1,7 @@
-//! The importer: from the description of an API to tools.
+//! The importer of API descriptions: turns `OpenAPI` 3 and Swagger 2.0 documents into tools.
 //!
-//! Start reading at [`import()`], a pure function over [`Documents`]; [`Source`] is what reads them. One operation that cannot
-//! become a tool is skipped with its reason, the others stay.
+//! Start reading at [`import()`], a pure function over [`Documents`]; [`Source`] reads those. An operation that cannot
+//! become a tool is skipped with a reason, and the others are still imported.
 
 mod body;
 mod description;

@@ -1,4 +1,4 @@
-//! Names of imported tools: legal, unique, and short enough with everything that stands before them.
+//! Names of imported tools: legal, unique, and short enough for the prefix that exposed names get.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -8,25 +8,27 @@ use sha2::{Digest, Sha256};
 
 use haft_core::settings::method::Method;
 
-/// What stands before every name of this provider when it is exposed: `rest__`, or `mcp__rest__`.
+/// The length of the longer prefix of exposed names: `rest__`, or `mcp__rest__`.
 const EXPOSED_PREFIX_CHARS: usize = "mcp__rest__".len();
 
-/// What remains for the name itself.
+/// The longest name without that prefix.
 const CHARS_MAX: usize = NAME_CHARS_MAX - EXPOSED_PREFIX_CHARS;
 
-/// Names given so far.
+/// The names given so far.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     taken: HashSet<String>,
-    /// How often a name was wanted: with many of one name, each would else try all numbers before its own.
+    /// The number of times each name was requested. Without it, the search for a free number would start at 2 each
+    /// time, and many equal names would take quadratic time.
     wanted: HashMap<String, usize>,
 }
 
-/// No more of an id is looked at.
+/// The number of characters of an operation id that are used.
 const ID_CHARS_MAX: usize = 1_000;
 
 impl Names {
-    /// `spec_operationId`, or method and path when there is no id; the second of a name gets `_2`.
+    /// Returns `spec_operationId`, or method and path if there is no id. A repeated name gets a number, starting with
+    /// `_2`.
     pub(super) fn give(&mut self, spec: &str, id: Option<&str>, method: Method, path: &str) -> ToolName {
         let id = id.map(|id| id.chars().take(ID_CHARS_MAX).collect::<String>());
         let id = id.filter(|id| !id.trim().is_empty());
@@ -39,7 +41,7 @@ impl Names {
             format!("{}{suffix}", fitted(&wanted, CHARS_MAX - suffix.len()))
         });
         let mut candidates = std::iter::once(wanted.clone()).chain(numbered);
-        // Providers of models do not all tell names apart by case.
+        // Not all model providers distinguish names by case.
         let free = candidates.find(|name| self.taken.insert(name.to_ascii_lowercase())).unwrap_or(wanted);
         ToolName::sanitize(&free)
     }
@@ -49,14 +51,14 @@ fn of_path(method: Method, path: &str) -> String {
     tidy(&format!("{}_{path}", method.name().to_ascii_lowercase()))
 }
 
-/// Everything that is not legal becomes one `_`, and none at the ends.
+/// Replaces each run of illegal characters by one `_`, and drops those at the ends.
 fn tidy(text: &str) -> String {
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '-';
     let words: Vec<&str> = text.split(|c| !legal(c)).filter(|word| !word.is_empty()).collect();
     if words.is_empty() { "operation".into() } else { words.join("_") }
 }
 
-/// A name that is too long keeps its beginning and is told apart by a hash of the whole.
+/// Shortens a name that is too long, and appends a hash of the whole name to keep it unique.
 fn fitted(name: &str, chars_max: usize) -> String {
     if name.len() <= chars_max {
         return name.to_owned();

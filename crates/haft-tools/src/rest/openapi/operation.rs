@@ -1,4 +1,4 @@
-//! One operation, as a tool.
+//! Turns one operation into a tool.
 
 use haft_core::name::{GroupName, ToolName};
 use haft_core::tool::ToolDefinition;
@@ -15,7 +15,7 @@ use super::parameters::{self, parameters};
 use super::schema::{Direction, Schemas};
 use haft_core::settings::method::Method;
 
-/// How many content types are looked at of one body or answer.
+/// The number of content types that are examined in one body or response.
 pub(super) const MEDIA_TYPES_MAX: usize = 50;
 
 /// An operation of a description.
@@ -23,12 +23,12 @@ pub(super) const MEDIA_TYPES_MAX: usize = 50;
 pub(super) struct Operation<'a> {
     pub(super) path: &'a str,
     pub(super) method: Method,
-    /// What all methods of the path share.
+    /// The path item, which all methods of the path share.
     pub(super) item: Node<'a>,
     pub(super) node: Node<'a>,
 }
 
-/// What an operation becomes, but for its name and what the whole service shares.
+/// A converted operation, without its name and the parts that the whole service shares.
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) plan: OperationPlan,
@@ -39,7 +39,7 @@ pub(super) struct Made {
 }
 
 impl Operation<'_> {
-    /// Makes a tool of it, or says why it cannot be one.
+    /// Converts the operation into a tool, or returns the reason why it cannot become one.
     pub(super) fn made(&self, base: &Url, schemas: &Schemas) -> Result<Made, String> {
         let mut all = parameters(&self.item, &self.node, schemas)?;
         let path = parameters::path(self.path, &mut all)?;
@@ -77,7 +77,7 @@ impl Operation<'_> {
         })
     }
 
-    /// What comes back when all goes well.
+    /// Describes the response of a successful call.
     fn answer(&self, schemas: &Schemas) -> Answer<'_> {
         let Some(response) = self.success() else { return Answer::default() };
         let description = response.text("description");
@@ -118,7 +118,7 @@ fn is_json(media_type: &str) -> bool {
     plain == "application/json" || plain.ends_with("+json")
 }
 
-/// The definition that a model is shown.
+/// Returns the definition for the model.
 pub(super) fn definition(name: ToolName, spec: &str, made: &Made) -> ToolDefinition {
     ToolDefinition {
         name,

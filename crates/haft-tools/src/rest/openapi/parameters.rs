@@ -1,4 +1,4 @@
-//! Parameters of an operation: how each is sent, and what a model is told of it.
+//! Parameters of an operation: their serialization, and their schemas for the model.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -18,7 +18,7 @@ pub(super) struct Described {
     pub(super) required: bool,
 }
 
-/// What others decide about a request, never its arguments: the body and the credentials, and the connection itself.
+/// Headers that are not arguments, because the body, the credentials or the HTTP connection determine them.
 const NOT_GIVEN: [&str; 9] = [
     "accept",
     "authorization",
@@ -31,16 +31,16 @@ const NOT_GIVEN: [&str; 9] = [
     "upgrade",
 ];
 
-/// How many parameters an operation may have; a model could not fill more.
+/// The largest number of parameters of an operation; a model could not fill in more.
 const PARAMETERS_MAX: usize = 200;
 
-/// What it takes to look at one, in values of schemas.
+/// The cost of examining one parameter, in schema values.
 const PARAMETER_EFFORT: usize = 100;
 
-/// The longest path of an operation.
+/// The longest path of an operation, in bytes.
 const PATH_BYTES_MAX: usize = 2_000;
 
-/// The parameters of an operation; those of its path stand below its own.
+/// Returns the parameters of an operation. Its own parameters override those of its path item.
 pub(super) fn parameters(
     item: &Node<'_>,
     operation: &Node<'_>,
@@ -118,7 +118,7 @@ fn style(written: Option<&str>, place: Place) -> Style {
     }
 }
 
-/// A parameter's own words stand above those of its schema.
+/// Adds a parameter's description, which takes precedence over that of its schema.
 fn with_description(mut schema: Value, text: Option<&str>) -> Value {
     let text = text.map(description::plain).filter(|text| !text.is_empty());
     if let (Some(text), Value::Object(members)) = (text, &mut schema) {
@@ -128,7 +128,8 @@ fn with_description(mut schema: Value, text: Option<&str>) -> Value {
     schema
 }
 
-/// Arguments of one name in two places: the first keeps it (a path before a query), the others say where they are.
+/// Names the arguments. If parameters in two locations share a name, the first keeps it (path before query), and the
+/// others get their location as a prefix.
 fn name_arguments(all: &mut [Described]) {
     let mut taken: HashSet<String> = HashSet::new();
     for described in all {
@@ -141,10 +142,10 @@ fn name_arguments(all: &mut [Described]) {
     }
 }
 
-/// How long the name of an argument may be, for every provider of models.
+/// The longest argument name that every model provider accepts, in characters.
 const ARGUMENT_CHARS_MAX: usize = 64;
 
-/// Whether every provider of models takes this as the name of an argument.
+/// Returns whether every model provider accepts this name for an argument.
 pub(super) fn is_legal(name: &str) -> bool {
     (1..=ARGUMENT_CHARS_MAX).contains(&name.len()) && name.chars().all(is_legal_char)
 }
@@ -153,7 +154,7 @@ fn is_legal_char(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
 }
 
-/// The nearest name that is: `filter[name]` becomes `filter_name`.
+/// Returns the nearest legal name: `filter[name]` becomes `filter_name`.
 fn legal(name: &str) -> String {
     if is_legal(name) {
         return name.to_owned();
@@ -163,7 +164,7 @@ fn legal(name: &str) -> String {
     if joined.is_empty() { "value".into() } else { joined }
 }
 
-/// The path in pieces. A name in braces that nobody described is a text.
+/// Splits a path into pieces. A name in braces that the operation does not declare becomes a string parameter.
 pub(super) fn path(written: &str, all: &mut Vec<Described>) -> Result<Vec<PathPiece>, String> {
     if written.len() > PATH_BYTES_MAX {
         return Err(format!("its path is longer than {PATH_BYTES_MAX} bytes"));
@@ -172,7 +173,7 @@ pub(super) fn path(written: &str, all: &mut Vec<Described>) -> Result<Vec<PathPi
         return Err("its path holds a `?`".into());
     }
     let mut pieces = Vec::new();
-    // A fragment never reaches a server; some descriptions use it to tell operations of one path apart.
+    // Clients do not send the fragment to the server; some descriptions use it to distinguish operations of one path.
     let mut rest = written.split('#').next().unwrap_or_default();
     while let Some((before, after)) = rest.split_once('{') {
         let unmatched = || "its path has a brace without its other half".to_owned();
@@ -216,7 +217,8 @@ fn position(name: &str, all: &mut Vec<Described>) -> usize {
     })
 }
 
-/// A path parameter that has no place in the path is sent nowhere, so nobody is asked for it.
+/// Drops path parameters that do not occur in the path: they are never sent, so the model should not have to fill them
+/// in.
 fn drop_strays(pieces: &mut [PathPiece], all: &mut Vec<Described>) {
     let used: Vec<usize> = pieces
         .iter()
@@ -240,7 +242,7 @@ fn drop_strays(pieces: &mut [PathPiece], all: &mut Vec<Described>) {
     });
 }
 
-/// All arguments as properties of one object.
+/// Returns all arguments as the properties of one object schema.
 pub(super) fn properties(all: &[Described]) -> Map<String, Value> {
     all.iter().map(|described| (described.parameter.argument.clone(), described.schema.clone())).collect()
 }

@@ -1,4 +1,5 @@
-//! A description on the web while it is read: which documents it consists of is only known from those that came.
+//! The state of downloading a description. Each document names further documents, so their number is not known in
+//! advance.
 
 use std::cell::Cell;
 
@@ -9,7 +10,7 @@ use super::documents::{Document, Documents, files_named};
 use super::source::{SourceError, shown};
 use super::swagger2;
 
-/// The documents so far, and those that are still wanted.
+/// The documents read so far, and the URLs still to be read.
 #[derive(Debug)]
 pub struct Reading {
     documents: Vec<Document>,
@@ -20,7 +21,7 @@ pub struct Reading {
     values_left: Cell<usize>,
 }
 
-/// How many documents one description on the web may have; each is a request.
+/// The largest number of documents in a description on the web; each costs a request.
 const DOCUMENTS_MAX: usize = 50;
 
 impl Reading {
@@ -35,7 +36,7 @@ impl Reading {
         }
     }
 
-    /// The next document that is wanted. References to documents beyond the bound lead nowhere.
+    /// Returns the URL of the next document to fetch. Beyond the limit, references to documents have no target.
     pub fn wanted(&mut self) -> Option<Url> {
         if self.asked == DOCUMENTS_MAX {
             return None;
@@ -44,7 +45,7 @@ impl Reading {
         self.waiting.pop()
     }
 
-    /// Takes a document, or leaves everything as it was.
+    /// Adds a document; on an error, the state is unchanged.
     pub fn take(&mut self, at: &Url, bytes: &[u8]) -> Result<(), SourceError> {
         let bad = |reason: String| SourceError(format!("`{}`: {reason}", shown(at)));
         let bytes_left = self.bytes_left.checked_sub(bytes.len());
@@ -61,7 +62,7 @@ impl Reading {
         Ok(())
     }
 
-    /// Whether this is the document that was named; without it there is no description.
+    /// Returns whether the URL is that of the first document, without which there is no description.
     pub fn is_first(&self, url: &Url) -> bool {
         *url == self.first
     }
@@ -70,7 +71,8 @@ impl Reading {
         Documents::new(self.documents)
     }
 
-    /// On the same server and below the same directory: nowhere else may a description lead us.
+    /// Returns whether the URL is on the same server and below the same directory. A description must not make us fetch
+    /// any other URL.
     fn is_beside(&self, url: &Url) -> bool {
         let (directory, _) = self.first.path().rsplit_once('/').unwrap_or_default();
         let below = url.path().strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'));

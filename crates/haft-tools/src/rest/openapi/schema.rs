@@ -1,4 +1,4 @@
-//! Schemas of a description, made whole: references put in their places, the dialect of `OpenAPI` turned into JSON Schema.
+//! Writes out the schemas of a description: inlines references, and converts the dialect of `OpenAPI` to JSON Schema.
 
 mod all_of;
 mod effort;
@@ -15,7 +15,7 @@ use super::documents::Node;
 
 pub(super) use effort::Effort;
 
-/// Whether a schema describes what is sent or what comes back.
+/// The direction of the data that a schema describes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Direction {
     Request,
@@ -23,7 +23,7 @@ pub(super) enum Direction {
 }
 
 impl Direction {
-    /// The mark of properties that only the other direction has.
+    /// Returns the marker of properties that exist only in the other direction.
     fn left_out(self) -> &'static str {
         match self {
             Direction::Request => "readOnly",
@@ -31,7 +31,8 @@ impl Direction {
         }
     }
 
-    /// How many values a schema may hold: a model reads every one of them, and answers are read without their schema.
+    /// Returns the largest number of values in a schema. Request schemas may be larger: a model needs them to write
+    /// arguments, but can read a response without its schema.
     fn nodes_max(self) -> usize {
         match self {
             Direction::Request => 1_500,
@@ -40,31 +41,32 @@ impl Direction {
     }
 }
 
-/// How many references deep a schema is written out.
+/// The largest depth to which references are inlined.
 const REFERENCES_MAX: u8 = 8;
 
-/// How deep JSON may be between two references; with all references that is still little of a stack.
+/// The deepest nesting of JSON between two references. Even with all references followed, the recursion uses little
+/// stack.
 const NESTING_MAX: usize = 48;
 
-/// The size of what is too deep to be counted.
+/// The size given to schemas that are too deep to be counted.
 const TOO_LARGE: usize = 1_000_000;
 
-/// How many schemas one keyword may hold; more are never written out.
+/// The largest number of schemas in one keyword; a keyword with more is dropped.
 const BREADTH_MAX: usize = 3_000;
 
-/// Makes schemas, and remembers how large what is referred to becomes.
+/// Writes out schemas, and caches the sizes of the schemas that references point to.
 #[derive(Debug, Default)]
 pub(super) struct Schemas {
-    /// By the address of the value and the references still followed below it.
+    /// Keyed by the address of the value and the number of references still followed below it.
     sizes: RefCell<HashMap<(usize, u8), usize>>,
-    /// What was asked for before: nothing yet for what was asked for once.
+    /// Written-out schemas. `None` marks a schema that was requested once.
     made: RefCell<HashMap<(usize, Direction), Option<Value>>>,
     pub(super) effort: Effort,
 }
 
 impl Schemas {
-    /// The schema as one piece. Of several depths the greatest that stays within bounds is written out; what lies deeper, or
-    /// inside itself, is only named by its type.
+    /// Writes out a schema, with references inlined to the greatest depth that stays within the limits. Deeper and
+    /// recursive parts are replaced by an outline with their type only.
     pub(super) fn whole(&self, node: &Node<'_>, direction: Direction) -> Value {
         if self.effort.is_spent() {
             return json!({});
@@ -76,7 +78,7 @@ impl Schemas {
             Some(Some(known)) => known.clone(),
             Some(None) | None => self.made(node, direction),
         };
-        // Most schemas are asked for once, and need not be held twice.
+        // Cache a schema only at its second use: most are used once, and would be held in memory twice.
         match before {
             None => drop(self.made.borrow_mut().insert(key, None)),
             Some(None) => drop(self.made.borrow_mut().insert(key, Some(whole.clone()))),
@@ -96,8 +98,8 @@ impl Schemas {
         trim::trimmed(whole, nodes_max)
     }
 
-    /// How many values the schema has when references are followed so deep.
-    /// `levels` are those since the last reference.
+    /// Returns the number of values in the schema when references are followed to this depth. `levels` counts the
+    /// levels since the last reference.
     fn size(&self, node: &Node<'_>, depth: u8, levels: usize) -> usize {
         self.effort.work(1);
         if levels > NESTING_MAX {
@@ -126,26 +128,26 @@ impl Schemas {
     }
 }
 
-/// What a reference that stands alone leads to: it is the same schema wherever it is referred to.
+/// Resolves a schema that is only a reference, so that all references to one schema share its cache entry.
 fn alone<'a>(node: &Node<'a>) -> Node<'a> {
     let only = node.value.as_object().is_some_and(|members| members.len() == 1);
     if only { node.resolved().unwrap_or(*node) } else { *node }
 }
 
-/// Two nodes are the same when they are the same value in memory.
+/// Returns the identity of a node: two nodes are equal if they are the same value in memory.
 fn address(node: &Node<'_>) -> usize {
     std::ptr::from_ref(node.value).addr()
 }
 
-/// Writes one schema out.
+/// The state of writing out one schema.
 struct Writer<'w> {
     direction: Direction,
     effort: &'w Effort,
-    /// What is being written out, so that nothing is inside itself.
+    /// The addresses of the schemas being written, to detect recursion.
     inside: Vec<usize>,
-    /// How deep the schema is that is being written.
+    /// The current nesting depth.
     levels: usize,
-    /// How often something was left out so far.
+    /// The number of parts dropped so far.
     cuts: usize,
 }
 
@@ -172,7 +174,7 @@ impl Writer<'_> {
     }
 
     fn target(&mut self, node: &Node<'_>, reference: &str, depth: u8) -> Value {
-        // What leads nowhere says nothing about the value.
+        // A reference without a target tells nothing about the value.
         let Ok(target) = node.follow(reference) else {
             self.cuts += 1;
             return json!({});
@@ -205,10 +207,11 @@ impl Writer<'_> {
         Value::Object(written)
     }
 
-    /// A keyword in today's form; nothing when it has none.
+    /// Writes a keyword in the form of JSON Schema 2020-12; returns `None` if it has no such form.
     ///
-    /// What was cut takes more than the whole. So one of several may fit where it did not before, and what must not fit, or
-    /// decides what else must, says too much.
+    /// A schema with a part cut off accepts more values than the original. Two consequences keep the result from
+    /// rejecting valid values: several alternatives of `oneOf` may now match, so it becomes `anyOf`; and `not`, `if`,
+    /// `then` and `else` are dropped, because a more permissive schema there would reject more.
     fn keyword<'k>(&mut self, key: &'k str, member: &Node<'_>, depth: u8) -> Option<(&'k str, Value)> {
         let before = self.cuts;
         let (key, written) = self.keyword_as_written(key, member, depth)?;
@@ -272,12 +275,12 @@ impl Writer<'_> {
     }
 }
 
-/// The mark may stand at the property or at what it refers to.
+/// Returns whether a property has a marker, on itself or on the schema it refers to.
 fn is_marked(member: &Node<'_>, mark: &str) -> bool {
     member.flag(mark) || member.resolved().is_ok_and(|target| target.flag(mark))
 }
 
-/// What is known of a schema that is not written out.
+/// Returns the little that is kept of a schema that is cut off: at most its type.
 fn outline(node: &Node<'_>) -> Value {
     let kind = node.text("type").or_else(|| node.value.get("properties").map(|_| "object"));
     match kind {

@@ -1,4 +1,4 @@
-//! How a description wants to be asked, and what the operator gave for it.
+//! Matches the security schemes of a description with the operator's credentials.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use super::super::guard::Reach;
 use super::super::oauth::ClientCredentials;
 use super::documents::Node;
 
-/// What the operator gave for one security scheme.
+/// The operator's credentials for one security scheme.
 #[derive(Debug, Clone, Default)]
 pub struct Login {
-    /// A key or a token.
+    /// An API key or a token.
     pub token: Option<SecretString>,
     pub username: Option<String>,
     pub password: Option<SecretString>,
     pub client_id: Option<String>,
     pub client_secret: Option<SecretString>,
     pub scopes: Vec<String>,
-    /// Beats the description's; may be on another host, since the operator names it.
+    /// Overrides the description's token URL. It may be on another host, because the operator chose it.
     pub token_url: Option<Url>,
 }
 
-/// Credentials by the name of their scheme, or what is wrong with them.
+/// Returns the credentials by the name of their scheme, or an error about them.
 pub(super) fn credentials(
     root: &Node<'_>,
     logins: &BTreeMap<String, Login>,
@@ -76,7 +76,7 @@ fn credential(scheme: &Node<'_>, login: &Login, reach: &Reach) -> Result<Credent
     }
 }
 
-/// A secret goes to no host that only the description names.
+/// Builds a client credentials grant. Never sends the secret to a host that only the description names.
 fn client_credentials(scheme: &Node<'_>, login: &Login, reach: &Reach) -> Result<Credential, String> {
     let described = || {
         let url = scheme.value.pointer("/flows/clientCredentials/tokenUrl").and_then(Value::as_str);
@@ -95,17 +95,18 @@ fn client_credentials(scheme: &Node<'_>, login: &Login, reach: &Reach) -> Result
     Ok(ClientCredentials::new(url, reach, id, secret, login.scopes.clone()).into())
 }
 
-/// How many alternatives are looked at, and how many schemes of each; every operation looks anew.
+/// The number of alternatives examined per operation, and of schemes in each.
 const ALTERNATIVES_MAX: usize = 50;
 
-/// The schemes whose credentials a request of the operation carries: the first alternative that is configured in full.
+/// Returns the schemes whose credentials the operation's requests carry: the first alternative for which the operator
+/// has configured all schemes.
 pub(super) fn needed(
     root: &Node<'_>,
     operation: &Node<'_>,
     known: &BTreeMap<String, Credential>,
 ) -> Vec<String> {
     let Some(alternatives) = operation.get("security").or_else(|| root.get("security")) else {
-        // Nothing is said: whoever configured credentials wants them used.
+        // The description does not mention security; an operator who configured credentials wants them used.
         return known.keys().cloned().collect();
     };
     let names = |alternative: Node<'_>| {
@@ -113,7 +114,7 @@ pub(super) fn needed(
         names.collect::<Vec<String>>()
     };
     let configured = |names: &Vec<String>| names.iter().all(|name| known.contains_key(name));
-    // An empty alternative means that nothing is needed; what is configured is still better.
+    // An empty alternative allows anonymous requests; sort it last, so that configured credentials are preferred.
     let mut found: Vec<Vec<String>> =
         alternatives.items().take(ALTERNATIVES_MAX).map(names).filter(configured).collect();
     found.sort_by_key(Vec::is_empty);

@@ -1,22 +1,22 @@
-//! Where a description says its operations are.
+//! The servers that a description names.
 
 use serde_json::Value;
 use url::Url;
 
 use super::documents::Node;
 
-/// The first server of a list, with its variables at their defaults, made absolute by where the description is.
-/// `None` when there is no such list.
+/// Returns the first server of a list, with its variables at their defaults, and resolved against the URL of the
+/// description. Returns `None` if there is no such list.
 pub(super) fn first(node: &Node<'_>, at: Option<&Url>) -> Option<Result<Url, String>> {
     let server = node.value.get("servers")?.as_array()?.first()?;
     let written = server.get("url")?.as_str()?;
     Some(filled(written, server).and_then(|filled| absolute(&filled, at)))
 }
 
-/// The longest URL of a server, also with its variables in their places.
+/// The longest URL of a server, in bytes, also after its variables are replaced.
 const SERVER_BYTES_MAX: usize = 2_000;
 
-/// What a variable holds is not looked at again: defaults that name each other would grow without end.
+/// Replaces variables by their defaults. Does not expand the defaults themselves: nested ones could grow exponentially.
 fn filled(written: &str, server: &Value) -> Result<String, String> {
     let mut filled = String::new();
     let mut rest = written;
@@ -46,7 +46,7 @@ fn filled(written: &str, server: &Value) -> Result<String, String> {
     Ok(filled)
 }
 
-/// What stands before a place, the name in its braces, and what is behind it.
+/// Returns the text before the next variable, its name, and the text after it.
 fn next_place(text: &str) -> Option<(&str, &str, &str)> {
     let (before, after) = text.split_once('{')?;
     let (name, behind) = after.split_once('}')?;
@@ -57,7 +57,8 @@ fn short(text: &str) -> String {
     text.chars().take(200).collect()
 }
 
-/// A relative server is relative to the description; a file has no host.
+/// Resolves a relative server against the URL of the description; a file cannot serve as a base, because it has no
+/// host.
 fn absolute(written: &str, at: Option<&Url>) -> Result<Url, String> {
     if written.contains('{') {
         return Err(format!("its server `{written}` has a variable without a default; set `baseUrl`"));

@@ -1,4 +1,4 @@
-//! Where a description is, and reading it from there.
+//! The source of a description, a file or a URL, and reading it.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,21 +19,21 @@ use super::documents::{Document, Documents, files_named};
 use super::swagger2;
 use haft_core::settings::method::Method;
 
-/// A file, or an address on the web.
+/// A file, or a URL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     File(PathBuf),
     Url(Url),
 }
 
-/// How many files one description may be spread over.
+/// The largest number of files in one description.
 const FILES_MAX: usize = 500;
 
-/// How long it may take to fetch a description.
+/// The longest time for fetching one document of a description.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Source {
-    /// What begins with http:// or https:// is an address, anything else a path.
+    /// Parses a text that begins with http:// or https:// as a URL, any other as a path.
     pub fn parse(text: &str) -> Result<Self, SourceError> {
         if !text.starts_with("http://") && !text.starts_with("https://") {
             return Ok(Self::File(PathBuf::from(text)));
@@ -43,7 +43,7 @@ impl Source {
         Ok(Self::Url(url))
     }
 
-    /// Reads the description, with all files of it that lie below the directory of the first.
+    /// Reads a description and the files it refers to, as far as they are below the directory of the first.
     pub fn read_file(path: &Path) -> Result<Documents, SourceError> {
         let path = path.canonicalize().map_err(|error| unreadable(path, &error.to_string()))?;
         let directory = path.parent().map(Path::to_owned).unwrap_or_default();
@@ -73,7 +73,7 @@ impl Source {
         Ok(Documents::new(documents))
     }
 
-    /// The text of a description on the web.
+    /// Fetches the text of a document from the web.
     pub async fn fetch(
         url: &Url,
         reach: Reach,
@@ -108,14 +108,14 @@ impl Source {
     }
 }
 
-/// Without its query, which may hold a key.
+/// Returns a URL for messages, without its query, which may contain a key.
 pub(super) fn shown(url: &Url) -> String {
     let mut shown = url.clone();
     shown.set_query(None);
     shown.to_string()
 }
 
-/// Files that a document refers to and that may be read; a reference to any other leads nowhere.
+/// Returns the files that a document refers to and that may be read. References to other files have no target.
 fn neighbours(value: &serde_json::Value, at: &Url, directory: &Path) -> Vec<PathBuf> {
     let named = files_named(value).into_iter();
     let urls = named.filter_map(|file| at.join(file).ok()).filter(|url| url.scheme() == "file");
@@ -127,7 +127,7 @@ fn file_url(path: &Path) -> Result<Url, SourceError> {
     Url::from_file_path(path).map_err(|()| unreadable(path, "the path cannot be used"))
 }
 
-/// A regular file only: a pipe or a device may never end.
+/// Reads a regular file. Refuses others: reading a pipe or a device might never end.
 fn file_bytes(path: &Path, bytes_max: usize) -> Result<Vec<u8>, SourceError> {
     let failed = |error: std::io::Error| unreadable(path, &error.to_string());
     if !path.metadata().map_err(failed)?.is_file() {
@@ -147,7 +147,7 @@ fn unreadable(path: &Path, reason: &str) -> SourceError {
     SourceError(format!("`{}`: {reason}", path.display()))
 }
 
-/// Why a description cannot be read; written for the operator.
+/// The reason why a description cannot be read; the operator reads it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceError(pub String);
 

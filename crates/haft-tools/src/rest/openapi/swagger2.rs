@@ -1,16 +1,16 @@
-//! Swagger 2.0, in the shape of `OpenAPI` 3. References keep working: what they lead to stays where it is.
+//! Converts Swagger 2.0 to `OpenAPI` 3. Leaves the targets of references in place, so that references stay valid.
 
 use serde_json::{Map, Value, json};
 
 use haft_core::settings::method::Method;
 
-/// Rewrites a document of version 2.0; any other is left as it is.
+/// Converts a document of version 2.0; leaves any other unchanged.
 pub(super) fn upgrade(document: &mut Value) {
     if document.get("swagger").and_then(Value::as_str).is_none_or(|version| !version.starts_with("2.")) {
         return;
     }
     let Some(root) = document.as_object_mut() else { return };
-    // Taken out, so that the rest can be looked at meanwhile: a copy of it would take as much again.
+    // Taken out, so that the rest can be borrowed meanwhile; a clone would double the memory.
     let mut paths = root.remove("paths").unwrap_or_default();
     root.remove("swagger");
     root.insert("openapi".into(), json!("3.0.3"));
@@ -25,7 +25,7 @@ pub(super) fn upgrade(document: &mut Value) {
     root.insert("components".into(), json!({ "securitySchemes": schemes }));
 }
 
-/// Without a host, the description's own; then the path alone is the server.
+/// Returns the servers. Without `host`, the server is `basePath` on the host of the description.
 fn servers(old: &Value) -> Option<Value> {
     let path = old.get("basePath").and_then(Value::as_str).unwrap_or("");
     let schemes = old.get("schemes").and_then(Value::as_array);
@@ -54,7 +54,7 @@ fn operation(operation: &mut Map<String, Value>, shared: Option<&Value>, old: &V
     let listed = |key: &str| media_type(operation.get(key).or_else(|| old.get(key))).to_owned();
     let (consumes, produces) = (listed("consumes"), listed("produces"));
     let own = operation.remove("parameters");
-    // Those of the path first: the operation's own replace them by name and place.
+    // Those of the path come first: the operation's own override them by name and location.
     let all = [shared, own.as_ref()].into_iter().flatten().filter_map(Value::as_array).flatten();
     let all: Vec<Written<'_>> = all.map(|written| Written::of(written, old)).collect();
     let fields: Vec<&Written<'_>> = all.iter().filter(|written| written.is_in("formData")).collect();
@@ -73,8 +73,8 @@ fn operation(operation: &mut Map<String, Value>, shared: Option<&Value>, old: &V
     operation.extend(body.map(|body| ("requestBody".to_owned(), body)));
 }
 
-/// A parameter or an answer, as it stands there or as a reference leads to it. What a reference leads to is never copied: a
-/// thousand references may lead to one large thing.
+/// A parameter or a response, written inline or referred to. The target of a reference is never copied, because a
+/// thousand references may point to one large value.
 struct Written<'a> {
     here: &'a Value,
     reference: Option<&'a str>,
@@ -82,7 +82,7 @@ struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    /// A reference to another file, or into a path, stays as it is.
+    /// Resolves a reference within the document. A reference to another file, or to one below `paths`, stays as it is.
     fn of(here: &'a Value, old: &'a Value) -> Self {
         let reference = here.get("$ref").and_then(Value::as_str);
         let target = reference.and_then(|reference| old.pointer(reference.strip_prefix('#')?));
@@ -101,7 +101,7 @@ impl<'a> Written<'a> {
         self.value.get("required") == Some(&Value::Bool(true))
     }
 
-    /// What stands under `schema`.
+    /// Returns the value of `schema`, or a reference to it.
     fn schema(&self) -> Option<Value> {
         let schema = self.value.get("schema")?;
         Some(match self.reference {
@@ -110,7 +110,7 @@ impl<'a> Written<'a> {
         })
     }
 
-    /// The type of a parameter stands at the parameter itself.
+    /// Returns the schema of a parameter whose type is written on the parameter itself.
     fn own_schema(&self) -> Value {
         match (self.text("type"), self.reference) {
             (Some("file"), _) => {
@@ -156,7 +156,7 @@ impl<'a> Written<'a> {
         new
     }
 
-    /// How a list is written; commas unless it says otherwise.
+    /// Returns style and explode of a list; commas unless `collectionFormat` names another format.
     fn collection(&self) -> Option<(&'static str, bool)> {
         if self.text("type") != Some("array") {
             return None;
@@ -181,12 +181,12 @@ impl<'a> Written<'a> {
     }
 }
 
-/// How much of a description is copied to where it is needed; a model is shown less.
+/// The number of characters of a description that are copied; the model sees fewer.
 const DESCRIPTION_CHARS_MAX: usize = 2_000;
 
 const JSON: &str = "application/json";
 
-/// Of several content types JSON, else the first: one is sent, and one is asked for.
+/// Returns JSON if the list has it, otherwise the first content type; only one can be sent or requested.
 fn media_type(list: Option<&Value>) -> &str {
     let mut all = list.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     let first = all.clone().next().unwrap_or(JSON);

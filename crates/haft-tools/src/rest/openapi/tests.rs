@@ -1,4 +1,4 @@
-//! Whole descriptions, imported.
+//! Tests that import whole descriptions.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Requests of described operations.
+//! Tests of requests built from the operations of an API description.
 #![allow(clippy::needless_pass_by_value, reason = "a test is its data")]
 
 use serde_json::{Value, json};

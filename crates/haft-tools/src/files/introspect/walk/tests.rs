@@ -1,9 +1,9 @@
-//! Which files the walk finds under which rules and limits.
+//! Tests of the walk: its rules and limits.
 
 use super::*;
 use crate::files::fixture::Fixture;
 
-/// What the walk found, as `path: files` lines, and what it left out.
+/// Returns the directories found, as `path: files`, and the entries left out.
 fn found(tree: &Tree) -> (Vec<String>, Vec<(String, Reason)>) {
     let lines = tree.directories.iter().map(|directory| {
         let files: Vec<_> = directory.files.iter().map(|name| name.to_string_lossy()).collect();

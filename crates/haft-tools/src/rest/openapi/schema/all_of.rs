@@ -1,14 +1,14 @@
-//! `allOf` of plain objects, as the one object it means: models read that better, and its fields can become arguments.
+//! Merges an `allOf` of plain objects into one object, which models read better, and whose fields can become arguments.
 
 use serde_json::{Map, Value, json};
 
-/// What a plain object consists of.
+/// The keywords of a plain object.
 const PLAIN: [&str; 6] = ["type", "properties", "required", "description", "additionalProperties", "default"];
 
-/// How many required names are put together.
+/// The largest number of required names in a merged object.
 const REQUIRED_MAX: usize = 1_000;
 
-/// Puts the members of `allOf` into the schema itself when nothing is lost by it.
+/// Replaces `allOf` by the merged object, if its members can be merged.
 pub(super) fn merge(schema: &mut Map<String, Value>) {
     let Some(Value::Array(members)) = schema.get("allOf") else { return };
     if let Some(merged) = merged(schema, members) {
@@ -42,7 +42,7 @@ fn is_plain(member: &Map<String, Value>) -> bool {
         && member.get("additionalProperties").is_none_or(Value::is_boolean)
 }
 
-/// Both at once; nothing when they say different things of one property.
+/// Merges two objects; returns `None` if they define a property differently.
 fn joined(mut left: Map<String, Value>, right: &Map<String, Value>) -> Option<Map<String, Value>> {
     let none = Map::new();
     let properties = right.get("properties").and_then(Value::as_object).unwrap_or(&none);
@@ -56,7 +56,7 @@ fn joined(mut left: Map<String, Value>, right: &Map<String, Value>) -> Option<Ma
     let names = right.get("required").and_then(Value::as_array).into_iter().flatten();
     let required = left.entry("required").or_insert_with(|| json!([])).as_array_mut()?;
     for name in names {
-        // What has more is no object that a model fills in.
+        // A model could not fill in an object with more required fields; the limit also bounds the search below.
         if required.len() == REQUIRED_MAX {
             return None;
         }

@@ -1,33 +1,34 @@
-//! How much a description may cost: whoever wrote it may refer to one large thing from ten thousand places.
+//! Limits on the cost of a description: a malicious one could refer to one large schema from ten thousand places.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// What is left of it.
+/// The remaining budget.
 #[derive(Debug)]
 pub(in super::super) struct Effort {
     work: Cell<usize>,
     bytes: Cell<usize>,
-    /// Patterns that were tried, and whether they are any.
+    /// The patterns compiled so far, and whether each is valid.
     patterns: RefCell<HashMap<String, bool>>,
 }
 
-/// How many values are looked at. The largest description in daily use needs a thirtieth of it; all of it takes seconds.
+/// The number of values that may be examined. The largest description in daily use needs a thirtieth of it; using up
+/// all of it takes seconds.
 const WORK_MAX: usize = 50_000_000;
 
-/// How much all schemas of one description may take, as [`bytes`] counts.
+/// The memory that all schemas of one description may take, as estimated by [`bytes`].
 const BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// What a value takes beside its text.
+/// The estimated memory of a value in addition to its text.
 const VALUE_BYTES: usize = 32;
 
-/// The longest pattern, and how large it may become when it is made ready.
+/// The longest pattern, and its largest size when compiled, in bytes.
 const PATTERN_BYTES_MAX: usize = 1_000;
 const PATTERN_READY_BYTES_MAX: usize = 128 * 1024;
 
-/// What it takes to make a pattern ready, in values; the largest description in daily use has seventy.
+/// The cost of compiling a pattern, in values; the largest description in daily use has seventy patterns.
 const PATTERN_EFFORT: usize = 50_000;
 
 impl Default for Effort {
@@ -37,17 +38,17 @@ impl Default for Effort {
 }
 
 impl Effort {
-    /// So many values are looked at.
+    /// Charges the budget for examining this many values.
     pub(in super::super) fn work(&self, values: usize) {
         self.work.set(self.work.get().saturating_sub(values));
     }
 
-    /// A schema becomes a part of a tool.
+    /// Charges the budget for a schema that becomes a part of a tool.
     pub(super) fn give(&self, schema: &Value) {
         self.bytes.set(self.bytes.get().saturating_sub(bytes(schema)));
     }
 
-    /// Whether a text can be used as a pattern. Each is tried once: to make one ready may take a millisecond.
+    /// Returns whether a text is a valid pattern. Caches the result, because compiling one may take a millisecond.
     pub(super) fn is_pattern(&self, text: &str) -> bool {
         if text.len() > PATTERN_BYTES_MAX {
             return false;

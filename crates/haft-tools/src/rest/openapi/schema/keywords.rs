@@ -1,4 +1,4 @@
-//! Keywords without schemas inside them, brought into the form of JSON Schema 2020-12.
+//! Converts keywords that contain no schemas to the form of JSON Schema 2020-12.
 
 use serde_json::{Map, Value, json};
 
@@ -7,7 +7,7 @@ use super::super::documents::Node;
 
 const TYPES: [&str; 7] = ["object", "array", "string", "number", "integer", "boolean", "null"];
 
-/// A keyword whose value has no schema in it; nothing when it means nothing to us, or its value is not what it must be.
+/// Converts a keyword that contains no schema; returns `None` if it is unknown or its value is invalid.
 pub(super) fn plain(key: &str, value: &Value) -> Option<Value> {
     let kept = match key {
         "type" => return types(value),
@@ -16,7 +16,7 @@ pub(super) fn plain(key: &str, value: &Value) -> Option<Value> {
             value.as_array().is_some_and(|words| (1..=NAMES_MAX).contains(&words.len()) && is_small(value))
         }
         "required" => return required(value),
-        // What says which value it must be cannot be shortened, only left out.
+        // Cannot be shortened without changing its meaning, so a large value is dropped.
         "const" | "default" => is_small(value),
         "format" | "contentEncoding" | "contentMediaType" => value.is_string(),
         "minLength" | "maxLength" | "minItems" | "maxItems" | "minProperties" | "maxProperties" => {
@@ -31,7 +31,7 @@ pub(super) fn plain(key: &str, value: &Value) -> Option<Value> {
     kept.then(|| value.clone())
 }
 
-/// What it takes to look at a keyword, in values.
+/// Returns the cost of examining a keyword, in values.
 pub(super) fn effort(key: &str, value: &Value) -> usize {
     match (key, value) {
         ("description", Value::String(text)) => text.len().min(PROPERTY_CHARS_MAX) / 16,
@@ -40,13 +40,15 @@ pub(super) fn effort(key: &str, value: &Value) -> usize {
     }
 }
 
-/// How many values an `enum` and how many names a `required` may have. Without them a schema only takes more.
+/// The largest number of values in `enum` and of names in `required`. A longer list is dropped; the schema then only
+/// accepts more.
 const NAMES_MAX: usize = 1_000;
 
-/// How much text the author's own values may have, in one keyword.
+/// The largest total text of `enum`, `const` or `default`, in bytes.
 const VALUE_BYTES_MAX: usize = 64 * 1024;
 
-/// Whether a value holds little text; deep ones were refused when the document was read.
+/// Returns whether a value has little text. The recursion is safe: the parser has already rejected deeply nested
+/// documents.
 fn is_small(value: &Value) -> bool {
     fn bytes(value: &Value) -> usize {
         match value {
@@ -63,7 +65,8 @@ pub(super) fn description(text: &str) -> Value {
     Value::from(description::shortened(&description::plain(text), PROPERTY_CHARS_MAX))
 }
 
-/// Names that JSON Schema knows. The `file` of old descriptions is text here, as every body is.
+/// Keeps the types that JSON Schema knows. The type `file` of Swagger 2.0 becomes `string`, because files are sent as
+/// text here.
 fn types(value: &Value) -> Option<Value> {
     let known = |name: &str| match name {
         "file" => Some("string"),
@@ -79,13 +82,14 @@ fn types(value: &Value) -> Option<Value> {
     }
 }
 
-/// Some descriptions write `required: true` at a property, as parameters do; it means nothing there.
+/// Keeps a list of names. Some descriptions write `required: true` on a property, as on a parameter; it has no meaning
+/// there.
 fn required(value: &Value) -> Option<Value> {
     let names: Vec<&Value> = value.as_array()?.iter().filter(|name| name.is_string()).collect();
     (1..=NAMES_MAX).contains(&names.len()).then(|| json!(names))
 }
 
-/// In old dialects the limits that exclude themselves are flags beside the limits.
+/// Converts the exclusive limits of older dialects, in which they are flags beside `minimum` and `maximum`.
 pub(super) fn settle(written: &mut Map<String, Value>) {
     for (flag, limit) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
         match written.get(flag).and_then(Value::as_bool) {
@@ -102,7 +106,7 @@ pub(super) fn settle(written: &mut Map<String, Value>) {
     }
 }
 
-/// A property that is not in this direction cannot be required in it.
+/// Drops required names of properties that do not exist in this direction.
 pub(super) fn drop_unknown_required(written: &mut Map<String, Value>, node: &Node<'_>) {
     let declared = node.get("properties").map(|properties| properties.value);
     let Some(Value::Array(required)) = written.get("required") else { return };
@@ -120,7 +124,7 @@ pub(super) fn drop_unknown_required(written: &mut Map<String, Value>, node: &Nod
     }
 }
 
-/// Whether a schema has no other in it.
+/// Returns whether a schema contains no other schema.
 pub(super) fn is_simple(schema: &Value) -> bool {
     const NESTING: [&str; 9] = [
         "properties",

@@ -1,8 +1,8 @@
-//! `nullable` of `OpenAPI` 3.0, as JSON Schema says it.
+//! Converts `nullable` of `OpenAPI` 3.0 to JSON Schema.
 
 use serde_json::{Map, Value, json};
 
-/// The schema, and null beside it.
+/// Extends the schema to accept null.
 pub(super) fn nullable(mut schema: Map<String, Value>) -> Map<String, Value> {
     if let Some(Value::Array(words)) = schema.get_mut("enum")
         && !words.contains(&Value::Null)
@@ -17,7 +17,7 @@ pub(super) fn nullable(mut schema: Map<String, Value>) -> Map<String, Value> {
         }
         return schema;
     }
-    // Whatever has neither type nor alternatives takes null already.
+    // A schema with neither a type nor alternatives accepts null already.
     if ["allOf", "anyOf", "oneOf"].iter().any(|key| schema.contains_key(*key)) {
         let alternatives = json!([Value::Object(schema), { "type": "null" }]);
         return Map::from_iter([("anyOf".to_owned(), alternatives)]);

@@ -1,4 +1,4 @@
-//! Schemas made whole.
+//! Tests of schemas written out.
 #![allow(clippy::needless_pass_by_value, reason = "a test is its data")]
 
 use serde_json::json;
@@ -110,7 +110,8 @@ fn plain_objects_of_all_of_become_one() {
 
 #[test]
 fn what_is_too_large_keeps_its_upper_levels() {
-    // Every level refers to the next one ten times: written out it would have a million leaves.
+    // Every level refers to the next one ten times: written out in full, the schema would have a hundred thousand
+    // leaves.
     let level = |next: Value| {
         let properties: Map<String, Value> = (0..10).map(|n| (format!("p{n}"), next.clone())).collect();
         json!({ "type": "object", "properties": properties })
@@ -122,7 +123,7 @@ fn what_is_too_large_keeps_its_upper_levels() {
     let found = whole(Direction::Request, to("L0"), others);
     assert_eq!(found["properties"]["p9"]["properties"]["p9"]["type"], "object");
     assert!(found.to_string().len() < 40_000, "{}", found.to_string().len());
-    // The same without references.
+    // The same by nesting, without references.
     let deep = (0..60).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
     let found = whole(Direction::Request, deep, json!({}));
     assert!(found.to_string().matches("items").count() <= 24);

@@ -1,24 +1,25 @@
-//! Schemas cut down: what lies too deep in them is only named by its type.
+//! Cuts schemas down: parts that are nested too deep keep only their type.
 
 use serde_json::{Map, Value};
 
-/// How deep schemas may be inside each other; what checks arguments takes half of the 64 levels of JSON that makes.
+/// The deepest nesting of schemas. Each level takes up to two levels of JSON, and the validator of arguments refuses
+/// schemas with more than 64.
 pub(super) const LEVELS_MAX: usize = 24;
 
-/// Levels that are tried, the most first.
+/// The levels that are tried, the most first.
 const TRIED: [usize; 9] = [LEVELS_MAX, 12, 8, 6, 5, 4, 3, 2, 1];
 
-/// How far the fields alone may go beyond the bound.
+/// The factor by which a schema cut to its own fields may exceed the limit.
 const FIELDS_FACTOR: usize = 4;
 
-/// The schema with as many levels as stay within the bound.
+/// Returns the schema with as many levels as stay within the limit.
 pub(super) fn trimmed(schema: Value, nodes_max: usize) -> Value {
     if count(&schema) <= nodes_max && levels(&schema) <= LEVELS_MAX {
         return schema;
     }
     let mut cut = TRIED.iter().map(|levels| self::cut(&schema, *levels));
     let fits = cut.find(|cut| count(cut) <= nodes_max);
-    // The names of its fields are worth more than the bound, but not without end.
+    // The names of the fields matter more than the limit, but not at any size.
     fits.or_else(|| Some(self::cut(&schema, 1)).filter(|cut| count(cut) <= FIELDS_FACTOR * nodes_max))
         .unwrap_or_else(|| self::cut(&schema, 0))
 }
@@ -37,7 +38,7 @@ fn levels(schema: &Value) -> usize {
     1 + inner.map(levels).max().unwrap_or(0)
 }
 
-/// The schemas in a keyword.
+/// Returns the schemas in a keyword.
 fn inside<'a>(key: &str, value: &'a Value) -> Vec<&'a Value> {
     match (Nesting::of(key), value) {
         (Nesting::Named, Value::Object(members)) => members.values().collect(),
@@ -47,7 +48,7 @@ fn inside<'a>(key: &str, value: &'a Value) -> Vec<&'a Value> {
     }
 }
 
-/// How a keyword holds schemas.
+/// The way in which a keyword contains schemas.
 enum Nesting {
     Named,
     List,
@@ -73,8 +74,9 @@ impl Nesting {
     }
 }
 
-/// What is left out could only have said no, so the cut schema takes all that the whole one takes; `not` turns that around and
-/// goes altogether.
+/// Drops schemas below the given level. Each keyword dropped could only have rejected values, so the cut schema accepts
+/// every value that the original accepts. For `not`, `if`, `then` and `else` this is reversed, so those are dropped
+/// entirely.
 fn cut(schema: &Value, levels: usize) -> Value {
     let Some(members) = schema.as_object() else { return schema.clone() };
     let mut kept = Map::new();
@@ -82,7 +84,7 @@ fn cut(schema: &Value, levels: usize) -> Value {
         let written = match (Nesting::of(key), value) {
             (Nesting::None, value) => value.clone(),
             _ if levels == 0 || matches!(key.as_str(), "not" | "if" | "then" | "else") => continue,
-            // One of several that were cut may fit where it did not before.
+            // After the cut, several alternatives of `oneOf` may match.
             (Nesting::List, Value::Array(items)) => {
                 let items = items.iter().map(|item| cut(item, levels - 1)).collect();
                 let key = if key == "oneOf" { "anyOf" } else { key };
