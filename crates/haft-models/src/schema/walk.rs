@@ -404,7 +404,7 @@ impl<'a> Walk<'a> {
         said.insert("type".into(), kind);
     }
 
-    /// Returns the type that stands in when any value is valid.
+    /// Returns the type to write if any value is valid.
     fn any_type(&self) -> Value {
         match self.rules.types {
             Types::Optional | Types::Texts => "string".into(),
