@@ -31,7 +31,7 @@ pub(crate) struct Talk {
     pub(crate) spoke_last: Speaker,
 }
 
-/// Tells if the reply is sent whole or as a stream.
+/// The delivery of a reply: whole or as a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Delivery {
@@ -40,7 +40,7 @@ pub enum Delivery {
     Streamed,
 }
 
-/// Tells if a stream reports its usage.
+/// The presence of usage in a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum UsageWish {
     #[default]

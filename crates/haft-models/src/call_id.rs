@@ -20,7 +20,7 @@ pub(crate) fn is_made_up(id: &str) -> bool {
 pub(crate) struct IdRule {
     pub(crate) chars_min: usize,
     pub(crate) chars_max: usize,
-    /// Tells if `_` and `-` are accepted beside letters and digits.
+    /// The treatment of `_` and `-`; letters and digits are always accepted.
     pub(crate) punctuation: Punctuation,
 }
 

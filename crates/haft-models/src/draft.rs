@@ -115,7 +115,7 @@ impl Draft {
         self.flow_with_state(flow, text, None);
     }
 
-    /// Like [`flow`](Self::flow), for text that the same format wants back in the next request.
+    /// Like `flow`, for text that the same format wants back in the next request.
     pub(crate) fn flow_with_state(&mut self, flow: Flow, text: &str, state: Option<&str>) {
         if !text.is_empty() {
             let index = self.flow_part(flow, state);

@@ -77,6 +77,7 @@ impl<'a> Begun<'a> {
     pub(crate) fn into_stream(self) -> ReplyStream<'a> {
         let Self { first, notes, rest } = self;
         let notes = if first.is_ok() { notes } else { Vec::new() };
+        // The notes come after the first event, so that the reply still begins with `Started`.
         stream::iter([first]).chain(stream::iter(notes.into_iter().map(Ok))).chain(rest).boxed()
     }
 }

@@ -85,7 +85,7 @@ impl Prompted {
     }
 
     /// Returns the system prompt with the tools. The tool choice changes from turn to turn, so it comes last and
-    /// the text before it stays cacheable.
+    /// the text before it stays the same.
     fn system(&mut self, request: &ModelRequest) -> Arc<str> {
         if request.tools.is_empty() || request.tool_choice == ToolChoice::None {
             return request.system.clone();

@@ -242,6 +242,7 @@ impl ProviderRow {
                 name.eq_ignore_ascii_case("authorization")
             }
         };
+        // Without a key, credentials in the configured headers are enough.
         let shown = headers.iter().any(|(name, _)| is_key(name));
         let auth = match (key, self.key) {
             (Some(key), KeyPlace::Bearer | KeyPlace::BearerIfAny) => Auth::Bearer(key),
@@ -265,6 +266,7 @@ impl ProviderRow {
                 Written::Address => written.to_owned(),
                 Written::Host => host_address(written),
             };
+            // Some users include the path in the variable already.
             let said = !variable.below.is_empty() && base.ends_with(variable.below);
             Some(if said { base } else { base + variable.below })
         })

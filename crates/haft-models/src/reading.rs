@@ -24,7 +24,7 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ModelEr
     serde_json::from_slice(bytes).map_err(|error| malformed(format!("{error}, in `{}`", excerpt(bytes))))
 }
 
-/// Parses a piece of a reply that passed [`read`] as a whole, so the limits hold already.
+/// Parses a piece of a reply that passed `read` as a whole, so the limits hold already.
 pub(crate) fn read_raw<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, ModelError> {
     let json = raw.get();
     serde_json::from_str(json)

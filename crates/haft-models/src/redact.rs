@@ -15,6 +15,7 @@ pub(crate) fn redact(text: &str) -> String {
     for piece in text.split_inclusive(is_boundary) {
         let word = piece.trim_end_matches(is_boundary);
         let rest = &piece[word.len()..];
+        // The word after `Bearer` is a credential even without a known prefix.
         let secret = is_key(word) || after_bearer && !word.is_empty();
         clean.push_str(if secret { REDACTED } else { word });
         clean.push_str(rest);

@@ -99,8 +99,7 @@ enum Enums {
     Strings,
 }
 
-/// Tells if every schema must state its type and every array its items, and which type is assumed for a missing
-/// one.
+/// The rule for schemas without a type and arrays without items: accepted, or filled in with an assumed type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Types {
     Optional,

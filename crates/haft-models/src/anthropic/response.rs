@@ -131,7 +131,7 @@ pub(super) fn stop_reason(reason: &str) -> StopReason {
 }
 
 impl WireUsage {
-    /// Converts the counts. The API reports cache reads and writes apart from `input_tokens`; [`Usage`] counts them
+    /// Converts the counts. The API reports cache reads and writes apart from `input_tokens`; `Usage` counts them
     /// as part of the input.
     pub(super) fn read(&self) -> Usage {
         let cache_read = self.cache_read_input_tokens.unwrap_or(0);

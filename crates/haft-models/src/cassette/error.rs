@@ -13,7 +13,7 @@ pub struct RecordingError {
     pub problem: Problem,
 }
 
-/// The reason of a [`RecordingError`].
+/// The reason of a `RecordingError`.
 #[derive(Debug)]
 pub enum Problem {
     Exists,

@@ -81,7 +81,7 @@ impl<P: ModelProvider> ModelProvider for Recorder<P> {
     }
 }
 
-/// Tells if a reply that was started has ended.
+/// The state of a reply that was started: ended or not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Over {
     No,

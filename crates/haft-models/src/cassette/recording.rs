@@ -49,6 +49,7 @@ impl Recording {
             return Err(wrong(Problem::TooLarge { bytes_max: RECORDING_BYTES_MAX }));
         }
         let file = File::open(path).map_err(|error| wrong(Problem::Io(error)))?;
+        // Limited again, because the file may grow after the size check.
         Self::read_from(path, BufReader::new(file.take(RECORDING_BYTES_MAX)))
     }
 

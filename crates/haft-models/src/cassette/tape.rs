@@ -124,6 +124,7 @@ impl Written {
 fn as_json(secret: &SecretString) -> Option<SecretString> {
     let text = secret.expose_secret();
     let quoted = serde_json::to_string(text).ok()?;
+    // Without the surrounding quotes, so that the secret is also found inside longer strings.
     (text.len() >= SECRET_BYTES_MIN).then(|| quoted[1..quoted.len() - 1].into())
 }
 

@@ -48,6 +48,7 @@ pub(super) fn order(settings: &ClaudeCodeSettings, request: &ModelRequest, turn:
         say("--allowedTools", allowed.join(","));
     }
     let private_file = settings.servers.as_ref().map(|servers| servers.config.clone());
+    // `--mcp-config` must be the last argument: the launcher appends the path of the private file after it.
     if private_file.is_some() {
         words.extend(["--strict-mcp-config".to_owned(), "--mcp-config".to_owned()]);
     }

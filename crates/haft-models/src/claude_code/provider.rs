@@ -131,6 +131,7 @@ impl Asking<'_> {
         let Reading { command, lines, running } = &mut **reading;
         let bytes = command.read().await;
         let (lines, over) = match bytes.as_deref() {
+            // A read error ends the output too; the result line and the exit status decide about success.
             Ok([]) | Err(_) => (lines.finish().into_iter().collect(), true),
             Ok(bytes) => (lines.push(bytes).map_err(too_long)?, false),
         };

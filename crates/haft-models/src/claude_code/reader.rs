@@ -36,7 +36,7 @@ pub(super) struct Reader {
     spent: Spent,
 }
 
-/// Usage and cost; in [`Reader`] the totals of all runs.
+/// Usage and cost; in `Reader` the totals of all runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Spent {
     pub(super) usage: Option<Usage>,
@@ -299,6 +299,7 @@ fn answer(said: &Value) -> Result<String, Failed> {
     let status = said["api_error_status"].as_u64().and_then(|status| u16::try_from(status).ok());
     let errors = said["errors"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let words = errors.chain([text]).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
+    // Some errors have no status; one that asks the user to run `/login` is about missing credentials.
     let status = status.unwrap_or(if words.to_ascii_lowercase().contains("/login") { 401 } else { 500 });
     Err(Failed::Refused(failure::decode(&ErrorHead::of_status(status), words.as_bytes())))
 }

@@ -47,6 +47,7 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
 
 fn path(model: &str, delivery: Delivery) -> String {
     let mut path = String::from(if model.contains('/') { "" } else { "models/" });
+    // Escaped, so that a model name cannot add a query or a fragment to the URL.
     for byte in model.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._/@".contains(&byte) {
             path.push(char::from(byte));

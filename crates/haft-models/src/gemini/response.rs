@@ -219,7 +219,7 @@ impl Blob<'_> {
 }
 
 impl WireUsage {
-    /// Converts the counts. The API reports thoughts apart from the answer; [`Usage`] counts both as output.
+    /// Converts the counts. The API reports thoughts apart from the answer; `Usage` counts both as output.
     fn read(&self) -> Usage {
         let reasoning = self.thoughts.unwrap_or(0);
         let tool_use = self.tool_use.unwrap_or(0);

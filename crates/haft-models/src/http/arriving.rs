@@ -219,6 +219,7 @@ fn seconds_until(header: &str) -> Option<String> {
 }
 
 fn redirected(answer: &Answer) -> ModelError {
+    // Without its query, which may contain a key.
     let to = answer.header("location").and_then(|to| to.split(['?', '#']).next()).unwrap_or("elsewhere");
     let to: String = to.chars().take(200).collect();
     let message = format!("the server sends requests on to `{to}`; set `baseUrl` to where they should go");

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 pub(crate) const RESERVED: [&str; 6] = ["messages", "input", "contents", "tools", "stream", "model"];
 
 /// Adds fields to an encoded body. Fields in both are merged if both are objects; otherwise the extra field wins.
-/// All other fields keep their bytes, so that prompt caches still match.
+/// All other fields keep their bytes.
 pub(crate) fn merge(body: &[u8], extra: &Map<String, Value>) -> Vec<u8> {
     let Ok(Fields(fields)) = serde_json::from_slice::<Fields<'_>>(body) else { return body.to_vec() };
     let mut merged = Vec::with_capacity(body.len() + 256);

@@ -132,6 +132,7 @@ impl HttpProvider {
                 Err(error) => error,
             };
             match retry::decide(&self.settings.retry, &error, attempt.number, chance()) {
+                // No retry if the request would run out of time before it starts.
                 Decision::Again { after } if Instant::now() + after < deadline => {
                     running.failed(error.kind, Next::Retry { after });
                     tokio::time::sleep(after).await;
@@ -204,7 +205,7 @@ fn not_said(wire: &dyn WireFormat, unsaid: &[Feature]) -> Vec<ReplyNote> {
         .collect()
 }
 
-/// Returns a random number between 0 and 1. Every `RandomState` has new random keys, which saves a dependency.
+/// Returns a random number between 0 and 1. Every `RandomState` has new random keys.
 fn chance() -> f64 {
     let drawn = RandomState::new().hash_one(0_u8);
     f64::from(u32::try_from(drawn >> 32).unwrap_or(u32::MAX)) / f64::from(u32::MAX)

@@ -28,7 +28,7 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
     json_text::object(&mut body, |body| {
         body.put("model", &request.model);
         body.raw_pieces("messages", &[b"[", recalled.system, comma, messages, b"]"]);
-        // The API has no tool choice, so `None` is expressed by leaving the tools out.
+        // The API has no tool choice, so `none` means to leave the tools out.
         if !request.tools.is_empty() && request.tool_choice != ToolChoice::None {
             body.raw("tools", recalled.tools);
         }

@@ -35,7 +35,7 @@ pub(crate) enum EffortKey {
 /// The field for the text of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusalPlace {
-    /// In `refusal`, which only OpenAI and OpenRouter accept.
+    /// In `refusal`, OpenAI's own field; strict servers reject it.
     Field,
     /// In the message text.
     Text,
@@ -62,7 +62,7 @@ pub(crate) enum AfterReplies {
     Assistant,
 }
 
-/// Tells if the usage of a stream must be requested.
+/// The condition for usage in a stream: only if requested, or always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamUsage {
     Asked,

@@ -135,8 +135,7 @@ fn plain_text(part: &Part) -> Option<&str> {
     }
 }
 
-/// Writes a user message. A single text becomes a string, which every server accepts; a list of parts is less
-/// common.
+/// Writes a user message. A single text becomes a string, which every server accepts.
 fn say_user(tail: &mut Tail, parts: &[Part]) {
     let mut out = Vec::new();
     json_text::object(&mut out, |message| {

@@ -37,7 +37,7 @@ pub(super) struct Choice<'a> {
     finish_reason: Option<Cow<'a, str>>,
 }
 
-/// Tells if a completion is whole or a chunk of a stream.
+/// The extent of a completion: whole, or a chunk of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Piece {
     Whole,

@@ -42,7 +42,7 @@ pub(super) struct Item<'a> {
     pub(super) call_id: Option<Cow<'a, str>>,
     pub(super) name: Option<Cow<'a, str>>,
     pub(super) arguments: Option<Cow<'a, str>>,
-    /// Tells if a message is the answer or a step on the way to it. The models expect it back.
+    /// The phase of a message: the answer, or a step on the way to it. The models expect it back.
     pub(super) phase: Option<Cow<'a, str>>,
     pub(super) content: Option<Vec<Piece<'a>>>,
     pub(super) summary: Option<Vec<Piece<'a>>>,

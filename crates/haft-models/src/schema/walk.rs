@@ -276,6 +276,7 @@ impl<'a> Walk<'a> {
             }
             shown.insert(name.clone(), property);
         }
+        // Gemini rejects an object whose `properties` are empty; a closed object always has the keyword.
         if !shown.is_empty() || self.rules.objects != Objects::Open {
             said.insert("properties".into(), Value::Object(shown));
         }

@@ -41,7 +41,7 @@ pub(crate) fn tests_folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests")
 }
 
-/// The scenarios of recorded replies. [`SKIPPED`] is the only list of formats without one of them.
+/// The scenarios of recorded replies. `SKIPPED` is the only list of formats without one of them.
 pub(crate) const SCENARIOS: [&str; 6] = ["text", "call", "parallel", "reasoning", "refusal", "length"];
 
 /// Gemini and Ollama have no refusals: their models decline in plain text.
