@@ -1,11 +1,11 @@
-//! The key and the headers that a provider wants before it reads a request.
+//! Checks the key and the headers that a provider requires.
 
 use axum::http::{HeaderMap, Uri};
 
 use crate::fault::Failure;
 use crate::wire::Format;
 
-/// Refuses a request as its provider would.
+/// Rejects a request in the way its provider would.
 pub(crate) fn admit(
     format: Format,
     key: Option<&str>,
@@ -22,7 +22,7 @@ pub(crate) fn admit(
         Format::OpenAiChat | Format::OpenAiResponses => bearer,
         Format::Anthropic => header("x-api-key").or(bearer),
         Format::Gemini => header("x-goog-api-key").or_else(|| query_key(uri)),
-        // A server of one's own wants none.
+        // Ollama requires no key.
         Format::Ollama => Some(key),
     };
     match carried {

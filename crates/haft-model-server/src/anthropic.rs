@@ -8,7 +8,7 @@ use crate::pairing::Pairing;
 use crate::script::{Cited, Part, Stop, Usage};
 use crate::wire::{Reply, Request, Wire, event, merge};
 
-/// How many places of a request may be marked for the cache.
+/// The most cache markers in a request.
 const CACHE_MARKS_MAX: usize = 4;
 
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Wire for Anthropic {
         asked.talk.system_said(&text_of(&body["system"]));
         let mut pairing = Pairing::default();
         for (at, message) in entries(body, "messages").iter().enumerate() {
-            // In a beta the operator may speak in the middle of a conversation.
+            // A beta of the API allows system messages in the middle of a conversation.
             if request.beta && message["role"] == "system" {
                 asked.talk.system_said(&text_of(&message["content"]));
                 continue;
@@ -131,7 +131,7 @@ fn read_message(message: &Value, talk: &mut Talk, pairing: &mut Pairing) -> Resu
     }
 }
 
-/// The results come first in the message after the calls, and all of them do.
+/// Reads a user message. Results for all calls must come first in the message after them.
 fn read_user(blocks: &[Value], talk: &mut Talk, pairing: &mut Pairing) -> Result<(), String> {
     let mut said = Vec::new();
     for block in blocks {
@@ -187,7 +187,7 @@ fn tool_name(tool: &Value) -> Result<String, String> {
     }
     match (tool["type"].as_str(), tool["input_schema"]["type"].as_str()) {
         (None | Some("custom"), Some("object")) => Ok(name),
-        // A tool that the provider knows brings no schema.
+        // A tool that is built into the provider has no schema.
         (Some(kind), None) if kind != "custom" => Ok(name),
         _ => Err(format!("tools: input_schema.type of `{name}` must be `object`")),
     }
@@ -249,7 +249,7 @@ fn citation(cited: &Cited) -> Value {
     })
 }
 
-/// A block as it is announced. What is redacted comes whole, as it has no deltas.
+/// Returns a block as its start event announces it. Redacted thinking comes whole, because it has no deltas.
 fn empty(block: &Value) -> Value {
     let nothing = match block["type"].as_str() {
         Some("text") if block["citations"].is_array() => json!({ "text": "", "citations": [] }),
@@ -277,7 +277,7 @@ fn deltas(reply: &Reply, part: &Part) -> Vec<Value> {
             pieces("thinking_delta", "thinking", &reasoning.text).into_iter().chain([signature]).collect()
         }
         Part::Redacted(_) => Vec::new(),
-        // The provider begins with an empty piece.
+        // Anthropic starts with an empty delta.
         Part::Call(call) => {
             let first = json!({ "type": "input_json_delta", "partial_json": "" });
             std::iter::once(first).chain(pieces("input_json_delta", "partial_json", &call.text())).collect()
@@ -307,7 +307,7 @@ fn stop_details(stop: &Stop) -> Value {
     }
 }
 
-/// `input_tokens` counts what was neither read from the cache nor written to it.
+/// Returns the input counts. `input_tokens` excludes cache reads and cache writes.
 fn input_usage(usage: Usage) -> Value {
     json!({
         "input_tokens": usage.input.saturating_sub(usage.cache_read + usage.cache_write),

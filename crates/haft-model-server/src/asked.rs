@@ -1,19 +1,19 @@
-//! What a request asks, whatever its format.
+//! The content of a request, independent of its format.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A request as every format means it.
+/// A request in a common form for all formats.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) model: String,
     pub(crate) delivery: Delivery,
     pub(crate) talk: Talk,
     pub(crate) tools: Vec<String>,
-    /// None where the format has no word for it.
+    /// `None` if the format has no tool choice.
     pub(crate) tool_choice: Option<ToolChoice>,
     pub(crate) usage: UsageWish,
-    /// The answer that this request goes on from, where the server remembers it.
+    /// The response id that this request continues, for the server-side conversation state.
     pub(crate) previous: Option<String>,
 }
 
@@ -21,17 +21,17 @@ pub(crate) struct Asked {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Talk {
     pub(crate) system: String,
-    /// The conversation is known by it.
+    /// The first user message, which identifies the conversation.
     pub(crate) first_user: Option<String>,
     pub(crate) last_user: String,
-    /// How often the model has spoken: a run of its entries is one turn.
+    /// The number of model turns; consecutive model entries are one turn.
     pub(crate) turns: usize,
-    /// What tools answered since then.
+    /// The tool results since the last model turn.
     pub(crate) tool_results: Vec<String>,
     pub(crate) spoke_last: Speaker,
 }
 
-/// In one piece, or as it is made.
+/// The delivery of a reply: whole or as a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Delivery {
@@ -40,7 +40,7 @@ pub enum Delivery {
     Streamed,
 }
 
-/// Whether a stream should tell what it cost.
+/// The presence of usage in a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum UsageWish {
     #[default]
@@ -48,7 +48,7 @@ pub(crate) enum UsageWish {
     Silent,
 }
 
-/// Which tools the model may or must call.
+/// The tools that the model may or must call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum ToolChoice {
@@ -57,7 +57,7 @@ pub enum ToolChoice {
     None,
     Required,
     Tool(String),
-    /// One of these, and none of the others that are offered.
+    /// One of these, and none of the other offered tools.
     AutoOf(Vec<String>),
     RequiredOf(Vec<String>),
 }
@@ -100,7 +100,7 @@ impl Talk {
     }
 }
 
-/// The text of a content: a string, or parts of which some have text.
+/// Returns the text of a content: a string, or the texts of a list of parts.
 pub(crate) fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -110,7 +110,7 @@ pub(crate) fn text_of(content: &Value) -> String {
     }
 }
 
-/// The entries of a list that may be absent.
+/// Returns the entries of a list that may be absent.
 pub(crate) fn entries<'a>(body: &'a Value, key: &str) -> &'a [Value] {
     body.get(key).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }

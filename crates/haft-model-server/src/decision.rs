@@ -1,4 +1,4 @@
-//! From a request to everything that is sent back: no clock, no network.
+//! Computes the complete response to a request, without clock or network.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ use crate::router::Parts;
 use crate::script::{Script, Step};
 use crate::wire::{Address, Format, Reply, Request, Target};
 
-/// An answer, ready to be sent.
+/// A response that is ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Decision {
     pub(crate) status: u16,
@@ -23,11 +23,11 @@ pub(crate) struct Decision {
     pub(crate) retry_after_seconds: Option<u64>,
     pub(crate) pace: Pace,
     pub(crate) pieces: Vec<Piece>,
-    /// What is noted when everything was sent.
+    /// The outcome to record once everything was sent.
     pub(crate) outcome: Outcome,
 }
 
-/// A request as the network gave it, and its number.
+/// A request as received, with its number.
 #[derive(Debug)]
 pub(crate) struct Incoming<'a> {
     pub(crate) parts: &'a Parts,
@@ -35,7 +35,7 @@ pub(crate) struct Incoming<'a> {
     pub(crate) serial: usize,
 }
 
-/// Refusals first, then what the script says.
+/// Checks the request first, then follows the script.
 pub(crate) fn decide(script: &Script, progress: &mut Progress, incoming: &Incoming) -> Decision {
     let format = incoming.parts.format;
     let decided = admit(format, script.key.as_deref(), &incoming.parts.headers, &incoming.parts.uri)
@@ -110,7 +110,7 @@ fn said(format: Format, reply: &Reply) -> Decision {
             (format.stream_type(), comments.into_iter().chain(wire.stream(reply)).collect())
         }
     };
-    // In one piece, the provider's error is the whole body and not an event.
+    // In a whole response the provider's error replaces the body; it is no event.
     let error = |failure: &Failure| match reply.asked.delivery {
         Delivery::Whole => vec![wire.error(failure).to_string()],
         Delivery::Streamed => wire.error_event(reply, failure),

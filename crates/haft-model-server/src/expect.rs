@@ -1,32 +1,32 @@
-//! What a step wants to see in the request that it answers.
+//! The expectations of a step about its request.
 
 use serde::Deserialize;
 
 use crate::asked::{Asked, Delivery, ToolChoice};
 
-/// Wishes about a request; what is not given is not looked at.
+/// Expectations about a request; absent fields are not checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Expect {
-    /// A text in what the last tool answered.
+    /// A substring of the last tool result.
     pub last_tool_result: Option<String>,
-    /// Texts in what the tools answered since the model spoke, one for each answer, in order.
+    /// Substrings of the tool results since the last model turn, one per result, in order.
     pub tool_results: Option<Vec<String>>,
-    /// The names of all tools that are offered, in any order.
+    /// The names of all offered tools, in any order.
     pub tools: Option<Vec<String>>,
-    /// Not looked at where the format has no word for it.
+    /// Not checked if the format has no tool choice.
     pub tool_choice: Option<ToolChoice>,
     pub system: Option<String>,
     pub user: Option<String>,
     pub model: Option<String>,
     pub delivery: Option<Delivery>,
-    /// Texts in the request as it was sent.
+    /// Substrings of the raw request body.
     pub body_contains: Vec<String>,
     pub body_lacks: Vec<String>,
 }
 
 impl Expect {
-    /// Everything that is not as wished, as sentences.
+    /// Returns a sentence for every expectation that was not met.
     pub(crate) fn complaints(&self, asked: &Asked, body: &str) -> Vec<String> {
         [
             contains("the last tool result", self.last_tool_result.as_ref(), asked.talk.tool_results.last()),

@@ -1,21 +1,21 @@
-//! Ways in which an answer does not come, or not whole.
+//! Scripted failures: error responses, and faults in the middle of a response.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// An error of the provider: a status and a body in the provider's own shape.
+/// A provider error: a status, and a body in the provider's format.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Failure {
     pub status: u16,
     #[serde(default)]
     pub message: String,
-    /// The provider's word for it (`type`, `code` or `status`); the usual one of the status when it is not given.
+    /// The provider's error code (`type`, `code` or `status`); by default the usual one for the status.
     #[serde(default)]
     pub kind: Option<String>,
     #[serde(default)]
     pub retry_after_seconds: Option<u64>,
-    /// Sent as it is, instead of the provider's shape: an HTML page of a proxy, say.
+    /// A body that is sent verbatim instead of the provider's format, for example an HTML page of a proxy.
     #[serde(default)]
     pub raw: Option<String>,
 }
@@ -34,29 +34,29 @@ impl Failure {
     }
 }
 
-/// What goes wrong in the middle of an answer that began well. A whole answer counts as one frame.
+/// A fault in the middle of a response that began normally. A whole response counts as one frame.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum Fault {
-    /// The connection breaks after so many frames and so many bytes of the next.
+    /// Breaks the connection after that many frames and that many bytes of the next one.
     Cut {
         after_frames: usize,
         #[serde(default)]
         and_bytes: usize,
     },
-    /// The answer ends in good order, but too early.
+    /// Ends the response regularly, but too early.
     EndEarly { after_frames: usize },
-    /// A frame that is none stands between the others.
+    /// Inserts a malformed frame between the others.
     Malformed { after_frames: usize, frame: String },
-    /// Bytes that need not even be text stand between the others.
+    /// Inserts arbitrary bytes between the frames, which may be invalid UTF-8.
     Bytes { after_frames: usize, bytes: Vec<u8> },
-    /// The provider says in a 200 that it failed.
+    /// Reports a provider error inside a 200 response.
     ErrorEvent { after_frames: usize, error: Failure },
-    /// Nothing more comes, and the connection stays open.
+    /// Sends nothing more and keeps the connection open.
     Hang { after_frames: usize },
 }
 
-/// One thing that is done to the connection.
+/// One action on the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     Send(Vec<u8>),
@@ -64,7 +64,7 @@ pub(crate) enum Action {
     Hang,
 }
 
-/// What is sent when an answer made of these frames meets a fault. `error_event` makes a provider's error in a 200.
+/// Applies a fault to the frames of a response. `error_event` encodes a provider error inside a 200 response.
 pub(crate) fn befall(
     frames: Vec<String>,
     fault: Option<&Fault>,
@@ -112,7 +112,7 @@ impl Fault {
     }
 }
 
-/// The body that a failure has: its own text, or the provider's shape.
+/// Returns the body of a failure: its raw text, or the provider's format.
 pub(crate) fn body_of(failure: &Failure, shape: impl FnOnce(&Failure) -> Value) -> String {
     failure.raw.clone().unwrap_or_else(|| shape(failure).to_string())
 }

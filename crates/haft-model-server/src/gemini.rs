@@ -9,7 +9,7 @@ use crate::protobuf::{camel, field, list};
 use crate::script::{Call, Cited, Part, Stop, Usage};
 use crate::wire::{Address, Reply, Request, Wire, data};
 
-/// Every name that a request may have at its top.
+/// The top-level fields of a request.
 const FIELDS: [&str; 10] = [
     "contents",
     "systemInstruction",
@@ -52,7 +52,7 @@ impl Wire for Gemini {
         response(reply, &parts, &finish_reason(&reply.step.stop()))
     }
 
-    /// The usage stands in every frame; the reason to stop only in the last, which says nothing more.
+    /// Encodes a stream. Every frame has the usage; only the last one, which adds no text, has the finish reason.
     fn stream(&self, reply: &Reply) -> Vec<String> {
         let parts = all_parts(reply, |text| reply.deltas(text));
         let mut frames: Vec<String> =
@@ -99,7 +99,8 @@ fn check_fields(body: &Value) -> Result<(), String> {
     }
 }
 
-/// Without `alt=sse` the provider streams one long list; nobody here needs that, and it is easily forgotten.
+/// Returns the delivery. Without `alt=sse` the real API streams one long JSON array; no client here wants that, and
+/// the parameter is easily forgotten, so it is an error.
 fn delivery(address: &Address) -> Result<Delivery, String> {
     match (address.verb.as_str(), address.alt.as_deref()) {
         ("generateContent", _) => Ok(Delivery::Whole),
@@ -157,7 +158,8 @@ fn tool_choice(body: &Value) -> Result<ToolChoice, String> {
     }
 }
 
-/// Calls and answers are matched by name and number: an id is only there if the model gave one.
+/// Reads a content. Calls and results are matched by name and count, because an id is present only if the model
+/// gave one.
 fn read_content(content: &Value, talk: &mut Talk, open: &mut Vec<String>) -> Result<(), String> {
     let parts = list(content, "parts");
     if parts.is_empty() {
@@ -241,7 +243,7 @@ fn response(reply: &Reply, parts: &[Value], finish: &Value) -> Value {
     })
 }
 
-/// A question that never came to the model has no candidates.
+/// Returns the response to a blocked prompt, which has no candidates because it never reached the model.
 fn blocked(reply: &Reply) -> Value {
     json!({
         "promptFeedback": { "blockReason": "PROHIBITED_CONTENT" }, "usageMetadata": usage(reply.step.usage),
@@ -275,7 +277,7 @@ fn grounding(sources: &[&Cited]) -> Value {
     json!({ "groundingChunks": chunks, "groundingSupports": supports })
 }
 
-/// The state of reasoning does not stand beside the thought but on the part that came of it.
+/// Returns all parts. The signature is attached to the part that follows a thought and not to the thought itself.
 fn all_parts(reply: &Reply, pieces: impl Fn(&str) -> Vec<String>) -> Vec<Value> {
     let mut parts: Vec<Value> = Vec::new();
     let mut state: Option<String> = None;

@@ -1,10 +1,10 @@
-//! The part of JSON Schema that Gemini's `parameters` and `responseSchema` understand.
+//! Checks the subset of JSON Schema that Gemini's `parameters` and `responseSchema` accept.
 
 use serde_json::Value;
 
 use crate::protobuf::{camel, list};
 
-/// Every word it knows. Anything else is refused, not ignored.
+/// The known keywords. The API rejects all others instead of ignoring them.
 const WORDS: [&str; 22] = [
     "type",
     "format",
@@ -32,10 +32,10 @@ const WORDS: [&str; 22] = [
 
 const TYPES: [&str; 7] = ["STRING", "NUMBER", "INTEGER", "BOOLEAN", "ARRAY", "OBJECT", "NULL"];
 
-/// How deep a schema may be nested.
+/// The deepest nesting of a schema.
 const DEPTH_MAX: usize = 32;
 
-/// Refuses what the provider refuses; the error begins with the place in the schema.
+/// Rejects the schemas that the provider rejects. The error begins with the path in the schema.
 pub(crate) fn check(schema: &Value) -> Result<(), String> {
     if schema.is_null() { Ok(()) } else { check_at(schema, DEPTH_MAX) }
 }

@@ -1,28 +1,29 @@
-//! What providers accept as a schema, from their documents and from what they were seen to refuse.
+//! Checks schemas against the rules of each provider, taken from its documentation and from rejections seen in
+//! practice.
 
 use serde_json::{Map, Value};
 
 use crate::{gemini_schema, strict_schema};
 
-/// Where a schema is sent.
+/// The use of a schema, which decides its rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grammar {
-    /// The tools of OpenAI and of Anthropic: JSON Schema, but for its root.
+    /// Tools of OpenAI and Anthropic: JSON Schema, with restrictions at its root only.
     Tools,
     /// OpenAI's `strict: true`.
     OpenaiStrict,
     /// Anthropic's structured output.
     AnthropicOutput,
     Gemini,
-    /// What the templates of models read of a tool.
+    /// The keywords of a tool that the prompt templates of models use.
     Ollama,
 }
 
-/// Words that every grammar with a list of its own knows.
+/// Keywords that every language with a closed list accepts.
 const COMMON: &[&str] = &["type", "properties", "required", "items", "anyOf", "enum", "description"];
-/// Those of answers that are held to a schema.
+/// Additional keywords for structured output.
 const OF_OUTPUT: &[&str] = &["additionalProperties", "title", "format"];
-/// Those that narrow a value.
+/// Additional keywords that constrain a value.
 const OF_VALUES: &[&str] = &[
     "pattern",
     "minimum",
@@ -34,7 +35,7 @@ const OF_VALUES: &[&str] = &[
     "maxItems",
 ];
 
-/// The words that may stand anywhere; `None` for any.
+/// Returns the keywords that are accepted anywhere; `None` for any.
 fn words(grammar: Grammar) -> Option<&'static [&'static [&'static str]]> {
     match grammar {
         Grammar::Tools | Grammar::Gemini => None,
@@ -44,7 +45,7 @@ fn words(grammar: Grammar) -> Option<&'static [&'static [&'static str]]> {
     }
 }
 
-/// Says what is refused of the schema of a tool or an answer.
+/// Checks the schema of a tool or of structured output. The error describes the rejected part.
 pub fn judge(grammar: Grammar, schema: &Value) -> Result<(), String> {
     if schema["type"] != "object" || !schema["properties"].is_object() {
         return Err("the root must be an object with properties".to_owned());
@@ -85,7 +86,7 @@ fn has_type(schema: &Map<String, Value>, wanted: &str) -> bool {
         || kind.and_then(Value::as_array).is_some_and(|all| all.iter().any(|kind| kind == wanted))
 }
 
-/// "array schema missing items", which is refused of any tool.
+/// Checks that an array has items. The error is "array schema missing items", for any tool.
 fn check_list(schema: &Map<String, Value>) -> Result<(), String> {
     let says = ["items", "prefixItems"].iter().any(|word| schema.contains_key(*word));
     if has_type(schema, "array") && !says { Err("array schema missing items".to_owned()) } else { Ok(()) }
@@ -104,7 +105,7 @@ fn check_closed(schema: &Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-/// "When using `any_of`, it must be the only field set", and words to choose from are texts that are not empty.
+/// Checks choices: "When using `any_of`, it must be the only field set", and enum values must be non-empty strings.
 fn check_choice(schema: &Map<String, Value>) -> Result<(), String> {
     if schema.contains_key("anyOf") && schema.len() > 1 {
         return Err("other fields alongside any_of".to_owned());
@@ -129,9 +130,9 @@ fn check_required(schema: &Map<String, Value>) -> Result<(), String> {
 
 type Look<'a> = &'a dyn Fn(&Map<String, Value>) -> Result<(), String>;
 
-/// Looks at a schema and at all below it.
+/// Applies a check to a schema and all its subschemas.
 fn at_every_place(schema: &Value, look: Look<'_>) -> Result<(), String> {
-    // `true`, and `items` as a list of schemas, are JSON Schema too.
+    // JSON Schema also allows `true`, and a list of schemas in `items`.
     let Value::Object(object) = schema else { return Ok(()) };
     look(object)?;
     let named =

@@ -1,8 +1,9 @@
-//! A model server that says what a script tells it to, in the wire formats of five providers.
+//! A model server that follows a script, in the wire formats of five providers.
 //!
-//! Start reading at [`Script`] and [`ModelServer`]. `decision.rs` goes from a request to an answer without IO; each format
-//! is one file that reads its provider's documents anew and must know nothing of the product's own codecs, because
-//! it is there to judge them. Tests start it by [`ModelServer`]; `haft dev model-server` serves a file of one's own.
+//! Start reading at [`Script`] and [`ModelServer`]. `decision.rs` computes the response to a request without IO.
+//! Each format is one file, written from its provider's documentation. It must not use the product's own codecs,
+//! because its purpose is to check them. Tests start the server with [`ModelServer`]; `haft dev model-server`
+//! serves a script file.
 
 mod admission;
 mod anthropic;

@@ -1,11 +1,11 @@
-//! The lists of models, in the shape of each provider.
+//! The lists of models, in the format of each provider.
 
 use serde_json::{Value, json};
 
 use crate::script::Script;
 use crate::wire::{CREATED, Format};
 
-/// The list that the clients of a format ask for.
+/// Returns the list that clients of a format request.
 pub(crate) fn list(format: Format, script: &Script) -> Value {
     let names = names(script);
     match format {

@@ -1,4 +1,4 @@
-//! Ollama's `/api/chat`: lines of JSON, no ids, and a stream unless it is declined.
+//! Ollama's `/api/chat`: JSON lines, no call ids, and streaming by default.
 
 use serde_json::{Value, json};
 

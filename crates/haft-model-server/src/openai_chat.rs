@@ -1,4 +1,4 @@
-//! Chat completions (`/v1/chat/completions`), and the reasoning that its imitators add.
+//! Chat completions (`/v1/chat/completions`), with the reasoning fields that compatible servers add.
 
 use serde_json::{Value, json};
 
@@ -135,7 +135,7 @@ fn tool_name(tool: &Value) -> Result<String, String> {
     checked_name(&tool[kind]["name"])
 }
 
-/// A name as chat completions and responses want it.
+/// Checks a tool name by the rules of chat completions and responses.
 pub(crate) fn checked_name(name: &Value) -> Result<String, String> {
     let name = name.as_str().unwrap_or_default();
     let legal = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
@@ -260,7 +260,7 @@ fn pieces(reply: &Reply, field: &str, text: &str) -> Vec<Value> {
     reply.deltas(text).into_iter().map(|piece| json!({ field: piece })).collect()
 }
 
-/// The first delta of a call has its id and name, the others only go on with the arguments.
+/// Returns the deltas of a call. The first one has its id and name; the others continue the arguments.
 fn call_deltas(reply: &Reply, call: &Call, index: usize) -> Vec<Value> {
     let mut first = merge(call_object(reply, call, index), json!({ "index": index }));
     first["function"]["arguments"] = "".into();
@@ -327,7 +327,7 @@ fn usage(usage: Usage) -> Value {
     })
 }
 
-/// Only who asks for it gets the cost of a stream, in a chunk of its own without choices.
+/// Returns the chunk with the usage, which has no choices. A stream reports usage only if the request asks for it.
 fn usage_frame(reply: &Reply) -> Option<String> {
     let told = json!({ "choices": [], "usage": usage(reply.step.usage) });
     match reply.asked.usage {

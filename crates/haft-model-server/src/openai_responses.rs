@@ -55,7 +55,8 @@ impl Wire for OpenAiResponses {
         openai_error(failure)
     }
 
-    /// The specification nests the error, the SDKs' types have it flat: both stand in one event.
+    /// Encodes an error event. The specification nests the error and the types of the SDKs have it flat, so the
+    /// event contains both.
     fn error_event(&self, reply: &Reply, failure: &Failure) -> Vec<String> {
         let nested = openai_error(failure);
         let flat = json!({
@@ -101,7 +102,7 @@ fn read_item(item: &Value, talk: &mut Talk, pairing: &mut Pairing) -> Result<(),
     Ok(())
 }
 
-/// A tool that the provider runs itself is known by its type.
+/// Returns the name of a tool. A tool that the provider runs itself is identified by its type.
 fn read_tool(tool: &Value) -> Result<String, String> {
     match tool["type"].as_str() {
         Some("function") => {
@@ -130,7 +131,7 @@ fn tool_choice(body: &Value) -> Result<ToolChoice, String> {
     }
 }
 
-/// The answer as it stands before anything was said.
+/// Returns the response object before any output.
 pub(crate) fn begun(reply: &Reply) -> Value {
     merge(
         json!({
@@ -149,7 +150,7 @@ pub(crate) fn response_id(serial: usize) -> String {
     format!("resp_{serial}")
 }
 
-/// What the provider repeats from the request.
+/// Returns the fields that the provider repeats from the request.
 fn echoed(request: &Value) -> Value {
     let text = request.get("text").cloned().unwrap_or_else(|| json!({ "format": { "type": "text" } }));
     let mut echo = json!({
@@ -182,7 +183,7 @@ pub(crate) fn finished(reply: &Reply) -> Value {
     )
 }
 
-/// The finished output items; the last one of an answer that was cut short is `incomplete`.
+/// Returns the finished output items. In a truncated response the last one is `incomplete`.
 pub(crate) fn items(reply: &Reply) -> Vec<Value> {
     let count = reply.step.say.len();
     let cut_short = matches!(reply.step.stop(), Stop::Length | Stop::Blocked | Stop::Other(_));
@@ -195,7 +196,7 @@ fn item(reply: &Reply, at: usize, part: &Part, status: &str) -> Value {
     let message = |content: Value| json!({ "id": own_id("msg"), "type": "message", "role": "assistant", "status": status, "content": [content] });
     let reasoning = |summary: Value, state: Option<&String>| {
         let item = json!({ "id": own_id("rs"), "type": "reasoning", "summary": summary });
-        // Only who asks for the state gets it.
+        // The API returns encrypted reasoning only if the request asks for it.
         let wanted = reply.request["include"].to_string().contains("reasoning.encrypted_content");
         match state.filter(|_| wanted) {
             Some(state) => merge(item, json!({ "encrypted_content": state })),

@@ -1,4 +1,4 @@
-//! How fast an answer comes, and in which pieces.
+//! The timing of a response, and the sizes of its pieces.
 
 use std::time::Duration;
 
@@ -6,22 +6,22 @@ use serde::Deserialize;
 
 use crate::fault::Action;
 
-/// The longest wait that a script can ask for at one place.
+/// The longest single delay that a script can set.
 const PAUSE_MILLISECONDS_MAX: u64 = 600_000;
 
-/// The speed and the cut of an answer; the default is at once and in frames.
+/// The timing and chunking of a response. By default it is sent at once, frame by frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Pace {
-    /// Before the status line.
+    /// The delay before the status line.
     pub first_byte_milliseconds: u64,
-    /// Before each thing that is sent after the first.
+    /// The delay before each piece after the first.
     pub between_milliseconds: u64,
-    /// Sends pieces of so many bytes, across frames and characters, instead of frames.
+    /// The size of each piece, regardless of frames and characters. By default a piece is a frame.
     pub chunk_bytes: Option<usize>,
-    /// How many characters of text or arguments a delta has; 8 when it is not given.
+    /// The characters of text or arguments per delta, 8 by default.
     pub delta_characters: Option<usize>,
-    /// Comments that keep the connection alive, before the first frame of a stream of events.
+    /// The number of keep-alive comments before the first frame of an event stream.
     pub comments: usize,
 }
 
@@ -34,7 +34,7 @@ impl Pace {
         bounded(self.between_milliseconds)
     }
 
-    /// The deltas of a text. An empty text has one, as every part has at least one.
+    /// Splits a text into deltas. An empty text has one delta, because every part has at least one.
     pub(crate) fn deltas(self, text: &str) -> Vec<String> {
         let size = self.delta_characters.unwrap_or(8).max(1);
         let characters: Vec<char> = text.chars().collect();
@@ -45,7 +45,7 @@ impl Pace {
         }
     }
 
-    /// What goes onto the connection, piece by piece.
+    /// Returns the pieces to write to the connection.
     pub(crate) fn pieces(self, actions: Vec<Action>) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let mut waiting = Vec::new();
@@ -76,7 +76,7 @@ impl Pace {
     }
 }
 
-/// One write, or its end.
+/// One write, or the end of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     Bytes(Vec<u8>),

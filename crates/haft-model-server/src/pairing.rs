@@ -1,6 +1,6 @@
-//! Calls and their answers: providers refuse a conversation in which they do not pair.
+//! Matches tool calls with their results: providers reject a conversation in which they do not match.
 
-/// The calls that still want an answer.
+/// The calls that have no result yet.
 #[derive(Debug, Default)]
 pub(crate) struct Pairing {
     open: Vec<String>,
@@ -8,7 +8,7 @@ pub(crate) struct Pairing {
     strangers: Strangers,
 }
 
-/// Answers to calls that are not listed.
+/// The treatment of results for calls that are not in the request.
 #[derive(Clone, Copy, Debug, Default)]
 enum Strangers {
     #[default]
@@ -17,7 +17,7 @@ enum Strangers {
 }
 
 impl Pairing {
-    /// For a request that goes on from a stored answer: its calls stand there.
+    /// For a request that continues a stored response, which holds the calls.
     pub(crate) fn after_a_stored_answer() -> Self {
         Self { strangers: Strangers::Welcome, ..Self::default() }
     }

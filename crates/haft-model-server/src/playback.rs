@@ -1,4 +1,4 @@
-//! Sending an answer piece by piece, and noting how that ended.
+//! Sends a response piece by piece and records its outcome.
 
 use std::io;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::pace::Piece;
 use crate::recorded::Outcome;
 use crate::server::Shared;
 
-/// The longest that a connection hangs when the script says so.
+/// The longest that a scripted hang lasts.
 const HANG_SECONDS_MAX: u64 = 600;
 
-/// Notes that the client went away, unless something else was noted first.
+/// A guard that records an abandoned request when it drops, unless another outcome was recorded first.
 #[derive(Debug)]
 pub(crate) struct Noting {
     shared: Arc<Shared>,
@@ -38,14 +38,15 @@ impl Drop for Noting {
     }
 }
 
-/// Nothing for no time: a timer would round that up to a millisecond.
+/// Waits. A zero delay returns at once, because a timer would round it up to a millisecond.
 pub(crate) async fn pause(wait: Duration) {
     if !wait.is_zero() {
         tokio::time::sleep(wait).await;
     }
 }
 
-/// The pieces at their pace. The outcome is noted before the last of them goes out, so that whoever has it can rely on it.
+/// Sends the pieces at their pace. The outcome is recorded before the last piece is sent, so that a client that has
+/// received everything always finds it.
 pub(crate) fn play(decision: Decision, noting: Noting) -> impl Stream<Item = io::Result<Bytes>> {
     let Decision { pace, pieces, outcome, .. } = decision;
     let state = (pieces.into_iter().peekable(), Duration::ZERO);
@@ -61,7 +62,7 @@ pub(crate) fn play(decision: Decision, noting: Noting) -> impl Stream<Item = io:
                 Piece::Bytes(bytes) => Ok(Bytes::from(bytes)),
                 Piece::Cut => {
                     noting.note(Outcome::Cut);
-                    // What was said before goes out while nothing more is there to say.
+                    // The bytes before the cut must be flushed first: yielding lets the connection write them.
                     tokio::task::yield_now().await;
                     Err(io::Error::new(io::ErrorKind::ConnectionReset, "the script cuts here"))
                 }

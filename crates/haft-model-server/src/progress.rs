@@ -1,4 +1,4 @@
-//! Which step answers a request.
+//! Selects the step that answers a request.
 
 use std::collections::HashMap;
 
@@ -6,21 +6,21 @@ use crate::asked::Asked;
 use crate::script::{Order, Script, Step};
 use crate::wire::Format;
 
-/// How many conversations, attempts and answers are remembered before all are forgotten.
+/// The most entries in each map; a full map is cleared.
 const REMEMBERED_MAX: usize = 100_000;
 
-/// What was given so far.
+/// The steps that were used so far.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// How often each turn of each conversation was asked for.
+    /// The number of requests for each turn of each conversation.
     attempts: HashMap<(Format, String, String, usize), usize>,
-    /// How many steps of each list were given, when the order is strict.
+    /// The number of steps used of each list, for strict order.
     given: HashMap<usize, usize>,
-    /// Where the conversations stand that go on from an answer of ours.
+    /// The state of the conversations that a request can continue by response id.
     answers: HashMap<String, Stand>,
 }
 
-/// Where a conversation stands after an answer.
+/// The state of a conversation after a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stand {
     first_user: String,
@@ -28,7 +28,7 @@ struct Stand {
 }
 
 impl Progress {
-    /// Finds the step, and counts the attempt.
+    /// Returns the next step and counts the attempt.
     pub(crate) fn next<'a>(
         &mut self,
         script: &'a Script,
@@ -61,7 +61,7 @@ impl Progress {
         self.answers.insert(answer, Stand { first_user, turns: asked.talk.turns + 1 });
     }
 
-    /// Adds what the server knows of the conversation to what the request says of it.
+    /// Adds the stored state of the conversation to the request.
     pub(crate) fn go_on(&self, asked: &mut Asked) -> Result<(), String> {
         let Some(previous) = &asked.previous else { return Ok(()) };
         let Some(stand) = self.answers.get(previous) else {
@@ -82,7 +82,7 @@ fn steps_for<'a>(script: &'a Script, asked: &Asked) -> (usize, &'a [Step]) {
     }
 }
 
-/// The step for an attempt at a turn. The last one that there is for a turn is for all further attempts.
+/// Returns the step for an attempt at a turn. Further attempts repeat the last step of the turn.
 fn attempt(steps: &[Step], turn: usize, attempt: usize) -> Result<&Step, String> {
     let of_turn: Vec<&Step> =
         steps.iter().zip(turns(steps)).filter(|(_, of)| *of == turn).map(|(step, _)| step).collect();
@@ -95,7 +95,7 @@ fn attempt(steps: &[Step], turn: usize, attempt: usize) -> Result<&Step, String>
     }
 }
 
-/// The turn of each step.
+/// Returns the turn of each step.
 fn turns(steps: &[Step]) -> Vec<usize> {
     let mut next = 0;
     let of_step = |step: &Step| {
@@ -130,7 +130,7 @@ mod tests {
         Asked { talk, ..Asked::default() }
     }
 
-    /// What the steps say, for requests `(first user message, turns so far)` in this order.
+    /// Checks the steps for requests of the form `(first user message, turns so far)`, in this order.
     #[track_caller]
     fn check(script: &Script, requests: &[(&str, usize)], expected: &[&str]) {
         let mut progress = Progress::default();

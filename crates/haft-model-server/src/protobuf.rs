@@ -1,8 +1,8 @@
-//! Google's JSON takes the name of a field in either spelling, and its own SDK uses both.
+//! Reads field names in camel case and snake case: Google's JSON accepts both, and its own SDK uses both.
 
 use serde_json::Value;
 
-/// A field by its name in camel case, in whichever spelling it is there.
+/// Returns a field by its camel-case name, in either spelling.
 pub(crate) fn field<'a>(object: &'a Value, name: &str) -> &'a Value {
     match object.get(name) {
         Some(value) => value,
@@ -10,12 +10,12 @@ pub(crate) fn field<'a>(object: &'a Value, name: &str) -> &'a Value {
     }
 }
 
-/// The entries of a list that may be absent.
+/// Returns the entries of a list that may be absent.
 pub(crate) fn list<'a>(object: &'a Value, name: &str) -> &'a [Value] {
     field(object, name).as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The name in camel case.
+/// Returns the name in camel case.
 pub(crate) fn camel(name: &str) -> String {
     let mut words = name.split('_');
     let first = words.next().unwrap_or_default().to_owned();

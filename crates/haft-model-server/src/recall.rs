@@ -1,4 +1,5 @@
-//! Calls and texts that name something the model was told: a handle, an id. A script cannot know it beforehand.
+//! Placeholders for words that the model has seen, such as a handle or an id, which a script cannot know in
+//! advance.
 
 use serde_json::Value;
 
@@ -8,9 +9,9 @@ use crate::script::{Part, Step};
 const OPEN: &str = "{{word ";
 const CLOSE: &str = "}}";
 
-/// The step with every `{{word BEGINNING}}` in the arguments of its calls replaced by the first word in the last tool
-/// result, else in the last user message, that begins so, and in its texts by the first one in the system text. One that was
-/// not told stays as it is.
+/// Returns the step with its `{{word PREFIX}}` placeholders replaced by the first match for the prefix. Call
+/// arguments take it from the last tool result, or from the last user message if there is none, with one
+/// placeholder per string. Texts take it from the system prompt. A placeholder without a match stays unchanged.
 pub(crate) fn recalled(step: &Step, asked: &Asked) -> Step {
     let talk = &asked.talk;
     let told = talk.tool_results.last().unwrap_or(&talk.last_user);

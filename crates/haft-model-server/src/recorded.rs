@@ -1,4 +1,4 @@
-//! What was asked of the server, kept for tests to look at.
+//! Records the requests to the server, for tests to inspect.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,42 +7,42 @@ use serde_json::Value;
 
 use crate::wire::Format;
 
-/// How many requests are kept; the oldest are forgotten.
+/// The most requests that are kept; the oldest are dropped first.
 const REQUESTS_KEPT_MAX: usize = 10_000;
 
-/// What stands in the place of a secret.
+/// The replacement for a secret.
 const SECRET: &str = "(secret)";
 
 const SECRET_HEADERS: [&str; 6] =
     ["api-key", "authorization", "cookie", "proxy-authorization", "x-api-key", "x-goog-api-key"];
 
-/// A request, and what became of it.
+/// A request and its outcome.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     pub format: Format,
-    /// With its query; a key in it is left out.
+    /// The path with its query; a key in it is redacted.
     pub path: String,
-    /// Secrets are left out; that they were there is seen.
+    /// The headers. Secret values are redacted, but their names remain.
     pub headers: BTreeMap<String, String>,
     pub body: Value,
-    /// The body to the byte.
+    /// The exact body.
     pub raw: String,
     pub outcome: Outcome,
     pub(crate) serial: usize,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The answer is still on its way.
+    /// The response is still being sent.
     Answering,
-    /// The answer was sent to its end, with this status.
+    /// The response was sent completely, with this status.
     Answered(u16),
-    /// The script, or the provider's own rules, had this against the request.
+    /// The script or the provider's rules rejected the request, for this reason.
     Refused(String),
     /// The script broke the connection.
     Cut,
-    /// The client went away before the end.
+    /// The client disconnected before the end.
     Abandoned,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Keeps a request and gives it its number.
+    /// Stores a request and returns its number.
     pub(crate) fn keep(&mut self, mut request: Recorded) -> usize {
         self.serials += 1;
         request.serial = self.serials;
@@ -65,7 +65,7 @@ impl Log {
         self.serials
     }
 
-    /// Notes what became of a request; what came first stays.
+    /// Records the outcome of a request; the first outcome wins.
     pub(crate) fn ended(&mut self, serial: usize, outcome: Outcome) {
         let found = self.kept.iter_mut().rev().find(|request| request.serial == serial);
         if let Some(request) = found.filter(|request| request.outcome == Outcome::Answering) {

@@ -1,4 +1,4 @@
-//! The events of `/v1/responses`, in the order that its SDKs insist on.
+//! The events of `/v1/responses`, in the order that the SDKs require.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::openai_responses::{begun, citation, finished, items};
 use crate::script::{Part, Stop};
 use crate::wire::{Reply, merge};
 
-/// Every event of an answer, numbered.
+/// Returns all events of a response, numbered.
 pub(crate) fn events(reply: &Reply) -> Vec<Value> {
     let mut events = vec![
         json!({ "type": "response.created", "response": begun(reply) }),
@@ -40,7 +40,7 @@ fn item_events(reply: &Reply, part: &Part, item: &Value) -> Vec<Value> {
         Part::Json(value) => content_events(reply, item, "output_text", &value.to_string()),
         Part::Cited(cited) => {
             let mut events = content_events(reply, item, "output_text", &cited.text);
-            // The source comes before the text is done; the part was announced without it.
+            // The citation is its own event before the text is done, so the part is announced without it.
             events[0]["part"]["annotations"] = json!([]);
             let added = json!({
                 "type": "response.output_text.annotation.added", "annotation": citation(cited),
@@ -59,7 +59,7 @@ fn item_events(reply: &Reply, part: &Part, item: &Value) -> Vec<Value> {
     events
 }
 
-/// An item as it is announced: all its fields, nothing in them.
+/// Returns an item as it is announced: with all fields, but empty.
 fn empty(item: &Value) -> Value {
     let nothing = match item["type"].as_str() {
         Some("message") => json!({ "status": "in_progress", "content": [] }),

@@ -1,4 +1,4 @@
-//! The paths of all providers, and the way from a decision to a response.
+//! The routes of all providers, and the conversion of decisions into HTTP responses.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::playback::{Noting, pause, play};
 use crate::server::Shared;
 use crate::wire::{Address, Format, Target};
 
-/// The longest body that is read.
+/// The largest request body that is read, in bytes.
 const REQUEST_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// What every path takes from a request.
+/// The parts of a request that every route passes on.
 #[derive(Debug)]
 pub(crate) struct Parts {
     pub(crate) format: Format,
@@ -52,7 +52,7 @@ fn turn(format: Format) -> MethodRouter<Arc<Shared>> {
     })
 }
 
-/// Model and method stand in the path.
+/// Handles a Gemini request, which has model and method in its path.
 async fn gemini_turn(
     State(shared): Served,
     Path(address): Path<String>,
@@ -73,7 +73,7 @@ fn models(format: Format) -> MethodRouter<Arc<Shared>> {
     })
 }
 
-/// Three providers have their list at one path, and are told apart by the headers that only their clients send.
+/// Lists models for three providers that share this path. The headers of their clients tell them apart.
 async fn models_of_three(State(shared): Served, uri: Uri, headers: HeaderMap) -> Response {
     let format = if headers.contains_key("anthropic-version") {
         Format::Anthropic

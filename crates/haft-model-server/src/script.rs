@@ -1,4 +1,4 @@
-//! What the scripted model says, written once and spoken in every format.
+//! The script of the model, written once and encoded in every format.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -7,34 +7,35 @@ use crate::expect::Expect;
 use crate::fault::{Failure, Fault};
 use crate::pace::Pace;
 
-/// A whole script: what is said in each conversation, turn by turn.
+/// A whole script: the replies of each conversation, turn by turn.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Script {
     pub order: Order,
-    /// What the lists of models name.
+    /// The names in the lists of models.
     pub models: Vec<String>,
-    /// When set, a request that does not carry this key where its provider wants it is refused.
+    /// The required key; a request without it in the provider's header is rejected.
     pub key: Option<String>,
     pub chat_reasoning: ChatReasoning,
-    /// Looked through in order before `steps`.
+    /// Checked in order before `steps`.
     pub conversations: Vec<Conversation>,
-    /// For every request that belongs to none of `conversations`.
+    /// The steps for every request that matches none of `conversations`.
     pub steps: Vec<Step>,
 }
 
-/// How the step that answers a request is found.
+/// The way in which the step for a request is selected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Order {
-    /// By the number of model turns in the request, so that runs at the same time do not take each other's steps.
+    /// By the number of model turns in the request, so that concurrent runs do not take each other's steps.
     #[default]
     ByTurn,
-    /// One after the other, whatever the requests contain.
+    /// One after the other, regardless of the request.
     Strict,
 }
 
-/// How `/v1/chat/completions` shows reasoning, which its inventor never does and its imitators do in two ways.
+/// The way in which `/v1/chat/completions` shows reasoning. OpenAI never shows it; compatible servers do so in one
+/// of two ways.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum ChatReasoning {
@@ -52,38 +53,38 @@ pub struct Conversation {
     pub steps: Vec<Step>,
 }
 
-/// One answer of the model, or one way in which it does not come.
+/// One reply of the model, or one failure.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Step {
-    /// The number of model turns before this one. Counted when it is not given: a step that fails, or that a fault
-    /// befalls, is followed by another for the same turn.
+    /// The number of model turns before this step. By default it is counted; a step with a failure or a fault is
+    /// followed by another step for the same turn.
     pub turn: Option<usize>,
     pub expect: Expect,
     pub say: Vec<Part>,
-    /// Told from `say` when it is not given.
+    /// Derived from `say` by default.
     pub stop: Option<Stop>,
     pub usage: Usage,
     pub pace: Pace,
-    /// Answered instead of `say`.
+    /// A failure that is sent instead of `say`.
     pub fail: Option<Failure>,
-    /// What goes wrong on the way.
+    /// A fault in the middle of the reply.
     pub fault: Option<Fault>,
 }
 
-/// A piece of an answer.
+/// A part of a reply.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Part {
     Text(String),
-    /// Structured output: the text of this value.
+    /// Structured output: the JSON text of this value.
     Json(Value),
     Reasoning(Reasoning),
-    /// Reasoning of which nothing can be read: only the state that must come back.
+    /// Reasoning without readable text: only the state that must be sent back.
     Redacted(String),
     Call(Call),
     Refusal(String),
-    /// Text with where it comes from, in formats that have a place for that.
+    /// Text with its source, for formats that support citations.
     Cited(Cited),
 }
 
@@ -96,7 +97,8 @@ pub struct Cited {
     pub title: String,
 }
 
-/// Reasoning, and the state by which its provider knows it again: signature, encrypted content, thought signature.
+/// Reasoning, with the state by which its provider recognizes it: signature, encrypted content or thought
+/// signature.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Reasoning {
@@ -104,20 +106,21 @@ pub struct Reasoning {
     pub state: Option<String>,
 }
 
-/// A call of a tool.
+/// A tool call.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Call {
     pub name: String,
-    /// `{{word BEGINNING}}` in a text is the first word in what the model was told last that begins so.
+    /// In a string, `{{word PREFIX}}` becomes the first match for the prefix in the last tool result or user
+    /// message.
     pub arguments: Value,
-    /// The arguments to the letter, also when they are not JSON; stronger than `arguments`.
+    /// The exact arguments, which may be invalid JSON. They take precedence over `arguments`.
     pub arguments_text: Option<String>,
-    /// Made up when it is not given, where the format has ids.
+    /// Generated by default, if the format has ids.
     pub id: Option<String>,
 }
 
-/// Why the model stopped.
+/// The reason why the model stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Stop {
@@ -125,14 +128,15 @@ pub enum Stop {
     Calls,
     Length,
     Refusal,
-    /// The provider itself kept the question from its model, or the answer back.
+    /// The provider blocked the prompt or the reply.
     Blocked,
-    /// A word that no provider has said so far.
+    /// A reason that no provider uses.
     Other(String),
 }
 
-/// What the answer cost. `input` counts all tokens of the prompt, of which `cacheRead` and `cacheWrite` are a part;
-/// `output` counts all that was made, of which `reasoning` is a part. Each format subtracts as its provider does.
+/// The token usage of a reply. `input` counts the whole prompt, with `cacheRead` and `cacheWrite` included;
+/// `output` counts all generated tokens, with `reasoning` included. Each format subtracts in the way its provider
+/// does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Usage {
@@ -150,12 +154,12 @@ impl Default for Usage {
 }
 
 impl Script {
-    /// A script in which every conversation goes the same way.
+    /// Creates a script that all conversations follow.
     pub fn of(steps: impl IntoIterator<Item = Step>) -> Self {
         Self { steps: steps.into_iter().collect(), ..Self::default() }
     }
 
-    /// Reads JSON with comments and trailing commas.
+    /// Parses JSON with comments and trailing commas.
     pub fn parse(text: &str) -> Result<Self, String> {
         let value = jsonc_parser::parse_to_serde_value::<Value>(text, &jsonc_parser::ParseOptions::default())
             .map_err(|error| format!("the script is not JSON: {error}"))?;
@@ -175,7 +179,7 @@ impl Script {
         Self { key: Some(key.to_owned()), ..self }
     }
 
-    /// Another list of steps, for conversations that begin with this text somewhere in the user's words.
+    /// Adds steps for conversations whose first user message contains this text.
     pub fn about(mut self, text: &str, steps: impl IntoIterator<Item = Step>) -> Self {
         self.conversations.push(Conversation { about: text.to_owned(), steps: steps.into_iter().collect() });
         self
@@ -223,7 +227,8 @@ impl Step {
         Self { fault: Some(fault), ..self }
     }
 
-    /// Whether the client has this turn when the step is over. If not, the next step is for the same turn.
+    /// Returns whether the client has the complete turn after this step. If not, the next step is for the same
+    /// turn.
     pub(crate) fn completes_the_turn(&self) -> bool {
         self.fail.is_none() && self.fault.is_none()
     }
@@ -262,7 +267,7 @@ impl Call {
         }
     }
 
-    /// For formats that carry arguments as a value; what is not JSON can only be a string there.
+    /// Returns the arguments for formats that carry them as a value. Invalid JSON becomes a string.
     pub(crate) fn value(&self) -> Value {
         let text = self.text();
         serde_json::from_str(&text).unwrap_or(Value::String(text))

@@ -1,4 +1,4 @@
-//! The server itself, and a handle for tests.
+//! The server, and a handle for tests.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use crate::recorded::{Log, Outcome, Recorded, record};
 use crate::router::{Parts, router};
 use crate::script::Script;
 
-/// A scripted model server on a port of its own, until it is dropped.
+/// A scripted model server on its own port, which stops when dropped.
 #[derive(Debug)]
 pub struct ModelServer {
     address: SocketAddr,
@@ -23,16 +23,16 @@ pub struct ModelServer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     script: Script,
-    /// One lock for both: a step is chosen and noted in one go.
+    /// One lock for both, so that a request is stored and its step selected atomically.
     state: Mutex<(Progress, Log)>,
 }
 
 impl ModelServer {
-    /// Starts on a thread of its own, so that it serves tests with and without a runtime.
+    /// Starts the server on its own thread, so that it works in tests with and without a runtime.
     pub fn start(script: Script) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
         listener.set_nonblocking(true)?;
@@ -53,19 +53,19 @@ impl ModelServer {
         Ok(Self { address, shared, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// `http://127.0.0.1:PORT`, to which each SDK adds its own path.
+    /// Returns `http://127.0.0.1:PORT`, to which each SDK adds its own path.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Every request so far, in the order in which they came.
+    /// Returns all requests so far, in order of arrival.
     pub fn requests(&self) -> Vec<Recorded> {
         self.shared.state().1.all()
     }
 }
 
 impl Drop for ModelServer {
-    /// Ends the connections that are still open: the runtime goes with its thread.
+    /// Closes all open connections, because the runtime ends with its thread.
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
@@ -84,7 +84,7 @@ impl Shared {
         Arc::new(Self { script, state: Mutex::default() })
     }
 
-    /// A test that panicked while it held the lock has failed already.
+    /// Locks the state. A poisoned lock is fine: the test that panicked has failed already.
     fn state(&self) -> MutexGuard<'_, (Progress, Log)> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -93,7 +93,7 @@ impl Shared {
         self.state().1.ended(serial, outcome);
     }
 
-    /// Keeps the request, and decides what comes of it.
+    /// Stores the request and computes the response.
     pub(crate) fn decide(&self, parts: &Parts) -> (usize, Decision) {
         let mut state = self.state();
         let (progress, log) = &mut *state;

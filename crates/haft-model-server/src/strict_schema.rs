@@ -1,15 +1,15 @@
-//! What `strict: true` asks of a schema, in chat completions and in responses.
+//! Checks the rules of `strict: true` for schemas, in chat completions and responses.
 
 use serde_json::Value;
 
-/// How deep a schema may be nested.
+/// The deepest nesting of a schema.
 pub(crate) const DEPTH_MAX: usize = 32;
 
-/// Words that the provider refuses in strict mode because it cannot enforce them.
+/// Keywords that the provider rejects in strict mode because it cannot enforce them.
 const REFUSED: [&str; 8] =
     ["allOf", "not", "dependentRequired", "dependentSchemas", "if", "then", "else", "default"];
 
-/// Refuses what the provider refuses of a function or a format that calls itself strict.
+/// Rejects the schemas that the provider rejects, if the function or format declares itself strict.
 pub(crate) fn check(declared: &Value, schema: &Value) -> Result<(), String> {
     if declared["strict"] != true {
         return Ok(());
@@ -35,7 +35,7 @@ pub(crate) fn check_at(schema: &Value, depth: usize) -> Result<(), String> {
     children(schema).try_for_each(|child| check_at(child, depth - 1))
 }
 
-/// Nothing may be optional, and nothing may be added.
+/// Checks that all properties are required and that additional ones are forbidden.
 fn check_object(schema: &Value) -> Result<(), String> {
     if schema["additionalProperties"] != false {
         return Err("'additionalProperties' is required to be supplied and to be false".to_owned());

@@ -1,4 +1,4 @@
-//! What every format can do: read a request, and write an answer, a stream or an error.
+//! The interface of a format: reads requests, and writes responses, streams and errors.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::openai_chat::OpenAiChat;
 use crate::openai_responses::OpenAiResponses;
 use crate::script::{ChatReasoning, Part, Step};
 
-/// The formats that the server speaks.
+/// The formats that the server implements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Format {
@@ -23,8 +23,8 @@ pub enum Format {
     Ollama,
 }
 
-/// A format as its provider documents it. The order of frames is the provider's; an error is a sentence that the
-/// provider would answer with status 400.
+/// A format as its provider documents it, with frames in the provider's order. An error of `read` is the message of
+/// a 400 response.
 pub(crate) trait Wire: Sync {
     fn read(&self, request: &Request) -> Result<Asked, String>;
     fn whole(&self, reply: &Reply) -> Value;
@@ -33,23 +33,23 @@ pub(crate) trait Wire: Sync {
     fn error_event(&self, reply: &Reply, failure: &Failure) -> Vec<String>;
 }
 
-/// A request as it came.
+/// A request as received.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) address: Address,
     pub(crate) body: Value,
-    /// Whether it asks for what a provider has not promised to everybody yet.
+    /// Set if the request opts in to beta features.
     pub(crate) beta: bool,
 }
 
-/// What a path asks for.
+/// The operation that a path requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Turn(Address),
     Models,
 }
 
-/// What one provider has in the path and the others in the body: the model, and how to deliver.
+/// The path parameters of Gemini, which other providers have in the body: the model and the delivery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) model: String,
@@ -57,19 +57,19 @@ pub(crate) struct Address {
     pub(crate) alt: Option<String>,
 }
 
-/// An answer to be written.
+/// A response to be written.
 #[derive(Debug)]
 pub(crate) struct Reply<'a> {
     pub(crate) step: &'a Step,
     pub(crate) asked: &'a Asked,
     pub(crate) request: &'a Value,
     pub(crate) turn: usize,
-    /// Tells the answers of this server apart.
+    /// The number of the request, which makes the response id unique.
     pub(crate) serial: usize,
     pub(crate) chat_reasoning: ChatReasoning,
 }
 
-/// All answers were made at the same moment, so that they can be compared.
+/// The creation time of all responses, which is constant so that tests can compare them.
 pub(crate) const CREATED: u64 = 1_700_000_000;
 
 impl Format {
@@ -90,7 +90,7 @@ impl Format {
         }
     }
 
-    /// The keep-alive comments that may come before the first frame.
+    /// Returns the keep-alive comments that may precede the first frame.
     pub(crate) fn comments(self, count: usize) -> Vec<String> {
         match self {
             Self::OpenAiChat | Self::OpenAiResponses | Self::Anthropic => {
@@ -103,12 +103,12 @@ impl Format {
 }
 
 impl Reply<'_> {
-    /// The id of a call, where the script gives none: the same for each attempt at the same turn.
+    /// Returns the id of a call if the script sets none: the same for each attempt at a turn.
     pub(crate) fn call_id(&self, prefix: &str, index: usize) -> String {
         format!("{prefix}{}_{index}", self.turn)
     }
 
-    /// The number of a call among the calls of the answer, from its place among all parts.
+    /// Returns the index of a call among all calls, from its index among all parts.
     pub(crate) fn calls_before(&self, at: usize) -> usize {
         self.step.say.iter().take(at).filter(|part| matches!(part, Part::Call(_))).count()
     }
@@ -118,12 +118,12 @@ impl Reply<'_> {
     }
 }
 
-/// A frame of an event stream that has only data.
+/// Returns an event-stream frame with data only.
 pub(crate) fn data(value: &Value) -> String {
     format!("data: {value}\n\n")
 }
 
-/// A frame whose event is named after the `type` of its data.
+/// Returns a frame whose event name is the `type` of its data.
 pub(crate) fn event(value: &Value) -> String {
     let name = value.get("type").and_then(Value::as_str).unwrap_or("message");
     format!("event: {name}\ndata: {value}\n\n")
@@ -137,7 +137,7 @@ pub(crate) fn merge(mut object: Value, more: Value) -> Value {
     object
 }
 
-/// The error of chat completions and of responses.
+/// Returns the error body of chat completions and responses.
 pub(crate) fn openai_error(failure: &Failure) -> Value {
     let kind = failure.kind_or(|status| match status {
         429 => "rate_limit_exceeded",

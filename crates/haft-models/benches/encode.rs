@@ -1,4 +1,5 @@
-//! What a turn costs to encode: late in a conversation as early, but for the copy of what was encoded before.
+//! Measures the cost of encoding a turn, which must not grow with the conversation, except for copying the encoded
+//! bytes.
 
 #![expect(
     clippy::unwrap_used,
@@ -23,12 +24,12 @@ use haft_models::openai_responses::OPENAI_RESPONSES;
 use haft_models::{Delivery, Memo, WireFormat};
 use serde_json::json;
 
-/// How much dearer a late turn may be than an early one, beside the copy of its bytes.
+/// The highest cost of a late turn relative to an early one, without the copy of its bytes.
 const RATIO_MAX: f64 = 1.3;
 
 const ROUNDS: usize = 100;
 
-/// One turn: a model's text and call, and a reply of 2 KB.
+/// Returns one turn: a text and a call of the model, and a tool result of 2 KB.
 fn turn(number: usize) -> [Message; 2] {
     let call = ToolCall {
         id: CallId(format!("call_{number}")),
@@ -64,7 +65,7 @@ fn tools() -> Arc<[ModelTool]> {
     (0..50).map(tool).collect()
 }
 
-/// A conversation before and after its last turn; the messages of both are the same ones, as a memo knows them.
+/// Returns a request before and after its last turn. Both share their messages, so that the memo recognizes them.
 fn grown(turns: usize, tools: &Arc<[ModelTool]>) -> (ModelRequest, ModelRequest) {
     let after = request(turns, tools);
     let known = after.conversation.messages().len() - 2;
@@ -72,7 +73,7 @@ fn grown(turns: usize, tools: &Arc<[ModelTool]>) -> (ModelRequest, ModelRequest)
     (ModelRequest { conversation: before, ..after.clone() }, after)
 }
 
-/// The least time of many: whatever else the machine does only adds to it.
+/// The minimum of many measurements, because other load on the machine only adds time.
 #[derive(Clone, Copy)]
 struct Least {
     turn: Duration,
@@ -96,7 +97,7 @@ fn measure(wire: &dyn WireFormat, turns: usize) -> Least {
     least
 }
 
-/// Fails when a late turn costs more than it may.
+/// Fails if a late turn costs more than allowed.
 fn main() -> ExitCode {
     let chat = OpenaiChat(&dialect::OPENAI);
     let wires: [(&str, &dyn WireFormat); 5] = [

@@ -1,4 +1,4 @@
-//! What an attempt cost, told when it is over, however it ends.
+//! Reports the cost and timing of each attempt when it ends, whether it succeeds, fails or is cancelled.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use haft_core::model_reply::Usage;
 use haft_core::price::{Cost, Price};
 use tokio::time::Instant;
 
-/// An attempt that is under way. Dropped before its end, it was cancelled.
+/// An attempt in progress. Dropping it before `succeeded` or `failed` reports it as cancelled.
 #[derive(Debug)]
 pub(crate) struct Running {
     cx: ModelContext,
@@ -18,7 +18,7 @@ pub(crate) struct Running {
     began: Instant,
     first_event: Option<Duration>,
     usage: Option<Usage>,
-    /// In the provider's own words, where it says.
+    /// The cost that the provider itself reported. It takes precedence over the cost computed from the price.
     cost: Option<Cost>,
     told: bool,
 }
@@ -58,6 +58,7 @@ impl Running {
     }
 
     fn tell(&mut self, failure: Option<ModelErrorKind>, next: Next) {
+        // A guard reports once: `Drop` runs after `succeeded` and `failed` too.
         if std::mem::replace(&mut self.told, true) {
             return;
         }

@@ -11,7 +11,7 @@ use crate::stream::Framed;
 use crate::unsaid::{Feature, Unsaid};
 use crate::wire::Codec;
 
-/// The Messages API. Cache markers are put where they pay: after the tools, the system text and the last two turns.
+/// The Messages API. Cache markers go after the tools, the system prompt and the last two user turns.
 pub const ANTHROPIC: Codec = Codec {
     format: Format::Anthropic,
     unsaid: UNSAID,

@@ -1,11 +1,12 @@
-//! Ids of calls: made up where a wire has none, and made fit where a wire has rules about them.
+//! Call ids: generated for formats that have none, rewritten for formats that restrict them.
 
 use haft_core::digest::Digest;
 
-/// How made-up ids begin; wires without ids are not told them.
+/// The prefix of generated ids, by which encoders recognize them and leave them out.
 const MADE_UP: &str = "call_haft_";
 
-/// The id of the call number `number` of the reply after `turn` messages. Unique, because a conversation only grows.
+/// Returns the id of call `number` in the reply that follows `turn` messages. It is unique because a conversation
+/// only grows.
 pub(crate) fn made_up(turn: usize, number: usize) -> String {
     format!("{MADE_UP}{turn}_{number}")
 }
@@ -14,12 +15,12 @@ pub(crate) fn is_made_up(id: &str) -> bool {
     id.starts_with(MADE_UP)
 }
 
-/// What a wire accepts as an id.
+/// The ids that a format accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IdRule {
     pub(crate) chars_min: usize,
     pub(crate) chars_max: usize,
-    /// Whether `_` and `-` are accepted beside letters and digits.
+    /// The treatment of `_` and `-`; letters and digits are always accepted.
     pub(crate) punctuation: Punctuation,
 }
 
@@ -32,11 +33,11 @@ pub(crate) enum Punctuation {
 impl IdRule {
     /// Letters, digits, `_` and `-`, at most 64.
     pub(crate) const USUAL: Self = Self { chars_min: 1, chars_max: 64, punctuation: Punctuation::Accepted };
-    /// Nine letters or digits, as Mistral has it.
+    /// Nine letters or digits, as Mistral requires.
     pub(crate) const NINE: Self = Self { chars_min: 9, chars_max: 9, punctuation: Punctuation::Refused };
 
-    /// The id itself when it is accepted, else one that is made from it and from nothing else, so that a call and its
-    /// reply still have the same.
+    /// Returns the id itself if it is accepted, or one derived from it alone, so that a call and its result still
+    /// match.
     pub(crate) fn fit(self, id: &str) -> String {
         if self.accepts(id) {
             return id.to_owned();

@@ -1,10 +1,10 @@
-//! Recordings of what models were asked and what they answered, and a provider that answers from one.
+//! Recordings of model requests and replies, and a provider that replays one.
 //!
-//! A recording is a file of JSON lines. The first says which form it has; every other has a `kind`, and readers pass over
-//! kinds that they do not know, so that a run may write more into the same file. A line of kind `model` is one exchange: the
-//! request in no provider's words, and the reply as it arrived. [`Recorder`] writes such lines around any provider,
-//! [`Replayer`] answers from them on any. Start reading at [`Tape`], then [`Recorder`]; what makes two requests the same is
-//! in `normal.rs`.
+//! A recording is a JSON Lines file. Its first line states the format version. Every other line has a `kind`, and
+//! readers skip kinds that they do not know, so that a run can write other lines into the same file. A line of kind
+//! `model` is one exchange: the request in a provider-neutral form, and the reply as it arrived. [`Recorder`]
+//! writes such lines around any provider; [`Replayer`] answers from them. Start reading at [`Tape`], then
+//! [`Recorder`]; `normal.rs` decides when two requests count as the same.
 
 mod difference;
 mod error;
@@ -25,8 +25,8 @@ pub use recording::{Line, Recording};
 pub use replayer::{Matching, Replayer};
 pub use tape::Tape;
 
-/// The form that is written, and the only one that is read. It changes with the stored types and with what
-/// `normal.rs` makes of a request.
+/// The version that is written, and the only one that is read. Raise it when the stored types change, or when
+/// `normal.rs` normalizes requests differently.
 pub const VERSION: u32 = 2;
 
 /// The kind of the first line.
@@ -35,10 +35,10 @@ const KIND_HEAD: &str = "recording";
 /// The kind of an exchange with a model.
 pub const KIND_MODEL: &str = "model";
 
-/// The largest recording that is written or read.
+/// The largest recording that is written or read, in bytes.
 pub const RECORDING_BYTES_MAX: u64 = 256 << 20;
 
-/// The longest line of one: a request with its reply.
+/// The longest line of a recording, in bytes: one request with its reply.
 pub const LINE_BYTES_MAX: usize = 128 << 20;
 
 #[cfg(test)]

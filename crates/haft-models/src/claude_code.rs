@@ -1,8 +1,8 @@
-//! Claude Code as a model: the `claude` command in print mode, with a session of its own that is taken up again.
+//! Claude Code as a model: runs the `claude` command in print mode and resumes its session for each turn.
 //!
-//! The command is an agent itself. A request that offers tools lets it use its own tools and the MCP servers that were handed
-//! over; one that offers none gets it without any. It never asks for calls of ours. How a process is started is not
-//! known here: [`StartCommand`] is the seam, and who wires haft together fulfils it. Start reading at [`ClaudeCode`];
+//! The command is an agent itself. When a request offers tools, the command may use its own tools and the MCP
+//! servers that it was given; otherwise it runs without tools. It never calls the tools of the request. This module
+//! does not start processes: the embedder implements [`StartCommand`]. Start reading at [`ClaudeCode`];
 //! `command.rs`, `prompt.rs`, `lines.rs`, `reader.rs` and `resume.rs` are pure.
 
 mod command;
@@ -26,23 +26,23 @@ pub use haft_core::settings::models::{
 pub use process::{Ended, Order, RunningCommand, StartCommand};
 pub use provider::ClaudeCode;
 
-/// The models for simple and for difficult steps, as the command itself names the newest of each.
+/// The models for simple and for difficult steps: the command's own aliases for the newest of each.
 pub const MODEL_FAST: &str = "sonnet";
 pub const MODEL_COMPLEX: &str = "opus";
 
-/// How long a request may take, with everything that the command does for it.
+/// The longest that a request may take, with all the work that the command does for it.
 pub const TIMEOUT: Duration = Duration::from_hours(1);
 
-/// How long is waited before the first time; each next wait is twice as long.
+/// The delay before the first resume; each further delay is twice as long.
 pub const RESUME_DELAY: Duration = Duration::from_secs(2);
 
-/// How the command is used.
+/// The settings of the command.
 #[derive(Debug)]
 pub struct ClaudeCodeSettings {
     pub name: Arc<str>,
     pub turns_max: u32,
-    /// The tools of the command that need no permission; nothing leaves it to the command's own settings, an empty list takes
-    /// all tools away.
+    /// The tools that the command may use without permission. `None` leaves them to the command's own settings; an
+    /// empty list disables all tools.
     pub allowed_tools: Option<Vec<String>>,
     pub servers: Option<HandedOver>,
     pub timeout: Duration,
@@ -50,11 +50,11 @@ pub struct ClaudeCodeSettings {
     pub resume_delay: Duration,
 }
 
-/// MCP servers that the command starts for itself.
+/// MCP servers that the command starts itself.
 #[derive(Debug)]
 pub struct HandedOver {
     pub names: Vec<String>,
-    /// `{"mcpServers": …}`, as the command reads it. It may hold secrets.
+    /// The `{"mcpServers": …}` file that the command reads. It may contain secrets.
     pub config: SecretString,
 }
 

@@ -1,4 +1,4 @@
-//! A reply while a decoder reads it: keeps count of parts, gives missing ids, and says it all as events.
+//! A reply under construction: numbers the parts, generates missing call ids, and emits events.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use haft_core::tool::CallId;
 use crate::call_id;
 use crate::wire::Asked;
 
-/// Text that flows on until something else comes.
+/// A kind of text that continues until another part begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     Text,
@@ -18,7 +18,7 @@ pub(crate) enum Flow {
     Refusal,
 }
 
-/// What has been read so far.
+/// The state of a decoder's reply, with the events that were not taken yet.
 #[derive(Debug)]
 pub(crate) struct Draft {
     format: Format,
@@ -55,7 +55,7 @@ impl Draft {
         &self.asked
     }
 
-    /// Only the first word about it counts: chat servers repeat themselves with every chunk.
+    /// Emits `Started` once. Chat servers repeat id and model in every chunk; only the first chunk counts.
     pub(crate) fn start(&mut self, id: Option<&str>, model: Option<&str>) {
         if !std::mem::replace(&mut self.started, true) {
             let named = |text: Option<&str>| text.filter(|text| !text.is_empty()).map(str::to_owned);
@@ -75,7 +75,7 @@ impl Draft {
         index
     }
 
-    /// Opens a call. One without an id, or with the id of another, is given one.
+    /// Opens a call. A call without an id, or with the id of an earlier call, gets a generated one.
     pub(crate) fn open_call(&mut self, id: Option<&str>, name: &str, mark: Option<Mark>) -> usize {
         let given = id.filter(|id| !id.is_empty() && !self.call_ids.contains(*id)).map(str::to_owned);
         let is_given = given.is_some();
@@ -83,7 +83,7 @@ impl Draft {
         self.calls += 1;
         self.call_ids.insert(id.clone());
         let index = self.open(PartStart::Call { id: CallId(id.clone()), name: name.to_owned() }, mark);
-        // Two formats know no ids, and there is nothing to say about that.
+        // Gemini and Ollama calls usually have no ids, so a generated one is not worth a note.
         if !is_given && !matches!(self.format, Format::Gemini | Format::Ollama) {
             self.note(ReplyNote::CallIdGiven { id });
         }
@@ -100,7 +100,7 @@ impl Draft {
         self.events.push(ModelEvent::PartDelta { index, delta: Delta::Annotation(annotation) });
     }
 
-    /// Annotates the text that came last; opens one when there is none.
+    /// Annotates the last text part; opens one if there is none.
     pub(crate) fn annotate_text(&mut self, annotation: Annotation) {
         let index = self.last_text.unwrap_or_else(|| self.open(PartStart::Text, None));
         self.annotate(index, annotation);
@@ -110,12 +110,12 @@ impl Draft {
         self.events.push(ModelEvent::PartFinished { index, mark });
     }
 
-    /// More of a text that has no index of its own.
+    /// Appends text that has no part index of its own.
     pub(crate) fn flow(&mut self, flow: Flow, text: &str) {
         self.flow_with_state(flow, text, None);
     }
 
-    /// The same, for text that its own format will want to see again.
+    /// Like `flow`, for text that the same format wants back in the next request.
     pub(crate) fn flow_with_state(&mut self, flow: Flow, text: &str, state: Option<&str>) {
         if !text.is_empty() {
             let index = self.flow_part(flow, state);
@@ -123,7 +123,7 @@ impl Draft {
         }
     }
 
-    /// The part into which such text flows, opened when something else came before.
+    /// Returns the part that such text is appended to, and opens it if another part came in between.
     pub(crate) fn flow_part(&mut self, flow: Flow, state: Option<&str>) -> usize {
         match self.flowing {
             Some((current, index)) if current == flow => index,
@@ -144,7 +144,7 @@ impl Draft {
         self.stop_flow_with(None);
     }
 
-    /// Ends the flowing part with a mark that came at its end.
+    /// Ends the current flow with a mark that arrived at its end.
     pub(crate) fn stop_flow_with(&mut self, mark: Option<Mark>) {
         if let Some((_, index)) = self.flowing.take() {
             self.close(index, mark);
@@ -170,7 +170,7 @@ impl Draft {
         self.stop.is_some()
     }
 
-    /// Whether nothing was said yet.
+    /// Returns whether no part was opened yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.parts == 0
     }
@@ -179,7 +179,7 @@ impl Draft {
         self.ended
     }
 
-    /// The reply is over. Some servers say "stop" when they mean calls, and some say nothing at all.
+    /// Ends the reply. Some servers report "stop" for tool calls, and some report no stop reason at all.
     pub(crate) fn end(&mut self) {
         if std::mem::replace(&mut self.ended, true) {
             return;
@@ -200,12 +200,12 @@ impl Draft {
         self.events.push(ModelEvent::Finished { stop });
     }
 
-    /// What happened since it was last asked.
+    /// Returns the events since the last call.
     pub(crate) fn take(&mut self) -> Vec<ModelEvent> {
         std::mem::take(&mut self.events)
     }
 
-    /// The reply, when all of it has been read.
+    /// Ends the reply and returns it as a whole.
     pub(crate) fn into_reply(mut self) -> ModelReply {
         self.end();
         ReplyFold::of(self.events)

@@ -1,4 +1,4 @@
-//! What a provider's error means: its status and its words, looked up in one table for all formats.
+//! Maps provider errors to error kinds, by status and text, with one table for all formats.
 
 use std::time::Duration;
 
@@ -9,12 +9,14 @@ use crate::reading;
 use crate::redact::redact;
 use crate::wire::ErrorHead;
 
-/// How much of an error's text is kept.
+/// The longest error message that is kept, in characters.
 const MESSAGE_CHARS_MAX: usize = 500;
 
-/// Words of a code or a message, all lower case, and what they mean; the first row that fits counts, whatever the status.
+/// Lower-case substrings of a code or message, with the kind they indicate. The first match wins, regardless of the
+/// status.
 const WORDS: &[(&str, ModelErrorKind)] = &[
-    // One sentence of Gemini stands for every limit; the ids of its quotas tell a day, which is long, from a minute.
+    // Gemini uses one message for every limit. The quota ids distinguish daily limits, which mean a long wait, from
+    // limits per minute.
     ("perday", ModelErrorKind::QuotaExhausted),
     ("perminute", ModelErrorKind::RateLimited),
     ("insufficient_quota", ModelErrorKind::QuotaExhausted),
@@ -39,7 +41,7 @@ const WORDS: &[(&str, ModelErrorKind)] = &[
     ("tool calling is not supported", ModelErrorKind::ToolsUnsupported),
     ("'tools' is not supported", ModelErrorKind::ToolsUnsupported),
     ("function calling is not enabled", ModelErrorKind::ToolsUnsupported),
-    // vLLM and llama.cpp that were started without what reads calls.
+    // vLLM and llama.cpp servers that were started without a tool-call parser.
     ("--enable-auto-tool-choice", ModelErrorKind::ToolsUnsupported),
     ("tools param requires --jinja", ModelErrorKind::ToolsUnsupported),
     ("unsupported param: tools", ModelErrorKind::ToolsUnsupported),
@@ -57,8 +59,8 @@ const WORDS: &[(&str, ModelErrorKind)] = &[
     ("request_too_large", ModelErrorKind::RequestTooLarge),
 ];
 
-/// Words for whole families of errors. Several providers put one of them on everything, so a status that says more wins;
-/// an error inside of a good answer has nothing else to go by.
+/// Substrings that name a whole family of errors. Several providers put one of them on every error, so the more
+/// specific status wins. An error inside a 200 response may have nothing else to go by.
 const FAMILIES: &[(&str, ModelErrorKind)] = &[
     ("rate_limit", ModelErrorKind::RateLimited),
     ("too_many_requests", ModelErrorKind::RateLimited),
@@ -72,7 +74,7 @@ const FAMILIES: &[(&str, ModelErrorKind)] = &[
     ("server_error", ModelErrorKind::ServerFailed),
 ];
 
-/// Reads the answer to a request that failed.
+/// Decodes the response to a failed request.
 pub(crate) fn decode(head: &ErrorHead<'_>, body: &[u8]) -> ModelError {
     let body: Value =
         reading::read(body).unwrap_or_else(|_| Value::String(String::from_utf8_lossy(body).into_owned()));
@@ -85,7 +87,8 @@ pub(crate) fn decode(head: &ErrorHead<'_>, body: &[u8]) -> ModelError {
     error
 }
 
-/// Reads an error that came inside of an answer which began well. `body` is the error itself, or an object around it.
+/// Decodes an error inside a response whose status was a success. `body` is the error itself or an object that
+/// wraps it.
 pub(crate) fn inside(body: &Value) -> ModelError {
     let said = Said::of(body);
     let words = said.words();
@@ -112,19 +115,19 @@ fn find(table: &[(&str, ModelErrorKind)], words: &str) -> Option<ModelErrorKind>
     table.iter().find(|(word, _)| words.contains(word)).map(|(_, kind)| *kind)
 }
 
-/// What an error's body says, wherever it says it.
+/// The relevant fields of an error body, from all the places where providers put them.
 struct Said {
     message: String,
-    /// Codes, types, statuses and reasons.
+    /// Codes, types, statuses and reasons, joined.
     codes: String,
-    /// The status that the body repeats, or that the answer should have had.
+    /// The HTTP status that the body names. In a 200 response this is the real one.
     status: Option<u16>,
     delay: Option<Duration>,
 }
 
 impl Said {
     fn of(body: &Value) -> Self {
-        // Some servers answer with a list of one.
+        // Some servers wrap the error in an array of one element.
         let body = body.get(0).unwrap_or(body);
         let inner = match body.get("error") {
             Some(inner) if !inner.is_null() => inner,
@@ -159,7 +162,8 @@ impl Said {
     }
 }
 
-/// A sentence, or what stands in its place: servers that check a request field by field give a list of complaints.
+/// Returns the message as text. Servers that validate field by field send a list of complaints instead of a
+/// sentence.
 fn text_of(message: &Value) -> Option<String> {
     match message {
         Value::String(text) => Some(text.clone()),
@@ -168,7 +172,7 @@ fn text_of(message: &Value) -> Option<String> {
     }
 }
 
-/// `20`, `20s`, `1.5s` or `350ms`.
+/// Parses `20`, `20s`, `1.5s` or `350ms`.
 pub(crate) fn seconds(text: &str) -> Option<Duration> {
     let (number, unit) = match text.strip_suffix("ms") {
         Some(number) => (number, 0.001),
@@ -178,7 +182,7 @@ pub(crate) fn seconds(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-/// Some providers say the delay only in the sentence: "try again in 1.2s".
+/// Finds the delay in a message such as "try again in 1.2s"; some providers state it nowhere else.
 fn delay_in(message: &str) -> Option<Duration> {
     let (_, rest) = message.split_once("try again in ").or_else(|| message.split_once("retry in "))?;
     seconds(rest.split_whitespace().next()?.trim_end_matches(['.', ',']))

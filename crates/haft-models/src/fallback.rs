@@ -1,4 +1,4 @@
-//! Models to ask when the first one fails.
+//! Fallback models, used when the first one fails.
 
 use std::fmt::{self, Write as _};
 
@@ -9,7 +9,7 @@ use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
 use haft_core::model_reply::ReplyNote;
 use haft_core::model_request::ModelRequest;
 
-/// A provider, and others with a model each that are asked in order while nothing was passed on.
+/// A provider with fallbacks, each with its own model. They are tried in order until one begins a reply.
 pub struct Fallback {
     first: Box<dyn ModelProvider>,
     then: Vec<(Box<dyn ModelProvider>, String)>,
@@ -20,7 +20,7 @@ impl Fallback {
         Self { first, then }
     }
 
-    /// The first reply that begins, with what has come of it; else the last error. Either says who failed before.
+    /// Returns the first reply that begins, or the last error. Both report the models that failed before.
     async fn begin(&self, request: ModelRequest, cx: ModelContext) -> Begun<'_> {
         let mut asked = format!("{}/{}", self.first.name(), request.model);
         let mut begun = Begun::of(self.first.ask(request.clone(), &cx)).await;
@@ -48,7 +48,7 @@ impl ModelProvider for Fallback {
     }
 }
 
-/// A stream whose first item is known.
+/// A reply stream whose first item has been read.
 pub(crate) struct Begun<'a> {
     pub(crate) first: Result<ModelEvent, ModelError>,
     notes: Vec<ModelEvent>,
@@ -62,7 +62,7 @@ impl<'a> Begun<'a> {
         Self { first, notes: Vec::new(), rest: replies }
     }
 
-    /// Models that failed before, and why.
+    /// Adds the models that failed before, with their errors.
     fn after(mut self, failures: Vec<(String, String)>) -> Self {
         if let Err(error) = &mut self.first {
             for (failed, problem) in &failures {
@@ -77,12 +77,13 @@ impl<'a> Begun<'a> {
     pub(crate) fn into_stream(self) -> ReplyStream<'a> {
         let Self { first, notes, rest } = self;
         let notes = if first.is_ok() { notes } else { Vec::new() };
+        // The notes come after the first event, so that the reply still begins with `Started`.
         stream::iter([first]).chain(stream::iter(notes.into_iter().map(Ok))).chain(rest).boxed()
     }
 }
 
-/// Whether another model may do what this one could not. A request that is wrong is wrong everywhere, and what was
-/// cancelled is not wanted any more.
+/// Returns whether another model may succeed where this one failed. An invalid request fails everywhere, and the
+/// caller no longer waits for a cancelled one.
 fn helps(kind: ModelErrorKind) -> bool {
     match kind {
         ModelErrorKind::Unauthorized

@@ -1,4 +1,4 @@
-//! How replies are cut into events: bytes in pieces of any size become whole events.
+//! Splits response bodies into events: byte chunks of any size become whole events.
 
 pub mod ndjson;
 pub mod sse;
@@ -6,5 +6,5 @@ pub mod sse;
 pub use ndjson::NdjsonDecoder;
 pub use sse::{SseDecoder, SseEvent};
 
-/// The largest single event; a generated image comes in one.
+/// The largest single event, in bytes. A generated image comes in one event.
 pub const EVENT_BYTES_MAX: usize = 32 * 1024 * 1024;

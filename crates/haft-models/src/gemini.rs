@@ -1,4 +1,4 @@
-//! Google's Gemini, by `generateContent`.
+//! Google's Gemini API, by `generateContent`.
 
 mod request;
 mod response;
@@ -11,7 +11,7 @@ use crate::stream::Framed;
 use crate::unsaid::{Feature, Unsaid};
 use crate::wire::Codec;
 
-/// `generateContent` and its streaming twin.
+/// `generateContent` and `streamGenerateContent`.
 pub const GEMINI: Codec = Codec {
     format: Format::Gemini,
     unsaid: UNSAID,

@@ -1,6 +1,6 @@
-//! The one client for every provider that is asked over HTTP.
+//! The HTTP client that all HTTP providers share.
 //!
-//! [`HttpProvider`] drives; what it does next is decided in [`retry`] and in the codecs, neither of which waits for anything.
+//! [`HttpProvider`] does the IO; [`retry`] and the codecs make the decisions, without waiting for anything.
 
 mod arriving;
 mod client;

@@ -1,4 +1,4 @@
-//! Writes JSON in the order it is said, with pieces of others' JSON spliced in byte for byte.
+//! Writes JSON in call order, with already encoded JSON spliced in byte for byte.
 
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ pub(crate) fn array(out: &mut Vec<u8>, write: impl FnOnce(&mut Array<'_>)) {
     out.push(b']');
 }
 
-/// Writes what serde makes of a value. It cannot fail: keys are strings and the target is memory.
+/// Writes a serializable value. This cannot fail: keys are strings and the target is memory.
 pub(crate) fn value(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
     let before = out.len();
     if serde_json::to_writer(&mut *out, value).is_err() {
@@ -25,7 +25,7 @@ pub(crate) fn value(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
     }
 }
 
-/// A piece of JSON as a text of its own.
+/// Returns one object as text.
 pub(crate) fn text_of(write: impl FnOnce(&mut Object<'_>)) -> String {
     let mut out = Vec::new();
     object(&mut out, write);
@@ -58,12 +58,12 @@ impl Object<'_> {
         }
     }
 
-    /// `json` is known to be JSON.
+    /// Writes a field with encoded JSON. `json` must be valid JSON.
     pub(crate) fn raw(&mut self, key: &str, json: &[u8]) {
         self.raw_pieces(key, &[json]);
     }
 
-    /// The pieces together are known to be JSON.
+    /// Writes a field with encoded JSON in pieces, which together must be valid JSON.
     pub(crate) fn raw_pieces(&mut self, key: &str, pieces: &[&[u8]]) {
         let out = self.key(key);
         for piece in pieces {
@@ -98,7 +98,7 @@ impl Array<'_> {
         object(self.next(), write);
     }
 
-    /// `json` is known to be JSON.
+    /// Appends encoded JSON. `json` must be valid JSON.
     pub(crate) fn raw(&mut self, json: &[u8]) {
         self.next().extend_from_slice(json);
     }

@@ -1,31 +1,32 @@
-//! What was worked out for conversations that may go on.
+//! A cache of state per conversation, for conversations that continue.
 
 use std::sync::{Mutex, PoisonError};
 
 use haft_core::conversation::Conversation;
 
-/// How many conversations are remembered; the one that was quiet longest is forgotten first. All runs that ask a provider share
-/// it, and one that is forgotten in every turn would be worked out from its beginning in every turn.
+/// The most conversations in the cache; the least recently used is evicted first. All runs that use a provider
+/// share the cache, and with more runs than entries every turn would start from the beginning.
 const CONVERSATIONS_MAX: usize = 256;
 
-/// How much all of them together may hold.
+/// The most bytes in all entries together.
 const BYTES_MAX: usize = 128 * 1024 * 1024;
 
-/// Something that belongs to one conversation and grows with it.
+/// State that belongs to one conversation and grows with it.
 pub(crate) trait Remembers: Default {
-    /// How many messages of a conversation it knows; nothing when it is another one's.
+    /// Returns the number of messages that this state covers, or `None` if it belongs to another conversation.
     fn knows(&self, conversation: &Conversation) -> Option<usize>;
 
-    /// The size of what it holds.
+    /// Returns the size of the state.
     fn bytes(&self) -> usize;
 }
 
-/// The latest last.
+/// The entries, most recently used last.
 #[derive(Debug, Default)]
 pub(crate) struct Kept<T>(Mutex<Vec<T>>);
 
 impl<T: Remembers> Kept<T> {
-    /// What knows most of a conversation, or an empty one. It is taken out, so nobody waits while it is used.
+    /// Removes and returns the entry that covers most of a conversation, or a new one. The entry is taken out so
+    /// that no lock is held while it is used.
     pub(crate) fn take(&self, conversation: &Conversation) -> T {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = kept.iter().enumerate().filter_map(|(at, one)| Some((one.knows(conversation)?, at)));
@@ -47,7 +48,7 @@ mod tests {
 
     use super::*;
 
-    /// Knows conversations by their length alone.
+    /// Matches conversations by their length alone.
     #[derive(Debug, Default, PartialEq)]
     struct Length(usize);
 

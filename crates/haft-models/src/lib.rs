@@ -1,9 +1,9 @@
-//! Asks models: five wire formats as pure functions, and the one HTTP client that carries them.
+//! Model providers: five wire formats as pure functions, and the HTTP client that they share.
 //!
-//! Start reading at [`wire`], then at any format's `request.rs`, `response.rs` and `stream.rs`; [`unsaid`] is how a
-//! format declares what it cannot say, [`memo`] how nothing is encoded twice, [`schema`] what becomes of a tool's schema,
-//! [`prompted`] what is done for models that cannot call tools.
-//! This crate knows no tool provider and no engine, and its formats no clock, no network and no randomness.
+//! Start reading at [`wire`], then at any format's `request.rs`, `response.rs` and `stream.rs`. In [`unsaid`] a
+//! format declares the features that it does not support, [`memo`] caches encoded messages, [`schema`] adapts tool
+//! schemas, and [`prompted`] emulates tool calls for models that have none. This crate knows no tool provider and
+//! no engine, and its formats use no clock, no network and no randomness.
 
 mod account;
 pub mod anthropic;

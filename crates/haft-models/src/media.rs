@@ -1,4 +1,4 @@
-//! Media and tool content, as all formats say them.
+//! Encodes media and tool content for all formats.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,13 +9,13 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// Media that a wire sent in base64; nothing when it is not.
+/// Decodes media in base64; returns `None` if the text is invalid.
 pub(crate) fn from_base64(media_type: &str, text: &str) -> Option<Media> {
     let bytes = STANDARD.decode(text.trim()).ok()?;
     Some(Media { media_type: media_type.to_owned(), source: Source::Bytes(bytes.into()) })
 }
 
-/// An address under which a wire finds the media; bytes are put into it.
+/// Returns a URL for the media; bytes become a data URL.
 pub(crate) fn url(media: &Media) -> String {
     match &media.source {
         Source::Url(url) => url.clone(),
@@ -27,7 +27,7 @@ pub(crate) fn data_url(media_type: &str, bytes: &[u8]) -> String {
     format!("data:{media_type};base64,{}", base64(bytes))
 }
 
-/// What is said of media that a wire cannot carry.
+/// Returns a placeholder text for media that a format cannot carry.
 pub(crate) fn described(what: &str, media: &Media) -> String {
     match &media.source {
         Source::Bytes(bytes) => format!("[{what}: {}, {} bytes]", media.media_type, bytes.len()),
@@ -35,24 +35,24 @@ pub(crate) fn described(what: &str, media: &Media) -> String {
     }
 }
 
-/// The text of a reply on a wire that has no flag for errors.
+/// Returns the text of a tool result for formats that have no error flag: an error starts with `Error: `.
 pub(crate) fn flagged_text(reply: &ToolReply, text: String) -> String {
     let says_so = text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("error"));
     if reply.is_error && !says_so { format!("Error: {text}") } else { text }
 }
 
-/// A reply's text, with everything else described.
+/// Returns the text of a tool result, with descriptions in place of all other content.
 pub(crate) fn reply_text(reply: &ToolReply) -> String {
     ToolOutput { content: reply.content.clone(), structured: None }.as_text()
 }
 
-/// A reply's text without its images, which go another way.
+/// Returns the text of a tool result without its images, which the format sends elsewhere.
 pub(crate) fn text_beside_images(reply: &ToolReply) -> String {
     let content = reply.content.iter().filter(|piece| !matches!(piece, Content::Image { .. }));
     ToolOutput { content: content.cloned().collect(), structured: None }.as_text()
 }
 
-/// The images of a reply.
+/// Returns the images of a tool result.
 pub(crate) fn images(reply: &ToolReply) -> impl Iterator<Item = (&str, &[u8])> {
     reply.content.iter().filter_map(|piece| match piece {
         Content::Image { media_type, bytes } => Some((media_type.as_str(), &**bytes)),

@@ -1,4 +1,4 @@
-//! What was encoded for the turns before: a conversation grows at its end only, so only its end is encoded.
+//! Caches encoded messages: a conversation only grows at its end, so each turn encodes only the new messages.
 
 use std::sync::Arc;
 
@@ -10,10 +10,11 @@ use crate::kept::Remembers;
 use crate::unsaid::{Feature, Features, Unsaid};
 use crate::wire::Asked;
 
-/// Belongs to one conversation on one format. A memo that does not fit is noticed and begins anew; it is never wrong.
+/// The cache of one conversation in one format. A memo that does not match the request is reset, so using the wrong
+/// one costs time but is never incorrect.
 #[derive(Debug, Default)]
 pub struct Memo {
-    /// Which encoder wrote it.
+    /// The name of the encoder that wrote the bytes.
     writer: &'static str,
     tools: Option<(Arc<[ModelTool]>, Vec<u8>)>,
     system: Option<(Arc<str>, Vec<u8>)>,
@@ -22,7 +23,7 @@ pub struct Memo {
     encoded: Encoded,
 }
 
-/// How often something was encoded, from the beginning and through every new one.
+/// Counters of encoded items, kept across resets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Encoded {
     pub messages: usize,
@@ -35,27 +36,27 @@ pub struct Encoded {
 pub(crate) struct Said {
     pub(crate) tail: Tail,
     pub(crate) features: Features,
-    /// The size of all text, which is what a tokenizer would be given.
+    /// The size of all text, as a basis for estimating tokens.
     pub(crate) text_bytes: usize,
 }
 
-/// Encoded messages, the last of which may still be open.
+/// Encoded messages, of which the last may still be open.
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     pub(crate) bytes: Vec<u8>,
-    /// The role of the message that is open: the next one of that role goes on in it.
+    /// The role of the open message; the next message of that role is appended to it.
     pub(crate) open: Option<&'static str>,
-    /// Where, in the last turns of the user and the tools, a cache marker may be put; the later last.
+    /// The positions in the last user and tool turns that may take a cache marker, in order.
     pub(crate) marks: Vec<usize>,
 }
 
 impl Tail {
-    /// What closes an open message.
+    /// Returns the brackets that close an open message.
     pub(crate) fn closing(&self, brackets: &'static [u8]) -> &'static [u8] {
         if self.open.is_some() { brackets } else { b"" }
     }
 
-    /// Adds one whole message or item.
+    /// Appends one whole message or item.
     pub(crate) fn push(&mut self, encoded: &[u8]) {
         if !self.bytes.is_empty() {
             self.bytes.push(b',');
@@ -63,8 +64,8 @@ impl Tail {
         self.bytes.extend_from_slice(encoded);
     }
 
-    /// Adds blocks, separated by commas, to the open message of `role`, or opens one: `start` is written before the first
-    /// block and `end` closes the one that was open.
+    /// Appends comma-separated blocks to the open message of `role`, or opens one. `brackets` are the text before
+    /// the first block of a message and the text that closes it.
     pub(crate) fn push_blocks(&mut self, role: &'static str, blocks: &[u8], brackets: (&[u8], &[u8])) {
         if blocks.is_empty() {
             return;
@@ -83,9 +84,9 @@ impl Tail {
     }
 }
 
-/// What one format writes, piece by piece; [`Memo::recall`] asks for each piece once.
+/// The encoder of one format. [`Memo::recall`] encodes each piece once.
 pub(crate) trait Encoder {
-    /// Names the encoder and all that its bytes depend on.
+    /// Returns a name that differs for everything the encoded bytes depend on.
     fn name(&self) -> &'static str;
 
     fn message(&self, tail: &mut Tail, message: &Message);
@@ -95,7 +96,7 @@ pub(crate) trait Encoder {
     fn tools(&self, tools: &[ModelTool]) -> Vec<u8>;
 }
 
-/// A request's long parts, encoded.
+/// The large parts of a request, encoded.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recalled<'a> {
     pub(crate) said: &'a Said,
@@ -104,12 +105,12 @@ pub(crate) struct Recalled<'a> {
 }
 
 impl Memo {
-    /// What was done so far: that nothing is encoded twice can be seen here.
+    /// Returns the counters, by which tests check that nothing is encoded twice.
     pub fn encoded(&self) -> Encoded {
         self.encoded
     }
 
-    /// Encodes what is new and gives everything.
+    /// Encodes the new messages and returns all encoded parts.
     pub(crate) fn recall(&mut self, encoder: &impl Encoder, request: &ModelRequest) -> Recalled<'_> {
         let messages = request.conversation.messages();
         if self.writer != encoder.name() || !self.fits(messages) {
@@ -140,8 +141,8 @@ impl Memo {
         Recalled { said: &self.said, system: &system.1, tools: &tools.1 }
     }
 
-    /// Whether what was seen is how this conversation begins. Messages never change, so looking at their addresses is
-    /// enough; the memo holds them, so no address is used again.
+    /// Returns whether the cached messages are the beginning of this conversation. Comparing pointers is enough,
+    /// because messages are immutable and the memo keeps them alive, so no address is reused.
     fn fits(&self, messages: &[Arc<Message>]) -> bool {
         self.seen.len() <= messages.len()
             && self.seen.iter().zip(messages).all(|(kept, new)| Arc::ptr_eq(kept, new))
@@ -162,13 +163,13 @@ impl Remembers for Memo {
 }
 
 impl Recalled<'_> {
-    /// What decoding the reply to this needs to know.
+    /// Returns the facts about the request that the decoder needs.
     pub(crate) fn asked(&self, request: &ModelRequest) -> Asked {
         let text_bytes = self.said.text_bytes + self.system.len() + self.tools.len();
         Asked { turn: request.conversation.messages().len(), text_bytes, context_tokens: None }
     }
 
-    /// What the request holds and `list` has.
+    /// Returns the features of the request that are in `list`.
     pub(crate) fn unsaid(&self, request: &ModelRequest, list: &[Unsaid]) -> Vec<Feature> {
         let mut features = self.said.features;
         features.add_request(request);

@@ -1,4 +1,4 @@
-//! Call arguments on wires where they are an object and not a text.
+//! Call arguments for formats where they are an object and not a string.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,8 @@ use serde_json::value::RawValue;
 
 use crate::json_text;
 
-/// The model's own bytes when they are an object. What is none is wrapped, so that the model sees what it wrote.
+/// Returns the model's own bytes if they are an object. Anything else is wrapped in one, so that the model still
+/// sees what it wrote.
 pub(crate) fn object_json(arguments: &Arguments) -> Cow<'_, str> {
     let text = arguments.as_text().trim();
     if text.is_empty() {

@@ -1,4 +1,4 @@
-//! Ollama's own chat, which knows more of local models than its compatible address does.
+//! Ollama's native chat API, which exposes more options of local models than its OpenAI-compatible one.
 
 mod context;
 mod request;
@@ -12,7 +12,7 @@ use crate::stream::Framed;
 use crate::unsaid::{Feature, Unsaid};
 use crate::wire::Codec;
 
-/// `/api/chat`. The size of the context is always said, because the server cuts what is longer without a word.
+/// `/api/chat`. Every request states the context size, because the server silently truncates longer prompts.
 pub const OLLAMA: Codec = Codec {
     format: Format::Ollama,
     unsaid: UNSAID,

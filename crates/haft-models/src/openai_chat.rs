@@ -1,4 +1,4 @@
-//! Chat completions, as OpenAI made them and as many servers speak them.
+//! OpenAI's Chat Completions API, which many other servers implement too.
 
 pub mod dialect;
 mod request;
@@ -20,7 +20,7 @@ use haft_core::settings::models::Delivery;
 pub use dialect::Dialect;
 pub(crate) use request::effort_name;
 
-/// Chat completions in one server's dialect.
+/// Chat completions in the dialect of one server.
 #[derive(Debug, Clone, Copy)]
 pub struct OpenaiChat(pub &'static Dialect);
 

@@ -1,4 +1,4 @@
-//! The Responses API: a conversation as a list of items, with reasoning that goes back encrypted.
+//! OpenAI's Responses API: a conversation as a list of items, with encrypted reasoning that is sent back.
 
 mod request;
 mod response;
@@ -11,7 +11,7 @@ use crate::stream::Framed;
 use crate::unsaid::{Feature, Unsaid};
 use crate::wire::Codec;
 
-/// The Responses API without state on the server: every request holds the whole conversation.
+/// The Responses API without server-side state: every request contains the whole conversation.
 pub const OPENAI_RESPONSES: Codec = Codec {
     format: Format::OpenaiResponses,
     unsaid: UNSAID,

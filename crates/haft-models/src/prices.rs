@@ -1,13 +1,13 @@
-//! What models cost: the operator's word first, then a table that says its date.
+//! Prices of models: those of the operator first, then a built-in table with its date.
 
 use haft_core::price::Price;
 
-/// When the built-in prices were looked up.
+/// The date when the built-in prices were looked up.
 pub const PRICES_DATE: &str = "2025-11-01";
 
-/// Provider, model, and US dollars per million tokens of input, output, cache read and cache write. A date behind the
-/// name is the same model; anything else behind it is another one, whose price nobody here knows. What long prompts cost
-/// more, with those who ask more for them, is not in it.
+/// Provider, model, and US dollars per million tokens of input, output, cache read and cache write. A name with a
+/// date suffix is the same model; any other suffix is another model with an unknown price. The table does not cover
+/// the surcharges that some providers take for long prompts.
 const BUILT_IN: &[(&str, &str, [f64; 4])] = &[
     ("openai", "gpt-4o", [2.5, 10.0, 1.25, 2.5]),
     ("openai", "gpt-4o-mini", [0.15, 0.6, 0.075, 0.15]),
@@ -34,21 +34,21 @@ const BUILT_IN: &[(&str, &str, [f64; 4])] = &[
     ("xai", "grok-4", [3.0, 15.0, 0.75, 3.0]),
 ];
 
-/// The prices that hold.
+/// The prices in effect for one provider.
 #[derive(Debug, Clone, Default)]
 pub struct Prices {
-    /// Whose list the built-in table has for this provider; nothing for a server of one's own.
+    /// The provider's name in the built-in table; `None` for a self-hosted server.
     list: Option<&'static str>,
     own: Vec<(String, Price)>,
 }
 
 impl Prices {
-    /// `list` is the provider's name in the built-in table.
+    /// Uses the built-in prices of the provider `list`.
     pub fn of_list(list: Option<&'static str>) -> Self {
         Self { list, own: Vec::new() }
     }
 
-    /// What the operator says a model of this provider costs.
+    /// Adds the operator's price of a model, which takes precedence over the table.
     #[must_use]
     pub fn with(mut self, model: impl Into<String>, price: Price) -> Self {
         self.own.push((model.into(), price));
@@ -68,7 +68,7 @@ fn built_in(list: &str, model: &str) -> Option<Price> {
     Some(Price { input, output, cache_read, cache_write })
 }
 
-/// Nothing, `-latest`, `-20250514` or `-2025-04-14`.
+/// Matches nothing, `-latest`, `-20250514` or `-2025-04-14`.
 fn is_date(rest: &str) -> bool {
     match rest.strip_prefix('-') {
         None => rest.is_empty(),
@@ -84,7 +84,7 @@ fn is_date(rest: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A price in the wrong column, or per thousand instead of per million, breaks one of these.
+    /// Catches a price in the wrong column, or per thousand instead of per million tokens.
     #[test]
     fn the_table_is_plausible() {
         let mut names = std::collections::HashSet::new();
@@ -110,7 +110,7 @@ mod tests {
         assert_eq!(input(None, "gpt-4o"), None);
     }
 
-    /// A slip of a digit or of a column shows here.
+    /// Catches a wrong digit or column.
     #[test]
     fn the_built_in_prices_are_plausible() {
         let date: jiff::civil::Date = PRICES_DATE.parse().unwrap();

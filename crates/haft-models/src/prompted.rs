@@ -1,4 +1,5 @@
-//! Tools for models that cannot call them: they are described in the prompt, and calls are read from tagged JSON.
+//! Emulates tool calls for models without them: the prompt describes the tools, and calls are parsed from tagged
+//! JSON.
 
 mod reading;
 
@@ -18,7 +19,8 @@ const CLOSE: &str = "</tool_call>";
 
 const ONE_AT_A_TIME: &str = "Make one call at a time.";
 
-/// The plain conversation that stands for one with tools. It grows with it, so that nothing is written or encoded twice.
+/// A conversation rewritten without tool calls. It grows with the original, so that each message is rewritten and
+/// encoded once.
 #[derive(Debug, Default)]
 pub struct Prompted {
     seen: Vec<Arc<Message>>,
@@ -26,7 +28,7 @@ pub struct Prompted {
     told: Option<Told>,
 }
 
-/// A system text and tools, and the text that stands for both.
+/// A system prompt with its tools, and the text that replaces both.
 #[derive(Debug)]
 struct Told {
     system: Arc<str>,
@@ -35,7 +37,7 @@ struct Told {
 }
 
 impl Prompted {
-    /// The same request without tools: their descriptions stand in the system text, calls and replies are text.
+    /// Returns the request without tools: the system prompt describes them, and calls and results are text.
     pub fn rewrite(&mut self, request: &ModelRequest) -> Result<ModelRequest, ConversationError> {
         let messages = request.conversation.messages();
         if !self.fits(messages) {
@@ -53,7 +55,7 @@ impl Prompted {
         Ok(rewritten)
     }
 
-    /// How many messages of a conversation are rewritten already; nothing when this stands for another.
+    /// Returns the number of messages that are rewritten already, or `None` for another conversation.
     pub(crate) fn known_messages(&self, conversation: &Conversation) -> Option<usize> {
         let known = self.seen.len();
         (known > 0 && self.fits(conversation.messages())).then_some(known)
@@ -64,7 +66,7 @@ impl Prompted {
             && self.seen.iter().zip(messages).all(|(kept, new)| Arc::ptr_eq(kept, new))
     }
 
-    /// The size of all that was rewritten.
+    /// Returns the size of the rewritten text.
     pub(crate) fn text_bytes(&self) -> usize {
         let parts = self.plain.messages().iter().flat_map(|message| &message.parts);
         parts
@@ -82,7 +84,8 @@ impl Prompted {
             .sum()
     }
 
-    /// The system text with the tools. What must be called changes from turn to turn and is said at its end.
+    /// Returns the system prompt with the tools. The tool choice changes from turn to turn, so it comes last and
+    /// the text before it stays the same.
     fn system(&mut self, request: &ModelRequest) -> Arc<str> {
         if request.tools.is_empty() || request.tool_choice == ToolChoice::None {
             return request.system.clone();
@@ -108,7 +111,7 @@ fn described(system: &str, tools: &[ModelTool]) -> String {
         text.push_str("\n\n");
     }
     text.push_str("You can use tools. To call one, write this and nothing after it:\n");
-    // Writing to a string cannot fail.
+    // Writing to a `String` cannot fail.
     let _ = writeln!(text, "{OPEN}{{\"name\": \"NAME\", \"arguments\": {{...}}}}{CLOSE}");
     text.push_str("Several calls may follow each other. The results come in the next message.\nThe tools:\n");
     for tool in tools {
@@ -131,7 +134,8 @@ fn told_choice(choice: &ToolChoice) -> Option<String> {
     }
 }
 
-/// A message in which calls and replies are text. The user tells the results, because no other role is left.
+/// Returns a message in which calls and results are text. Results become user messages, because the remaining roles
+/// offer no better one.
 fn plain(message: &Message) -> Message {
     let parts = message.parts.iter().flat_map(plain_parts).collect();
     match message.role {
@@ -163,7 +167,7 @@ fn plain_parts(part: &Part) -> Vec<Part> {
     }
 }
 
-/// An image of a reply, as the user would show it.
+/// Returns an image of a tool result as an image of the user.
 fn shown(piece: &Content) -> Option<Part> {
     match piece {
         Content::Image { media_type, bytes } => {

@@ -1,4 +1,4 @@
-//! Every provider that is known by name: one row each, and nothing but data.
+//! All providers with a name: one row each, data only.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,20 +20,20 @@ use crate::wire::WireFormat;
 pub struct ProviderRow {
     pub name: &'static str,
     pub format: Format,
-    /// Which chat completions it speaks, where it does.
+    /// The dialect of chat completions, for the formats that have one.
     dialect: &'static dialect::Dialect,
-    /// Where it is; nothing when everybody has their own.
+    /// The default base URL; `None` if every user has a different one.
     pub base_url: Option<&'static str>,
-    /// Variables that say where it is, the first that is set.
+    /// Environment variables with the base URL; the first that is set counts.
     base_variables: &'static [BaseVariable],
-    /// Variables that hold the key, the first that is set.
+    /// Environment variables with the key; the first that is set counts.
     pub key_variables: &'static [&'static str],
     key: KeyPlace,
-    /// Its name in the table of prices.
+    /// The provider's name in the price table.
     pub price_list: Option<&'static str>,
 }
 
-/// A variable with an address, and the path that its readers add to it.
+/// An environment variable with a base URL, and the path that other programs append to it.
 #[derive(Debug)]
 struct BaseVariable {
     name: &'static str,
@@ -41,21 +41,21 @@ struct BaseVariable {
     below: &'static str,
 }
 
-/// How the address in a variable is written.
+/// The notation of the URL in a variable.
 #[derive(Debug, Clone, Copy)]
 enum Written {
-    /// In full.
+    /// A full URL.
     Address,
-    /// As Ollama has it: often a host or a port alone, and for the server it may be the address that means all.
+    /// As in `OLLAMA_HOST`: often only a host or port, or the wildcard address that the server listens on.
     Host,
 }
 
-/// Where a provider looks for the key.
+/// The header in which a provider expects the key.
 #[derive(Debug, Clone, Copy)]
 enum KeyPlace {
     Bearer,
     Header(&'static str),
-    /// As a bearer's, when there is one; servers of one's own seldom want any.
+    /// As a bearer token if there is a key; self-hosted servers seldom require one.
     BearerIfAny,
 }
 
@@ -74,7 +74,7 @@ const fn variable(name: &'static str, below: &'static str) -> BaseVariable {
     BaseVariable { name, written: Written::Address, below }
 }
 
-/// What all compatible servers share; each row says where it is and whose key it wants.
+/// The common part of all compatible servers. Each row adds its base URL and key variables.
 const COMPATIBLE: ProviderRow = ProviderRow {
     name: "compatible",
     dialect: &dialect::COMPATIBLE,
@@ -86,7 +86,7 @@ const COMPATIBLE: ProviderRow = ProviderRow {
     ..OPENAI
 };
 
-/// All of them.
+/// All providers.
 pub const PROVIDERS: &[ProviderRow] = &[
     OPENAI,
     ProviderRow { name: "openai-responses", format: Format::OpenaiResponses, ..OPENAI },
@@ -209,10 +209,10 @@ pub const PROVIDERS: &[ProviderRow] = &[
     COMPATIBLE,
 ];
 
-/// Where variables come from. Passed in, so that nothing here knows an environment.
+/// A lookup of environment variables. It is a parameter so that this module does not access the environment.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// What the operator says about a provider beyond its row.
+/// The operator's settings for a provider, which take precedence over its row.
 #[derive(Debug, Default)]
 pub struct Wishes {
     pub format: Option<Format>,
@@ -227,7 +227,7 @@ impl ProviderRow {
         PROVIDERS.iter().find(|row| row.name == name)
     }
 
-    /// The address with its key, from what the operator wishes and what the environment holds.
+    /// Returns the endpoint with its key, from the operator's settings and the environment.
     pub fn endpoint(&self, wishes: Wishes, variables: Lookup<'_>) -> Result<Endpoint, SetupError> {
         let set = |name: &str| variables(name).filter(|value| !value.trim().is_empty());
         let base = wishes.base_url.or_else(|| self.base_from(&set)).or(self.base_url.map(str::to_owned));
@@ -242,6 +242,7 @@ impl ProviderRow {
                 name.eq_ignore_ascii_case("authorization")
             }
         };
+        // Without a key, credentials in the configured headers are enough.
         let shown = headers.iter().any(|(name, _)| is_key(name));
         let auth = match (key, self.key) {
             (Some(key), KeyPlace::Bearer | KeyPlace::BearerIfAny) => Auth::Bearer(key),
@@ -265,6 +266,7 @@ impl ProviderRow {
                 Written::Address => written.to_owned(),
                 Written::Host => host_address(written),
             };
+            // Some users include the path in the variable already.
             let said = !variable.below.is_empty() && base.ends_with(variable.below);
             Some(if said { base } else { base + variable.below })
         })
@@ -281,8 +283,8 @@ impl ProviderRow {
     }
 }
 
-/// What Ollama itself makes of the variable: without a scheme its own port is the usual one, and an address that means all
-/// is asked on this machine.
+/// Interprets `OLLAMA_HOST` as Ollama does: without a scheme the default port is 11434, and a wildcard address
+/// means this machine.
 fn host_address(written: &str) -> String {
     let (scheme, rest) = written.split_once("://").unwrap_or(("http", written));
     let usual_port = if written.contains("://") { "" } else { ":11434" };
@@ -298,7 +300,7 @@ fn host_address(written: &str) -> String {
     format!("{scheme}://{host}{port}{path}")
 }
 
-/// Why a provider cannot be asked; read by the operator.
+/// A configuration error of a provider, written for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetupError {
     NoKey { provider: &'static str, variables: &'static [&'static str] },

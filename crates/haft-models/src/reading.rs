@@ -1,16 +1,16 @@
-//! Reads JSON that a stranger sent: its size and depth are bounded before anything recurses.
+//! Parses untrusted JSON, with limits on size and depth before any recursion.
 
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The largest reply that is read, whole or as a stream.
+/// The largest reply that is read, whole or streamed, in bytes.
 pub(crate) const REPLY_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// How deep a reply may nest; `serde_json` recurses and stops a little later.
+/// The deepest nesting of a reply. It is just below the recursion limit of `serde_json`.
 pub(crate) const REPLY_DEPTH_MAX: usize = 120;
 
-/// How much of a reply that cannot be read an error repeats.
+/// The length of the excerpt in an error about a malformed reply, in characters.
 const EXCERPT_CHARS_MAX: usize = 120;
 
 pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ModelError> {
@@ -24,7 +24,7 @@ pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ModelEr
     serde_json::from_slice(bytes).map_err(|error| malformed(format!("{error}, in `{}`", excerpt(bytes))))
 }
 
-/// Reads a piece of a reply whose whole was read before.
+/// Parses a piece of a reply that passed `read` as a whole, so the limits hold already.
 pub(crate) fn read_raw<'a, T: Deserialize<'a>>(raw: &'a RawValue) -> Result<T, ModelError> {
     let json = raw.get();
     serde_json::from_str(json)
@@ -46,9 +46,9 @@ fn excerpt(bytes: &[u8]) -> String {
     crate::redact::redact(&text)
 }
 
-/// Counts the nesting without recursion. What is not JSON is for the reader after it to say.
+/// Measures the nesting without recursion. Invalid JSON is left to the parser that runs next.
 fn is_too_deep(bytes: &[u8]) -> bool {
-    // Hardly any reply has so many brackets at all, and to count them takes no time.
+    // Most replies have fewer brackets than this in total, and counting them is fast.
     if bytes.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() <= REPLY_DEPTH_MAX {
         return false;
     }

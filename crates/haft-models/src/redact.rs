@@ -1,12 +1,12 @@
-//! Takes keys and account names out of what a provider says, because errors end up in logs.
+//! Redacts keys and account names in provider messages, because errors end up in logs.
 
 pub(crate) const REDACTED: &str = "[redacted]";
 
-/// How keys and account names of the known providers begin.
+/// The prefixes of keys and account names of the known providers.
 const PREFIXES: [&str; 12] =
     ["sk-", "sk_", "AIza", "gsk_", "xai-", "org-", "proj_", "pplx-", "hf_", "tgp_v1_", "nvapi-", "key-"];
 
-/// Shorter words that begin like a key are words.
+/// The shortest match that is redacted; a shorter word with such a prefix is not a key.
 const KEY_CHARS_MIN: usize = 8;
 
 pub(crate) fn redact(text: &str) -> String {
@@ -15,6 +15,7 @@ pub(crate) fn redact(text: &str) -> String {
     for piece in text.split_inclusive(is_boundary) {
         let word = piece.trim_end_matches(is_boundary);
         let rest = &piece[word.len()..];
+        // The word after `Bearer` is a credential even without a known prefix.
         let secret = is_key(word) || after_bearer && !word.is_empty();
         clean.push_str(if secret { REDACTED } else { word });
         clean.push_str(rest);

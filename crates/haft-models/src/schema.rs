@@ -1,6 +1,6 @@
-//! What becomes of a tool's schema where a provider's grammar is smaller, and what is lost on the way.
+//! Translates tool schemas into the smaller schema languages of providers, and reports the losses.
 //!
-//! The original stays what arguments are checked against: a loss only means that the model is told less.
+//! Arguments are still validated against the original schema: a loss only means that the model knows less about it.
 
 mod reference;
 mod root;
@@ -11,14 +11,14 @@ use std::fmt;
 
 use serde_json::Value;
 
-/// The grammars that providers accept.
+/// The schema languages that providers accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Grammar {
-    /// JSON Schema, with a plain object at its root: OpenAI's tools that are not strict.
+    /// JSON Schema with a plain object at its root: OpenAI's tools without strict mode.
     Json,
-    /// OpenAI's strict mode: closed objects, everything required.
+    /// OpenAI's strict mode: closed objects, all properties required.
     OpenaiStrict,
-    /// Anthropic's tools: JSON Schema, with a plain object at its root.
+    /// Anthropic's tools: JSON Schema with a plain object at its root.
     Anthropic,
     /// Anthropic's structured output.
     AnthropicOutput,
@@ -47,7 +47,7 @@ impl Grammar {
         }
     }
 
-    /// The rules of a grammar that is smaller than JSON Schema.
+    /// Returns the rules of a language that is smaller than JSON Schema, or `None` for full JSON Schema.
     fn rules(self) -> Option<&'static Rules> {
         match self {
             Grammar::Json | Grammar::Anthropic => None,
@@ -59,12 +59,12 @@ impl Grammar {
     }
 }
 
-/// A grammar as data.
+/// The rules of a schema language, as data.
 #[derive(Debug)]
 struct Rules {
-    /// Keywords that stay as they are; what is structure is handled by name.
+    /// Keywords that are kept unchanged. Structural keywords are handled by name in `walk.rs`.
     keeps: &'static [&'static str],
-    /// The values of `format` that are accepted; `None` for all.
+    /// The accepted values of `format`; `None` accepts all.
     formats: Option<&'static [&'static str]>,
     nulls: Nulls,
     objects: Objects,
@@ -73,7 +73,7 @@ struct Rules {
     choices: Choices,
 }
 
-/// How it is said that a value may be null.
+/// The notation for a value that may be null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Nulls {
     /// `type: [T, "null"]`, or a branch of `anyOf`.
@@ -84,11 +84,11 @@ enum Nulls {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Objects {
-    /// `additionalProperties` is unknown.
+    /// `additionalProperties` is not supported.
     Open,
     /// `additionalProperties: false` everywhere.
     Closed,
-    /// Closed, and every property is required; what was optional may be null.
+    /// Closed, and every property is required; an optional one becomes nullable.
     ClosedAndRequired,
 }
 
@@ -99,17 +99,17 @@ enum Enums {
     Strings,
 }
 
-/// Whether every schema must say its type, and an array what is in it; else what is assumed.
+/// The rule for schemas without a type and arrays without items: accepted, or filled in with an assumed type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Types {
     Optional,
-    /// There is one type, so texts are assumed.
+    /// A schema has a single type; a missing one becomes `string`.
     Texts,
-    /// There may be several, so whatever is neither list nor object is assumed.
+    /// A schema may have several types; a missing one becomes string, number and boolean.
     Scalars,
 }
 
-/// What may stand beside `anyOf`.
+/// The keywords that are allowed beside `anyOf`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Choices {
     Anything,
@@ -190,17 +190,17 @@ const OLLAMA: Rules = Rules {
     choices: Choices::Anything,
 };
 
-/// A schema in a provider's grammar.
+/// A schema in a provider's language.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Downgraded {
     pub schema: Value,
     pub losses: Vec<Loss>,
 }
 
-/// Something of a schema that a grammar cannot say.
+/// A part of a schema that the language cannot express.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loss {
-    /// Where, as a JSON pointer into the original.
+    /// A JSON pointer into the original schema.
     pub at: String,
     pub keyword: String,
     pub why: &'static str,
@@ -213,7 +213,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// Says a schema in a grammar. Never fails: what cannot be said is left out and reported.
+/// Translates a schema. Never fails: unsupported parts are dropped and reported as losses.
 pub fn downgrade(schema: &Value, grammar: Grammar) -> Downgraded {
     let mut losses = Vec::new();
     let plain = root::as_object(schema, &mut losses);

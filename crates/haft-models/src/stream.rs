@@ -1,5 +1,5 @@
-//! What all stream decoders share: bytes are framed, frames are read, and what was read is said even when the next frame
-//! cannot be.
+//! The common part of all stream decoders: it splits bytes into frames, reads the frames, and emits the events of
+//! good frames even if a later frame is malformed.
 
 use haft_core::model_error::ModelError;
 use haft_core::model_event::ModelEvent;
@@ -8,24 +8,24 @@ use crate::draft::Draft;
 use crate::framing::{NdjsonDecoder, SseDecoder};
 use crate::wire::StreamDecoder;
 
-/// Cuts bytes into frames of text.
+/// Splits bytes into frames of text.
 pub(crate) trait Frames: Default + Send {
     fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, ModelError>;
     fn finish(&mut self) -> Result<Option<String>, ModelError>;
 }
 
-/// Understands one format's frames.
+/// Reads the frames of one format.
 pub(crate) trait FrameReader: Send {
-    /// Never given an empty frame or `[DONE]`.
+    /// Reads a frame, which is never empty or `[DONE]`.
     fn frame(&mut self, frame: &str) -> Result<(), ModelError>;
 
-    /// The reply is over: `[DONE]`, or the end of the body.
+    /// Ends the reply, at `[DONE]` or at the end of the body.
     fn end(&mut self);
 
     fn draft(&mut self) -> &mut Draft;
 }
 
-/// A reader behind its framing.
+/// A frame reader with its framing.
 pub(crate) struct Framed<F, R> {
     frames: F,
     reader: R,

@@ -1,4 +1,4 @@
-//! How a model is given tools: in its provider's own way, in the prompt, or not at all.
+//! Passes tools to models: natively, in the prompt, or not at all.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,14 +18,14 @@ use crate::kept::{Kept, Remembers};
 use crate::prompted::{Prompted, read_calls};
 use crate::wire::Asked;
 
-/// How many models are remembered to need their tools in the prompt.
+/// The most models that are remembered as needing tools in the prompt.
 const FOUND_MAX: usize = 1000;
 
-/// Hears of a model that was found to need its tools in the prompt.
+/// A callback for a model that turned out to need its tools in the prompt.
 pub type Learned = Box<dyn Fn(&str) + Send + Sync>;
 
-/// A provider that gives each model its tools in the way it understands. A model of which nothing is said is asked
-/// natively; when its provider refuses tools, it is asked with a prompt, now and from then on.
+/// A provider that passes tools to each model in the way it supports. An unknown model is asked natively; if its
+/// provider rejects tools, this request and all later ones describe them in the prompt.
 pub struct FitTools {
     inner: Box<dyn ModelProvider>,
     said: HashMap<String, ToolCalling>,
@@ -35,12 +35,13 @@ pub struct FitTools {
 }
 
 impl FitTools {
-    /// `said` is the operator's word, by model; it is not changed by what a provider answers.
+    /// Wraps a provider. `said` is the operator's setting per model, which takes precedence over the provider's
+    /// errors.
     pub fn new(inner: Box<dyn ModelProvider>, said: HashMap<String, ToolCalling>) -> Self {
         Self { inner, said, found: Mutex::default(), learned: None, plain: Kept::default() }
     }
 
-    /// Begins with models that were found to need a prompt before, and tells of each that is found now.
+    /// Starts with models that are known to need a prompt, and calls `learned` for each new one.
     #[must_use]
     pub fn remembering(self, known: impl IntoIterator<Item = String>, learned: Learned) -> Self {
         let known = known.into_iter().take(FOUND_MAX).map(|model| (model, ToolCalling::Prompted)).collect();
@@ -63,7 +64,7 @@ impl FitTools {
         }
     }
 
-    /// Asks natively, and with a prompt when the provider says that the model knows no tools.
+    /// Asks natively, and with a prompt if the provider reports that the model does not support tools.
     async fn find_out(&self, request: ModelRequest, cx: ModelContext) -> ReplyStream<'_> {
         let begun = Begun::of(self.inner.ask(request.clone(), &cx)).await;
         match &begun.first {
@@ -75,7 +76,7 @@ impl FitTools {
         }
     }
 
-    /// Nothing can be called, so the reply is passed on as it comes. What was called before is still told in words.
+    /// Asks without tools. Calls are impossible, so the reply is streamed; earlier calls still appear as text.
     fn ask_plain(&self, request: &ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
         match self.rewritten(request) {
             Ok(plain) => self.inner.ask(plain, cx),
@@ -83,7 +84,8 @@ impl FitTools {
         }
     }
 
-    /// Calls are known only when the text is whole, so the reply comes in one piece.
+    /// Asks with tools in the prompt. Calls can be parsed only from the complete text, so the reply comes in one
+    /// piece.
     fn ask_prompted(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
         let asked = Asked { turn: request.conversation.messages().len(), ..Asked::default() };
         let cx = cx.clone();

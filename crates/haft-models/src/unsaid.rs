@@ -1,4 +1,4 @@
-//! What a request may hold, and the lists in which each format declares what of it it cannot say.
+//! The optional features of requests, and the tables in which each format lists those it does not support.
 
 use haft_core::conversation::{Body, Message, Role, Source};
 use haft_core::model_request::{
@@ -6,7 +6,7 @@ use haft_core::model_request::{
 };
 use haft_core::output::Content;
 
-/// Something a request may hold beyond plain text and tools.
+/// A feature of a request beyond plain text and tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Feature {
@@ -74,7 +74,7 @@ impl Feature {
         Feature::ContextTokens,
     ];
 
-    /// What people call it.
+    /// Returns the name for users.
     pub fn name(self) -> &'static str {
         match self {
             Feature::SystemInside => "system text inside the conversation",
@@ -110,7 +110,7 @@ impl Feature {
     }
 }
 
-/// One row of a format's list: what it cannot say and what happens instead.
+/// A feature that a format does not support, and the substitute for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unsaid {
     pub feature: Feature,
@@ -130,7 +130,7 @@ impl Features {
         self.0 & 1 << feature as u8 != 0
     }
 
-    /// Those of the set that a format has on its list.
+    /// Returns the features of the set that are in the format's table.
     pub(crate) fn unsaid(self, list: &[Unsaid]) -> Vec<Feature> {
         list.iter().map(|row| row.feature).filter(|feature| self.contains(*feature)).collect()
     }
@@ -141,7 +141,7 @@ impl Features {
         }
     }
 
-    /// What one message holds.
+    /// Adds the features of one message.
     pub(crate) fn add_message(&mut self, message: &Message) {
         if message.role == Role::System {
             self.insert(Feature::SystemInside);
@@ -181,7 +181,7 @@ impl Features {
         }
     }
 
-    /// What the request holds beside its messages.
+    /// Adds the features of the request's settings.
     pub(crate) fn add_request(&mut self, request: &ModelRequest) {
         match &request.tool_choice {
             ToolChoice::Auto => {}

@@ -1,4 +1,4 @@
-//! The seam between a conversation and its bytes: one implementation per wire format, each a pure function.
+//! The interface between conversations and bytes, with one implementation per wire format, each without IO.
 
 use haft_core::settings::models::Delivery;
 use std::time::Duration;
@@ -13,27 +13,28 @@ use crate::failure;
 use crate::memo::Memo;
 use crate::unsaid::{Feature, Unsaid};
 
-/// Turns requests into bytes and bytes into replies.
+/// Encodes requests and decodes replies.
 pub trait WireFormat: Send + Sync {
     fn format(&self) -> Format;
 
-    /// Everything this format cannot say, and what happens instead.
+    /// Returns the features that this format does not support, with their substitutes.
     fn unsaid(&self) -> &'static [Unsaid];
 
-    /// `memo` belongs to one conversation on one format; what it kept of the turn before is not encoded again.
+    /// Encodes a request. `memo` belongs to one conversation in one format and saves encoding the earlier turns
+    /// again.
     fn encode(&self, request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest;
 
     fn decode(&self, body: &[u8], asked: &Asked) -> Result<ModelReply, ModelError>;
 
     fn stream_decoder(&self, asked: &Asked) -> Box<dyn StreamDecoder>;
 
-    /// What an answer with an error status means.
+    /// Decodes a response with an error status.
     fn decode_error(&self, head: &ErrorHead<'_>, body: &[u8]) -> ModelError {
         failure::decode(head, body)
     }
 }
 
-/// A format that all servers speak alike, by its parts.
+/// A format without dialects, as a table of functions.
 #[derive(Debug, Clone, Copy)]
 pub struct Codec {
     pub(crate) format: Format,
@@ -65,47 +66,47 @@ impl WireFormat for Codec {
     }
 }
 
-/// A request, ready to be sent.
+/// A request that is ready to be sent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EncodedRequest {
-    /// Below the provider's base address.
+    /// The path below the provider's base URL.
     pub path: String,
-    /// What the format wants beside the body; keys are not among it.
+    /// Headers that the format requires, without credentials.
     pub headers: &'static [(&'static str, &'static str)],
     pub body: Vec<u8>,
-    /// What decoding the reply needs to know.
+    /// The facts about the request that the decoder needs.
     pub asked: Asked,
-    /// What this request has and this format cannot say.
+    /// The features of this request that the format does not support.
     pub unsaid: Vec<Feature>,
 }
 
-/// What was asked, as far as it decides how the reply is read.
+/// The facts about a request that matter for decoding its reply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Asked {
-    /// How many messages came before the reply; ids that a wire does not give are made from it.
+    /// The number of messages before the reply, from which missing call ids are generated.
     pub turn: usize,
     /// The size of all text in the prompt.
     pub text_bytes: usize,
-    /// How much the server was told to read at most, where it is told.
+    /// The context size that the request set, in tokens, for formats that can set it.
     pub context_tokens: Option<u64>,
 }
 
-/// Reads a reply while it arrives, in pieces of any size.
+/// Decodes a reply while it arrives, in chunks of any size.
 pub trait StreamDecoder: Send {
-    /// Adds what happened to `events`, also when an error follows it.
+    /// Decodes a chunk. Adds its events to `events`, even those before an error.
     fn push(&mut self, bytes: &[u8], events: &mut Vec<ModelEvent>) -> Result<(), ModelError>;
 
-    /// The body has ended; what is missing is repaired and noted.
+    /// Ends the body. Missing pieces are filled in and noted.
     fn finish(&mut self, events: &mut Vec<ModelEvent>) -> Result<(), ModelError>;
 }
 
-/// What an error's status line and headers say.
+/// The status and headers of an error response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ErrorHead<'a> {
     pub status: u16,
     /// `Retry-After` in seconds.
     pub retry_after: Option<&'a str>,
-    /// `retry-after-ms`, which some providers send beside it.
+    /// `retry-after-ms`, which some providers send as well.
     pub retry_after_ms: Option<&'a str>,
 }
 
@@ -114,7 +115,8 @@ impl ErrorHead<'_> {
         Self { status, retry_after: None, retry_after_ms: None }
     }
 
-    /// The longer of what the headers say. A date needs a clock and is left to the client.
+    /// Returns the longer delay of the two headers. A date would need a clock, so the client converts it to seconds
+    /// first.
     pub(crate) fn delay(&self) -> Option<Duration> {
         let seconds = self.retry_after.and_then(|text| failure::seconds(text.trim()));
         let millis = self.retry_after_ms.and_then(|text| failure::seconds(&format!("{}ms", text.trim())));

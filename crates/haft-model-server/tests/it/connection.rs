@@ -1,4 +1,4 @@
-//! Connections to the server, byte by byte.
+//! Raw connections to the server.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,14 +7,14 @@ use std::time::Duration;
 use haft_model_server::ModelServer;
 use serde_json::Value;
 
-/// What came back on a connection, to its end.
+/// The response on a connection, up to its end.
 #[derive(Debug)]
 pub(crate) struct Came {
     pub(crate) status: u16,
     pub(crate) head: String,
     /// The chunks as they were sent, without their sizes.
     pub(crate) chunks: Vec<String>,
-    /// Whether the body came to its end, and not only the connection.
+    /// Set if the body ended regularly and was not cut with the connection.
     pub(crate) whole: bool,
 }
 
@@ -24,7 +24,7 @@ impl Came {
     }
 }
 
-/// Sends a request and leaves its answer unread.
+/// Sends a request and leaves the response unread.
 pub(crate) fn open(server: &ModelServer, path: &str, body: &Value) -> TcpStream {
     open_with(server, path, &body.to_string())
 }
@@ -43,16 +43,16 @@ fn open_with(server: &ModelServer, path: &str, body: &str) -> TcpStream {
     connection
 }
 
-/// Sends a request and reads all that comes.
+/// Sends a request and reads the whole response.
 pub(crate) fn post(server: &ModelServer, path: &str, body: &Value) -> Came {
     post_text(server, path, &body.to_string())
 }
 
-/// The same, of a body that need not be JSON.
+/// Like `post`, with a body that need not be JSON.
 pub(crate) fn post_text(server: &ModelServer, path: &str, body: &str) -> Came {
     let mut connection = open_with(server, path, body);
     let mut bytes = Vec::new();
-    // A broken connection is an answer too.
+    // A broken connection is a valid result for these tests.
     let _ = connection.read_to_end(&mut bytes);
     came(&bytes)
 }

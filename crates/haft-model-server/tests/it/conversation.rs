@@ -1,4 +1,4 @@
-//! Which step answers: turns, runs at the same time, strict order.
+//! Tests of the selection of steps: turns, concurrent runs, strict order.
 
 use haft_model_server::{Expect, Failure, ModelServer, Order, Outcome, Script, Step};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::connection::post;
 const RUNS: usize = 8;
 const TURNS: usize = 5;
 
-/// Asks turn after turn, and gives what was said.
+/// Runs several turns and returns the replies.
 fn converse(server: &ModelServer, first: &str, turns: usize) -> Vec<String> {
     let mut messages = vec![json!({ "role": "user", "content": first })];
     let mut said = Vec::new();
@@ -70,7 +70,7 @@ fn an_answer_of_several_parts_is_one_turn_in_every_format() {
     }
 }
 
-/// Each format's request after a turn that said something and called twice.
+/// Returns a request per format that follows a turn with text and two calls.
 fn after_two_calls() -> [(&'static str, Value); 5] {
     let user = json!({ "role": "user", "content": "Hello" });
     let call =

@@ -1,11 +1,11 @@
-//! The frames of a stream, in the order that each provider documents.
+//! Tests of the order of stream frames, as each provider documents it.
 
 use haft_model_server::{ModelServer, Pace, Part, Script, Step};
 use serde_json::{Value, json};
 
 use crate::connection::post;
 
-/// The frames of one answer with reasoning, text and a call, each in one delta.
+/// Returns the frames of a reply with reasoning, text and a call, each in one delta.
 fn frames(path: &str, body: &Value) -> Vec<Value> {
     let parts =
         [Part::reasoning("hm", "s"), Part::Text("Hello".to_owned()), Part::call("f", json!({ "a": 1 }))];

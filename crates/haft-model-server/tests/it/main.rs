@@ -1,4 +1,4 @@
-//! The scripted model server as its users meet it: over real connections, through the providers' own SDKs.
+//! Integration tests of the scripted model server, over real connections and through the providers' own SDKs.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -6,17 +6,17 @@
     reason = "a fixture that fails is a failed test"
 )]
 
-// The official SDKs of the providers complete their work with it.
+// The providers' official SDKs work with the server.
 mod sdk;
-// Which step answers: turns, runs at the same time, strict order.
+// Selection of steps: turns, concurrent runs, strict order.
 mod conversation;
-// The frames of a stream, in the order that each provider documents.
+// The order of stream frames, as each provider documents it.
 mod frames;
-// What goes wrong on the wire, and what the server notes of it.
+// Faults on the connection, and the outcomes that the server records.
 mod wire;
-// What a provider refuses.
+// Requests that a provider rejects.
 mod refusal;
-// The example of the README.
+// The example in the README.
 mod readme;
-// Connections to the server, byte by byte.
+// Raw connections to the server.
 mod connection;

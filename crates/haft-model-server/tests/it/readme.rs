@@ -1,4 +1,4 @@
-//! The example of the README.
+//! Tests of the example in the README.
 
 use haft_model_server::{ModelServer, Script};
 use serde_json::{Value, json};

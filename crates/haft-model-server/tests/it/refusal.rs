@@ -1,11 +1,11 @@
-//! What a provider refuses, the server refuses too.
+//! Checks that the server rejects the requests that a provider rejects.
 
 use haft_model_server::{Expect, ModelServer, Outcome, Script, Step, ToolChoice};
 use serde_json::{Value, json};
 
 use crate::connection::{post, post_text};
 
-/// A server that would say anything must still refuse this, with these words.
+/// Checks that a server with a permissive script still rejects this request, with this message.
 #[track_caller]
 fn check(path: &str, body: &Value, words: &str) {
     let server = ModelServer::start(Script::of([Step::text("one"), Step::text("two")])).unwrap();

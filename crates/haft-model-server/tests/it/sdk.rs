@@ -1,4 +1,4 @@
-//! Each SDK calls tools, streaming and not, and reads structure, refusals, limits, costs and errors.
+//! Each SDK calls tools, streaming and not, and reads structured output, refusals, limits, usage and errors.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 
 const CALLS: [&str; 2] = ["Paris", "Rome"];
 
-/// A program that hangs fails its test instead of stopping all others.
+/// The timeout of a program in seconds, so that one that hangs fails its test and does not block the others.
 const PROGRAM_SECONDS_MAX: &str = "180";
 
 const MODELS: [&str; 2] = ["scripted", "scripted-large"];
 
-/// `state-1` in base64, as one SDK decodes it.
+/// `state-1` in base64, because one SDK decodes it.
 const STATE: &str = "c3RhdGUtMQ==";
 
 #[test]
@@ -81,7 +81,7 @@ fn anthropic_messages() {
     assert_eq!(told["limited"], error("RateLimitError", &json!("rate_limit_error"), "slow down"));
     assert_eq!(told["retry_after"], "7");
     assert_eq!(told["overloaded"], error("OverloadedError", &json!("overloaded_error"), "too many of you"));
-    // An error in a 200 has that status, so the SDK has no class of its own for it.
+    // The error arrives inside a 200 response, so the SDK has no specific class for it.
     assert_eq!(told["event"], error("APIStatusError", &json!("api_error"), "it broke"));
     assert_eq!(told["cut"], "RemoteProtocolError");
     assert_eq!(told["models"], json!(MODELS));
@@ -100,7 +100,7 @@ fn google_genai() {
         assert_eq!(told[way]["state"], json!(["73746174652d31"]));
         check_round(&told[way], "STOP", &json!([120, 80, 8, 4]));
     }
-    // The SDK keeps the sentence from its users on this API; the body has it.
+    // The SDK hides the message on this API, although the body contains it.
     assert_eq!(told["refusal"], json!(["SAFETY", null]));
     assert_eq!(told["cited"], json!(["A handle.", SOURCE]));
     assert_eq!(told["blocked"], json!(["PROHIBITED_CONTENT", 0]));
@@ -135,7 +135,7 @@ fn ollama() {
     check_common(&told, &requests, Format::Ollama, "ResponseError");
 }
 
-/// What every SDK is taken through; a conversation is known by its first words.
+/// Returns the script for every SDK; a conversation is selected by its first words.
 fn script() -> Script {
     let usage = Usage { input: 120, output: 12, cache_read: 80, cache_write: 10, reasoning: 4 };
     let calls = CALLS.map(|city| Part::call("weather", json!({ "city": city })));
@@ -191,7 +191,7 @@ fn chosen(choice: ToolChoice) -> Step {
     Step::text("as you wish").expecting(Expect { system, tool_choice, ..Expect::default() })
 }
 
-/// Runs a program of `tests/sdk` against a server with the script, and gives what it printed and what was asked.
+/// Runs a program of `tests/sdk` against a scripted server, and returns its output and the recorded requests.
 fn run(program: &str) -> (Value, Vec<Recorded>) {
     let server = ModelServer::start(script()).unwrap();
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sdk").join(program);
@@ -209,7 +209,8 @@ fn run(program: &str) -> (Value, Vec<Recorded>) {
     (told, server.requests())
 }
 
-/// The Python that has the SDKs: `xtask` puts it beside the build products, of which this test is one.
+/// Returns the Python interpreter with the SDKs. `xtask` installs it beside the build products, where this test
+/// binary is too.
 fn python() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     own.ancestors()
@@ -232,7 +233,8 @@ fn check_choices(told: &Value, abouts: &[&str]) {
     assert_eq!(told["chosen"], expected);
 }
 
-/// What holds for all of them: the structure, the complaint of the script, and what was noted.
+/// Checks the results that all SDKs share: structured output, the error of an unmet expectation, and the recorded
+/// requests.
 #[track_caller]
 fn check_common(told: &Value, requests: &[Recorded], format: Format, mismatch: &str) {
     assert_eq!(told["structured"], json!({ "city": "Paris", "degrees": 21 }));

@@ -1,4 +1,4 @@
-//! What goes wrong on the wire, and what the server notes of it.
+//! Tests of faults on the connection, and of the outcomes that the server records.
 
 use haft_model_server::{
     ChatReasoning, Failure, Fault, Format, ModelServer, Outcome, Pace, Part, Script, Step,
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::connection::{Came, open, post};
 
-/// Each format's path, and a request with one user message that wants a stream.
+/// Returns the path of each format, and a streaming request with one user message.
 fn ways() -> [(Format, &'static str, Value); 5] {
     let message = json!([{ "role": "user", "content": "Hello" }]);
     let chat = json!({ "model": "m", "stream": true, "max_tokens": 9, "messages": message });
@@ -23,7 +23,7 @@ fn ways() -> [(Format, &'static str, Value); 5] {
     ]
 }
 
-/// Serves one step to every format, and gives what came with what was noted.
+/// Serves one step in every format, and checks the response and the recorded outcome.
 fn in_every_format(step: &Step, mut check: impl FnMut(Format, &Came, &Outcome)) {
     for (format, path, body) in ways() {
         let server = ModelServer::start(Script::of([step.clone()])).unwrap();
@@ -94,7 +94,7 @@ fn a_drip_is_cut_by_bytes_and_loses_none() {
     }
 }
 
-/// The sizes of the chunks, and all their bytes.
+/// Returns the sizes of the chunks and all their bytes.
 fn unchunked(bytes: &[u8]) -> (Vec<usize>, Vec<u8>) {
     let line_end = |bytes: &[u8]| bytes.windows(2).position(|pair| pair == b"\r\n").unwrap();
     let head = bytes.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
@@ -118,7 +118,7 @@ fn waits_come_before_the_first_byte_and_between_the_frames() {
     let (_, path, body) = ways()[4].clone();
     let began = std::time::Instant::now();
     assert_eq!(post(&server, path, &body).chunks.len(), 2);
-    // A lower bound: a loaded machine only makes it longer.
+    // A lower bound only: a loaded machine takes longer.
     assert!(began.elapsed().as_millis() >= 90);
 }
 

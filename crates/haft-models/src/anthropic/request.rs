@@ -1,4 +1,4 @@
-//! A request to the Messages API.
+//! Encodes requests to the Messages API.
 
 use haft_core::conversation::{Annotation, Body, Format, Media, Message, Part, Role, Source, ToolReply};
 use haft_core::model_request::{
@@ -19,12 +19,13 @@ use haft_core::settings::models::Delivery;
 
 const FORMAT: Format = Format::Anthropic;
 
-/// This wire wants a limit; it is what is sent when nobody set one.
+/// The `max_tokens` that is sent when the caller sets none: this API requires the field.
 const OUTPUT_TOKENS_DEFAULT: u32 = 8192;
 
 const CACHE_MARKER: &[u8] = br#","cache_control":{"type":"ephemeral"}"#;
 
-/// Four markers are accepted in all; two of them go to the tools and the system text.
+/// The most user turns that carry a cache marker. The API accepts four markers per request; the tools and the
+/// system prompt use two.
 const MARKED_TURNS_MAX: usize = 2;
 
 pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
@@ -70,7 +71,7 @@ fn unmarked(tail: &Tail) -> Vec<&[u8]> {
     vec![b"[", &tail.bytes, tail.closing(b"]}"), b"]"]
 }
 
-/// The message list, with cache markers put into the kept bytes at the ends of the last turns.
+/// Returns the message list with cache markers spliced into the memoized bytes at the ends of the last turns.
 fn marked(tail: &Tail) -> Vec<&[u8]> {
     let mut pieces: Vec<&[u8]> = vec![b"["];
     let mut from = 0;
@@ -82,7 +83,7 @@ fn marked(tail: &Tail) -> Vec<&[u8]> {
     pieces
 }
 
-/// Writes messages of content blocks.
+/// Encodes messages as content blocks.
 struct Blocks(PromptCaching);
 
 impl Blocks {
@@ -95,7 +96,8 @@ impl Blocks {
 }
 
 impl Encoder for Blocks {
-    /// What is remembered with markers is nothing for who wants none.
+    /// Returns a different name without caching, so that the memo never reuses tools or system text encoded with
+    /// markers.
     fn name(&self) -> &'static str {
         match self.0 {
             PromptCaching::Full => FORMAT.name(),
@@ -115,7 +117,8 @@ impl Encoder for Blocks {
                 return;
             }
         }
-        // Replies and what the user says after them are one message, replies first: the order they were said in.
+        // The API wants the results of a turn's tool calls in one user message, before any user text that follows
+        // them. Keeping the order of the conversation does that.
         let goes_on = tail.open == Some("user");
         tail.push_blocks("user", &blocks, (br#"{"role":"user","content":["#, b"]}"));
         if !blocks.is_empty() {
@@ -158,7 +161,8 @@ impl Encoder for Blocks {
     }
 }
 
-/// Notes where a cache marker may go: inside of the last block. A message that goes on has one at its new end only.
+/// Records the position of a cache marker: just inside the closing brace of the last block. A message that grows
+/// keeps only the marker at its new end.
 fn mark_end(tail: &mut Tail, goes_on: Option<()>) {
     if goes_on.is_some() {
         tail.marks.pop();
@@ -179,7 +183,7 @@ fn raw_block(blocks: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     write(blocks);
 }
 
-/// Blank texts are refused by this wire, its own models' too.
+/// Returns whether a text block would be blank. The API rejects those, even ones that its own models wrote.
 fn is_blank(text: &str) -> bool {
     text.trim().is_empty()
 }
@@ -217,7 +221,7 @@ fn say_input(blocks: &mut Vec<u8>, body: &Body) {
             block.put_some("title", name.as_deref());
         }),
         Body::Audio(media) => say_text(blocks, &media::described("audio", media), &[]),
-        // Only the user's parts come here.
+        // User messages never hold these parts.
         Body::Refusal(_) | Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
     }
 }
@@ -338,7 +342,8 @@ fn say_choice(body: &mut Object<'_>, request: &ModelRequest) {
     });
 }
 
-/// A forced call and thinking exclude each other on this wire; the call is what was asked for.
+/// Writes `thinking`. The API rejects thinking together with a forced tool call; the forced call wins because the
+/// caller asked for it.
 fn say_thinking(body: &mut Object<'_>, request: &ModelRequest) {
     let forced = match &request.tool_choice {
         ToolChoice::Required
@@ -351,7 +356,8 @@ fn say_thinking(body: &mut Object<'_>, request: &ModelRequest) {
         Some(Effort::Off) => body.object("thinking", |thinking| thinking.put("type", "disabled")),
         Some(Effort::Minimal | Effort::Low | Effort::Medium | Effort::High | Effort::Highest) if forced => {}
         Some(effort) if thinks_by_budget(&request.model) => {
-            // Not to be had where the limit is smaller than the least of it; such an answer is short anyway.
+            // No thinking if `output_tokens_max` leaves no room for the smallest budget; such an answer is short
+            // anyway.
             if let Some(tokens) = thinking_budget(effort, request.output_tokens_max) {
                 body.object("thinking", |thinking| {
                     thinking.put("type", "enabled");
@@ -365,7 +371,8 @@ fn say_thinking(body: &mut Object<'_>, request: &ModelRequest) {
     }
 }
 
-/// What the limit is when nobody set one: room for the answer, and for the thinking that is counted with it.
+/// Returns the caller's limit, or a default with room for the answer and for the thinking budget, which the API
+/// counts against the same limit.
 fn output_tokens(request: &ModelRequest) -> u32 {
     let thinking = match request.reasoning {
         Some(effort) if thinks_by_budget(&request.model) => budget_wanted(effort),
@@ -374,7 +381,8 @@ fn output_tokens(request: &ModelRequest) -> u32 {
     request.output_tokens_max.unwrap_or(OUTPUT_TOKENS_DEFAULT + thinking)
 }
 
-/// How models begin that take a number of tokens and know no effort; all later ones know nothing else.
+/// Prefixes of the models that take a thinking budget in tokens and no effort level; all later models take only an
+/// effort level.
 const BUDGET_MODELS: [&str; 9] = [
     "claude-3-7-",
     "claude-sonnet-4-0",
@@ -391,10 +399,10 @@ fn thinks_by_budget(model: &str) -> bool {
     BUDGET_MODELS.iter().any(|start| model.starts_with(start))
 }
 
-/// This wire takes no smaller one.
+/// The smallest thinking budget that the API accepts.
 const BUDGET_TOKENS_MIN: u32 = 1024;
 
-/// At most half of what the asker lets be written, so that there is room for the answer.
+/// Returns the thinking budget: at most half of the output limit, so that the answer has room too.
 fn thinking_budget(effort: Effort, tokens_max: Option<u32>) -> Option<u32> {
     let wanted = budget_wanted(effort);
     let Some(tokens_max) = tokens_max else { return Some(wanted) };
@@ -409,7 +417,7 @@ fn budget_wanted(effort: Effort) -> u32 {
         Effort::Low => 2048,
         Effort::Medium => 8192,
         Effort::High => 16_384,
-        // With the answer still within the 32,000 tokens that the smallest of these models writes.
+        // With `OUTPUT_TOKENS_DEFAULT` this stays below 32,000, the lowest output limit among these models.
         Effort::Highest => 20_480,
     }
 }

@@ -1,4 +1,4 @@
-//! A message of the Messages API as a reply.
+//! Decodes a message of the Messages API into a reply.
 
 use std::borrow::Cow;
 
@@ -26,7 +26,7 @@ pub(super) struct WireMessage<'a> {
     error: Option<Value>,
 }
 
-/// Any content block; which fields are there depends on its type.
+/// Any content block; its type decides which fields are present.
 #[derive(Debug, Deserialize)]
 pub(super) struct Block<'a> {
     #[serde(borrow, rename = "type")]
@@ -93,7 +93,7 @@ fn say_block(draft: &mut Draft, raw: &RawValue) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// Opens the part that a block begins. Blocks of other kinds are kept whole: `json` is the block.
+/// Opens the part that a block begins. A block of an unknown kind is kept whole, as the text in `json`.
 pub(super) fn open(draft: &mut Draft, block: &Block<'_>, json: &str) -> usize {
     match block.kind.as_deref() {
         Some("text") => draft.open(PartStart::Text, None),
@@ -131,7 +131,8 @@ pub(super) fn stop_reason(reason: &str) -> StopReason {
 }
 
 impl WireUsage {
-    /// This wire counts what it read from and wrote to the cache beside the input; here they are parts of it.
+    /// Converts the counts. The API reports cache reads and writes apart from `input_tokens`; `Usage` counts them
+    /// as part of the input.
     pub(super) fn read(&self) -> Usage {
         let cache_read = self.cache_read_input_tokens.unwrap_or(0);
         let cache_write = self.cache_creation_input_tokens.unwrap_or(0);
@@ -144,7 +145,7 @@ impl WireUsage {
         }
     }
 
-    /// A later count replaces an earlier one, where it says something.
+    /// Replaces each count with the later one where the later event reports it.
     pub(super) fn update(&mut self, later: &WireUsage) {
         self.input_tokens = later.input_tokens.or(self.input_tokens);
         self.output_tokens = later.output_tokens.or(self.output_tokens);

@@ -1,4 +1,4 @@
-//! A streamed message: blocks are started, filled and stopped.
+//! Decodes a streamed message, whose blocks are started, filled and stopped by separate events.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,23 +16,23 @@ use crate::stream::FrameReader;
 use crate::wire::Asked;
 use crate::{failure, reading};
 
-/// Reads events.
+/// Folds stream events into a draft.
 pub(super) struct Reader {
     draft: Draft,
     open: HashMap<u64, Open>,
     usage: WireUsage,
 }
 
-/// A block that is being filled.
+/// A block that is still being filled.
 struct Open {
     part: usize,
     signature: String,
-    /// What a call began with, said when nothing else comes.
+    /// The input of the call in its start event. It counts only if no input delta follows.
     input: Option<String>,
     kept: Option<Kept>,
 }
 
-/// A block that is kept whole, and its input in pieces.
+/// A block of an unknown kind that is kept whole, with its input in pieces.
 struct Kept {
     id: Option<String>,
     json: String,
@@ -55,7 +55,7 @@ struct Event<'a> {
     error: Option<Value>,
 }
 
-/// What is added to a block, or to the message itself.
+/// An addition to a block or to the message itself.
 #[derive(Debug, Deserialize)]
 struct WireDelta<'a> {
     #[serde(borrow)]
@@ -87,7 +87,7 @@ impl Reader {
             "message_delta" => self.message_delta(&event),
             "message_stop" => self.end(),
             "error" => return Err(failure::inside(&event.error.unwrap_or_default())),
-            // A ping, or something of later days.
+            // A ping, or an event type added after this code was written.
             _ => {}
         }
         Ok(())
@@ -108,7 +108,7 @@ impl Reader {
 
     fn block_start(&mut self, event: &Event<'_>) -> Result<(), ModelError> {
         let Some(raw) = event.content_block else { return Ok(()) };
-        // A second block in the same place ends the first.
+        // A second start at the same index ends the first block.
         self.block_stop(event.index);
         let block: Block<'_> = reading::read_raw(raw)?;
         let part = response::open(&mut self.draft, &block, raw.get());
@@ -174,7 +174,7 @@ impl Reader {
 }
 
 impl Kept {
-    /// The block as it began, with the input that came after.
+    /// Returns the block of the start event with the streamed input put in.
     fn whole(&self) -> String {
         let Ok(input) = serde_json::from_str::<Value>(&self.input) else { return self.json.clone() };
         let mut block: Value = serde_json::from_str(&self.json).unwrap_or_default();

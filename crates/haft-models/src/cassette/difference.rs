@@ -1,15 +1,15 @@
-//! How alike two requests are, and where they differ, in words.
+//! Compares two requests: a similarity score, and a readable list of differences.
 
 use serde_json::Value;
 
-/// How many differences are told.
+/// The most differences that are listed.
 const DIFFERENCES_MAX: usize = 3;
 
-/// How much of a text is shown around the first character that differs.
+/// The length of the excerpt shown around the first character that differs.
 const EXCERPT_CHARS_MAX: usize = 60;
 
-/// More is more alike. Messages count more than settings, and from the beginning on: a conversation that begins in the
-/// same way is the same one.
+/// Returns a similarity score; higher is more alike. Messages weigh more than settings, and equal messages at the
+/// beginning weigh most, because a conversation that begins in the same way is probably the same one.
 pub(super) fn likeness(recorded: &Value, asked: &Value) -> usize {
     let messages = |value: &Value| value["messages"].as_array().cloned().unwrap_or_default();
     let (recorded_messages, asked_messages) = (messages(recorded), messages(asked));
@@ -22,7 +22,7 @@ pub(super) fn likeness(recorded: &Value, asked: &Value) -> usize {
     (from_the_beginning * 4 + equal * 2 + as_long) * 32 + settings
 }
 
-/// The first few places where two requests differ.
+/// Returns the first few differences between two requests, each with its path.
 pub(super) fn differences(recorded: &Value, asked: &Value) -> Vec<String> {
     let mut found = Vec::new();
     walk(&mut found, "", recorded, asked);
@@ -62,7 +62,7 @@ fn below(path: &str, key: &str) -> String {
     if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
 }
 
-/// Both texts from a little before where they part.
+/// Returns excerpts of both texts that begin shortly before their first difference.
 fn excerpts(one: &str, other: &str) -> (String, String) {
     let same = one.chars().zip(other.chars()).take_while(|(one, other)| one == other).count();
     let from = same.saturating_sub(EXCERPT_CHARS_MAX / 3);

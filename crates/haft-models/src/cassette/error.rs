@@ -1,4 +1,4 @@
-//! Why a recording cannot be written or read.
+//! Errors of writing and reading recordings.
 
 use std::fmt;
 use std::io;
@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use super::VERSION;
 
-/// Read by the operator who named the file.
+/// An error about a recording file, written for the operator who named it.
 #[derive(Debug)]
 pub struct RecordingError {
     pub path: PathBuf,
     pub problem: Problem,
 }
 
-/// What is wrong.
+/// The reason of a `RecordingError`.
 #[derive(Debug)]
 pub enum Problem {
     Exists,
@@ -38,7 +38,7 @@ impl RecordingError {
 }
 
 impl RecordingError {
-    /// What is wrong, without what to do about it.
+    /// Returns the description of the problem without the hint.
     pub fn message(&self) -> String {
         let path = self.path.display();
         match &self.problem {

@@ -11,12 +11,12 @@ use super::prints::Prints;
 use super::recording::Line;
 use super::{Recording, RecordingError};
 
-/// As it is written.
+/// An exchange as it is serialized.
 #[derive(Debug, Serialize)]
 pub(super) struct Written<'a> {
     pub(super) exchange: u64,
     pub(super) provider: &'a str,
-    /// The id of the request, as its asker named it.
+    /// The id that the caller gave the request.
     pub(super) asked: &'a str,
     pub(super) turn: usize,
     pub(super) called: &'a [String],
@@ -28,15 +28,15 @@ pub(super) struct Written<'a> {
     pub(super) reply: &'a [StoredMoment],
 }
 
-/// The request goes on from another exchange's: with so many of its messages, and with its system text and tools where
-/// it says none itself.
+/// A reference to an earlier exchange that this request extends: the request repeats that many of its messages, and
+/// its system prompt and tools unless it states its own.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(super) struct Continues {
     pub(super) exchange: u64,
     pub(super) messages: usize,
 }
 
-/// As it is read: what it is known by at once, the rest when it is asked for.
+/// An exchange as it is deserialized. The matching fields are parsed at once, request and reply only when needed.
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub(super) line: usize,
@@ -84,7 +84,7 @@ impl Exchange {
         })
     }
 
-    /// What happened while the reply arrived, in order.
+    /// Returns the recorded events of the reply, in order.
     pub(super) fn reply(&self) -> Result<Vec<Happening>, String> {
         let moments: Vec<StoredMoment> =
             serde_json::from_str(self.reply.get()).map_err(|error| self.wrong(&error))?;
@@ -92,7 +92,7 @@ impl Exchange {
         happenings.collect::<Result<_, _>>().map_err(|error| self.wrong(&error))
     }
 
-    /// `before` gives the request of an earlier exchange.
+    /// Rebuilds the request. `before` returns the request of an earlier exchange.
     pub(super) fn request<'a>(
         &self,
         before: impl FnOnce(u64) -> Option<&'a ModelRequest>,

@@ -1,4 +1,5 @@
-//! What happened while a reply arrived, and when: attempts and their accounts, events, and the failure that ended it.
+//! Timestamped events of a recorded reply: attempts and their accounts, stream events, and the final error if there
+//! was one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,23 +11,23 @@ use haft_core::price::Cost;
 use haft_core::stored::{StoredError, StoredEvent, StoredModelError, StoredUsage, find};
 use serde::{Deserialize, Serialize};
 
-/// Milliseconds since the request, and what happened then.
+/// Milliseconds since the request, and the event at that time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct StoredMoment(pub(super) u64, pub(super) StoredHappening);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum StoredHappening {
-    /// A request went out.
+    /// A request was sent.
     Attempt(StoredAttempt),
-    /// An attempt is over.
+    /// An attempt ended.
     Account(StoredAttempt, StoredAccount),
     Event(StoredEvent),
-    /// The last of all.
+    /// The error that ended the reply; always the last entry.
     Error(StoredModelError),
 }
 
-/// The same, to be told again.
+/// The same in domain types, ready to be replayed.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Happening {
     Attempt(Attempt),
@@ -35,7 +36,7 @@ pub(super) enum Happening {
     Error(ModelError),
 }
 
-/// One try at one model, as it is kept.
+/// An attempt at one model, as it is stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredAttempt {
     provider: String,
@@ -43,7 +44,7 @@ pub struct StoredAttempt {
     number: u32,
 }
 
-/// What is accounted of an attempt, as it is kept.
+/// The account of an attempt, as it is stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredAccount {
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,5 +1,5 @@
-//! What of a request makes it the same request: everything but the model, system text, dates and paths of the machine, and
-//! what only one wire knows (ids, marks, reasoning).
+//! Normalizes a request for matching. The normal form leaves out the model, the system prompt, dates, local paths,
+//! and data that only one provider's format has (ids, marks, reasoning).
 
 use haft_core::conversation::{Body, Media, Message, Part, Role, Source};
 use haft_core::digest::Digest;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::scrub::scrub;
 
-/// A whole request, for people to compare.
+/// Returns the whole normalized request, for comparing it in error messages.
 pub(super) fn request(request: &ModelRequest) -> Value {
     let messages = request.conversation.messages().iter().filter_map(|one| message(one));
     let Value::Object(mut whole) = settings(request) else { return Value::Null };
@@ -20,7 +20,7 @@ pub(super) fn request(request: &ModelRequest) -> Value {
     Value::Object(whole)
 }
 
-/// Nothing for a message that does not count.
+/// Returns `None` for system messages, which do not count for matching.
 pub(super) fn message(message: &Message) -> Option<Value> {
     let role = match message.role {
         Role::System => return None,
@@ -74,7 +74,7 @@ pub(super) fn tools(tools: &[ModelTool]) -> Value {
     Value::Object(tools.iter().map(one).collect())
 }
 
-/// Descriptions and defaults in a schema may name the machine too.
+/// Scrubs all strings of a schema: descriptions and defaults may contain local paths too.
 fn scrubbed(value: &Value) -> Value {
     match value {
         Value::String(text) => scrub(text).into(),
@@ -86,7 +86,7 @@ fn scrubbed(value: &Value) -> Value {
     }
 }
 
-/// All that is short.
+/// Returns every setting of the request, without messages and tools.
 pub(super) fn settings(request: &ModelRequest) -> Value {
     let sampling = &request.sampling;
     json!({

@@ -1,4 +1,5 @@
-//! What a request is known by, worked out for what is new in it only: a conversation grows at its end.
+//! Fingerprints of requests, computed incrementally: a conversation grows at its end, so only new messages are
+//! hashed.
 
 use std::sync::Arc;
 
@@ -10,20 +11,20 @@ use haft_core::stored::{StoredMessage, StoredRequest};
 use super::normal;
 use crate::kept::Remembers;
 
-/// What a request is known by.
+/// The fingerprints of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Prints {
-    /// Of what makes it the same request.
+    /// Digest of the normalized request.
     pub(super) digest: Digest,
-    /// Of all of it; tells apart what only looks the same.
+    /// Digest of the full request; tells requests apart that are equal only after normalization.
     pub(super) exact: Digest,
-    /// From 1: how many replies come with the one that is asked for.
+    /// The turn number, from 1: one more than the assistant messages in the request.
     pub(super) turn: usize,
-    /// The names of the tools that the reply before called.
+    /// The names of the tools that the last assistant message called.
     pub(super) called: Vec<String>,
 }
 
-/// What was worked out for one conversation.
+/// Cached fingerprint state of one conversation.
 #[derive(Debug)]
 pub(super) struct Known {
     seen: Vec<Arc<Message>>,
@@ -32,7 +33,7 @@ pub(super) struct Known {
     replies: usize,
     called: Vec<String>,
     tools: Option<(Arc<[ModelTool]>, Digest)>,
-    /// The exchange that was written last, and what it asked.
+    /// The exchange that was written last, with its number.
     pub(super) written: Option<(u64, ModelRequest)>,
 }
 
@@ -106,7 +107,7 @@ impl Remembers for Known {
         (known > 0 && self.fits(conversation.messages())).then_some(known)
     }
 
-    /// The messages are not its own.
+    /// Counts only the pointers; the conversation owns the messages.
     fn bytes(&self) -> usize {
         self.seen.len() * size_of::<Arc<Message>>()
     }
@@ -116,7 +117,7 @@ fn chained(before: Digest, more: &str) -> Digest {
     Digest::of_text(&format!("{before}{more}"))
 }
 
-/// Stored forms are plain data and always text.
+/// Serializes a stored type. These are plain data, so serializing cannot fail.
 fn json(stored: &impl serde::Serialize) -> String {
     serde_json::to_string(stored).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! A provider around another one that writes down what it is asked and what it answers.
+//! A provider that wraps another one and records its requests and replies.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,8 +18,9 @@ use super::prints::Known;
 use super::{KIND_MODEL, Tape};
 use crate::kept::Kept;
 
-/// Writes an exchange when its reply is over, also when that was given up. It stands outside of everything else, so that a
-/// recording does not depend on the wire, on how tools are given or on which model stepped in.
+/// Writes an exchange when its reply ends, also when the caller cancels it. It wraps all other providers, so that a
+/// recording does not depend on the wire format, on how tools are passed to the model, or on which fallback model
+/// answered.
 pub struct Recorder<P> {
     inner: P,
     tape: Arc<Tape>,
@@ -80,27 +81,29 @@ impl<P: ModelProvider> ModelProvider for Recorder<P> {
     }
 }
 
-/// Whether a reply that was begun has come to its end.
+/// The state of a reply that was started: ended or not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Over {
     No,
     Yes,
 }
 
-/// The reply stands first: it is dropped first, and says then that it was given up.
+/// A reply in progress. `replies` must be the first field: fields drop in order, and dropping the reply reports the
+/// cancelled attempt, which `entry` must still record before it is written.
 struct UnderWay<'a, P: ModelProvider> {
     replies: ReplyStream<'a>,
     entry: Entry<'a, P>,
 }
 
-/// An exchange under way. Dropped, it is written.
+/// An exchange in progress; its `Drop` writes it.
 struct Entry<'a, P: ModelProvider> {
     recorder: &'a Recorder<P>,
     asked: Arc<str>,
     request: Option<ModelRequest>,
     notes: Arc<Notes>,
     fold: ReplyFold,
-    /// Nothing while nobody has asked for the first event.
+    /// `None` until the caller polls the reply for the first time. An unpolled reply is not recorded, because no
+    /// request was sent.
     over: Option<Over>,
 }
 
@@ -119,7 +122,8 @@ impl<P: ModelProvider> Entry<'_, P> {
         }
     }
 
-    /// A secret that came in pieces would not be seen in any of them, so such a reply is written in one.
+    /// Returns the moments to write. A secret split over several deltas would escape redaction, so a reply that
+    /// contains one is written with its text in one piece.
     fn reply(&mut self) -> Vec<StoredMoment> {
         let moments = self.notes.take();
         let whole = std::mem::take(&mut self.fold).finish().into_events();
@@ -148,7 +152,7 @@ impl<P: ModelProvider> Drop for Entry<'_, P> {
     }
 }
 
-/// What happened so far, in order.
+/// The moments recorded so far, in order.
 struct Notes {
     began: Instant,
     moments: Mutex<Vec<StoredMoment>>,
@@ -165,7 +169,7 @@ impl Notes {
     }
 }
 
-/// Writes down the attempts on their way to those who watch.
+/// An event sink that records attempts and forwards every event.
 struct Between {
     notes: Arc<Notes>,
     events: Arc<dyn EventSink>,

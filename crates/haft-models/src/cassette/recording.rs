@@ -1,4 +1,4 @@
-//! A recording while it is read: lines of every kind, each still as it was written.
+//! Reads a recording: lines of every kind, each kept as text until it is parsed.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::error::Problem;
 use super::{KIND_HEAD, LINE_BYTES_MAX, RECORDING_BYTES_MAX, RecordingError, VERSION};
 
-/// Everything that a file holds.
+/// All lines of a recording file.
 #[derive(Debug)]
 pub struct Recording {
     path: PathBuf,
@@ -21,13 +21,13 @@ pub struct Recording {
 /// One line.
 #[derive(Debug)]
 pub struct Line {
-    /// From 1.
+    /// The line number, from 1.
     pub number: usize,
     pub kind: String,
     text: String,
 }
 
-/// What is looked at in every line.
+/// The field that every line has.
 #[derive(Deserialize)]
 struct Kind {
     kind: String,
@@ -49,10 +49,11 @@ impl Recording {
             return Err(wrong(Problem::TooLarge { bytes_max: RECORDING_BYTES_MAX }));
         }
         let file = File::open(path).map_err(|error| wrong(Problem::Io(error)))?;
+        // Limited again, because the file may grow after the size check.
         Self::read_from(path, BufReader::new(file.take(RECORDING_BYTES_MAX)))
     }
 
-    /// As [`read`](Self::read), from anything that gives lines; the path is only for messages.
+    /// Like [`read`](Self::read), from any reader; the path is used in messages only.
     pub fn read_from(path: &Path, mut from: impl BufRead) -> Result<Self, RecordingError> {
         check_head(path, &mut from)?;
         let mut recording = Self { path: path.to_owned(), lines: Vec::new(), cut_off: false };
@@ -60,7 +61,8 @@ impl Recording {
             let Some(bytes) = next_line(path, number, &mut from)? else { break };
             match line(number, &bytes) {
                 Ok(line) => recording.lines.push(line),
-                // Whoever wrote it was stopped in the middle; all before it is whole.
+                // A last line without a newline was cut off when the writing process was killed. All lines before
+                // it are whole.
                 Err(_) if bytes.last() != Some(&b'\n') => recording.cut_off = true,
                 Err(problem) => return Err(RecordingError::line(path, number, problem)),
             }
@@ -72,7 +74,7 @@ impl Recording {
         &self.path
     }
 
-    /// Whether the last line was not written to its end and is passed over.
+    /// Returns whether the last line was incomplete and was skipped.
     pub fn cut_off(&self) -> bool {
         self.cut_off
     }
@@ -85,7 +87,7 @@ impl Recording {
         self.lines.iter().filter(move |line| line.kind == kind)
     }
 
-    /// A line as what its kind holds.
+    /// Parses a line into the type of its kind.
     pub fn parse<T: DeserializeOwned>(&self, line: &Line) -> Result<T, RecordingError> {
         serde_json::from_str(&line.text).map_err(|error| RecordingError::line(&self.path, line.number, error))
     }
@@ -93,7 +95,7 @@ impl Recording {
 
 fn check_head(path: &Path, from: &mut impl BufRead) -> Result<(), RecordingError> {
     let not_one = || RecordingError::new(path, Problem::NotARecording);
-    // Something else may be one endless line; its beginning tells.
+    // A file that is no recording may be one endless line, so only its first 1024 bytes are read.
     let bytes = next_line(path, 1, &mut from.take(1 << 10))?.ok_or_else(not_one)?;
     let head = line(1, &bytes).map_err(|_| not_one())?;
     if head.kind != KIND_HEAD {

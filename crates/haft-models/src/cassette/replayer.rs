@@ -16,17 +16,18 @@ use super::prints::{Known, Prints};
 use super::{KIND_MODEL, Recording, RecordingError, difference, normal};
 use crate::kept::Kept;
 
-/// What makes a recorded exchange the answer to a request.
+/// The rule that matches a recorded exchange to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Matching {
-    /// The same was asked, but for system text, dates and paths of the machine.
+    /// The requests are equal apart from system prompt, dates and local paths.
     Digest,
-    /// It is the same turn, after calls to the same tools; for live tools, whose outputs differ.
+    /// The requests are at the same turn, after calls to the same tools. For live tools, whose outputs differ from
+    /// the recorded ones.
     Turn,
 }
 
-/// Gives each recorded reply once, in the order of the recording where several fit, and at once. The attempts are told again
-/// with what they took and cost then; whoever keeps accounts must not count them twice.
+/// Replays each recorded reply once and without delay, in recorded order where several match. Attempts are reported
+/// again with their recorded latency and cost, so cost accounting must not count them a second time.
 pub struct Replayer {
     matching: Matching,
     exchanges: Vec<Exchange>,
@@ -47,22 +48,22 @@ impl Replayer {
         Ok(Self { matching, exchanges, played, known: Kept::default() })
     }
 
-    /// The model that was asked first.
+    /// Returns the model of the first request.
     pub fn model(&self) -> Option<String> {
         Some(self.first_request()?.model)
     }
 
-    /// What was asked first.
+    /// Returns the first request.
     pub fn first_request(&self) -> Option<ModelRequest> {
         self.exchanges.first()?.request(|_| None).ok()
     }
 
-    /// What was asked under this id, at its first time; nothing where that only went on with something else.
+    /// Returns the first request under this id, or `None` if it continues another exchange.
     pub fn request_asked(&self, id: &str) -> Option<ModelRequest> {
         self.exchanges.iter().find(|exchange| exchange.asked == id)?.request(|_| None).ok()
     }
 
-    /// How many exchanges nobody has asked for.
+    /// Returns the number of exchanges that were not replayed yet.
     pub fn left(&self) -> usize {
         let played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
         played.iter().filter(|played| !**played).count()
@@ -76,7 +77,8 @@ impl Replayer {
         exchange.reply().map_err(|problem| ModelError::new(ModelErrorKind::Malformed, problem))
     }
 
-    /// The one that fits best and was not given yet; of equals the one that the same asker asked.
+    /// Returns the best match that was not replayed yet and marks it as replayed. Among equal matches it prefers
+    /// the one with the same caller id.
     fn find(&self, id: &str, prints: &Prints) -> Option<&Exchange> {
         let mut played = self.played.lock().unwrap_or_else(PoisonError::into_inner);
         let open = || self.exchanges.iter().enumerate().filter(|(at, _)| !played[*at]);
@@ -105,7 +107,7 @@ impl Replayer {
         ModelError::new(ModelErrorKind::NotRecorded, message)
     }
 
-    /// Which recording comes nearest to a request, and what is different.
+    /// Describes the recorded request that is most similar, and the differences.
     fn nearest(&self, request: &ModelRequest, prints: &Prints) -> String {
         let same = self.exchanges.iter().filter(|exchange| exchange.prints.digest == prints.digest).count();
         if same > 0 {
@@ -118,14 +120,15 @@ impl Replayer {
             let request = normal::request(requests.get(&exchange.number)?);
             Some((difference::likeness(&request, &asked), exchange, request))
         });
-        // Of equals the first.
+        // On a tie the first one wins.
         let nearest = recorded.reduce(|best, next| if next.0 > best.0 { next } else { best });
         let Some((_, exchange, recorded)) = nearest else {
             return "nothing recorded fits, and no request of the recording can be read".into();
         };
         let line = exchange.line;
         match difference::differences(&recorded, &asked).join("; ").as_str() {
-            // What was taken out counted when it was asked.
+            // The digest was computed before redaction, so the stored request differs from the original only in the
+            // redacted secret.
             "" => {
                 format!("nothing recorded fits; line {line} would, but for a secret that was taken out of it")
             }
@@ -154,7 +157,7 @@ impl Replayer {
         }
     }
 
-    /// Every request that can be read, whole, by the number of its exchange.
+    /// Returns every readable request in full, by exchange number.
     fn requests(&self) -> HashMap<u64, ModelRequest> {
         let mut requests: HashMap<u64, ModelRequest> = HashMap::new();
         for exchange in &self.exchanges {

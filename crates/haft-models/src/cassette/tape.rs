@@ -1,4 +1,4 @@
-//! A recording while it is written.
+//! Writes a recording.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -12,16 +12,18 @@ use serde::Serialize;
 use super::error::Problem;
 use super::{KIND_HEAD, LINE_BYTES_MAX, RECORDING_BYTES_MAX, RecordingError, VERSION};
 
-/// Shorter values are words that may stand anywhere; nobody's key is so short.
+/// The shortest secret that is redacted, in bytes. A shorter value may be an ordinary word, and no real key is so
+/// short.
 const SECRET_BYTES_MIN: usize = 8;
 
 const REDACTED: &str = "[redacted]";
 
-/// Takes lines of any kind, one at a time, and lets no secret through that it was told of. What was written stays,
-/// however the program ends; what cannot be written is remembered as [`problem`](Self::problem) and not tried again.
+/// Appends lines of any kind and redacts the secrets that it was created with. Every line is written at once, so it
+/// survives a crash of the process. After the first failed write the tape keeps the error as
+/// [`problem`](Self::problem) and writes nothing more.
 pub struct Tape {
     path: PathBuf,
-    /// As they look inside JSON text.
+    /// Escaped as they appear inside JSON strings.
     secrets: Vec<SecretString>,
     written: Mutex<Written>,
     numbers: AtomicU64,
@@ -33,7 +35,7 @@ struct Written {
     problem: Option<String>,
 }
 
-/// What stands in every line.
+/// The fields that every line has.
 #[derive(Serialize)]
 struct Entry<'a, T> {
     kind: &'a str,
@@ -47,7 +49,7 @@ struct Head {
 }
 
 impl Tape {
-    /// Begins a file that only its owner reads. One that is there already is not touched.
+    /// Creates the file with mode 0600. An existing file is an error and is left unchanged.
     pub fn create(
         path: &Path,
         secrets: impl IntoIterator<Item = SecretString>,
@@ -70,7 +72,7 @@ impl Tape {
         Ok(Arc::new(tape))
     }
 
-    /// Adds a line. `entry` is an object without a `kind` of its own.
+    /// Appends a line. `entry` must be an object without a `kind` field of its own.
     pub fn write(&self, kind: &str, entry: &impl Serialize) {
         let line = serde_json::to_string(&Entry { kind, entry });
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,12 +82,12 @@ impl Tape {
         }
     }
 
-    /// Why the recording is not whole, if it is not.
+    /// Returns why the recording is incomplete, if it is.
     pub fn problem(&self) -> Option<String> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).problem.clone()
     }
 
-    /// A number that no other line of this file has.
+    /// Returns a number that no other line of this file has.
     pub(super) fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
@@ -112,7 +114,7 @@ impl Written {
                 "the recording is full: a line has at most {LINE_BYTES_MAX} bytes, all together {RECORDING_BYTES_MAX}"
             )));
         }
-        // In one piece, so that a line is cut only when the disk is full or the machine stops.
+        // One write call per line, so that a line is cut only when the disk is full or the machine stops.
         self.file.write_all(format!("{line}\n").as_bytes())?;
         self.bytes = bytes;
         Ok(())
@@ -122,6 +124,7 @@ impl Written {
 fn as_json(secret: &SecretString) -> Option<SecretString> {
     let text = secret.expose_secret();
     let quoted = serde_json::to_string(text).ok()?;
+    // Without the surrounding quotes, so that the secret is also found inside longer strings.
     (text.len() >= SECRET_BYTES_MIN).then(|| quoted[1..quoted.len() - 1].into())
 }
 
@@ -153,7 +156,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&path).unwrap(), head);
     }
 
-    /// A device that takes nothing, as a full disk does.
+    /// `/dev/full` fails every write, as a full disk does.
     #[test]
     fn a_full_disk_is_remembered() {
         let file = OpenOptions::new().write(true).open("/dev/full").unwrap();

@@ -1,4 +1,4 @@
-//! The words of the command line.
+//! Builds the command line.
 
 use haft_core::model_request::{Effort, ModelRequest, OutputShape};
 
@@ -7,10 +7,11 @@ use super::process::Order;
 use super::reader::Texts;
 use super::session::Turn;
 
-/// The kernel takes no longer word; what is beyond goes into the prompt.
+/// The longest system prompt that is passed as an argument, in bytes. Linux limits a single argument to 128 KiB; a
+/// longer system prompt goes into the user prompt.
 pub(super) const WORD_BYTES_MAX: usize = 100 << 10;
 
-/// What starts the command for one turn.
+/// Returns the command to start for one turn.
 pub(super) fn order(settings: &ClaudeCodeSettings, request: &ModelRequest, turn: &Turn) -> Order {
     let mut words: Vec<String> =
         ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
@@ -47,6 +48,7 @@ pub(super) fn order(settings: &ClaudeCodeSettings, request: &ModelRequest, turn:
         say("--allowedTools", allowed.join(","));
     }
     let private_file = settings.servers.as_ref().map(|servers| servers.config.clone());
+    // `--mcp-config` must be the last argument: the launcher appends the path of the private file after it.
     if private_file.is_some() {
         words.extend(["--strict-mcp-config".to_owned(), "--mcp-config".to_owned()]);
     }
@@ -57,8 +59,8 @@ fn is_without_tools(settings: &ClaudeCodeSettings, request: &ModelRequest) -> bo
     request.tools.is_empty() || settings.allowed_tools.as_ref().is_some_and(Vec::is_empty)
 }
 
-/// Without tools there is one message and it is the answer, unless the answer has a shape: the command then says it apart
-/// from its words.
+/// Returns how the command's text messages are to be read. Without tools there is a single message and it is the
+/// answer, except with an output schema: the command then returns the answer in a field of its own.
 pub(super) fn texts(settings: &ClaudeCodeSettings, request: &ModelRequest) -> Texts {
     match request.output {
         OutputShape::Text | OutputShape::Json if is_without_tools(settings, request) => Texts::Answer,
@@ -66,7 +68,7 @@ pub(super) fn texts(settings: &ClaudeCodeSettings, request: &ModelRequest) -> Te
     }
 }
 
-/// The command cannot be told not to think.
+/// Returns the command's effort level. It has none that turns thinking off.
 fn effort(effort: Effort) -> Option<&'static str> {
     match effort {
         Effort::Off => None,

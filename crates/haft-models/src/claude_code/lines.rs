@@ -1,6 +1,6 @@
-//! Cuts what the command prints into lines.
+//! Splits the command's output into lines.
 
-/// The longest line; the output of a tool comes in one.
+/// The longest line, in bytes. The output of a tool comes in one line.
 const LINE_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug, Default)]
@@ -9,7 +9,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// The lines that are whole now. Bytes that are no UTF-8 are replaced.
+    /// Returns the lines that are complete now. Invalid UTF-8 is replaced.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, String> {
         self.unfinished.extend_from_slice(bytes);
         let Some(end) = self.unfinished.iter().rposition(|byte| *byte == b'\n') else {
@@ -24,7 +24,7 @@ impl Lines {
         Ok(lines.filter(|line| !line.trim().is_empty()).collect())
     }
 
-    /// What stands after the last line end.
+    /// Returns the text after the last newline.
     pub(super) fn finish(&mut self) -> Option<String> {
         let rest = std::mem::take(&mut self.unfinished);
         let line = String::from_utf8_lossy(&rest).into_owned();

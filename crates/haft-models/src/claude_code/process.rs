@@ -1,4 +1,4 @@
-//! The seam to whoever starts processes.
+//! The interface to the embedder's process launcher.
 
 use std::io;
 
@@ -7,34 +7,35 @@ use secrecy::SecretString;
 
 /// Starts the command under the operator's policy.
 pub trait StartCommand: Send + Sync {
-    /// An error is a sentence for the operator.
+    /// Starts the command. The error is a sentence for the operator.
     fn start(&self, order: Order) -> BoxFuture<'_, Result<Box<dyn RunningCommand>, String>>;
 }
 
-/// What is to be started.
+/// The command to start.
 #[derive(Debug)]
 pub struct Order {
-    /// After the program itself.
+    /// The arguments, without the program name.
     pub words: Vec<String>,
     pub stdin: Vec<u8>,
-    /// Goes into a file that only the command reads; the path of that file is added after the last of `words`.
+    /// Content for a file that only the command can read. The launcher appends the path of that file to `words`.
     pub private_file: Option<SecretString>,
 }
 
-/// A command that runs. Dropping it kills it with everything it started.
+/// A running command. Dropping it kills it and all its child processes.
 pub trait RunningCommand: Send {
-    /// More of its standard output; nothing at the end of it.
+    /// Reads more of standard output; returns no bytes at its end.
     fn read(&mut self) -> BoxFuture<'_, io::Result<Vec<u8>>>;
 
-    /// Waits until it is gone. An error says that it never ran, and why: a sentence for the operator.
+    /// Waits for the command to exit. An error means that it never ran, with the reason as a sentence for the
+    /// operator.
     fn end(self: Box<Self>) -> BoxFuture<'static, Result<Ended, String>>;
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ended {
-    /// In words: a code or a signal.
+    /// The exit code or signal, in words.
     pub how: String,
-    /// What it wrote last to standard error.
+    /// The last text on standard error.
     pub last_words: String,
 }

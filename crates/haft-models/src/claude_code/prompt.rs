@@ -1,4 +1,4 @@
-//! What is said to the command, in words: it takes one text, not a conversation.
+//! Renders messages as one text: the command takes a prompt, not a conversation.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use haft_core::model_reply::ReplyNote;
 use haft_core::model_request::{Effort, ModelRequest, OutputShape, Sampling, ToolChoice};
 use haft_core::output::Content;
 
-/// What a person said last, or all of it with names before each when there is more.
+/// Returns the text of a single user message unchanged, and several messages with a role name before each.
 pub(super) fn prompt<'a>(messages: impl Iterator<Item = &'a Message>) -> String {
     let messages: Vec<&Message> = messages.collect();
     if let [Message { role: Role::User, parts }] = messages.as_slice() {
@@ -43,7 +43,7 @@ fn words(body: &Body) -> Option<String> {
     }
 }
 
-/// What a request holds and the command has no word for.
+/// Lists the features of a request that the command does not support.
 pub(super) fn unsaid(request: &ModelRequest) -> Vec<ReplyNote> {
     let parts = || request.conversation.messages().iter().flat_map(|message| &message.parts);
     let media = |part: &Part| matches!(part.body, Body::Image(_) | Body::Audio(_) | Body::File { .. });

@@ -1,4 +1,4 @@
-//! Runs the command until there is an answer, taking its session up again when it breaks off.
+//! Runs the command until it answers, and resumes its session after a failure.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -59,17 +59,17 @@ impl ModelProvider for ClaudeCode {
     }
 }
 
-/// A request under way. Dropping it kills the command.
+/// A request in progress. Dropping it kills the command.
 struct Asking<'a> {
     provider: &'a ClaudeCode,
     cx: ModelContext,
     request: ModelRequest,
     turn: Turn,
     reader: Reader,
-    /// To be told right after the beginning of the reply.
+    /// Notes to emit right after the `Started` event.
     notes: Vec<ModelEvent>,
     ready: VecDeque<ModelEvent>,
-    /// How often the session was taken up again.
+    /// The number of times the session was resumed.
     resumed: u32,
     phase: Phase,
     deadline: Instant,
@@ -81,7 +81,7 @@ enum Phase {
     Over,
 }
 
-/// A run of the command that is being read.
+/// A run of the command whose output is being read.
 struct Reading {
     command: Box<dyn RunningCommand>,
     lines: Lines,
@@ -131,6 +131,7 @@ impl Asking<'_> {
         let Reading { command, lines, running } = &mut **reading;
         let bytes = command.read().await;
         let (lines, over) = match bytes.as_deref() {
+            // A read error ends the output too; the result line and the exit status decide about success.
             Ok([]) | Err(_) => (lines.finish().into_iter().collect(), true),
             Ok(bytes) => (lines.push(bytes).map_err(too_long)?, false),
         };
@@ -148,7 +149,7 @@ impl Asking<'_> {
         if over { self.end().await } else { Ok(()) }
     }
 
-    /// The command has said all it will say.
+    /// Handles the end of the output: reports the answer, or decides about a retry.
     async fn end(&mut self) -> Result<(), ModelError> {
         let Phase::Reading(reading) = std::mem::replace(&mut self.phase, Phase::Over) else {
             return Ok(());
@@ -176,9 +177,9 @@ impl Asking<'_> {
         }
     }
 
-    /// Goes on in the same session after a while, or gives up.
+    /// Resumes the same session after a delay, or gives up.
     async fn failed(&mut self, mut running: Running, failed: Failed) -> Result<(), ModelError> {
-        // Nothing is tried again after something of the answer was passed on.
+        // No retry after a part of the answer was passed on: the caller cannot take it back.
         let session = self.reader.session.clone().filter(|_| !self.reader.has_answered());
         match (decide(&self.provider.settings, &failed, session.as_deref(), self.resumed), session) {
             (Decision::Again { after }, Some(session)) if Instant::now() + after < self.deadline => {

@@ -1,4 +1,4 @@
-//! Understands the lines that the command prints.
+//! Parses the JSON lines that the command prints.
 
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_event::{Delta, ModelEvent, PartStart};
@@ -9,41 +9,41 @@ use serde_json::Value;
 use crate::failure;
 use crate::wire::ErrorHead;
 
-/// What the texts of the command are.
+/// The meaning of the command's text messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Texts {
-    /// Nothing can follow them, so they are the answer and passed on as they are written.
+    /// No message can follow, so text is the answer and is passed on as it streams.
     Answer,
-    /// Each may turn out to be a step on the way, which is known only when something follows it.
+    /// Each text may be a step on the way to the answer, which shows only when another message follows.
     Steps,
 }
 
-/// Reads one reply, which may take several runs of the command.
+/// Reads one reply, which may span several runs of the command.
 #[derive(Debug)]
 pub(super) struct Reader {
-    /// The session that the command says it is in.
+    /// The session id that the command reported.
     pub(super) session: Option<String>,
     texts: Texts,
     started: bool,
     parts: usize,
-    /// Text that is the answer unless something follows it.
+    /// The text that is the answer unless another message follows.
     pending: Option<String>,
     live: Live,
     events: Vec<ModelEvent>,
     outcome: Option<Outcome>,
-    /// Why the model stopped, as far as the command says.
+    /// The reason why the model stopped, if the command reports one.
     stop: StopReason,
     spent: Spent,
 }
 
-/// What all runs of the command took together.
+/// Usage and cost; in `Reader` the totals of all runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Spent {
     pub(super) usage: Option<Usage>,
     pub(super) cost: Option<Cost>,
 }
 
-/// How a run of the command ended.
+/// The end of one run of the command.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Outcome {
     pub(super) answer: Result<String, Failed>,
@@ -51,14 +51,14 @@ pub(super) struct Outcome {
     pub(super) spent: Spent,
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Failed {
-    /// The command came to the end of its turns.
+    /// The command reached its turn limit.
     TurnsUsedUp,
-    /// The model's provider refused, or the command did.
+    /// The model's provider or the command returned an error.
     Refused(ModelError),
-    /// The command ended without a word about it.
+    /// The command exited without a result line.
     Died(String),
     NotStarted(String),
 }
@@ -92,16 +92,16 @@ impl Reader {
         }
     }
 
-    /// Whether something of the answer was passed on, after which no other can be given.
+    /// Returns whether a part of the answer was passed on. After that no other answer can replace it.
     pub(super) fn has_answered(&self) -> bool {
         self.live.answered
     }
 
-    /// Lines that are no JSON, or of a kind that nobody here knows, are passed over: the command prints new ones with
-    /// each version.
+    /// Reads a line. Lines that are not JSON and lines of unknown kinds are skipped: each version of the command
+    /// adds new ones.
     pub(super) fn line(&mut self, line: &str) {
         let Ok(said) = serde_json::from_str::<Value>(line) else { return };
-        // Messages of the command's own sub-agents are not the reply.
+        // Messages of the command's own sub-agents are not part of the reply.
         if !said["parent_tool_use_id"].is_null() {
             return;
         }
@@ -122,7 +122,7 @@ impl Reader {
         self.outcome.take()
     }
 
-    /// The answer is whole.
+    /// Emits the rest of the reply once the answer is complete.
     pub(super) fn finish(&mut self, answer: String) {
         self.close();
         if let Some(text) = self.pending.take().filter(|text| *text != answer) {
@@ -143,7 +143,8 @@ impl Reader {
         }
     }
 
-    /// What is said before the last word is on the way to the answer, not the answer.
+    /// Reads a whole message. Text before the final message is a step on the way, so it becomes reasoning and not
+    /// the answer.
     fn spoke(&mut self, message: &Value) {
         let is_live = self.live.message.is_some() && self.live.message.as_deref() == message["id"].as_str();
         for block in message["content"].as_array().into_iter().flatten() {
@@ -164,7 +165,7 @@ impl Reader {
         }
     }
 
-    /// A piece of a message that is still being written; the whole message follows on a line of its own.
+    /// Reads a piece of a message that is still being written. The whole message follows on a line of its own.
     fn live(&mut self, event: &Value) {
         match event["type"].as_str() {
             Some("message_start") => self.live_message(event["message"]["id"].as_str()),
@@ -187,7 +188,8 @@ impl Reader {
         }
     }
 
-    /// The command asks its model anew when a reply breaks off. What was passed on cannot be taken back.
+    /// Starts a streamed message. The command repeats a model request that breaks off. If a part of the answer was
+    /// already passed on, the reply has failed, because the caller cannot take it back.
     fn live_message(&mut self, id: Option<&str>) {
         let broke_off = self.live.open.is_some();
         self.close();
@@ -216,7 +218,7 @@ impl Reader {
         }
     }
 
-    /// Something follows the text that might have been the answer.
+    /// Turns the pending text into reasoning: another message follows, so it was not the answer.
     fn step_over(&mut self) {
         if let Some(before) = self.pending.take() {
             self.part(PartStart::Reasoning, before);
@@ -251,14 +253,14 @@ impl Reader {
     }
 }
 
-/// What is known of a message while it is being written.
+/// The state of a message that is being streamed.
 #[derive(Debug, Default)]
 struct Live {
-    /// Its id, by which it is known when it comes again as a whole.
+    /// The message id, by which the whole message is recognized when it follows.
     message: Option<String>,
-    /// What the pieces that come now belong to.
+    /// The kind of part that the current deltas belong to.
     flowing: Option<PartStart>,
-    /// The part that they are passed on in.
+    /// The index of the part that they are emitted in.
     open: Option<usize>,
     answered: bool,
     broken: Option<Failed>,
@@ -297,11 +299,12 @@ fn answer(said: &Value) -> Result<String, Failed> {
     let status = said["api_error_status"].as_u64().and_then(|status| u16::try_from(status).ok());
     let errors = said["errors"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let words = errors.chain([text]).filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; ");
+    // Some errors have no status; one that asks the user to run `/login` is about missing credentials.
     let status = status.unwrap_or(if words.to_ascii_lowercase().contains("/login") { 401 } else { 500 });
     Err(Failed::Refused(failure::decode(&ErrorHead::of_status(status), words.as_bytes())))
 }
 
-/// An answer that was cut or declined is no whole one, though the command itself did well.
+/// Returns the stop reason. A truncated or refused answer is incomplete, even though the command reports success.
 fn stop(said: &Value) -> StopReason {
     match said["stop_reason"].as_str() {
         Some("max_tokens" | "model_context_window_exceeded") => StopReason::Length,
@@ -369,7 +372,7 @@ mod tests {
         assert_eq!(reply.usage.unwrap().input, 3);
     }
 
-    /// A message as it is written, and then as a whole.
+    /// Returns the lines of a message: first its stream events, then the whole message.
     fn written(id: &str, blocks: &[(&str, &[&str])]) -> Vec<Value> {
         let event =
             |event: Value| json!({"type": "stream_event", "event": event, "parent_tool_use_id": null});
@@ -401,7 +404,7 @@ mod tests {
         assert_eq!(parts(&reader.take_events()), ["Reasoning:", "Let ", "me.", "Text:", "A ", "handle."]);
         reader.finish("A handle.".into());
         assert_eq!(parts(&reader.take_events()), Vec::<String>::new());
-        // Begun anew by the command itself.
+        // The command restarts its answer under a new message id.
         lines.truncate(lines.len() - 2);
         lines.extend(written("n", &[("text", &["Again."])]));
         lines.push(result("Again."));

@@ -1,11 +1,11 @@
-//! Whether a session is taken up again, and after how long.
+//! Decides if a session is resumed, and after which delay.
 
 use std::time::Duration;
 
 use super::ClaudeCodeSettings;
 use super::reader::Failed;
 
-/// The longest wait.
+/// The longest delay, unless the provider asks for a longer one.
 const DELAY_MAX: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub(super) enum Decision {
     GiveUp,
 }
 
-/// `resumed` is how often it was done before.
+/// Decides about a resume. `resumed` is the number of resumes so far.
 pub(super) fn decide(
     settings: &ClaudeCodeSettings,
     failed: &Failed,

@@ -1,4 +1,4 @@
-//! Which session of the command belongs to a conversation, and what it has not heard yet.
+//! Maps a conversation to a session of the command, and knows which messages that session has not seen.
 
 use std::sync::Arc;
 
@@ -9,17 +9,17 @@ use super::command::WORD_BYTES_MAX;
 use super::prompt::prompt;
 use crate::kept::Remembers;
 
-/// What a session that broke off is told.
+/// The prompt for a session that broke off.
 const GO_ON: &str = "Continue where you left off.";
 
-/// A session of the command, and what was said in it.
+/// A session of the command, with the messages that it has seen.
 #[derive(Debug, Default)]
 pub(super) struct Session {
     id: Option<String>,
     seen: Vec<Arc<Message>>,
 }
 
-/// One run of the command.
+/// The input of one run of the command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Turn {
     pub(super) session: Option<String>,
@@ -28,10 +28,10 @@ pub(super) struct Turn {
 }
 
 impl Session {
-    /// What the command hears: only what is new when it knows the conversation.
+    /// Returns the input for the command: only the new messages if the session knows the conversation.
     pub(super) fn turn(&self, request: &ModelRequest) -> Turn {
         let new = request.conversation.messages()[self.seen.len()..].iter();
-        // Its own reply is in its own session already.
+        // The session already contains its own reply.
         let own = |message: &&Arc<Message>| self.id.is_some() && message.role == Role::Assistant;
         let said = prompt(new.skip_while(own).map(AsRef::as_ref));
         let (system, before) = match request.system.len() {
@@ -42,14 +42,14 @@ impl Session {
         Turn { session: self.id.clone(), system: system.to_owned(), prompt: prompt.join("\n\n") }
     }
 
-    /// After an answer: the session has heard all of the request.
+    /// Returns the session after an answer: it has seen the whole request.
     pub(super) fn heard(id: String, request: &ModelRequest) -> Self {
         Self { id: Some(id), seen: request.conversation.messages().to_vec() }
     }
 }
 
 impl Turn {
-    /// The same session, once more.
+    /// Returns a turn that resumes the session.
     pub(super) fn going_on(self, session: String) -> Self {
         Self { session: Some(session), prompt: GO_ON.to_owned(), ..self }
     }

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::*;
 
-/// Runs of the command: what each prints, one after the other.
+/// A launcher whose runs print scripted output, one run after the other.
 struct Scripted {
     runs: Mutex<VecDeque<&'static str>>,
     orders: Arc<Mutex<Vec<Order>>>,
@@ -33,7 +33,7 @@ impl StartCommand for Scripted {
     }
 }
 
-/// One byte at a time; a run that prints `…` last never ends.
+/// A run that yields one byte per read. Output that ends with `…` never finishes.
 struct Printing(Vec<u8>);
 
 impl RunningCommand for Printing {
@@ -64,7 +64,7 @@ impl EventSink for Log {
 }
 
 impl Log {
-    /// How long was waited after each attempt that failed.
+    /// Returns the delay after each failed attempt, in seconds.
     fn waits(&self) -> Vec<u64> {
         let wait = |event: &Event| match event {
             Event::ModelFinished { account, .. } => match account.next {

@@ -1,4 +1,4 @@
-//! Lines, and JSON documents one per line.
+//! Splits a stream into lines, with one JSON document per line.
 
 use haft_core::model_error::ModelError;
 use memchr::memchr2;
@@ -8,7 +8,7 @@ use crate::reading::{self, REPLY_BYTES_MAX};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// Cuts a stream into its lines that are not blank.
+/// Splits a stream into its lines and skips blank ones.
 #[derive(Debug, Default)]
 pub struct NdjsonDecoder {
     lines: Lines,
@@ -21,17 +21,17 @@ impl NdjsonDecoder {
         Ok(lines)
     }
 
-    /// What stands after the last line end.
+    /// Returns the text after the last line end.
     pub fn finish(&mut self) -> Result<Option<String>, ModelError> {
         Ok(self.lines.finish()?.filter(|line| !line.trim().is_empty()))
     }
 }
 
-/// Cuts bytes into lines that end with LF, CR LF or CR. A byte order mark at the beginning is not text.
+/// Splits bytes into lines that end with LF, CR LF or CR. Drops a byte order mark at the beginning.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     unfinished: Vec<u8>,
-    /// The last line ended with a CR: an LF right after it belongs to it.
+    /// Set if the last line ended with CR: an LF right after it belongs to the same line end.
     after_cr: bool,
     past_first_line: bool,
     bytes: usize,

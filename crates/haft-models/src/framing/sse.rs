@@ -6,14 +6,14 @@ use super::EVENT_BYTES_MAX;
 use super::ndjson::Lines;
 use crate::reading;
 
-/// One event: its name and its data lines, joined.
+/// One event: its name and its joined data lines.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SseEvent {
     pub name: String,
     pub data: String,
 }
 
-/// Cuts a stream into events. Comments, ids, retry hints and events without data are passed over.
+/// Splits a stream into events. Skips comments, ids, retry hints and events without data.
 #[derive(Debug, Default)]
 pub struct SseDecoder {
     lines: Lines,
@@ -30,7 +30,7 @@ impl SseDecoder {
         Ok(events)
     }
 
-    /// The end: servers that forget the last blank line still mean the event.
+    /// Ends the stream. Returns the last event even if the server omitted the blank line after it.
     pub fn finish(&mut self) -> Result<Option<SseEvent>, ModelError> {
         let mut events = Vec::new();
         if let Some(line) = self.lines.finish()? {
@@ -53,7 +53,7 @@ impl SseDecoder {
         match field {
             "event" => value.clone_into(&mut self.event.name),
             "data" => self.data(value)?,
-            // A comment, an id, a retry hint, or something of later days.
+            // A comment, an id, a retry hint or an unknown field, which the specification says to ignore.
             _ => {}
         }
         Ok(())

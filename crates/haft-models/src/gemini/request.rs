@@ -1,4 +1,4 @@
-//! A request to `generateContent`.
+//! Encodes requests to `generateContent`.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ use haft_core::settings::models::Delivery;
 
 const FORMAT: Format = Format::Gemini;
 
-/// What this wire wants instead of a signature for calls that another model made.
+/// The thought signature for a call that another model made: the API rejects calls without one.
 const FOREIGN_SIGNATURE: &str = "skip_thought_signature_validator";
 
 pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo) -> EncodedRequest {
@@ -28,7 +28,7 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
         if !recalled.system.is_empty() {
             body.raw("systemInstruction", recalled.system);
         }
-        // An empty list of declarations is refused.
+        // The API rejects an empty list of declarations.
         if !request.tools.is_empty() {
             body.raw("tools", recalled.tools);
             say_choice(body, &request.tool_choice);
@@ -47,11 +47,12 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
 
 fn path(model: &str, delivery: Delivery) -> String {
     let mut path = String::from(if model.contains('/') { "" } else { "models/" });
+    // Escaped, so that a model name cannot add a query or a fragment to the URL.
     for byte in model.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._/@".contains(&byte) {
             path.push(char::from(byte));
         } else {
-            // Writing to a string cannot fail.
+            // Writing to a `String` cannot fail.
             let _ = write!(path, "%{byte:02X}");
         }
     }
@@ -62,7 +63,7 @@ fn path(model: &str, delivery: Delivery) -> String {
     path
 }
 
-/// Writes contents of parts; neighbours of one role are one content.
+/// Encodes messages as contents with parts. Adjacent messages of one role become one content.
 struct Contents;
 
 impl Encoder for Contents {
@@ -110,7 +111,8 @@ impl Encoder for Contents {
     }
 }
 
-/// A tool without parameters has none: an object without properties is refused.
+/// Writes a tool declaration. A tool without parameters gets no `parameters` field, because the API rejects an
+/// object without properties.
 fn say_tool(out: &mut Object<'_>, tool: &ModelTool) {
     out.put("name", &tool.name);
     out.put("description", &tool.description);
@@ -124,7 +126,7 @@ fn say_tool(out: &mut Object<'_>, tool: &ModelTool) {
     }
 }
 
-/// Parts that are being written, separated by commas.
+/// Encoded parts, separated by commas.
 #[derive(Default)]
 struct Parts {
     bytes: Vec<u8>,
@@ -166,7 +168,7 @@ fn say_input(parts: &mut Parts, body: &Body) {
     match body {
         Body::Text { text, .. } => parts.text(text, None),
         Body::Image(media) | Body::Audio(media) | Body::File { media, .. } => say_media(parts, media, None),
-        // Only the user's parts come here.
+        // User messages never hold these parts.
         Body::Refusal(_) | Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
     }
 }
@@ -214,7 +216,7 @@ fn say_output(parts: &mut Parts, part: &Part) {
     }
 }
 
-/// Only the first call of a turn is signed.
+/// Writes a call. The API signs and checks only the first call of a turn.
 fn say_call(parts: &mut Parts, call: &ToolCall, signature: Option<&str>) {
     let is_first = !std::mem::replace(&mut parts.has_call, true);
     let signature = signature.or(is_first.then_some(FOREIGN_SIGNATURE));
@@ -228,12 +230,12 @@ fn say_call(parts: &mut Parts, call: &ToolCall, signature: Option<&str>) {
     });
 }
 
-/// Ids that were made up mean nothing here; order and names are the link then.
+/// Returns the id unless it was generated here. Without ids the API matches results to calls by order and name.
 fn known_id(id: &str) -> Option<&str> {
     Some(id).filter(|id| !call_id::is_made_up(id))
 }
 
-/// All replies first, then their images.
+/// Writes all results first, then their images.
 fn say_replies(parts: &mut Parts, said: &[Part]) {
     let replies = || said.iter().filter_map(as_reply);
     for reply in replies() {
@@ -309,13 +311,13 @@ fn say_config(config: &mut Object<'_>, request: &ModelRequest) {
     }
 }
 
-/// The generation before the third takes a number of tokens, and refuses levels.
+/// Returns whether a model takes a thinking budget: Gemini 2 does, and rejects thinking levels.
 fn thinks_by_budget(model: &str) -> bool {
     model.contains("gemini-2")
 }
 
 fn say_thinking_budget(thinking: &mut Object<'_>, model: &str, effort: Effort) {
-    // Which cannot be kept from thinking.
+    // The Pro models cannot turn thinking off, so this is their smallest budget.
     let least = if model.contains("pro") { 128 } else { 0 };
     let tokens = match effort {
         Effort::Off => least,

@@ -1,4 +1,4 @@
-//! A response of `generateContent` as a reply. Every piece of a stream has the same shape as a whole response.
+//! Decodes a response of `generateContent`. Every chunk of a stream has the same shape as a whole response.
 
 use std::borrow::Cow;
 
@@ -110,7 +110,7 @@ pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelErro
     Ok(draft.into_reply())
 }
 
-/// Takes what one response, or one piece of it, says.
+/// Applies a whole response or one chunk of a stream to the draft.
 pub(super) fn apply(draft: &mut Draft, response: &Response<'_>) -> Result<(), ModelError> {
     if let Some(error) = &response.error {
         return Err(failure::inside(error));
@@ -167,7 +167,7 @@ fn say_part(draft: &mut Draft, raw: &RawValue) -> Result<(), ModelError> {
     Ok(())
 }
 
-/// A signature ends the text it came with, so that it goes back with just that text.
+/// Appends text. A signature closes the part, so that it is sent back with exactly that text.
 fn say_text(draft: &mut Draft, flow: Flow, text: &str, signature: Option<&str>) {
     draft.flow(flow, text);
     if signature.is_some() {
@@ -219,7 +219,7 @@ impl Blob<'_> {
 }
 
 impl WireUsage {
-    /// Thoughts are counted beside the answer here; both were written.
+    /// Converts the counts. The API reports thoughts apart from the answer; `Usage` counts both as output.
     fn read(&self) -> Usage {
         let reasoning = self.thoughts.unwrap_or(0);
         let tool_use = self.tool_use.unwrap_or(0);

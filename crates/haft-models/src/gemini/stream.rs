@@ -1,4 +1,4 @@
-//! A streamed response: pieces of the same shape as a whole one.
+//! Decodes a streamed response, whose chunks have the same shape as a whole one.
 
 use haft_core::conversation::Format;
 use haft_core::model_error::ModelError;
@@ -9,7 +9,7 @@ use crate::reading;
 use crate::stream::FrameReader;
 use crate::wire::Asked;
 
-/// Reads pieces. This wire has no end event: a reason to stop, and then the end of the body, is the end.
+/// Reads chunks. The API sends no end event: the reply ends with the body, after a finish reason.
 pub(super) struct Reader {
     draft: Draft,
 }

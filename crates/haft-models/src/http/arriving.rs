@@ -1,4 +1,4 @@
-//! A reply on its way: bytes in, events out, until its end.
+//! A response in progress: reads bytes and returns events until the reply ends.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::reading::{self, REPLY_BYTES_MAX};
 use crate::wire::{Asked, ErrorHead, StreamDecoder, WireFormat};
 use haft_core::settings::models::Delivery;
 
-/// How long the rest of a body is waited for after the reply is complete. A connection that was read to its end can be
-/// used again; one that is not is closed.
+/// The longest wait for the rest of the body after the reply is complete. Only a connection whose body was read to
+/// its end can be reused.
 const REST_WITHIN: Duration = Duration::from_millis(100);
 
-/// An answer that is being read.
+/// A response that is being read.
 pub(crate) struct Arriving {
     body: Body,
     ready: VecDeque<ModelEvent>,
@@ -30,16 +30,16 @@ enum Body {
         answer: Answer,
         decoder: Box<dyn StreamDecoder>,
     },
-    /// The reply is complete, though not every byte was read.
+    /// The reply is complete, but the body was not read to its end.
     Complete(Answer),
-    /// What was read before the failure is said first.
+    /// The events read before the failure are returned first.
     Failed(ModelError),
     Over,
 }
 
 impl Arriving {
-    /// Reads the head and, of what follows, as much as tells that a reply has begun. Until then it may fail and be asked
-    /// for again: nobody has seen anything of it.
+    /// Reads the response head and enough of the body to know that a reply has begun. Until then a failure can be
+    /// retried, because the caller has not seen any content.
     pub(crate) async fn begin(
         wire: &dyn WireFormat,
         mut answer: Answer,
@@ -55,7 +55,8 @@ impl Arriving {
         }
     }
 
-    /// Some servers answer in one piece, asked for a stream or not; and some say that of a stream.
+    /// Reads a whole response. Some servers send one although a stream was requested, and some label a stream as
+    /// `application/json`.
     async fn whole(wire: &dyn WireFormat, mut answer: Answer, asked: &Asked) -> Result<Self, ModelError> {
         let body = answer.body(REPLY_BYTES_MAX).await?;
         let events = match wire.decode(&body, asked) {
@@ -80,7 +81,7 @@ impl Arriving {
         }
     }
 
-    /// Says something about the request right after the beginning of the reply.
+    /// Inserts notes about the request right after the `Started` event.
     pub(crate) fn noting(mut self, notes: Vec<ReplyNote>) -> Self {
         let after = usize::from(matches!(self.ready.front(), Some(ModelEvent::Started { .. })));
         let rest = self.ready.split_off(after);
@@ -89,7 +90,7 @@ impl Arriving {
         self
     }
 
-    /// The next event; nothing after the last.
+    /// Returns the next event, or `None` after the last.
     pub(crate) async fn next(&mut self, deadline: Instant) -> Option<Result<ModelEvent, ModelError>> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -109,7 +110,7 @@ impl Arriving {
         }
     }
 
-    /// Reads one more piece of a stream.
+    /// Reads one more chunk of a stream.
     async fn read(&mut self) {
         let Body::Streamed { answer, decoder } = &mut self.body else { return };
         let mut events = Vec::new();
@@ -129,7 +130,7 @@ impl Arriving {
     }
 }
 
-/// A body that is a stream all the same, when it is one and has its end.
+/// Decodes a body as a stream; returns `None` if it is not a stream with a regular end.
 fn stream_at_once(wire: &dyn WireFormat, body: &[u8], asked: &Asked) -> Option<Vec<ModelEvent>> {
     let (mut decoder, mut events) = (wire.stream_decoder(asked), Vec::new());
     decoder.push(body, &mut events).ok()?;
@@ -141,7 +142,8 @@ fn stream_at_once(wire: &dyn WireFormat, body: &[u8], asked: &Asked) -> Option<V
     (ended(&events) || finish_broken(&mut *decoder, &mut events)).then_some(events)
 }
 
-/// Whether a reply whose connection broke was there in full: it had said why it stops, and only its last frame is missing.
+/// Finishes a reply whose connection broke. Returns true if it was complete anyway: its stop reason had arrived and
+/// only the final frame is missing.
 fn finish_broken(decoder: &mut dyn StreamDecoder, events: &mut Vec<ModelEvent>) -> bool {
     let mut last = Vec::new();
     let ended = decoder.finish(&mut last).is_ok();
@@ -153,7 +155,7 @@ fn finish_broken(decoder: &mut dyn StreamDecoder, events: &mut Vec<ModelEvent>) 
     whole
 }
 
-/// What a body is, by its head.
+/// The kind of a body, by its `content-type`.
 enum Kind {
     Stream,
     Whole,
@@ -161,7 +163,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// Servers that say nothing about their body are taken at the word of the request.
+    /// Returns the kind. A response without a known content type is taken for the kind that was requested.
     fn of(answer: &Answer, delivery: Delivery) -> Self {
         let said = answer.header("content-type").unwrap_or_default();
         let media_type = said.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -177,7 +179,8 @@ impl Kind {
     }
 }
 
-/// Whether an asker would see something of the reply. Names and figures may come and be withdrawn by a failure after them.
+/// Returns whether an event carries content that the caller would see. A retry after other events, such as ids and
+/// usage, is invisible.
 fn is_content(event: &ModelEvent) -> bool {
     match event {
         ModelEvent::PartStarted { .. }
@@ -202,13 +205,13 @@ pub(crate) async fn refused(wire: &dyn WireFormat, answer: &mut Answer) -> Model
         retry_after_ms: answer.header("retry-after-ms"),
     };
     if let Kind::Page = Kind::of(answer, Delivery::Whole) {
-        // A page is for people with a browser; its markup explains nothing here.
+        // HTML is for a browser; its markup would only clutter the error message.
         return wire.decode_error(&head, b"");
     }
     wire.decode_error(&head, &body)
 }
 
-/// The seconds until a date, where a header gives one. Rounded up: nobody is asked before it.
+/// Returns the seconds until an HTTP date, rounded up so that no retry happens before it.
 fn seconds_until(header: &str) -> Option<String> {
     let date = rfc2822::parse(header).ok()?.timestamp();
     let left = Duration::try_from(date.duration_since(Timestamp::now())).unwrap_or_default();
@@ -216,6 +219,7 @@ fn seconds_until(header: &str) -> Option<String> {
 }
 
 fn redirected(answer: &Answer) -> ModelError {
+    // Without its query, which may contain a key.
     let to = answer.header("location").and_then(|to| to.split(['?', '#']).next()).unwrap_or("elsewhere");
     let to: String = to.chars().take(200).collect();
     let message = format!("the server sends requests on to `{to}`; set `baseUrl` to where they should go");
@@ -242,7 +246,7 @@ mod tests {
             let date = Timestamp::now() + seconds.seconds();
             date.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
         };
-        // A header has whole seconds, and some time passes.
+        // The header has a resolution of one second, and time passes during the test.
         let left: u64 = seconds_until(&header(90)).unwrap().parse().unwrap();
         assert!((85..=90).contains(&left), "{left}");
         assert_eq!(seconds_until(&header(-90)).as_deref(), Some("0"));

@@ -1,4 +1,4 @@
-//! Connections: their timeouts, what breaks on them, and how much of an answer is read.
+//! HTTP connections: timeouts, connection errors and size limits for responses.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -12,23 +12,23 @@ use reqwest::{Url, redirect};
 
 use crate::redact::redact;
 
-/// How much of a body that only explains an error is read.
+/// The most bytes of an error response that are read.
 const ERROR_BODY_BYTES_MAX: usize = 256 * 1024;
 
-/// Who vouches for servers beside those whom the machine trusts.
+/// Certificate authorities that are trusted in addition to those of the system.
 #[derive(Debug, Clone, Default)]
 pub struct Authorities(Vec<reqwest::Certificate>);
 
 impl Authorities {
-    /// From certificates in PEM, one after the other; says what is wrong with them.
+    /// Parses a bundle of PEM certificates. The error describes the problem with it.
     pub fn from_pem(text: &[u8]) -> Result<Self, String> {
         let all = reqwest::Certificate::from_pem_bundle(text).map_err(|error| innermost(&error))?;
         if all.is_empty() { Err("it has no certificate in PEM".into()) } else { Ok(Self(all)) }
     }
 }
 
-/// Connections that are kept and used again. Proxies are those of the environment, but for the loopback; redirects are not followed, because
-/// they would carry the key to somebody else.
+/// A connection pool. Uses the proxies of the environment except for loopback servers. Never follows redirects,
+/// because they would send the API key to another server.
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     client: reqwest::Client,
@@ -41,10 +41,10 @@ impl Client {
         server: &Url,
         authorities: &Authorities,
     ) -> Result<Self, ModelError> {
-        // Whoever comes second finds one installed, which is as good.
+        // Fails if another provider is installed already, which works just as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = reqwest::Client::builder();
-        // What is on this machine is not asked through another one.
+        // A proxy could not reach a server on this machine.
         let builder = if is_here(server) { builder.no_proxy() } else { builder };
         let client = builder
             .connect_timeout(timeouts.connect)
@@ -62,7 +62,7 @@ impl Client {
         &self.timeouts
     }
 
-    /// Sends, and waits for the head of the answer.
+    /// Sends a request and waits for the response head.
     pub(crate) async fn send(&self, request: reqwest::Request) -> Result<Answer, ModelError> {
         let host = request.url().host_str().unwrap_or_default().to_owned();
         let head = tokio::time::timeout(self.timeouts.first_byte, self.client.execute(request)).await;
@@ -80,7 +80,7 @@ fn is_here(server: &Url) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// An answer whose head has come.
+/// A response whose head has arrived.
 #[derive(Debug)]
 pub(crate) struct Answer {
     response: reqwest::Response,
@@ -100,7 +100,7 @@ impl Answer {
         self.headers().get(name)?.to_str().ok()
     }
 
-    /// The next piece of the body, in a bounded time.
+    /// Reads the next chunk of the body, within the chunk timeout.
     pub(crate) async fn chunk(&mut self) -> Result<Option<Bytes>, ModelError> {
         match tokio::time::timeout(self.between_chunks, self.response.chunk()).await {
             Ok(Ok(chunk)) => Ok(chunk),
@@ -109,7 +109,7 @@ impl Answer {
         }
     }
 
-    /// The whole body; one that is larger is refused as soon as that is known.
+    /// Reads the whole body; fails as soon as it exceeds `bytes_max`.
     pub(crate) async fn body(&mut self, bytes_max: usize) -> Result<Vec<u8>, ModelError> {
         let mut body = Vec::new();
         while let Some(chunk) = self.chunk().await? {
@@ -122,7 +122,8 @@ impl Answer {
         Ok(body)
     }
 
-    /// As much of a body as explains an error. That it breaks off is no news then.
+    /// Reads the body of an error response, up to the limit. Ignores a broken connection: the error is reported
+    /// anyway, with as much text as arrived.
     pub(crate) async fn explanation(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
         while let Ok(Some(chunk)) = self.chunk().await {
@@ -140,12 +141,12 @@ fn slow(what: &str, limit: Duration) -> ModelError {
     ModelError::new(ModelErrorKind::Timeout, format!("{what} within {limit:?}"))
 }
 
-/// The address may hold a key, so it is left out; the causes say what happened.
+/// Builds the error from its innermost cause and without the URL, which may contain a key.
 fn unreachable(what: &str, error: &reqwest::Error) -> ModelError {
     ModelError::new(ModelErrorKind::Unreachable, redact(&format!("{what}: {}", innermost(error))))
 }
 
-/// The innermost cause says it in the system's own words.
+/// Returns the innermost cause, which is the message of the operating system or of the TLS library.
 fn innermost(error: &reqwest::Error) -> String {
     let mut causes = Vec::new();
     let mut cause = error.source();

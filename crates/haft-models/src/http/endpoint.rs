@@ -1,4 +1,4 @@
-//! Where requests go, and what is said beside them.
+//! The server that requests go to, with its headers and extra body fields.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,41 +13,42 @@ use super::extra_body;
 use crate::redact::REDACTED;
 use crate::wire::{EncodedRequest, WireFormat};
 
-/// The largest request that is sent; no provider takes more.
+/// The largest request that is sent, in bytes; no provider accepts more.
 pub(crate) const REQUEST_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Shorter values are words that may stand anywhere; nobody's key is so short.
+/// The shortest secret that is redacted, in bytes. A shorter value may be an ordinary word, and no real key is so
+/// short.
 const SECRET_BYTES_MIN: usize = 8;
 
-/// One address that speaks one format.
+/// A base URL with its wire format and credentials.
 pub struct Endpoint {
     wire: Arc<dyn WireFormat>,
     base: Url,
     headers: HeaderMap,
-    /// What no message may repeat: the key, and the values of headers.
+    /// The key and the header values, which no error message may repeat.
     secrets: Vec<SecretString>,
     extra_body: Map<String, Value>,
 }
 
-/// How a key is shown.
+/// The way in which a key is sent.
 #[derive(Debug)]
 pub enum Auth {
-    /// To a server that wants none.
+    /// The server requires no key.
     Nothing,
     Bearer(SecretString),
     Header(&'static str, SecretString),
 }
 
-/// What is wrong with how a provider is set up; read by the operator.
+/// A configuration error of a provider, written for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndpointError {
-    /// The address is none, or none of the web.
+    /// The base URL is invalid or not `http` or `https`.
     Address { written: String },
-    /// A header that cannot be sent.
+    /// The header has an invalid name or value.
     Header { name: String },
-    /// A key that cannot be sent.
+    /// The key contains characters that headers cannot have.
     Key,
-    /// A field of the body that is not the operator's to set.
+    /// The extra body sets a field that haft writes itself.
     Reserved { field: String },
 }
 
@@ -74,12 +75,12 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Where it is.
+    /// Returns the base URL.
     pub(crate) fn server(&self) -> &Url {
         &self.base
     }
 
-    /// One more header; it wins over one of the same name. Values may be secrets and are never shown.
+    /// Adds a header, which replaces one of the same name. Its value may be a secret and is never logged.
     pub fn header(mut self, name: &str, value: &SecretString) -> Result<Self, EndpointError> {
         let wrong = || EndpointError::Header { name: name.chars().take(100).collect() };
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong())?;
@@ -87,7 +88,7 @@ impl Endpoint {
         Ok(self)
     }
 
-    /// More fields for every body; objects are merged, and these win.
+    /// Adds fields to every request body. Objects are merged; these fields take precedence.
     pub fn extra_body(mut self, fields: Map<String, Value>) -> Result<Self, EndpointError> {
         if let Some(field) = fields.keys().find(|field| extra_body::RESERVED.contains(&field.as_str())) {
             return Err(EndpointError::Reserved { field: field.clone() });
@@ -100,7 +101,7 @@ impl Endpoint {
         let mut header = HeaderValue::from_str(value.expose_secret()).map_err(drop)?;
         header.set_sensitive(true);
         self.headers.insert(name, header);
-        // A scheme before it, such as `Bearer`, is no secret.
+        // The scheme in front, such as `Bearer`, is not secret.
         let text = value.expose_secret();
         let bare = text.split_once(' ').map_or(text, |(_, bare)| bare).trim();
         if bare.len() >= SECRET_BYTES_MIN {
@@ -109,7 +110,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The error without the key: servers repeat it to say that it is wrong, and not every key looks like one.
+    /// Redacts the secrets in an error. Servers repeat a wrong key in their message, and not every key matches the
+    /// patterns of `redact`.
     pub(crate) fn concealing(&self, error: ModelError) -> ModelError {
         let clean =
             |message: String, secret: &SecretString| message.replace(secret.expose_secret(), REDACTED);
@@ -120,14 +122,14 @@ impl Endpoint {
         &*self.wire
     }
 
-    /// The request as it is sent. The body is shared, so that a second attempt costs no second copy.
+    /// Builds the HTTP request. The body is reference-counted, so that a retry does not copy it.
     pub(crate) fn request(&self, encoded: &Outgoing) -> Request {
         let mut request = self.get(&encoded.path);
         *request.method_mut() = Method::POST;
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         for (name, value) in encoded.headers {
             let name = HeaderName::from_static(name);
-            // What the operator says about a header wins, such as another version of the API.
+            // A header set by the operator takes precedence, for example another API version.
             request.headers_mut().entry(name).or_insert(HeaderValue::from_static(value));
         }
         *request.body_mut() = Some(encoded.body.clone().into());
@@ -140,7 +142,7 @@ impl Endpoint {
         request
     }
 
-    /// The body in its final form, if it may be sent at all.
+    /// Returns the final request, or an error if its body is too large.
     pub(crate) fn outgoing(&self, encoded: EncodedRequest) -> Result<Outgoing, ModelError> {
         let EncodedRequest { path, headers, body, .. } = encoded;
         let body = if self.extra_body.is_empty() { body } else { extra_body::merge(&body, &self.extra_body) };
@@ -153,7 +155,7 @@ impl Endpoint {
     }
 }
 
-/// A request that can be sent as often as need be.
+/// A request that can be sent any number of times.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     path: String,
@@ -161,7 +163,7 @@ pub(crate) struct Outgoing {
     body: bytes::Bytes,
 }
 
-/// The path below the base. What the base has in its query, as some gateways want, stays.
+/// Appends a path to the base URL. Keeps the query of the base, which some gateways require.
 fn join(base: &Url, path: &str) -> Url {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
     let mut url = base.clone();

@@ -1,4 +1,4 @@
-//! The operator's own fields in a body, for what only one server knows.
+//! Extra body fields from the configuration, for features that only one server has.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// Fields that hold the conversation or decide how its reply is read.
+/// Fields that hold the conversation or that determine how the reply is decoded.
 pub(crate) const RESERVED: [&str; 6] = ["messages", "input", "contents", "tools", "stream", "model"];
 
-/// Adds fields to an encoded body. What is in both is merged where both are objects; else the new one stands. Everything
-/// else keeps its bytes.
+/// Adds fields to an encoded body. Fields in both are merged if both are objects; otherwise the extra field wins.
+/// All other fields keep their bytes.
 pub(crate) fn merge(body: &[u8], extra: &Map<String, Value>) -> Vec<u8> {
     let Ok(Fields(fields)) = serde_json::from_slice::<Fields<'_>>(body) else { return body.to_vec() };
     let mut merged = Vec::with_capacity(body.len() + 256);
@@ -39,7 +39,7 @@ fn over(raw: &RawValue, new: &Value) -> Value {
     merge_values(old, new)
 }
 
-/// Both come from JSON that was read with bounded depth.
+/// Merges recursively. The depth is bounded because both values come from the JSON parser, which limits it.
 fn merge_values(old: Value, new: &Value) -> Value {
     match (old, new) {
         (Value::Object(mut old), Value::Object(new)) => {
@@ -53,7 +53,7 @@ fn merge_values(old: Value, new: &Value) -> Value {
     }
 }
 
-/// The fields of an object in their order, each value as it is written.
+/// The fields of an object in their order, each with its raw value.
 struct Fields<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Fields<'de> {

@@ -1,4 +1,4 @@
-//! The lists in which providers name their models, page by page.
+//! Reads the providers' lists of models, page by page.
 
 use haft_core::conversation::Format;
 use haft_core::model_error::ModelError;
@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 
 use crate::reading;
 
-/// How many pages of a list are asked for.
+/// The most pages of a list that are requested.
 pub(crate) const PAGES_MAX: usize = 50;
 
-/// A model, as far as its provider's list tells.
+/// A model as its provider lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// The name by which it is asked.
+    /// The name to use in requests.
     pub id: String,
-    /// How much it can read, where the list says.
+    /// The size of the context window, if the list states it.
     pub context_tokens: Option<u64>,
     pub output_tokens_max: Option<u64>,
 }
@@ -29,7 +29,7 @@ pub(crate) fn first_page(format: Format) -> String {
     }
 }
 
-/// What a list wants beside the key.
+/// Adds the headers that a list requires beside the key.
 pub(crate) fn add_headers(format: Format, headers: &mut HeaderMap) {
     if format == Format::Anthropic {
         let name = HeaderName::from_static("anthropic-version");
@@ -37,14 +37,14 @@ pub(crate) fn add_headers(format: Format, headers: &mut HeaderMap) {
     }
 }
 
-/// The models of a page, and the path of the next. A row that is odd is read as far as it goes.
+/// Returns the models of a page and the path of the next page. Reads as much of a malformed row as possible.
 pub fn read_page(format: Format, body: &[u8]) -> Result<(Vec<Listed>, Option<String>), ModelError> {
     let page: Value = reading::read(body)?;
-    // Together's list is nothing but the list; llama.cpp has the same one twice, under two names.
+    // Together returns a bare array; llama.cpp returns the same list under two names.
     let lists: Vec<&Value> =
         [Some(&page), page.get("data"), page.get("models")].into_iter().flatten().collect();
     let rows = lists.iter().find_map(|list| list.as_array());
-    // A list that is empty may be null, and Gemini leaves it out.
+    // An empty list may be null, and Gemini omits it.
     if rows.is_none() && !lists[1..].iter().any(|list| list.is_null()) && page != json!({}) {
         return Err(reading::malformed("there is no list of models in it"));
     }
@@ -67,13 +67,13 @@ fn next_page(format: Format, page: &Value) -> Option<String> {
     }
 }
 
-/// Gemini's list has models that only embed or draw.
+/// Returns whether a model generates text. Gemini also lists models for embeddings and images only.
 fn answers(row: &Value) -> bool {
     let methods = row.get("supportedGenerationMethods").and_then(Value::as_array);
     methods.is_none_or(|methods| methods.iter().any(|method| method == "generateContent"))
 }
 
-/// Under the words that each provider has for it.
+/// Reads a row under the field names of any provider.
 fn listed(row: &Value) -> Option<Listed> {
     let id = ["id", "name"].iter().find_map(|key| row.get(*key)?.as_str())?;
     let count = |keys: &[&str]| keys.iter().find_map(|key| row.get(*key)?.as_u64());
@@ -95,7 +95,7 @@ const CONTEXT_KEYS: &[&str] = &[
 
 const OUTPUT_KEYS: &[&str] = &["max_tokens", "outputTokenLimit", "max_completion_tokens"];
 
-/// A token of a provider, made fit for a query.
+/// Escapes a page token for a query string.
 fn escaped(token: &str) -> String {
     reqwest::Url::parse_with_params("http://h/", [("t", token)])
         .ok()

@@ -1,4 +1,4 @@
-//! Drives one provider: encode, send, try again while nothing was passed on, and hand the reply through.
+//! Drives one provider: encodes a request, sends it, retries until a reply begins, and passes the reply on.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -27,10 +27,10 @@ use crate::wire::{Asked, WireFormat};
 use haft_core::settings::models::Delivery;
 use haft_core::settings::models::{RetryPolicy, Timeouts};
 
-/// What a provider over HTTP is made from.
+/// The settings of an HTTP provider.
 #[derive(Debug)]
 pub struct HttpSettings {
-    /// Who it is in messages and accounts.
+    /// The name of the provider in messages and accounts.
     pub name: Arc<str>,
     pub endpoint: Endpoint,
     pub authorities: Authorities,
@@ -40,7 +40,7 @@ pub struct HttpSettings {
     pub prices: Prices,
 }
 
-/// A provider that is asked over HTTP. Connections are kept between requests.
+/// A provider that is reached over HTTP. It reuses connections between requests.
 pub struct HttpProvider {
     settings: HttpSettings,
     client: Client,
@@ -53,7 +53,7 @@ impl HttpProvider {
         Ok(Self { settings, client, memos: Kept::default() })
     }
 
-    /// The models that the provider itself lists, in its order.
+    /// Returns the models that the provider lists, in its order.
     pub async fn models(&self) -> Result<Vec<Listed>, ModelError> {
         let deadline = Instant::now() + self.client.timeouts().total;
         let mut models = Vec::new();
@@ -68,7 +68,7 @@ impl HttpProvider {
         Ok(models)
     }
 
-    /// A page of the list; asked for again as a reply would be.
+    /// Requests a page of the list, with the same retries as a reply.
     async fn page_in_time(
         &self,
         path: &str,
@@ -111,7 +111,7 @@ impl HttpProvider {
         Ok((endpoint.outgoing(encoded)?, asked, notes))
     }
 
-    /// Asks until a reply has begun, or until asking again is of no use.
+    /// Sends the request until a reply begins or a retry is pointless.
     async fn begin(&self, request: ModelRequest, cx: ModelContext) -> Result<Reply<'_>, ModelError> {
         let deadline = Instant::now() + self.client.timeouts().total;
         let (outgoing, asked, notes) = self.encode(&request)?;
@@ -132,6 +132,7 @@ impl HttpProvider {
                 Err(error) => error,
             };
             match retry::decide(&self.settings.retry, &error, attempt.number, chance()) {
+                // No retry if the request would run out of time before it starts.
                 Decision::Again { after } if Instant::now() + after < deadline => {
                     running.failed(error.kind, Next::Retry { after });
                     tokio::time::sleep(after).await;
@@ -171,7 +172,7 @@ impl ModelProvider for HttpProvider {
     }
 }
 
-/// A reply that has begun, and its account.
+/// A reply that has begun, with its account.
 struct Reply<'a> {
     endpoint: &'a Endpoint,
     arriving: Arriving,
@@ -197,14 +198,14 @@ impl Reply<'_> {
     }
 }
 
-/// What a request holds and a format has on its list, in words.
+/// Returns notes about the features of the request that the format does not support.
 fn not_said(wire: &dyn WireFormat, unsaid: &[Feature]) -> Vec<ReplyNote> {
     let rows = wire.unsaid().iter().filter(|row| unsaid.contains(&row.feature));
     rows.map(|row| ReplyNote::NotSaid { what: row.feature.name().into(), instead: row.instead.into() })
         .collect()
 }
 
-/// A number between 0 and 1 that is another each time; the keys of a hasher are drawn anew for each.
+/// Returns a random number between 0 and 1. Every `RandomState` has new random keys.
 fn chance() -> f64 {
     let drawn = RandomState::new().hash_one(0_u8);
     f64::from(u32::try_from(drawn >> 32).unwrap_or(u32::MAX)) / f64::from(u32::MAX)

@@ -1,18 +1,19 @@
-//! Whether a request that failed is sent again, and when: a pure decision.
+//! Decides if and when a failed request is sent again, as a pure function.
 
 use std::time::Duration;
 
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::settings::models::RetryPolicy;
 
-/// What to do about a failure.
+/// The reaction to a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     GiveUp,
     Again { after: Duration },
 }
 
-/// Decides after attempt `number`, counted from 1. `jitter` lies between 0 and 1 and spreads those who failed together.
+/// Decides after attempt `number`, counted from 1. `jitter` is between 0 and 1; it spreads out the retries of
+/// clients that failed at the same time.
 pub fn decide(policy: &RetryPolicy, error: &ModelError, number: u32, jitter: f64) -> Decision {
     let wanted = error.retry_after.unwrap_or_default();
     if !is_worth_it(error.kind) || number >= policy.attempts_max || wanted > policy.retry_after_max {
@@ -20,11 +21,12 @@ pub fn decide(policy: &RetryPolicy, error: &ModelError, number: u32, jitter: f64
     }
     let backoff = policy.delay_first.saturating_mul(1 << (number - 1).min(16)).min(policy.delay_max);
     let spread = backoff.mul_f64(0.5 + 0.5 * jitter.clamp(0.0, 1.0));
-    // The provider's word is a lower bound: everybody who heard it comes back after it, and not all at once.
+    // The provider's delay is a lower bound. The jitter on top keeps clients that got the same delay from returning
+    // all at once.
     Decision::Again { after: if wanted.is_zero() { spread } else { wanted + spread / 4 } }
 }
 
-/// What can be different a moment later. A spent quota, a wrong key or a request that is refused cannot.
+/// Returns whether a retry can succeed. It cannot for a spent quota, a wrong key or an invalid request.
 fn is_worth_it(kind: ModelErrorKind) -> bool {
     kind.row().retryable
 }

@@ -1,34 +1,37 @@
-//! How large a context a request needs, and whether the server read all of it.
+//! Estimates the context size that a request needs, and detects truncated prompts.
 
 use crate::wire::Asked;
 
-/// Less than a bundled default is never asked for.
+/// The smallest context that is requested, in tokens.
 const CONTEXT_TOKENS_MIN: usize = 8192;
 
-/// More than this needs the asker's word: it costs memory on the asker's own machine.
+/// The largest context that is requested unless the caller sets a size, because it costs memory on the caller's
+/// machine.
 const CONTEXT_TOKENS_MAX: usize = 131_072;
 
-/// Text of a model's own languages and code has at least this many bytes in a token, on average.
+/// A low estimate of the bytes per token in natural language and code, on average.
 const BYTES_PER_TOKEN_MIN: usize = 3;
 
-/// And never more than this many, over a whole prompt.
+/// An upper bound of the average bytes per token of a whole prompt.
 const BYTES_PER_TOKEN_MAX: usize = 8;
 
-/// And hardly ever more than this many, in prose.
+/// A number of bytes per token that prose hardly ever exceeds.
 const BYTES_PER_TOKEN_LIKELY: usize = 5;
 
-/// Room for the answer when nobody says how long it may be.
+/// The room for the answer if the caller sets no limit.
 const OUTPUT_TOKENS_DEFAULT: usize = 4096;
 
-/// A context that the prompt and its answer fit into. Doubling steps, because the server loads the model anew for each.
+/// Returns a context size that holds the prompt and its answer. It is a power of two, because the server reloads
+/// the model whenever the size changes.
 pub(super) fn tokens_for(text_bytes: usize, output_tokens_max: Option<u32>) -> usize {
     let output = output_tokens_max.map_or(OUTPUT_TOKENS_DEFAULT, |tokens| tokens as usize);
     let needed = (text_bytes / BYTES_PER_TOKEN_MIN).saturating_add(output);
     needed.clamp(CONTEXT_TOKENS_MIN, CONTEXT_TOKENS_MAX).next_power_of_two()
 }
 
-/// The fewest tokens that the prompt must have had if the server read less of it; nothing when it may have read all. A
-/// server that read no more than its context holds, of a prompt that hardly fits into it, has cut it to fit.
+/// Returns the smallest possible token count of the prompt if the server read fewer tokens, or `None` if it may
+/// have read all. When the prompt probably exceeds the context, the likely size is the bound: the server read at
+/// most a context's worth, so it truncated the prompt.
 pub(super) fn cut_from(asked: &Asked, read_tokens: u64) -> Option<u64> {
     let (least, likely) = (asked.text_bytes / BYTES_PER_TOKEN_MAX, asked.text_bytes / BYTES_PER_TOKEN_LIKELY);
     let (least, likely) = (least as u64, likely as u64);
@@ -47,13 +50,13 @@ mod tests {
             let asked = Asked { turn: 1, text_bytes, context_tokens };
             assert_eq!(cut_from(&asked, read), expected, "{asked:?} {read}");
         };
-        // Nearly all of it is gone.
+        // Nearly all of the prompt is missing.
         check(63_000, None, 2000, Some(7875));
         check(63_000, Some(32_768), 2000, Some(7875));
-        // Cut to what the context holds.
+        // The prompt was truncated to the context size.
         check(48_000, Some(8192), 8000, Some(9600));
         check(48_000, Some(8192), 5000, Some(9600));
-        // All of it: as many bytes in a token as there may be, or just as many as fit.
+        // The whole prompt was read, at the most bytes per token or with an exact fit.
         check(48_000, Some(16_384), 6000, None);
         check(40_000, Some(8192), 8192, None);
         check(400, None, 100, None);

@@ -1,4 +1,4 @@
-//! A request to `/api/chat`.
+//! Encodes requests to `/api/chat`.
 
 use haft_core::conversation::{Body, Format, Message, Part, Role, Source, ToolReply};
 use haft_core::model_request::{Effort, ModelRequest, ModelTool, OutputShape, Sampling, ToolChoice};
@@ -28,7 +28,7 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
     json_text::object(&mut body, |body| {
         body.put("model", &request.model);
         body.raw_pieces("messages", &[b"[", recalled.system, comma, messages, b"]"]);
-        // A model that may not call is not shown what it could call.
+        // The API has no tool choice, so `none` means to leave the tools out.
         if !request.tools.is_empty() && request.tool_choice != ToolChoice::None {
             body.raw("tools", recalled.tools);
         }
@@ -56,7 +56,7 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
     }
 }
 
-/// Writes messages.
+/// Encodes messages.
 struct Messages;
 
 impl Encoder for Messages {
@@ -126,7 +126,7 @@ fn say_input(tail: &mut Tail, role: &str, parts: &[Part]) {
             },
             Body::Audio(media) => texts.push(media::described("audio", media)),
             Body::File { media, .. } => texts.push(media::described("file", media)),
-            // Only the user's parts come here.
+            // User messages never hold these parts.
             Body::Refusal(_) | Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
         }
     }
@@ -136,7 +136,7 @@ fn say_input(tail: &mut Tail, role: &str, parts: &[Part]) {
     }));
 }
 
-/// What a model said, sorted into the fields of a message.
+/// An assistant message, sorted into the fields of the API.
 #[derive(Default)]
 struct Answer<'a> {
     text: String,
@@ -190,7 +190,7 @@ fn say_call(out: &mut Object<'_>, call: &ToolCall) {
     });
 }
 
-/// Ids that were made up mean nothing here; the order is the link then.
+/// Returns the id unless it was generated here. Without ids the server matches results to calls by their order.
 fn known_id(id: &str) -> Option<&str> {
     Some(id).filter(|id| !call_id::is_made_up(id))
 }
@@ -221,7 +221,8 @@ fn as_reply(part: &Part) -> Option<&ToolReply> {
     if let Body::Reply(reply) = &part.body { Some(reply) } else { None }
 }
 
-/// Levels are known to one family; every other model thinks or does not, and is refused with a level.
+/// Writes `think`. Only gpt-oss models take a level; all others take a boolean, and the server rejects a level for
+/// them.
 fn say_effort(body: &mut Object<'_>, model: &str, effort: Option<Effort>) {
     match effort {
         None => {}

@@ -1,4 +1,4 @@
-//! A chat response as a reply. Every line of a stream has the same shape as a whole response.
+//! Decodes a chat response. Every line of a stream has the same shape as a whole response.
 
 use std::borrow::Cow;
 
@@ -63,7 +63,7 @@ pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelErro
     Ok(draft.into_reply())
 }
 
-/// Takes what one response, or one line of it, says.
+/// Applies a whole response or one line of a stream to the draft.
 pub(super) fn apply(draft: &mut Draft, response: &Response<'_>) -> Result<(), ModelError> {
     if let Some(error) = &response.error {
         return Err(failure::inside(error));

@@ -1,4 +1,4 @@
-//! A streamed response: one line for each piece.
+//! Decodes a streamed response, with one line per chunk.
 
 use haft_core::conversation::Format;
 use haft_core::model_error::ModelError;

@@ -1,18 +1,18 @@
-//! How servers differ in their chat completions: one row each, and nothing but data.
+//! The differences between servers of chat completions: one row per server, data only.
 
 use crate::call_id::IdRule;
 use crate::unsaid::{Feature, Unsaid};
 
-/// One server's ways.
+/// The deviations of one server.
 #[derive(Debug)]
 pub struct Dialect {
     pub name: &'static str,
-    /// The role of system text.
+    /// The role of the system prompt.
     pub(crate) system_role: &'static str,
-    /// The key of the limit of output tokens.
+    /// The key of the output token limit.
     pub(crate) output_tokens_key: &'static str,
     pub(crate) seed_key: &'static str,
-    /// Where a refusal of before is said.
+    /// The field for an earlier refusal.
     pub(crate) refusal: RefusalPlace,
     pub(crate) call_ids: IdRule,
     pub(crate) effort: EffortKey,
@@ -22,7 +22,7 @@ pub struct Dialect {
     pub(crate) unsaid: &'static [Unsaid],
 }
 
-/// Where the reasoning effort is said.
+/// The field for the reasoning effort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EffortKey {
     /// `reasoning_effort: "high"`
@@ -32,36 +32,37 @@ pub(crate) enum EffortKey {
     Nowhere,
 }
 
-/// Where the words of a model that declined are said.
+/// The field for the text of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RefusalPlace {
-    /// In `refusal`, which only its inventor knows.
+    /// In `refusal`, OpenAI's own field; strict servers reject it.
     Field,
-    /// With the rest of the text.
+    /// In the message text.
     Text,
 }
 
-/// What of a model's reasoning the server wants back.
+/// The part of a model's reasoning that the server wants back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Replay {
     Nothing,
-    /// The array `reasoning_details`, as it came.
+    /// The array `reasoning_details`, unchanged.
     Details,
     /// The text, in the field it came in.
     Field(&'static str),
-    /// The `extra_content` of each call, as it came: the thought signatures of Gemini behind a compatible address.
+    /// The `extra_content` of each call, unchanged. It holds Gemini's thought signatures behind an
+    /// OpenAI-compatible API.
     CallExtras,
 }
 
-/// Who may speak right after tools have replied.
+/// The roles that may follow a tool result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AfterReplies {
     Anybody,
-    /// Only the model, so it is made to say something when somebody else has the word.
+    /// Only the assistant; an assistant message is inserted if another role follows.
     Assistant,
 }
 
-/// Whether the usage of a stream must be asked for.
+/// The condition for usage in a stream: only if requested, or always.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamUsage {
     Asked,
@@ -69,13 +70,13 @@ pub(crate) enum StreamUsage {
 }
 
 impl Dialect {
-    /// The row of that name.
+    /// Returns the dialect of that name.
     pub fn named(name: &str) -> Option<&'static Dialect> {
         DIALECTS.iter().copied().find(|dialect| dialect.name == name)
     }
 }
 
-/// Every dialect there is; [`COMPATIBLE`] is for servers that are not among them.
+/// All dialects. [`COMPATIBLE`] is for every server without a row of its own.
 pub const DIALECTS: &[&Dialect] =
     &[&OPENAI, &AZURE, &OPENROUTER, &GROQ, &MISTRAL, &DEEPSEEK, &XAI, &TOGETHER, &VLLM, &COMPATIBLE];
 
@@ -93,7 +94,7 @@ pub const OPENAI: Dialect = Dialect {
     unsaid: OPENAI_UNSAID,
 };
 
-/// Any server that says it is compatible: the plainest words, and whatever it put on its calls itself.
+/// Any OpenAI-compatible server: the most common fields, and each call's `extra_content` is sent back.
 pub const COMPATIBLE: Dialect = Dialect {
     name: "compatible",
     replay: Replay::CallExtras,
@@ -145,7 +146,7 @@ pub const XAI: Dialect = Dialect {
     ..COMPATIBLE
 };
 pub const TOGETHER: Dialect = Dialect { name: "together", replay: Replay::Nothing, ..COMPATIBLE };
-/// vLLM, and what is built on it or behaves like it: llama.cpp, LM Studio.
+/// vLLM and servers that are built on it or behave like it, such as llama.cpp and LM Studio.
 pub const VLLM: Dialect = Dialect { name: "vllm", unsaid: VLLM_UNSAID, ..COMPATIBLE };
 
 const ERROR_PREFIX: Unsaid =

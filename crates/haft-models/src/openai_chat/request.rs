@@ -1,4 +1,4 @@
-//! A request as a chat completion.
+//! Encodes requests to the Chat Completions API.
 
 use std::borrow::Cow;
 
@@ -52,7 +52,8 @@ pub(super) fn encode(
     }
 }
 
-/// A server that takes no schema is told it in words, before everything else, so that the messages stay what they are.
+/// Adds the output schema to the system prompt for a server that accepts no schema. The messages stay unchanged, so
+/// that the memo still applies to them.
 fn with_schema_told<'a>(dialect: &Dialect, request: &'a ModelRequest) -> Cow<'a, ModelRequest> {
     let schema = match &request.output {
         OutputShape::Schema { schema, .. } if !dialect.says(Feature::OutputSchema) => schema,
@@ -93,7 +94,7 @@ fn say_system(dialect: &Dialect, system: &str) -> Vec<u8> {
     out
 }
 
-/// The role of replies; the message list ends with them while it is open.
+/// The role of tool results. `Tail::open` has this value while the message list ends with them.
 const REPLIES: &str = "tool";
 
 fn say(dialect: &Dialect, tail: &mut Tail, message: &Message) {
@@ -112,7 +113,7 @@ fn say(dialect: &Dialect, tail: &mut Tail, message: &Message) {
     }
 }
 
-/// What the model says where it has to speak before somebody else does.
+/// Inserts an assistant message where the server accepts no other role after tool results.
 fn say_bridge(dialect: &Dialect, tail: &mut Tail) {
     let after_replies = tail.open.take() == Some(REPLIES);
     if after_replies && dialect.after_replies == AfterReplies::Assistant {
@@ -134,7 +135,7 @@ fn plain_text(part: &Part) -> Option<&str> {
     }
 }
 
-/// A single text is said as a string, which every server understands.
+/// Writes a user message. A single text becomes a string, which every server accepts.
 fn say_user(tail: &mut Tail, parts: &[Part]) {
     let mut out = Vec::new();
     json_text::object(&mut out, |message| {
@@ -154,7 +155,7 @@ fn say_input(content: &mut Array<'_>, body: &Body) {
         Body::Image(media) => say_image(content, &media::url(media)),
         Body::Audio(media) => say_audio(content, media),
         Body::File { name, media } => say_file(content, name.as_deref(), media),
-        // Only the user's parts come here.
+        // User messages never hold these parts.
         Body::Refusal(_) | Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
     }
 }
@@ -199,7 +200,7 @@ fn say_file(content: &mut Array<'_>, name: Option<&str>, media: &Media) {
     }
 }
 
-/// What a model said, sorted into the fields of a chat message.
+/// An assistant message, sorted into the fields of the API.
 #[derive(Default)]
 struct Answer<'a> {
     text: String,
@@ -241,7 +242,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// The field in which a server sends its reasoning; there are two in use.
+/// Returns the name of the reasoning field; servers use two different ones.
 fn field_name(state: &str) -> &'static str {
     if state == "reasoning_content" { "reasoning_content" } else { "reasoning" }
 }
@@ -290,7 +291,7 @@ fn say_call(dialect: &Dialect, out: &mut Object<'_>, call: &ToolCall, extras: Op
     }
 }
 
-/// One message for each reply; images follow in the name of the user, because a reply here is text.
+/// Writes one message per tool result. Images follow in a user message, because a result can only be text here.
 fn say_replies(dialect: &Dialect, tail: &mut Tail, parts: &[Part]) {
     let replies: Vec<&ToolReply> = parts.iter().filter_map(as_reply).collect();
     for reply in &replies {
@@ -414,7 +415,7 @@ fn say_effort(dialect: &Dialect, body: &mut Object<'_>, effort: Option<Effort>) 
     }
 }
 
-/// OpenAI's words, which the Responses format shares.
+/// Returns OpenAI's name of an effort level, which the Responses API uses too.
 pub(crate) fn effort_name(effort: Effort) -> &'static str {
     match effort {
         Effort::Off => "none",

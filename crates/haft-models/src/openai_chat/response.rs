@@ -1,4 +1,4 @@
-//! A chat completion as a reply. A whole message and the pieces of a streamed one have the same fields.
+//! Decodes a chat completion. A whole message and the chunks of a stream have the same fields.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use crate::draft::{Draft, Flow};
 use crate::wire::Asked;
 use crate::{failure, media, reading};
 
-/// A completion, or one chunk of it.
+/// A completion or one chunk of it.
 #[derive(Debug, Deserialize)]
 pub(super) struct Completion<'a> {
     #[serde(borrow)]
@@ -37,7 +37,7 @@ pub(super) struct Choice<'a> {
     finish_reason: Option<Cow<'a, str>>,
 }
 
-/// What a completion is a part of.
+/// The extent of a completion: whole, or a chunk of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Piece {
     Whole,
@@ -45,7 +45,8 @@ pub(super) enum Piece {
 }
 
 impl<'a> Choice<'a> {
-    /// Some servers send both in each chunk: what is new, and all that there is so far.
+    /// Returns the message of a choice. Some servers send both fields in each chunk: the delta, and the whole text
+    /// so far.
     fn said(&self, piece: Piece) -> Option<&WireMessage<'a>> {
         let (message, delta) = (self.message.as_ref(), self.delta.as_ref());
         match piece {
@@ -131,14 +132,14 @@ pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelErro
     let mut calls = Calls::default();
     apply(&mut draft, &mut calls, &completion, Piece::Whole)?;
     calls.finish(&mut draft);
-    // A whole reply that forgets to say why it stopped has still stopped.
+    // A whole reply is complete even if the server omits the finish reason.
     if !draft.has_stopped() {
         draft.stop(StopReason::EndOfTurn);
     }
     Ok(draft.into_reply())
 }
 
-/// Takes what one completion or one chunk says.
+/// Applies a whole completion or one chunk to the draft.
 pub(super) fn apply(
     draft: &mut Draft,
     calls: &mut Calls,
@@ -195,7 +196,7 @@ fn say_message(draft: &mut Draft, calls: &mut Calls, message: &WireMessage<'_>) 
     Ok(())
 }
 
-/// Content is a string, or a list of pieces.
+/// Reads the content, which is a string or a list of pieces.
 fn say_content(draft: &mut Draft, content: Option<&RawValue>) -> Result<(), ModelError> {
     let Some(content) = content.filter(|content| content.get() != "null") else { return Ok(()) };
     if !content.get().starts_with('[') {
@@ -205,7 +206,7 @@ fn say_content(draft: &mut Draft, content: Option<&RawValue>) -> Result<(), Mode
     reading::read_raw::<Vec<ContentPiece<'_>>>(content)?.iter().try_for_each(|piece| say_piece(draft, piece))
 }
 
-/// Any piece of a content that is a list; which fields are there depends on its type.
+/// Any piece of a content list; its type decides which fields are present.
 #[derive(Deserialize)]
 struct ContentPiece<'a> {
     #[serde(borrow, rename = "type")]

@@ -1,4 +1,4 @@
-//! A streamed chat completion: chunks with the same fields as a whole one, whose calls come in pieces.
+//! Decodes a streamed chat completion. Chunks have the fields of a whole one, but calls arrive in pieces.
 
 use std::borrow::Cow;
 
@@ -42,19 +42,19 @@ impl FrameReader for Reader {
     }
 }
 
-/// The calls of a reply while they arrive, and what else is only whole at the end.
+/// The calls of a reply while they arrive, and other data that is complete only at the end.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     open: Vec<OpenCall>,
     details: Vec<Value>,
-    /// The details of a reply that came whole, byte for byte.
+    /// The details of a reply that arrived in one piece, byte for byte.
     whole_details: Option<String>,
     pub(super) refused: bool,
 }
 
 #[derive(Debug)]
 struct OpenCall {
-    /// The number by which the wire knows it.
+    /// The `index` of the call.
     number: u64,
     id: Option<String>,
     part: usize,
@@ -62,7 +62,8 @@ struct OpenCall {
 }
 
 impl Calls {
-    /// Begins a call or adds to one. Servers that give every call the number 0 still give each an id and a name.
+    /// Begins a call or appends to one. Some servers give every call the index 0, but each still has its own id and
+    /// name.
     pub(super) fn add(&mut self, draft: &mut Draft, call: &WireCall<'_>) -> Result<(), ModelError> {
         let place = self.place(call);
         let function = call.function.as_ref();
@@ -106,7 +107,7 @@ impl Calls {
         (!is_another).then_some(place)
     }
 
-    /// Pieces of reasoning state with the same index belong together.
+    /// Merges pieces of reasoning state that have the same index and type.
     pub(super) fn add_details(&mut self, details: &RawValue) -> Result<(), ModelError> {
         let pieces: Option<Vec<Value>> = reading::read_raw(details)?;
         let is_first = self.details.is_empty();

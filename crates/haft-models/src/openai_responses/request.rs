@@ -1,4 +1,4 @@
-//! A request to the Responses API.
+//! Encodes requests to the Responses API.
 
 use haft_core::conversation::{Annotation, Body, Format, Media, Message, Part, Role, Source, ToolReply};
 use haft_core::model_request::{
@@ -38,7 +38,7 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
         body.put_some("temperature", request.sampling.temperature.as_ref());
         body.put_some("top_p", request.sampling.top_p.as_ref());
         body.put_some("max_output_tokens", request.output_tokens_max.as_ref());
-        // Nothing stays on the server, so what it thought has to come along.
+        // The server stores nothing, so the next request must return the model's reasoning, in encrypted form.
         body.put("store", &false);
         if thinks(&request.model) {
             body.put("include", &["reasoning.encrypted_content"]);
@@ -57,16 +57,17 @@ pub(super) fn encode(request: &ModelRequest, delivery: Delivery, memo: &mut Memo
     }
 }
 
-/// How models begin that do not think, and refuse to be asked for what they thought. Every later one does.
+/// Prefixes of the models without reasoning, which reject a request for encrypted reasoning. All later models have
+/// it.
 const THOUGHTLESS: [&str; 4] = ["gpt-3", "gpt-4", "chatgpt-", "gpt-5-chat"];
 
 fn thinks(model: &str) -> bool {
-    // Gateways put the maker before the name.
+    // Gateways put the vendor in front of the model name.
     let name = model.rsplit('/').next().unwrap_or(model);
     !THOUGHTLESS.iter().any(|start| name.starts_with(start))
 }
 
-/// Writes items.
+/// Encodes messages as items.
 struct Items;
 
 impl Encoder for Items {
@@ -100,7 +101,7 @@ impl Encoder for Items {
                     entry.put("name", &tool.name);
                     entry.put("description", &tool.description);
                     entry.put("parameters", &schema::downgrade(&tool.input_schema, Grammar::Json).schema);
-                    // Strict is this wire's default, and rewrites what a tool may be given.
+                    // Strict mode is the default of this API, and it changes the schema of a tool's arguments.
                     entry.put("strict", &false);
                 });
             }
@@ -125,7 +126,7 @@ fn say_piece(content: &mut Array<'_>, body: &Body) {
         Body::Image(media) => say_image(content, &media::url(media)),
         Body::Audio(media) => say_text(content, &media::described("audio", media)),
         Body::File { name, media } => say_file(content, name.as_deref(), media),
-        // Only the user's parts come here.
+        // User messages never hold these parts.
         Body::Refusal(_) | Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
     }
 }
@@ -158,7 +159,8 @@ fn say_file(content: &mut Array<'_>, name: Option<&str>, media: &Media) {
     });
 }
 
-/// Texts of one message item stand together in it; everything else is an item of its own.
+/// Writes an assistant message. Adjacent texts of one message item are written as one item; every other part is an
+/// item of its own.
 fn say_assistant(tail: &mut Tail, parts: &[Part]) {
     let mut at = 0;
     while at < parts.len() {
@@ -173,7 +175,7 @@ fn say_assistant(tail: &mut Tail, parts: &[Part]) {
     }
 }
 
-/// The id of the item that a part stands in, and the item's phase.
+/// Returns the id of the item that a part belongs to, and the item's phase.
 fn item_of(part: &Part) -> (Option<&str>, Option<&str>) {
     (part.id_for(FORMAT), part.state_for(FORMAT))
 }
@@ -210,7 +212,7 @@ fn say_output_piece(content: &mut Array<'_>, body: &Body) {
             part.put("type", "refusal");
             part.put("refusal", text);
         }),
-        // Items of their own.
+        // These are separate items.
         Body::Reasoning(_) | Body::Call(_) | Body::Reply(_) | Body::Opaque => {}
     }
 }
@@ -226,7 +228,8 @@ fn say_output_text(content: &mut Array<'_>, text: &str, annotations: &[Annotatio
     });
 }
 
-/// Reasoning and items of kinds we do not know go back as they came, and only to where they came from.
+/// Writes a part that is an item of its own. Reasoning and unknown items are sent back unchanged, and only to the
+/// format they came from.
 fn say_item(tail: &mut Tail, part: &Part) {
     match &part.body {
         Body::Call(call) => say_call(tail, call, part.id_for(FORMAT)),

@@ -1,4 +1,4 @@
-//! A response object as a reply.
+//! Decodes a response object.
 
 use std::borrow::Cow;
 
@@ -33,7 +33,7 @@ struct IncompleteDetails<'a> {
     reason: Option<Cow<'a, str>>,
 }
 
-/// Any item; which fields are there depends on its type.
+/// Any item; its type decides which fields are present.
 #[derive(Debug, Deserialize)]
 pub(super) struct Item<'a> {
     #[serde(borrow, rename = "type")]
@@ -42,7 +42,7 @@ pub(super) struct Item<'a> {
     pub(super) call_id: Option<Cow<'a, str>>,
     pub(super) name: Option<Cow<'a, str>>,
     pub(super) arguments: Option<Cow<'a, str>>,
-    /// Whether a message is the answer or only on the way to it; its models want to be told again.
+    /// The phase of a message: the answer, or a step on the way to it. The models expect it back.
     pub(super) phase: Option<Cow<'a, str>>,
     pub(super) content: Option<Vec<Piece<'a>>>,
     pub(super) summary: Option<Vec<Piece<'a>>>,
@@ -93,7 +93,7 @@ pub(super) fn decode(body: &[u8], asked: &Asked) -> Result<ModelReply, ModelErro
     Ok(draft.into_reply())
 }
 
-/// Says every item, and whether one of them refuses.
+/// Adds every item to the draft and returns whether one of them is a refusal.
 pub(super) fn say_items(draft: &mut Draft, response: &Response<'_>) -> Result<bool, ModelError> {
     let mut refused = false;
     for raw in response.output.iter().flatten() {
@@ -102,7 +102,7 @@ pub(super) fn say_items(draft: &mut Draft, response: &Response<'_>) -> Result<bo
     Ok(refused)
 }
 
-/// How the response ended. The same object closes a stream.
+/// Applies the end of the response. The last event of a stream carries the same object.
 pub(super) fn end(
     draft: &mut Draft,
     response: &Response<'_>,
@@ -128,7 +128,7 @@ pub(super) fn end(
     Ok(())
 }
 
-/// Says one whole item, and whether it refuses.
+/// Adds one whole item to the draft and returns whether it is a refusal.
 fn say_item(draft: &mut Draft, raw: &RawValue) -> Result<bool, ModelError> {
     let item: Item<'_> = reading::read_raw(raw)?;
     match item.kind.as_deref() {
@@ -186,7 +186,7 @@ pub(super) fn annotate(draft: &mut Draft, index: usize, raw: &RawValue) {
 }
 
 impl Item<'_> {
-    /// The reasoning itself where the server shows it, else its summary.
+    /// Returns the reasoning itself if the server shows it, otherwise its summary.
     pub(super) fn reasoning_text(&self) -> String {
         let pieces = self.content.as_deref().filter(|pieces| !pieces.is_empty()).or(self.summary.as_deref());
         let texts = pieces.into_iter().flatten().filter_map(|piece| piece.text.as_deref());

@@ -1,4 +1,4 @@
-//! A streamed response: items are announced, filled and finished.
+//! Decodes a streamed response, whose items are added, filled and finished by separate events.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -17,22 +17,23 @@ use crate::stream::FrameReader;
 use crate::wire::Asked;
 use crate::{failure, reading};
 
-/// Reads events.
+/// Folds stream events into a draft.
 pub(super) struct Reader {
     draft: Draft,
     open: Vec<Open>,
-    /// The ids of items that are over, which may be said once more.
+    /// The ids of finished items; a server may repeat the event that finishes one.
     done: HashSet<String>,
     refused: bool,
 }
 
-/// A part that is being filled, and the places by which the wire knows it.
+/// A part that is being filled, with the indices that identify it in the stream.
 struct Open {
     output: u64,
     content: u64,
     part: usize,
     kind: Kind,
-    /// What has come of it, so that what only comes at the end is not lost or said twice.
+    /// The counts of text bytes and annotations received so far. They show if the final item has content that was
+    /// not streamed.
     bytes: usize,
     annotations: usize,
 }
@@ -45,7 +46,7 @@ enum Kind {
     Call,
 }
 
-/// Any event; which fields are there depends on its type.
+/// Any event; its type decides which fields are present.
 #[derive(Debug, Deserialize)]
 struct Event<'a> {
     #[serde(borrow, rename = "type")]
@@ -95,7 +96,7 @@ impl Reader {
             "response.output_item.done" => self.item_done(&event)?,
             "response.completed" | "response.incomplete" | "response.failed" => self.response_end(&event)?,
             "error" => return Err(failure::inside(&reading::read::<Value>(data.as_bytes())?)),
-            // Progress, whole repetitions of what came in pieces, and events of later days.
+            // Progress, repetitions of streamed content, and unknown event types.
             _ => {}
         }
         Ok(())
@@ -117,7 +118,7 @@ impl Reader {
                 (self.draft.open_call(item.call_id.as_deref(), name, mark), Kind::Call)
             }
             Some("reasoning") => (self.draft.open(PartStart::Reasoning, mark), Kind::Reasoning),
-            // A message opens with its content, and everything else is taken when it is whole.
+            // A message opens with its content; other items are read when they are complete.
             _ => return Ok(()),
         };
         self.open.push(Open { output: event.output_index, content: 0, part, kind, bytes: 0, annotations: 0 });
@@ -139,7 +140,7 @@ impl Reader {
         })
     }
 
-    /// The place of a text or a refusal, opened when it was not announced.
+    /// Returns the index of a text or refusal, and opens it if it was not announced.
     fn spoken(&mut self, event: &Event<'_>, kind: Kind) -> usize {
         if let Some(place) = self.spoken_place(event, kind) {
             return place;
@@ -167,7 +168,7 @@ impl Reader {
         self.open.iter().position(|open| open.output == event.output_index && open.kind == kind)
     }
 
-    /// Pieces of one summary are paragraphs.
+    /// Appends reasoning. The pieces of one summary become paragraphs.
     fn reasoning(&mut self, event: &Event<'_>, delta: &str) {
         let Some(place) = self.place_of(event, Kind::Reasoning) else { return };
         let piece = event.summary_index.max(event.content_index);
@@ -196,7 +197,8 @@ impl Reader {
         self.open[place].annotations += 1;
     }
 
-    /// The whole item: what did not come in pieces is taken from it, and reasoning is kept as it stands here.
+    /// Finishes an item. Content that was not streamed is taken from the whole item, and reasoning is kept exactly
+    /// as it appears there.
     fn item_done(&mut self, event: &Event<'_>) -> Result<(), ModelError> {
         let Some(raw) = event.item else { return Ok(()) };
         let item: Item<'_> = reading::read_raw(raw)?;
@@ -237,7 +239,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Some servers say an item only when it is whole.
+    /// Opens an item unless it is open. Some servers send an item only once it is complete.
     fn announce(&mut self, event: &Event<'_>, kind: Kind) -> Result<(), ModelError> {
         if self.place_of(event, kind).is_none() { self.item_added(event) } else { Ok(()) }
     }
@@ -262,7 +264,7 @@ impl Reader {
         }
     }
 
-    /// Citations may come one by one, or only with the whole text.
+    /// Adds the citations of the final text, unless they were streamed one by one.
     fn fill_annotations(&mut self, event: &Event<'_>, kind: Kind, piece: &Piece<'_>) {
         let Some(place) = self.spoken_place(event, kind) else { return };
         if self.open[place].annotations == 0 {
@@ -278,7 +280,7 @@ impl Reader {
         };
         self.draft.start(response.id.as_deref(), response.model.as_deref());
         self.close_all();
-        // Some servers say nothing before it is all there.
+        // Some servers send the items only in the final event.
         if self.draft.is_empty() {
             self.refused |= response::say_items(&mut self.draft, response)?;
         }

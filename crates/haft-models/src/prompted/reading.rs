@@ -1,4 +1,4 @@
-//! Finds the calls in what a model wrote.
+//! Finds tool calls in the text of a model.
 
 use haft_core::arguments::{ArgumentLimits, Arguments};
 use haft_core::conversation::{Body, Part};
@@ -12,10 +12,10 @@ use super::{CLOSE, OPEN};
 use crate::call_id;
 use crate::wire::Asked;
 
-/// More calls than this in one reply are a model that repeats itself.
+/// The most calls in one reply. With more, the model is repeating itself.
 const CALLS_MAX: usize = 64;
 
-/// The reply with its tagged texts as calls. A tag that holds no call stays text, and a note says so.
+/// Returns the reply with its tagged texts as calls. A tag without a valid call stays text, and a note reports it.
 pub fn read_calls(mut reply: ModelReply, asked: &Asked) -> ModelReply {
     let mut found = Found::default();
     for part in std::mem::take(&mut reply.parts) {
@@ -40,7 +40,7 @@ pub fn read_calls(mut reply: ModelReply, asked: &Asked) -> ModelReply {
     reply
 }
 
-/// What has been found so far.
+/// The parts and notes found so far.
 #[derive(Default)]
 struct Found {
     parts: Vec<Part>,
@@ -53,7 +53,7 @@ impl Found {
         let mut plain = String::new();
         let mut rest = text;
         while let Some((before, tagged)) = rest.split_once(OPEN).filter(|_| self.calls < CALLS_MAX) {
-            // A model that stops right after its call may leave the end tag out.
+            // A model that stops right after its call may omit the closing tag.
             let (inside, after) = tagged.split_once(CLOSE).unwrap_or((tagged, ""));
             plain.push_str(before);
             match written(inside) {
@@ -86,14 +86,15 @@ impl Found {
     }
 }
 
-/// A call as it was written, and what it took to read it.
+/// A parsed call, with the repairs that it needed.
 struct Written {
     name: String,
     arguments: Arguments,
     repairs: Vec<&'static str>,
 }
 
-/// As it stands where it is JSON, so that the model's own bytes are kept; else with the same repairs as arguments get.
+/// Parses a call. Valid JSON is parsed strictly, which keeps the model's own bytes; anything else gets the same
+/// repairs as tool arguments.
 fn written(inside: &str) -> Result<Written, String> {
     #[derive(Deserialize)]
     struct Strict<'a> {

@@ -1,8 +1,8 @@
-//! Local references, which are the only ones followed.
+//! Resolves local references; remote ones are not followed.
 
 use serde_json::Value;
 
-/// What `#/a/b` points at in `root`.
+/// Returns the value that `#/a/b` points to in `root`.
 pub(super) fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
     let pointer = reference.strip_prefix('#')?;
     let pointer = percent_decoded(pointer)?;

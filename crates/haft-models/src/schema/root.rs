@@ -1,24 +1,24 @@
-//! The root of a tool's schema, which every provider wants to be a plain object.
+//! Normalizes the root of a tool's schema, because every provider requires a plain object there.
 
 use serde_json::{Map, Value, json};
 
 use super::Loss;
 use super::reference::resolve;
 
-/// Keywords that providers refuse at the root.
+/// Keywords that providers reject at the root.
 const BRANCHES: [&str; 3] = ["anyOf", "oneOf", "allOf"];
 
-/// Keywords with values in them, which are no schemas.
+/// Keywords whose content is values and not schemas.
 const VALUES: [&str; 5] = ["const", "default", "enum", "example", "examples"];
 
-/// How many references are followed to find the root.
+/// The most references that are followed to find the root.
 const HOPS_MAX: usize = 16;
 
 pub(super) fn as_object(schema: &Value, losses: &mut Vec<Loss>) -> Value {
     let Value::Object(mut root) = followed(schema, schema) else {
         return json!({"type": "object", "properties": {}});
     };
-    // What the references inside point at stays where it was.
+    // The definitions must stay at the root, because inner references point there.
     for definitions in ["$defs", "definitions"] {
         if let Some(all) = schema.get(definitions) {
             root.insert(definitions.into(), all.clone());
@@ -41,7 +41,7 @@ pub(super) fn as_object(schema: &Value, losses: &mut Vec<Loss>) -> Value {
     with_properties(Value::Object(root))
 }
 
-/// The schema, with properties even when there are none.
+/// Adds empty `properties` if there are none.
 pub(super) fn with_properties(mut schema: Value) -> Value {
     if let Some(root) = schema.as_object_mut() {
         root.entry("properties").or_insert_with(|| json!({}));
@@ -49,7 +49,7 @@ pub(super) fn with_properties(mut schema: Value) -> Value {
     schema
 }
 
-/// The schema, with lists that say what is in them: providers refuse those that do not, also where everything may be.
+/// Adds `items: {}` to arrays without items: providers reject such arrays even if any item is valid.
 pub(super) fn with_items(schema: Value) -> Value {
     match schema {
         Value::Array(all) => all.into_iter().map(with_items).collect(),
@@ -75,7 +75,7 @@ fn is_or_has_array(kind: &Value) -> bool {
     kind == "array" || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "array"))
 }
 
-/// What a schema that only refers to another means.
+/// Follows references until a schema is not a reference.
 fn followed(root: &Value, schema: &Value) -> Value {
     let mut here = schema;
     for _ in 0..HOPS_MAX {
@@ -87,7 +87,8 @@ fn followed(root: &Value, schema: &Value) -> Value {
     json!({})
 }
 
-/// Of several branches all properties are shown; required is what all of them require, or any of `allOf`.
+/// Merges branches into the root with all their properties. A property is required if all branches require it, or,
+/// for `allOf`, if any does.
 fn merge_branches(root: &mut Map<String, Value>, keyword: &str, branches: Vec<Value>) {
     let mut required: Option<Vec<Value>> = None;
     for branch in branches {

@@ -1,4 +1,4 @@
-//! Says a schema, from its root down, in a smaller grammar.
+//! Translates a schema, from its root down, into a smaller language.
 
 use serde_json::{Map, Value, json};
 
@@ -6,10 +6,10 @@ use super::reference::resolve;
 use super::words::{is_or_has, make_nullable, say_in_each, tell, tell_default, types_of};
 use super::{Choices, Enums, Loss, Nulls, Objects, Rules, Types};
 
-/// How deep a schema is followed; references count.
+/// The deepest nesting that is translated, with followed references counted.
 const DEPTH_MAX: usize = 32;
 
-/// How many schemas are written; references may multiply them.
+/// The most schemas that are written, because references can multiply them exponentially.
 const SCHEMAS_MAX: usize = 10_000;
 
 pub(super) fn walk(root: &Value, rules: &'static Rules) -> (Value, Vec<Loss>) {
@@ -30,7 +30,7 @@ pub(super) fn walk(root: &Value, rules: &'static Rules) -> (Value, Vec<Loss>) {
 struct Walk<'a> {
     root: &'a Value,
     rules: &'static Rules,
-    /// The references that are being followed.
+    /// The references that are being followed, to detect recursion.
     references: Vec<&'a str>,
     at: String,
     depth: usize,
@@ -38,11 +38,11 @@ struct Walk<'a> {
     losses: Vec<Loss>,
 }
 
-/// What a schema says in the words of the grammar.
+/// A translated schema before defaults are filled in.
 #[derive(Debug, Default)]
 struct Said {
     words: Map<String, Value>,
-    /// What each keyword that has a say in it says about null, where that is a flag.
+    /// One entry per keyword that constrains null, for languages with a `nullable` flag.
     nulls: Vec<Null>,
 }
 
@@ -57,7 +57,7 @@ impl Said {
         self.nulls.push(null.unwrap_or(Null::Excluded));
     }
 
-    /// May be null what everyone who has a say in it lets be null.
+    /// Returns whether null is valid: it is if every keyword that constrains it allows it.
     fn may_be_null(&self) -> bool {
         !self.nulls.is_empty() && self.nulls.iter().all(|null| *null == Null::Allowed)
     }
@@ -86,7 +86,8 @@ impl<'a> Walk<'a> {
         said
     }
 
-    /// What a schema says by itself. More may be said of the same value elsewhere, so nothing is assumed yet.
+    /// Translates a schema by itself. An enclosing `allOf` may add more about the same value, so missing types are
+    /// not filled in yet.
     fn unfinished(&mut self, schema: &'a Value) -> Said {
         self.schemas += 1;
         if self.schemas > SCHEMAS_MAX || self.depth + self.references.len() > DEPTH_MAX {
@@ -96,12 +97,12 @@ impl<'a> Walk<'a> {
         match schema {
             Value::Object(object) if object.contains_key("$ref") => self.reference(object),
             Value::Object(object) => self.object(object),
-            // `true`, `false` and what is no schema at all.
+            // `true`, `false` and values that are not schemas.
             _ => Said::default(),
         }
     }
 
-    /// Adds what the grammar wants every schema to have.
+    /// Adds the keywords that the language requires in every schema.
     fn finished(&mut self, said: Said) -> Value {
         let may_be_null = said.may_be_null();
         let mut words = said.words;
@@ -115,15 +116,15 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A choice with nothing beside it. What is said of all branches is said in each; a choice that only narrows what
-    /// stands beside it is left out.
+    /// Returns a choice without other keywords. The description and `nullable` move into each branch. A choice that
+    /// only narrows the other keywords is dropped.
     fn alone(&mut self, mut said: Map<String, Value>) -> Value {
         let narrows = ["properties", "items", "enum"].iter().any(|key| said.contains_key(*key))
             || said.get("type").is_some_and(|kind| kind != "object");
         let Some(Value::Array(mut branches)) = said.remove("anyOf") else { return Value::Object(said) };
         if narrows {
             self.lose("anyOf", "stands beside other keywords and is left out");
-            // The branches may have said the type.
+            // Only the branches may have stated the type.
             self.complete(&mut said);
             return Value::Object(said);
         }
@@ -138,7 +139,7 @@ impl<'a> Walk<'a> {
         json!({ "anyOf": branches })
     }
 
-    /// The target in place of the reference, with what stands beside it on top.
+    /// Replaces a reference with its target, and applies the keywords beside it on top.
     fn reference(&mut self, object: &'a Map<String, Value>) -> Said {
         let reference = object.get("$ref").and_then(Value::as_str).unwrap_or_default();
         if self.references.contains(&reference) {
@@ -158,7 +159,8 @@ impl<'a> Walk<'a> {
         said
     }
 
-    /// What stands beside a reference. Descriptions and defaults are common; the rest is rare and only noted.
+    /// Applies a keyword beside a reference. Descriptions and defaults are common; others are rare and only
+    /// reported as a loss.
     fn lay_over(&mut self, said: &mut Map<String, Value>, keyword: &str, value: &Value) {
         match keyword {
             "description" | "title" if self.rules.keeps.contains(&keyword) => {
@@ -186,7 +188,7 @@ impl<'a> Walk<'a> {
         }
         let all = object.get("allOf").and_then(Value::as_array).into_iter().flatten().enumerate();
         let all = all.map(|(number, branch)| ("allOf", number, branch));
-        // A choice of one is no choice.
+        // A choice with one branch is no choice, so the branch is merged into the schema.
         let only = ["anyOf", "oneOf"].into_iter().filter_map(|keyword| {
             let branches = self.branches(object.get(keyword)?);
             let [(number, branch)] = branches.as_slice() else { return None };
@@ -196,7 +198,7 @@ impl<'a> Walk<'a> {
         self.merged(said, &branches)
     }
 
-    /// The branches of a choice that are not said as a flag.
+    /// Returns the branches of a choice, without a null branch that is expressed as a flag.
     fn branches(&self, value: &'a Value) -> Vec<(usize, &'a Value)> {
         let flagged = |branch: &Value| self.rules.nulls == Nulls::AsFlag && branch["type"] == "null";
         let all = value.as_array().into_iter().flatten().enumerate();
@@ -218,7 +220,7 @@ impl<'a> Walk<'a> {
             "format" => self.format(&mut said.words, value),
             "additionalProperties" => self.additional(value),
             "default" if !self.rules.keeps.contains(&"default") => tell_default(&mut said.words, value),
-            // Merged afterwards, or nothing that could be lost.
+            // These are merged afterwards or carry no constraint, so nothing is lost.
             "allOf" | "$defs" | "definitions" | "$schema" | "$id" | "id" | "$comment" | "examples"
             | "example" | "$anchor" | "readOnly" | "writeOnly" | "deprecated" | "title" | "description"
                 if !self.rules.keeps.contains(&keyword) => {}
@@ -230,7 +232,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Several types are branches, and null among them is a flag, where a list of types is not known.
+    /// Translates `type`. For languages without type lists, null becomes a flag and only the first other type is
+    /// kept.
     fn types(&mut self, said: &mut Said, value: &'a Value) {
         if self.rules.nulls == Nulls::AsType {
             if value.is_string() || value.is_array() {
@@ -273,12 +276,13 @@ impl<'a> Walk<'a> {
             }
             shown.insert(name.clone(), property);
         }
+        // Gemini rejects an object whose `properties` are empty; a closed object always has the keyword.
         if !shown.is_empty() || self.rules.objects != Objects::Open {
             said.insert("properties".into(), Value::Object(shown));
         }
     }
 
-    /// Names of properties that do not exist are refused by some.
+    /// Translates `required`. Some providers reject names of properties that do not exist.
     fn required(&mut self, said: &mut Map<String, Value>, value: &Value, whole: &Map<String, Value>) {
         let properties = whole.get("properties").and_then(Value::as_object);
         let known = |name: &&Value| {
@@ -296,7 +300,7 @@ impl<'a> Walk<'a> {
     fn any_of(&mut self, said: &mut Said, keyword: &str, value: &'a Value) {
         let branches = self.branches(value);
         let flagged = value.as_array().is_some_and(|all| all.len() > branches.len());
-        // What is left of a choice of one is merged afterwards.
+        // A choice with a single branch is merged afterwards.
         if branches.len() < 2 {
             if flagged {
                 said.null(Some(Null::Allowed));
@@ -401,7 +405,7 @@ impl<'a> Walk<'a> {
         said.insert("type".into(), kind);
     }
 
-    /// What stands for any value.
+    /// Returns the type to write if any value is valid.
     fn any_type(&self) -> Value {
         match self.rules.types {
             Types::Optional | Types::Texts => "string".into(),
@@ -426,12 +430,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Branches that all hold are one schema; where two say something about the same, the first is shown.
+    /// Merges branches that must all hold into one schema. On a conflict the first one wins.
     fn merged(&mut self, mut said: Said, all: &[(&str, usize, &'a Value)]) -> Said {
         let choice_has_null = said.nulls.contains(&Null::Allowed);
         for (keyword, number, branch) in all {
             let branch = self.unfinished_below(&[keyword, &number.to_string()], branch);
-            // Of a choice between this and null, null was spoken of already.
+            // For a choice between one schema and null, the null branch is counted already.
             if *keyword == "allOf" || !choice_has_null {
                 said.nulls.extend(branch.nulls);
             }

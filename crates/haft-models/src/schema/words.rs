@@ -1,4 +1,4 @@
-//! Single words of a schema: what they mean, and how one more is said.
+//! Helpers for single schema keywords.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +8,7 @@ pub(super) fn is_or_has(types: &Value, wanted: &str) -> bool {
     types == wanted || types.as_array().is_some_and(|all| all.iter().any(|kind| kind == wanted))
 }
 
-/// The types of values; one of them is no list.
+/// Returns the types of values: a string for one type, a list for several.
 pub(super) fn types_of(values: &[Value]) -> Value {
     let mut types: Vec<&str> = values
         .iter()
@@ -58,7 +58,7 @@ pub(super) fn tell_default(said: &mut Map<String, Value>, value: &Value) {
     tell(said, &format!("Default: {value}."));
 }
 
-/// Adds a sentence to the description.
+/// Appends a sentence to the description.
 pub(super) fn tell(said: &mut Map<String, Value>, sentence: &str) {
     let text = match said.get("description").and_then(Value::as_str) {
         Some(text) if !text.is_empty() => format!("{text} {sentence}"),
@@ -67,7 +67,7 @@ pub(super) fn tell(said: &mut Map<String, Value>, sentence: &str) {
     said.insert("description".into(), text.into());
 }
 
-/// Says a word in every branch that does not say it already; in a choice that is a branch, in its own.
+/// Adds a keyword to every branch that lacks it, and for a nested choice to that choice's branches.
 pub(super) fn say_in_each(branches: &mut [Value], word: &str, value: &Value) {
     for branch in branches.iter_mut().filter_map(Value::as_object_mut) {
         match branch.get_mut("anyOf") {

@@ -89,7 +89,7 @@ fn thinking_leaves_room_for_the_answer() {
     check(1024, Value::Null);
 }
 
-/// Its own models write blank texts, and it refuses to hear them again.
+/// Anthropic's models write blank texts, but its API rejects them in a request.
 #[test]
 fn blank_texts_are_not_said_to_anthropic() {
     let call = call("a", "{}");
@@ -122,7 +122,7 @@ fn servers_that_refuse_unknown_fields_are_told_in_theirs() {
     );
 }
 
-/// Gemini behind a compatible address signs its calls, and refuses to hear them without.
+/// Gemini behind an OpenAI-compatible API signs its calls, and rejects them without the signature.
 #[test]
 fn what_a_compatible_server_puts_on_a_call_goes_back_to_it_and_to_no_stricter_one() {
     let extras = json!({"google": {"thought_signature": "SIGNATURE"}});
@@ -142,7 +142,7 @@ fn what_a_compatible_server_puts_on_a_call_goes_back_to_it_and_to_no_stricter_on
     }
 }
 
-/// After replies only the model may speak there: not the user, not the operator, and nobody who shows an image.
+/// Mistral accepts only an assistant message after tool results: no user or system message, and none with an image.
 #[test]
 fn mistral_hears_the_model_between_replies_and_others() {
     let call = call("a", "{}");

@@ -25,10 +25,10 @@ pub(crate) fn wire(format: Format) -> &'static dyn WireFormat {
     }
 }
 
-/// The dialect that gives reasoning back, which plain OpenAI does not.
+/// The dialect that sends reasoning back, unlike OpenAI itself.
 pub(crate) const OPENROUTER: OpenaiChat = OpenaiChat(&dialect::OPENROUTER);
 
-/// The key under which a format has its messages.
+/// Returns the key of the message list.
 pub(crate) fn messages_key(format: Format) -> &'static str {
     match format {
         Format::OpenaiChat | Format::Anthropic | Format::Ollama => "messages",
@@ -41,10 +41,10 @@ pub(crate) fn tests_folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests")
 }
 
-/// The scenarios of recorded replies. Those that a format does not have are declared here and nowhere else.
+/// The scenarios of recorded replies. `SKIPPED` is the only list of formats without one of them.
 pub(crate) const SCENARIOS: [&str; 6] = ["text", "call", "parallel", "reasoning", "refusal", "length"];
 
-/// Gemini and Ollama have no refusals: the model declines in plain text.
+/// Gemini and Ollama have no refusals: their models decline in plain text.
 pub(crate) const SKIPPED: [(&str, Format); 2] = [("refusal", Format::Gemini), ("refusal", Format::Ollama)];
 
 pub(crate) fn grid() -> impl Iterator<Item = (&'static str, Format)> {
@@ -65,7 +65,7 @@ pub(crate) fn decode(scenario: &str, format: Format) -> ModelReply {
     wire(format).decode(&whole(scenario, format), &Asked { turn: 1, ..Asked::default() }).unwrap()
 }
 
-/// Feeds a stream in pieces and gives every event.
+/// Feeds a stream in pieces and returns all events.
 pub(crate) fn read_stream<'a>(
     wire: &dyn WireFormat,
     pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -118,7 +118,7 @@ pub(crate) fn calls(calls: &[ToolCall]) -> Message {
     Message::assistant(calls.iter().map(|call| Part::new(Body::Call(call.clone()))).collect())
 }
 
-/// Answers every call of a reply.
+/// Returns a result for every call of a reply.
 pub(crate) fn answers(message: &Message, text: &str) -> Message {
     Message::tool(message.calls().map(|call| ToolReply::text(call, text)).collect())
 }

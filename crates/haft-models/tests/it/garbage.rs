@@ -20,7 +20,7 @@ fn read(format: Format, body: &[u8]) -> Result<ModelReply, ModelError> {
     Ok(fold(events))
 }
 
-/// All that is told of a stream that comes in pieces, its failure included.
+/// Returns all events of a stream that arrives in pieces, with its error.
 fn told(format: Format, pieces: &[&[u8]]) -> String {
     let mut decoder = wire(format).stream_decoder(&Asked::default());
     let mut events = Vec::new();
@@ -29,7 +29,7 @@ fn told(format: Format, pieces: &[&[u8]]) -> String {
     format!("{events:?} {ended:?}")
 }
 
-/// Whatever could be read can be said again.
+/// Checks that every decoded reply can be sent back.
 fn check_usable(reply: Result<ModelReply, ModelError>) {
     match reply {
         Ok(reply) => assert!(Conversation::default().push(reply.into_message()).is_ok()),
@@ -88,7 +88,7 @@ fn wrong_types_anywhere_are_an_error_or_a_repaired_reply() {
     }
 }
 
-/// Every place in a document.
+/// Returns a pointer to every value in a document.
 fn pointers(value: &serde_json::Value) -> Vec<String> {
     let below = |step: String, value: &serde_json::Value| {
         let step = format!("/{step}");
@@ -107,7 +107,7 @@ fn pointers(value: &serde_json::Value) -> Vec<String> {
     all
 }
 
-/// A reply with two calls of the given ids and arguments, in a format's own words; where it has no ids they are passed over.
+/// Returns a reply with two calls that have the same id and arguments. Ollama's calls have no id.
 fn two_calls(format: Format, id: &str, arguments: &str) -> String {
     let text = serde_json::json!(arguments);
     match format {
@@ -138,8 +138,8 @@ fn two_calls(format: Format, id: &str, arguments: &str) -> String {
     }
 }
 
-/// Nobody was offered the tool `x`, its ids are the same and its arguments are no JSON: the run sees two calls as they
-/// were written, and what it answers can be said in every format.
+/// The tool `x` was not offered, both calls have the same id, and their arguments are not JSON. The run must get
+/// both calls as written, and every format must be able to send their results.
 #[test]
 fn calls_with_one_id_and_arguments_that_are_no_json_can_be_answered() {
     for format in Format::ALL {
@@ -158,7 +158,7 @@ fn calls_with_one_id_and_arguments_that_are_no_json_can_be_answered() {
     }
 }
 
-/// One frame of a stream, as its format has them.
+/// Returns one frame of a stream.
 fn framed(format: Format, json: &[u8]) -> Vec<u8> {
     match format {
         Format::Ollama => [json, b"\n"].concat(),
@@ -272,7 +272,7 @@ proptest! {
         }
     }
 
-    /// Recorded streams with bytes changed, cut out and repeated.
+    /// Recorded streams with bytes changed, removed and repeated.
     #[test]
     fn a_mangled_stream_is_read_or_refused(
         cell in 0..28_usize,

@@ -1,4 +1,5 @@
-//! `UPDATE_GOLDENS=1 cargo test -p haft-models golden` writes the files; the difference is then for review.
+//! Compares requests with golden files. `UPDATE_GOLDENS=1 cargo test -p haft-models golden` rewrites the files;
+//! review the difference.
 
 use std::sync::Arc;
 
@@ -104,7 +105,7 @@ fn case(name: &str, format: Format) -> ModelRequest {
     }
 }
 
-/// What is kept of a request: its path, its body laid out for reading, and what it could not say.
+/// Returns the golden text of a request: its path, its formatted body, and its unsupported features.
 fn golden(name: &str, format: Format) -> String {
     let encoded = wire(format).encode(&case(name, format), Delivery::Streamed, &mut Memo::default());
     let body: Value = serde_json::from_slice(&encoded.body).unwrap();

@@ -4,7 +4,7 @@ use crate::fixture::{OPENROUTER, answers, decode, encode, request, wire};
 
 const REASONING: &str = "I should look at the file first.";
 
-/// A conversation with reasoning and a call on one format, then with two calls at once.
+/// Returns a conversation in one format with reasoning and a call, then two parallel calls.
 fn story(from: Format) -> Vec<Message> {
     let first = decode("reasoning", from).into_message();
     let mut second = decode("parallel", from).into_message();

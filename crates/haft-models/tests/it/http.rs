@@ -1,16 +1,16 @@
-//! The HTTP client, the formats and the scripted server together.
+//! Tests of the HTTP client and the formats against the scripted server.
 
-/// What these tests share.
+/// Shared helpers.
 mod asker;
-/// What was said, recorded and said again.
+/// Recording and replaying.
 mod cassette;
-/// Requests and replies that go wrong, and what is tried about it.
+/// Failing requests and replies, and their retries.
 mod failures;
 /// Every scenario in every format, streamed and whole.
 mod grid;
-/// Accounts, prices, headers, lists of models, fallbacks.
+/// Accounts, prices, headers, model lists and fallbacks.
 mod providers;
-/// Models that cannot call tools.
+/// Models without native tool calls.
 mod tool_calling;
-/// Versions of HTTP, connections that are shared, and whom is trusted.
+/// HTTP versions, shared connections and TLS trust.
 mod versions;

@@ -1,30 +1,30 @@
-//! What callers of the wire formats rely on, one file per capability.
+//! Integration tests of the wire formats, one file per capability.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "what tests share lies outside of test functions")]
 
-/// The formats, the requests and the files that these tests share; no tests of its own.
+/// Formats, requests and files that these tests share; no tests of its own.
 mod fixture;
 
-/// Words that one provider or model accepts and another refuses.
+/// Request fields that one provider or model accepts and another rejects.
 mod accepted;
 /// Bytes that no provider should send.
 mod garbage;
-/// Requests as they are sent, byte for byte, one file per case and format.
+/// Requests as they are sent, byte for byte, with one file per case and format.
 mod golden;
-/// The HTTP client and all that stands on it, against the scripted model server.
+/// The HTTP client and everything built on it, against the scripted model server.
 mod http;
 
-/// Conversations begun on one format and continued on another.
+/// Conversations that start in one format and continue in another.
 mod handover;
-/// What was sent once is never encoded again.
+/// Each message is encoded only once.
 mod prefix;
-/// Replies as providers send them, whole and in pieces of any size: the scenarios × formats grid.
+/// Replies as providers send them, whole and in chunks of any size: the grid of scenarios and formats.
 mod replies;
-/// What a model said goes back to it as it was.
+/// A model's reply is sent back to it unchanged.
 mod round_trip;
-/// Schemas in the grammars of providers.
+/// Schemas in the languages of providers.
 mod schemas;
-/// Whole runs against the scripted model server, which reads the providers' documents on its own.
+/// Whole runs against the scripted model server, which implements the providers' documentation independently.
 mod server;
-/// Nothing a request holds is dropped in silence.
+/// No feature of a request is dropped silently.
 mod unsaid;

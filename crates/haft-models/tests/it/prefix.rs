@@ -8,7 +8,7 @@ use crate::fixture::{OPENROUTER, answers, decode, encode, messages_key, tools, w
 
 const MARKER: &str = r#","cache_control":{"type":"ephemeral"}"#;
 
-/// The encoded message list, without what closes it and without cache markers.
+/// Returns the encoded message list without its closing brackets and cache markers.
 fn message_list(format: Format, body: &[u8]) -> String {
     let text = String::from_utf8(body.to_vec()).unwrap();
     let key = format!("\"{}\":", messages_key(format));
@@ -77,11 +77,11 @@ fn check_once(wire: &dyn WireFormat) {
         assert_eq!(memo.encoded(), Encoded { messages, systems: 1, tool_lists: 1 }, "{:?}", wire.format());
     }
     let messages = conversation.messages().len();
-    // Another catalog is encoded, and nothing else because of it.
+    // Only the new tool list is encoded.
     request.tools = request.tools.iter().take(1).cloned().collect();
     wire.encode(&request, Delivery::Streamed, &mut memo);
     assert_eq!(memo.encoded(), Encoded { messages, systems: 1, tool_lists: 2 }, "{:?}", wire.format());
-    // Another conversation is.
+    // Everything is encoded for a new conversation.
     request.conversation = crate::fixture::conversation([Message::user("hi")]);
     wire.encode(&request, Delivery::Streamed, &mut memo);
     assert_eq!(memo.encoded(), Encoded { messages: messages + 1, systems: 2, tool_lists: 3 });

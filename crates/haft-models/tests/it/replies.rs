@@ -9,7 +9,7 @@ const TEXT: &str = "Grüße: the file has \"two\" lines.\n";
 const FIRST: &str = r#"{"path": "/src/lib.rs", "limit": 1.0}"#;
 const SECOND: &str = r#"{"path":"/räksmörgås"}"#;
 
-/// What a reply says, whatever format it came in.
+/// Returns the content of a reply, independent of its format.
 fn said(reply: &ModelReply) -> (String, Vec<String>, StopReason) {
     let calls = reply.calls().map(|call| format!("{} {}", call.name, call.arguments.as_text())).collect();
     let refusal = reply.parts.iter().filter_map(|part| match &part.body {
@@ -31,7 +31,7 @@ fn expected(scenario: &str) -> (String, Vec<String>, StopReason) {
     (text.into(), arguments.iter().map(|text| format!("read {text}")).collect(), stop)
 }
 
-/// What a format does not count is zero.
+/// Returns the expected usage; counts that a format does not report are zero.
 fn expected_usage(format: Format) -> Usage {
     match format {
         Format::Ollama => Usage { input: 120, output: 30, ..Usage::default() },
@@ -59,7 +59,7 @@ fn a_stream_gives_the_same_reply_as_the_whole() {
         let reply = fold(read_stream(wire(format), [stream.as_slice()]));
         let mut whole = decode(scenario, format);
         if (scenario, format) == ("reasoning", Format::OpenaiChat) {
-            // State that came in pieces is put together again; only the order of its keys is another.
+            // The streamed state is reassembled from pieces, so only the order of its keys differs.
             let state = |reply: &ModelReply| {
                 let state = reply.parts.last().unwrap().mark.as_ref().unwrap().state.clone().unwrap();
                 serde_json::from_str::<serde_json::Value>(&state).unwrap()
@@ -71,7 +71,7 @@ fn a_stream_gives_the_same_reply_as_the_whole() {
     }
 }
 
-/// Feeds every recorded stream of a format split at each of its bytes, and byte by byte.
+/// Feeds every recorded stream of a format split at each byte, and byte by byte.
 fn check_splits(format: Format) {
     for (scenario, format) in grid().filter(|cell| cell.1 == format) {
         let stream = streamed(scenario, format);
@@ -113,7 +113,7 @@ fn ollama_streams_may_be_split_at_any_byte() {
     check_splits(Format::Ollama);
 }
 
-/// Servers that speak after the Responses API leave events out: what is only said when it is whole is not lost.
+/// Some servers of the Responses API omit the delta events and send only whole items.
 #[test]
 fn a_responses_stream_that_says_only_whole_items_is_the_same_reply() {
     let kept = |frame: &&str| {
@@ -127,7 +127,7 @@ fn a_responses_stream_that_says_only_whole_items_is_the_same_reply() {
         let items: String = stream.split_inclusive("\n\n").filter(kept).collect();
         assert!(items.len() < stream.len(), "{scenario}");
         assert_eq!(fold(read_stream(wire(format), [items.as_bytes()])), expected, "{scenario}: items");
-        // The same item once more changes nothing.
+        // A repeated item changes nothing.
         let done = |frame: &&str| frame.contains("output_item.done");
         let doubled: String = items
             .split_inclusive("\n\n")
@@ -204,7 +204,7 @@ fn an_error_inside_a_stream_comes_after_what_was_said_before() {
     for format in Format::ALL {
         let stream = streamed("text", format);
         let half = &stream[..stream.len() / 2];
-        // A whole event, and not the half of one.
+        // Cut after a whole event and not in the middle of one.
         let ends: &[u8] = if format == Format::Ollama { b"\n" } else { b"\n\n" };
         let text = String::from_utf8_lossy(half).replace("\r\n", "\n");
         let end = text.rfind(std::str::from_utf8(ends).unwrap()).unwrap() + ends.len();
@@ -244,7 +244,7 @@ fn chat(chunks: &[&str]) -> ModelReply {
     fold(read_stream(wire(Format::OpenaiChat), [stream.as_bytes()]))
 }
 
-/// As Perplexity does.
+/// Perplexity does this.
 #[test]
 fn a_chunk_with_all_that_was_said_so_far_beside_what_is_new_is_read_once() {
     let reply = chat(&[
@@ -259,7 +259,7 @@ fn a_chunk_with_all_that_was_said_so_far_beside_what_is_new_is_read_once() {
     assert_eq!(reply.text(), "Hello");
 }
 
-/// As Mistral does.
+/// Mistral does this.
 #[test]
 fn reasoning_in_the_list_of_a_content_is_reasoning_and_what_nobody_knows_is_noted() {
     let reply = chat(&[

@@ -1,4 +1,4 @@
-//! The message a provider sent, and the message it is sent back, field by field.
+//! Compares the message that a provider sent with the message that is sent back to it, field by field.
 
 use haft_core::conversation::{Format, Message};
 use haft_models::WireFormat;
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use crate::fixture::{OPENROUTER, answers, body, decode, grid, messages_key, request, streamed, whole, wire};
 
-/// What the provider sent, as far as it is a message.
+/// Returns the message in a provider's response, in the form in which it must be sent back.
 fn sent(format: Format, body: &Value) -> Value {
     match format {
         Format::OpenaiChat => {
             let mut message = body["choices"][0]["message"].clone();
             let fields = message.as_object_mut().unwrap();
-            // The text of reasoning is for reading; what goes back is its details. Nothing takes citations back.
+            // Only the details of reasoning are sent back; its text is for display. No provider accepts citations.
             fields.remove("reasoning");
             fields.remove("annotations");
             fields.retain(|key, value| key == "content" || !value.is_null());
@@ -23,7 +23,7 @@ fn sent(format: Format, body: &Value) -> Value {
         Format::Gemini => {
             let mut content = body["candidates"][0]["content"].clone();
             let parts = content["parts"].as_array_mut().unwrap();
-            // Thoughts without a signature are for reading only.
+            // Thoughts without a signature are for display only.
             parts.retain(|part| part.get("thought").is_none());
             let unsigned = parts.iter().all(|part| part.get("thoughtSignature").is_none());
             for part in parts.iter_mut().filter(|part| part.get("functionCall").is_some() && unsigned) {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::fixture::tests_folder;
 
-/// What each grammar accepts is written down a second time, by who judges the codecs.
+/// Checks a schema with the scripted server's own implementation of each language.
 fn check_grammar(grammar: Grammar, schema: &Value) {
     let judged = match grammar {
         Grammar::Json | Grammar::Anthropic => judge::Grammar::Tools,
@@ -21,7 +21,7 @@ fn check_grammar(grammar: Grammar, schema: &Value) {
     }
 }
 
-/// `nullable` is Gemini's word; in JSON Schema it is a branch.
+/// Converts Gemini's `nullable` into a branch of JSON Schema.
 fn as_json_schema(schema: &Value) -> Value {
     match schema {
         Value::Object(object) => {
@@ -38,7 +38,8 @@ fn as_json_schema(schema: &Value) -> Value {
     }
 }
 
-/// Whatever the downgraded schema accepts is right, or the model is told what is wrong with it.
+/// Checks that arguments which are valid for the translated schema are valid for the original too, or that a loss
+/// was reported and the validation error is clear.
 fn check_acceptance(original: &Value, down: &Downgraded, instance: &Value, what: &str) {
     let down_schema = as_json_schema(&down.schema);
     let Ok(told) = jsonschema::options().should_validate_formats(true).build(&down_schema) else {

@@ -14,7 +14,7 @@ use crate::fixture::{fold, tools, wire};
 
 const DELIVERIES: [Delivery; 2] = [Delivery::Whole, Delivery::Streamed];
 
-/// Where providers put their version; it is a part of a provider's address and not of its format.
+/// Returns the version prefix of the path, which belongs to a provider's base URL and not to the format.
 fn prefix(format: Format) -> &'static str {
     match format {
         Format::OpenaiChat | Format::OpenaiResponses | Format::Anthropic => "/v1/",
@@ -23,7 +23,7 @@ fn prefix(format: Format) -> &'static str {
     }
 }
 
-/// Sends a request and gives the status and the body. HTTP/1.0, so that the body comes without chunks.
+/// Sends a request and returns status and body. Uses HTTP/1.0 so that the body is not chunked.
 fn post(server: &ModelServer, format: Format, request: &EncodedRequest) -> (u16, Vec<u8>) {
     let address = server.url().trim_start_matches("http://").to_owned();
     let mut connection = TcpStream::connect(&address).unwrap();
@@ -44,7 +44,7 @@ fn post(server: &ModelServer, format: Format, request: &EncodedRequest) -> (u16,
     (status, answer.split_off(end))
 }
 
-/// One turn: encoded, sent, and read in small pieces.
+/// Runs one turn: encodes the request, sends it, and decodes the reply in small pieces.
 fn ask(
     server: &ModelServer,
     format: Format,
@@ -83,12 +83,12 @@ fn script() -> Script {
             .expecting(results(&["one"])),
         Step::text("All read.").expecting(results(&["two", "two"])),
     ];
-    // As many tokens as such a prompt has; fewer would look like a prompt that was cut.
+    // A realistic token count: with fewer tokens the prompt would look truncated.
     let usage = scripted::Usage { input: 500, output: 20, ..scripted::Usage::default() };
     Script::of(steps.map(|step| step.using(usage)))
 }
 
-/// The script, played to its end.
+/// Plays the script to its end.
 fn run(format: Format, delivery: Delivery) {
     let server = ModelServer::start(script()).unwrap();
     let (mut conversation, mut memo, tools) = (Conversation::default(), Memo::default(), tools());
@@ -129,7 +129,7 @@ fn a_run_with_calls_comes_to_its_end_in_every_format() {
     }
 }
 
-/// Every choice, and how a server understands it that takes names literally.
+/// Returns every choice, with the choice that the scripted server must read from the request.
 fn choices() -> [(&'static str, ToolChoice, scripted::ToolChoice); 6] {
     let read = || vec!["read".to_owned()];
     let allowed = |must_call| ToolChoice::Allowed { names: vec!["read".into()], must_call };
@@ -143,7 +143,7 @@ fn choices() -> [(&'static str, ToolChoice, scripted::ToolChoice); 6] {
     ]
 }
 
-/// What a format has no words for; the loop sees to these.
+/// The choices that a format does not support; the agent loop enforces these.
 const UNSAID_CHOICES: [(Format, &str); 6] = [
     (Format::Anthropic, "allowed"),
     (Format::Anthropic, "required of allowed"),
@@ -165,7 +165,7 @@ fn the_server_understands_every_tool_choice_that_a_format_can_say() {
                 unsaid.push((format, name));
                 continue;
             }
-            // One of one that must be called is that one, and so Gemini says it.
+            // Gemini has the same notation for a named tool and for one required tool of a list of one.
             let understood = match (format, understood) {
                 (Format::Gemini, scripted::ToolChoice::RequiredOf(_)) => {
                     scripted::ToolChoice::Tool("read".into())

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::fixture::{call, calls, encode, request, tools, user, wire};
 
-/// A request with just this feature, and the same request without it.
+/// Returns a request with only this feature, and the same request without it.
 fn pair(feature: Feature) -> (ModelRequest, ModelRequest) {
     match feature {
         Feature::SystemInside => (said(Message::system("psst")), said(Message::user("psst"))),

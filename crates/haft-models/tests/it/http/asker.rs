@@ -17,10 +17,10 @@ use haft_models::http::{Authorities, HttpProvider, HttpSettings, RetryPolicy, Ti
 use haft_models::prices::Prices;
 use haft_models::providers::{ProviderRow, Wishes};
 
-/// The key that every script here wants to see.
+/// The key that every script here requires.
 pub(crate) const KEY: &str = "test-key-0123456789";
 
-/// A server with a script, and how it is asked.
+/// A scripted server with the settings of its client.
 pub(crate) struct Asker {
     pub(crate) server: ModelServer,
     pub(crate) format: Format,
@@ -29,7 +29,7 @@ pub(crate) struct Asker {
     pub(crate) events: Arc<Log>,
 }
 
-/// Every event, in order.
+/// All events, in order.
 #[derive(Default)]
 pub(crate) struct Log(Mutex<Vec<Event>>);
 
@@ -40,7 +40,7 @@ impl EventSink for Log {
 }
 
 impl Log {
-    /// The attempts so far, each as its model and how it ended.
+    /// Returns the attempts so far, each with its model, number and result.
     pub(crate) fn attempts(&self) -> Vec<String> {
         let said = |event: &Event| match event {
             Event::ModelFinished { attempt, account, .. } => {
@@ -98,7 +98,7 @@ impl Asker {
     }
 }
 
-/// Everything a provider says to a request.
+/// Returns the complete reply of a provider.
 pub(crate) async fn whole(
     provider: &dyn ModelProvider,
     request: ModelRequest,

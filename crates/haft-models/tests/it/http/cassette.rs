@@ -16,7 +16,7 @@ use serde_json::json;
 use super::asker::{Asker, KEY, Log, asking, request, whole};
 use crate::fixture::tools;
 
-/// Where a test records.
+/// The temporary directory of a test's recording.
 struct Reel(tempfile::TempDir);
 
 impl Reel {
@@ -51,7 +51,7 @@ fn folded(said: &Said) -> ModelReply {
     ReplyFold::of(said.iter().cloned().map(Result::unwrap))
 }
 
-/// What follows a reply with calls.
+/// Returns the request that follows a reply with calls.
 fn answered(request: &ModelRequest, reply: ModelReply, output: &str) -> ModelRequest {
     let mut conversation = (*request.conversation).clone();
     let replies = reply.calls().map(|call| ToolReply::text(call, output)).collect();
@@ -76,7 +76,7 @@ fn costs(log: &Log) -> Vec<String> {
     log.all().iter().filter_map(cost).collect()
 }
 
-/// Two turns with a call between them, and what was said in each.
+/// Runs two turns with a call between them and returns the events of each.
 async fn two_turns(provider: &dyn ModelProvider, cx: &ModelContext, output: &str) -> [Said; 2] {
     let first = ModelRequest { tools: tools(), ..asking("What does a say?") };
     let one = said(provider, first.clone(), cx).await;
@@ -208,7 +208,7 @@ async fn a_reply_that_nobody_waited_for_is_recorded_as_far_as_it_came() {
     assert_eq!(log.attempts(), ["m 1 cancelled"]);
 }
 
-/// A key that somebody put into the conversation, and that the model gives back in pieces.
+/// The user puts a key into the conversation, and the model repeats it in several deltas.
 #[tokio::test]
 async fn a_key_in_the_conversation_is_not_recorded() {
     let reel = Reel::new();

@@ -16,7 +16,7 @@ use haft_models::providers::{ProviderRow, Wishes};
 
 use super::asker::{Asker, KEY, asking, whole};
 
-/// What becomes of one step, in all formats: the kind of error, and how the attempts ended.
+/// Checks the error of a script in all formats, and the results of its attempts.
 async fn check(step: impl Fn() -> Vec<Step>, kind: ModelErrorKind, attempts: &[&str]) {
     for format in Format::ALL {
         let asker = Asker::new(format, step());
@@ -60,7 +60,7 @@ async fn what_stays_wrong_is_asked_once() {
     check(spent, ModelErrorKind::QuotaExhausted, &["m 1 quota_exhausted"]).await;
 }
 
-/// Whatever it looks like, and wherever it comes: in the answer, inside of a good one, and for a list.
+/// The key has no known prefix. It appears in an error response and in an error inside a stream.
 #[tokio::test]
 async fn a_key_that_the_server_repeats_is_not_shown() {
     for format in Format::ALL {
@@ -186,7 +186,7 @@ async fn garbage_in_a_stream_is_an_error_or_passed_over_and_never_more() {
     }
 }
 
-/// A server that answers every request with the same head, and a body of so many bytes.
+/// Starts a server that answers every request with the same head and a body of that many bytes.
 fn endless(head: &'static str, piece: &'static [u8], bytes: usize) -> SocketAddr {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -248,7 +248,7 @@ async fn raw_error_in(format: Format, address: SocketAddr) -> ModelError {
     whole(&provider, asking("hi"), &asker.context()).await.unwrap_err()
 }
 
-/// A length that is never reached: the connection breaks right after what is sent.
+/// A content length that is never reached: the connection breaks right after the bytes that are sent.
 const BROKEN: &str = "200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 9999";
 
 #[tokio::test]
@@ -265,7 +265,7 @@ async fn a_connection_that_breaks_after_the_reason_to_stop_loses_nothing() {
     assert_eq!(error.kind, ModelErrorKind::Unreachable, "{error}");
 }
 
-/// Proxies forget or mistake what a body is.
+/// Proxies drop or change the content type.
 #[tokio::test]
 async fn a_body_is_read_for_what_it_is_whatever_its_head_says() {
     let (head_json, head_nothing) = ("200 OK\r\nContent-Type: application/json", "200 OK\r\nX-Nothing: 1");

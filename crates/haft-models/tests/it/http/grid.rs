@@ -15,10 +15,10 @@ use serde_json::json;
 use super::asker::{Asker, asking, request};
 use crate::fixture::tools;
 
-/// A scenario: its name, what happens, and the formats that cannot have it, with the reason.
+/// A scenario: its name, its test, and the formats that lack it, with the reason.
 type Scenario = (&'static str, fn(At) -> BoxFuture<'static, ()>, &'static [(Format, &'static str)]);
 
-/// A place in the grid.
+/// A cell of the grid.
 #[derive(Debug, Clone, Copy)]
 struct At {
     format: Format,
@@ -30,7 +30,7 @@ impl At {
         Asker::new(self.format, steps).delivered(self.delivery)
     }
 
-    /// Asks one thing and expects a success.
+    /// Sends one request and expects a success.
     async fn reply(self, step: Step, request: ModelRequest) -> ModelReply {
         self.asker([step]).ask(request).await.unwrap_or_else(|error| panic!("{self:?}: {error}"))
     }
@@ -75,7 +75,7 @@ const SCENARIOS: &[Scenario] = &[
     ("cancellation", |at| Box::pin(cancellation(at)), &[]),
 ];
 
-// With threads of its own, because waiting for the server must not keep the connection from closing.
+// Needs its own threads: waiting for the server blocks this thread, and the connection must close meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_scenario_works_in_every_format() {
     for (name, scenario, skipped) in SCENARIOS {
@@ -207,7 +207,7 @@ async fn required(at: At) {
 }
 
 async fn none(at: At) {
-    // Where there is no word for it, nothing is offered.
+    // Ollama has no tool choice, so the tools are left out.
     if at.format == Format::Ollama {
         let step = Step::text("ok").expecting(Expect { tools: Some(vec![]), ..Expect::default() });
         let asked = ModelRequest { tools: tools(), tool_choice: ToolChoice::None, ..asking("hi") };
@@ -257,7 +257,7 @@ async fn length(at: At) {
     assert_eq!(reply.stop, StopReason::Length);
 }
 
-/// Everything that a format counts; what it does not is nothing.
+/// Checks every count that a format reports; the others must be zero.
 async fn usage(at: At) {
     let spent = scripted::Usage { input: 100, output: 40, cache_read: 30, cache_write: 20, reasoning: 7 };
     let reply = at.reply(Step::text("x").using(spent), asking("hi")).await;
@@ -270,7 +270,7 @@ async fn usage(at: At) {
     assert_eq!(reply.usage, Some(expected), "{at:?}");
 }
 
-/// Dropping the stream in the middle of a reply ends the connection: the server sees its client go.
+/// Dropping the stream in the middle of a reply must close the connection, which the server notices.
 async fn cancellation(at: At) {
     let pace = Pace {
         chunk_bytes: Some(8),
@@ -285,7 +285,7 @@ async fn cancellation(at: At) {
         Delivery::Streamed => {
             while !matches!(replies.next().await.unwrap().unwrap(), ModelEvent::PartDelta { .. }) {}
         }
-        // Nothing is seen of a whole reply before its end; the request must only have arrived.
+        // A whole reply yields no events before its end, so the test waits for the request to arrive.
         Delivery::Whole => {
             let arrived = async {
                 while asker.server.requests().is_empty() {

@@ -26,7 +26,7 @@ async fn the_account_of_a_reply_has_tokens_time_and_cost() {
     let Event::ModelFinished { account, principal, .. } = &events[1] else { panic!("{events:?}") };
     assert_eq!(principal.to_string(), "local");
     assert_eq!(account.usage.unwrap().input, 1000);
-    // 1000 tokens at a dollar a million and 100 at two.
+    // 1000 input tokens at 1 dollar per million, and 100 output tokens at 2 dollars.
     assert_eq!(account.cost, Some(Cost { nano_usd: 1_200_000 }));
     assert!(account.first_event.unwrap() <= account.latency);
 }
@@ -103,7 +103,7 @@ async fn a_list_of_models_is_asked_for_again_when_the_server_is_busy() {
     let retry = RetryPolicy { delay_first: Duration::from_millis(1), ..RetryPolicy::default() };
     assert_eq!(patient_provider(address, retry).models().await.unwrap()[0].id, "small");
     server.join().unwrap();
-    // Nobody listens there any more.
+    // The server has stopped listening.
     assert_eq!(raw_provider(address).models().await.unwrap_err().kind.name(), "unreachable");
 }
 
@@ -154,7 +154,7 @@ async fn one_connection_serves_one_request_after_the_other() {
     assert_eq!(connections.load(Ordering::SeqCst), 1);
 }
 
-/// A server that answers each request on a connection, and counts connections.
+/// Starts a server that answers several requests per connection and counts connections.
 fn counting() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -169,7 +169,7 @@ fn counting() -> (SocketAddr, Arc<AtomicUsize>) {
     (address, connections)
 }
 
-/// Reads one request and answers it; nothing when the client is gone.
+/// Reads one request and answers it; returns `None` when the client has disconnected.
 fn answer(connection: &TcpStream) -> Option<()> {
     let mut reader = BufReader::new(connection);
     let mut length = 0;

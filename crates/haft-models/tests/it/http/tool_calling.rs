@@ -62,7 +62,7 @@ async fn what_the_operator_says_is_done_without_a_try() {
     let provider = FitTools::new(Box::new(asker.provider()), said(ToolCalling::None));
     assert_eq!(whole(&provider, with_tools("x"), &asker.context()).await.unwrap().text(), "no tools");
 
-    // Nothing was offered, so nothing is called, whatever the model writes.
+    // No tools were offered, so tagged text is not a call.
     let asker = Asker::new(Format::Ollama, [Step::text(TAGGED)]);
     let provider = FitTools::new(Box::new(asker.provider()), said(ToolCalling::None));
     let reply = whole(&provider, with_tools("x"), &asker.context()).await.unwrap();

@@ -14,7 +14,7 @@ use haft_testkit::{Offer, SecureServer, eventually};
 
 use super::asker::{asking, whole};
 
-/// So many requests are answered only when all of them are there.
+/// The number of requests that must be in progress before the server answers any of them.
 const TOGETHER: usize = 8;
 
 fn provider(server: &SecureServer, authorities: Authorities) -> HttpProvider {
@@ -55,7 +55,7 @@ fn context() -> ModelContext {
     ModelContext::new("1", Principal::local(), Arc::new(NoEvents))
 }
 
-/// The version in which one request and then several at once came, and over how many connections.
+/// Sends one request and then several at once. Returns their HTTP versions and the number of connections.
 async fn asked(offer: Offer) -> (Vec<String>, usize) {
     let server = SecureServer::start(offer, TOGETHER);
     let provider = trusting(&server);
@@ -95,12 +95,12 @@ async fn a_server_for_which_nobody_vouches_is_not_asked() {
     assert_eq!(server.arrived(), []);
     for wrong in ["", "hello", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
         let pem = Authorities::from_pem(wrong.as_bytes());
-        // Nonsense inside of the armour is noticed when it is used.
+        // Invalid content in a valid PEM frame is reported only when the certificate is used.
         assert!(pem.is_err() || wrong.contains("AAAA"), "{wrong}");
     }
 }
 
-// With threads of its own, because waiting for the server must not keep the request from being given up.
+// Needs its own threads: waiting for the server blocks this thread, and the request must be cancelled meanwhile.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_is_given_up_is_ended_and_its_connection_kept() {
     let server = SecureServer::start(Offer::Http2, 2);
@@ -117,7 +117,7 @@ async fn a_request_that_is_given_up_is_ended_and_its_connection_kept() {
         () = arrived => {}
     }
     eventually("the server sees that it is given up", || server.abandoned() == 1);
-    // Together with the one that was there, it is the second.
+    // This request and the cancelled one make two, so the server answers.
     assert_eq!(whole(&provider, asking("hi"), &cx).await.unwrap().text(), "safe");
     assert!(server.arrived().iter().all(|request| request.connection == 0), "{:?}", server.arrived());
 }
