@@ -9,7 +9,7 @@ pub enum User {
     Nobody,
 }
 
-/// The uid and gid of [`User::Nobody`].
+/// The uid and gid of the unprivileged user.
 pub(crate) const NOBODY: u32 = 65534;
 
 /// Returns the users that a test can run as: both for root, otherwise only our own.
