@@ -1,4 +1,4 @@
-//! Replies in the format `anthropic`, whole.
+//! Fuzzes complete replies in the format `anthropic`.
 #![no_main]
 
 use haft_models::anthropic::ANTHROPIC;

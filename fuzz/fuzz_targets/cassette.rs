@@ -1,4 +1,4 @@
-//! Recordings.
+//! Fuzzes recordings.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! What the `claude` command prints.
+//! Fuzzes the output of the `claude` command.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Replies in the format `gemini`, streamed.
+//! Fuzzes streamed replies in the format `gemini`.
 #![no_main]
 
 use haft_models::gemini::GEMINI;

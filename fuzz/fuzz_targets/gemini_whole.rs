@@ -1,4 +1,4 @@
-//! Replies in the format `gemini`, whole.
+//! Fuzzes complete replies in the format `gemini`.
 #![no_main]
 
 use haft_models::gemini::GEMINI;

@@ -1,4 +1,4 @@
-//! Lists of models.
+//! Fuzzes lists of models.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

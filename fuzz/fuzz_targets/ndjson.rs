@@ -1,4 +1,4 @@
-//! Lines.
+//! Fuzzes NDJSON lines.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

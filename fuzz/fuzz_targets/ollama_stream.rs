@@ -1,4 +1,4 @@
-//! Replies in the format `ollama`, streamed.
+//! Fuzzes streamed replies in the format `ollama`.
 #![no_main]
 
 use haft_models::ollama::OLLAMA;

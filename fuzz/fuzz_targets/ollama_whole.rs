@@ -1,4 +1,4 @@
-//! Replies in the format `ollama`, whole.
+//! Fuzzes complete replies in the format `ollama`.
 #![no_main]
 
 use haft_models::ollama::OLLAMA;

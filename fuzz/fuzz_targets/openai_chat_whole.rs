@@ -1,4 +1,4 @@
-//! Replies in the format `openai_chat`, whole.
+//! Fuzzes complete replies in the format `openai_chat`.
 #![no_main]
 
 use haft_models::openai_chat::{OpenaiChat, dialect};

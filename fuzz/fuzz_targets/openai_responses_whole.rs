@@ -1,4 +1,4 @@
-//! Replies in the format `openai_responses`, whole.
+//! Fuzzes complete replies in the format `openai_responses`.
 #![no_main]
 
 use haft_models::openai_responses::OPENAI_RESPONSES;

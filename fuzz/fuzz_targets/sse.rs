@@ -1,4 +1,4 @@
-//! Frames of server-sent events.
+//! Fuzzes server-sent events.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! What every target checks: no bytes make a decoder panic or hang, and what could be read can be said again.
+//! The checks of every target: no input makes a decoder panic or hang, and a decoded reply fits into a conversation.
 
 use std::collections::VecDeque;
 use std::io::{self, Cursor};
@@ -23,14 +23,14 @@ use haft_models::prompted::read_calls;
 use haft_models::{Asked, ErrorHead, WireFormat};
 use tokio::runtime::Builder;
 
-/// A reply in one piece, and the same bytes as the answer to a request that failed.
+/// Decodes a complete reply, and the same bytes as the response to a failed request.
 pub fn whole(wire: &dyn WireFormat, bytes: &[u8]) {
     check(wire.decode(bytes, &asked()));
     let error = wire.decode_error(&ErrorHead::of_status(400), bytes);
     assert!(!error.message.is_empty());
 }
 
-/// A reply that arrives in pieces. Where it is cut must mean nothing.
+/// Decodes a streamed reply. The position of the cut between two chunks must not change the result.
 pub fn stream(wire: &dyn WireFormat, bytes: &[u8]) {
     let at = bytes.first().map_or(0, |byte| usize::from(*byte) % bytes.len());
     let (one, two) = (read(wire, &[bytes]), read(wire, &[&bytes[..at], &bytes[at..]]));
@@ -38,7 +38,7 @@ pub fn stream(wire: &dyn WireFormat, bytes: &[u8]) {
     check(one.0.map(|()| ReplyFold::of(one.1)));
 }
 
-/// Frames of server-sent events, however they are cut.
+/// Decodes server-sent events, independent of the cut between chunks.
 pub fn sse(bytes: &[u8]) {
     let read = |pieces: &[&[u8]]| {
         let mut decoder = SseDecoder::default();
@@ -57,7 +57,7 @@ pub fn sse(bytes: &[u8]) {
     assert_eq!(read(&[bytes]), read(&[&bytes[..middle], &bytes[middle..]]));
 }
 
-/// Lines, however they are cut.
+/// Decodes NDJSON lines, independent of the cut between chunks.
 pub fn ndjson(bytes: &[u8]) {
     let read = |pieces: &[&[u8]]| {
         let mut decoder = NdjsonDecoder::default();
@@ -76,7 +76,7 @@ pub fn ndjson(bytes: &[u8]) {
     assert_eq!(read(&[bytes]), read(&[&bytes[..middle], &bytes[middle..]]));
 }
 
-/// The text of a model whose tools stand in its prompt. What is no call stays text.
+/// Reads tool calls from the text of a model whose prompt describes the tools. Text that is no call stays text.
 pub fn prompted(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes).into_owned();
     let reply = ModelReply {
@@ -90,7 +90,7 @@ pub fn prompted(bytes: &[u8]) {
     check(Ok(read_calls(reply, &asked())));
 }
 
-/// A page of a provider's list of models.
+/// Reads a page of a provider's list of models.
 pub fn models(bytes: &[u8]) {
     for format in Format::ALL {
         match read_page(format, bytes) {
@@ -100,7 +100,7 @@ pub fn models(bytes: &[u8]) {
     }
 }
 
-/// A file that says it is a recording.
+/// Reads a file whose first line claims that it is a recording, and replays it.
 pub fn cassette(bytes: &[u8]) {
     let text = [b"{\"kind\":\"recording\",\"version\":2}\n", bytes].concat();
     let Ok(recording) = Recording::read_from(Path::new("r"), Cursor::new(text)) else { return };
@@ -113,7 +113,7 @@ pub fn cassette(bytes: &[u8]) {
     }
 }
 
-/// What a command prints, with tools and without, however it is cut.
+/// Reads the output of the `claude` command, with and without tools, independent of the cut between chunks.
 pub fn claude_code(bytes: &[u8]) {
     let middle = bytes.len() / 2;
     let tool = ModelTool { name: "t".into(), description: String::new(), input_schema: Arc::default() };
@@ -139,7 +139,7 @@ fn said_by_command(tools: &[ModelTool], pieces: &[&[u8]]) -> String {
     told
 }
 
-/// A command that prints this, piece by piece, and ends.
+/// A command that prints these chunks one by one and ends.
 struct Printing(VecDeque<Vec<u8>>);
 
 impl StartCommand for Printing {

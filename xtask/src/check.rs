@@ -1,4 +1,4 @@
-//! The checks that cargo itself does.
+//! The checks that cargo itself runs.
 
 use crate::step::{run, run_with};
 
@@ -10,7 +10,8 @@ pub(crate) fn lint() -> Result<(), String> {
     run("cargo", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
 }
 
-/// The fuzz targets are outside of the workspace and seldom built: their lock file must follow all the same.
+/// Checks the lock file of the fuzz targets. They lie outside the workspace and are seldom built, so no other step
+/// would notice that their lock file is out of date.
 pub(crate) fn fuzz_lock() -> Result<(), String> {
     run("cargo", &["fetch", "--quiet", "--locked", "--manifest-path", "fuzz/Cargo.toml"])
 }

@@ -1,17 +1,18 @@
-//! The real `claude` command that tests ask, from the registry of npm, beside the build products.
+//! Installs the real `claude` command that tests call, from the npm registry, beside the build products.
 
 use std::fs;
 
 use crate::step::{run, tools_directory};
 
-/// The package with its version.
+/// The file that lists the package and its version.
 const PACKAGE: &str = "crates/haft-cli/tests/claude_code/package.json";
 
-/// Installs anew unless exactly what is listed is there. Its own script puts the program for this machine in place.
+/// Reinstalls the package unless exactly the listed version is there. The package's install script puts the program for
+/// this machine in place, so scripts stay enabled here.
 pub(crate) fn install() -> Result<(), String> {
     let directory = tools_directory().join("claude");
     let wanted = fs::read_to_string(PACKAGE).map_err(|error| format!("{PACKAGE}: {error}"))?;
-    // Written last, so that an installation that was interrupted does not count.
+    // Written last, so that an interrupted installation does not count.
     let stamp = directory.join("installed.txt");
     if fs::read_to_string(&stamp).is_ok_and(|installed| installed == wanted) {
         return Ok(());

@@ -1,19 +1,19 @@
-//! The official conformance suite of MCP against our own client, in every revision that the suite scores.
+//! Runs the official MCP conformance suite against our own client, in every revision that the suite scores.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::step::{run, run_in, target_directory, tools_directory};
 
-/// The suite and a Node that can run it, each with its version and the digests of all they need.
+/// The suite and a Node that can run it, with the versions and digests of all their packages.
 const PACKAGES: &str = "crates/haft-testkit/tests/conformance";
 
 const REVISIONS: [&str; 2] = ["2025-11-25", "2026-07-28"];
 
-/// How long one scenario may take; most are over in a second.
+/// The time limit of one scenario, in milliseconds; most take about a second.
 const SCENARIO_MILLIS_MAX: &str = "60000";
 
-/// Installs the suite anew unless it is exactly the one that is listed.
+/// Reinstalls the suite unless the installed one matches the lock file.
 pub(crate) fn install() -> Result<(), String> {
     let directory = directory();
     let lock = read(&Path::new(PACKAGES).join("package-lock.json"))?;
@@ -28,7 +28,7 @@ pub(crate) fn install() -> Result<(), String> {
     write(&stamp(&directory), &lock)
 }
 
-/// Every scored scenario must pass; what the suite runs beside them is only shown.
+/// Runs the suite. Every scored scenario must pass; the suite only shows the results of the others.
 pub(crate) fn conformance() -> Result<(), String> {
     run("cargo", &["build", "--locked", "-p", "haft-testkit", "--bin", "conformance-client"])?;
     let modules = directory().join("node_modules");
@@ -37,7 +37,7 @@ pub(crate) fn conformance() -> Result<(), String> {
     let client = target_directory().join("debug/conformance-client");
     for revision in REVISIONS {
         let results = directory().join("results").join(revision);
-        // What another run left would be counted with this one.
+        // The suite would count the results of an earlier run with this one.
         let _ = fs::remove_dir_all(&results);
         let words = [
             &suite.to_string_lossy(),
@@ -60,7 +60,7 @@ fn directory() -> PathBuf {
     tools_directory().join("conformance")
 }
 
-/// Written last, so that an installation that was interrupted does not count.
+/// Returns the path of the stamp file, written last so that an interrupted installation does not count.
 fn stamp(directory: &Path) -> PathBuf {
     directory.join("installed.json")
 }

@@ -1,14 +1,14 @@
-//! Licences, sources and bans of dependencies, by cargo-deny.
+//! Checks licences, sources and bans of dependencies with cargo-deny.
 
 use std::path::PathBuf;
 
 use crate::step::{exists, run, tools_directory};
 
-/// The version the configuration is written for.
+/// The cargo-deny version that the configuration is written for.
 const VERSION: &str = "0.20.2";
 
-/// Runs cargo-deny, installing it beside the build products when it is not there. Advisories are left out: their
-/// database is fetched from a place that a build machine need not reach.
+/// Runs cargo-deny, and installs it beside the build products if it is missing. It skips advisories, because a build
+/// machine may be unable to fetch their database.
 pub(crate) fn deny() -> Result<(), String> {
     let program = if exists("cargo-deny") { PathBuf::from("cargo-deny") } else { installed()? };
     run(&program.to_string_lossy(), &["--locked", "check", "licenses", "bans", "sources"])
@@ -19,7 +19,7 @@ fn installed() -> Result<PathBuf, String> {
     let program = root.join("bin/cargo-deny");
     if !program.is_file() {
         let root = root.to_string_lossy().into_owned();
-        // A debug build is a third of the wait, and checks a few hundred packages in a second all the same.
+        // A debug build takes a third of the time, and still checks a few hundred packages in a second.
         run(
             "cargo",
             &[

@@ -1,26 +1,26 @@
-//! Runs every fuzz target for a while. The coverage that libFuzzer goes by needs no nightly compiler, only flags; with a
-//! nightly at hand `cargo fuzz run TARGET` does the same with a sanitizer.
+//! Runs every fuzz target for a while. The coverage that guides libFuzzer needs only compiler flags, not a nightly
+//! compiler; with a nightly, `cargo fuzz run TARGET` does the same with a sanitizer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::step::{run, run_with};
 
-/// How long each target runs in `cargo xtask test --long`.
+/// The time that each target runs in `cargo xtask test --long`, in seconds.
 pub(crate) const SECONDS_DEFAULT: u32 = 60;
 
-/// No reply needs more; what a target takes beyond is a finding.
+/// The memory limit of a target. No reply needs more, so exceeding it is a finding.
 const MEMORY_MEGABYTES_MAX: u32 = 1024;
 
-/// The longest time for one input.
+/// The longest time that one input may take.
 const INPUT_SECONDS_MAX: u32 = 10;
 
-/// As `cargo fuzz --sanitizer none` sets them.
+/// The same flags that `cargo fuzz --sanitizer none` sets.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing";
 
-/// With a target named, build scripts and procedural macros are built without these flags.
+/// The target triple. With an explicit one, cargo builds build scripts and procedural macros without these flags.
 const MACHINE: &str = "x86_64-unknown-linux-gnu";
 
 pub(crate) fn fuzz(seconds: u32) -> Result<(), String> {
@@ -34,7 +34,7 @@ pub(crate) fn fuzz(seconds: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// What is found goes beside the build products; the corpus of the repository is only read.
+/// Runs one target. New inputs go beside the build products; the corpus in the repository is only read.
 fn run_target(products: &Path, target: &str, seconds: u32) -> Result<(), String> {
     let corpus = format!("fuzz/corpus/{target}");
     if !Path::new(&corpus).is_dir() {

@@ -1,11 +1,11 @@
-//! What the tests need beside Rust.
+//! Installs the programs that tests need besides Rust.
 
 use std::process::Command;
 
 use crate::step::{exists, run};
 use crate::{claude_code, conformance, mcp_servers, python};
 
-/// A program that tests use, and the Debian package that brings it.
+/// The programs that tests use, each with the Debian package that provides it.
 const PROGRAMS: [(&str, &str); 14] = [
     ("bash", "bash"),
     ("cc", "gcc"),
@@ -23,7 +23,7 @@ const PROGRAMS: [(&str, &str); 14] = [
     ("tar", "tar"),
 ];
 
-/// Installs what is missing; as somebody who may not, says what to install.
+/// Installs everything that is missing. Without root or apt-get it fails and names the Debian packages to install.
 pub(crate) fn install() -> Result<(), String> {
     packages()?;
     python::install()?;

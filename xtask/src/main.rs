@@ -54,7 +54,7 @@ fn seconds(written: Option<&str>) -> Result<u32, String> {
     written.parse().map_err(|_| format!("expected a number of seconds; got `{written}`"))
 }
 
-/// The cheapest checks first, so that a slip is told in seconds.
+/// Runs the cheapest checks first, so that a slip shows up within seconds.
 fn test() -> Result<(), String> {
     install::install()?;
     tidy::tidy()?;

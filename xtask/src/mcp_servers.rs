@@ -1,24 +1,24 @@
-//! The real MCP servers that tests call, from the registries of npm and Python, beside the build products.
+//! Installs the real MCP servers that tests call, from npm and PyPI, beside the build products.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::step::{run, tools_directory};
 
-/// The npm packages, each with its version.
+/// The file that lists the npm packages and their versions.
 const NPM: &str = "crates/haft-cli/tests/mcp_servers/package.json";
 
-/// The Python packages, each with its version.
+/// The file that lists the Python packages and their versions.
 const PYTHON: &str = "crates/haft-cli/tests/mcp_servers/requirements.txt";
 
-/// Installs anew unless exactly what is listed is there.
+/// Reinstalls the servers unless exactly the listed versions are there.
 pub(crate) fn install() -> Result<(), String> {
     let directory = tools_directory().join("mcp");
     let wanted = format!("{}{}", text(NPM)?, text(PYTHON)?);
     if fs::read_to_string(stamp(&directory)).is_ok_and(|installed| installed == wanted) {
         return Ok(());
     }
-    // What another list left behind is not what was asked for.
+    // Packages from an earlier list must not remain.
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     fs::copy(NPM, directory.join("package.json")).map_err(|error| format!("{NPM}: {error}"))?;
@@ -35,7 +35,7 @@ fn text(path: &str) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))
 }
 
-/// Written last, so that an installation that was interrupted does not count.
+/// Returns the path of the stamp file, written last so that an interrupted installation does not count.
 fn stamp(directory: &Path) -> PathBuf {
     directory.join("installed.txt")
 }

@@ -1,4 +1,4 @@
-//! The Python packages that tests use, in environments beside the build products.
+//! Installs the Python packages that tests use, in environments beside the build products.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,20 +6,20 @@ use std::process::Command;
 
 use crate::step::{run, tools_directory};
 
-/// Every environment, with the list of its packages and their versions.
+/// Every environment, with the file that lists its packages and their versions.
 const ENVIRONMENTS: [(&str, &str); 2] = [
     ("python", "crates/haft-model-server/tests/sdk/requirements.txt"),
     ("python-api", "crates/haft-tools/tests/it/requirements.txt"),
 ];
 
-/// The Debian package that makes environments, where Python comes without it.
+/// The Debian package that provides `venv`, for systems whose Python lacks it.
 pub(crate) const DEBIAN_PACKAGE: &str = "python3-venv";
 
 pub(crate) fn install() -> Result<(), String> {
     ENVIRONMENTS.iter().try_for_each(|(name, packages)| environment(name, packages))
 }
 
-/// Makes an environment anew unless it has exactly the packages that are listed.
+/// Recreates an environment unless it has exactly the listed packages.
 fn environment(name: &str, packages: &str) -> Result<(), String> {
     let directory = tools_directory().join(name);
     let wanted = fs::read_to_string(packages).map_err(|error| format!("{packages}: {error}"))?;
@@ -32,7 +32,7 @@ fn environment(name: &str, packages: &str) -> Result<(), String> {
     fs::write(stamp(&directory), wanted).map_err(|error| format!("{}: {error}", stamp(&directory).display()))
 }
 
-/// Whether environments can be made.
+/// Returns true when Python can create environments.
 pub(crate) fn can_install() -> bool {
     Command::new("python3")
         .args(["-c", "import ensurepip, venv"])
@@ -40,7 +40,7 @@ pub(crate) fn can_install() -> bool {
         .is_ok_and(|ran| ran.status.success())
 }
 
-/// Written last, so that an installation that was interrupted does not count.
+/// Returns the path of the stamp file, written last so that an interrupted installation does not count.
 fn stamp(directory: &Path) -> PathBuf {
     directory.join("installed.txt")
 }

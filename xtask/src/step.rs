@@ -1,10 +1,10 @@
-//! Running a program as a step, with its time.
+//! Runs a program as a step and prints its duration.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// Runs a program; its failure is ours.
+/// Runs a program, and fails if it fails.
 pub(crate) fn run(program: &str, words: &[&str]) -> Result<(), String> {
     run_with(program, words, &[])
 }
@@ -15,7 +15,7 @@ pub(crate) fn run_with(program: &str, words: &[&str], variables: &[(&str, &str)]
     finish(command, &format!("{program} {}", words.join(" ")))
 }
 
-/// Runs a program in a directory of its own.
+/// Runs a program in the given directory.
 pub(crate) fn run_in(directory: &Path, program: &str, words: &[&str]) -> Result<(), String> {
     let mut command = Command::new(program);
     command.args(words).current_dir(directory);
@@ -34,18 +34,18 @@ fn finish(mut command: Command, line: &str) -> Result<(), String> {
     }
 }
 
-/// Whether a program is on the path.
+/// Returns true when a program is on PATH.
 pub(crate) fn exists(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|place| place.join(program).is_file())
 }
 
-/// Where tools are installed that no package manager of the machine brings: beside the build products.
+/// Returns the directory for tools that the machine's package manager does not provide, beside the build products.
 pub(crate) fn tools_directory() -> PathBuf {
     target_directory().join("tools")
 }
 
-/// Where cargo puts what it builds.
+/// Returns cargo's target directory.
 pub(crate) fn target_directory() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from)
 }

@@ -1,12 +1,12 @@
-//! What no other tool checks.
+//! Checks that no other tool makes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The longest file that is still one concept; a list of equal things may be longer and says so here.
+/// The longest file that passes for one concept.
 const FILE_LINES_MAX: usize = 500;
 
-/// Looks at every file of the project and reports all slips at once.
+/// Checks every file of the project and reports all slips at once.
 pub(crate) fn tidy() -> Result<(), String> {
     println!("==> tidy");
     let mut slips = Vec::new();
@@ -21,7 +21,7 @@ pub(crate) fn tidy() -> Result<(), String> {
     if slips.is_empty() { Ok(()) } else { Err(format!("not tidy:\n  {}", slips.join("\n  "))) }
 }
 
-/// Scripts live in xtask; names that can refuse nothing are not used.
+/// Rejects shell scripts, which belong in xtask, and file names too vague to keep unrelated code out.
 fn check_name(file: &Path, slips: &mut Vec<String>) {
     let name = file.file_stem().and_then(|name| name.to_str()).unwrap_or_default();
     let is_rust = file.extension().is_some_and(|extension| extension == "rs");
@@ -44,7 +44,7 @@ fn check_text(file: &Path, text: &str, slips: &mut Vec<String>) {
         slips.push(format!("{}: more than {FILE_LINES_MAX} lines; is it still one concept?", file.display()));
     }
     for (at, line) in text.lines().enumerate() {
-        // Split, so that this file does not find itself.
+        // Split the strings, so that this file does not match itself.
         let foreign = [concat!("/ho", "me/runner"), concat!("/Us", "ers/"), concat!("/wo", "rk/")];
         let path =
             foreign.iter().find(|path| line.contains(**path) && !line.contains(concat!("/Us", "ers/u")));
@@ -57,7 +57,8 @@ fn check_text(file: &Path, text: &str, slips: &mut Vec<String>) {
     }
 }
 
-/// Every crate says what it is, forbids `unsafe` but for one, and takes its lints from the workspace or lists them.
+/// Checks that every crate has a description, and takes its lints from the workspace. haft-sandbox has its own lints,
+/// because it is the only crate that may use `unsafe`.
 fn check_crates(slips: &mut Vec<String>) {
     let Ok(crates) = fs::read_dir("crates") else {
         return slips.push("run from the root of the project".into());
@@ -75,8 +76,8 @@ fn check_crates(slips: &mut Vec<String>) {
     }
 }
 
-/// Which crates each crate may depend on, tests aside. The crates of the middle row do not know each other: they meet in
-/// `haft-runtime`.
+/// The crates that each crate may depend on, apart from dev-dependencies. The crates of the middle row do not know each
+/// other: `haft-runtime` joins them.
 const ARROWS: [(&str, &[&str]); 12] = [
     ("haft-core", &[]),
     ("haft-sandbox", &["haft-core"]),
@@ -145,7 +146,7 @@ fn check_arrows(slips: &mut Vec<String>) {
     }
 }
 
-/// Our own crates among the `[dependencies]` of a manifest.
+/// Returns our own crates among the `[dependencies]` of a manifest.
 fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
     let lines = manifest.lines().skip_while(|line| *line != "[dependencies]").skip(1);
     let names =

@@ -1,8 +1,8 @@
-//! Agents: Markdown files with YAML before it, read, checked and resolved into what holds.
+//! Agents: Markdown files with YAML front matter, read, checked and resolved.
 //!
-//! Start with [`Agent::read`]. A file is split (`front_matter`), its keys are read as they are written (`written`), checked
-//! and given their defaults (`resolved`), and its text gets its variables and includes (`body`). Nothing here opens a file:
-//! whoever reads an agent passes in how. [`cycle`] looks at many agents together.
+//! Start with [`Agent::read`]. `front_matter` splits a file, `written` reads its keys, `resolved` checks them and fills
+//! in defaults, and `body` expands the variables and includes of its text. None of these opens a file: the caller
+//! passes in the functions that read files and variables, as `shelf` does. [`cycle`] checks many agents together.
 
 mod body;
 pub mod crew;
@@ -20,10 +20,11 @@ pub use overrides::{Override, Overrides};
 pub use resolved::{Agent, Input, InputFormat, Reach, ReportBy, ToolOutput};
 pub use written::KEYS;
 
-/// How an agent's file reaches beyond itself. Passed in, so that reading knows no disk and no environment.
+/// Access to files and variables while an agent is read. Passed in, so that reading depends on neither disk nor
+/// environment.
 #[derive(Clone, Copy)]
 pub struct Around<'a> {
-    /// The text of a file, named as in the agent's file; the error is a sentence for a person.
+    /// Returns the text of a file, named as in the agent's file; the error is a sentence for the user.
     pub read: &'a dyn Fn(&str) -> Result<String, String>,
     pub variable: &'a dyn Fn(&str) -> Option<String>,
 }
@@ -34,11 +35,11 @@ impl std::fmt::Debug for Around<'_> {
     }
 }
 
-/// The longest file that is read, and the longest text that becomes of one.
+/// The largest agent file that is read, and the largest text after expansion, in bytes.
 pub const AGENT_BYTES_MAX: usize = 1024 * 1024;
 
 impl Agent {
-    /// Reads an agent. `file` is its name in errors, and the agent's own name without folder and ending.
+    /// Reads an agent. `file` is its name in errors; without folder and extension it is the agent's own name.
     pub fn read(file: &str, text: &str, around: Around<'_>) -> Result<Self, AgentError> {
         if text.len() > AGENT_BYTES_MAX {
             let message = format!("the file has {} bytes, at most {AGENT_BYTES_MAX} are read", text.len());
@@ -47,18 +48,19 @@ impl Agent {
         let parts = front_matter::split(file, text)?;
         let written = written::read(file, &parts)?;
         let body = body::expand(file, parts.body, parts.body_line, around)?;
-        // What is resolved knows the lines of the YAML only.
+        // Line numbers from `resolve` are relative to the YAML block; add its offset.
         resolved::resolve(file, written, body, around)
             .map_err(|error| AgentError { line: error.line + parts.yaml_line - 1, ..error })
     }
 
-    /// As [`Agent::read`], with some keys said anew by whoever runs it.
+    /// Reads an agent as [`Agent::read`] does, with some keys overridden by the caller.
     pub fn read_with(
         file: &str,
         text: &str,
         overrides: &Overrides,
         around: Around<'_>,
     ) -> Result<Self, AgentError> {
+        // Read without overrides first, so that an error of the file itself is reported at its line in the file.
         let agent = Self::read(file, text, around)?;
         if overrides.0.is_empty() {
             return Ok(agent);

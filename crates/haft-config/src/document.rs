@@ -1,4 +1,4 @@
-//! The list of keys in `docs/configuration.md`, made from the schema. A test holds the document equal to it.
+//! The table of keys in `docs/configuration.md`, generated from the schema. A test keeps the document equal to it.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::expected::expected;
 use super::schema::schema;
 
-/// The list, in Markdown.
+/// Builds the table, in Markdown.
 pub(super) fn table() -> String {
     let mut table = String::from("| key | value | default | unit | |\n|---|---|---|---|---|\n");
     for key in keys() {
@@ -22,7 +22,7 @@ pub(super) fn table() -> String {
 /// A key of the configuration, as the document lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Key {
-    /// Keys that the operator makes up are `<name>`, elements of lists `[]`.
+    /// The path of the key; names that the operator chooses are `<name>`, elements of lists `[]`.
     pub(super) path: String,
     pub(super) values: String,
     pub(super) default: Option<Value>,
@@ -30,7 +30,7 @@ pub(super) struct Key {
     pub(super) description: String,
 }
 
-/// Every key, in the order of the schema.
+/// Returns every key, in the order of the schema.
 pub(super) fn keys() -> Vec<Key> {
     let mut keys = Vec::new();
     inner_keys(schema(), "", &mut keys);

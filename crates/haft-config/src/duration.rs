@@ -1,15 +1,15 @@
-//! Durations as people write them.
+//! Parses durations in human notation.
 
 use std::time::Duration;
 
-/// What a duration looks like, as a regular expression for editors.
+/// The pattern of a duration, as a regular expression for editors.
 pub(super) const PATTERN: &str = r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d|w)?$";
 
-/// Nobody waits longer, and no clock of ours goes on for ever.
+/// The longest duration that is accepted: no useful wait is longer, and no clock counts for ever.
 const DURATION_MAX: Duration = Duration::from_hours(24 * 365 * 100);
 
-/// `90s`, `1500ms`, `2m`, `1.5h`, `2d`, `1w`; a bare number is milliseconds. Less than a millisecond is no duration, and neither
-/// is more than a hundred years.
+/// Parses `90s`, `1500ms`, `2m`, `1.5h`, `2d`, `1w`; a bare number is milliseconds. It refuses durations below a
+/// millisecond and above a hundred years.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let bad =
         || format!("expected a duration such as 90s, 1500ms or 2m; got `{}`", super::shown::excerpt(text));

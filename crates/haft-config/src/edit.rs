@@ -1,4 +1,4 @@
-//! Puts one entry into a configuration file or takes one out, and leaves everything else in the file as it is.
+//! Adds an entry to a configuration file or removes one, and leaves the rest of the file unchanged.
 
 use std::fmt;
 use std::fs::File;
@@ -21,7 +21,7 @@ pub struct Entry<'a> {
     pub name: &'a str,
 }
 
-/// Why nothing was changed.
+/// The reasons an edit failed. The file is unchanged.
 #[derive(Debug)]
 pub enum EditError {
     Exists { section: String, name: String },
@@ -47,11 +47,11 @@ impl fmt::Display for EditError {
 
 impl std::error::Error for EditError {}
 
-/// How long another haft may take that changes the same file, and how often is looked whether it is done.
+/// The longest wait for another haft process that edits the same file, and the pause between two attempts.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
 const LOCK_POLL: Duration = Duration::from_millis(10);
 
-/// Adds an entry; the file is made when there is none, and replaced in one step.
+/// Adds an entry. It creates the file if there is none, and replaces it atomically.
 pub fn add(path: &Path, entry: Entry<'_>, value: &Value) -> Result<(), EditError> {
     let _lock = lock(path)?;
     let text = text(path)?.unwrap_or_else(|| "{}\n".to_owned());
@@ -60,7 +60,7 @@ pub fn add(path: &Path, entry: Entry<'_>, value: &Value) -> Result<(), EditError
     replace(path, &changed)
 }
 
-/// Writes an entry, also over one that is there.
+/// Writes an entry, replacing an existing one.
 pub fn put(path: &Path, entry: Entry<'_>, value: &Value) -> Result<(), EditError> {
     let _lock = lock(path)?;
     let text = text(path)?.unwrap_or_else(|| "{}\n".to_owned());
@@ -69,21 +69,21 @@ pub fn put(path: &Path, entry: Entry<'_>, value: &Value) -> Result<(), EditError
     replace(path, &changed)
 }
 
-/// Whether an entry could be added.
+/// Checks that an entry could be added.
 pub fn check_free(path: &Path, entry: Entry<'_>) -> Result<(), EditError> {
     let text = text(path)?.unwrap_or_else(|| "{}\n".to_owned());
     added(path, &text, entry, &Value::Null).map(|_| ())
 }
 
-/// Takes an entry out.
+/// Removes an entry.
 pub fn remove(path: &Path, entry: Entry<'_>) -> Result<(), EditError> {
     let _lock = lock(path)?;
     let text = text(path)?.ok_or_else(|| absent(entry))?;
     replace(path, &removed(path, &text, entry)?)
 }
 
-/// Held from reading to writing, so that of two that change a file at once none loses what the other wrote. It is the directory
-/// that is locked, for the file is replaced.
+/// Takes a lock that the caller holds from reading to writing, so that two concurrent edits do not lose each other's
+/// changes. It locks the directory, because the file itself is replaced.
 fn lock(path: &Path) -> Result<File, EditError> {
     let unwritable = |error: std::io::Error| EditError::Unwritable(path.to_owned(), error);
     let directory = File::open(path.parent().unwrap_or(Path::new("/"))).map_err(unwritable)?;

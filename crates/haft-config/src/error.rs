@@ -1,13 +1,13 @@
-//! What is wrong with a configuration, said to the operator: where, which key, what was expected.
+//! Configuration errors for the operator: the position, the key and the expected value.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// One thing that is wrong.
+/// One configuration error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     pub file: PathBuf,
-    /// Line and column, counted from 1; absent when the file as a whole is wrong.
+    /// Line and column, counted from 1; `None` when the whole file is wrong.
     pub at: Option<(usize, usize)>,
     /// The path of the key, such as `tools.bash.timeout`; empty for the file as a whole.
     pub key: String,
@@ -34,11 +34,11 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// Everything that is wrong, in the order of the files.
+/// All errors, in the order of the files.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors(pub Vec<ConfigError>);
 
-/// More errors than these help nobody; the rest is counted.
+/// The largest number of errors shown; the rest is only counted.
 const SHOWN_MAX: usize = 100;
 
 impl fmt::Display for ConfigErrors {

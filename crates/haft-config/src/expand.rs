@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-/// Where variables come from. Passed in, so that expansion knows no environment.
+/// The source of variables. Passed in, so that expansion does not depend on the environment.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Puts the values of variables in their places. As in a shell, a default also stands in for an empty value. What a
-/// variable holds is not expanded again. `${parameters.x}` belongs to REST tools and is left as it is.
+/// Replaces variables by their values. As in a shell, a default also replaces an empty value. The value of a variable
+/// is not expanded again. `${parameters.x}` belongs to REST tools and stays as it is.
 pub fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, ExpandError> {
     let mut expanded = String::with_capacity(text.len());
     let mut rest = text;
@@ -20,7 +20,7 @@ pub fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, ExpandError> {
     Ok(expanded)
 }
 
-/// Whether this can be the name of a variable.
+/// Returns true for a valid name of a variable.
 pub(super) fn is_name(text: &str) -> bool {
     let begins = |c: char| c.is_ascii_alphabetic() || c == '_';
     text.starts_with(begins) && text.chars().all(|c| begins(c) || c.is_ascii_digit())
@@ -46,7 +46,7 @@ fn value(inside: &str, lookup: Lookup<'_>) -> Result<String, ExpandError> {
     }
 }
 
-/// Why a text cannot be expanded.
+/// The reasons a text cannot be expanded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExpandError {
     Unset { name: String },

@@ -1,4 +1,4 @@
-//! What a schema wants and what was found instead, in the words of a reader.
+//! Describes the value that a schema expects and the value found, in words for the operator.
 
 use jsonc_parser::ast;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::format::{ANY_JSON, Format};
 use super::shown;
 
-/// What a value of this schema looks like.
+/// Describes a value of this schema.
 pub(super) fn expected(schema: &Value) -> String {
     let Some(object) = schema.as_object() else { return "a value".into() };
     if let Some(words) = object.get("enum").and_then(Value::as_array) {
@@ -38,7 +38,7 @@ fn number(schema: &Value) -> String {
     }
 }
 
-/// What was found. Long and foreign text is cut and escaped.
+/// Describes the value found. Long text is cut, and control characters are escaped.
 pub(super) fn found(node: &ast::Value<'_>) -> String {
     match node {
         ast::Value::StringLit(text) => format!("\"{}\"", shown::excerpt(&text.value)),

@@ -1,4 +1,4 @@
-//! Reading a configuration file: bounded, and never waiting.
+//! Reads a configuration file, bounded and without blocking.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read};
@@ -7,10 +7,10 @@ use std::path::Path;
 
 use super::error::ConfigError;
 
-/// The largest file that is read. A configuration is written by hand.
+/// The largest file that is read, in bytes. A configuration is written by hand.
 pub(super) const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The bytes of a file; `None` when there is none.
+/// Returns the bytes of a file, or `None` if it does not exist.
 pub(super) fn bytes(path: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
     match read(path) {
         Ok(bytes) => Ok(Some(bytes)),
@@ -24,7 +24,7 @@ pub(super) fn bytes(path: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
     }
 }
 
-/// The text of these bytes.
+/// Decodes the bytes as UTF-8.
 pub(super) fn text(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
@@ -32,7 +32,7 @@ pub(super) fn text(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
     })
 }
 
-/// An error of the file as a whole.
+/// Builds an error about the file as a whole.
 pub(super) fn whole(path: &Path, message: &str) -> ConfigError {
     ConfigError { file: path.to_owned(), at: None, key: String::new(), message: message.into(), hint: None }
 }
@@ -50,7 +50,7 @@ impl From<io::Error> for Failure {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    // Without waiting: to open a named pipe would take until somebody writes to it.
+    // Do not block: opening a named pipe would otherwise wait until another process writes to it.
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(nonblocking).open(path)?;
     let metadata = file.metadata()?;

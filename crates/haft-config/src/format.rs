@@ -1,4 +1,4 @@
-//! Values that are more than their JSON type: how each is written, checked, and brought into its one form.
+//! Values with more structure than their JSON type: their notation, their check, and their normal form.
 
 use std::path::Path;
 
@@ -12,18 +12,18 @@ use super::glob::tool_glob;
 use super::rest::Secret;
 use super::{duration, shown};
 
-/// What a value may depend on beside its own text.
+/// The context that a value may depend on besides its own text.
 #[derive(Clone, Copy)]
 pub(super) struct Surroundings<'a> {
-    /// Relative paths begin here.
+    /// The base of relative paths.
     pub(super) directory: &'a Path,
     pub(super) variables: Lookup<'a>,
 }
 
-/// Checks the text of a value and gives it in its one form, or says what was expected.
+/// Checks the text of a value and returns its normal form, or a sentence that says what was expected.
 type Read = fn(&str, Surroundings<'_>) -> Result<Value, String>;
 
-/// One row: the name in the schema, what a reader is told to write, and how it is read.
+/// One row: the name in the schema, the description for a reader, and the function that reads the value.
 pub(super) struct Format {
     name: &'static str,
     pub(super) expected: &'static str,
@@ -70,7 +70,7 @@ const FORMATS: [Format; 13] = [
 ];
 
 impl Format {
-    /// The format a schema asks for, if it is one of ours.
+    /// Returns the format that a schema names, if it is one of ours.
     pub(super) fn of(schema: &Map<String, Value>) -> Option<&'static Format> {
         let name = schema.get("format")?.as_str()?;
         FORMATS.iter().find(|format| format.name == name)
@@ -82,13 +82,13 @@ fn millis(text: &str, _: Surroundings<'_>) -> Result<Value, String> {
     u64::try_from(millis).map(Value::from).map_err(|_| format!("`{text}` is too long"))
 }
 
-/// Kept as it is written; it is expanded where it is used, so that a variable that is not set costs only that place.
+/// Checks a text and keeps it as written. It is expanded on use, so that an unset variable affects only that use.
 fn template(text: &str) -> Result<Value, String> {
     let checked = expand::expand(text, &|_| Some(String::new()));
     checked.map(|_| json!(text)).map_err(|error| error.to_string())
 }
 
-/// Variables are expanded, `~/` is the user's home, and what is relative begins where the file is.
+/// Expands variables, replaces `~/` by the user's home, and resolves relative paths against the directory of the file.
 fn path(text: &str, around: Surroundings<'_>) -> Result<Value, String> {
     let expanded = expand::expand(text, around.variables).map_err(|error| error.to_string())?;
     let expanded = match expanded.strip_prefix("~/") {
@@ -102,13 +102,13 @@ fn path(text: &str, around: Surroundings<'_>) -> Result<Value, String> {
     path.to_str().map(Value::from).ok_or_else(|| format!("`{}` is not UTF-8", path.display()))
 }
 
-/// Variables are put in when they are needed: one that is not set then costs only what needs it.
+/// Checks a text and keeps its variables. They are expanded on use, so that an unset variable affects only that use.
 fn unexpanded(text: &str) -> Result<Value, String> {
     let any: Lookup<'_> = &|_| Some(String::new());
     expand::expand(text, any).map(|_| json!(text)).map_err(|error| error.to_string())
 }
 
-/// A URL, which may have variables, or a path.
+/// Reads a URL, which may contain variables, or a path.
 fn spec(text: &str, around: Surroundings<'_>) -> Result<Value, String> {
     let of_web = text.starts_with("http://") || text.starts_with("https://");
     if of_web { unexpanded(text) } else { path(text, around) }
@@ -123,12 +123,12 @@ fn group(text: &str) -> Result<Value, String> {
     kept(text, GroupName::new(text))
 }
 
-/// The text itself, when it can become what it stands for.
+/// Returns the text itself if it could be parsed.
 fn kept<T, E: ToString>(text: &str, parsed: Result<T, E>) -> Result<Value, String> {
     parsed.map(|_| json!(text)).map_err(|error| shown::printable(&error.to_string()))
 }
 
-/// Defines a type of `written.rs` over one format.
+/// Defines a type of `written.rs` that has one format.
 macro_rules! formatted {
     ($($(#[$doc:meta])* $name:ident($inner:ty): $schema:tt)+) => { $(
         $(#[$doc])*
@@ -163,21 +163,21 @@ formatted! {
     Environment(String): { "type": "string", "format": "haft-variable" }
     /// A pattern of tools.
     GlobText(String): { "type": "string", "format": "haft-glob" }
-    /// A text in which variables may stand; after reading as it was written.
+    /// A text that may contain variables; after reading as it was written.
     TemplateText(String): { "type": "string", "format": "haft-template" }
     GroupText(String): { "type": "string", "format": "haft-group" }
     QueueText(String): { "type": "string", "format": "haft-queue" }
     /// A pattern of tools, or `@group`.
     MemberText(String): { "type": "string", "format": "haft-member" }
-    /// A URL in which variables may stand; they are put in when it is needed.
+    /// A URL that may contain variables; they are expanded on use.
     UrlText(String): { "type": "string", "format": "haft-url" }
-    /// A text that is never shown, in which variables may stand.
+    /// A text that is never shown and may contain variables.
     SecretText(Secret): { "type": "string", "format": "haft-secret", "x-secret": true }
     /// A path, after reading absolute, or a URL.
     SpecText(String): { "type": "string", "format": "haft-spec" }
 }
 
-/// The one form of a [`Ttl`].
+/// The normal form of a [`Ttl`].
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub(super) enum TtlForm {
@@ -185,12 +185,12 @@ pub(super) enum TtlForm {
     Off(#[expect(dead_code, reason = "the only text there is")] String),
 }
 
-/// JSON that is not ours to read.
+/// JSON that haft does not interpret.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(transparent)]
 pub(super) struct AnyJson(pub(super) Value);
 
-/// Marks a key whose value is taken as it is.
+/// Marks a key whose value is kept without interpretation.
 pub(super) const ANY_JSON: &str = "x-any-json";
 
 impl JsonSchema for AnyJson {
@@ -207,7 +207,7 @@ impl JsonSchema for AnyJson {
     }
 }
 
-/// The schemas of keys that the operator makes up.
+/// Returns the schema of keys that the operator chooses: here patterns of tools, below names.
 pub(super) fn tool_globs() -> Value {
     json!({ "format": "haft-glob" })
 }

@@ -1,4 +1,4 @@
-//! Groups that name other groups, written out as patterns.
+//! Expands groups that name other groups into patterns.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use super::position::{child, item};
 /// A group as written: patterns, and names of other groups after `@`.
 type Written = BTreeMap<String, Vec<String>>;
 
-/// How many groups may stand inside each other.
+/// The deepest nesting of groups.
 const DEPTH_MAX: usize = 16;
 
-/// How many patterns all groups together may come to once they are written out.
+/// The largest number of patterns that all groups together may expand to.
 const GLOBS_MAX: usize = 10_000;
 
-/// The path of a key, and what is wrong with it.
+/// The path of a key, and the error message for it.
 type Wrong = (String, String);
 
-/// Every group as the patterns it comes to.
+/// Expands every group into its patterns.
 pub(super) fn flatten(written: &Written) -> Result<BTreeMap<String, Vec<ToolGlob>>, Vec<Wrong>> {
     let mut flat = Flat { written, done: BTreeMap::new(), globs: 0, errors: Vec::new() };
     for name in written.keys() {
@@ -36,7 +36,8 @@ struct Flat<'w> {
 }
 
 impl<'w> Flat<'w> {
-    /// `inside` are the groups on the way here. A group that failed counts as empty, so it is told once.
+    /// Expands one group. `inside` holds the groups on the path to it. A failed group counts as empty, so that its
+    /// error is reported once.
     fn group(&mut self, name: &'w str, inside: &mut Vec<&'w str>) {
         let Some(members) = self.written.get(name).filter(|_| !self.done.contains_key(name)) else { return };
         inside.push(name);

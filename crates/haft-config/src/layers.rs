@@ -1,4 +1,4 @@
-//! Files on top of each other: the higher one wins key by key, lists are replaced as a whole.
+//! Merges configuration files: the higher one wins key by key, and lists are replaced as a whole.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,13 +10,13 @@ use super::error::ConfigError;
 use super::position::child;
 use super::read::Layer;
 
-/// Where entries say how something is reached and what lets one in there.
+/// The sections whose entries hold both an address and the credentials for it.
 const PLACES: [&str; 4] = ["mcpServers", "openapiSpecs", "providers", "restTools"];
 
-/// The keys that say where what an entry holds is sent, wherever they stand in it.
+/// The keys, at any depth of an entry, that decide where haft sends the values of the entry.
 const REACHED_BY: [&str; 6] = ["baseUrl", "command", "issuer", "spec", "tokenUrl", "url"];
 
-/// Where a value was set.
+/// The position that set a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     pub file: Arc<Path>,
@@ -24,7 +24,7 @@ pub struct Origin {
     pub column: usize,
 }
 
-/// All files as one, every key with the place that set it.
+/// All files merged, every key with the position that set it.
 #[derive(Debug, Default)]
 pub(super) struct Layers {
     pub(super) value: Map<String, Value>,
@@ -32,7 +32,7 @@ pub(super) struct Layers {
 }
 
 impl Layers {
-    /// Puts one more file on top.
+    /// Merges one more file on top.
     pub(super) fn add(&mut self, file: &Path, layer: Layer) {
         let file: Arc<Path> = file.into();
         for section in PLACES {
@@ -44,8 +44,8 @@ impl Layers {
             .extend(places.map(|(path, (line, column))| (path, Origin { file: file.clone(), line, column })));
     }
 
-    /// What a file says how to reach is that file's alone: what a file below gave to another address or another program under the
-    /// same name, a key perhaps, is not for this one.
+    /// Drops the entries of lower files for which this file sets the address or the program. Otherwise credentials from
+    /// one file would go to a URL or a program that another file names.
     fn let_go_of_places_in(&mut self, section: &str, above: &Map<String, Value>) {
         let entries = above.get(section).and_then(Value::as_object).into_iter().flatten();
         for (name, _) in entries.filter(|(_, entry)| says_where(entry)) {
@@ -57,12 +57,12 @@ impl Layers {
         }
     }
 
-    /// The place that set a key.
+    /// Returns the position that set a key.
     pub(super) fn origin(&self, path: &str) -> Option<&Origin> {
         self.origins.get(path)
     }
 
-    /// An error at the place that set a key.
+    /// Builds an error at the position that set a key.
     pub(super) fn error(&self, path: &str, message: String) -> ConfigError {
         let origin = self.origin(path);
         ConfigError {
@@ -80,7 +80,7 @@ fn says_where(entry: &Value) -> bool {
     entry.iter().any(|(key, value)| REACHED_BY.contains(&key.as_str()) || says_where(value))
 }
 
-/// Whether a key is this one or inside it.
+/// Returns true when a key is `path` or lies inside it.
 fn is_inside(key: &str, path: &str) -> bool {
     key.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }

@@ -1,8 +1,8 @@
-//! `haft.json`: read from several files, checked as a whole, and resolved into what holds.
+//! Reads `haft.json` from several files, checks it as a whole, and resolves it into the effective configuration.
 //!
-//! Start with [`load`]. A file goes through `file` (bytes), `read` (held against the schema), `layers` (on top of the
-//! files below it) and `resolve` (defaults, and keys that speak of each other). `written` is the list of all keys; the
-//! schema, `haft config show` and the document are made from it. Nothing here starts a tool or opens a sandbox.
+//! Start with [`load`]. A file passes through `file` (bytes), `read` (the check against the schema), `layers` (the
+//! merge over the lower files) and `resolve` (defaults, and references between keys). `written` lists all keys; the
+//! schema, `haft config show` and the document are generated from it. Nothing here starts a tool or opens a sandbox.
 
 pub mod agents;
 mod default;
@@ -56,27 +56,27 @@ use expand::Lookup;
 use layers::Layers;
 use trust::{Digest, Record, Trust};
 
-/// The name of the file, in home and in a project.
+/// The name of the configuration file, in home and in a project.
 pub const FILE_NAME: &str = "haft.json";
 
-/// What other programs call the file with the MCP servers of a project.
+/// The name that other programs give to the file with the MCP servers of a project.
 pub const MCP_FILE_NAME: &str = ".mcp.json";
 
-/// Where files may be, lowest first.
+/// The places to look for configuration files, lowest first.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sources<'a> {
     pub home: Option<&'a Home>,
-    /// The workspace, whose file counts only when it is trusted.
+    /// The workspace. Its files count only if they are trusted.
     pub project: Option<&'a Path>,
-    /// A file the operator named; it must be there.
+    /// A file that the operator named; it must exist.
     pub named: Option<&'a Path>,
 }
 
-/// A configuration, and how it came about.
+/// A configuration, and the files and keys it came from.
 #[derive(Debug, Clone)]
 pub struct Loaded {
     pub resolved: Resolved,
-    /// Lowest first; files that are not there are left out.
+    /// The files that exist, lowest first.
     pub files: Vec<FoundFile>,
     pub rows: Vec<Row>,
 }
@@ -88,11 +88,11 @@ pub struct FoundFile {
     pub standing: Standing,
 }
 
-/// Whether a file counts.
+/// The standing of a file: it counts, or it is ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
     Counts,
-    /// Not trusted, and why not.
+    /// The file is not trusted, for this reason.
     Ignored(Untrusted),
 }
 
@@ -100,21 +100,21 @@ pub enum Standing {
 pub enum Untrusted {
     Never,
     Changed,
-    /// What is trusted is not known: there is no home, or its record cannot be read.
+    /// Trust is unknown: there is no home, or its record cannot be read.
     Undecided(String),
 }
 
-/// The variables of our own environment.
+/// Reads a variable of our own environment.
 pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// What holds without any file.
+/// Returns the configuration without any file.
 pub fn defaults() -> Result<Resolved, ConfigErrors> {
     load(Sources { home: None, project: None, named: None }, &|_| None).map(|loaded| loaded.resolved)
 }
 
-/// Reads all files and resolves them, or tells everything that is wrong with them.
+/// Reads and resolves all files, or returns every error in them.
 pub fn load(sources: Sources<'_>, variables: Lookup<'_>) -> Result<Loaded, ConfigErrors> {
     let mut gathered =
         Gathered { variables, layers: Layers::default(), files: Vec::new(), errors: Vec::new() };
@@ -132,8 +132,8 @@ pub fn load(sources: Sources<'_>, variables: Lookup<'_>) -> Result<Loaded, Confi
     gathered.finish()
 }
 
-/// Reads the file of a project whether it is trusted or not, for a person who decides about it. What it says about keys of
-/// other files is not checked: it is looked at alone.
+/// Reads a project file, trusted or not, for a user who decides about it. References to keys of other files are not
+/// checked, because the file is read alone.
 pub fn inspect(path: &Path, variables: Lookup<'_>) -> Result<Option<Inspected>, ConfigErrors> {
     let failed = |error| ConfigErrors(vec![error]);
     let Some(bytes) = file::bytes(path).map_err(failed)? else { return Ok(None) };
@@ -145,7 +145,7 @@ pub fn inspect(path: &Path, variables: Lookup<'_>) -> Result<Option<Inspected>, 
     Ok(Some(Inspected { digest, rows }))
 }
 
-/// Reads entries of `mcpServers` that stand in another file than a configuration, such as a skill.
+/// Reads `mcpServers` entries from a file that is not a configuration, such as a skill.
 pub fn mcp_servers_of(
     file: &Path,
     servers: &Map<String, Value>,
@@ -159,12 +159,12 @@ pub fn mcp_servers_of(
     resolve::resolve(written, &layers, variables).map(|resolved| resolved.mcp_servers)
 }
 
-/// The bytes of a file that must be there, or why not, in words.
+/// Returns the bytes of a file that must exist; the error is a sentence.
 pub fn file_bytes(path: &Path) -> Result<Vec<u8>, String> {
     file::bytes(path).map_err(|error| error.message)?.ok_or_else(|| "does not exist".into())
 }
 
-/// Whether a file of a project counts, with exactly these bytes.
+/// Checks that a project file is trusted with exactly these bytes.
 pub fn trusted(path: &Path, bytes: &[u8], home: Option<&Home>) -> Result<(), Untrusted> {
     match judge(path, bytes, home) {
         Ok(Trust::Trusted) => Ok(()),
@@ -174,19 +174,19 @@ pub fn trusted(path: &Path, bytes: &[u8], home: Option<&Home>) -> Result<(), Unt
     }
 }
 
-/// The digest of a file; `None` when it cannot be read.
+/// Returns the digest of a file, or `None` if it cannot be read.
 pub fn digest_of(path: &Path) -> Option<Digest> {
     file::bytes(path).ok().flatten().map(|bytes| Digest::of(&bytes))
 }
 
-/// What a file sets, and the digest of exactly what was read.
+/// The keys that a file sets, and the digest of the bytes that were read.
 #[derive(Debug, Clone)]
 pub struct Inspected {
     pub digest: Digest,
     pub rows: Vec<Row>,
 }
 
-/// What has been read so far.
+/// The files read so far.
 struct Gathered<'a> {
     variables: Lookup<'a>,
     layers: Layers,
@@ -210,8 +210,8 @@ impl Gathered<'_> {
         }
     }
 
-    /// The bytes that are judged are the bytes that are read: nobody can change the file in between. What is wrong with
-    /// a file that does not count is no error.
+    /// Reads a project file. It checks the digest of the same bytes that it parses, so that the file cannot change in
+    /// between. Errors in an ignored file are not reported.
     fn project_file(&mut self, path: &Path, home: Option<&Home>) {
         let bytes = match file::bytes(path) {
             Ok(None) => return,
@@ -254,7 +254,7 @@ impl Gathered<'_> {
         let written = serde_json::from_value(Value::Object(self.layers.value.clone()));
         let resolved = match written {
             Ok(written) => resolve::resolve(written, &self.layers, self.variables),
-            // The schema let something through that the type does not take: a defect of ours, told as an error.
+            // The schema accepted a value that the type refuses: a bug of ours, reported as an error.
             Err(error) => Err(vec![self.layers.error("", error.to_string())]),
         };
         match resolved {

@@ -1,4 +1,4 @@
-//! MCP servers: from what a README says to how each is reached.
+//! Resolves MCP servers, from the form that a README gives to the way haft reaches each one.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,11 +21,11 @@ use super::resolve::{Resolver, access, cache_for, duration, effects};
 use super::resolved::{self, CacheFor};
 use super::written::{self, McpKind};
 
-/// One server, as it is meant.
+/// One server, with all defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct McpServer {
     pub enabled: bool,
-    /// How it is reached, or why it cannot be used for now: a variable that is not set, and in which key.
+    /// The way to reach it, or the reason it is unavailable for now: an unset variable, with the key that uses it.
     pub reach: Result<McpReach, String>,
     pub tools_allowed: Vec<ToolGlob>,
     pub tools_denied: Vec<ToolGlob>,
@@ -33,19 +33,19 @@ pub struct McpServer {
     pub request_timeout: Duration,
     pub startup_timeout: Duration,
     pub health_probe: HealthProbe,
-    /// By patterns of its own names, the most specific first.
+    /// Effects, by patterns of the server's own tool names, most specific first.
     pub effects: Vec<(ToolGlob, Effects)>,
     pub cache: Option<CacheFor>,
-    /// By patterns of its own names, the most specific first.
+    /// Cache times, by patterns of the server's own tool names, most specific first.
     pub tools_cache: Vec<(ToolGlob, CacheFor)>,
     pub queue: Option<QueueName>,
     pub shared: bool,
     pub roots: Roots,
-    /// What it may have of models; nothing unless the operator says so.
+    /// Its access to models; `None` unless the operator grants it.
     pub sampling: Option<Sampling>,
 }
 
-/// What a server is told when it asks for directories.
+/// The reply to a server that asks for its roots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Roots {
     Nothing,
@@ -53,7 +53,7 @@ pub enum Roots {
 }
 
 impl McpServer {
-    /// How long answers of one of its tools count, if that is said.
+    /// Returns the time for which results of one of its tools are cached, if set.
     pub fn cache_of(&self, tool: &str) -> Option<CacheFor> {
         let own = self.tools_cache.iter().find(|(glob, _)| glob.matches(tool)).map(|(_, cache)| *cache);
         own.or(self.cache)
@@ -64,7 +64,7 @@ impl McpServer {
     }
 }
 
-/// Where it is.
+/// The way to reach a server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum McpReach {
     Process {
@@ -84,7 +84,7 @@ pub enum McpReach {
     },
 }
 
-/// A text that may hold a secret; nothing shows it.
+/// A text that may hold a secret; `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Concealed(pub String);
 
@@ -145,7 +145,7 @@ impl Resolver<'_> {
         })
     }
 
-    /// The most specific pattern first, so that the first that fits is the one that counts.
+    /// Sorts by specificity, so that the first pattern that matches is the most specific.
     fn by_pattern<W, T>(
         &mut self,
         path: &str,
@@ -162,7 +162,8 @@ impl Resolver<'_> {
         found
     }
 
-    /// What is wrong with the keys is an error of the file; a variable that is not set is only a server that is not there.
+    /// Decides how the server is reached. Wrong keys are errors of the file; an unset variable only makes the server
+    /// unavailable.
     fn reach(&mut self, path: &str, written: &written::McpServer) -> Option<Result<McpReach, String>> {
         let stdio = match (written.kind, &written.command, &written.url) {
             (None | Some(McpKind::Stdio), Some(_), None) => true,
@@ -184,7 +185,7 @@ impl Resolver<'_> {
     }
 }
 
-/// Puts variables in their places, naming the key where one is not set.
+/// Expands variables, and names the key in the error for an unset one.
 pub(super) struct Expander<'a> {
     path: &'a str,
     variables: expand::Lookup<'a>,

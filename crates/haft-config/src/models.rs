@@ -1,4 +1,4 @@
-//! Models and providers as they are meant.
+//! Resolves models and their providers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,22 +17,22 @@ use super::position::{child, item};
 use super::resolve::{Resolver, duration};
 use super::written::models as written;
 
-/// Who is asked, and for what.
+/// The configured models.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Models {
     pub default: Option<ModelName>,
-    /// Both are models of the default's provider.
+    /// The models for simple and difficult steps; both belong to the provider of the default.
     pub fast: Option<ModelName>,
     pub complex: Option<ModelName>,
     pub fallback: Vec<ModelName>,
     pub settings: BTreeMap<ModelName, ModelSettings>,
 }
 
-/// A model and who provides it; written `provider/model`.
+/// A model and its provider, written `provider/model`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModelName {
     pub provider: String,
-    /// In the provider's own words; it may hold slashes itself.
+    /// The provider's own name for the model; it may contain slashes.
     pub model: String,
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for ModelName {
     }
 }
 
-/// What holds for one model.
+/// The settings of one model.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelSettings {
     pub price: Option<Price>,
@@ -68,7 +68,7 @@ pub struct ModelSettings {
 /// One provider.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Provider {
-    /// The name of its row.
+    /// The name of its row in the table of providers.
     pub kind: &'static str,
     pub base_url: Option<Template>,
     pub api_key: Option<Template>,
@@ -79,21 +79,21 @@ pub struct Provider {
     pub delivery: Delivery,
     pub timeouts: Timeouts,
     pub retry: RetryPolicy,
-    /// Of `claude-code` alone.
+    /// The settings of `claude-code`, unused by other providers.
     pub command: CommandSettings,
 }
 
-/// How the command of a provider that is one is used.
+/// The settings of a provider that is a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandSettings {
     pub command: String,
     pub turns_max: u32,
-    /// `None`: its own settings decide.
+    /// `None` leaves it to the command's own settings.
     pub allowed_tools: Option<Vec<String>>,
     pub resumes_max: u32,
 }
 
-/// A text with variables that is put together where it is used. It may be or become a secret and is not shown.
+/// A text with variables that are expanded on use. It may be or become a secret, so `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Template(pub String);
 
@@ -104,7 +104,7 @@ impl fmt::Debug for Template {
 }
 
 impl Provider {
-    /// A built-in provider that the configuration does not mention.
+    /// Builds a built-in provider that the configuration does not mention.
     pub fn of_kind(kind: &'static str) -> Self {
         Self {
             kind,
@@ -168,7 +168,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// A key that would have no effect is a mistake.
+    /// Reports keys that this kind of provider does not have: a key without effect is a mistake.
     fn only_what_it_has(&mut self, path: &str, kind: &str, written: &written::Provider) {
         let over_http = [
             ("baseUrl", written.base_url.is_some()),

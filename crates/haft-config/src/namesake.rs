@@ -1,4 +1,5 @@
-//! MCP servers whose names become one where tools are named: the first of them has it, and every command says so.
+//! Detects MCP servers whose names become the same tool namespace. The first of them keeps it, and every command
+//! reports the conflict.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,8 @@ use haft_core::name::Namespace;
 
 use super::mcp::McpServer;
 
-/// Why a server cannot be used beside the others: another that is enabled has its place in names of tools, files and caches.
+/// Returns the reason a server cannot be used beside the others: another enabled server has its namespace for tools,
+/// files and caches.
 pub fn namesake(servers: &BTreeMap<String, McpServer>, name: &str) -> Option<String> {
     let namespace = Namespace::sanitize(name);
     let off = servers.get(name).is_some_and(|server| !server.enabled);
@@ -18,7 +20,7 @@ pub fn namesake(servers: &BTreeMap<String, McpServer>, name: &str) -> Option<Str
     Some(format!("its tools would be called `{namespace}__…`, as those of `{other}`; rename one of them"))
 }
 
-/// Whether another server, enabled or not, keeps what it has under the same name.
+/// Returns true when another server, enabled or not, stores its data under the same namespace.
 pub fn shares_its_name(servers: &BTreeMap<String, McpServer>, name: &str) -> bool {
     let namespace = Namespace::sanitize(name);
     servers.keys().any(|other| other != name && Namespace::sanitize(other) == namespace)

@@ -1,11 +1,11 @@
-//! How a server elsewhere learns who we are, as it is meant.
+//! Resolves the OAuth settings of a remote MCP server.
 
 use haft_core::settings::mcp::Grant;
 
 use super::mcp::{Concealed, Expander};
 use super::written::{self, McpGrant};
 
-/// What is known about tokens for one server.
+/// The OAuth settings of one server.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct McpOauth {
     pub client_id: Option<String>,
@@ -14,7 +14,7 @@ pub struct McpOauth {
     pub client_metadata_url: Option<String>,
     pub scopes: Vec<String>,
     pub grant: Grant,
-    /// 0 is any that is free.
+    /// The port of the redirect URI; 0 picks any free port.
     pub redirect_port: u16,
 }
 
@@ -41,7 +41,7 @@ impl Expander<'_> {
 }
 
 impl McpOauth {
-    /// What could never work is told before anybody is asked.
+    /// Refuses combinations that could never work, before a login starts.
     fn checked(self) -> Result<Self, String> {
         match (&self.client_id, &self.client_secret, self.grant) {
             (None, Some(_), _) => Err("`oauth.clientSecret` needs an `oauth.clientId`".into()),

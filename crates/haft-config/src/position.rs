@@ -1,7 +1,7 @@
-//! Where in a file something stands.
+//! Positions and key paths in a file.
 
-/// Turns byte offsets into lines and columns. Offsets that only grow cost one pass over the text in all, however long
-/// its lines are.
+/// Converts byte offsets to lines and columns. Offsets that only grow cost one pass over the text in total, no matter
+/// how long its lines are.
 #[derive(Debug)]
 pub(super) struct Positions<'t> {
     text: &'t str,
@@ -15,7 +15,7 @@ impl<'t> Positions<'t> {
         Self { text, offset: 0, line: 1, column: 1 }
     }
 
-    /// Line and column of an offset, both counted from 1, columns in characters.
+    /// Returns the line and column of an offset, both counted from 1, columns in characters.
     pub(super) fn at(&mut self, offset: usize) -> (usize, usize) {
         if offset < self.offset {
             *self = Self::new(self.text);
@@ -33,7 +33,7 @@ impl<'t> Positions<'t> {
     }
 }
 
-/// The path of a key inside another; keys that are no plain words are quoted.
+/// Returns the path of a key inside another; keys that are not plain words are quoted.
 pub(super) fn child(path: &str, key: &str) -> String {
     let plain = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || "_-$".contains(c));
     match (path.is_empty(), plain) {
@@ -43,7 +43,7 @@ pub(super) fn child(path: &str, key: &str) -> String {
     }
 }
 
-/// The path of an element of a list.
+/// Returns the path of an element of a list.
 pub(super) fn item(path: &str, index: usize) -> String {
     format!("{path}[{index}]")
 }

@@ -1,4 +1,4 @@
-//! Files that only their owner reads, replaced in one step.
+//! Files that only their owner can read, replaced atomically.
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! One file: its text held against the schema. All that is wrong is found in one reading.
+//! Checks the text of one file against the schema, and finds all errors in one pass.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,14 +15,14 @@ use super::position::{Positions, child, item};
 use super::schema::{self, PASSED_OVER};
 use super::shown;
 
-/// What a file says, every value in its one form, and where each key stands.
+/// The values of a file in their normal forms, and the position of each key.
 #[derive(Debug, Default)]
 pub(super) struct Layer {
     pub(super) value: Map<String, Value>,
     pub(super) places: BTreeMap<String, (usize, usize)>,
 }
 
-/// JSON with comments and trailing commas, nothing looser: other programs read the same file.
+/// JSON with comments and trailing commas, but nothing looser: other programs read the same file.
 const SYNTAX: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_trailing_commas: true,
@@ -127,7 +127,8 @@ impl Reader<'_> {
         members
     }
 
-    /// The key that is meant and its schema; an unknown key is told with the nearest known one.
+    /// Returns the canonical key and its schema. For an unknown key it reports an error that suggests the nearest known
+    /// one.
     fn known<'s>(
         &mut self,
         written: &'s str,
@@ -170,7 +171,7 @@ impl Reader<'_> {
         Value::Array(values)
     }
 
-    /// A value that is taken as it is.
+    /// Keeps a value without interpreting it.
     fn any(&mut self, node: &ast::Value<'_>, path: &str) -> Value {
         any(node, ANY_DEPTH_MAX).unwrap_or_else(|| {
             self.wrong(node.start(), path, &format!("expected JSON at most {ANY_DEPTH_MAX} levels deep"));
@@ -178,7 +179,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A value without others inside.
+    /// Reads a value that contains no others.
     fn leaf(&mut self, node: &ast::Value<'_>, schema: &Value, path: &str) -> Value {
         let format = schema.as_object().and_then(Format::of);
         if let (ast::Value::StringLit(text), Some(format)) = (node, format) {
@@ -207,7 +208,7 @@ impl Reader<'_> {
     }
 }
 
-/// How deep a value that is not ours to read may be.
+/// The deepest nesting of a value that haft does not interpret.
 const ANY_DEPTH_MAX: usize = 64;
 
 fn any(node: &ast::Value<'_>, depth: usize) -> Option<Value> {
@@ -270,16 +271,16 @@ fn nearest_word(node: &ast::Value<'_>, schema: &Value) -> Option<String> {
     nearest(&written.value, words).map(|word| format!("did you mean \"{word}\"?"))
 }
 
-/// After so many errors the file is something else altogether, and hints only cost time.
+/// After this many errors the file is probably no configuration at all, and hints only cost time.
 const HINTS_MAX: usize = 100;
 
-/// What is longer than any key is not compared with keys.
+/// Longer text is not compared with keys: no key is this long.
 const WRITTEN_BYTES_MAX: usize = 128;
 
-/// Below this similarity (0 to 1) a key is no suggestion.
+/// The lowest similarity (0 to 1) of a suggestion.
 const SIMILARITY_MIN: f64 = 0.6;
 
-/// The known key that is most like what was written.
+/// Returns the known key that is most similar to the written one.
 pub fn nearest<'k, K: AsRef<str> + ?Sized + 'k>(
     written: &str,
     known: impl Iterator<Item = &'k K>,
@@ -293,7 +294,7 @@ pub fn nearest<'k, K: AsRef<str> + ?Sized + 'k>(
             (strsim::normalized_damerau_levenshtein(&key.as_ref().to_ascii_lowercase(), &written), key)
         })
         .filter(|(similarity, _)| *similarity >= SIMILARITY_MIN)
-        // Of equals the first: words stand in the order from the more careful to the more open.
+        // Of equally similar words the first wins: words are listed from the most careful to the most permissive.
         .reduce(|best, next| if next.0 > best.0 { next } else { best })
         .map(|(_, key)| key)
 }

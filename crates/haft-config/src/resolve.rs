@@ -1,4 +1,4 @@
-//! From what is written to what is meant: defaults, and what one key says about another.
+//! Resolves the written configuration: fills in defaults and checks references between keys.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,10 +27,10 @@ use super::written::{self, Written};
 use super::{default, groups};
 use haft_core::settings::sessions::SessionLimits;
 
-/// The tool whose commands rules can speak of.
+/// The tool whose commands policy rules can match.
 const SHELL: &str = "bash";
 
-/// Fills in defaults and checks what keys say about each other; every error is told.
+/// Fills in defaults and checks references between keys; returns every error.
 pub(super) fn resolve(
     written: Written,
     layers: &Layers,
@@ -146,7 +146,7 @@ impl Resolver<'_> {
             let tool = self.tool(&path, tool, queues);
             tools.push((glob, tool));
         }
-        // The sort is stable, and the map was in alphabetical order: equals have one order too.
+        // The sort is stable and the map is alphabetical, so patterns of equal specificity have a fixed order too.
         tools.sort_by_key(|(glob, _)| glob.specificity());
         tools
     }
@@ -174,7 +174,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// A queue that somebody defined.
+    /// Returns the name of a queue, which `queues` must define.
     pub(super) fn queue(
         &mut self,
         path: &str,
@@ -222,7 +222,8 @@ impl Resolver<'_> {
             .collect()
     }
 
-    /// Groups also come from where tools come from (a server, the built-ins), so a name unknown here is no error.
+    /// Checks the form of group names only. Groups also come from tool providers (a server, the built-ins), so an
+    /// unknown name is no error.
     fn active_groups(&mut self, names: &[GroupText]) -> Vec<GroupName> {
         let names = names.iter().enumerate();
         names
@@ -275,7 +276,7 @@ pub(super) fn duration(Millis(millis): Millis) -> Duration {
     Duration::from_millis(millis)
 }
 
-/// On a machine where memory cannot hold so many, the most it can hold is as good.
+/// Converts a count. A number that is too large for this machine becomes the largest one it can hold.
 pub(super) fn count(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

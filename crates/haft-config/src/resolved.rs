@@ -1,4 +1,4 @@
-//! The configuration as it is meant: every default filled in, every name known to exist.
+//! The effective configuration: every default filled in, every reference checked.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,28 +23,28 @@ use haft_core::settings::sessions::SessionLimits;
 
 pub use super::rest::{Login, Rest, RestTool, Secret, Spec};
 
-/// What holds. Made by [`load`](super::load) alone, so whoever has one need not check it again.
+/// The effective configuration. Only [`load`](super::load) builds one, so code that has one need not check it again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Resolved {
     pub sandbox: Sandbox,
     pub naming: Scheme,
     pub tool_timeout: Duration,
     pub tool_response_bytes_max: usize,
-    /// What holds for some tools, the least specific pattern first; ask [`Resolved::tool`].
+    /// The settings of patterns of tools, the least specific first; [`Resolved::tool`] merges them for one tool.
     pub tools: Vec<(ToolGlob, Tool)>,
     pub tools_allowed: Vec<ToolGlob>,
     /// Wins over `tools_allowed`.
     pub tools_denied: Vec<ToolGlob>,
-    /// Groups inside groups are written out.
+    /// Groups of tools, with nested groups expanded.
     pub groups: BTreeMap<GroupName, Vec<ToolGlob>>,
-    /// `None`: models are shown all tools, whatever their groups.
+    /// `None` shows models all tools, regardless of their groups.
     pub active_groups: Option<Vec<GroupName>>,
     pub catalog: Catalog,
-    /// By the names the operator gave them.
+    /// MCP servers, by the operator's names.
     pub mcp_servers: BTreeMap<String, McpServer>,
     pub mcp_init_concurrency: usize,
     pub trace_mcp: bool,
-    /// Whether tokens of servers go into the keyring.
+    /// The preference for keeping server tokens in the keyring.
     pub token_store: Preference,
     pub queues: BTreeMap<QueueName, Queue>,
     pub cache: Cache,
@@ -53,17 +53,17 @@ pub struct Resolved {
     pub sessions: Sessions,
     pub validation: Validation,
     pub telemetry: Telemetry,
-    /// By the names the operator gave them; known providers are there without.
+    /// Providers, by the operator's names; built-in providers need no entry.
     pub providers: BTreeMap<String, Provider>,
     pub models: Models,
-    /// Whether the fast model says which model a request is for.
+    /// `true` when the fast model decides which model handles a request.
     pub route: bool,
-    /// Whether models are told what providers of tools and skills say about themselves.
+    /// `true` when models see the instructions of tool providers and skills.
     pub instructions: bool,
     pub rest: Rest,
 }
 
-/// What tools may touch. Paths are absolute, but nobody has looked whether they exist.
+/// The settings of the sandbox. Paths are absolute, but may not exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sandbox {
     pub mode: SandboxMode,
@@ -71,7 +71,7 @@ pub struct Sandbox {
     pub workspace: Option<PathBuf>,
     pub writable: Vec<PathBuf>,
     pub readable: Vec<PathBuf>,
-    /// `None`: the mode decides, and the command line may still change the mode.
+    /// `None` leaves it to the mode, which the command line may still change.
     pub network: Option<Access>,
     pub unix_sockets: Option<Access>,
     pub git: GitMetadata,
@@ -79,7 +79,7 @@ pub struct Sandbox {
     pub limits: Limits,
 }
 
-/// What holds for one tool. `None` where no pattern that names it says anything.
+/// The settings of one tool. A key is `None` when no matching pattern sets it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tool {
     pub timeout: Option<Duration>,
@@ -92,7 +92,7 @@ pub struct Tool {
     pub enabled: Option<bool>,
 }
 
-/// What happens to an output that is too large.
+/// The treatment of an output that is too large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Oversize {
     Store,
@@ -100,7 +100,7 @@ pub enum Oversize {
     Pass,
 }
 
-/// Whether an answer may be given again without a call.
+/// The time for which a result may be reused without a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheFor {
     Off,
@@ -136,7 +136,7 @@ pub struct Policy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     pub tool: ToolGlob,
-    /// A pattern of commands; only where `tool` names `bash`.
+    /// A pattern of commands; only in rules whose `tool` matches `bash`.
     pub command: Option<String>,
     pub decision: Approval,
 }
@@ -144,13 +144,13 @@ pub struct Rule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolOutput {
     pub enabled: bool,
-    /// How a stored output is read where nobody asks for a part of it.
+    /// The way a stored output is read when the reader asks for no particular part.
     pub reading: Reading,
-    /// What the store may use up.
+    /// The limits of the store.
     pub limits: StoreLimits,
 }
 
-/// Whether and how long runs are written down.
+/// The settings for recording runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sessions {
     pub enabled: bool,
@@ -169,7 +169,7 @@ pub struct Telemetry {
 }
 
 impl Resolved {
-    /// What holds for a tool: of all patterns that name it the most specific decides, key by key.
+    /// Returns the settings of a tool. Of all patterns that match it, the most specific one wins for each key.
     pub fn tool(&self, name: &str) -> Tool {
         let named = self.tools.iter().filter(|(glob, _)| glob.matches(name));
         named.fold(Tool::default(), |below, (_, above)| above.clone().over(below))

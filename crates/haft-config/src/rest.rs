@@ -1,4 +1,4 @@
-//! Tools over HTTP: from what is written to what is meant.
+//! Resolves tools over HTTP.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,14 +18,14 @@ use super::resolve::{Resolver, cache_for, count, duration};
 use super::resolved::{self, CacheFor};
 use super::written;
 
-/// What is configured of tools over HTTP. Variables in texts are not put in yet.
+/// The configured tools over HTTP. Variables in their texts are not expanded yet.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rest {
     pub tools: BTreeMap<String, RestTool>,
     pub specs: BTreeMap<String, Spec>,
 }
 
-/// A tool that is a request.
+/// A tool that sends one HTTP request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RestTool {
     pub description: String,
@@ -42,7 +42,7 @@ pub struct RestTool {
     pub allow_private: bool,
 }
 
-/// A description whose operations are tools.
+/// An API description whose operations become tools.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Spec {
     /// A path or a URL.
@@ -61,7 +61,7 @@ pub struct Spec {
     pub allow_private: bool,
 }
 
-/// What one security scheme is satisfied with.
+/// The credentials for one security scheme.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Login {
     pub token: Option<Secret>,
@@ -73,7 +73,7 @@ pub struct Login {
     pub token_url: Option<Secret>,
 }
 
-/// A text that may be secret, as it was written: variables are still names in it.
+/// A text that may be secret, as written: its variables are not expanded.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
@@ -83,7 +83,7 @@ impl Secret {
         Self(text.into())
     }
 
-    /// With the values of variables in their places.
+    /// Expands the variables.
     pub fn expand(&self, variables: Lookup<'_>) -> Result<String, ExpandError> {
         expand(&self.0, variables)
     }
@@ -96,7 +96,8 @@ impl fmt::Debug for Secret {
 }
 
 impl Rest {
-    /// The queue and the cache that a tool of this name and these groups has by what it comes from.
+    /// Returns the queue and the cache time that a tool inherits from its REST tool or API description, found by name
+    /// and groups.
     pub fn policy_of<'a>(
         &'a self,
         tool: &str,
@@ -188,7 +189,7 @@ impl Resolver<'_> {
 }
 
 impl Spec {
-    /// A description with nothing else said about it.
+    /// Builds a spec with default settings.
     pub fn of(source: Secret) -> Self {
         Self {
             source,
@@ -207,7 +208,7 @@ impl Spec {
         }
     }
 
-    /// Path or URL of the description. The query is left out: it may hold a secret.
+    /// Returns the path or URL of the description, without the query, which may hold a secret.
     pub fn place(&self) -> String {
         let is_url = ["http://", "https://"].iter().any(|scheme| self.source.0.starts_with(scheme));
         match Url::parse(&self.source.0) {

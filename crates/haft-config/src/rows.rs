@@ -1,4 +1,4 @@
-//! The configuration as rows: every key with its value and where it comes from.
+//! The configuration as rows: every key with its value and origin.
 
 use serde_json::{Map, Value};
 
@@ -6,25 +6,25 @@ use super::layers::{Layers, Origin};
 use super::position::child;
 use super::schema::{PASSED_OVER, schema};
 
-/// One key and what holds for it.
+/// One key and its effective value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     pub key: String,
-    /// `None` when nothing is set and there is no default.
+    /// `None` when the key is not set and has no default.
     pub value: Option<Value>,
     pub unit: Option<String>,
     /// `None` for a default.
     pub origin: Option<Origin>,
 }
 
-/// Every key that has a fixed name, and those that the files made up.
+/// Returns every key with a fixed name, and the keys that the files chose.
 pub(super) fn rows(layers: &Layers) -> Vec<Row> {
     let mut rows = Vec::new();
     fixed(schema(), &layers.value, "", layers, &mut rows);
     rows
 }
 
-/// Walks the schema, with the values beside it.
+/// Walks the schema and the values in parallel.
 fn fixed(schema: &Value, values: &Map<String, Value>, path: &str, layers: &Layers, rows: &mut Vec<Row>) {
     let properties = schema["properties"].as_object().into_iter().flatten();
     for (key, property) in properties.filter(|(key, property)| is_listed(key, property)) {
@@ -41,7 +41,7 @@ fn fixed(schema: &Value, values: &Map<String, Value>, path: &str, layers: &Layer
     }
 }
 
-/// Keys that the operator made up. Of what is inside each, only what is set or has a default is worth a row.
+/// Adds the keys that the operator chose. Inside each, only keys that are set or have a default get a row.
 fn made_up(schema: &Value, values: &Map<String, Value>, path: &str, layers: &Layers, rows: &mut Vec<Row>) {
     for (key, value) in values {
         let path = child(path, key);
@@ -61,7 +61,7 @@ fn is_listed(key: &str, property: &Value) -> bool {
     key != "$schema" && property.get("x-alias-of").is_none() && property.get(PASSED_OVER).is_none()
 }
 
-/// Stands for a value that is nobody's to see.
+/// The replacement for a secret value.
 const HIDDEN: &str = "(hidden)";
 
 fn row(schema: &Value, value: Option<&Value>, key: String, layers: &Layers) -> Row {

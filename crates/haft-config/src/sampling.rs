@@ -1,4 +1,4 @@
-//! What an MCP server may have of models, as it is meant.
+//! Resolves the access of an MCP server to models (sampling).
 
 use haft_core::settings::mcp::{Sampling, SamplingConsent};
 

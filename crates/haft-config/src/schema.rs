@@ -1,4 +1,4 @@
-//! The JSON Schema of `haft.json`, made from `written.rs`.
+//! The JSON Schema of `haft.json`, generated from `written.rs`.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::format::ANY_JSON;
 use super::written::Written;
 
-/// The schema. Everything stands where it is used, so a reader of it follows no references.
+/// Returns the schema. All subschemas are inlined, so that its readers follow no references.
 pub fn schema() -> &'static Value {
     static SCHEMA: LazyLock<Value> = LazyLock::new(make);
     &SCHEMA
@@ -24,8 +24,8 @@ fn make() -> Value {
     schema.to_value()
 }
 
-/// What the derived schema says for a deserialiser and not for a person: that an absent key may be null, how many bits
-/// a number has.
+/// Removes details of the derived schema that serve a deserialiser, not a person: that an absent key may be null, and
+/// the bit width of a number.
 fn refine(schema: &mut Schema) {
     let Some(object) = schema.as_object_mut() else { return };
     if let Some(types) = object.get_mut("type") {
@@ -37,7 +37,7 @@ fn refine(schema: &mut Schema) {
     if object.get("format").and_then(Value::as_str).is_some_and(|format| format.starts_with("uint")) {
         object.remove("format");
     }
-    // The mark of a key stays, the list of them becomes keys.
+    // The mark on a single key stays; the list on an object becomes keys.
     let is_list = object.get(PASSED_OVER).is_some_and(Value::is_array);
     let passed_over = is_list.then(|| object.remove(PASSED_OVER)).flatten();
     if let Some(Value::Object(properties)) = object.get_mut("properties") {
@@ -46,7 +46,7 @@ fn refine(schema: &mut Schema) {
     }
 }
 
-/// Marks a key of other programs, which is read and says nothing; on an object it lists those it may have.
+/// Marks a key of other programs, which is accepted and ignored; on an object it lists the keys to ignore.
 pub(super) const PASSED_OVER: &str = "x-passed-over";
 
 fn add_passed_over(properties: &mut Map<String, Value>, keys: Option<&Value>) {
@@ -64,7 +64,7 @@ fn one_type(types: &mut Value) {
     }
 }
 
-/// A key with a second name is in the schema under both; the second says whose it is.
+/// Adds every key with an alias a second time under the alias, which refers to the original key.
 fn add_aliases(properties: &mut Map<String, Value>) {
     let aliases: Vec<(String, Value)> = properties
         .iter_mut()

@@ -1,9 +1,9 @@
-//! Text of others, made fit to be shown to a person: short, and without characters that steer a terminal.
+//! Makes foreign text safe to show: short, and without characters that control a terminal.
 
-/// How much of a foreign text an error repeats.
+/// The longest excerpt of foreign text in an error, in characters.
 const EXCERPT_CHARS_MAX: usize = 80;
 
-/// The beginning of a text, on one line.
+/// Returns the beginning of a text, on one line.
 pub(super) fn excerpt(text: &str) -> String {
     let mut shown = printable(&text.chars().take(EXCERPT_CHARS_MAX).collect::<String>());
     if text.chars().nth(EXCERPT_CHARS_MAX).is_some() {
@@ -12,7 +12,7 @@ pub(super) fn excerpt(text: &str) -> String {
     shown
 }
 
-/// The whole text on one line: control characters, and those that turn the direction of writing, are escaped.
+/// Returns the whole text on one line. It escapes control characters and those that change the writing direction.
 pub fn printable(text: &str) -> String {
     let escaped = |c: char| match c {
         '"' | '\'' | '\\' => c.to_string(),

@@ -14,7 +14,7 @@ use super::resolved::{CacheFor, Concealed, McpReach, Oversize};
 use super::*;
 use haft_core::settings::sessions::SessionLimits;
 
-/// A home, a project and a file beside them.
+/// A home directory, a project and a file beside them.
 struct Place {
     directory: tempfile::TempDir,
     home: Home,
@@ -89,7 +89,7 @@ fn without_files_every_key_has_its_default() {
     assert_eq!(resolved.active_groups, None);
 }
 
-/// Says something about every key.
+/// A configuration that sets every key.
 const EVERY_KEY: &str = r#"{
     "$schema": "https://example.com/haft.schema.json",
     "sandbox": {"mode": "rx", "workspace": "/w", "writable": ["/a"], "readable": ["/b"], "network": "deny",
@@ -318,7 +318,8 @@ fn what_a_person_inspects_is_what_the_file_sets() {
     assert!(inspect(&place.project().join("none"), &|_| None).unwrap().is_none());
 }
 
-/// A file at the root of the project that is made from the table of keys. With `UPDATE_DOCS=1` it is written anew.
+/// Checks a file at the root of the project that is generated from the table of keys. `UPDATE_DOCS=1` rewrites the
+/// file.
 fn check_document(name: &str, made: impl FnOnce(&str) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
     let found = fs::read_to_string(&path).unwrap_or_default();

@@ -1,8 +1,9 @@
-//! Which project files the operator has looked at. A model that can write a workspace must not be able to configure us.
+//! Records the project files that the operator has reviewed. A model that can write to a workspace must not be able to
+//! configure haft.
 //!
-//! What is trusted is the content of a file at a path: its digest. The path is that of the workspace, with links
-//! resolved, and `haft.json` in it: were a link at that name followed, a model could point it at a file that is trusted
-//! elsewhere.
+//! Trust belongs to the content of a file at a path: its digest. The path is that of the workspace, with links
+//! resolved, and `haft.json` in it. A link at that last name is not resolved: otherwise a model could point it at a
+//! file that is trusted elsewhere.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -37,16 +38,16 @@ impl Digest {
     }
 }
 
-/// Whether a file counts.
+/// The trust in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
     Trusted,
-    /// It was trusted, and is not what it was.
+    /// The file was trusted, but its content has changed.
     Changed,
     Never,
 }
 
-/// Decides from what was recorded for a path and what is found there now.
+/// Compares the recorded digest of a path with that of the content found there.
 pub fn decide(recorded: Option<&Digest>, found: &Digest) -> Trust {
     match recorded {
         Some(digest) if digest == found => Trust::Trusted,
@@ -55,7 +56,7 @@ pub fn decide(recorded: Option<&Digest>, found: &Digest) -> Trust {
     }
 }
 
-/// All that is trusted, by path.
+/// All trusted files, by path.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Record {
@@ -63,7 +64,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Reads what is recorded. Nothing there is nothing trusted; what cannot be read is an error.
+    /// Reads the record. A missing record trusts nothing; an unreadable one is an error.
     pub fn load(home: &Home) -> io::Result<Self> {
         match fs::read(path_in(home)) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(io::Error::from),
@@ -72,10 +73,11 @@ impl Record {
         }
     }
 
-    /// Changes what is recorded, as one step: who reads meanwhile sees all of it or nothing.
+    /// Changes the record atomically: a concurrent reader sees the old or the new one, never a part.
     pub fn change(home: &Home, change: impl FnOnce(&mut Self)) -> io::Result<()> {
         let directory = File::open(home.data())?;
-        // Released when the directory is closed. Two that write at once would lose what one of them says.
+        // Closing the directory releases the lock. Without the lock, one of two concurrent writers would lose its
+        // change.
         flock(&directory, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| io::Error::other("another haft is writing it; try again"))?;
         let mut record = Self::load(home)?;
@@ -85,18 +87,18 @@ impl Record {
     }
 }
 
-/// Where the record is kept.
+/// Returns the path of the record.
 pub fn path_in(home: &Home) -> PathBuf {
     home.data().join("trust.json")
 }
 
-/// The paths under which the configuration of a project is recorded, lowest first.
+/// Returns the paths under which the configuration of a project is recorded, lowest first.
 pub fn project_files(directory: &Path) -> io::Result<[PathBuf; 2]> {
     let directory = directory.canonicalize()?;
     Ok([directory.join(super::MCP_FILE_NAME), directory.join(super::FILE_NAME)])
 }
 
-/// The path under which the configuration of a project is recorded.
+/// Returns the path under which the `haft.json` of a project is recorded.
 pub fn project_file(directory: &Path) -> io::Result<PathBuf> {
     Ok(directory.canonicalize()?.join(super::FILE_NAME))
 }

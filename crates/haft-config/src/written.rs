@@ -1,8 +1,8 @@
-//! The configuration as it is written: every key, its type, and what it means.
+//! The configuration as written: every key, its type and its meaning.
 //!
-//! This is the table that everything else is made from: the published schema, the check of a file, `haft config show`
-//! and the document. A doc comment is what a reader of the document sees, and so is a default: `resolve` fills it in,
-//! and a test holds the two equal.
+//! Everything else is generated from this table: the published schema, the check of a file, `haft config show` and the
+//! document. A reader of the document sees the doc comments and the defaults; `resolve` fills in the defaults, and a
+//! test keeps the two equal.
 
 mod mcp;
 pub(super) mod models;

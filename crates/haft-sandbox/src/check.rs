@@ -1,4 +1,4 @@
-//! The fast, readable denial: three questions with one answer each. The kernel is the boundary, not these.
+//! Path checks for a fast, readable denial. The kernel enforces the boundary, not these checks.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use crate::policy::Policy;
 use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::sandbox::GitMetadata;
 
-/// System directories that no mode writes, on Linux and macOS.
+/// System directories that no mode may write, on Linux and macOS.
 pub const WRITE_BLOCKLIST: [&str; 14] = [
     "/System",
     "/bin",
@@ -26,17 +26,17 @@ pub const WRITE_BLOCKLIST: [&str; 14] = [
     "/dev",
 ];
 
-/// Device files that are made to be written and keep nothing.
+/// Device files that may be written because they keep nothing.
 const HARMLESS_DEVICES: [&str; 3] = ["/dev/null", "/dev/zero", "/dev/full"];
 
-/// Whether the mode grants writing this path. Says nothing about the blocklist: see [`is_write_blocked`].
+/// Returns true when the mode grants writing this path. It ignores the blocklist: see [`is_write_blocked`].
 pub fn is_write_allowed(path: &Path, policy: &Policy) -> bool {
     let roots = policy.writable_roots();
     let roots: Vec<&Path> = roots.iter().map(PathBuf::as_path).collect();
     is_within_roots(&policy.workspace().join(path), policy.mode(), &roots)
 }
 
-/// The rule behind [`is_write_allowed`], for directories that need not exist.
+/// Applies the rule of [`is_write_allowed`] to directories that need not exist.
 pub fn is_within_roots(path: &Path, mode: SandboxMode, roots: &[&Path]) -> bool {
     match mode {
         SandboxMode::Rwx => true,
@@ -47,7 +47,7 @@ pub fn is_within_roots(path: &Path, mode: SandboxMode, roots: &[&Path]) -> bool 
     }
 }
 
-/// Whether the blocklist refuses writing this path, in whatever mode. A relative path is refused.
+/// Returns true when a write to this path is refused even where the mode grants it. A relative path is refused.
 pub fn is_write_blocked(path: &Path, policy: &Policy) -> bool {
     if path.is_relative() {
         return true;
@@ -63,13 +63,13 @@ pub fn is_write_blocked(path: &Path, policy: &Policy) -> bool {
     in_home || frozen || in_git_metadata(&real, policy) || in_system || is_read_blocked(path, policy)
 }
 
-/// Whether the path decides which code git runs in the workspace.
+/// Returns true when the path decides which code git runs in the workspace.
 fn in_git_metadata(path: &Path, policy: &Policy) -> bool {
     let git = policy.workspace().join(".git");
     policy.git == GitMetadata::Frozen && GIT_NAMES.iter().any(|(name, _)| is_within(path, &git.join(name)))
 }
 
-/// Whether reading this path is refused, in whatever mode. A relative path is refused.
+/// Returns true when the policy hides this path. A relative path counts as hidden.
 pub fn is_read_blocked(path: &Path, policy: &Policy) -> bool {
     if path.is_relative() {
         return true;
@@ -78,7 +78,7 @@ pub fn is_read_blocked(path: &Path, policy: &Policy) -> bool {
     policy.hidden().iter().any(|hidden| is_within(&real, hidden))
 }
 
-/// The blocklist as it lies on this system: `/bin` is a symlink to `/usr/bin` on most.
+/// Returns the blocklist with symlinks resolved: `/bin` is a symlink to `/usr/bin` on most systems.
 pub(crate) fn blocklist() -> Vec<PathBuf> {
     WRITE_BLOCKLIST.iter().map(|path| resolve(Path::new(path))).collect()
 }

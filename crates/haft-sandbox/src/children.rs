@@ -1,13 +1,13 @@
-//! The end of our own process.
+//! Waits for child processes at the end of our own process.
 
 use std::time::{Duration, Instant};
 
-/// How often is looked again.
+/// The pause between two checks.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// Waits until every launcher that was let go has ended, and with it all that it started; at most `within`.
+/// Waits, at most `within`, until every released launcher has ended, and with it everything that it started.
 ///
-/// For the end of a program: whoever sees it gone may rely on everything being gone.
+/// A program calls this before it exits, so that nothing it started outlives it.
 pub fn wait_until_gone(within: Duration) {
     let began = Instant::now();
     while has_children() && began.elapsed() < within {

@@ -1,4 +1,4 @@
-//! The only way a process is started. There is no way back from these types to a plain command.
+//! The only way to start a process. No method turns these types back into a plain command.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::system::Lifeline;
 use haft_core::home::Home;
 use haft_core::settings::mode::SandboxMode;
 
-/// A command under the operator's policy.
+/// Builds a command that runs under the operator's policy.
 pub fn sandboxed_command(program: impl Into<OsString>, policy: &Policy) -> SandboxedCommand {
     SandboxedCommand {
         words: vec![program.into()],
@@ -27,7 +27,8 @@ pub fn sandboxed_command(program: impl Into<OsString>, policy: &Policy) -> Sandb
     }
 }
 
-/// A command that is open but for the blocklist, haft's own data, the environment and the kill of its tree.
+/// Builds a command in `rwx` mode. Only the blocklist, the protection of haft's own data, the environment filter and
+/// the kill of its process tree restrict it.
 pub fn protected_command(
     program: impl Into<OsString>,
     workspace: &Path,
@@ -37,22 +38,22 @@ pub fn protected_command(
     Ok(sandboxed_command(program, &policy))
 }
 
-/// What the command reads.
+/// The standard input of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StandardInput {
     Empty,
     Piped,
 }
 
-/// How its output arrives.
+/// The pipes that carry the command's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputPipes {
-    /// One pipe for both, so that order is kept; `stderr` of the child is `None`.
+    /// One pipe for both streams, which preserves their order; the child's `stderr` is `None`.
     Merged,
     Separate,
 }
 
-/// A command that will run confined.
+/// A command to run confined.
 #[derive(Debug, Clone)]
 pub struct SandboxedCommand {
     words: Vec<OsString>,
@@ -62,7 +63,7 @@ pub struct SandboxedCommand {
     output: OutputPipes,
 }
 
-/// A command that runs confined. Dropping it, or dying, kills everything it started.
+/// A running confined command. Dropping it kills everything it started; on Linux the death of our process does too.
 #[derive(Debug)]
 pub struct SandboxedChild {
     pub stdin: Option<pipe::Sender>,
@@ -125,7 +126,7 @@ impl SandboxedCommand {
 }
 
 impl SandboxedChild {
-    /// Which layers hold the command.
+    /// Returns the layers that confine the command.
     pub fn confinement(&self) -> &Confinement {
         &self.confinement
     }
@@ -135,7 +136,7 @@ impl SandboxedChild {
         self.lifeline.exited().await
     }
 
-    /// Asks the command and its process group to end, by SIGTERM. Whether they do is up to them.
+    /// Sends SIGTERM to the command and its process group, which may ignore it.
     pub fn terminate(&self) {
         self.lifeline.terminate();
     }

@@ -1,14 +1,15 @@
-//! The environment of a confined command, built from nothing.
+//! The environment of a confined command, built from an empty one.
 
 use std::ffi::{OsStr, OsString};
 
-/// Taken over from our own environment when set there. Everything else is left behind: a secret can have an
-/// innocent name, so no pattern could tell which variables are safe.
+/// The variables copied from our own environment when set there. All others are dropped: a secret can have an innocent
+/// name, so no pattern could tell which variables are safe.
 const PASSED: [&str; 6] = ["PATH", "HOME", "USER", "LANG", "LANGUAGE", "TZ"];
 
 const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What the child sees: the fixed list, every `LC_*`, and what the operator named.
+/// Builds the child's environment: the fixed list, every `LC_*`, the variables that the operator named, and defaults
+/// for the missing ones.
 pub(crate) fn environment(
     ours: impl Iterator<Item = (OsString, OsString)>,
     extra: &[OsString],

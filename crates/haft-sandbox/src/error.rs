@@ -1,26 +1,26 @@
-//! Why nothing was run. Written for the operator.
+//! The reasons a command did not run. The text is for the operator.
 
 use std::fmt;
 use std::io;
 
 use crate::plan::PlanError;
 
-/// A sandbox that could not be put up, or a program that could not be started in it.
+/// A failure to set up the sandbox, or to start a program in it.
 #[derive(Debug)]
 pub enum SandboxError {
     Plan(PlanError),
     /// The embedding program did not call `init`, and no launcher was found.
     NoLauncher,
-    /// The launcher itself could not be started or died before it said anything.
+    /// The launcher could not be started, or died before its first report.
     Launcher {
         reason: String,
     },
-    /// A layer could not be put up.
+    /// A layer could not be set up.
     Layer {
         stage: String,
         reason: String,
     },
-    /// Everything was in place, but the program could not be started.
+    /// The sandbox was ready, but the program could not be started.
     Start {
         reason: String,
     },

@@ -1,6 +1,7 @@
-//! Which parts of the workspace's git directory stay unwritable.
+//! Finds the parts of the workspace's git directory that must stay unwritable.
 //!
-//! A hook, or a filter named in the configuration, runs outside the sandbox at the user's next git command.
+//! A git hook, or a filter named in the git configuration, would run outside the sandbox at the user's next git
+//! command.
 
 use std::fs;
 use std::io::{self, Write};
@@ -9,17 +10,18 @@ use std::path::{Path, PathBuf};
 use crate::path::{is_within, resolve};
 use crate::plan::PlanError;
 
-/// What must be frozen, and what must keep its name.
+/// The paths to make read-only, and those that must keep their names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct GitPaths {
-    /// Bound over themselves, still writable: a mount point cannot be renamed away.
+    /// Directories bound onto themselves, still writable: a mount point cannot be renamed.
     pub(crate) pinned: Vec<PathBuf>,
     pub(crate) frozen: Vec<PathBuf>,
 }
 
-/// The names in a git directory that decide which code runs, with what stands there when nothing did. A name can be
-/// frozen only where something is: git makes the first two in every repository, reads the third only when the second
-/// says so, and takes the last, with this content, for what it does anyway.
+/// The names in a git directory that decide which code git runs, each with the placeholder to create when it is
+/// missing: only an existing path can be frozen. The placeholders do not change git's behaviour. Git creates the first
+/// two in every repository, reads the third only when the second enables it, and takes the last, with this content, as
+/// its default.
 pub(crate) const GIT_NAMES: [(&str, Placeholder); 4] = [
     ("hooks", Placeholder::Directory),
     ("config", Placeholder::File("")),
@@ -27,14 +29,14 @@ pub(crate) const GIT_NAMES: [(&str, Placeholder); 4] = [
     ("commondir", Placeholder::File(".\n")),
 ];
 
-/// What is made where a name is missing.
+/// The file or directory to create in place of a missing name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Placeholder {
     Directory,
     File(&'static str),
 }
 
-/// Looks at `.git` of the workspace's root. An empty directory is no repository yet and is left alone.
+/// Inspects `.git` at the root of the workspace. An empty directory is not a repository yet and is left alone.
 pub(crate) fn git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> Result<GitPaths, PlanError> {
     let dot_git = workspace.join(".git");
     let mut paths = GitPaths::default();
@@ -92,10 +94,10 @@ fn is_empty(directory: &Path) -> bool {
     fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none())
 }
 
-/// The most of a pointer file that is read; a path is at most this long.
+/// The largest pointer file that is read, in bytes; a path is at most this long.
 const POINTER_BYTES_MAX: u64 = 4096;
 
-/// The path that a small file such as `.git` of a worktree points to.
+/// Reads the path that a small pointer file names, such as the `.git` file of a worktree.
 fn pointer(file: &Path, prefix: &str) -> Option<PathBuf> {
     let meta = fs::symlink_metadata(file).ok()?;
     if !meta.is_file() || meta.len() > POINTER_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! Everything that is known when a confined process is started.
+//! Everything needed to start a confined process.
 
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use crate::passwd;
 use crate::plan::{Identity, Plan};
 use crate::policy::Policy;
 
-/// What is started, under which plan, with which streams.
+/// The program to start, its plan and its streams.
 #[derive(Debug)]
 pub(crate) struct Launch<'a> {
     pub(crate) launcher: &'a Launcher,
@@ -26,7 +26,7 @@ pub(crate) struct Launch<'a> {
 }
 
 impl Launch<'_> {
-    /// The environment of the command, which is that of its launcher: our own never gets past this point.
+    /// Builds the environment of the command and its launcher. Our own environment never gets past this point.
     pub(crate) fn environment(&self) -> Vec<(OsString, OsString)> {
         let mut built = environment(std::env::vars_os(), &self.policy.environment);
         if let Some(Identity { uid, .. }) = self.plan.identity {

@@ -1,4 +1,4 @@
-//! Which binary is started as the launcher.
+//! Finds the binary to start as the launcher.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use crate::WorkerFn;
 use crate::error::SandboxError;
 use crate::system;
 
-/// Set when this binary can be its own launcher.
+/// Set by `init`: this binary can be its own launcher.
 static INITIALISED: OnceLock<()> = OnceLock::new();
 
-/// To be called at the top of `main`, before any thread is started.
+/// Makes this binary usable as a launcher. Call it at the top of `main`, before any thread starts.
 ///
-/// When this process was started as a launcher, it does a launcher's work and never returns. Otherwise it only notes
-/// that this binary can be started again as one. `workers` are the functions that may run confined, by name.
+/// In a process that was started as a launcher, it does the launcher's work and never returns. Otherwise it only
+/// records that this binary can be started again as one. `workers` are the functions that may run confined, by name.
 pub fn init(workers: &[(&str, WorkerFn)]) {
     if env::args_os().nth(1).is_some_and(|first| first == system::MAGIC) {
         let probe: (&str, WorkerFn) = (crate::PROBE, drop);
@@ -31,12 +31,13 @@ pub struct Launcher {
 }
 
 impl Launcher {
-    /// A particular binary: one whose `main` begins with `init`.
+    /// Uses a particular binary, whose `main` must begin with `init`.
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Ourselves after `init`; else `HAFT_LAUNCHER`, else the `haft` beside us, else the `haft` on PATH.
+    /// Finds the launcher: our own binary after `init`, else `HAFT_LAUNCHER`, else a `haft` beside us, else a `haft` on
+    /// PATH.
     pub fn find() -> Result<Self, SandboxError> {
         if INITIALISED.get().is_some() {
             return Ok(Self::at(system::ourselves()));
@@ -50,7 +51,8 @@ impl Launcher {
     }
 }
 
-/// Test binaries lie one directory below the programs they are built with.
+/// Looks for `haft` beside our own binary, and one directory up if that is `deps`: cargo puts test binaries there,
+/// below the programs they are built with.
 fn beside_us() -> Option<PathBuf> {
     let own = env::current_exe().ok()?;
     let directory = own.parent()?;
@@ -65,6 +67,7 @@ fn beside_us() -> Option<PathBuf> {
 fn on_path() -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path)
+        // A relative entry would name another binary in every working directory.
         .filter(|place| place.is_absolute())
         .map(|place| place.join("haft"))
         .find(|path| path.is_file())

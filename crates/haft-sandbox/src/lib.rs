@@ -1,8 +1,8 @@
 //! Runs a command, or one of our own functions, under an OS policy; the only crate with `unsafe`.
 //!
-//! Start reading at [`Policy`] (what the operator wants), then `plan` (what that means here) and [`SandboxedCommand`]
-//! (the only way a process is started); `linux` holds the mechanism. This crate knows nothing of tools, models or
-//! calls, and nothing that a model writes reaches a policy.
+//! Start reading at [`Policy`] (the operator's decision), then `plan` (the steps that carry it out on this machine) and
+//! [`SandboxedCommand`] (the only way to start a process); `linux` holds the mechanism. This crate knows nothing of
+//! tools, models or calls, and model output never reaches a policy.
 
 mod check;
 mod children;
@@ -55,13 +55,13 @@ pub use seatbelt::{SeatbeltProfile, SeatbeltRules, seatbelt_profile};
 pub use secrets::default_secrets;
 pub use worker::{Worker, Workers};
 
-/// A function of ours that runs confined, talking over the given socket until it is closed.
+/// A function of ours that runs confined and talks over the given socket until the socket closes.
 pub type WorkerFn = fn(UnixStream);
 
-/// The worker that does nothing; starting it shows which layers are active.
+/// The name of a worker that does nothing; starting it shows which layers are active.
 pub const PROBE: &str = "probe";
 
-/// The version of Landlock the kernel speaks, if any.
+/// Returns the Landlock ABI version of the kernel, if it has Landlock.
 pub fn landlock_version() -> Option<i32> {
     system::landlock_version()
 }

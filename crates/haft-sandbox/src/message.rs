@@ -1,52 +1,52 @@
-//! What our process and the launcher tell each other over the control socket, one JSON object per line.
+//! The messages between our process and the launcher on the control socket, one JSON object per line.
 //!
-//! The socket is also the lifeline: when our end closes, for whatever reason, everything the launcher started dies.
+//! The socket is also the lifeline: when our end closes, for any reason, everything the launcher started dies.
 
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
 
-/// From us to the launcher, once.
+/// The order that our process sends to the launcher, once.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) plan: Plan,
     pub(crate) program: Program,
 }
 
-/// What runs once everything is in place.
+/// The program to run once the sandbox is in place.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Program {
-    /// The launcher's further arguments, as a command line.
+    /// A command line, taken from the launcher's remaining arguments.
     Command,
-    /// One of our own functions, by its name in [`crate::init`], talking over standard output.
+    /// One of our own functions, by its name in [`crate::init`]. It talks over standard output.
     Worker(String),
 }
 
-/// From the launcher to us.
+/// A message from the launcher to our process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Report {
-    /// A level could not be put up; the next weaker one is tried.
+    /// The launcher could not set up a level and tries the next weaker one.
     Skipped {
         level: Level,
         reason: String,
     },
-    /// Nothing was run.
+    /// The sandbox could not be set up, or the program could not be run.
     Failed {
         stage: String,
         reason: String,
     },
-    /// The program is about to run, confined like this.
+    /// The program is about to run under this confinement.
     Ready(Confinement),
     Exited(Exit),
 }
 
-/// How strong the sandbox is, strongest first.
+/// The strength of the sandbox, strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
-    /// Namespaces made with our own privileges.
+    /// Namespaces created with our own privileges.
     Namespaces,
-    /// Namespaces below a user namespace, as an ordinary user.
+    /// Namespaces inside a user namespace, as an ordinary user.
     UserNamespaces,
     /// Landlock and seccomp alone.
     Landlock,
@@ -65,12 +65,12 @@ impl Level {
     }
 }
 
-/// Which layers hold a running command, and what the absence of others means.
+/// The layers that confine a running command, and the consequences of the missing ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Confinement {
     pub level: Level,
     pub layers: Vec<Layer>,
-    /// Each promise that cannot be kept here, as a sentence.
+    /// Each guarantee that this system cannot give, as a sentence.
     pub weaker: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ pub struct Layer {
     pub detail: String,
 }
 
-/// How a command ended.
+/// The exit status of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Exit {

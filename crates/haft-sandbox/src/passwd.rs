@@ -1,14 +1,14 @@
-//! Whose home directory is whose.
+//! Looks up users' home directories.
 
 use std::env;
 use std::path::PathBuf;
 
-/// The home directory of the user we were started by: `$HOME`, else what the system says.
+/// Returns the home directory of the user who started us: `$HOME`, else the system's entry for that user.
 pub fn user_home() -> Option<PathBuf> {
     env::home_dir().filter(|path| path.is_absolute())
 }
 
-/// Name and home directory of a uid, from `/etc/passwd`.
+/// Returns the name and home directory of a uid, from `/etc/passwd`.
 pub(crate) fn entry(uid: u32) -> Option<(String, String)> {
     parse(&std::fs::read_to_string("/etc/passwd").ok()?, uid)
 }

@@ -1,12 +1,12 @@
-//! Where a path really leads, and what lies below what. Comparison is by component, never by string prefix.
+//! Resolves paths and tests containment. Comparison is by component, never by string prefix.
 
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-/// Follows symlinks as far as the path exists and keeps the rest, with `.` and `..` taken out.
+/// Follows symlinks as far as the path exists and appends the rest, after removing `.` and `..`.
 ///
-/// A file that does not exist yet is judged by where its nearest existing parent really is, so a symlinked parent
-/// cannot smuggle a new name past a check. This is for readable refusals; the kernel is the boundary.
+/// A file that does not exist yet is judged by the real location of its nearest existing parent, so a symlinked parent
+/// cannot smuggle a new name past a check. The result serves readable refusals; the kernel enforces the boundary.
 pub(crate) fn resolve(path: &Path) -> PathBuf {
     let lexical = normalise(path);
     let mut missing: Vec<OsString> = Vec::new();
@@ -18,7 +18,7 @@ pub(crate) fn resolve(path: &Path) -> PathBuf {
         let (Some(parent), Some(name)) = (existing.parent(), existing.file_name()) else {
             return lexical;
         };
-        // A dangling symlink does not exist for `canonicalize`; what would be written is what it points to.
+        // `canonicalize` fails on a dangling symlink, but a write through it would create the link's target.
         if let Ok(target) = existing.read_link()
             && missing.len() < LINKS_FOLLOWED_MAX
         {
@@ -30,7 +30,7 @@ pub(crate) fn resolve(path: &Path) -> PathBuf {
     }
 }
 
-/// How deep below a dangling link names are still attached to its target.
+/// The depth below a dangling link up to which missing names are appended to the link's target.
 const LINKS_FOLLOWED_MAX: usize = 40;
 
 fn resolve_shallow(path: &Path) -> PathBuf {
@@ -44,7 +44,7 @@ fn resolve_shallow(path: &Path) -> PathBuf {
     }
 }
 
-/// Takes `.` and `..` out without looking at the file system.
+/// Removes `.` and `..` without reading the file system.
 pub(crate) fn normalise(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for component in path.components() {
@@ -59,12 +59,12 @@ pub(crate) fn normalise(path: &Path) -> PathBuf {
     out
 }
 
-/// Whether `path` is `root` or below it, as written.
+/// Returns true when `path` is `root` or lies below it, comparing the paths as written.
 pub(crate) fn is_within(path: &Path, root: &Path) -> bool {
     path.starts_with(root)
 }
 
-/// The directories strictly between `root` and `path`, top down.
+/// Lists the directories strictly between `root` and `path`, top down.
 pub(crate) fn between(root: &Path, path: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = path
         .ancestors()

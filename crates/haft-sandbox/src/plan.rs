@@ -1,4 +1,4 @@
-//! A policy turned into steps: what the launcher is told, worked out before it starts.
+//! Turns a policy into the steps that the launcher carries out, computed before it starts.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -16,15 +16,15 @@ use haft_core::settings::limits::Limits;
 use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::sandbox::{Access, GitMetadata};
 
-/// Everything the launcher needs to know. Two equal plans make equal sandboxes.
+/// Everything the launcher needs to know. Two equal plans produce equal sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plan {
     pub(crate) mode: SandboxMode,
     pub(crate) workspace: PathBuf,
     pub(crate) writable: Vec<PathBuf>,
-    /// For the mount namespace, parents before children.
+    /// Steps for the mount namespace, parents before children.
     pub(crate) steps: Vec<Step>,
-    /// For Landlock alone, when there is no mount namespace.
+    /// Hidden paths, for Landlock without a mount namespace and for Seatbelt.
     pub(crate) hidden: Vec<PathBuf>,
     pub(crate) frozen: Vec<PathBuf>,
     pub(crate) network: bool,
@@ -33,29 +33,29 @@ pub(crate) struct Plan {
     pub(crate) limits: Limits,
 }
 
-/// Whom the command runs as, when that is not ourselves.
+/// The user the command runs as, when it is not our own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
 }
 
-/// One thing to put in place in the new mount namespace.
+/// One mount to set up in the new mount namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Step {
     /// A fresh `/proc` that shows only the processes of the call.
     Processes,
-    /// Bound over itself, writable. Also what pins a name: a mount point cannot be renamed.
+    /// A bind mount of the path onto itself, writable. It also pins the name: a mount point cannot be renamed.
     Writable(PathBuf),
-    /// Bound over itself, read-only.
+    /// A bind mount of the path onto itself, read-only.
     Frozen(PathBuf),
-    /// A device file that opens; all others do not.
+    /// A device file that can be opened; all others cannot.
     Device(PathBuf),
-    /// An empty directory of the call's own.
+    /// An empty directory private to the call.
     Scratch(PathBuf),
-    /// Covered by something that cannot be opened.
+    /// A file covered by one that cannot be opened.
     HiddenFile(PathBuf),
-    /// Covered by an empty directory, in which only `keep` is seen again.
+    /// A directory covered by an empty one, in which only the entries of `keep` stay visible.
     HiddenDirectory { path: PathBuf, keep: Vec<Kept> },
 }
 
@@ -78,7 +78,7 @@ impl Step {
         }
     }
 
-    /// Parents before children; on one path what denies comes last, and so lies on top.
+    /// Orders parents before children. On the same path the stricter step comes last, so that its mount ends up on top.
     fn order(&self) -> (usize, u8) {
         let strictness = match self {
             Step::Processes | Step::Writable(_) | Step::Device(_) | Step::Scratch(_) => 0,
@@ -89,11 +89,11 @@ impl Step {
     }
 }
 
-/// What is usable in `/dev`.
+/// The device files that a command can use.
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 impl Plan {
-    /// Looks at what exists and decides the steps.
+    /// Inspects the file system and decides the steps.
     pub(crate) fn of(policy: &Policy) -> Result<Self, PlanError> {
         let writable = granted(policy);
         let git = match policy.git {
@@ -118,7 +118,7 @@ impl Plan {
         plan.refuse_unspeakable()
     }
 
-    /// The plan travels as JSON, which carries only UTF-8.
+    /// Refuses paths that are not UTF-8, because the plan travels to the launcher as JSON.
     fn refuse_unspeakable(self) -> Result<Self, PlanError> {
         let odd = self
             .steps
@@ -140,7 +140,8 @@ fn granted(policy: &Policy) -> Vec<PathBuf> {
     }
 }
 
-/// Everything but `/` itself, where a link such as `/bin` could be replaced by one to elsewhere.
+/// Lists every top-level directory instead of `/` itself: with a writable `/`, a command could replace a link such as
+/// `/bin` by one to its own programs.
 fn top_directories() -> Vec<PathBuf> {
     let entries = std::fs::read_dir("/").into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
@@ -150,7 +151,8 @@ fn top_directories() -> Vec<PathBuf> {
     found
 }
 
-/// The blocklist where it meets what is granted; deny wins.
+/// Returns the overlaps of the blocklist and the writable directories. They become read-only, so a denial wins over a
+/// grant.
 fn blocked_within(writable: &[PathBuf]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for blocked in blocklist().iter().filter(|blocked| *blocked != Path::new("/proc")) {
@@ -186,14 +188,15 @@ fn hidden_steps(policy: &Policy, writable: &[PathBuf]) -> Result<Vec<Step>, Plan
     Ok(steps)
 }
 
-/// What of home is seen: never its data or configuration, whether they exist or not.
+/// Lists the entries of home that stay visible. Its data and configuration never do, even if they do not exist yet.
 fn kept(home: &Home, is_writable: impl Fn(&Path) -> bool) -> Vec<Kept> {
     let readable = Home::READABLE.iter().map(|name| Kept { name: (*name).into(), writable: false });
     let workspace = Kept { name: "workspace".into(), writable: is_writable(&home.workspace()) };
     readable.chain([workspace]).filter(|kept| home.root().join(&kept.name).is_dir()).collect()
 }
 
-/// All steps, parents first, with a pin on every directory between a writable root and what it must not lose.
+/// Sorts all steps parents first, and pins every directory between a writable root and a path below it, so that no
+/// parent of a protected path can be renamed.
 fn in_order(writable: &[PathBuf], pinned: &[PathBuf], frozen: &[PathBuf], hidden: &[Step]) -> Vec<Step> {
     let mut steps = vec![Step::Processes, Step::Scratch("/dev/shm".into())];
     steps.extend(DEVICES.iter().map(|device| Step::Device(device.into())));
@@ -210,7 +213,7 @@ fn in_order(writable: &[PathBuf], pinned: &[PathBuf], frozen: &[PathBuf], hidden
     steps.retain(|step| is_mountable(step.path()) && !is_covered(step, hidden));
     steps.sort_by_key(Step::order);
     steps.dedup();
-    // A pin on a path that is frozen anyway would be mounted for nothing.
+    // A pin on a path that is also frozen would add a useless mount.
     let frozen_paths: Vec<PathBuf> = frozen.to_vec();
     steps.retain(|step| !matches!(step, Step::Writable(path) if frozen_paths.contains(path)));
     steps
@@ -220,7 +223,7 @@ fn is_mountable(path: &Path) -> bool {
     path.exists()
 }
 
-/// Whether the step lies in a directory that is covered, and is not kept in it.
+/// Returns true when the step lies in a covered directory that does not keep it.
 fn is_covered(step: &Step, hidden: &[Step]) -> bool {
     hidden.iter().any(|cover| match cover {
         Step::HiddenDirectory { path, keep } => {
@@ -237,17 +240,18 @@ fn is_covered(step: &Step, hidden: &[Step]) -> bool {
     })
 }
 
-/// Run by root on somebody's workspace, the command is that somebody: files it makes are theirs.
+/// Returns the owner of the workspace when root runs on another user's workspace. The command then runs as that user,
+/// so the files it creates belong to them.
 pub(crate) fn identity(workspace: &Path) -> Option<Identity> {
     let meta = workspace.metadata().ok()?;
     let we_are_root = effective_uid() == 0;
     (we_are_root && meta.uid() != 0).then(|| Identity { uid: meta.uid(), gid: meta.gid() })
 }
 
-/// Why a policy cannot be carried out here. Written for the operator.
+/// The reasons a policy cannot be carried out on this machine. The text is for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanError {
-    /// A protected name does not exist below a writable directory, and so cannot be covered.
+    /// A protected path lies below a writable directory but does not exist, so no mount can cover it.
     NameUnprotected {
         path: PathBuf,
     },
@@ -293,7 +297,7 @@ mod tests;
 
 #[cfg(test)]
 impl Plan {
-    /// A plan with nothing in it, for tests of what is made from one.
+    /// Builds an empty plan for tests of the code that consumes one.
     pub(crate) fn for_tests(mode: SandboxMode) -> Self {
         Self {
             mode,

@@ -1,4 +1,4 @@
-//! What the operator wants for a workspace. Nothing a model sends ever changes a policy.
+//! The operator's policy for one workspace. Model output never changes a policy.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -14,19 +14,19 @@ use haft_core::settings::limits::Limits;
 use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::sandbox::{Access, GitMetadata};
 
-/// The operator's decision for one workspace. Paths are resolved; relative ones cannot occur.
+/// The operator's decision for one workspace. Its paths are stored resolved: symlinks followed, `.` and `..` removed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Policy {
     pub(crate) mode: SandboxMode,
     pub(crate) workspace: PathBuf,
     pub(crate) home: Home,
-    /// Writable beside the workspace and `/tmp`.
+    /// Writable directories besides the workspace and `/tmp`.
     pub(crate) writable: Vec<PathBuf>,
-    /// Neither readable nor writable, in `sandbox` and `rx`.
+    /// Paths that are neither readable nor writable in `sandbox` and `rx`.
     pub(crate) secrets: Vec<PathBuf>,
-    /// Neither readable nor writable, in every mode.
+    /// Paths that are neither readable nor writable in any mode.
     pub(crate) protected: Vec<PathBuf>,
-    /// Readable, never writable, although a writable directory holds them.
+    /// Paths that stay readable but are never writable, even inside a writable directory.
     pub(crate) frozen: Vec<PathBuf>,
     pub(crate) git: GitMetadata,
     pub(crate) network: Access,
@@ -36,7 +36,7 @@ pub struct Policy {
     pub(crate) limits: Limits,
 }
 
-/// A variable with the value the operator gave it. The value may be a secret, so it is never shown.
+/// A variable with the value the operator gave it. `Debug` omits the value because it may be a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Variable {
     pub(crate) name: OsString,
@@ -50,7 +50,7 @@ impl fmt::Debug for Variable {
 }
 
 impl Policy {
-    /// The default policy of a mode for a workspace, with the secrets of the user whose home is `user_home`.
+    /// Builds the default policy of a mode for a workspace, hiding the secrets of the user whose home is `user_home`.
     pub fn new(
         mode: SandboxMode,
         workspace: &Path,
@@ -60,7 +60,8 @@ impl Policy {
         Self::new_with_readable(mode, workspace, home, user_home, &[])
     }
 
-    /// The same, with paths taken off the list of secrets before the workspace is held against it.
+    /// Builds the same policy, but removes `readable` from the list of secrets before it checks that the workspace
+    /// exposes none of them.
     pub fn new_with_readable(
         mode: SandboxMode,
         workspace: &Path,
@@ -69,7 +70,7 @@ impl Policy {
         readable: &[PathBuf],
     ) -> Result<Self, PolicyError> {
         let workspace = existing_directory(workspace)?;
-        // Run by root on somebody's workspace the command is that somebody, and could read what they can.
+        // When root runs on another user's workspace, the command runs as that user and could read that user's secrets.
         let owner_home = identity(&workspace)
             .and_then(|owner| passwd::entry(owner.uid))
             .map(|(_, home)| PathBuf::from(home));
@@ -97,7 +98,8 @@ impl Policy {
         Ok(policy)
     }
 
-    /// The same protection for another command, in a mode and a workspace of its own and with nothing else granted.
+    /// Builds a policy for another command with its own mode and workspace. It copies the protections and the limits,
+    /// but none of the extra grants.
     pub fn derive(&self, mode: SandboxMode, workspace: &Path) -> Result<Self, PolicyError> {
         let mut policy = Self::new(mode, workspace, &self.home, None)?;
         policy.secrets.extend(self.secrets.iter().cloned());
@@ -108,7 +110,7 @@ impl Policy {
         Ok(policy)
     }
 
-    /// Grants one more directory for writing.
+    /// Grants write access to one more directory.
     pub fn writable(mut self, directory: &Path) -> Result<Self, PolicyError> {
         let directory = existing_directory(directory)?;
         self.refuse_exposing(&directory)?;
@@ -116,12 +118,14 @@ impl Policy {
         Ok(self)
     }
 
-    /// Grants `cache/NAME` of home for writing, and makes it: what one server downloads no other can change.
+    /// Creates `cache/NAME` in haft's home and grants write access to it. With a cache of its own, a server cannot
+    /// change the downloads of another one.
     pub fn cache(mut self, name: &str) -> Result<Self, PolicyError> {
         let directory = self.home.cache(name);
         let unusable =
             |error: io::Error| PolicyError::Unreadable { path: directory.clone(), reason: error.to_string() };
         std::fs::create_dir_all(&directory).map_err(unusable)?;
+        // The command runs as the owner of the workspace, so the cache must belong to that user.
         if let Some(owner) = identity(&self.workspace) {
             std::os::unix::fs::chown(&directory, Some(owner.uid), Some(owner.gid)).map_err(unusable)?;
         }
@@ -129,7 +133,7 @@ impl Policy {
         Ok(self)
     }
 
-    /// Takes a path off the list of secrets, with all below it.
+    /// Removes a path from the list of secrets, with every secret below it and any secret that contains it.
     fn readable(mut self, path: &Path) -> Result<Self, PolicyError> {
         let path = path::resolve(path);
         if is_within(&path, self.home.root()) && !is_within(&path, &self.home.workspace()) {
@@ -139,7 +143,7 @@ impl Policy {
         Ok(self)
     }
 
-    /// Adds a path that is neither readable nor writable, in every mode.
+    /// Adds a path that is neither readable nor writable in any mode.
     pub fn protect(mut self, path: &Path) -> Self {
         self.protected.push(path::resolve(path));
         self
@@ -166,13 +170,13 @@ impl Policy {
         self
     }
 
-    /// Lets one more variable of our own environment through.
+    /// Passes one more variable of our own environment to the command.
     pub fn environment(mut self, name: impl Into<OsString>) -> Self {
         self.environment.push(name.into());
         self
     }
 
-    /// Gives a variable a value of its own, whatever our own environment says.
+    /// Sets a variable to a fixed value, which overrides our own environment.
     pub fn variable(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.variables.push(Variable { name: name.into(), value: value.into() });
         self
@@ -195,14 +199,15 @@ impl Policy {
         &self.home
     }
 
-    /// The directories below which writes are granted in `sandbox` and `rx`, the workspace first.
+    /// Returns the directories below which `sandbox` and `rx` grant writes, the workspace first.
     pub fn writable_roots(&self) -> Vec<PathBuf> {
         let mut roots = vec![self.workspace.clone(), path::resolve(Path::new("/tmp"))];
         roots.extend(self.writable.iter().cloned());
         roots
     }
 
-    /// What must not be shown: our own data and configuration always, the user's secrets unless the mode is open.
+    /// Returns the paths to hide: haft's own data and configuration and the protected paths in every mode, the user's
+    /// secrets except in `rwx`.
     pub(crate) fn hidden(&self) -> Vec<PathBuf> {
         let mut hidden = vec![self.home.data(), self.home.config()];
         hidden.extend(self.protected.iter().cloned());
@@ -213,7 +218,8 @@ impl Policy {
         hidden
     }
 
-    /// A directory that is granted must not hold what must stay protected: a grant covers everything below it.
+    /// Refuses a directory that contains, or lies in, haft's home or a secret, because a grant covers everything below
+    /// it. Only the workspace inside home may be granted.
     fn refuse_exposing(&self, directory: &Path) -> Result<(), PolicyError> {
         let path = directory.to_path_buf();
         if directory == Path::new("/") {
@@ -240,7 +246,7 @@ fn existing_directory(path: &Path) -> Result<PathBuf, PolicyError> {
     if real.is_dir() { Ok(real) } else { Err(PolicyError::NotADirectory { path: path.into() }) }
 }
 
-/// Why a policy cannot be made. Written for the operator.
+/// The reasons a policy cannot be built. The text is for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PolicyError {
     Missing { path: PathBuf },

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// A profile in Apple's sandbox language and the parameters it refers to. Paths are only ever parameters: pasted into
-/// the text, a quote in a name would change the policy.
+/// A profile in Apple's sandbox language and the parameters it refers to. Paths are only ever parameters: inside the
+/// text, a quote in a name would change the policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeatbeltProfile {
     pub text: String,
@@ -11,17 +11,17 @@ pub struct SeatbeltProfile {
     pub parameters: Vec<(String, PathBuf)>,
 }
 
-/// What the profile is made from.
+/// The input for a profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SeatbeltRules {
-    /// `None` when everything but `frozen` and `hidden` may be written.
+    /// `None` when every path except `frozen` and `hidden` is writable.
     pub writable: Option<Vec<PathBuf>>,
     pub frozen: Vec<PathBuf>,
     pub hidden: Vec<PathBuf>,
     pub network: bool,
 }
 
-/// Later rules win, so what denies comes last.
+/// Builds the profile. Later rules win, so the denials of paths follow the grants.
 pub fn seatbelt_profile(rules: &SeatbeltRules) -> SeatbeltProfile {
     let mut profile = Writer::default();
     profile.line("(version 1)\n(deny default)\n(allow process*)\n(allow sysctl-read)\n(allow mach-lookup)");
@@ -41,7 +41,7 @@ pub fn seatbelt_profile(rules: &SeatbeltRules) -> SeatbeltProfile {
         }
     }
     for path in rules.frozen.iter().chain(&rules.hidden) {
-        // Renaming a parent away would take the protected name with it.
+        // Renaming a parent would move the protected path away from its rule.
         path.ancestors().skip(1).filter(|parent| *parent != Path::new("/")).for_each(|parent| {
             profile.literal("(deny file-write-unlink", "ANCESTOR", parent);
         });
@@ -67,7 +67,7 @@ impl Writer {
         self.text.push('\n');
     }
 
-    /// The path itself and all below it: one without the other leaves the first `mkdir` open.
+    /// Adds a rule for the path itself and everything below it: one without the other leaves the first `mkdir` open.
     fn rule(&mut self, head: &str, kind: &str, path: &Path) {
         let name = self.parameter(kind, path);
         self.line(&format!("{head} (literal (param \"{name}\")) (subpath (param \"{name}\")))"));

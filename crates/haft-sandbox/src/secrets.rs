@@ -1,8 +1,8 @@
-//! What of the user's home directory a confined command does not get to see.
+//! The parts of the user's home directory that a confined command cannot see.
 
 use std::path::{Path, PathBuf};
 
-/// Below the user's home directory: keys, tokens, and browser profiles (which hold both).
+/// Paths below the user's home directory: keys, tokens, and browser profiles (which hold both).
 const BELOW_USER_HOME: [&str; 22] = [
     ".ssh",
     ".aws",
@@ -28,7 +28,7 @@ const BELOW_USER_HOME: [&str; 22] = [
     "Library/Cookies",
 ];
 
-/// The default list for a user whose home directory is `user_home`.
+/// Returns the default secrets of a user whose home directory is `user_home`.
 pub fn default_secrets(user_home: &Path) -> Vec<PathBuf> {
     BELOW_USER_HOME.iter().map(|name| user_home.join(name)).collect()
 }

@@ -1,4 +1,4 @@
-//! Functions of ours that run confined and stay: started once, asked many times.
+//! Confined workers: functions of ours that are started once and serve many requests.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
@@ -15,7 +15,7 @@ use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::system::Lifeline;
 
-/// One confined worker. Dropping it kills it.
+/// One confined worker. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Worker {
     pub channel: UnixStream,
@@ -25,7 +25,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts the worker of that name under the policy.
+    /// Starts the named worker under the policy.
     pub async fn start(name: &str, policy: &Policy, launcher: &Launcher) -> Result<Self, SandboxError> {
         Self::start_planned(name, policy, Plan::of(policy)?, launcher).await
     }
@@ -58,13 +58,13 @@ impl Worker {
         &self.confinement
     }
 
-    /// Ends the worker and waits until it is gone.
+    /// Stops the worker and waits until it is gone.
     pub async fn stop(self) {
         self.lifeline.cut().await;
     }
 }
 
-/// How many idle workers are kept for the next call.
+/// The largest number of idle workers kept for later calls.
 const IDLE_WORKERS_MAX: usize = 4;
 
 /// Idle workers of one kind under one policy.
@@ -84,8 +84,8 @@ impl Workers {
         &self.policy
     }
 
-    /// An idle worker, or a new one. One whose plan no longer holds, because a protected file has appeared
-    /// meanwhile, is let go.
+    /// Returns an idle worker, or starts a new one. It drops a worker whose plan no longer holds, for example because a
+    /// protected file has appeared since.
     pub async fn take(&self) -> Result<Worker, SandboxError> {
         let plan = Plan::of(&self.policy)?;
         while let Some(worker) = self.pop() {
@@ -96,7 +96,8 @@ impl Workers {
         Worker::start_planned(self.name, &self.policy, plan, &Launcher::find()?).await
     }
 
-    /// Gives back a worker that is ready for its next request. One that is in the middle of one is dropped instead.
+    /// Returns a worker to the pool, ready for its next request. A worker in the middle of a request must be dropped
+    /// instead.
     pub fn give_back(&self, worker: Worker) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < IDLE_WORKERS_MAX {
@@ -104,7 +105,7 @@ impl Workers {
         }
     }
 
-    /// Ends all idle workers and waits until they are gone.
+    /// Stops all idle workers and waits until they are gone.
     pub async fn stop(&self) {
         while let Some(worker) = self.pop() {
             worker.stop().await;

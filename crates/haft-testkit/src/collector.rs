@@ -1,4 +1,4 @@
-//! A collector that speaks OTLP over HTTP and keeps every span it is sent.
+//! A collector that speaks OTLP over HTTP and keeps every span it receives.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,27 +16,27 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 
-/// Listens on a port of its own for as long as it lives.
+/// A collector that listens on its own port for as long as it lives.
 #[derive(Debug)]
 pub struct Collector {
     address: SocketAddr,
     received: Received,
-    /// Dropping it ends the server.
+    /// Dropping this sender stops the server.
     _end: tokio::sync::oneshot::Sender<()>,
 }
 
-/// One span, as far as tests look at it.
+/// The parts of a span that tests look at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CollectedSpan {
     pub name: String,
     pub trace: String,
     pub id: String,
-    /// Empty when the span has none.
+    /// The span id of the parent; empty for a root span.
     pub parent: String,
     pub kind: i32,
-    /// As text, whatever type they have.
+    /// The attributes, converted to text.
     pub attributes: BTreeMap<String, String>,
-    /// Whether the status is an error, and the sentence that came with it.
+    /// The status message, if the status is an error.
     pub error: Option<String>,
     pub nanoseconds: u64,
     pub resource: BTreeMap<String, String>,
@@ -66,12 +66,12 @@ impl Collector {
         Self { address: told.recv().unwrap(), received, _end: end }
     }
 
-    /// What `OTEL_EXPORTER_OTLP_ENDPOINT` is set to.
+    /// Returns the value for `OTEL_EXPORTER_OTLP_ENDPOINT`.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Everything that came so far.
+    /// Returns every span received so far.
     pub fn spans(&self) -> Vec<CollectedSpan> {
         self.received.lock().unwrap().clone()
     }

@@ -1,4 +1,4 @@
-//! An MCP server that lets nobody in without a token, and the authorization server that gives them, strict in both.
+//! An MCP server that requires an access token, and the authorization server that issues the tokens. Both are strict.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,34 +14,34 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// In every secret that it gives, so that a test can look for them.
+/// A substring of every secret that the server issues, so that a test can search for leaks.
 pub const CANARY: &str = "c4n4ry";
 
-/// Listens on a port of its own for as long as it lives.
+/// A server that listens on its own port for as long as it lives.
 #[derive(Debug)]
 pub struct GuardedServer {
     address: SocketAddr,
     guard: Arc<Mutex<Guard>>,
-    /// Dropping it ends the server.
+    /// Dropping this sender stops the server.
     _end: tokio::sync::oneshot::Sender<()>,
 }
 
-/// Which token is good, and what was asked.
+/// The state of both servers: the valid token, and a record of the requests.
 #[derive(Debug, Default)]
 struct Guard {
     address: String,
-    /// The number of the token that was given last; only that one is good.
+    /// The number of the last token issued; only that token is valid.
     given: u32,
     expired: bool,
     revoked: bool,
     down: bool,
     refreshes: u32,
-    /// What the verifier of the code under way must amount to.
+    /// The PKCE code challenge of the pending login; the code verifier must hash to it.
     challenge: String,
     shown: Vec<String>,
-    /// What calls need.
+    /// The scope that tool calls require.
     demanded: Option<String>,
-    /// What was asked for last.
+    /// The scope that the last login requested.
     scope: String,
 }
 
@@ -69,27 +69,27 @@ impl GuardedServer {
         format!("http://{}/mcp", self.address)
     }
 
-    /// The access token that was given last is good no more.
+    /// Makes the last access token invalid.
     pub fn expire(&self) {
         self.guard().expired = true;
     }
 
-    /// The refresh token that was given last is good no more.
+    /// Makes the last refresh token invalid.
     pub fn revoke(&self) {
         self.guard().revoked = true;
     }
 
-    /// From now on calls need this right.
+    /// Makes tool calls require this scope from now on.
     pub fn demand(&self, scope: &str) {
         self.guard().demanded = Some(scope.to_owned());
     }
 
-    /// The rights that the last login asked for.
+    /// Returns the scopes that the last login requested.
     pub fn asked_for(&self) -> String {
         self.guard().scope.clone()
     }
 
-    /// Nobody gets a token for now.
+    /// Makes the token endpoint unavailable until `come_up`.
     pub fn go_down(&self) {
         self.guard().down = true;
     }
@@ -98,12 +98,12 @@ impl GuardedServer {
         self.guard().down = false;
     }
 
-    /// How often a refresh token was taken. Each is good once.
+    /// Returns the number of refresh tokens redeemed so far. Each refresh token is valid once.
     pub fn refreshes(&self) -> u32 {
         self.guard().refreshes
     }
 
-    /// Every `Authorization` that the MCP server was shown.
+    /// Returns every `Authorization` header that the MCP server received.
     pub fn shown(&self) -> Vec<String> {
         self.guard().shown.clone()
     }
@@ -189,7 +189,7 @@ impl Guard {
         axum::Json(json!({ "jsonrpc": "2.0", "id": request["id"], "result": result })).into_response()
     }
 
-    /// Everybody consents at once.
+    /// Grants every authorization request at once, without asking a user.
     fn authorize(&mut self, asked: &BTreeMap<String, String>) -> Response {
         self.challenge = asked.get("code_challenge").cloned().unwrap_or_default();
         let field = |name: &str| asked.get(name).cloned().unwrap_or_default();
@@ -220,7 +220,7 @@ impl Guard {
             "authorization_code"
                 if URL_SAFE_NO_PAD.encode(Sha256::digest(field("code_verifier"))) == self.challenge => {}
             "refresh_token" if field("refresh_token") == refresh && !self.revoked => self.refreshes += 1,
-            // No person: whoever has the secret that everybody gets may have a token.
+            // No user takes part in this grant: the client `robot` authenticates with its own secret.
             "client_credentials" if is_robot(headers) => {}
             _ => return refused("invalid_grant"),
         }
@@ -235,7 +235,7 @@ impl Guard {
     }
 }
 
-/// Whether it is `robot` who asks, with its secret.
+/// Returns true when the client authenticates as `robot`, with its secret.
 fn is_robot(headers: &HeaderMap) -> bool {
     let expected = format!("Basic {}", STANDARD.encode(format!("robot:robot-{CANARY}")));
     headers.get("authorization").is_some_and(|shown| shown.as_bytes() == expected.as_bytes())

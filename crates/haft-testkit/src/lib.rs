@@ -1,4 +1,4 @@
-//! What haft's own tests share: a place to work in, users to work as, and a way to run the real binary there.
+//! The fixtures that haft's own tests share: a directory tree, users to run as, and a way to run the real binary there.
 //!
 //! Start reading at [`Place`]. This crate is for tests alone: no product crate may depend on it.
 #![allow(

@@ -1,4 +1,4 @@
-//! A directory tree of a test's own, outside `/tmp`: what lies below `/tmp` is writable in every mode.
+//! A directory tree for one test, outside `/tmp`: everything below `/tmp` is writable in every mode.
 
 use std::os::unix::fs::{PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,8 @@ use crate::run::{Ran, Run};
 use crate::snapshot::Snapshot;
 use crate::user::{NOBODY, User};
 
-/// `ws/` is the workspace, `home/` haft's home, `user/` the user's home directory, `outside/` what must not change.
+/// `ws/` is the workspace, `home/` haft's home, `user/` the user's home directory, `outside/` a tree that must not
+/// change.
 #[derive(Debug)]
 pub struct Place {
     dir: tempfile::TempDir,
@@ -19,7 +20,7 @@ impl Place {
         Self::below(Path::new("/var/tmp"), user)
     }
 
-    /// For tests of what happens when everything lies below `/tmp`.
+    /// Creates the tree below `parent`, for tests in which everything lies below `/tmp`.
     pub fn below(parent: &Path, user: User) -> Self {
         let dir = tempfile::Builder::new().prefix("haft-test-").tempdir_in(parent).unwrap();
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
@@ -43,7 +44,7 @@ impl Place {
         self.root().join(name)
     }
 
-    /// Makes a directory with its parents, owned by the place's user.
+    /// Creates a directory with its parents, owned by the place's user.
     pub fn directory(&self, name: &str) -> PathBuf {
         let mut path = self.root().to_path_buf();
         for part in Path::new(name) {
@@ -56,7 +57,7 @@ impl Place {
         path
     }
 
-    /// Makes a file, owned by the place's user.
+    /// Creates a file, owned by the place's user.
     pub fn file(&self, name: &str, content: &str) -> PathBuf {
         let path = self.path(name);
         let parent = Path::new(name).parent().and_then(Path::to_str).unwrap();
@@ -74,22 +75,23 @@ impl Place {
         self.path(name).symlink_metadata().is_ok()
     }
 
-    /// haft in this place, as this user.
+    /// Prepares a run of haft in this place, as the place's user.
     pub fn haft(&self, words: &[&str]) -> Run {
         Run::new(self, words)
     }
 
-    /// A shell script in the sandbox, by `haft sandbox`.
+    /// Prepares a shell script that runs in the sandbox, through `haft sandbox`.
     pub fn confined(&self, flags: &[&str], script: &str) -> Run {
         self.haft(&[&["sandbox"], flags, &["--", "bash", "-c", script]].concat())
     }
 
-    /// The same script without any sandbox: the control of an experiment.
+    /// Runs the same script without any sandbox, as the control of an experiment.
     pub fn unconfined(&self, script: &str) -> Ran {
         Run::of_program(self, Path::new("bash"), &["-c", script]).output()
     }
 
-    /// An MCP server that behaves as badly as `mode` says; the `command` and `args` that start it, as in a configuration.
+    /// Writes an MCP server that misbehaves as `mode` says, and returns the `command` and `args` that start it, as JSON
+    /// for a configuration.
     pub fn misbehaving_server(&self, mode: &str, rest: &[&str]) -> String {
         let script = self.file("outside/mcp_server.py", include_str!("mcp_server.py"));
         let words: Vec<String> = std::iter::once(script.to_str().unwrap())
@@ -100,12 +102,12 @@ impl Place {
         format!("\"command\": \"python3\", \"args\": [{}]", words.join(", "))
     }
 
-    /// What must not change.
+    /// Takes a snapshot of the trees that must not change.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(&["home", "user", "outside"].map(|name| self.path(name)))
     }
 
-    /// Gives a path to the place's user.
+    /// Makes the place's user the owner of a path.
     pub fn give(&self, path: &Path) {
         if self.user == User::Nobody {
             lchown(path, Some(NOBODY), Some(NOBODY)).unwrap();

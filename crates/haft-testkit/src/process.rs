@@ -1,9 +1,9 @@
-//! Looking at the machine's processes from outside the sandbox.
+//! Inspects the machine's processes from outside the sandbox.
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The processes whose command line holds `marker`: give each test one of its own.
+/// Finds the processes whose command line contains `marker`. Each test needs a marker of its own.
 pub fn processes_with(marker: &str) -> Vec<i32> {
     let own = std::process::id().to_string();
     let entries = fs::read_dir("/proc").unwrap().flatten();
@@ -12,13 +12,14 @@ pub fn processes_with(marker: &str) -> Vec<i32> {
     pids.filter(|pid| runs(pid, marker)).filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// A zombie has no command line: what only waits to be reaped is gone.
+/// Returns true when the process runs and has the marker. A zombie has an empty command line, so a process that only
+/// waits to be reaped counts as gone.
 fn runs(pid: &str, marker: &str) -> bool {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).contains(marker)
 }
 
-/// A word that no other process on this machine has in its command line.
+/// Returns a word that no other process on this machine has in its command line.
 pub fn unique_marker() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     format!("marker-{}-{}-end", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))

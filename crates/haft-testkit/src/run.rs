@@ -1,4 +1,4 @@
-//! Running the real `haft` binary.
+//! Runs the real `haft` binary.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 use crate::place::Place;
 use crate::user::{NOBODY, User};
 
-/// A run of haft to be started.
+/// A run of haft that has not started yet.
 #[derive(Debug)]
 pub struct Run {
-    /// Becomes the user, then whatever is named by `words`.
+    /// Switches to the user, then executes the program that `words` names.
     command: Command,
     words: Vec<OsString>,
     stdin: Vec<u8>,
 }
 
-/// What came out of it.
+/// The exit code and output of a finished run.
 #[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,
@@ -32,7 +32,7 @@ impl Run {
         Self::of_program(place, &binary(), words)
     }
 
-    /// Any program, in the same place and environment.
+    /// Prepares a run of any program in the same place and environment.
     pub(crate) fn of_program(place: &Place, program: &Path, words: &[&str]) -> Self {
         let mut command = as_user(place.user());
         command.env_clear().current_dir(place.path("ws"));
@@ -52,7 +52,7 @@ impl Run {
         self
     }
 
-    /// Puts words before the program: a wrapper that becomes what is named after it, as the place's user.
+    /// Puts a wrapper before the program: it runs as the place's user and executes the command line after it.
     pub fn through(mut self, wrapper: &[&str]) -> Self {
         self.words.splice(0..0, wrapper.iter().map(OsString::from));
         self
@@ -63,12 +63,12 @@ impl Run {
         self
     }
 
-    /// Runs to the end.
+    /// Runs the program to its end.
     pub fn output(mut self) -> Ran {
         let input = std::mem::take(&mut self.stdin);
         let mut child = self.start();
         let mut stdin = child.stdin.take().unwrap();
-        // On a thread of its own: haft may answer before it has read everything.
+        // Write from another thread: haft may answer, and fill its output pipe, before it has read all input.
         let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
         let watchdog = Watchdog::over(&child);
         let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
@@ -81,7 +81,7 @@ impl Run {
         }
     }
 
-    /// Starts it and leaves it running, with pipes for all three streams.
+    /// Starts the program and leaves it running, with pipes for all three streams.
     pub fn start(mut self) -> Child {
         let command =
             self.command.args(self.words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -89,7 +89,7 @@ impl Run {
     }
 }
 
-/// Kills a run that does not end: a call that hangs must fail its test, not stop all others.
+/// Kills a run that does not end: a call that hangs must fail its own test, not block all others.
 struct Watchdog {
     _ended: mpsc::Sender<()>,
 }
@@ -111,7 +111,7 @@ impl Watchdog {
 }
 
 impl Ran {
-    /// Fails the test with everything that was said unless the code is this one.
+    /// Fails the test, showing all output, unless the exit code is `code`.
     #[track_caller]
     pub fn expect_code(self, code: i32) -> Self {
         assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
@@ -119,7 +119,7 @@ impl Ran {
     }
 }
 
-/// Waits, for a bounded time, until something holds that another process brings about.
+/// Waits, for a bounded time, until another process makes `holds` true.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -129,7 +129,7 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A command that takes a program as its next word and becomes it.
+/// Builds a command that executes the program named by its next argument, as the given user.
 fn as_user(user: User) -> Command {
     let mut command = match user {
         User::Ourselves => Command::new("env"),
@@ -147,7 +147,7 @@ fn as_user(user: User) -> Command {
     command
 }
 
-/// A copy of the binary that everybody can reach: build directories often lie below somebody's private home.
+/// Returns a copy of the binary that every user can reach: build directories often lie below a private home directory.
 pub fn binary() -> PathBuf {
     static COPY: OnceLock<PathBuf> = OnceLock::new();
     COPY.get_or_init(|| {
@@ -166,7 +166,7 @@ pub fn binary() -> PathBuf {
 
 const COPY_PREFIX: &str = "haft-test-binary-";
 
-/// A test binary has no end at which it could clean up after itself; the next one does.
+/// Removes copies left by earlier test binaries. A test binary has no hook at its end to remove its own.
 fn remove_copies_of_the_dead() {
     for entry in std::fs::read_dir("/var/tmp").unwrap().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -177,8 +177,8 @@ fn remove_copies_of_the_dead() {
     }
 }
 
-/// Copies a program by another process. A file that we had open for writing ourselves could still be open in a child
-/// that another test is just starting, and then it could not be run.
+/// Copies a program with another process. If we wrote the file ourselves, a child that another test is just starting
+/// could inherit the open descriptor, and executing the file would fail.
 pub fn copy_program(from: &Path, to: &Path) {
     assert!(Command::new("cp").args([from, to]).status().unwrap().success(), "{}", from.display());
 }

@@ -1,4 +1,4 @@
-//! A model server behind TLS, or without it, that tells in which version of HTTP it was asked and over which connection.
+//! A model server, with or without TLS, that records the HTTP version and the connection of each request.
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener as StdListener};
@@ -23,13 +23,13 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 
-/// What a chat model says to everything.
+/// The chat completion that answers every request.
 const REPLY: &str = r#"{"id":"r","model":"m","choices":[{"message":{"content":"safe"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1,"completion_tokens":1}}"#;
 
-/// What the server speaks.
+/// The protocols that the server offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Offer {
-    /// TLS, and by ALPN both versions, the newer first.
+    /// TLS, and both HTTP versions through ALPN, the newer one first.
     Http2,
     /// TLS, and only HTTP/1.1.
     Http1,
@@ -37,15 +37,15 @@ pub enum Offer {
     Plain,
 }
 
-/// A request as it came.
+/// A request that the server received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Arrived {
     pub version: Version,
-    /// Of all connections, from 0.
+    /// The number of the connection, counted from 0 over the server's life.
     pub connection: usize,
 }
 
-/// Runs until it is dropped.
+/// A model server that runs until it is dropped.
 #[derive(Debug)]
 pub struct SecureServer {
     address: SocketAddr,
@@ -56,7 +56,8 @@ pub struct SecureServer {
 }
 
 impl SecureServer {
-    /// Answers at once, but for `together` requests after the first: these are answered when all of them are there.
+    /// Starts a server that answers its first request at once. The requests after it wait until `together` of them have
+    /// arrived, and are then answered together.
     pub fn start(offer: Offer, together: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let acceptor = acceptor(offer, directory.path());
@@ -69,13 +70,13 @@ impl SecureServer {
         Self { address, offer, directory, desk, _stop: stop }
     }
 
-    /// Where it speaks chat completions.
+    /// Returns the base URL of its chat completions API.
     pub fn url(&self) -> String {
         let scheme = if self.offer == Offer::Plain { "http" } else { "https" };
         format!("{scheme}://{}/v1", self.address)
     }
 
-    /// The certificate of who vouches for it, in a file.
+    /// Returns the file that holds the certificate of the authority that signed the server's own.
     pub fn authority(&self) -> PathBuf {
         self.directory.path().join("ca.pem")
     }
@@ -84,12 +85,12 @@ impl SecureServer {
         self.desk.arrived.lock().unwrap().clone()
     }
 
-    /// How many requests were given up before they were answered.
+    /// Returns the number of requests that clients gave up before they were answered.
     pub fn abandoned(&self) -> usize {
         self.desk.abandoned.load(Ordering::SeqCst)
     }
 
-    /// On all connections so far nothing is heard and nothing said any more, as when a cable is cut.
+    /// Silences all current connections in both directions, as if a cable were cut.
     pub fn freeze(&self) {
         self.desk.lines.lock().unwrap().drain(..).for_each(|frozen| frozen.store(true, Ordering::SeqCst));
     }
@@ -114,7 +115,7 @@ impl Default for Desk {
     }
 }
 
-/// Counts a request that is dropped.
+/// Counts a request as abandoned if it is dropped before its answer.
 struct Unanswered<'a>(Option<&'a AtomicUsize>);
 
 impl Drop for Unanswered<'_> {
@@ -157,7 +158,7 @@ async fn serve(
             tokio::spawn(async move {
                 match acceptor {
                     None => speak(stream, desk, connection).await,
-                    // A client that does not trust us hangs up.
+                    // A client that does not trust our certificate hangs up during the handshake.
                     Some(acceptor) => {
                         if let Ok(stream) = acceptor.accept(stream).await {
                             speak(stream, desk, connection).await;
@@ -181,18 +182,18 @@ async fn speak(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, des
         let desk = desk.clone();
         async move { Ok::<_, Infallible>(desk.answer(request, connection).await) }
     });
-    // How a connection ends is the client's affair.
+    // The client may end the connection in any way, so an error here is not a failure.
     let _ = auto::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// A connection that may fall silent.
+/// A connection that can fall silent.
 struct Line<S> {
     stream: S,
     frozen: Arc<AtomicBool>,
 }
 
 impl<S> Line<S> {
-    /// Nothing happens on it any more, and nobody is woken.
+    /// Returns true once the connection is silent. Reads and writes then stay pending and never wake their task.
     fn is_frozen(&self) -> bool {
         self.frozen.load(Ordering::SeqCst)
     }
@@ -222,7 +223,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Line<S> {
     }
 }
 
-/// A certificate for the loopback, by an authority that only `directory` knows.
+/// Creates a certificate for localhost, signed by an authority whose certificate is only in `directory`.
 fn acceptor(offer: Offer, directory: &Path) -> Option<TlsAcceptor> {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

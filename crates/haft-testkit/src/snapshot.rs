@@ -1,4 +1,4 @@
-//! Everything about a tree that a sandbox must leave as it is.
+//! The state of a directory tree that a sandbox must not change.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,15 +6,15 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// One line per file: kind, mode, owner, modification time, attributes, content. Times of access are left out,
-/// for reading is allowed.
+/// One line per file: kind, mode, owner, modification time, attributes, content. Access times are left out, because
+/// reading is allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
     files: BTreeMap<PathBuf, String>,
 }
 
 impl Snapshot {
-    /// Of these trees, themselves included.
+    /// Takes a snapshot of these trees, including their roots.
     pub fn of(trees: &[PathBuf]) -> Self {
         let mut files = BTreeMap::new();
         for tree in trees {
@@ -23,7 +23,7 @@ impl Snapshot {
         Self { files }
     }
 
-    /// What is different, one line per file.
+    /// Describes the differences, one entry per file; empty when there are none.
     pub fn difference(&self, later: &Snapshot) -> String {
         let mut text = String::new();
         for (path, was) in &self.files {

@@ -1,18 +1,18 @@
-//! Whom a test runs haft as.
+//! The users that a test runs haft as.
 
-/// Root, or somebody without any privilege.
+/// The user who runs the tests, or one without any privilege.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum User {
-    /// Whoever runs the tests.
+    /// The user who runs the tests.
     Ourselves,
-    /// uid 65534; only root can become it.
+    /// The user with uid 65534; only root can switch to it.
     Nobody,
 }
 
-/// The uid and gid of [`User::Nobody`].
+/// The uid and gid of the unprivileged user.
 pub(crate) const NOBODY: u32 = 65534;
 
-/// Everybody the test can be run as: both for root, ourselves alone otherwise.
+/// Returns the users that a test can run as: both for root, otherwise only our own.
 pub fn users() -> Vec<User> {
     if rustix::process::geteuid().is_root() {
         vec![User::Ourselves, User::Nobody]

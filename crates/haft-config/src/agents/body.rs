@@ -1,16 +1,16 @@
-//! The text of an agent with its variables and includes put in.
+//! Expands the variables and includes in the text of an agent.
 
 use super::error::AgentError;
 use super::{AGENT_BYTES_MAX, Around};
 
-/// How deep files may include files.
+/// The deepest nesting of includes.
 const INCLUDE_DEPTH_MAX: usize = 8;
 
-/// How many includes an agent may have in all.
+/// The largest number of includes in one agent.
 const INCLUDES_MAX: usize = 100;
 
-/// Puts `${NAME}`, `${NAME:-default}` and `{{ include "file" }}` in their places. `$${` is a `${` that stays. What a
-/// variable holds is not expanded again; what an included file holds is.
+/// Expands `${NAME}`, `${NAME:-default}` and `{{ include "file" }}`. `$${` yields a literal `${`. The value of a
+/// variable is not expanded again; the text of an included file is.
 pub(super) fn expand(file: &str, text: &str, line: usize, around: Around<'_>) -> Result<String, AgentError> {
     let mut writer = Writer { around, open: vec![file.to_owned()], includes: 0, done: String::new() };
     writer.text(text, line)?;
@@ -19,19 +19,19 @@ pub(super) fn expand(file: &str, text: &str, line: usize, around: Around<'_>) ->
 
 struct Writer<'a> {
     around: Around<'a>,
-    /// The files that are being read, each included by the one before.
+    /// The files being read, each included by the one before it.
     open: Vec<String>,
     includes: usize,
     done: String,
 }
 
-/// What stands in a text beside text.
+/// An element of a text that is not plain text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mark<'t> {
     Literal,
     Variable(&'t str),
     Include(&'t str),
-    /// Braces that are no include: other template languages have them too.
+    /// Braces that are not an include; other template languages use them too.
     Braces,
     Unclosed,
 }
@@ -117,7 +117,7 @@ fn next_mark(text: &str) -> Option<usize> {
     ["$${", "${", "{{"].iter().filter_map(|mark| text.find(mark)).min()
 }
 
-/// The mark at the beginning of a text, and its length.
+/// Reads the mark at the beginning of a text, and returns it with its length.
 fn read_mark(text: &str) -> (Mark<'_>, usize) {
     if text.starts_with("$${") {
         return (Mark::Literal, 3);

@@ -1,4 +1,4 @@
-//! An agent and everybody it leads to, read and checked together.
+//! An agent and all agents reachable from it, read and checked together.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -12,23 +12,23 @@ use super::shelf::{OnShelf, Shelf, ShelfError};
 use crate::agents::Agent;
 use crate::agents::cycle::{self, AgentCycle, Links};
 
-/// How many agents one agent may lead to, itself included.
+/// The largest number of agents reachable from one agent, itself included.
 pub const CREW_MAX: usize = 64;
 
-/// How far agents may call agents that call agents.
+/// The longest chain of agents that call agents.
 pub const DEPTH_MAX: usize = 8;
 
-/// Before the names of sub-agents, as tools.
+/// The prefix of sub-agents' tool names.
 pub const NAMESPACE: &str = "agent";
 
-/// All agents that a request may come to, by their files. There is no way from one back to itself.
+/// All agents that a request may reach, by their files. The links between them have no cycle.
 #[derive(Debug)]
 pub struct Crew {
     members: BTreeMap<PathBuf, Member>,
     first: PathBuf,
 }
 
-/// One of them, and the files of those it leads to.
+/// One agent, and the files of the agents it links to.
 #[derive(Debug)]
 pub struct Member {
     pub agent: Agent,
@@ -37,10 +37,10 @@ pub struct Member {
     pub handoff: Option<PathBuf>,
 }
 
-/// Why agents cannot work together; read by whoever wrote them.
+/// The reasons agents cannot work together, for their author.
 #[derive(Debug)]
 pub enum CrewError {
-    /// `by` names an agent that cannot be had.
+    /// The agent `by` names an agent that cannot be loaded.
     Shelf {
         by: String,
         error: ShelfError,
@@ -52,7 +52,7 @@ pub enum CrewError {
     TooMany {
         first: String,
     },
-    /// Two of an agent's own would have the same name, or one that is taken.
+    /// An agent links to two agents of the same name, or to one whose name is reserved.
     Name {
         by: String,
         name: String,
@@ -61,7 +61,7 @@ pub enum CrewError {
 }
 
 impl Crew {
-    /// Reads everybody that an agent leads to.
+    /// Reads all agents reachable from `first`.
     pub fn gather(first: OnShelf, shelf: &Shelf) -> Result<Self, CrewError> {
         let start = key(&first.file);
         let mut crew = Self { members: BTreeMap::new(), first: start.clone() };
@@ -85,11 +85,11 @@ impl Crew {
     }
 
     pub fn first(&self) -> &Member {
-        // The first is the first that joined.
+        // `gather` adds the first agent before it calls this.
         &self.members[&self.first]
     }
 
-    /// The first is asked with this model; so are those that name none.
+    /// Makes the first agent use this model; agents that name no model inherit it.
     pub fn ask_model(&mut self, model: String) {
         if let Some(member) = self.members.get_mut(&self.first) {
             member.agent.models = vec![model];
@@ -100,7 +100,7 @@ impl Crew {
         self.members.get(file)
     }
 
-    /// The file of the one who is asked.
+    /// Returns the file of the first agent.
     pub fn first_file(&self) -> &Path {
         &self.first
     }
@@ -131,7 +131,7 @@ impl Crew {
         self.check_kept()
     }
 
-    /// Answers are kept by the name of the tool: who keeps them must be the only one of that name.
+    /// Checks that an agent with a cache has a unique tool name, because cached answers are keyed by that name.
     fn check_kept(&self) -> Result<(), CrewError> {
         for (file, member) in &self.members {
             let agent = &member.agent;
@@ -145,7 +145,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Files say less than names.
+    /// Replaces the files in a cycle by the names of the agents, which tell the user more.
     fn named(&self, cycle: AgentCycle) -> CrewError {
         let name = |file: String| {
             let member = self.members.get(Path::new(&file));
@@ -154,7 +154,8 @@ impl Crew {
         CrewError::Cycle(AgentCycle { path: cycle.path.into_iter().map(name).collect() })
     }
 
-    /// There are no circles any more, so this ends. `seen` has how deep each was found before.
+    /// Checks the depth. This ends because cycles were ruled out before. `seen` holds the depth at which each agent was
+    /// found, so that one is visited again only when it is found deeper.
     fn check_depth<'c>(
         &'c self,
         file: &'c Path,
@@ -174,7 +175,8 @@ impl Crew {
         Ok(())
     }
 
-    /// Names by which a model chooses must be different from each other, and from those of the run's own tools.
+    /// Checks that the names from which a model chooses differ from each other and from the names of the run's own
+    /// tools.
     fn check_names(&self, member: &Member) -> Result<(), CrewError> {
         let names = |files: &[PathBuf], of: fn(&Agent) -> &str| -> Vec<String> {
             files
@@ -207,7 +209,7 @@ fn twice(names: &[String]) -> Option<&String> {
     names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| name)
 }
 
-/// The same for all ways to write a path.
+/// Returns the same key for all spellings of a path.
 fn key(file: &Path) -> PathBuf {
     file.canonicalize().unwrap_or_else(|_| file.to_owned())
 }

@@ -1,15 +1,15 @@
-//! Agents that would call each other for ever.
+//! Detects agents that would call each other for ever.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Which agents each agent may call or hand over to.
+/// The agents that each agent may call or hand over to.
 pub type Links = BTreeMap<String, Vec<String>>;
 
-/// A way from an agent back to itself.
+/// A cycle of links between agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentCycle {
-    /// The first and the last are the same.
+    /// The agents of the cycle; the first and the last are the same.
     pub path: Vec<String>,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for AgentCycle {
 
 impl std::error::Error for AgentCycle {}
 
-/// Finds the first circle, in the order of names. Links to agents that are not there lead nowhere.
+/// Finds the first cycle, in the order of names. Links to unknown agents are ignored.
 pub fn check(links: &Links) -> Result<(), AgentCycle> {
     let mut cleared = BTreeSet::new();
     for start in links.keys() {
@@ -34,7 +34,8 @@ pub fn check(links: &Links) -> Result<(), AgentCycle> {
     Ok(())
 }
 
-/// Goes along all links from an agent without recursion: the configuration decides how many there are.
+/// Follows all links from an agent. It does not recurse: the configuration decides how long a chain is, and a long one
+/// must not overflow the stack.
 fn walk<'l>(links: &'l Links, start: &'l str, cleared: &mut BTreeSet<&'l str>) -> Result<(), AgentCycle> {
     let mut path: Vec<(&str, std::slice::Iter<'_, String>)> = vec![(start, links_of(links, start))];
     let mut on_path = BTreeSet::from([start]);

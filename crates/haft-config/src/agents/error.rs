@@ -1,14 +1,14 @@
-//! What is wrong with an agent's file, and where.
+//! Errors in an agent's file, with their lines.
 
 use std::fmt;
 
 use crate::printable;
 
-/// One slip in an agent's file, for whoever wrote it.
+/// An error in an agent's file, for its author.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentError {
     pub file: String,
-    /// Counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
     pub message: String,
     pub hint: Option<String>,

@@ -1,18 +1,18 @@
-//! Where the YAML of an agent's file ends and its text begins.
+//! Splits an agent's file into its YAML and its text.
 
 use super::error::AgentError;
 
-/// A file in its two parts, with the lines on which they begin.
+/// The two parts of a file, with the lines on which they begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Parts<'t> {
-    /// Empty when there is none.
+    /// The YAML; empty when there is none.
     pub(super) yaml: &'t str,
     pub(super) yaml_line: usize,
     pub(super) body: &'t str,
     pub(super) body_line: usize,
 }
 
-/// Splits a file. A first line such as `#!/usr/bin/env haft` is passed over; without `---` all is text.
+/// Splits a file. It skips a first line such as `#!/usr/bin/env haft`; without `---` the whole file is text.
 pub(super) fn split<'t>(file: &str, text: &'t str) -> Result<Parts<'t>, AgentError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (text, skipped) = match text.strip_prefix("#!").and_then(|text| text.split_once('\n')) {
@@ -40,7 +40,7 @@ pub(super) fn split<'t>(file: &str, text: &'t str) -> Result<Parts<'t>, AgentErr
     Err(error.with_hint(Some("end it with a line `---`".into())))
 }
 
-/// What follows when the text begins with a line `---`.
+/// Returns the rest of a text that begins with a line `---`.
 fn fence(text: &str) -> Option<&str> {
     let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
     (first.trim_end() == "---").then_some(rest)

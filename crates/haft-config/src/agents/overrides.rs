@@ -1,26 +1,26 @@
-//! Keys of an agent's file that are said anew by whoever runs it.
+//! Keys of an agent's file that the caller overrides.
 
 use serde_json::{Map, Value};
 
 use super::error::AgentError;
 
-/// The name under which what was said anew stands in errors.
+/// The file name of overrides in errors.
 const SOURCE: &str = "--override";
 
 /// One key and its value, as in the file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Override {
-    /// The way to it: `budget.usd` is `usd` in `budget`.
+    /// The path of the key: `budget.usd` is `usd` in `budget`.
     path: Vec<String>,
     value: Value,
 }
 
-/// Several, the later ones over the earlier ones.
+/// Several overrides; the later ones win.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Overrides(pub Vec<Override>);
 
 impl Override {
-    /// `key=value`, the value as YAML; nothing after `=` is an empty list.
+    /// Parses `key=value`, with the value as YAML; an empty value is an empty list.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || format!("expected KEY=VALUE such as maxTurns=5 or budget.usd=0.5; got `{text}`");
         let (key, value) = text.split_once('=').ok_or_else(wrong)?;
@@ -53,7 +53,8 @@ impl Override {
 }
 
 impl Overrides {
-    /// The YAML of a file with these keys changed. JSON is YAML, and nobody reads it but us.
+    /// Returns the YAML of a file with these keys changed. The result is JSON, which is also YAML; only our own parser
+    /// reads it.
     pub(super) fn over(&self, yaml: &str) -> Result<String, AgentError> {
         let is_empty = yaml.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#'));
         let mut keys: Map<String, Value> = if is_empty {
@@ -65,7 +66,7 @@ impl Overrides {
         Ok(Value::Object(keys).to_string())
     }
 
-    /// The file itself was read before, so what is wrong now was said here.
+    /// Attributes an error to the overrides: the file alone was read without errors before.
     pub(super) fn blame(&self, error: &AgentError) -> AgentError {
         let said: Vec<String> = self.0.iter().map(|one| one.path.join(".")).collect();
         let message = format!("{} ({})", error.message, said.join(", "));

@@ -1,4 +1,4 @@
-//! An agent as it is meant: every key has a value, and values that speak of each other agree.
+//! A resolved agent: every key has a value, and values that depend on each other agree.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,12 +37,12 @@ const RUN_TIMEOUT_DEFAULT: Duration = Duration::from_hours(1);
 /// An agent, ready to run.
 #[derive(Debug, Clone)]
 pub struct Agent {
-    /// The file's name without folder and ending.
+    /// The file's name without folder and extension.
     pub name: String,
     pub description: String,
-    /// Under which it is a tool of others, behind `agent__`.
+    /// The name under which other agents call it, after `agent__`.
     pub tool_name: ToolName,
-    /// In the order they are tried; empty leaves it to whoever runs the agent.
+    /// The models, in the order they are tried; when empty, the caller chooses.
     pub models: Vec<String>,
     pub reach: Reach,
     pub limits: Limits,
@@ -52,25 +52,25 @@ pub struct Agent {
     pub outputs: Outputs,
     pub input: Input,
     pub report: Reporting,
-    /// With variables and includes in their places.
+    /// The text, with variables and includes expanded.
     pub body: String,
 }
 
-/// What an agent can get at.
+/// The tools and agents that an agent can use.
 #[derive(Debug, Clone, Default)]
 pub struct Reach {
-    /// The tools it is shown; `None` is all of the configuration.
+    /// The tools it sees; `None` means all tools of the configuration.
     pub tools: Option<Vec<ToolGlob>>,
-    /// The only ones it may call, though it is shown more; `None` is all that it is shown.
+    /// The only tools it may call, although it sees more; `None` means all that it sees.
     pub allowed_tools: Option<Vec<String>>,
-    /// Files of agents it can call.
+    /// The files of the agents it can call.
     pub agents: Vec<String>,
     pub destinations: Vec<String>,
-    /// Who gets the finished answer.
+    /// The agent that receives the finished answer.
     pub handoff: Option<String>,
 }
 
-/// How the model is asked.
+/// The parameters of requests to the model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Asking {
     pub sampling: Sampling,
@@ -80,39 +80,39 @@ pub struct Asking {
     pub caching: PromptCaching,
 }
 
-/// How long things may take.
+/// The time limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Times {
     pub run: Duration,
-    /// For one reply of a model.
+    /// The limit for one reply of a model.
     pub llm: Duration,
-    /// For one call; `None` leaves it to the configuration.
+    /// The limit for one tool call; `None` leaves it to the configuration.
     pub tool: Option<Duration>,
 }
 
-/// What is done with the outputs of tools, and with the agent's own.
+/// The treatment of tool outputs, and of the agent's own answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outputs {
     /// `None` leaves it to the configuration.
     pub response_bytes_max: Option<u32>,
     pub tool_output: ToolOutput,
-    /// How long the agent's answer is kept for an equal request.
+    /// The time for which the agent's answer is cached for an equal request.
     pub cache_ttl: Option<Duration>,
 }
 
-/// How stored outputs are read with a model. `None` leaves it to the configuration.
+/// The settings for reading stored outputs with a model. `None` leaves a value to the configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolOutput {
     pub enabled: Option<bool>,
     pub chunks_max: Option<u32>,
     pub overlap_percent: Option<u32>,
     pub line_bytes_threshold: Option<u32>,
-    /// Empty takes the agent's own.
+    /// The models to read with; when empty, the agent's own.
     pub models: Vec<String>,
 }
 
 impl ToolOutput {
-    /// Changes what the configuration says, where the agent says anything.
+    /// Overrides the configuration with the values that the agent sets.
     pub fn change(&self, configured: &mut config::ToolOutput) {
         let whole = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         let reading = &mut configured.reading;
@@ -124,7 +124,7 @@ impl ToolOutput {
     }
 }
 
-/// What the agent is given when it is a tool.
+/// The input of the agent when it is called as a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Input {
     pub format: InputFormat,
@@ -137,7 +137,7 @@ pub enum InputFormat {
     Json,
 }
 
-/// How the agent ends.
+/// The way the agent delivers its final answer.
 #[derive(Debug, Clone)]
 pub struct Reporting {
     pub by: ReportBy,
@@ -152,7 +152,8 @@ pub enum ReportBy {
 }
 
 impl Agent {
-    /// The rules of one run of it. `path` are the agents that had the request before it; the nonce is the session's.
+    /// Builds the rules of one run. `path` holds the agents that had the request before; `nonce` belongs to the
+    /// session.
     pub fn plan(&self, mut path: Vec<String>, nonce: &str) -> RunPlan {
         path.push(self.name.clone());
         let shape = self.report.shape.clone();
@@ -173,7 +174,7 @@ impl Agent {
         }
     }
 
-    /// Adds where this agent leads, by the names of agents.
+    /// Adds the links of this agent, by the names of agents.
     pub fn link(&self, links: &mut Links) {
         let Reach { agents, destinations, handoff, .. } = &self.reach;
         let targets = agents.iter().chain(destinations).chain(handoff).map(|agent| stem(agent));
@@ -181,7 +182,7 @@ impl Agent {
     }
 }
 
-/// The name of an agent: its file's without folder and ending.
+/// Returns the name of an agent: its file's name without folder and extension.
 fn stem(file: &str) -> String {
     Path::new(file).file_stem().map_or_else(|| file.to_owned(), |stem| stem.to_string_lossy().into_owned())
 }
@@ -212,7 +213,7 @@ pub(super) fn resolve(
     })
 }
 
-/// Names of models have their provider before them, whether there is one of that name or not.
+/// Checks that names of models have the form `provider/model`; the provider need not exist.
 fn model_names(file: &str, written: Option<&Spanned<Words>>) -> Result<Vec<String>, AgentError> {
     let Some(written) = written else { return Ok(Vec::new()) };
     for name in &written.value.0 {
@@ -329,7 +330,8 @@ fn input(file: &str, written: WrittenInput, around: Around<'_>) -> Result<Input,
     Ok(Input { format, schema: schema.map(|schema| schema.value) })
 }
 
-/// A report is asked for by a tool as soon as its form matters; a plain run ends with its last text.
+/// Decides how the run ends. A run asks for its report through a tool as soon as the form of the report matters; a
+/// plain run ends with its last text.
 fn reporting(
     file: &str,
     written: WrittenOutput,
@@ -365,7 +367,7 @@ fn reporting(
     Ok(Reporting { by, shape })
 }
 
-/// A schema, written in place or in a file of its own; it must be one that can be used.
+/// Reads a schema, inline or from a file of its own; it must compile.
 fn schema(
     file: &str,
     written: Option<Spanned<Map<String, Value>>>,
@@ -395,13 +397,13 @@ fn referenced(name: &str, around: Around<'_>) -> Result<Value, String> {
     serde_json::from_str(&text).map_err(|error| format!("`{name}` is not JSON: {error}"))
 }
 
-/// An error where a value stands, in lines of the YAML.
+/// Builds an error at the line of a value, relative to the YAML.
 fn at<T>(file: &str, value: &Spanned<T>, message: impl Into<String>) -> AgentError {
     let line = usize::try_from(value.referenced.line()).unwrap_or(1);
     AgentError::new(file, line, message)
 }
 
-/// The same place with another value.
+/// Changes a value and keeps its position.
 trait MapTo<T> {
     fn map_to<U>(self, change: impl FnOnce(T) -> U) -> Spanned<U>;
 }

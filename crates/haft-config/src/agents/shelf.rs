@@ -1,4 +1,4 @@
-//! Where the files of agents are found, and how they are read.
+//! Finds and reads the files of agents.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,31 +10,31 @@ use haft_core::home::Home;
 use crate::agents::{Agent, AgentError, Around, Overrides};
 use crate::{Untrusted, environment};
 
-/// Where agents of a project lie, the stronger first.
+/// The directories of a project's agents, the stronger first.
 const PROJECT_PLACES: [&str; 2] = [".haft/agents", "agents"];
 
-/// How many files one directory of agents may hold; more are not looked at.
+/// The largest number of files read from one directory of agents; further files are ignored.
 const FILES_MAX: usize = 200;
 
-/// Which files beside agents are trusted with them: what they include, and schemas.
+/// The extensions of the files that are trusted together: agents, their includes, and schemas.
 const ENDINGS: [&str; 3] = ["md", "json", "txt"];
 
-/// The directories in which agents are looked for by name.
+/// The directories in which agents are looked up by name.
 #[derive(Debug, Clone, Default)]
 pub struct Shelf {
     home: Option<Home>,
-    /// Those of the project. A file there counts only while its digest is trusted.
+    /// The directories of the project. A file there counts only while its digest is trusted.
     project: Vec<PathBuf>,
 }
 
-/// An agent and the file it stands in.
+/// An agent and its file.
 #[derive(Debug)]
 pub struct OnShelf {
     pub agent: Agent,
     pub file: PathBuf,
 }
 
-/// Why an agent cannot be had; read by whoever named it.
+/// The reasons an agent cannot be loaded, for the user who named it.
 #[derive(Debug)]
 pub enum ShelfError {
     Unknown { name: String },
@@ -50,23 +50,24 @@ impl Shelf {
         Self { home, project: places.collect() }
     }
 
-    /// An agent that was named: a file, else one of a directory, with or without its ending. What says the overrides
-    /// speaks of it alone.
+    /// Reads a named agent: a file, else an agent of one of the directories, with or without its extension. The
+    /// overrides apply to this agent only.
     pub fn read(&self, name: &str, overrides: &Overrides) -> Result<OnShelf, ShelfError> {
         let file = Path::new(name);
         if file.is_file() && (is_written_out(file) || !self.knows(name)) {
-            // Whoever writes out a path has looked at what lies there.
+            // A user who writes out a path has chosen that file, so trust is not checked.
             return read(file, overrides, &|_, _| Ok(()));
         }
         self.read_file(&self.on_shelf(name)?, overrides)
     }
 
-    /// An agent that another one names.
+    /// Reads an agent that another agent names.
     pub fn open(&self, file: &Path) -> Result<OnShelf, ShelfError> {
         self.read_file(file, &Overrides::default())
     }
 
-    /// The file of an agent that the one of another file names: beside it or below, else in one of the directories.
+    /// Finds the file of an agent that another agent's file names: beside that file or below, else in one of the
+    /// directories.
     pub fn find_beside(&self, file: &Path, name: &str) -> Result<PathBuf, ShelfError> {
         let beside = file.parent().unwrap_or(Path::new(""));
         match with_ending(beside, name).find(|path| path.is_file()) {
@@ -75,7 +76,8 @@ impl Shelf {
         }
     }
 
-    /// All agents of the directories, by name; what stands nearer to the work has the name.
+    /// Reads all agents of the directories, sorted by name. Of two agents with one name, that of the stronger directory
+    /// wins.
     pub fn all(&self) -> Vec<(PathBuf, Result<OnShelf, ShelfError>)> {
         let mut names = BTreeSet::new();
         let files = self.directories().flat_map(|place| files_in(&place));
@@ -118,7 +120,7 @@ impl Shelf {
         read(file, overrides, &|file, bytes| self.counts(file, bytes))
     }
 
-    /// What lies in a project's directory of agents counts only as the operator has seen it.
+    /// Checks trust: a file in a project's directory of agents counts only with the content that the operator reviewed.
     fn counts(&self, file: &Path, bytes: &[u8]) -> Result<(), Untrusted> {
         self.stays(file)?;
         let real = real(file);
@@ -128,8 +130,8 @@ impl Shelf {
         Ok(())
     }
 
-    /// What is named in a project's directory of agents lies there: a link to a file elsewhere would make of that an agent that
-    /// nobody has looked at.
+    /// Refuses a link that leads out of a project's directory of agents: it would turn a file elsewhere into an agent
+    /// that the operator has not reviewed.
     fn stays(&self, file: &Path) -> Result<(), Untrusted> {
         let real = real(file);
         let leads_out = |place: &PathBuf| is_below(file, place) && !real.starts_with(place);
@@ -141,12 +143,13 @@ impl Shelf {
     }
 }
 
-/// A bare name may mean an agent of a directory, and a file of that name may be anybody's.
+/// Returns true for a path with a directory or an extension. A bare name may mean an agent of one of the directories,
+/// and a file of that name could come from anyone.
 fn is_written_out(file: &Path) -> bool {
     file.extension().is_some() || file.components().count() > 1
 }
 
-/// Whether a file is named by way of a directory, however that is written.
+/// Returns true when a file is named through a directory, in any spelling.
 fn is_below(file: &Path, place: &Path) -> bool {
     let place = real(place);
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
@@ -157,13 +160,13 @@ fn real(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// The files of a project's agents and what lies beside them, whether they count or not.
+/// Lists the files of a project's agents and the files beside them, trusted or not.
 pub fn project_agent_files(project: &Path) -> Vec<PathBuf> {
     let shelf = Shelf::new(None, Some(project));
     shelf.project.iter().flat_map(|place| files_in(place)).collect()
 }
 
-/// In order of their paths, those in directories below included. Links are not followed.
+/// Lists files in the order of their paths, including subdirectories. It does not follow links.
 fn files_in(place: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut waiting = vec![place.to_owned()];
@@ -189,10 +192,10 @@ fn is_ours(file: &Path) -> bool {
     file.extension().is_some_and(|ending| ENDINGS.iter().any(|known| ending == *known))
 }
 
-/// Whether a file may be used, with exactly these bytes.
+/// Checks that a file may be used, with exactly these bytes.
 type Counts<'a> = &'a dyn Fn(&Path, &[u8]) -> Result<(), Untrusted>;
 
-/// Reads an agent with all it includes; `counts` says of each file whether it may be used.
+/// Reads an agent with all its includes; `counts` checks each file.
 fn read(path: &Path, overrides: &Overrides, counts: Counts<'_>) -> Result<OnShelf, ShelfError> {
     let unreadable = |problem: String| ShelfError::Unreadable { file: path.to_owned(), problem };
     let text = text_of(path).map_err(unreadable)?;
@@ -210,7 +213,7 @@ fn read(path: &Path, overrides: &Overrides, counts: Counts<'_>) -> Result<OnShel
     Ok(OnShelf { agent: agent.map_err(ShelfError::Wrong)?, file: path.to_owned() })
 }
 
-/// Why a file does not count, in words.
+/// Explains why a file does not count.
 pub fn why(reason: &Untrusted) -> String {
     let hint = "`haft trust` in the project shows what is in it and trusts it";
     match reason {
@@ -220,31 +223,33 @@ pub fn why(reason: &Untrusted) -> String {
     }
 }
 
-/// A name as it is, and with the ending of agents. One that leads elsewhere means nothing.
+/// Returns the paths that a name may mean: with the extension of agents, then as it is. A name that leads out of the
+/// directory has none.
 fn with_ending(directory: &Path, name: &str) -> impl Iterator<Item = PathBuf> {
     inside(directory, name).into_iter().flat_map(|path| [path.with_added_extension("md"), path])
 }
 
-/// An agent that says nothing of itself has every default.
+/// Builds the agent of a run that names none: it has every default.
 pub fn unnamed(overrides: &Overrides) -> Result<OnShelf, AgentError> {
     let around = Around { read: &|_| Err("there is no file".into()), variable: &|_| None };
     let agent = Agent::read_with("run", "", overrides, around)?;
     Ok(OnShelf { agent, file: PathBuf::new() })
 }
 
-/// What an agent includes lies beside it or below.
+/// Returns the path of an include, which must lie beside the agent or below.
 fn inside(directory: &Path, name: &str) -> Result<PathBuf, String> {
     let stays =
         Path::new(name).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     if stays { Ok(directory.join(name)) } else { Err("it must lie in the agent's own directory".into()) }
 }
 
-/// The text of an agent, or of what one includes. Whoever may write a project may put a pipe there, for which nobody waits.
+/// Reads the text of an agent or of an include. It does not block on a named pipe, which any process that can write to
+/// the project could create.
 fn text_of(file: &Path) -> Result<String, String> {
     String::from_utf8(crate::file_bytes(file)?).map_err(|_| "it is not UTF-8".into())
 }
 
-/// The text of a file of at most so many bytes; the error is a sentence for a person.
+/// Reads a file of at most `bytes_max` bytes; the error is a sentence for the user.
 pub fn read_bounded(path: &Path, bytes_max: u64) -> Result<String, String> {
     let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Values of front matter that YAML alone does not check.
+//! Values of front matter that need more checks than YAML gives.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 
 use crate::duration;
 
-/// One word, several in one text with commas between them, or a list.
+/// A word, several words in one text separated by commas, or a list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Words(pub(super) Vec<String>);
 
@@ -22,17 +22,17 @@ pub(super) struct Time(pub(super) Duration);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TimeOrOff(pub(super) Option<Duration>);
 
-/// A count from 1 on.
+/// A whole number of at least 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "i64")]
 pub(super) struct Count(pub(super) u32);
 
-/// A number from `0` to `MAX` hundredths.
+/// A number from 0 to `MAX` hundredths.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(try_from = "f64")]
 pub(super) struct UpTo<const MAX: u32>(pub(super) f64);
 
-/// A whole number of hundredths, up to a half.
+/// A whole percentage from 0 to 50.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "i64")]
 pub(super) struct Percent(pub(super) u32);
@@ -42,7 +42,7 @@ pub(super) struct Percent(pub(super) u32);
 #[serde(try_from = "String")]
 pub(super) struct ToolWord(pub(super) ToolName);
 
-/// The name of a format of reports.
+/// The name of a report format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct FormatWord(pub(super) ReportFormat);
@@ -150,7 +150,7 @@ impl<'de> Deserialize<'de> for TimeOrOff {
     }
 }
 
-/// Numbers and words as they were written.
+/// Returns numbers and words as text.
 struct TextVisitor;
 
 impl Visitor<'_> for TextVisitor {
@@ -165,7 +165,7 @@ impl Visitor<'_> for TextVisitor {
     }
 
     fn visit_bool<E: de::Error>(self, flag: bool) -> Result<String, E> {
-        // YAML's own `off` is a word of ours.
+        // YAML can read a bare `off` as the boolean false, which the caller accepts as `off`.
         Ok(flag.to_string())
     }
 

@@ -1,4 +1,4 @@
-//! Every key of an agent's front matter, as it is written.
+//! Every key of an agent's front matter, as written.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -42,7 +42,7 @@ pub const KEYS: [&str; 29] = [
     "topP",
 ];
 
-/// What stands in the file. Everything is optional here and nothing is later.
+/// The keys of a file. All are optional here; `resolved` fills in the defaults.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct WrittenAgent {
@@ -151,7 +151,7 @@ pub(super) enum WrittenReport {
     Xml,
 }
 
-/// Reads the YAML of a file; the error says the line of the file, not of its YAML.
+/// Reads the YAML of a file. An error gives the line in the file, not in its YAML.
 pub(super) fn read(file: &str, parts: &Parts<'_>) -> Result<WrittenAgent, AgentError> {
     if parts.yaml.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(WrittenAgent::default());
@@ -180,7 +180,7 @@ fn told(file: &str, first_line: usize, error: &serde_saphyr::Error) -> AgentErro
     AgentError::new(file, first_line + line.saturating_sub(1), message).with_hint(hint)
 }
 
-/// What a value of a type looks like.
+/// Describes a value of a type in words.
 fn in_words(ty: &str) -> &str {
     match ty {
         "i64" | "u64" => "a whole number",
@@ -190,7 +190,7 @@ fn in_words(ty: &str) -> &str {
     }
 }
 
-/// Without where: that is said once, in lines of the file.
+/// Removes the position from an error text: the error reports it once, as a line of the file.
 fn first_sentence(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     let end = line.find(" at line ").unwrap_or(line.len());

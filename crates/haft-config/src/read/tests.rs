@@ -15,7 +15,7 @@ fn check(text: &str, expected: &Value) {
     }
 }
 
-/// All errors, one per line.
+/// Checks all errors, one per line.
 fn check_errors(text: &str, expected: &[&str]) {
     let errors = read_text(text).unwrap_err();
     let told: Vec<String> =

@@ -1,15 +1,15 @@
-//! What is wrong with a skill's file, and where.
+//! Errors in a skill's file, with their lines.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::printable;
 
-/// One slip, for whoever wrote the skill.
+/// An error in a skill, for its author.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkillError {
     pub path: PathBuf,
-    /// Counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
     pub message: String,
     pub hint: Option<String>,

@@ -1,4 +1,4 @@
-//! Where skills lie, and which of them count: those of home, and those of a project that the operator has looked at.
+//! Finds skills and decides which of them count: those of home, and those of a project that the operator has reviewed.
 
 use std::path::{Path, PathBuf};
 
@@ -9,25 +9,25 @@ use super::{FILE_NAME, Skill, matching};
 use crate::expand::Lookup;
 use crate::{Untrusted, file_bytes, trusted};
 
-/// How many directories are looked into in one place.
+/// The largest number of skills read from one directory.
 const SKILLS_MAX: usize = 256;
 
-/// Where the skills of a project lie, the stronger first.
+/// The directories of a project's skills, the stronger first.
 const PROJECT_PLACES: [&str; 2] = [".haft/skills", "skills"];
 
-/// All that was found.
+/// All skills that were found.
 #[derive(Debug, Clone, Default)]
 pub struct Skills {
-    /// Those that count, by name. A project's stands before one of home that has its name.
+    /// The skills that count, by name. A project's skill wins over one of home with the same name.
     pub skills: Vec<Skill>,
-    /// Those that do not count because something is wrong with them.
+    /// The errors of the skills that could not be read.
     pub errors: Vec<SkillError>,
-    /// Those of a project that is not trusted.
+    /// The files of a project's skills that are not trusted, with the reasons.
     pub ignored: Vec<(PathBuf, Untrusted)>,
 }
 
 impl Skills {
-    /// Those that a request asks for and that lack nothing.
+    /// Returns the skills that a request triggers and whose requirements are met.
     pub fn matching(&self, request: &str, variables: Lookup<'_>) -> Vec<&Skill> {
         matching(self.skills.iter().filter(|skill| skill.missing(variables).is_empty()), request)
     }
@@ -39,7 +39,7 @@ impl Skills {
         match read {
             Err(errors) => self.errors.extend(errors),
             Ok(skill) if self.skills.iter().all(|known| known.name != skill.name) => self.skills.push(skill),
-            // What stands nearer to the work has the name.
+            // A skill of the same name in a stronger directory wins.
             Ok(_) => {}
         }
     }
@@ -66,16 +66,16 @@ pub fn load(home: Option<&Home>, project: Option<&Path>, variables: Lookup<'_>) 
     found
 }
 
-/// The files of a project's skills, whether they count or not. Their paths are those by which trust is recorded.
+/// Lists the files of a project's skills, trusted or not. Trust is recorded under these paths.
 pub fn project_skill_files(project: &Path) -> Vec<PathBuf> {
     let Ok(project) = project.canonicalize() else { return Vec::new() };
-    // What is trusted in another project names programs of that one, not of this.
+    // Through a link, skills trusted in another project would count here, where their commands name other programs.
     let inside = |place: &PathBuf| place.canonicalize().is_ok_and(|place| place.starts_with(&project));
     let places = PROJECT_PLACES.iter().map(|place| project.join(place)).filter(inside);
     places.flat_map(|place| files_in(&place)).collect()
 }
 
-/// In order of their names. A link that leads out of the place is not followed.
+/// Lists skill files in the order of their names. It skips links that lead out of the directory.
 fn files_in(place: &Path) -> Vec<PathBuf> {
     let (Ok(place), Ok(entries)) = (place.canonicalize(), std::fs::read_dir(place)) else {
         return Vec::new();

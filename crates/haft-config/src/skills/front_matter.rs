@@ -1,8 +1,8 @@
-//! Where the keys of a skill end and its text begins, in which language they are written, and on which line a key stands.
+//! Splits a skill into keys and text, detects the language of the keys, and finds the line of a key.
 
 use serde_json::{Map, Value};
 
-/// A file in its two parts.
+/// The two parts of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Parts<'t> {
     pub(super) keys: &'t str,
@@ -16,10 +16,10 @@ pub(super) enum Language {
     Yaml,
 }
 
-/// The line on which the keys begin: the fence is the first.
+/// The line on which the keys begin, after the fence on line 1.
 pub(super) const KEYS_LINE: usize = 2;
 
-/// Splits a file, or says on which line that cannot be done and why.
+/// Splits a file, or returns the reason it cannot be split.
 pub(super) fn split(text: &str) -> Result<Parts<'_>, &'static str> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let (first, after) = text.split_once('\n').unwrap_or((text, ""));
@@ -37,7 +37,7 @@ pub(super) fn split(text: &str) -> Result<Parts<'_>, &'static str> {
     Err("the keys are not closed by a second line like the first")
 }
 
-/// TOML also stands between `---` in skills that are about: its first line says which it is.
+/// Detects the language. Some existing skills put TOML between `---`, so the first line decides.
 fn language(fence: &str, keys: &str) -> Language {
     let first = keys.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
     let is_toml = first.is_some_and(|line| {
@@ -47,7 +47,7 @@ fn language(fence: &str, keys: &str) -> Language {
     if fence == "+++" || is_toml { Language::Toml } else { Language::Yaml }
 }
 
-/// The keys as values, whatever they were written in; the error has its line among them, counted from 1.
+/// Parses the keys, in either language. An error has its line among the keys, counted from 1.
 pub(super) fn values(parts: &Parts<'_>) -> Result<Map<String, Value>, (usize, String)> {
     match parts.language {
         Language::Toml => toml::from_str(parts.keys).map_err(|error| {
@@ -63,14 +63,14 @@ pub(super) fn values(parts: &Parts<'_>) -> Result<Map<String, Value>, (usize, St
     }
 }
 
-/// Without where: that is said once, in lines of the file.
+/// Removes the position from an error text: the error reports it once, as a line of the file.
 fn one_line(text: &str) -> String {
     let line = text.lines().next().unwrap_or_default();
     line.split(" at line ").next().unwrap_or_default().to_owned()
 }
 
-/// The line of the file on which a key stands, given with those around it. Found by reading, since neither parser tells:
-/// good enough for a person to look at.
+/// Returns the line of the file that holds a key, given with the keys around it. It searches the text, because neither
+/// parser returns positions; an error message needs no more precision.
 pub(super) fn line_of(keys: &str, path: &[&str]) -> usize {
     let lines: Vec<&str> = keys.lines().collect();
     let mut at = 0;

@@ -1,8 +1,9 @@
-//! Skills: a `SKILL.md` that teaches a model something, says when it is wanted, and brings the MCP servers it needs.
+//! Skills: a `SKILL.md` that teaches a model something, names its triggers, and brings the MCP servers it needs.
 //!
-//! Start with [`Skill`] and [`load`]. A file is split (`front_matter`), its keys are read from TOML or YAML alike (`read`),
-//! and its servers are checked as those of `haft.json` are. `find` knows where skills lie and which of them count. Nothing
-//! here starts a server: whoever makes a run picks what is [`matching`](Skills::matching) and adds the servers.
+//! Start with [`Skill`] and [`load`]. `front_matter` splits a file, `read` reads its keys from TOML or YAML, and its
+//! servers are checked like those of `haft.json`. `find` locates skills and decides which of them count. Nothing here
+//! starts a server: the code that prepares a run picks the [`matching`](Skills::matching) skills and adds their
+//! servers.
 
 mod error;
 mod find;
@@ -21,57 +22,58 @@ use crate::Resolved;
 use crate::expand::Lookup;
 use crate::resolved::McpServer;
 
-/// The name of the file, in a directory of its own.
+/// The name of a skill's file, which lies in a directory of its own.
 pub const FILE_NAME: &str = "SKILL.md";
 
-/// The longest file that is read.
+/// The largest file that is read, in bytes.
 pub const SKILL_BYTES_MAX: usize = 256 << 10;
 
-/// One skill, as it is meant.
+/// One skill, resolved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Skill {
     pub name: String,
     pub description: String,
-    /// Words that call for it, in lower case.
+    /// The words that trigger it, in lower case.
     pub triggers: Vec<String>,
     pub requires: Requires,
-    /// What it brings, ready to stand among [`Resolved::mcp_servers`].
+    /// The servers it brings, ready to be added to [`Resolved::mcp_servers`].
     pub servers: BTreeMap<String, McpServer>,
-    /// What the model is to read.
+    /// The text for the model.
     pub body: String,
     pub path: PathBuf,
 }
 
 impl Skill {
-    /// Reads a skill, or tells everything that is wrong with it. `variables` are the environment; its servers see only
-    /// those that it says it requires.
+    /// Reads a skill, or returns every error in it. `variables` is the environment; the skill's servers see only the
+    /// variables that it requires.
     pub fn read(path: &std::path::Path, text: &str, variables: Lookup<'_>) -> Result<Self, Vec<SkillError>> {
         read::read(path, text, variables)
     }
 
-    /// Whether a request asks for it: one of its triggers stands in it, in whatever case.
+    /// Returns true when a request contains one of its triggers, in any case.
     pub fn is_wanted(&self, request: &str) -> bool {
         let request = request.to_lowercase();
         self.triggers.iter().any(|trigger| request.contains(trigger.as_str()))
     }
 
-    /// What it requires and is not there.
+    /// Returns the requirements that are not met.
     pub fn missing(&self, variables: Lookup<'_>) -> Vec<Missing> {
         self.requires.missing(variables)
     }
 
-    /// One line for a model that may read it: what it is for and where it lies.
+    /// Describes the skill in one line to a model that may read it: its purpose and its path.
     pub fn told(&self) -> String {
         format!("- {}: {} (read `{}`)", self.name, self.description, self.path.display())
     }
 }
 
-/// The skills that a request asks for, in their order.
+/// Returns the skills that a request triggers, in their order.
 pub fn matching<'s>(skills: impl IntoIterator<Item = &'s Skill>, request: &str) -> Vec<&'s Skill> {
     skills.into_iter().filter(|skill| skill.is_wanted(request)).collect()
 }
 
-/// Adds the servers of skills. What the operator configured under a name stays, and of two skills the first has it.
+/// Adds the servers of skills. A server that the operator configured under the same name stays, and of two skills the
+/// first wins.
 pub fn add_servers<'s>(config: &mut Resolved, skills: impl IntoIterator<Item = &'s Skill>) {
     for (name, server) in skills.into_iter().flat_map(|skill| &skill.servers) {
         config.mcp_servers.entry(name.clone()).or_insert_with(|| server.clone());

@@ -1,4 +1,4 @@
-//! From the keys of a skill to what they mean. All that is wrong is found in one reading.
+//! Reads the keys of a skill, and finds all errors in one pass.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ const WORDS_MAX: usize = 64;
 const WORD_CHARS_MAX: usize = 128;
 const SERVERS_MAX: usize = 16;
 
-/// Every key. Those from `license` on are of the common format of skills and say nothing to us.
+/// Every key. Those from `license` on belong to the common format of skills; of them haft reads only `metadata`.
 const KEYS: [&str; 11] = [
     "name",
     "description",
@@ -35,10 +35,10 @@ const KEYS: [&str; 11] = [
     "allowed-tools",
 ];
 
-/// A server on one line: `mcp-NAME: COMMAND ARGUMENTS`.
+/// The prefix of a key that defines a server on one line: `mcp-NAME: COMMAND ARGUMENTS`.
 const SERVER_LINE: &str = "mcp-";
 
-/// What a skill may say of its servers. What loosens their confinement or governs their tools is the operator's to say.
+/// The keys that a skill may set for its servers. Only the operator may loosen their confinement or govern their tools.
 const SERVER_KEYS: [&str; 13] = [
     "type",
     "command",
@@ -122,7 +122,7 @@ impl Reader<'_> {
         name
     }
 
-    /// A text that must be there.
+    /// Returns a text that is required.
     fn text(&mut self, key: &str, chars_max: usize) -> String {
         match self.keys.get(key) {
             Some(Value::String(text)) if !text.trim().is_empty() && text.chars().count() <= chars_max => {
@@ -139,7 +139,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A list of words, or one text with something between them.
+    /// Returns a list of words, from a list or from one text split at `between`.
     fn words(&mut self, at: &[&str], value: Option<&Value>, between: char) -> Vec<String> {
         let words: Option<Vec<&str>> = match value {
             None | Some(Value::Null) => Some(Vec::new()),
@@ -161,8 +161,8 @@ impl Reader<'_> {
         words.into_iter().map(str::to_owned).collect()
     }
 
-    /// Programs by themselves, or programs (`bins`) and variables (`env`); also where other products keep them, in
-    /// `metadata`.
+    /// Reads the requirements: programs alone, or programs (`bins`) and variables (`env`). Without the key it looks in
+    /// `metadata`, where other products keep them.
     fn requires(&mut self) -> Requires {
         let of_metadata = self.keys.get("metadata").and_then(Value::as_object).into_iter().flatten();
         let kept: Vec<&Value> = of_metadata.filter_map(|(_, product)| product.get("requires")).collect();
@@ -239,7 +239,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A program and nothing that a shell would understand.
+    /// Checks that a command is a program, without any shell syntax.
     fn check_command(&mut self, at: &[&str], command: &str) {
         let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '@');
         if command.is_empty() || !command.chars().all(legal) {
@@ -267,7 +267,7 @@ impl Reader<'_> {
         servers
     }
 
-    /// As `haft.json` would have them.
+    /// Resolves the servers as `haft.json` would.
     fn resolved(
         &mut self,
         written: &Map<String, Value>,
@@ -276,7 +276,7 @@ impl Reader<'_> {
     ) -> BTreeMap<String, McpServer> {
         let undeclared: RefCell<BTreeSet<String>> = RefCell::default();
         let declared = |name: &str| {
-            // Not of the skill's choosing.
+            // haft itself looks up HOME to resolve paths, so a skill need not declare it.
             if name == "HOME" || requires.variables.iter().any(|known| known == name) {
                 return variables(name);
             }

@@ -1,4 +1,4 @@
-//! What a skill needs of the machine, and what of that is not there.
+//! The programs and variables that a skill needs, and those that are missing.
 
 use std::fmt;
 use std::os::unix::fs::PermissionsExt;
@@ -6,16 +6,16 @@ use std::path::Path;
 
 use crate::expand::Lookup;
 
-/// Programs and variables.
+/// The required programs and variables.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requires {
-    /// To be found in the directories of `PATH`.
+    /// Programs that must lie in a directory of `PATH`.
     pub programs: Vec<String>,
-    /// To be set, and the only ones that its servers may be given.
+    /// Variables that must be set; the skill's servers get no others.
     pub variables: Vec<String>,
 }
 
-/// Something that is not there.
+/// A requirement that is not met.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Missing {
     Program(String),
@@ -31,7 +31,7 @@ impl Requires {
     }
 }
 
-/// Whether a program can be run by its name.
+/// Returns true when a program can be run by its name.
 fn is_on(path: &str, program: &str) -> bool {
     let runs = |directory: &str| {
         let found = Path::new(directory).join(program).metadata();

@@ -1,4 +1,4 @@
-//! Skills as people write them, and as they should not.
+//! Tests of skills, with and without errors.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::fs;
@@ -195,7 +195,7 @@ fn links_out_of_the_place_are_not_followed_and_a_bad_skill_costs_only_itself() {
     assert_eq!(found.matching("x", &variables).len(), 1);
 }
 
-/// Its commands would be found in the project that has the link.
+/// The commands of the linked skill would be looked up in the project that has the link.
 #[test]
 fn what_is_trusted_in_one_project_is_not_lent_to_another() {
     let place = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! How an MCP server is reached, and what holds for it, as it is written.
+//! The keys of an MCP server, as written.
 
 use std::collections::BTreeMap;
 

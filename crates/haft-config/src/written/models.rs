@@ -1,4 +1,4 @@
-//! The keys of models and of who provides them.
+//! The keys of models and their providers.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! How a server elsewhere learns who we are, as it is written.
+//! The OAuth keys of a remote MCP server, as written.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! Keys of tools over HTTP.
+//! The keys of tools over HTTP.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What an MCP server may have of models, as it is written.
+//! The keys of an MCP server's access to models (sampling), as written.
 
 use schemars::JsonSchema;
 use serde::Deserialize;

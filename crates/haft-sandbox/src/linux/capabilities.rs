@@ -1,15 +1,16 @@
-//! Dropping every capability, and making sure of it.
+//! Drops every capability and checks that none is left.
 
 use rustix::io::Errno;
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
 use super::stage::{Failure, InStage};
 
-/// Gives up all capabilities for good. As root without this, a remount would undo every read-only mount.
+/// Gives up all capabilities for good. With them, a command run as root could remount and undo every read-only mount.
 pub(super) fn drop_all() -> Result<(), Failure> {
     for capability in CapabilitySet::all().iter() {
         match thread::remove_capability_from_bounding_set(capability) {
-            // Unknown to this kernel, or not ours to drop: no_new_privs and the check below hold either way.
+            // This kernel does not know the capability, or we may not drop it: no_new_privs and the check below hold
+            // either way.
             Ok(()) | Err(Errno::INVAL | Errno::PERM) => {}
             Err(error) => return Err(error).stage("capabilities", "dropping the bounding set"),
         }

@@ -1,4 +1,4 @@
-//! A control group of the call's own, where one can be made: the memory of all its processes is counted together.
+//! A control group for one call, where one can be created: it counts the memory of all the call's processes together.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use haft_core::settings::limits::Limits;
 
-/// Made and entered before the call is started, left and removed when it is over.
+/// A control group that is created and entered before the call starts. Dropping it leaves and removes the group.
 #[derive(Debug)]
 pub(super) struct Cgroup {
     parent: PathBuf,
@@ -14,20 +14,21 @@ pub(super) struct Cgroup {
 }
 
 impl Cgroup {
-    /// `None` where no group with a memory limit can be made, as for most ordinary users: limits per process hold then.
+    /// Returns `None` where no group with a memory limit can be created, as for most ordinary users; the limits per
+    /// process apply then.
     ///
-    /// Nothing is looked at first: what cannot be made says so, and every look would be paid for by every call.
+    /// It does not probe first: a failed creation gives the same answer, and every call would pay for the probe.
     pub(super) fn enter(limits: &Limits) -> Option<Self> {
         let memberships = fs::read_to_string("/proc/self/cgroup").ok()?;
         let bytes_max = limits.memory_bytes_max.to_string();
         places(&memberships).into_iter().find_map(|(parent, limit_file)| {
             let own = parent.join(format!("haft-{}", std::process::id()));
             match fs::create_dir(&own) {
-                // A launcher of this number was killed before it could remove its group.
+                // A killed launcher with our pid left the directory behind; reuse it.
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return None,
                 Ok(()) | Err(_) => {}
             }
-            // From here on dropping it undoes it.
+            // From here on, dropping `group` undoes the creation.
             let group = Self { parent, own };
             write(&group.own.join(limit_file), &bytes_max).ok()?;
             write(&group.own.join("cgroup.procs"), "0").ok().map(|()| group)
@@ -35,21 +36,21 @@ impl Cgroup {
     }
 }
 
-/// Without creating anything: where the file is not there, the controller is not either.
+/// Writes to an existing file only: a missing file means that the controller is missing.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
 }
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Only an empty group can be removed, and we are the last in it.
+        // Only an empty group can be removed, and our process is the last one in it.
         let _ = write(&self.parent.join("cgroup.procs"), "0");
         let _ = fs::remove_dir(&self.own);
     }
 }
 
-/// Where our own groups lie that could count memory, and the file their limit is in: the separate hierarchy of old, or
-/// the unified one.
+/// Returns our own control groups that could count memory, each with its limit file: first the separate memory
+/// hierarchy (cgroup v1), then the unified one (cgroup v2).
 fn places(memberships: &str) -> Vec<(PathBuf, &'static str)> {
     let below = |root: &str, path: &str| Path::new(root).join(path.trim_start_matches('/'));
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! The launcher's end of the control socket, and the one message that our process sends into it.
+//! The launcher's end of the control socket, and the order that our process sends into it.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
@@ -14,13 +14,13 @@ use rustix::net::{
 
 use crate::message::{Order, Report};
 
-/// The one word that may follow the order: the command is to be told to end.
+/// The one byte that may follow the order: terminate the command.
 pub(crate) const TERMINATE: u8 = b'T';
 
-/// The largest order a launcher takes.
+/// The largest order that a launcher accepts, in bytes.
 const ORDER_BYTES_MAX: u64 = 1 << 20;
 
-/// Sends the order and, when the program is to have one, its standard input.
+/// Sends the order and, if the program gets one, the descriptor of its standard input.
 pub(crate) fn send_order(
     socket: &UnixStream,
     order: &Order,
@@ -38,14 +38,16 @@ pub(crate) fn send_order(
     (&mut &*socket).write_all(&line[sent..])
 }
 
-/// The launcher's end. It arrives as standard input, the one descriptor that can be handed over without `fork`.
+/// The launcher's end of the socket. It arrives as standard input, the one descriptor that can be passed on without
+/// `fork`.
 #[derive(Debug)]
 pub(super) struct Control {
     socket: UnixStream,
 }
 
 impl Control {
-    /// Takes the socket from standard input and puts the program's own standard input, or nothing, in its place.
+    /// Takes the socket from standard input and replaces it there by the program's own standard input, or by
+    /// `/dev/null`.
     pub(super) fn take() -> io::Result<(Self, Order)> {
         let socket = UnixStream::from(rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?);
         let (first, stdin) = receive_first(&socket)?;
@@ -57,7 +59,7 @@ impl Control {
         Ok((Self { socket }, order))
     }
 
-    /// Whether we are asked to tell the command to end; takes what was said.
+    /// Consumes the pending bytes and returns true when one of them asks us to terminate the command.
     pub(super) fn is_asked_to_terminate(&self) -> bool {
         let mut words = [0; 16];
         match rustix::net::recv(&self.socket, &mut words, RecvFlags::DONTWAIT) {
@@ -66,7 +68,7 @@ impl Control {
         }
     }
 
-    /// Nobody is there to read a report that cannot be sent; the lifeline then says the same.
+    /// Sends a report and ignores a failure: our process is gone then, and the closed lifeline ends the launcher.
     pub(super) fn report(&self, report: &Report) {
         if let Ok(mut line) = serde_json::to_vec(report) {
             line.push(b'\n');

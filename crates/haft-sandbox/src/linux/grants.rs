@@ -1,16 +1,17 @@
-//! What Landlock is told to grant.
+//! Computes the paths that Landlock grants.
 //!
-//! Its rules are a union: a narrow rule below a wide one takes nothing away. Where no mount covers what must be
-//! protected, the parents of a protected path are therefore never granted, only the other names in them.
+//! Landlock rules are a union: a narrow rule below a wide one takes nothing away. Without a mount that covers a
+//! protected path, the parents of that path are therefore never granted, only the other entries in them.
 
 use std::path::{Path, PathBuf};
 
 use crate::path::is_within;
 
-/// How many entries of one directory are granted one by one.
+/// The largest number of entries of one directory that are granted individually.
 pub(super) const SIBLINGS_MAX: usize = 4096;
 
-/// The largest trees below `root` that hold nothing of `excluded`. `list` gives the entries of a directory.
+/// Returns the largest trees below `root` that contain no path of `excluded`. `list` returns the entries of a
+/// directory.
 pub(super) fn around(
     root: &Path,
     excluded: &[PathBuf],
@@ -25,7 +26,7 @@ pub(super) fn around(
     list(root).iter().flat_map(|entry| around(entry, excluded, list)).collect()
 }
 
-/// The entries of a directory as it is now; symlinks are left out, for a rule on one would grant its target.
+/// Lists the current entries of a directory. It skips symlinks, because a rule on a symlink would grant its target.
 pub(super) fn entries(directory: &Path) -> Vec<PathBuf> {
     let Ok(found) = std::fs::read_dir(directory) else { return Vec::new() };
     found

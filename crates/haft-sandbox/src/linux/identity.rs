@@ -1,4 +1,4 @@
-//! Becoming the owner of the workspace.
+//! Switches to the owner of the workspace.
 
 #![allow(unsafe_code, reason = "changing the ids of the whole process has no safe wrapper")]
 
@@ -6,11 +6,12 @@ use std::io;
 
 use crate::plan::Identity;
 
-/// Takes uid and gid of `identity` and drops all other groups. Without way back: saved ids change too.
+/// Switches to the uid and gid of `identity` and drops all other groups. There is no way back: the saved ids change
+/// too.
 pub(super) fn take(identity: Identity) -> io::Result<()> {
     let Identity { uid, gid } = identity;
     check(rustix::process::geteuid().is_root(), "only root can become somebody else")?;
-    // SAFETY: the three calls take integers and a null list of length nought.
+    // SAFETY: the three calls take integers and a null list of length zero.
     let taken = unsafe {
         libc::setgroups(0, std::ptr::null()) == 0
             && libc::setresgid(gid, gid, gid) == 0
@@ -19,7 +20,8 @@ pub(super) fn take(identity: Identity) -> io::Result<()> {
     if taken { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Who we are now. Asked before a user namespace is made: inside one we are nobody until mapped.
+/// Returns our current ids. Call it before creating a user namespace: inside one, we have the overflow ids until ours
+/// are mapped.
 pub(super) fn own() -> Identity {
     Identity { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
 }

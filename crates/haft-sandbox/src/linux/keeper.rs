@@ -1,4 +1,4 @@
-//! The keeper: confines itself in a fixed order, then starts the command and reaps what is orphaned.
+//! The keeper: confines itself in a fixed order, then starts the command and reaps orphans.
 
 use std::env;
 use std::io;
@@ -18,7 +18,8 @@ use super::{Workers, capabilities, identity, landlock, mounts, rlimits, seccomp}
 use crate::message::{Confinement, Exit, Layer, Order, Program, Report};
 use crate::plan::{Identity, Plan};
 
-/// Tells the watcher to try the next weaker level. A command's own exit code never gets this far.
+/// The exit code that asks the watcher to try the next weaker level. A command's own exit code travels in a report and
+/// cannot be mistaken for it.
 pub(super) const LEVEL_UNAVAILABLE: i32 = 99;
 
 /// Runs the keeper in its fork; never returns.
@@ -48,7 +49,7 @@ pub(super) fn main(
     exit(0)
 }
 
-/// The order is a safety property: each line takes away what the lines after it no longer need.
+/// Applies all layers. The order is a safety property: each step gives up a right that the later steps no longer need.
 fn confine(attempt: Attempt, memory: Memory, plan: &Plan) -> Result<Confinement, Failure> {
     let mut layers = vec![namespaces::layer(attempt, plan)];
     if attempt.has_namespaces() {
@@ -64,11 +65,11 @@ fn confine(attempt: Attempt, memory: Memory, plan: &Plan) -> Result<Confinement,
     let rules = landlock::prepare(attempt, plan)?;
     if let (Attempt::Namespaces | Attempt::Landlock, Some(identity)) = (attempt, plan.identity) {
         identity::take(identity).stage("identity", "becoming the owner of the workspace")?;
-        // A change of ids makes the kernel forget it.
+        // The kernel clears the parent-death signal when the ids change.
         supervise::die_with_parent();
     }
     capabilities::drop_all()?;
-    // The command has our uid: without this it could stop us with ptrace, where its mode allows tracing.
+    // The command has our uid: without this it could stop us with ptrace in a mode that allows tracing.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).stage("keeper", "closing ourselves to tracing")?;
     layers.push(Layer::active("capabilities", "all dropped, none can be gained"));
     rustix::thread::set_no_new_privs(true).stage("no-new-privs", "setting it")?;
@@ -89,7 +90,7 @@ fn run_command(control: &Control) -> Result<Exit, Failure> {
     let mut words = env::args_os().skip(2);
     let program = words.next().ok_or_else(|| Failure::new("start", "no program was given"))?;
     let mut command = Command::new(&program);
-    // A group of its own, so that all of it can be told to end.
+    // A process group of its own, so that SIGTERM reaches all of it.
     command.args(words).process_group(0);
     let child = supervise::with_open_signals(&mut command)
         .spawn()
@@ -100,7 +101,7 @@ fn run_command(control: &Control) -> Result<Exit, Failure> {
         .stage("run", "waiting for the command")?
     {
         Ended::Exited(status) => Ok(exit_of(status)),
-        // The watcher sees the same and takes the whole tree down; we only must not stay.
+        // The watcher sees the closed lifeline too and kills the whole tree; we only have to exit.
         Ended::LifelineClosed => Ok(Exit::Signal(libc::SIGKILL)),
     }
 }

@@ -16,13 +16,13 @@ use haft_core::settings::mode::SandboxMode;
 
 const STAGE: &str = "landlock";
 
-/// A rule set that is ready but not yet in force: paths are opened while we may still reach them.
+/// A rule set that is built but not yet enforced. Building it opens the paths while we may still reach them.
 pub(super) enum Rules {
     Ready { rules: RulesetCreated, abi: i32 },
     NotUsed,
 }
 
-/// The version the kernel speaks, found by the system call.
+/// Returns the Landlock ABI version of the kernel, found by the system call.
 pub(crate) fn version() -> Option<i32> {
     #![allow(unsafe_code, reason = "asking for the version has no safe wrapper")]
     const LANDLOCK_CREATE_RULESET_VERSION: u32 = 1;
@@ -38,7 +38,7 @@ pub(crate) fn version() -> Option<i32> {
     i32::try_from(version).ok().filter(|version| *version > 0)
 }
 
-/// Builds the rules. In `rwx` behind mounts there is nothing for Landlock to say.
+/// Builds the rules. In `rwx` mode with mounts, the mounts already enforce the blocklist, so Landlock adds nothing.
 pub(super) fn prepare(attempt: Attempt, plan: &Plan) -> Result<Rules, Failure> {
     if plan.mode == SandboxMode::Rwx && attempt.has_namespaces() {
         return Ok(Rules::NotUsed);
@@ -54,7 +54,7 @@ pub(super) fn prepare(attempt: Attempt, plan: &Plan) -> Result<Rules, Failure> {
         .map_err(|error| Failure::new(STAGE, error))
 }
 
-/// Puts the rules in force for this process and all it starts.
+/// Enforces the rules for this process and its descendants.
 pub(super) fn enforce(rules: Rules) -> Result<Layer, Failure> {
     match rules {
         Rules::NotUsed => {
@@ -72,7 +72,7 @@ type BuildError = Box<dyn std::error::Error>;
 fn build(attempt: Attempt, plan: &Plan, abi: ABI) -> Result<RulesetCreated, BuildError> {
     let all = AccessFs::from_all(abi);
     let read = AccessFs::from_read(abi);
-    // Sockets are the affair of seccomp, which knows what the operator granted.
+    // Landlock leaves Unix sockets to seccomp, which follows the operator's grant.
     let handled = all & !unix_sockets();
     let mut rules =
         Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(handled)?;
@@ -94,7 +94,7 @@ fn build(attempt: Attempt, plan: &Plan, abi: ABI) -> Result<RulesetCreated, Buil
 
 const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
-/// No mount covers anything here: the parents of what is protected are not granted, their other entries are.
+/// Grants paths where no mount covers anything: never a parent of a protected path, only the parent's other entries.
 fn grant_around(
     rules: RulesetCreated,
     plan: &Plan,
@@ -103,7 +103,7 @@ fn grant_around(
 ) -> Result<RulesetCreated, BuildError> {
     let unreadable = [plan.hidden.clone(), vec![PathBuf::from("/dev")]].concat();
     let readable = around(Path::new("/"), &unreadable, &entries);
-    // Listing names is granted everywhere: without it no shell could look around.
+    // Grant the listing of names everywhere: without it no shell could look around.
     let rules = grant(rules, &[PathBuf::from("/")], AccessFs::ReadDir.into())?;
     let rules = grant(rules, &readable, read)?;
     let writable: Vec<PathBuf> =
@@ -111,8 +111,8 @@ fn grant_around(
     Ok(grant(rules, &writable, write)?)
 }
 
-/// What of a writable directory is not granted. What is frozen above it says nothing about it: the workspace of home
-/// is writable although home is not.
+/// Returns the paths to leave out of a writable directory. A frozen path above that directory does not count: the
+/// workspace in home is writable although home is not.
 fn unwritable(root: &Path, plan: &Plan) -> Vec<PathBuf> {
     let above = |frozen: &&PathBuf| *frozen != root && root.starts_with(frozen);
     plan.hidden.iter().chain(plan.frozen.iter().filter(|frozen| !above(frozen))).cloned().collect()
@@ -124,7 +124,7 @@ fn grant(
     access: BitFlags<AccessFs>,
 ) -> Result<RulesetCreated, landlock::RulesetError> {
     for path in paths {
-        // What vanished meanwhile needs no rule.
+        // A path that has vanished since planning needs no rule.
         let Ok(fd) = PathFd::new(path) else { continue };
         let access = if path.is_dir() { access } else { access & file_rights() };
         if !access.is_empty() {
@@ -142,11 +142,12 @@ fn make_devices() -> BitFlags<AccessFs> {
     AccessFs::MakeChar | AccessFs::MakeBlock
 }
 
+/// Returns the rights that Landlock ABI 9 added over ABI 8.
 fn unix_sockets() -> BitFlags<AccessFs> {
     AccessFs::from_all(ABI::V9) & !AccessFs::from_all(ABI::V8)
 }
 
-/// Signals stay inside; abstract sockets too, unless sockets were granted.
+/// Confines signals to the sandbox, and abstract sockets too unless the operator granted sockets.
 fn scope(plan: &Plan, abi: ABI) -> BitFlags<Scope> {
     let all = Scope::from_all(abi);
     if plan.unix_sockets { all & Scope::Signal } else { all }

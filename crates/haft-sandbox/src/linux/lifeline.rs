@@ -1,4 +1,4 @@
-//! The launcher process and the socket by which it lives and dies.
+//! The launcher process, and the control socket that ties its life to ours.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,25 +15,25 @@ use crate::error::SandboxError;
 use crate::launch::Launch;
 use crate::message::{Confinement, Exit, Order, Report};
 
-/// The longest report that is read.
+/// The longest report that is read, in bytes.
 const REPORT_BYTES_MAX: u64 = 64 << 10;
 
-/// What the kernel sends to a process it ends.
+/// The signal with which the kernel kills a process.
 const SIGKILL: i32 = 9;
 
-/// The launcher and our end of its control socket. Closing that end kills what the launcher started.
+/// The launcher and our end of its control socket. Closing our end kills everything the launcher started.
 #[derive(Debug)]
 pub(crate) struct Lifeline {
     launcher: Child,
     control: BufReader<UnixStream>,
-    /// What was read of a report that is not whole yet: a wait that is dropped loses nothing.
+    /// The bytes read so far of an incomplete report: a caller that drops its wait loses nothing.
     line: Vec<u8>,
     skipped: Vec<String>,
     exit: Option<Exit>,
 }
 
 impl Lifeline {
-    /// Starts the launcher and tells it what to do.
+    /// Starts the launcher and sends it the order.
     pub(crate) fn start(launch: Launch<'_>) -> Result<Self, SandboxError> {
         let failed = |error: io::Error| SandboxError::launcher(&error);
         let (ours, theirs) = StdUnixStream::pair().map_err(failed)?;
@@ -48,7 +48,7 @@ impl Lifeline {
         Ok(Self { launcher, control, line: Vec::new(), skipped: Vec::new(), exit: None })
     }
 
-    /// The layers in force, once the program is about to run.
+    /// Waits until the program is about to run, and returns the layers in force.
     pub(crate) async fn ready(&mut self) -> Result<Confinement, SandboxError> {
         loop {
             match self.report().await? {
@@ -67,14 +67,14 @@ impl Lifeline {
         }
     }
 
-    /// How the program ended, once everything it started is gone.
+    /// Waits until everything the program started is gone, and returns the exit status of the program.
     pub(crate) async fn exited(&mut self) -> Result<Exit, SandboxError> {
         while self.exit.is_none() {
             match self.report().await? {
                 Some(Report::Exited(exit)) => self.exit = Some(exit),
                 Some(Report::Failed { reason, .. }) => return Err(SandboxError::Start { reason }),
                 Some(Report::Skipped { .. } | Report::Ready(_)) => {}
-                // The keeper was killed before it could speak, by the kernel's memory killer for example.
+                // The keeper was killed before it could report, for example by the kernel's OOM killer.
                 None => self.exit = Some(Exit::Signal(SIGKILL)),
             }
         }
@@ -82,12 +82,13 @@ impl Lifeline {
         Ok(self.exit.unwrap_or(Exit::Signal(SIGKILL)))
     }
 
-    /// Has the command told to end. A launcher that takes no more words is about to end by itself.
+    /// Asks the launcher to terminate the command. A failed write is ignored: a launcher that reads no more is about to
+    /// end.
     pub(crate) fn terminate(&self) {
         let _ = self.control.get_ref().try_write(&[TERMINATE]);
     }
 
-    /// Lets go, and waits until all is gone.
+    /// Closes the lifeline and waits until the launcher, and with it everything it started, is gone.
     pub(crate) async fn cut(self) {
         let Self { mut launcher, control, .. } = self;
         drop(control);
@@ -101,7 +102,7 @@ impl Lifeline {
             Ok(_) => serde_json::from_slice(&std::mem::take(&mut self.line)).map(Some).map_err(|error| {
                 SandboxError::Launcher { reason: format!("it said something odd: {error}") }
             }),
-            // A launcher that dies with our order unread resets the socket.
+            // A launcher that dies before it reads our order resets the socket.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
             Err(error) => Err(SandboxError::launcher(&error)),
         }

@@ -1,6 +1,6 @@
 //! The launcher: a small, single-threaded process that confines itself and then becomes the command's parent.
 //!
-//! Our own binary is started again with [`MAGIC`] as its first argument; [`crate::init`] sends it here. Two processes
+//! Our own binary starts again with [`MAGIC`] as its first argument, and [`crate::init`] sends it here. Two processes
 //! do the work: the *watcher* stays outside and kills everything when our lifeline closes; the *keeper* is the first
 //! process of the new pid namespace, confines itself, starts the command and reaps orphans.
 
@@ -30,18 +30,18 @@ use std::path::PathBuf;
 
 use crate::WorkerFn;
 
-/// The uid whose rights we have.
+/// Returns the effective uid of our process.
 pub(crate) fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The hidden first argument.
+/// The hidden first argument that turns our binary into a launcher.
 pub(crate) const MAGIC: &str = "__haft-launcher-1";
 
-/// Our own binary, also when its file has been replaced since we were started.
+/// Returns the path of our own binary, which stays valid when its file is replaced after our start.
 pub(crate) fn ourselves() -> PathBuf {
     PathBuf::from("/proc/self/exe")
 }
 
-/// The named functions a launcher can run instead of a program.
+/// The named functions that a launcher can run instead of a program.
 pub(crate) type Workers<'a> = &'a [(&'a str, WorkerFn)];

@@ -1,8 +1,8 @@
-//! The file system as the command sees it: read-only, with the plan's steps laid over it.
+//! The file system as the command sees it: read-only, with the plan's steps mounted over it.
 //!
-//! Everything that will be writable is cloned first, while it still is; then all mounts are made read-only in one
-//! call; then the clones are laid over the same places, parents first. Paths are opened without following symlinks:
-//! the plan holds real paths, and a component swapped for a link meanwhile is an error, not a way out.
+//! The keeper first clones everything that will be writable, while it still is. Then it makes all mounts read-only in
+//! one call, and mounts the clones over the same paths, parents first. It opens paths without following symlinks: the
+//! plan holds real paths, so a component that was swapped for a link meanwhile is an error, not an escape.
 
 #![allow(unsafe_code, reason = "mount_setattr has no safe wrapper")]
 
@@ -26,7 +26,7 @@ const STAGE: &str = "mounts";
 const NO_DEVICES: u64 = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
 const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY | NO_DEVICES;
 
-/// Puts the whole plan in place.
+/// Carries out all steps of the plan.
 pub(super) fn build(plan: &Plan) -> Result<(), Failure> {
     let pieces = plan.steps.iter().map(|step| prepare(step, &plan.limits)).collect::<Result<Vec<_>, _>>()?;
     let slash = open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).stage(STAGE, "opening /")?;
@@ -34,12 +34,12 @@ pub(super) fn build(plan: &Plan) -> Result<(), Failure> {
     pieces.into_iter().flatten().try_for_each(|piece| piece.attach())
 }
 
-/// Whether a fresh `/proc` can be had at all; containers often forbid it.
+/// Fails when a fresh `/proc` cannot be mounted; containers often forbid it.
 pub(super) fn can_show_processes() -> io::Result<()> {
     fresh("proc", &[]).map(drop)
 }
 
-/// A detached mount and where it goes.
+/// A detached mount and its mount point.
 struct Piece {
     mount: OwnedFd,
     target: PathBuf,
@@ -67,7 +67,7 @@ fn prepare(step: &Step, limits: &Limits) -> Result<Vec<Piece>, Failure> {
         Step::Device(path) => {
             bound(path, path, libc::MOUNT_ATTR_NOSUID).stage(STAGE, describe(path)).map(|piece| vec![piece])
         }
-        // A device file on a mount without devices cannot be opened by anybody.
+        // A device file on a mount without devices cannot be opened, not even by root.
         Step::HiddenFile(path) => bound(Path::new("/dev/null"), path, READ_ONLY)
             .stage(STAGE, describe(path))
             .map(|piece| vec![piece]),
@@ -78,7 +78,7 @@ fn prepare(step: &Step, limits: &Limits) -> Result<Vec<Piece>, Failure> {
     }
 }
 
-/// A copy of `source` with all that is mounted below it.
+/// Clones `source` with everything mounted below it.
 fn bound(source: &Path, target: &Path, attributes: u64) -> io::Result<Piece> {
     let source = open_exactly(source)?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
@@ -96,7 +96,7 @@ fn processes(limits: &Limits) -> io::Result<Piece> {
         let pid_max = openat(&mount, "sys/kernel/pid_max", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
         write(pid_max, limits.processes_max.to_string().as_bytes())?;
     }
-    // As root, files such as /proc/sys/kernel/core_pattern would be writable without any capability.
+    // Root could write files such as /proc/sys/kernel/core_pattern without any capability.
     set_attributes(mount.as_fd(), READ_ONLY | libc::MOUNT_ATTR_NOEXEC)?;
     Ok(Piece { mount, target: "/proc".into() })
 }
@@ -107,7 +107,7 @@ fn scratch(target: &Path, bytes_max: u64) -> io::Result<Piece> {
     Ok(Piece { mount, target: target.to_path_buf() })
 }
 
-/// An empty directory, and over it what is kept of the old one.
+/// Covers a directory with an empty one, and mounts the kept entries over it.
 fn cover(path: &Path, keep: &[Kept]) -> io::Result<Vec<Piece>> {
     let mode = if keep.is_empty() { "0" } else { "755" };
     let mount = fresh("tmpfs", &[("mode", mode), ("size", "4096")])?;
@@ -132,16 +132,17 @@ fn fresh(kind: &str, options: &[(&str, &str)]) -> io::Result<OwnedFd> {
     Ok(fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
 }
 
-/// Opens a real path as it is; a symlink anywhere in it is an error.
+/// Opens a real path; a symlink anywhere in it is an error.
 fn open_exactly(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     Ok(openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?)
 }
 
-/// Sets attributes on a mount and all below it.
+/// Sets attributes on a mount and all mounts below it.
 fn set_attributes(mount: BorrowedFd<'_>, attributes: u64) -> io::Result<()> {
     let wanted = libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: 0, userns_fd: 0 };
-    // SAFETY: the path is an empty C string and `wanted` outlives the call, which reads as many bytes as it is told.
+    // SAFETY: the path is an empty C string, and `wanted` outlives the call, which reads as many bytes as the size
+    // says.
     let done = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,

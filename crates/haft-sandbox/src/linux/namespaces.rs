@@ -1,4 +1,4 @@
-//! The levels of isolation, from the strongest down, and what each cannot promise.
+//! The levels of isolation, from the strongest down, and the guarantees that each cannot give.
 
 use std::fs;
 use std::io;
@@ -12,17 +12,17 @@ use crate::message::{Layer, Level};
 use crate::plan::{Identity, Plan};
 use haft_core::settings::mode::SandboxMode;
 
-/// One level to try.
+/// A level to try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attempt {
-    /// With privileges of our own: ids keep their meaning inside.
+    /// Namespaces made with our own privileges: uids and gids keep their meaning inside.
     Namespaces,
     UserNamespaces,
     /// No namespaces at all.
     Landlock,
 }
 
-/// The levels worth trying here, strongest first.
+/// Returns the levels worth trying on this machine, strongest first.
 pub(super) fn attempts() -> Vec<Attempt> {
     let privileged = capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
     let first = if privileged { Some(Attempt::Namespaces) } else { None };
@@ -45,7 +45,7 @@ impl Attempt {
         }
     }
 
-    /// Whether a refused fork means that this level is not to be had here.
+    /// Returns true when a failed fork means that this level is unavailable here.
     pub(super) fn may_be_unavailable(self) -> bool {
         self.has_namespaces()
     }
@@ -60,7 +60,7 @@ impl Attempt {
         }
     }
 
-    /// What a user would take for granted and does not get at this level.
+    /// Lists the guarantees that a user would expect but does not get at this level.
     pub(super) fn weaker_promises(self, plan: &Plan) -> Vec<String> {
         let mut weaker = Vec::new();
         if !bounds_processes(self) {
@@ -85,7 +85,7 @@ impl Attempt {
     }
 }
 
-/// Whether the number of processes is bounded: by the pid namespace, or by the count of a user namespace.
+/// Returns true when the number of processes is limited: by the pid namespace, or by the count of a user namespace.
 pub(super) fn bounds_processes(attempt: Attempt) -> bool {
     match attempt {
         Attempt::Namespaces => pid_max_is_per_namespace(),
@@ -94,14 +94,15 @@ pub(super) fn bounds_processes(attempt: Attempt) -> bool {
     }
 }
 
-/// Since Linux 6.14 `kernel.pid_max` belongs to the pid namespace. Before, writing it would change the whole system.
+/// Returns true since Linux 6.14, where `kernel.pid_max` belongs to the pid namespace. On older kernels, writing it
+/// would change the whole system.
 pub(super) fn pid_max_is_per_namespace() -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(['.', '-']).map(|part| part.parse::<u32>().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 14)
 }
 
-/// Makes the fresh namespaces usable. A refusal here means that the level is not to be had.
+/// Makes the fresh namespaces usable. An error means that the level is unavailable.
 pub(super) fn enter(attempt: Attempt, plan: &Plan, ids: Identity) -> Result<(), Failure> {
     if !attempt.has_namespaces() {
         return Ok(());
@@ -109,7 +110,7 @@ pub(super) fn enter(attempt: Attempt, plan: &Plan, ids: Identity) -> Result<(), 
     if attempt == Attempt::UserNamespaces {
         map_ids(ids).stage("namespaces", "mapping our ids into the user namespace")?;
     }
-    // Nothing that is mounted from here on may travel back to the system.
+    // Mounts made from here on must not propagate back to the host.
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).stage("namespaces", "making mounts private")?;
     super::mounts::can_show_processes().stage("namespaces", "mounting a fresh /proc")?;
@@ -119,7 +120,7 @@ pub(super) fn enter(attempt: Attempt, plan: &Plan, ids: Identity) -> Result<(), 
     Ok(())
 }
 
-/// Maps our own uid and gid to themselves; nobody else exists inside.
+/// Maps our own uid and gid to themselves; no other user exists inside.
 fn map_ids(ids: Identity) -> io::Result<()> {
     let Identity { uid, gid } = ids;
     fs::write("/proc/self/setgroups", "deny")?;
@@ -127,7 +128,7 @@ fn map_ids(ids: Identity) -> io::Result<()> {
     fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"))
 }
 
-/// What is said of this layer.
+/// Describes this layer for the report.
 pub(super) fn layer(attempt: Attempt, plan: &Plan) -> Layer {
     if !attempt.has_namespaces() {
         return Layer::inactive("namespaces", "the kernel or its policy refuses them here");

@@ -1,4 +1,4 @@
-//! Limits on what a command uses up.
+//! Resource limits for a command.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -7,15 +7,15 @@ use super::stage::{Failure, InStage};
 use crate::message::Layer;
 use haft_core::settings::limits::Limits;
 
-/// What the limit on memory counts beside each process alone.
+/// The scope of the memory limit, beyond the limit on each process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Memory {
     OfEachProcess,
-    /// A control group counts all processes together.
+    /// A control group counts all processes of the call together.
     OfTheCall,
 }
 
-/// Sets the limits; a limit that is already lower stays.
+/// Sets the limits; a hard limit that is already lower stays.
 pub(super) fn apply(attempt: Attempt, memory: Memory, limits: &Limits) -> Result<Layer, Failure> {
     lower(Resource::Nofile, limits.open_files_max)?;
     lower(Resource::Fsize, limits.file_bytes_max)?;
@@ -24,7 +24,7 @@ pub(super) fn apply(attempt: Attempt, memory: Memory, limits: &Limits) -> Result
     lower(Resource::Data, limits.memory_bytes_max)?;
     lower(Resource::Core, 0)?;
     if attempt == Attempt::UserNamespaces {
-        // Counted per user namespace, so the user's other processes do not count here.
+        // The kernel counts these per user namespace, so the user's other processes do not count here.
         lower(Resource::Nproc, limits.processes_max)?;
     }
     let memory = match memory {

@@ -1,4 +1,4 @@
-//! System calls that no confined command needs, and those that would be a way around another layer.
+//! Refuses system calls that no confined command needs, and those that would bypass another layer.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ use haft_core::settings::mode::SandboxMode;
 
 const STAGE: &str = "seccomp";
 
-/// Refused in every mode: making or changing mounts and namespaces, the kernel's keyrings and programs, the clock,
-/// the machine itself, and interfaces whose requests no filter can see into.
+/// The calls refused in every mode: creating or changing mounts and namespaces, the kernel's keyrings and programs, the
+/// clock, the machine itself, and interfaces whose requests no filter can inspect.
 const NEVER: &[libc::c_long] = &[
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -67,7 +67,7 @@ const NEVER: &[libc::c_long] = &[
     libc::SYS_kexec_file_load,
 ];
 
-/// Looking into or taking over other processes: refused unless the mode is open.
+/// Calls that inspect or control other processes: refused unless the mode is `rwx`.
 const OTHER_PROCESSES: &[libc::c_long] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -77,7 +77,8 @@ const OTHER_PROCESSES: &[libc::c_long] = &[
     libc::SYS_kcmp,
 ];
 
-/// Without a pid namespace, calls that change another process are refused when they name one.
+/// Calls that change a process, with the position of the argument that names it. Without a pid namespace they are
+/// refused when that argument is not 0, that is, names another process.
 const NAMES_A_PROCESS: &[(libc::c_long, u8)] = &[
     (libc::SYS_prlimit64, 0),
     (libc::SYS_setpriority, 1),
@@ -88,7 +89,7 @@ const NAMES_A_PROCESS: &[(libc::c_long, u8)] = &[
     (libc::SYS_ioprio_set, 1),
 ];
 
-/// Namespaces that `clone` could make.
+/// The namespaces that `clone` could create.
 const CLONE_NAMESPACES: &[libc::c_int] = &[
     libc::CLONE_NEWNS,
     libc::CLONE_NEWUSER,
@@ -101,8 +102,8 @@ const CLONE_NAMESPACES: &[libc::c_int] = &[
 
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
-/// Puts the filter in force for this process and all it starts. One filter, not three: the kernel tries each one on every
-/// system call number when it is put in force, which would be half a launcher's work.
+/// Enforces the filter for this process and its descendants. It installs one filter, not three: at installation the
+/// kernel tries each filter on every system call number, which would be half of a launcher's work.
 pub(super) fn enforce(attempt: Attempt, plan: &Plan) -> Result<Layer, Failure> {
     let failed = |error: &dyn std::fmt::Display| Failure::new(STAGE, error);
     let compiled = compile(refused(attempt, plan), libc::EPERM).map_err(|error| failed(&error))?;
@@ -135,7 +136,8 @@ fn refused(attempt: Attempt, plan: &Plan) -> Rules {
         }
     }
     if !plan.unix_sockets {
-        // One end of a datagram pair can send to any socket it can name; stream pairs reach only each other.
+        // One end of a datagram pair can send to any socket that it can name; the ends of a stream pair reach only each
+        // other.
         let datagrams = [libc::SOCK_DGRAM, libc::SOCK_RAW];
         rules.insert(libc::SYS_socketpair, datagrams.iter().filter_map(|kind| pair_of(*kind)).collect());
     }
@@ -150,7 +152,7 @@ fn refused(attempt: Attempt, plan: &Plan) -> Rules {
 /// Matches every socket family that is not on the list.
 fn foreign_family(attempt: Attempt, plan: &Plan) -> Option<SeccompRule> {
     let mut families = vec![libc::AF_NETLINK];
-    // Behind a network namespace of its own the call reaches only itself; without one nothing may be dialled.
+    // In its own network namespace the call reaches only itself; without one it must not open internet sockets at all.
     if plan.network || attempt.has_namespaces() {
         families.extend([libc::AF_INET, libc::AF_INET6]);
     }
@@ -162,7 +164,7 @@ fn foreign_family(attempt: Attempt, plan: &Plan) -> Option<SeccompRule> {
     SeccompRule::new(conditions).ok()
 }
 
-/// In the open mode only what the operator took back is refused.
+/// Returns the socket families to refuse in `rwx` mode: only those that the operator denied.
 fn denied_families(attempt: Attempt, plan: &Plan) -> Vec<libc::c_int> {
     let unix = if plan.unix_sockets { None } else { Some(libc::AF_UNIX) };
     let reaches_out = !plan.network && !attempt.has_namespaces();
@@ -174,21 +176,22 @@ fn family_is(family: libc::c_int) -> Option<SeccompRule> {
     SeccompRule::new(vec![condition(0, SeccompCmpOp::Eq, family)?]).ok()
 }
 
-/// `socketpair` of a kind, whatever flags come with it.
+/// Matches `socketpair` of a kind, ignoring the flags in the same argument.
 fn pair_of(kind: libc::c_int) -> Option<SeccompRule> {
     const KIND_MASK: u64 = 0xf;
     SeccompRule::new(vec![condition(1, SeccompCmpOp::MaskedEq(KIND_MASK), kind)?]).ok()
 }
 
-/// A call that can give a file a mode, and where it says so.
+/// A system call that can set a file's mode, with the position of the mode argument.
 struct SetsMode {
     number: libc::c_long,
     mode_at: u8,
-    /// Where its flags are, if the mode counts only together with `O_CREAT`.
+    /// The position of the flags argument, if the mode counts only together with `O_CREAT`.
     flags_at: Option<u8>,
 }
 
-/// As root, a file with the set-user-ID bit left in the workspace would make anybody root who runs it later.
+/// The calls that must not set the set-user-ID bit: as root, such a file left in the workspace would make any user who
+/// runs it later root.
 const SETS_MODE: &[SetsMode] = &[
     SetsMode { number: libc::SYS_fchmod, mode_at: 1, flags_at: None },
     SetsMode { number: libc::SYS_fchmodat, mode_at: 2, flags_at: None },
@@ -205,7 +208,7 @@ const SETS_MODE: &[SetsMode] = &[
     SetsMode { number: libc::SYS_mknod, mode_at: 1, flags_at: None },
 ];
 
-/// The same number on every architecture.
+/// The number of `fchmodat2`, the same on every architecture.
 const SYS_FCHMODAT2: libc::c_long = 452;
 
 impl SetsMode {
@@ -238,18 +241,19 @@ fn condition(at: u8, op: SeccompCmpOp, value: libc::c_int) -> Option<SeccompCond
     SeccompCondition::new(at, SeccompCmpArgLen::Dword, op, u64::try_from(value).ok()?).ok()
 }
 
-/// A filter that refuses what matches; a foreign architecture is killed by the code that seccompiler puts first.
+/// Compiles a filter that refuses matching calls. The code that seccompiler puts first kills calls of a foreign
+/// architecture.
 fn compile(rules: Rules, errno: libc::c_int) -> Result<BpfProgram, seccompiler::BackendError> {
     let arch = TargetArch::try_from(std::env::consts::ARCH)?;
     let errno = u32::try_from(errno).unwrap_or_default();
     SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Errno(errno), arch)?.try_into()
 }
 
-/// What is decided by the number alone, before all else.
+/// Builds the instructions that decide by the call number alone, before all rules.
 ///
-/// x32 calls are killed: they carry the same architecture mark as ours, but numbers that the rest does not know. `clone3`
-/// and `openat2` pass flags and mode through memory, which a filter cannot read; told that they do not exist, programs
-/// use `clone` and `openat`.
+/// x32 calls are killed: they carry the same architecture mark as ours, but numbers that the rules do not cover.
+/// `clone3` and `openat2` pass flags and mode through memory, which a filter cannot read; they fail with ENOSYS, so
+/// that programs fall back to `clone` and `openat`.
 fn by_number() -> [sock_filter; 6] {
     const LOAD_NUMBER: u16 = 0x20;
     const JUMP_IF_EQUAL: u16 = 0x15;

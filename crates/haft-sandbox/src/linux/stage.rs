@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io;
 
-/// What went wrong, and where. The reason is written for the operator.
+/// An error and the stage it happened in. The reason is for the operator.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) stage: &'static str,
@@ -16,7 +16,7 @@ impl Failure {
     }
 }
 
-/// Puts the name of a stage on an error.
+/// Adds the name of a stage to an error.
 pub(super) trait InStage<T> {
     fn stage(self, stage: &'static str, what: impl Display) -> Result<T, Failure>;
 }

@@ -1,4 +1,4 @@
-//! Waiting for a child while watching the lifeline, and taking down what is left.
+//! Waits for a child while watching the lifeline, and kills the processes that remain.
 
 #![allow(unsafe_code, reason = "fork, prctl and signalfd have no safe wrapper")]
 
@@ -15,15 +15,15 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_p
 
 use super::control::Control;
 
-/// How the wait ended.
+/// The event that ended the wait.
 #[derive(Debug)]
 pub(super) enum Ended {
     Exited(WaitStatus),
-    /// Our own process is gone, or has let go of the call.
+    /// The process that started the launcher is gone, or has dropped the call.
     LifelineClosed,
 }
 
-/// Lets the command hear every signal again: what we block is none of its business.
+/// Unblocks all signals in the command, which must not inherit the launcher's signal mask.
 pub(super) fn with_open_signals(command: &mut Command) -> &mut Command {
     let open = || {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
@@ -34,28 +34,28 @@ pub(super) fn with_open_signals(command: &mut Command) -> &mut Command {
         };
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
-    // SAFETY: both calls may be made between fork and exec, and nothing is allocated.
+    // SAFETY: both calls are allowed between fork and exec, and neither allocates.
     unsafe { command.pre_exec(open) }
 }
 
-/// What is done when the command is to be told to end.
+/// The reaction to a request to terminate the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OnTerminate {
-    /// The watcher hears it from our process and passes it on to the keeper.
+    /// In the watcher: the request comes from our process over the socket, and goes to the keeper as SIGTERM.
     PassOn,
-    /// The keeper hears it from the watcher and tells the command's process group.
+    /// In the keeper: the request comes from the watcher as SIGTERM, and goes to the command's process group.
     TellTheGroup,
 }
 
-/// Notices that a child changed state, or that we are to tell it to end.
+/// Reports that a child changed state, or that we should terminate it.
 #[derive(Debug)]
 pub(super) struct ChildSignals {
     fd: File,
 }
 
 impl ChildSignals {
-    /// Blocks SIGCHLD and SIGTERM for this process and its forks and takes them through a descriptor instead. What is
-    /// started with `exec` would inherit that; see [`with_open_signals`].
+    /// Blocks SIGCHLD and SIGTERM for this process and its forks, and reads them from a descriptor instead. A program
+    /// started with `exec` would inherit the mask; see [`with_open_signals`].
     pub(super) fn take_over() -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: `set` is initialised by `sigemptyset` before it is read; no other thread exists.
@@ -69,12 +69,12 @@ impl ChildSignals {
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `raw` was just opened and belongs to nobody else.
+        // SAFETY: `raw` was just opened and has no other owner.
         Ok(Self { fd: File::from(unsafe { OwnedFd::from_raw_fd(raw) }) })
     }
 
-    /// Takes all signals that have come, and says whether our parent sent SIGTERM. From anybody else it means nothing:
-    /// the command itself could send it.
+    /// Consumes all pending signals and returns true when our parent sent SIGTERM. SIGTERM from any other process is
+    /// ignored, because the command itself could send it.
     fn take(&mut self) -> bool {
         const ONE: usize = mem::size_of::<libc::signalfd_siginfo>();
         let mut sink = [0_u8; ONE * 8];
@@ -86,7 +86,8 @@ impl ChildSignals {
     }
 }
 
-/// A parent outside our pid namespace is 0 on both sides.
+/// Returns true for a SIGTERM from our parent. A parent outside our pid namespace has pid 0 on both sides of the
+/// comparison.
 fn is_parents_term(record: &[u8]) -> bool {
     let field =
         |at: usize| record.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
@@ -95,7 +96,7 @@ fn is_parents_term(record: &[u8]) -> bool {
     field(0) == Some(libc::SIGTERM) && field(sender) == Some(parent)
 }
 
-/// Waits for `child`, reaping every orphan that is handed to us meanwhile.
+/// Waits for `child`, and reaps every orphan that the kernel hands to us meanwhile.
 pub(super) fn supervise(
     child: Pid,
     control: &Control,
@@ -103,7 +104,7 @@ pub(super) fn supervise(
     on_terminate: OnTerminate,
 ) -> io::Result<Ended> {
     let lifeline: BorrowedFd<'_> = control.as_fd();
-    // Both processes hold the socket; only the watcher takes words from it.
+    // Both processes hold the socket, but only the watcher reads from it.
     let words = match on_terminate {
         OnTerminate::PassOn => PollFlags::IN,
         OnTerminate::TellTheGroup => PollFlags::empty(),
@@ -128,7 +129,7 @@ pub(super) fn supervise(
     }
 }
 
-/// A process that is gone needs no telling.
+/// Sends SIGTERM and ignores the result: a process that is gone needs no signal.
 fn terminate(child: Pid, on_terminate: OnTerminate) {
     let _ = match on_terminate {
         OnTerminate::PassOn => kill_process(child, Signal::TERM),
@@ -147,8 +148,8 @@ fn reap(child: Pid) -> io::Result<Option<WaitStatus>> {
     }
 }
 
-/// Kills every process below us, until there is none. We are their subreaper, so a daemon that forked itself loose
-/// comes back to us.
+/// Kills every process below us, until none is left. We are their subreaper, so a daemon that detached itself becomes
+/// our child again.
 pub(super) fn kill_descendants() {
     loop {
         for pid in children() {
@@ -167,26 +168,26 @@ fn children() -> Vec<Pid> {
     list.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
-/// Makes orphans of our descendants our children.
+/// Makes orphaned descendants our children.
 pub(super) fn become_subreaper() {
     // SAFETY: takes integers only.
     unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
 }
 
-/// Lets the kernel kill us when our parent dies, beside the lifeline.
+/// Asks the kernel to kill us when our parent dies, in addition to the lifeline.
 pub(super) fn die_with_parent() {
     // SAFETY: takes integers only.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0) };
 }
 
-/// Which side of the fork this is.
+/// The side of the fork that this process is on.
 #[derive(Debug)]
 pub(super) enum Fork {
     Child,
     Parent(Pid),
 }
 
-/// Forks into new namespaces (`flags` of `clone`; none for a plain fork).
+/// Forks into new namespaces (`flags` of `clone`; 0 for a plain fork).
 pub(super) fn fork(flags: libc::c_int) -> io::Result<Fork> {
     let none = ptr::null_mut::<libc::c_void>();
     // SAFETY: the launcher has one thread, so the child's copy of memory is consistent; no stack is passed, as

@@ -1,4 +1,4 @@
-//! The watcher: tries the levels from the strongest down, and takes the tree down when the lifeline closes.
+//! The watcher: tries the levels from the strongest down, and kills the process tree when the lifeline closes.
 
 use std::process::exit;
 
@@ -14,10 +14,10 @@ use super::supervise::{self, ChildSignals, Ended, Fork, OnTerminate};
 use super::{Workers, descriptors, identity};
 use crate::message::{Order, Report};
 
-/// The exit code of a launcher that could not do its work; the reason was reported.
+/// The exit code of a launcher that failed. It reports the reason first, if it has the control socket.
 const LAUNCHER_FAILED: i32 = 125;
 
-/// Runs the launcher; never returns to the program that was started.
+/// Runs the launcher; never returns.
 pub(crate) fn main(workers: Workers<'_>) -> ! {
     let Ok((control, order)) = descriptors::close_inherited().and_then(|()| Control::take()) else {
         exit(LAUNCHER_FAILED)
@@ -35,7 +35,7 @@ fn watch(control: &Control, order: &Order, workers: Workers<'_>) -> Result<(), F
     supervise::become_subreaper();
     let mut signals = ChildSignals::take_over().stage("session", "taking over SIGCHLD")?;
     let attempts = namespaces::attempts();
-    // Only with privileges of our own do we know that we can undo it.
+    // Without our own privileges we might be unable to leave and remove the control group.
     let privileged = attempts.first() == Some(&Attempt::Namespaces);
     let cgroup = if privileged { Cgroup::enter(&order.plan.limits) } else { None };
     for attempt in attempts {
@@ -67,7 +67,7 @@ fn start(
     workers: Workers<'_>,
 ) -> Result<Started, Failure> {
     if let (Attempt::UserNamespaces, Some(identity)) = (attempt, order.plan.identity) {
-        // Inside a user namespace the owner could not be named any more.
+        // Switch before the fork: inside a user namespace the owner's ids could no longer be named.
         identity::take(identity).stage("identity", "becoming the owner of the workspace")?;
     }
     let ids = identity::own();
@@ -88,7 +88,7 @@ enum Attended {
     LevelUnavailable,
 }
 
-/// Waits for the keeper; whatever happens, nothing of the call is left afterwards.
+/// Waits for the keeper. In every case it then kills the processes that are left of the call.
 fn attend(keeper: Pid, control: &Control, signals: &mut ChildSignals) -> Result<Attended, Failure> {
     let ended = supervise::supervise(keeper, control, signals, OnTerminate::PassOn)
         .stage("watch", "waiting for the keeper")?;

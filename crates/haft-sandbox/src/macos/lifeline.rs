@@ -15,10 +15,10 @@ use crate::plan::Plan;
 use crate::seatbelt::{SeatbeltRules, seatbelt_profile};
 use haft_core::settings::mode::SandboxMode;
 
-/// By its absolute path: one found on PATH could be anybody's.
+/// An absolute path: a `sandbox-exec` found on PATH could be any program.
 const SANDBOX_EXEC: &str = "/usr/bin/sandbox-exec";
 
-/// What this system does not give.
+/// The guarantees that this system does not give.
 const WEAKER: [&str; 3] = [
     "a process that leaves its process group can outlive the call",
     "limits on processes, memory and CPU time are not set",
@@ -89,7 +89,7 @@ fn rules(plan: &Plan) -> SeatbeltRules {
     }
 }
 
-/// Kills a process group when dropped, once.
+/// A process group that is killed once, at the latest on drop.
 #[derive(Debug)]
 struct Group(Option<Pid>);
 

@@ -1,7 +1,7 @@
-//! The same promises over Apple's `sandbox-exec`, as far as it can keep them.
+//! The same guarantees through Apple's `sandbox-exec`, as far as it can give them.
 //!
-//! There is no launcher process here: the profile is put around the command itself, and a worker is our own binary
-//! started again inside one.
+//! There is no launcher process here: the profile wraps the command itself, and a worker is our own binary, started
+//! again inside a profile.
 
 mod lifeline;
 
@@ -19,7 +19,7 @@ use crate::WorkerFn;
 /// The hidden first argument of a worker; the second is its name.
 pub(crate) const MAGIC: &str = "__haft-worker-1";
 
-/// Runs a worker; never returns to the program that was started.
+/// Runs a worker; never returns.
 pub(crate) fn main(workers: &[(&str, WorkerFn)]) -> ! {
     let wanted = env::args().nth(2).unwrap_or_default();
     let worker = workers.iter().find(|(name, _)| *name == wanted);
@@ -31,17 +31,17 @@ pub(crate) fn main(workers: &[(&str, WorkerFn)]) -> ! {
     exit(125)
 }
 
-/// Our own binary.
+/// Returns the path of our own binary.
 pub(crate) fn ourselves() -> PathBuf {
     env::current_exe().unwrap_or_default()
 }
 
-/// Landlock is Linux's.
+/// Returns `None`: Landlock exists only on Linux.
 pub(crate) fn landlock_version() -> Option<i32> {
     None
 }
 
-/// The uid whose rights we have.
+/// Returns the effective uid of our process.
 pub(crate) fn effective_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }

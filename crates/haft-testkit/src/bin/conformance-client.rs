@@ -1,4 +1,5 @@
-//! The client that the official conformance suite drives: lists the tools of the server at its last argument and calls each.
+//! The client that the official MCP conformance suite drives: lists the tools of the server at its last argument and
+//! calls each one.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a driver for tests: what fails is to be seen")]
 
 use std::path::Path;
@@ -20,7 +21,7 @@ use haft_tools::mcp::{
 use serde_json::{Map, Value, json};
 use url::Url;
 
-/// A person who accepts every default.
+/// A user who accepts every default.
 struct Defaults;
 
 impl Elicitor for Defaults {
@@ -32,10 +33,10 @@ impl Elicitor for Defaults {
     }
 }
 
-/// Where the suite publishes the description of a client.
+/// The URL at which the suite publishes the client's metadata document.
 const CLIENT_METADATA: &str = "https://conformance-test.local/client-metadata.json";
 
-/// A person who consents at once: the suite sends them straight back.
+/// A user who consents at once: the suite redirects straight back.
 struct Consenting;
 
 impl Consent for Consenting {
@@ -117,7 +118,8 @@ async fn main() {
 
 async fn call(provider: &McpProvider, tool: &ToolDefinition, context: &Value) {
     for arguments in arguments_for(tool, context) {
-        // The suite also sends what a schema would refuse: it is the protocol that is looked at here.
+        // The suite also sends arguments that the tool's schema would refuse, because it tests the protocol, not the
+        // schema.
         let any = Schema::compile(&json!({ "type": "object" }));
         let parsed = Arguments::from_text(arguments.to_string()).parse(&ArgumentLimits::default());
         let Some(valid) = parsed.ok().and_then(|parsed| any.validate(parsed).ok()) else { continue };
@@ -129,7 +131,7 @@ async fn call(provider: &McpProvider, tool: &ToolDefinition, context: &Value) {
     }
 }
 
-/// What the suite wants called, else arguments made up from the schema.
+/// Returns the arguments that the suite wants, else arguments made up from the schema.
 fn arguments_for(tool: &ToolDefinition, context: &Value) -> Vec<Value> {
     let calls = context["toolCalls"].as_array().or_else(|| context["tool_calls"].as_array());
     let wanted: Vec<Value> = calls
