@@ -16,8 +16,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use haft_config::agents::crew::Crew;
-use haft_config::agents::shelf::Shelf;
+use haft_config::agents::graph::AgentGraph;
+use haft_config::agents::loader::AgentLoader;
 use haft_config::{self, Resolved};
 use haft_core::event::{Event, EventSink, NoEvents};
 use haft_core::place::{Place, SessionId};
@@ -203,8 +203,8 @@ fn worker(dir: &Path, url: &str, journal: Journal) -> Arc<Worker> {
     }
     let agent = dir.join("agent.md");
     std::fs::write(&agent, "---\nmodels: openai/m\nmaxTurns: 1000\n---\nYou tell the time.\n").unwrap();
-    let shelf = Shelf::default();
-    workshop.employ(&Crew::gather(shelf.open(&agent).unwrap(), &shelf).unwrap()).unwrap()
+    let loader = AgentLoader::default();
+    workshop.employ(&AgentGraph::gather(loader.open(&agent).unwrap(), &loader).unwrap()).unwrap()
 }
 
 fn workspace(dir: &Path) -> std::path::PathBuf {

@@ -15,8 +15,8 @@ use super::exit::Exit;
 use super::settings::{self, Refused};
 use super::terminal;
 use haft_config::agents::Overrides;
-use haft_config::agents::crew::Crew;
-use haft_config::agents::shelf::{OnShelf, Shelf, ShelfError};
+use haft_config::agents::graph::AgentGraph;
+use haft_config::agents::loader::{AgentFile, AgentLoadError, AgentLoader};
 use haft_config::printable;
 
 pub(super) fn run(command: &AgentsCommand) -> ExitCode {
@@ -29,21 +29,21 @@ pub(super) fn run(command: &AgentsCommand) -> ExitCode {
 }
 
 /// Where agents are looked for by name, from here.
-pub(super) fn shelf(files: &FileArgs) -> Result<Shelf, Refused> {
+pub(super) fn loader(files: &FileArgs) -> Result<AgentLoader, Refused> {
     let project = files.workspace.clone().or_else(|| std::env::current_dir().ok());
-    Ok(Shelf::new(Some(settings::home()?), project.as_deref()))
+    Ok(AgentLoader::new(Some(settings::home()?), project.as_deref()))
 }
 
 fn list(args: &ListArgs) -> Result<ExitCode, Refused> {
     let mut agents = Vec::new();
-    for (file, read) in shelf(&args.files)?.all() {
+    for (file, read) in loader(&args.files)?.all() {
         match read {
             Ok(agent) => agents.push(agent),
             // What lies beside agents may be a part of one, and no agent.
-            Err(error @ (ShelfError::Untrusted { .. } | ShelfError::Wrong(_))) => {
+            Err(error @ (AgentLoadError::Untrusted { .. } | AgentLoadError::Wrong(_))) => {
                 terminal::warn(&format!("`{}` is left out: {error}", printable(&file.to_string_lossy())));
             }
-            Err(ShelfError::Unknown { .. } | ShelfError::Unreadable { .. }) => {}
+            Err(AgentLoadError::Unknown { .. } | AgentLoadError::Unreadable { .. }) => {}
         }
     }
     Ok(terminal::answer(&if args.json {
@@ -53,20 +53,20 @@ fn list(args: &ListArgs) -> Result<ExitCode, Refused> {
     }))
 }
 
-fn as_json(found: &OnShelf) -> Value {
-    let OnShelf { agent, file } = found;
+fn as_json(found: &AgentFile) -> Value {
+    let AgentFile { agent, file } = found;
     json!({
         "name": agent.name, "description": agent.description, "file": file.to_string_lossy(), "models": agent.models,
         "agents": agent.reach.agents, "destinations": agent.reach.destinations, "handoff": agent.reach.handoff,
     })
 }
 
-fn table(agents: &[OnShelf]) -> String {
+fn table(agents: &[AgentFile]) -> String {
     if agents.is_empty() {
         return "There are no agents. `haft agents new NAME` writes one.".into();
     }
     let width = agents.iter().map(|found| found.agent.name.chars().count()).max().unwrap_or_default();
-    agents.iter().fold(String::new(), |mut text, OnShelf { agent, file }| {
+    agents.iter().fold(String::new(), |mut text, AgentFile { agent, file }| {
         let (name, said) = (printable(&agent.name), printable(agent.description.trim()));
         let _ = writeln!(
             text,
@@ -80,15 +80,15 @@ fn table(agents: &[OnShelf]) -> String {
 
 /// Each with everybody it leads to.
 fn check(args: &CheckArgs) -> Result<ExitCode, Refused> {
-    let shelf = shelf(&args.files)?;
-    let all: Vec<(PathBuf, Result<OnShelf, ShelfError>)> = if args.names.is_empty() {
-        shelf.all()
+    let loader = loader(&args.files)?;
+    let all: Vec<(PathBuf, Result<AgentFile, AgentLoadError>)> = if args.names.is_empty() {
+        loader.all()
     } else {
-        let read = |name: &String| (PathBuf::from(name), shelf.read(name, &Overrides::default()));
+        let read = |name: &String| (PathBuf::from(name), loader.read(name, &Overrides::default()));
         args.names.iter().map(read).collect()
     };
     let wrong: Vec<(&Path, String)> =
-        all.iter().filter_map(|(file, read)| Some((file.as_path(), problem(read, &shelf)?))).collect();
+        all.iter().filter_map(|(file, read)| Some((file.as_path(), problem(read, &loader)?))).collect();
     let code: ExitCode = if wrong.is_empty() { Exit::Success.into() } else { Exit::Input.into() };
     let told = if args.json {
         let errors: Vec<Value> = wrong
@@ -109,12 +109,12 @@ fn check(args: &CheckArgs) -> Result<ExitCode, Refused> {
 }
 
 /// What is wrong with an agent, or with those it leads to.
-pub(super) fn problem(read: &Result<OnShelf, ShelfError>, shelf: &Shelf) -> Option<String> {
+pub(super) fn problem(read: &Result<AgentFile, AgentLoadError>, loader: &AgentLoader) -> Option<String> {
     match read {
         Err(error) => Some(error.to_string()),
-        Ok(OnShelf { agent, file }) => {
-            let again = OnShelf { agent: agent.clone(), file: file.clone() };
-            Crew::gather(again, shelf).err().map(|error| error.to_string())
+        Ok(AgentFile { agent, file }) => {
+            let again = AgentFile { agent: agent.clone(), file: file.clone() };
+            AgentGraph::gather(again, loader).err().map(|error| error.to_string())
         }
     }
 }

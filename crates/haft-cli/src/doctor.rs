@@ -41,8 +41,8 @@ pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
     let config = both.as_ref().ok().map(|(_, config)| config);
     let models = config.map(|config| models::look_at_all(config, &environment)).unwrap_or_default();
     let queues = config.map(queues::look_at_all).unwrap_or_default();
-    let shelf = super::agents::shelf(&args.policy.files);
-    let agents = shelf.map(|shelf| agents::look_at_all(&shelf)).unwrap_or_default();
+    let loader = super::agents::loader(&args.policy.files);
+    let agents = loader.map(|loader| agents::look_at_all(&loader)).unwrap_or_default();
     let policy = both.ok().map(|(policy, _)| policy);
     let findings = Findings { policy, mode, confinement, servers, models, queues, agents };
     let code =

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use haft_sandbox::Home;
 use serde_json::{Value, json};
 
-use haft_config::agents::shelf::project_agent_files;
+use haft_config::agents::loader::project_agent_files;
 use haft_config::skills::{self, Skill, project_skill_files};
 use haft_config::trust::{self, Digest, Record, Trust};
 use haft_config::{self, Inspected};

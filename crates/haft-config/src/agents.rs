@@ -2,16 +2,16 @@
 //!
 //! Start with [`Agent::read`]. `front_matter` splits a file, `written` reads its keys, `resolved` checks them and fills
 //! in defaults, and `body` expands the variables and includes of its text. None of these opens a file: the caller
-//! passes in the functions that read files and variables, as `shelf` does. [`cycle`] checks many agents together.
+//! passes in the functions that read files and variables, as `loader` does. [`cycle`] checks many agents together.
 
 mod body;
-pub mod crew;
 pub mod cycle;
 mod error;
 mod front_matter;
+pub mod graph;
+pub mod loader;
 mod overrides;
 mod resolved;
-pub mod shelf;
 mod value;
 mod written;
 

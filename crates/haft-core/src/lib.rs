@@ -19,6 +19,8 @@ pub mod conversation;
 pub mod digest;
 pub mod elicitation;
 pub mod event;
+pub mod event_log;
+pub mod event_store;
 pub mod glob;
 pub mod home;
 pub mod internal;

@@ -5,6 +5,7 @@
 //! exit code, and nothing here decides what a tool may do: that is the policy of `haft-sandbox`.
 
 mod claude_code;
+pub mod event_log;
 pub mod executor;
 pub mod governing;
 pub mod home;
@@ -16,6 +17,7 @@ pub mod recordings;
 pub mod rest;
 pub mod runs;
 pub mod sampling;
+pub mod spec;
 #[cfg(feature = "otlp")]
 pub mod telemetry;
 #[cfg(feature = "tiktoken")]

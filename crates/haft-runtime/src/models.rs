@@ -18,7 +18,7 @@ use secrecy::SecretString;
 
 use crate::learned::Learned;
 use haft_config::Resolved;
-use haft_config::agents::shelf::read_bounded;
+use haft_config::agents::loader::read_bounded;
 use haft_config::expand::{Lookup, expand};
 use haft_config::resolved::{ModelName, Provider, Template};
 

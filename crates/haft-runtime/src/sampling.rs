@@ -132,7 +132,6 @@ mod tests {
     use haft_core::conversation::Conversation;
     use haft_core::event::NoEvents;
     use haft_core::place::{OperationId, Place};
-    use haft_core::provider::Principal;
     use haft_core::run::budget::Budget;
     use haft_core::run::meter::Meter;
     use haft_core::run::scope::RunScope;

@@ -5,6 +5,8 @@
 
 pub mod accounting;
 pub mod approvals;
+pub mod events;
 pub mod outputs;
 mod private_file;
 pub mod sessions;
+mod tenant;

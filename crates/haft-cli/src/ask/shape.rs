@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::exit::Exit;
 use crate::settings::Refused;
-use haft_config::agents::shelf::read_bounded;
+use haft_config::agents::loader::read_bounded;
 
 /// What providers call the schema.
 const NAME: &str = "answer";

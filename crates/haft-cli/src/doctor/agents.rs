@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::super::agents::problem;
-use haft_config::agents::shelf::{Shelf, ShelfError};
+use haft_config::agents::loader::{AgentLoadError, AgentLoader};
 
 /// What was found out about one file.
 pub(super) struct Finding {
@@ -35,8 +35,9 @@ impl Finding {
     }
 }
 
-/// Looks at every agent on the shelf. One that nobody trusted yet is no fault.
-pub(super) fn look_at_all(shelf: &Shelf) -> Vec<Finding> {
-    let all = shelf.all().into_iter().filter(|(_, read)| !matches!(read, Err(ShelfError::Untrusted { .. })));
-    all.map(|(file, read)| Finding { problem: problem(&read, shelf), file }).collect()
+/// Looks at every agent on the loader. One that nobody trusted yet is no fault.
+pub(super) fn look_at_all(loader: &AgentLoader) -> Vec<Finding> {
+    let all =
+        loader.all().into_iter().filter(|(_, read)| !matches!(read, Err(AgentLoadError::Untrusted { .. })));
+    all.map(|(file, read)| Finding { problem: problem(&read, loader), file }).collect()
 }

@@ -30,7 +30,7 @@ use crate::settings::{self, Configuration, Refused};
 use crate::skills;
 use crate::terminal;
 use crate::watch::Watch;
-use haft_config::agents::crew::Crew;
+use haft_config::agents::graph::AgentGraph;
 use haft_config::skills::Skills;
 use haft_config::{Resolved, environment};
 use haft_runtime::models;
@@ -97,9 +97,9 @@ impl Given {
 impl Prepared {
     pub(super) async fn new(args: &RunArgs, given: Given) -> Result<Self, Refused> {
         let Given { mut configuration, others, skills, variables, models, before } = given;
-        let (mut crew, request) = said::said(args, &agents::shelf(&args.policy.files)?).await?;
+        let (mut graph, request) = said::said(args, &agents::loader(&args.policy.files)?).await?;
         if let Before::Nothing = before {
-            said::fits(&crew.first().agent, &request)?;
+            said::fits(&graph.first().agent, &request)?;
         }
         let policy = settings::policy(&args.policy, &configuration)?;
         let config = &mut configuration.resolved;
@@ -114,7 +114,7 @@ impl Prepared {
         let telemetry = &mut config.telemetry;
         telemetry.capture_content =
             watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);
-        let context = Arc::new(context(config, &policy, &variables, (&crew, &watch))?);
+        let context = Arc::new(context(config, &policy, &variables, (&graph, &watch))?);
         let elicitation = call::elicitation(context.elicitor.as_ref());
         let asked = Asked { tool: None, elicitation, parents: watch.trace_parents() };
         let servers = servers::providers(config, &policy, asked);
@@ -127,14 +127,14 @@ impl Prepared {
             workshop.ask_instead(models);
         }
         let routing = match before {
-            Before::Nothing if routed => route(&workshop, &mut crew, &request, &watch).await?,
-            Before::Begun { model: Some(model) } if routed && crew.first().agent.models.is_empty() => {
-                crew.ask_model(model);
+            Before::Nothing if routed => route(&workshop, &mut graph, &request, &watch).await?,
+            Before::Begun { model: Some(model) } if routed && graph.first().agent.models.is_empty() => {
+                graph.ask_model(model);
                 Vec::new()
             }
             Before::Nothing | Before::Begun { .. } => Vec::new(),
         };
-        let worker = workshop.employ(&crew).map_err(|error| ask::refused(&error))?;
+        let worker = workshop.employ(&graph).map_err(|error| ask::refused(&error))?;
         Ok(Self { worker, context, watch, show, recorder, unused, began: Instant::now(), request, routing })
     }
 
@@ -199,9 +199,9 @@ fn context(
     config: &Resolved,
     policy: &Policy,
     variables: &Variables,
-    (crew, watch): (&Crew, &Watch),
+    (graph, watch): (&AgentGraph, &Watch),
 ) -> Result<RunContext, Refused> {
-    let usual = runs::model_names(&crew.first().agent, config).map_err(|error| ask::refused(&error))?;
+    let usual = runs::model_names(&graph.first().agent, config).map_err(|error| ask::refused(&error))?;
     let sampler = ModelSampler::new(config, policy, Arc::clone(variables), usual.into_iter().next());
     let store = call::store(policy.home(), &config.tool_output.limits)?;
     Ok(RunContext {
@@ -219,12 +219,12 @@ fn context(
 /// Lets the fast model choose, where no model is named and there are two. One that cannot be asked is no reason not to go on.
 async fn route(
     workshop: &Arc<Workshop>,
-    crew: &mut Crew,
+    graph: &mut AgentGraph,
     request: &str,
     watch: &Watch,
 ) -> Result<Vec<Event>, Refused> {
     let choices = route::choices(&workshop.config().models);
-    let Some(choices) = choices.filter(|_| crew.first().agent.models.is_empty()) else {
+    let Some(choices) = choices.filter(|_| graph.first().agent.models.is_empty()) else {
         return Ok(Vec::new());
     };
     let complex = choices.1.clone();
@@ -237,7 +237,7 @@ async fn route(
         terminal::warn(&format!("the fast model cannot choose: {error}; `{complex}` is asked"));
         complex
     });
-    crew.ask_model(chosen.to_string());
+    graph.ask_model(chosen.to_string());
     Ok(seen.take())
 }
 

@@ -11,8 +11,8 @@ use serde_json::Value;
 use crate::args::RunArgs;
 use crate::exit::Exit;
 use crate::settings::Refused;
-use haft_config::agents::crew::Crew;
-use haft_config::agents::shelf::{self, OnShelf, Shelf, read_bounded};
+use haft_config::agents::graph::AgentGraph;
+use haft_config::agents::loader::{self, AgentFile, AgentLoader, read_bounded};
 use haft_config::agents::{Agent, InputFormat, Overrides, ReportBy};
 
 /// The longest request that is read from standard input.
@@ -22,28 +22,30 @@ const REQUEST_BYTES_MAX: u64 = 16 << 20;
 const SCHEMA_BYTES_MAX: u64 = 1 << 20;
 
 /// The agent and what is asked of it.
-pub(super) async fn said(args: &RunArgs, shelf: &Shelf) -> Result<(Crew, String), Refused> {
+pub(super) async fn said(args: &RunArgs, loader: &AgentLoader) -> Result<(AgentGraph, String), Refused> {
     let overrides = Overrides(args.overrides.clone());
     let (agent, request) = match args.words.as_slice() {
         [agent, request] if agent.starts_with('@') => {
-            let agent = shelf.read(&agent[1..], &overrides);
+            let agent = loader.read(&agent[1..], &overrides);
             (agent.map_err(|error| (Exit::Input, error.to_string()))?, request)
         }
         [agent] if agent.starts_with('@') => {
             let hint = "hint: haft run @AGENT 'what it shall do', or - to read it from standard input";
             return Err((Exit::Usage, format!("nothing is asked of the agent\n{hint}")));
         }
-        [request] => (shelf::unnamed(&overrides).map_err(|error| (Exit::Input, error.to_string()))?, request),
+        [request] => {
+            (loader::unnamed(&overrides).map_err(|error| (Exit::Input, error.to_string()))?, request)
+        }
         _ => {
             let hint = "hint: put it in quotation marks; an agent's file is written @FILE";
             return Err((Exit::Usage, format!("the request must be one word for the shell\n{hint}")));
         }
     };
-    let OnShelf { agent, file } = agent;
-    let agent = OnShelf { agent: as_typed(args, agent)?, file };
-    let crew = Crew::gather(agent, shelf).map_err(|error| (Exit::Input, error.to_string()))?;
+    let AgentFile { agent, file } = agent;
+    let agent = AgentFile { agent: as_typed(args, agent)?, file };
+    let graph = AgentGraph::gather(agent, loader).map_err(|error| (Exit::Input, error.to_string()))?;
     let request = written_request(request).await?;
-    Ok((crew, request))
+    Ok((graph, request))
 }
 
 /// An agent that says what it is given is given nothing else.

@@ -15,7 +15,7 @@ pub struct AgentError {
 }
 
 impl AgentError {
-    pub(super) fn new(file: &str, line: usize, message: impl Into<String>) -> Self {
+    pub fn new(file: &str, line: usize, message: impl Into<String>) -> Self {
         Self { file: file.into(), line, message: message.into(), hint: None }
     }
 

@@ -37,6 +37,19 @@ impl Override {
         Ok(Self { path, value })
     }
 
+    /// The override of one key, named by its path: `budget.usd`.
+    pub fn new(key: &str, value: Value) -> Self {
+        Self { path: key.split('.').map(str::to_owned).collect(), value }
+    }
+
+    pub fn key(&self) -> String {
+        self.path.join(".")
+    }
+
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+
     fn put(&self, keys: &mut Map<String, Value>) {
         let Some((last, way)) = self.path.split_last() else { return };
         let mut keys = keys;

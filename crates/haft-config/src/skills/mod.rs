@@ -41,6 +41,8 @@ pub struct Skill {
     /// The text for the model.
     pub body: String,
     pub path: PathBuf,
+    /// The whole file. A run stores it, so that it continues with the same skill after the file has changed.
+    pub text: String,
 }
 
 impl Skill {

@@ -67,7 +67,7 @@ pub(super) fn read(path: &Path, text: &str, variables: Lookup<'_>) -> Result<Ski
     let keys =
         front_matter::values(&parts).map_err(|(line, message)| failed(KEYS_LINE + line - 1, message))?;
     let mut reader = Reader { path, parts, keys: &keys, errors: Vec::new() };
-    let skill = reader.skill(variables);
+    let skill = Skill { text: text.to_owned(), ..reader.skill(variables) };
     if reader.errors.is_empty() { Ok(skill) } else { Err(reader.errors) }
 }
 
@@ -94,6 +94,7 @@ impl Reader<'_> {
             requires,
             body: self.parts.body.trim().to_owned(),
             path: self.path.to_owned(),
+            text: String::new(),
         }
     }
 

@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 
 use super::errand::{Errand, Task};
 use super::worker::Worker;
-use haft_config::agents::crew::NAMESPACE;
+use haft_config::agents::graph::NAMESPACE;
 use haft_config::agents::{Agent, Input, InputFormat};
 
 /// Gives one tool for each agent that may be called.

@@ -25,7 +25,7 @@ use super::workshop::Workshop;
 use crate::models::ModelsError;
 use crate::wiring::Own;
 use haft_config::Resolved;
-use haft_config::agents::crew::NAMESPACE;
+use haft_config::agents::graph::NAMESPACE;
 use haft_config::agents::{Agent, Reach};
 use haft_config::resolved::ModelName;
 

@@ -21,7 +21,7 @@ use crate::recordings::RunRecorder;
 use crate::wiring::{Parts, ToolSettings};
 use haft_config::Resolved;
 use haft_config::agents::Agent;
-use haft_config::agents::crew::Crew;
+use haft_config::agents::graph::AgentGraph;
 use haft_config::resolved::ModelName;
 use haft_store::sessions::line::Opened;
 use haft_store::sessions::{Past, SessionError, SessionJournal, Sessions};
@@ -136,12 +136,12 @@ impl Workshop {
         Some(sessions.open(id, opened))
     }
 
-    /// A worker for each of a crew; gives the one who is asked. Who names no model takes that one's.
-    pub fn employ(self: &Arc<Self>, crew: &Crew) -> Result<Arc<Worker>, ModelsError> {
-        let names = worker::model_names(&crew.first().agent, self.config())?;
+    /// A worker for each of a graph; gives the one who is asked. Who names no model takes that one's.
+    pub fn employ(self: &Arc<Self>, graph: &AgentGraph) -> Result<Arc<Worker>, ModelsError> {
+        let names = worker::model_names(&graph.first().agent, self.config())?;
         let models = names.iter().map(ToString::to_string).collect();
-        let first = crew.first_file().to_owned();
-        Employing { workshop: self, crew, models, done: HashMap::new() }.worker(&first)
+        let first = graph.first_file().to_owned();
+        Employing { workshop: self, graph, models, done: HashMap::new() }.worker(&first)
     }
 
     /// From now on models, tools and clocks of all runs are recorded. To be said before anybody is employed.
@@ -177,10 +177,10 @@ impl Workshop {
     }
 }
 
-/// Makes the workers of a crew, those below first. There are no circles in a crew.
+/// Makes the workers of a graph, those below first. There are no circles in a graph.
 struct Employing<'a> {
     workshop: &'a Arc<Workshop>,
-    crew: &'a Crew,
+    graph: &'a AgentGraph,
     models: Vec<String>,
     done: HashMap<PathBuf, Arc<Worker>>,
 }
@@ -190,13 +190,13 @@ impl Employing<'_> {
         if let Some(done) = self.done.get(file) {
             return Ok(Arc::clone(done));
         }
-        let member = self.crew.member(file).ok_or(ModelsError::NoModel)?;
+        let node = self.graph.node(file).ok_or(ModelsError::NoModel)?;
         let colleagues = Colleagues {
-            below: self.all(&member.agents)?,
-            destinations: self.all(&member.destinations)?,
-            handoff: member.handoff.as_ref().map(|file| self.worker(file)).transpose()?,
+            below: self.all(&node.agents)?,
+            destinations: self.all(&node.destinations)?,
+            handoff: node.handoff.as_ref().map(|file| self.worker(file)).transpose()?,
         };
-        let mut agent = member.agent.clone();
+        let mut agent = node.agent.clone();
         if agent.models.is_empty() {
             agent.models.clone_from(&self.models);
         }

@@ -1,6 +1,7 @@
 //! Finds and reads the files of agents.
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
@@ -21,29 +22,55 @@ const ENDINGS: [&str; 3] = ["md", "json", "txt"];
 
 /// The directories in which agents are looked up by name.
 #[derive(Debug, Clone, Default)]
-pub struct Shelf {
+pub struct AgentLoader {
     home: Option<Home>,
     /// The directories of the project. A file there counts only while its digest is trusted.
     project: Vec<PathBuf>,
 }
 
-/// An agent and its file.
+/// An agent, its file, and the texts that it was read from.
 #[derive(Debug)]
-pub struct OnShelf {
+pub struct AgentFile {
     pub agent: Agent,
     pub file: PathBuf,
+    pub source: AgentSource,
+}
+
+/// The texts of one agent. They are stored with a run, so that the run continues with the same agent after its files have
+/// changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentSource {
+    /// The path as errors show it; the agent's name follows from it.
+    pub file: String,
+    pub text: String,
+    /// The files that the agent includes, by the name under which it includes them.
+    pub includes: BTreeMap<String, String>,
+}
+
+impl AgentSource {
+    /// Resolves the agent from its texts; reads no file.
+    pub fn resolve(
+        &self,
+        overrides: &Overrides,
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Agent, AgentError> {
+        let read = |name: &str| {
+            self.includes.get(name).cloned().ok_or_else(|| format!("`{name}` is not among the stored files"))
+        };
+        Agent::read_with(&self.file, &self.text, overrides, Around { read: &read, variable })
+    }
 }
 
 /// The reasons an agent cannot be loaded, for the user who named it.
 #[derive(Debug)]
-pub enum ShelfError {
+pub enum AgentLoadError {
     Unknown { name: String },
     Untrusted { file: PathBuf, reason: Untrusted },
     Unreadable { file: PathBuf, problem: String },
     Wrong(AgentError),
 }
 
-impl Shelf {
+impl AgentLoader {
     pub fn new(home: Option<Home>, project: Option<&Path>) -> Self {
         let project = project.and_then(|project| project.canonicalize().ok());
         let places = project.iter().flat_map(|project| PROJECT_PLACES.map(|place| project.join(place)));
@@ -52,33 +79,33 @@ impl Shelf {
 
     /// Reads a named agent: a file, else an agent of one of the directories, with or without its extension. The
     /// overrides apply to this agent only.
-    pub fn read(&self, name: &str, overrides: &Overrides) -> Result<OnShelf, ShelfError> {
+    pub fn read(&self, name: &str, overrides: &Overrides) -> Result<AgentFile, AgentLoadError> {
         let file = Path::new(name);
         if file.is_file() && (is_written_out(file) || !self.knows(name)) {
             // A user who writes out a path has chosen that file, so trust is not checked.
             return read(file, overrides, &|_, _| Ok(()));
         }
-        self.read_file(&self.on_shelf(name)?, overrides)
+        self.read_file(&self.find(name)?, overrides)
     }
 
     /// Reads an agent that another agent names.
-    pub fn open(&self, file: &Path) -> Result<OnShelf, ShelfError> {
+    pub fn open(&self, file: &Path) -> Result<AgentFile, AgentLoadError> {
         self.read_file(file, &Overrides::default())
     }
 
     /// Finds the file of an agent that another agent's file names: beside that file or below, else in one of the
     /// directories.
-    pub fn find_beside(&self, file: &Path, name: &str) -> Result<PathBuf, ShelfError> {
+    pub fn find_beside(&self, file: &Path, name: &str) -> Result<PathBuf, AgentLoadError> {
         let beside = file.parent().unwrap_or(Path::new(""));
         match with_ending(beside, name).find(|path| path.is_file()) {
             Some(path) => self.found(path),
-            None => self.on_shelf(name),
+            None => self.find(name),
         }
     }
 
     /// Reads all agents of the directories, sorted by name. Of two agents with one name, that of the stronger directory
     /// wins.
-    pub fn all(&self) -> Vec<(PathBuf, Result<OnShelf, ShelfError>)> {
+    pub fn all(&self) -> Vec<(PathBuf, Result<AgentFile, AgentLoadError>)> {
         let mut names = BTreeSet::new();
         let files = self.directories().flat_map(|place| files_in(&place));
         let agents = files.filter(|file| file.extension().is_some_and(|ending| ending == "md"));
@@ -95,8 +122,8 @@ impl Shelf {
         self.project.iter().cloned().chain(home)
     }
 
-    fn on_shelf(&self, name: &str) -> Result<PathBuf, ShelfError> {
-        let unknown = || ShelfError::Unknown { name: name.to_owned() };
+    fn find(&self, name: &str) -> Result<PathBuf, AgentLoadError> {
+        let unknown = || AgentLoadError::Unknown { name: name.to_owned() };
         self.found(self.look_for(name).ok_or_else(unknown)?)
     }
 
@@ -109,14 +136,14 @@ impl Shelf {
         paths.find(|path| path.is_file())
     }
 
-    fn found(&self, file: PathBuf) -> Result<PathBuf, ShelfError> {
+    fn found(&self, file: PathBuf) -> Result<PathBuf, AgentLoadError> {
         match self.stays(&file) {
             Ok(()) => Ok(file),
-            Err(reason) => Err(ShelfError::Untrusted { file, reason }),
+            Err(reason) => Err(AgentLoadError::Untrusted { file, reason }),
         }
     }
 
-    fn read_file(&self, file: &Path, overrides: &Overrides) -> Result<OnShelf, ShelfError> {
+    fn read_file(&self, file: &Path, overrides: &Overrides) -> Result<AgentFile, AgentLoadError> {
         read(file, overrides, &|file, bytes| self.counts(file, bytes))
     }
 
@@ -162,8 +189,8 @@ fn real(path: &Path) -> PathBuf {
 
 /// Lists the files of a project's agents and the files beside them, trusted or not.
 pub fn project_agent_files(project: &Path) -> Vec<PathBuf> {
-    let shelf = Shelf::new(None, Some(project));
-    shelf.project.iter().flat_map(|place| files_in(place)).collect()
+    let loader = AgentLoader::new(None, Some(project));
+    loader.project.iter().flat_map(|place| files_in(place)).collect()
 }
 
 /// Lists files in the order of their paths, including subdirectories. It does not follow links.
@@ -196,21 +223,25 @@ fn is_ours(file: &Path) -> bool {
 type Counts<'a> = &'a dyn Fn(&Path, &[u8]) -> Result<(), Untrusted>;
 
 /// Reads an agent with all its includes; `counts` checks each file.
-fn read(path: &Path, overrides: &Overrides, counts: Counts<'_>) -> Result<OnShelf, ShelfError> {
-    let unreadable = |problem: String| ShelfError::Unreadable { file: path.to_owned(), problem };
+fn read(path: &Path, overrides: &Overrides, counts: Counts<'_>) -> Result<AgentFile, AgentLoadError> {
+    let unreadable = |problem: String| AgentLoadError::Unreadable { file: path.to_owned(), problem };
     let text = text_of(path).map_err(unreadable)?;
     counts(path, text.as_bytes())
-        .map_err(|reason| ShelfError::Untrusted { file: path.to_owned(), reason })?;
+        .map_err(|reason| AgentLoadError::Untrusted { file: path.to_owned(), reason })?;
     let beside = path.parent().unwrap_or(Path::new(""));
+    let includes = RefCell::new(BTreeMap::new());
     let read = |name: &str| {
         let file = inside(beside, name)?;
         let text = text_of(&file)?;
         counts(&file, text.as_bytes()).map_err(|reason| why(&reason))?;
+        includes.borrow_mut().insert(name.to_owned(), text.clone());
         Ok(text)
     };
     let around = Around { read: &read, variable: &environment };
-    let agent = Agent::read_with(&path.display().to_string(), &text, overrides, around);
-    Ok(OnShelf { agent: agent.map_err(ShelfError::Wrong)?, file: path.to_owned() })
+    let name = path.display().to_string();
+    let agent = Agent::read_with(&name, &text, overrides, around).map_err(AgentLoadError::Wrong)?;
+    let source = AgentSource { file: name, text, includes: includes.into_inner() };
+    Ok(AgentFile { agent, file: path.to_owned(), source })
 }
 
 /// Explains why a file does not count.
@@ -230,10 +261,15 @@ fn with_ending(directory: &Path, name: &str) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Builds the agent of a run that names none: it has every default.
-pub fn unnamed(overrides: &Overrides) -> Result<OnShelf, AgentError> {
-    let around = Around { read: &|_| Err("there is no file".into()), variable: &|_| None };
-    let agent = Agent::read_with("run", "", overrides, around)?;
-    Ok(OnShelf { agent, file: PathBuf::new() })
+pub fn unnamed(overrides: &Overrides) -> Result<AgentFile, AgentError> {
+    of_text("run", "", overrides)
+}
+
+/// An agent from a text that is in no file. It can include nothing.
+pub fn of_text(name: &str, text: &str, overrides: &Overrides) -> Result<AgentFile, AgentError> {
+    let source = AgentSource { file: name.to_owned(), text: text.to_owned(), includes: BTreeMap::new() };
+    let agent = source.resolve(overrides, &environment)?;
+    Ok(AgentFile { agent, file: PathBuf::new(), source })
 }
 
 /// Returns the path of an include, which must lie beside the agent or below.
@@ -260,7 +296,7 @@ pub fn read_bounded(path: &Path, bytes_max: u64) -> Result<String, String> {
     Ok(text)
 }
 
-impl fmt::Display for ShelfError {
+impl fmt::Display for AgentLoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Untrusted { file, reason } => write!(f, "{}: {}", file.display(), why(reason)),
@@ -274,4 +310,4 @@ impl fmt::Display for ShelfError {
     }
 }
 
-impl std::error::Error for ShelfError {}
+impl std::error::Error for AgentLoadError {}

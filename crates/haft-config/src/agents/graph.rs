@@ -1,0 +1,315 @@
+//! An agent and all agents reachable from it, read and checked together.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use haft_core::internal::batch::BATCH;
+use haft_core::internal::final_report::FINAL_REPORT;
+use haft_core::internal::task_status::TASK_STATUS;
+
+use super::loader::{AgentFile, AgentLoadError, AgentLoader, AgentSource};
+use crate::agents::cycle::{self, AgentCycle, Links};
+use crate::agents::{Agent, Overrides};
+
+/// The largest number of agents reachable from one agent, itself included.
+pub const AGENTS_MAX: usize = 64;
+
+/// The longest chain of agents that call agents.
+pub const DEPTH_MAX: usize = 8;
+
+/// The prefix of sub-agents' tool names.
+pub const NAMESPACE: &str = "agent";
+
+/// All agents that a request may reach, by their files. The links between them have no cycle.
+#[derive(Debug)]
+pub struct AgentGraph {
+    nodes: BTreeMap<PathBuf, AgentNode>,
+    first: PathBuf,
+}
+
+/// The texts of all agents of a graph and their links: enough to build the graph again without reading a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentGraphSource {
+    pub first: String,
+    pub nodes: BTreeMap<String, AgentNodeSource>,
+}
+
+/// One agent of a graph, and the keys of the agents it links to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentNodeSource {
+    pub source: AgentSource,
+    pub agents: Vec<String>,
+    pub destinations: Vec<String>,
+    pub handoff: Option<String>,
+}
+
+/// One agent, and the files of the agents it links to.
+#[derive(Debug)]
+pub struct AgentNode {
+    pub agent: Agent,
+    source: AgentSource,
+    pub agents: Vec<PathBuf>,
+    pub destinations: Vec<PathBuf>,
+    pub handoff: Option<PathBuf>,
+}
+
+/// The reasons agents cannot work together, for their author.
+#[derive(Debug)]
+pub enum AgentGraphError {
+    /// The agent `by` names an agent that cannot be loaded.
+    Load {
+        by: String,
+        error: AgentLoadError,
+    },
+    Cycle(AgentCycle),
+    TooDeep {
+        path: Vec<String>,
+    },
+    TooMany {
+        first: String,
+    },
+    /// An agent links to two agents of the same name, or to one whose name is reserved.
+    Name {
+        by: String,
+        name: String,
+        key: &'static str,
+    },
+}
+
+impl AgentGraph {
+    /// Reads all agents reachable from `first`.
+    pub fn gather(first: AgentFile, loader: &AgentLoader) -> Result<Self, AgentGraphError> {
+        let start = key(&first.file);
+        let mut graph = Self { nodes: BTreeMap::new(), first: start.clone() };
+        let mut waiting = vec![(start, first)];
+        while let Some((place, found)) = waiting.pop() {
+            if graph.nodes.len() >= AGENTS_MAX {
+                return Err(AgentGraphError::TooMany { first: graph.first().agent.name.clone() });
+            }
+            let node = graph.join(place, found, loader)?;
+            let by = node.agent.name.clone();
+            for file in node.leads_to().cloned().collect::<Vec<_>>() {
+                if !graph.nodes.contains_key(&file) && waiting.iter().all(|(place, _)| *place != file) {
+                    let error = |error| AgentGraphError::Load { by: by.clone(), error };
+                    let found = loader.open(&file).map_err(error)?;
+                    waiting.push((file, found));
+                }
+            }
+        }
+        graph.check()?;
+        Ok(graph)
+    }
+
+    /// The texts and links of all agents.
+    pub fn source(&self) -> AgentGraphSource {
+        let name = |file: &PathBuf| file.to_string_lossy().into_owned();
+        let names = |files: &[PathBuf]| files.iter().map(name).collect();
+        let node = |node: &AgentNode| AgentNodeSource {
+            source: node.source.clone(),
+            agents: names(&node.agents),
+            destinations: names(&node.destinations),
+            handoff: node.handoff.as_ref().map(name),
+        };
+        AgentGraphSource {
+            first: name(&self.first),
+            nodes: self.nodes.iter().map(|(file, found)| (name(file), node(found))).collect(),
+        }
+    }
+
+    /// Builds the graph from its texts. The overrides apply to the first agent.
+    pub fn from_source(
+        source: &AgentGraphSource,
+        overrides: &Overrides,
+        variable: &dyn Fn(&str) -> Option<String>,
+    ) -> Result<Self, AgentGraphError> {
+        let wrong =
+            |error| AgentGraphError::Load { by: source.first.clone(), error: AgentLoadError::Wrong(error) };
+        let none = Overrides::default();
+        let mut nodes = BTreeMap::new();
+        for (file, node) in &source.nodes {
+            let overrides = if *file == source.first { overrides } else { &none };
+            let agent = node.source.resolve(overrides, variable).map_err(wrong)?;
+            let files = |names: &[String]| names.iter().map(PathBuf::from).collect();
+            let node = AgentNode {
+                agent,
+                source: node.source.clone(),
+                agents: files(&node.agents),
+                destinations: files(&node.destinations),
+                handoff: node.handoff.as_ref().map(PathBuf::from),
+            };
+            nodes.insert(PathBuf::from(file), node);
+        }
+        let first = PathBuf::from(&source.first);
+        if !nodes.contains_key(&first) {
+            let error = AgentLoadError::Unknown { name: source.first.clone() };
+            return Err(AgentGraphError::Load { by: source.first.clone(), error });
+        }
+        let graph = Self { nodes, first };
+        graph.check()?;
+        Ok(graph)
+    }
+
+    /// The agent that is asked, for changes that a caller makes to it.
+    pub fn first_mut(&mut self) -> Option<&mut Agent> {
+        self.nodes.get_mut(&self.first).map(|node| &mut node.agent)
+    }
+
+    pub fn first(&self) -> &AgentNode {
+        // `gather` adds the first agent before it calls this.
+        &self.nodes[&self.first]
+    }
+
+    /// Makes the first agent use this model; agents that name no model inherit it.
+    pub fn ask_model(&mut self, model: String) {
+        if let Some(node) = self.nodes.get_mut(&self.first) {
+            node.agent.models = vec![model];
+        }
+    }
+
+    pub fn node(&self, file: &Path) -> Option<&AgentNode> {
+        self.nodes.get(file)
+    }
+
+    /// Returns the file of the first agent.
+    pub fn first_file(&self) -> &Path {
+        &self.first
+    }
+
+    fn join(
+        &mut self,
+        place: PathBuf,
+        found: AgentFile,
+        from: &AgentLoader,
+    ) -> Result<&AgentNode, AgentGraphError> {
+        let AgentFile { agent, file, source } = found;
+        let find = |name: &String| {
+            let found = from.find_beside(&file, name);
+            let found = found.map_err(|error| AgentGraphError::Load { by: agent.name.clone(), error });
+            found.map(|file| key(&file))
+        };
+        let all = |names: &[String]| names.iter().map(find).collect::<Result<Vec<_>, _>>();
+        let (agents, destinations) = (all(&agent.reach.agents)?, all(&agent.reach.destinations)?);
+        let handoff = agent.reach.handoff.as_ref().map(find).transpose()?;
+        Ok(self.nodes.entry(place).or_insert(AgentNode { agent, source, agents, destinations, handoff }))
+    }
+
+    fn check(&self) -> Result<(), AgentGraphError> {
+        let shown = |file: &Path| file.display().to_string();
+        let links: Links = self
+            .nodes
+            .iter()
+            .map(|(file, node)| (shown(file), node.leads_to().map(|file| shown(file)).collect()))
+            .collect();
+        cycle::check(&links).map_err(|cycle| self.named(cycle))?;
+        self.check_depth(&self.first, &mut Vec::new(), &mut HashMap::new())?;
+        self.nodes.values().try_for_each(|node| self.check_names(node))?;
+        self.check_kept()
+    }
+
+    /// Checks that an agent with a cache has a unique tool name, because cached answers are keyed by that name.
+    fn check_kept(&self) -> Result<(), AgentGraphError> {
+        for (file, node) in &self.nodes {
+            let agent = &node.agent;
+            let same =
+                |(other, it): (&PathBuf, &AgentNode)| other != file && it.agent.tool_name == agent.tool_name;
+            if agent.outputs.cache_ttl.is_some() && self.nodes.iter().any(same) {
+                let (by, name) = (self.first().agent.name.clone(), agent.tool_name.to_string());
+                return Err(AgentGraphError::Name { by, name, key: "`toolName`" });
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the files in a cycle by the names of the agents, which tell the user more.
+    fn named(&self, cycle: AgentCycle) -> AgentGraphError {
+        let name = |file: String| {
+            let node = self.nodes.get(Path::new(&file));
+            node.map_or(file, |node| node.agent.name.clone())
+        };
+        AgentGraphError::Cycle(AgentCycle { path: cycle.path.into_iter().map(name).collect() })
+    }
+
+    /// Checks the depth. This ends because cycles were ruled out before. `seen` holds the depth at which each agent was
+    /// found, so that one is visited again only when it is found deeper.
+    fn check_depth<'c>(
+        &'c self,
+        file: &'c Path,
+        path: &mut Vec<String>,
+        seen: &mut HashMap<&'c Path, usize>,
+    ) -> Result<(), AgentGraphError> {
+        let Some(node) = self.nodes.get(file) else { return Ok(()) };
+        path.push(node.agent.name.clone());
+        if path.len() > DEPTH_MAX {
+            return Err(AgentGraphError::TooDeep { path: path.clone() });
+        }
+        if seen.get(file).is_none_or(|depth| *depth < path.len()) {
+            seen.insert(file, path.len());
+            node.leads_to().try_for_each(|below| self.check_depth(below, path, seen))?;
+        }
+        path.pop();
+        Ok(())
+    }
+
+    /// Checks that the names from which a model chooses differ from each other and from the names of the run's own
+    /// tools.
+    fn check_names(&self, node: &AgentNode) -> Result<(), AgentGraphError> {
+        let names = |files: &[PathBuf], of: fn(&Agent) -> &str| -> Vec<String> {
+            files
+                .iter()
+                .filter_map(|file| self.nodes.get(file))
+                .map(|node| of(&node.agent).to_owned())
+                .collect()
+        };
+        let own = [BATCH, FINAL_REPORT, TASK_STATUS];
+        let taken = |name: &str| own.contains(&format!("{NAMESPACE}__{name}").as_str());
+        let by = &node.agent.name;
+        let tools = names(&node.agents, |agent| agent.tool_name.as_str());
+        if let Some(name) = tools.iter().find(|name| taken(name)).or_else(|| twice(&tools)) {
+            return Err(AgentGraphError::Name { by: by.clone(), name: name.clone(), key: "`toolName`" });
+        }
+        match twice(&names(&node.destinations, |agent| &agent.name)) {
+            Some(name) => {
+                Err(AgentGraphError::Name { by: by.clone(), name: name.clone(), key: "the file's name" })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl AgentNode {
+    fn leads_to(&self) -> impl Iterator<Item = &PathBuf> {
+        self.agents.iter().chain(&self.destinations).chain(&self.handoff)
+    }
+}
+
+fn twice(names: &[String]) -> Option<&String> {
+    names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| name)
+}
+
+/// Returns the same key for all spellings of a path.
+fn key(file: &Path) -> PathBuf {
+    file.canonicalize().unwrap_or_else(|_| file.to_owned())
+}
+
+impl fmt::Display for AgentGraphError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Load { by, error } => write!(f, "{by}: {error}"),
+            Self::Cycle(cycle) => cycle.fmt(f),
+            Self::TooDeep { path } => {
+                write!(f, "agents call agents at most {DEPTH_MAX} deep: {}", path.join(" > "))?;
+                write!(f, "\nhint: let one of them do the work of another")
+            }
+            Self::TooMany { first } => {
+                write!(f, "`{first}` leads to more than {AGENTS_MAX} agents\nhint: let it lead to fewer")
+            }
+            Self::Name { by, name, key } => {
+                write!(f, "`{by}` leads to agents of which one has the name `{name}`, which is taken")?;
+                write!(f, "\nhint: change {key} of one of them")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AgentGraphError {}

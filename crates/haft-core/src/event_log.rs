@@ -1,0 +1,407 @@
+//! The one JSON form of events: `stream-json`, stored event logs and recordings all write it.
+//!
+//! [`EventReader`] turns the [`Event`]s of a run into [`LogEvent`]s, and [`EventEnvelope`] adds where each belongs. Nothing
+//! here numbers events or keeps them: that is the event log of the runtime.
+
+mod schema;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::approval::ApprovalRequest;
+use crate::event::{Account, Event, Progress, ToolSeen};
+use crate::model_error::ModelErrorKind;
+use crate::model_event::{Delta, ModelEvent, PartStart};
+use crate::model_provider::{Attempt, ModelAccount};
+use crate::model_reply::Usage;
+use crate::place::{OperationId, Place, SessionId};
+use crate::result::ToolErrorKind;
+use crate::run::RunNote;
+use crate::run::event::{Answered, Began, RunEvent};
+use crate::run::final_turn::WhyFinal;
+use crate::run::finish::{Answer, Finish};
+
+pub use schema::schema;
+
+/// An event, and where it belongs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EventEnvelope {
+    /// Counted from 1 over a root run and all runs that work for it; never reused.
+    pub seq: u64,
+    /// Milliseconds since 1970. Absent in `stream-json`, whose replay must be the same to the byte.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<u64>,
+    /// The session of the run.
+    pub run: String,
+    /// The operation that the run works for; absent for a root run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<u64>,
+    pub event: TurnEvent,
+}
+
+/// An event and the turn in which it happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TurnEvent {
+    pub turn: u32,
+    #[serde(flatten)]
+    pub kind: LogEvent,
+}
+
+impl EventEnvelope {
+    pub fn new(seq: u64, at: Option<u64>, place: Place, kind: LogEvent) -> Self {
+        Self {
+            seq,
+            at,
+            run: place.session.to_string(),
+            parent: place.parent.map(|OperationId(number)| number),
+            event: TurnEvent { turn: place.turn, kind },
+        }
+    }
+}
+
+/// Something that happened in a run. New kinds and fields may be added; none of these changes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum LogEvent {
+    RunStarted {
+        /// From the agent that was asked first down to this one.
+        agents: Vec<String>,
+        model: String,
+        tools: Vec<String>,
+    },
+    /// The model is asked for a reply; again when a reply could not be used.
+    TurnStarted,
+    TextDelta {
+        text: String,
+    },
+    ReasoningDelta {
+        text: String,
+    },
+    ModelFinished {
+        model: String,
+        attempt: u32,
+        error_kind: Option<String>,
+        latency_ms: u64,
+        usage: Option<LogUsage>,
+        cost_nano_usd: Option<u64>,
+    },
+    ToolCall {
+        id: String,
+        tool: String,
+        /// As the model wrote them.
+        arguments: String,
+    },
+    /// The call reached its tool.
+    ToolStarted {
+        id: String,
+        operation: u64,
+        tool: String,
+        waited_ms: u64,
+    },
+    ToolProgress {
+        id: String,
+        text: String,
+    },
+    ToolResult {
+        id: String,
+        tool: String,
+        is_error: bool,
+        error_kind: Option<String>,
+        text: String,
+        latency_ms: u64,
+    },
+    /// The account of a call: sizes and decisions, no content.
+    ToolFinished {
+        id: String,
+        operation: u64,
+        tool: String,
+        error_kind: Option<String>,
+        latency_ms: u64,
+        executed: bool,
+        cached: bool,
+        bytes_in: u64,
+        bytes_out: u64,
+    },
+    ApprovalRequested {
+        approval: String,
+        tool: String,
+        arguments: Value,
+        why: String,
+    },
+    ApprovalDecided {
+        approval: String,
+        allowed: bool,
+    },
+    Note {
+        kind: String,
+        text: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        status: Option<Value>,
+    },
+    RunFinished {
+        finish: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        answer: Option<String>,
+    },
+}
+
+/// Tokens of one model request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogUsage {
+    pub input_tokens: u64,
+    pub output_tokens: u64,
+    pub cache_read_tokens: u64,
+    pub cache_write_tokens: u64,
+    pub reasoning_tokens: u64,
+}
+
+impl From<Usage> for LogUsage {
+    fn from(usage: Usage) -> Self {
+        Self {
+            input_tokens: usage.input,
+            output_tokens: usage.output,
+            cache_read_tokens: usage.cache_read,
+            cache_write_tokens: usage.cache_write,
+            reasoning_tokens: usage.reasoning,
+        }
+    }
+}
+
+impl LogEvent {
+    pub fn approval_requested(request: &ApprovalRequest) -> Self {
+        Self::ApprovalRequested {
+            approval: request.id.to_string(),
+            tool: request.tool.clone(),
+            arguments: Value::Object(request.arguments.clone()),
+            why: request.why.clone(),
+        }
+    }
+
+    /// The same event without anything that a model, a tool or a person wrote: for logs and accounting.
+    #[must_use]
+    pub fn without_content(self) -> Option<Self> {
+        match self {
+            Self::TextDelta { .. }
+            | Self::ReasoningDelta { .. }
+            | Self::ToolProgress { .. }
+            | Self::ToolCall { .. }
+            | Self::ToolResult { .. }
+            | Self::ApprovalRequested { .. } => None,
+            Self::Note { kind, .. } => Some(Self::Note { kind, text: String::new(), status: None }),
+            Self::RunFinished { finish, .. } => Some(Self::RunFinished { finish, answer: None }),
+            other @ (Self::RunStarted { .. }
+            | Self::TurnStarted
+            | Self::ModelFinished { .. }
+            | Self::ToolStarted { .. }
+            | Self::ToolFinished { .. }
+            | Self::ApprovalDecided { .. }) => Some(other),
+        }
+    }
+}
+
+/// Reads events one by one. It remembers the kinds of the parts of each reply under way, because a delta names its part by
+/// index only.
+#[derive(Debug, Default)]
+pub struct EventReader {
+    parts: HashMap<SessionId, Vec<PartKind>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PartKind {
+    Text,
+    Reasoning,
+    Other,
+}
+
+impl EventReader {
+    /// The place and the JSON form of an event; nothing for events that readers do not see.
+    pub fn read(&mut self, event: &Event) -> Option<(Place, LogEvent)> {
+        match event {
+            Event::Run { place, event } => Some((*place, self.run_event(*place, event)?)),
+            Event::ModelFinished { place, attempt, account, .. } => {
+                Some((*place, attempted(attempt, account)))
+            }
+            Event::ToolProgress { operation, progress: Progress::Output(text) | Progress::Message(text) } => {
+                let id = operation.call.0.clone();
+                Some((operation.place, LogEvent::ToolProgress { id, text: text.clone() }))
+            }
+            Event::ToolStarted { operation, tool, waited } => {
+                let started = LogEvent::ToolStarted {
+                    id: operation.call.0.clone(),
+                    operation: operation.id.0,
+                    tool: tool.name().to_owned(),
+                    waited_ms: millis(*waited),
+                };
+                Some((operation.place, started))
+            }
+            Event::ToolFinished { operation, tool, failure, latency, account, .. } => {
+                let finished = finished(&operation.call.0, operation.id, tool, (*failure, *latency), account);
+                Some((operation.place, finished))
+            }
+            Event::ToolProgress { progress: Progress::Part { .. }, .. } | Event::ModelStarted { .. } => None,
+        }
+    }
+
+    fn run_event(&mut self, place: Place, event: &RunEvent) -> Option<LogEvent> {
+        Some(match event {
+            RunEvent::Began(Began { path, model, tools, .. }) => {
+                LogEvent::RunStarted { agents: path.clone(), model: model.clone(), tools: tools.clone() }
+            }
+            RunEvent::Asked => LogEvent::TurnStarted,
+            RunEvent::Said(ModelEvent::Noted(note)) if note.is_alarm() => {
+                LogEvent::Note { kind: "alarm".into(), text: note.to_string(), status: None }
+            }
+            RunEvent::Said(event) => return self.model_event(place.session, event),
+            RunEvent::Called(call) => LogEvent::ToolCall {
+                id: call.id.0.clone(),
+                tool: call.name.clone(),
+                arguments: call.arguments.as_text().to_owned(),
+            },
+            RunEvent::Answered(Answered { call, name, failure, text, latency }) => LogEvent::ToolResult {
+                id: call.0.clone(),
+                tool: name.clone(),
+                is_error: failure.is_some(),
+                error_kind: failure.map(|kind| kind.name().to_owned()),
+                text: text.clone(),
+                latency_ms: millis(*latency),
+            },
+            RunEvent::Noted(note) => noted(note),
+            RunEvent::Finished { finish, .. } => {
+                self.parts.remove(&place.session);
+                run_finished(finish)
+            }
+        })
+    }
+
+    fn model_event(&mut self, session: SessionId, event: &ModelEvent) -> Option<LogEvent> {
+        let parts = self.parts.entry(session).or_default();
+        match event {
+            ModelEvent::Started { .. } => parts.clear(),
+            ModelEvent::PartStarted { part, .. } => parts.push(PartKind::of(part)),
+            ModelEvent::PartDelta { index, delta: Delta::Text(text) } => {
+                return match parts.get(*index) {
+                    Some(PartKind::Text) => Some(LogEvent::TextDelta { text: text.clone() }),
+                    Some(PartKind::Reasoning) => Some(LogEvent::ReasoningDelta { text: text.clone() }),
+                    Some(PartKind::Other) | None => None,
+                };
+            }
+            ModelEvent::PartDelta { delta: Delta::Annotation(_), .. }
+            | ModelEvent::PartFinished { .. }
+            | ModelEvent::Usage(_)
+            | ModelEvent::Noted(_)
+            | ModelEvent::Finished { .. } => {}
+        }
+        None
+    }
+}
+
+impl PartKind {
+    fn of(part: &PartStart) -> Self {
+        match part {
+            PartStart::Text | PartStart::Refusal => Self::Text,
+            PartStart::Reasoning => Self::Reasoning,
+            PartStart::Call { .. }
+            | PartStart::Image(_)
+            | PartStart::Audio(_)
+            | PartStart::File { .. }
+            | PartStart::Opaque => Self::Other,
+        }
+    }
+}
+
+fn attempted(attempt: &Attempt, account: &ModelAccount) -> LogEvent {
+    LogEvent::ModelFinished {
+        model: format!("{}/{}", attempt.provider, attempt.model),
+        attempt: attempt.number,
+        error_kind: account.failure.map(|kind: ModelErrorKind| kind.name().to_owned()),
+        latency_ms: millis(account.latency),
+        usage: account.usage.map(LogUsage::from),
+        cost_nano_usd: account.cost.map(|cost| cost.nano_usd),
+    }
+}
+
+fn finished(
+    id: &str,
+    operation: OperationId,
+    tool: &ToolSeen,
+    (failure, latency): (Option<ToolErrorKind>, Duration),
+    account: &Account,
+) -> LogEvent {
+    LogEvent::ToolFinished {
+        id: id.to_owned(),
+        operation: operation.0,
+        tool: tool.name().to_owned(),
+        error_kind: failure.map(|kind| kind.name().to_owned()),
+        latency_ms: millis(latency),
+        executed: account.executed,
+        cached: account.cached,
+        bytes_in: account.bytes_in as u64,
+        bytes_out: account.bytes_out as u64,
+    }
+}
+
+fn noted(note: &RunNote) -> LogEvent {
+    let status = match note {
+        RunNote::Status(status) => Some(serde_json::json!({
+            "status": status.state.name(), "done": status.done, "pending": status.pending, "now": status.now,
+            "ready_for_final_report": status.ready_for_final_report,
+            "need_to_run_more_tools": status.need_to_run_more_tools,
+        })),
+        RunNote::Refused { .. }
+        | RunNote::AskedAgain { .. }
+        | RunNote::Circling { .. }
+        | RunNote::FinalTurn(_) => None,
+    };
+    LogEvent::Note { kind: note.name().to_owned(), text: note_text(note), status }
+}
+
+/// A note as a sentence for a person.
+pub fn note_text(note: &RunNote) -> String {
+    match note {
+        RunNote::Status(status) => status.now.clone(),
+        RunNote::Refused { tool, why } => format!("{}: {why}", one_line(tool)),
+        RunNote::AskedAgain { attempt, why } => format!("asked again (attempt {attempt}): {why}"),
+        RunNote::Circling { tool, times } => {
+            format!("{} was called {times} times in a row with the same arguments", one_line(tool))
+        }
+        RunNote::FinalTurn(why) => match why {
+            WhyFinal::Stopped => "the last turn: the run was asked to stop".into(),
+            WhyFinal::Budget => "the last turn: the budget is used up".into(),
+            WhyFinal::ContextFull => "the last turn: the context is full".into(),
+            WhyFinal::MaxToolCalls => "the last turn: all calls are used up".into(),
+            WhyFinal::MaxToolCallsPerTurn => "the last turn: too many calls in one turn, again".into(),
+            WhyFinal::TaskComplete => "the last turn: the task is complete".into(),
+            WhyFinal::OnlyTurn | WhyFinal::LastTurn => "the last turn".into(),
+        },
+    }
+}
+
+/// The longest tool name that a note repeats.
+const NAME_CHARS_MAX: usize = 60;
+
+/// The first line of a text that a model wrote, without control characters.
+fn one_line(text: &str) -> String {
+    let line = text.trim().lines().next().unwrap_or_default();
+    let mut shown: String = line.chars().filter(|c| !c.is_control()).take(NAME_CHARS_MAX).collect();
+    if line.chars().count() > NAME_CHARS_MAX || text.trim().lines().count() > 1 {
+        shown.push('…');
+    }
+    shown
+}
+
+fn run_finished(finish: &Finish) -> LogEvent {
+    LogEvent::RunFinished {
+        finish: finish.reason.name().to_owned(),
+        answer: finish.answer.as_ref().map(Answer::text),
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,144 @@
+//! The JSON Schema of the event log, for `haft dev events --schema`.
+
+use serde_json::{Map, Value, json};
+
+/// The fields of one kind of event, each with its schema. All are required but the last `optional` of them.
+struct Kind {
+    name: &'static str,
+    about: &'static str,
+    fields: Vec<(&'static str, Value)>,
+    optional: usize,
+}
+
+/// The schema of one [`EventEnvelope`](super::EventEnvelope).
+pub fn schema() -> Value {
+    let events: Vec<Value> = kinds().into_iter().map(event).collect();
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "haft event",
+        "description": "One event of a run. New kinds and new fields may be added; none of these changes.",
+        "type": "object",
+        "properties": {
+            "seq": {"type": "integer", "minimum": 1, "description": "counted over a root run and all runs that work for it; never reused"},
+            "at": {"type": "integer", "minimum": 0, "description": "milliseconds since 1970; absent in stream-json, whose replay must be the same to the byte"},
+            "run": {"type": "string", "description": "the session of the run"},
+            "parent": {"type": "integer", "description": "the operation that the run works for; absent for a root run"},
+            "event": {"oneOf": events},
+        },
+        "required": ["seq", "run", "event"],
+    })
+}
+
+fn event(kind: Kind) -> Value {
+    let Kind { name, about, fields, optional } = kind;
+    let mut required = vec![json!("type"), json!("turn")];
+    required.extend(fields.iter().take(fields.len() - optional).map(|(field, _)| json!(field)));
+    let mut properties = Map::new();
+    properties.insert("type".into(), json!({"const": name}));
+    properties.insert("turn".into(), json!({"type": "integer", "minimum": 0}));
+    properties.extend(fields.into_iter().map(|(field, schema)| (field.to_owned(), schema)));
+    json!({"type": "object", "description": about, "properties": properties, "required": required})
+}
+
+fn kinds() -> Vec<Kind> {
+    let kind =
+        |name, about, fields: Vec<(&'static str, Value)>, optional| Kind { name, about, fields, optional };
+    let text = || json!({"type": "string"});
+    let words = || json!({"type": "array", "items": {"type": "string"}});
+    let count = || json!({"type": "integer", "minimum": 0});
+    let flag = || json!({"type": "boolean"});
+    let maybe = |schema: Value| json!({"anyOf": [schema, {"type": "null"}]});
+    let usage = json!({
+        "type": "object",
+        "properties": {
+            "input_tokens": count(), "output_tokens": count(), "cache_read_tokens": count(),
+            "cache_write_tokens": count(), "reasoning_tokens": count(),
+        },
+        "required": ["input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"],
+    });
+    vec![
+        kind(
+            "run_started",
+            "a run begins or continues",
+            vec![("agents", words()), ("model", text()), ("tools", words())],
+            0,
+        ),
+        kind("turn_started", "the model is asked for a reply", vec![], 0),
+        kind("text_delta", "more of the model's text", vec![("text", text())], 0),
+        kind("reasoning_delta", "more of the model's reasoning", vec![("text", text())], 0),
+        kind(
+            "model_finished",
+            "one attempt at a model is over",
+            vec![
+                ("model", text()),
+                ("attempt", count()),
+                ("latency_ms", count()),
+                ("error_kind", maybe(text())),
+                ("usage", maybe(usage)),
+                ("cost_nano_usd", maybe(count())),
+            ],
+            0,
+        ),
+        kind(
+            "tool_call",
+            "the model asks for a call",
+            vec![("id", text()), ("tool", text()), ("arguments", text())],
+            0,
+        ),
+        kind(
+            "tool_started",
+            "a call reached its tool",
+            vec![("id", text()), ("operation", count()), ("tool", text()), ("waited_ms", count())],
+            0,
+        ),
+        kind("tool_progress", "a tool reports progress", vec![("id", text()), ("text", text())], 0),
+        kind(
+            "tool_result",
+            "the result that the model gets",
+            vec![
+                ("id", text()),
+                ("tool", text()),
+                ("is_error", flag()),
+                ("error_kind", maybe(text())),
+                ("text", text()),
+                ("latency_ms", count()),
+            ],
+            0,
+        ),
+        kind(
+            "tool_finished",
+            "the account of a call: sizes and decisions, no content",
+            vec![
+                ("id", text()),
+                ("operation", count()),
+                ("tool", text()),
+                ("error_kind", maybe(text())),
+                ("latency_ms", count()),
+                ("executed", flag()),
+                ("cached", flag()),
+                ("bytes_in", count()),
+                ("bytes_out", count()),
+            ],
+            0,
+        ),
+        kind(
+            "approval_requested",
+            "the run waits for a decision about a call",
+            vec![
+                ("approval", text()),
+                ("tool", text()),
+                ("arguments", json!({"type": "object"})),
+                ("why", text()),
+            ],
+            0,
+        ),
+        kind("approval_decided", "the decision", vec![("approval", text()), ("allowed", flag())], 0),
+        kind(
+            "note",
+            "a decision of the run, for people",
+            vec![("kind", text()), ("text", text()), ("status", json!({"type": "object"}))],
+            1,
+        ),
+        kind("run_finished", "a run has ended", vec![("finish", text()), ("answer", text())], 1),
+    ]
+}

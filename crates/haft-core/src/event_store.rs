@@ -1,0 +1,34 @@
+//! Where the event logs of runs are kept.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+
+use crate::event_log::EventEnvelope;
+use crate::place::SessionId;
+use crate::store::StoreError;
+
+/// The key of everything that is stored of a run. The tenant comes first, so that no query can reach another tenant's rows.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunKey {
+    pub tenant: String,
+    pub run: SessionId,
+}
+
+/// Keeps the events of stored runs, in the order of their numbers.
+pub trait EventStore: Send + Sync {
+    /// Appends events whose numbers follow those that are stored. They may be lost with the machine, not with the process.
+    fn append<'a>(
+        &'a self,
+        key: &'a RunKey,
+        events: &'a [Arc<EventEnvelope>],
+    ) -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Up to `count` events from the number `from` on; empty when there are none yet.
+    fn read<'a>(
+        &'a self,
+        key: &'a RunKey,
+        from: u64,
+        count: usize,
+    ) -> BoxFuture<'a, Result<Vec<EventEnvelope>, StoreError>>;
+}

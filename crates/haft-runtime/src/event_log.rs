@@ -1,0 +1,432 @@
+//! The event log of one root run: numbers events, keeps the newest in memory, and feeds any number of readers.
+//!
+//! The run only appends under a short lock. A task of the log (`pump`) wakes readers and writes to the store, so that neither
+//! 10,000 readers nor a slow disk can slow the run.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use haft_core::event::{Event, EventSink};
+use haft_core::event_log::{EventEnvelope, EventReader, LogEvent};
+use haft_core::event_store::{EventStore, RunKey};
+use haft_core::place::Place;
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, sleep_until};
+
+/// Deltas of one part that come faster than this are joined into one event.
+const DELTA_INTERVAL: Duration = Duration::from_millis(30);
+
+/// The most events that are kept in memory; a reader that is further behind reads from the store, or misses events.
+const EVENTS_MAX: usize = 4096;
+
+/// The most bytes of text that those events hold together.
+const BYTES_MAX: usize = 8 << 20;
+
+/// The most events that one read of the store returns.
+const READ_MAX: usize = 512;
+
+/// The number of an event; the first is 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EventSeq(pub u64);
+
+impl EventSeq {
+    /// Before the first event.
+    pub const START: EventSeq = EventSeq(1);
+}
+
+/// Receives the events of a run. Clones share the log.
+#[derive(Clone)]
+pub struct EventLog {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// Wakes the pump; one waiter, whatever the number of readers.
+    changed: Arc<Notify>,
+    /// The number of the next event, as far as readers were told.
+    next: watch::Sender<u64>,
+    store: Option<(RunKey, Arc<dyn EventStore>)>,
+}
+
+struct State {
+    reader: EventReader,
+    events: VecDeque<Arc<EventEnvelope>>,
+    bytes: usize,
+    /// The number that the next event gets.
+    next: u64,
+    /// Events below this number are in the store.
+    stored: u64,
+    /// Set when the store failed: from then on the log is in memory only.
+    store_failed: bool,
+    delta: Option<PendingDelta>,
+    /// The part whose delta was numbered last, and when.
+    last_delta: Option<(Place, DeltaKind, Instant)>,
+    closed: bool,
+}
+
+/// A delta that waits for more of the same part.
+struct PendingDelta {
+    place: Place,
+    kind: DeltaKind,
+    text: String,
+    due: Instant,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum DeltaKind {
+    Text,
+    Reasoning,
+}
+
+impl DeltaKind {
+    fn event(self, text: String) -> LogEvent {
+        match self {
+            Self::Text => LogEvent::TextDelta { text },
+            Self::Reasoning => LogEvent::ReasoningDelta { text },
+        }
+    }
+}
+
+impl EventLog {
+    /// A log in memory. To be called inside a tokio runtime.
+    pub fn in_memory() -> Self {
+        Self::new(None, 1)
+    }
+
+    /// A log that is also stored. A run that continues numbers its events on from `next`.
+    pub fn stored(key: RunKey, store: Arc<dyn EventStore>, next: u64) -> Self {
+        Self::new(Some((key, store)), next)
+    }
+
+    fn new(store: Option<(RunKey, Arc<dyn EventStore>)>, next: u64) -> Self {
+        let state = State {
+            reader: EventReader::default(),
+            events: VecDeque::new(),
+            bytes: 0,
+            next,
+            stored: next,
+            store_failed: store.is_none(),
+            delta: None,
+            last_delta: None,
+            closed: false,
+        };
+        let changed = Arc::new(Notify::new());
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            changed: Arc::clone(&changed),
+            next: watch::Sender::new(next),
+            store,
+        });
+        tokio::spawn(pump(Arc::downgrade(&shared), changed));
+        Self { shared }
+    }
+
+    /// Appends an event that did not come through the event sink.
+    pub fn append(&self, place: Place, event: LogEvent) {
+        self.shared.state().append(place, event);
+        self.shared.changed.notify_one();
+    }
+
+    /// No event follows. Readers end after the last one.
+    pub fn close(&self) {
+        let mut state = self.shared.state();
+        state.flush();
+        state.closed = true;
+        drop(state);
+        self.shared.changed.notify_one();
+    }
+
+    /// Waits until all events so far are stored, or the store has failed.
+    pub async fn flushed(&self) {
+        let wanted = self.shared.state().next;
+        let mut next = self.shared.next.subscribe();
+        // The channel closes only with the log itself.
+        let _ = next.wait_for(|told| *told >= wanted).await;
+    }
+
+    /// Reads from any number on: first the events that have happened, then those to come, without gap or repeat.
+    pub fn events(&self, from: EventSeq) -> RunEvents {
+        let from = from.0.max(1);
+        RunEvents {
+            shared: Arc::clone(&self.shared),
+            next: from,
+            told: self.shared.next.subscribe(),
+            read: VecDeque::new(),
+        }
+    }
+}
+
+impl EventSink for EventLog {
+    fn emit(&self, event: Event) {
+        let mut state = self.shared.state();
+        if let Some((place, event)) = state.reader.read(&event) {
+            state.take(place, event, Instant::now());
+            drop(state);
+            self.shared.changed.notify_one();
+        }
+    }
+}
+
+impl fmt::Debug for EventLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventLog").field("next", &self.shared.state().next).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The first delta of a part is numbered at once; those that follow quickly are joined.
+    fn take(&mut self, place: Place, event: LogEvent, now: Instant) {
+        let (kind, text) = match event {
+            LogEvent::TextDelta { text } => (DeltaKind::Text, text),
+            LogEvent::ReasoningDelta { text } => (DeltaKind::Reasoning, text),
+            other => {
+                self.flush();
+                self.last_delta = None;
+                return self.append(place, other);
+            }
+        };
+        match &mut self.delta {
+            Some(pending) if pending.place == place && pending.kind == kind => {
+                pending.text.push_str(&text);
+                if pending.due <= now {
+                    self.flush();
+                }
+                return;
+            }
+            Some(_) => self.flush(),
+            None => {}
+        }
+        let recent = self.last_delta.filter(|(last, of, at)| {
+            *last == place && *of == kind && now.duration_since(*at) < DELTA_INTERVAL
+        });
+        match recent {
+            Some((.., at)) => self.delta = Some(PendingDelta { place, kind, text, due: at + DELTA_INTERVAL }),
+            None => {
+                self.last_delta = Some((place, kind, now));
+                self.append(place, kind.event(text));
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Some(PendingDelta { place, kind, text, .. }) = self.delta.take() {
+            self.last_delta = Some((place, kind, Instant::now()));
+            self.append(place, kind.event(text));
+        }
+    }
+
+    fn append(&mut self, place: Place, event: LogEvent) {
+        let envelope = EventEnvelope::new(self.next, Some(now_ms()), place, event);
+        self.bytes += size(&envelope);
+        self.events.push_back(Arc::new(envelope));
+        self.next += 1;
+        self.evict();
+    }
+
+    /// Drops the oldest events beyond the limits. Those that are not stored yet stay while the store works: the pump is about
+    /// to write them.
+    fn evict(&mut self) {
+        let first = |state: &Self| state.next - state.events.len() as u64;
+        while (self.events.len() > EVENTS_MAX || self.bytes > BYTES_MAX)
+            && (self.store_failed || first(self) < self.stored)
+        {
+            if let Some(event) = self.events.pop_front() {
+                self.bytes -= size(&event);
+            }
+        }
+    }
+
+    fn first(&self) -> u64 {
+        self.next - self.events.len() as u64
+    }
+
+    fn from(&self, seq: u64) -> impl Iterator<Item = &Arc<EventEnvelope>> {
+        let skipped = usize::try_from(seq.saturating_sub(self.first())).unwrap_or(usize::MAX);
+        self.events.iter().skip(skipped)
+    }
+}
+
+/// Stores new events and wakes readers, until the log is closed or dropped.
+async fn pump(log: Weak<Shared>, changed: Arc<Notify>) {
+    loop {
+        changed.notified().await;
+        loop {
+            let Some(shared) = log.upgrade() else { return };
+            let due = shared.state().delta.as_ref().map(|pending| pending.due);
+            let closed = step(&shared).await;
+            if closed {
+                return;
+            }
+            drop(shared);
+            let Some(due) = due else { break };
+            sleep_until(due).await;
+            let Some(shared) = log.upgrade() else { return };
+            shared.state().flush();
+        }
+    }
+}
+
+/// One round; true when the log is closed and everything is stored.
+async fn step(shared: &Shared) -> bool {
+    let (next, closed, unstored) = {
+        let state = shared.state();
+        let unstored: Vec<Arc<EventEnvelope>> =
+            if state.store_failed { Vec::new() } else { state.from(state.stored).cloned().collect() };
+        (state.next, state.closed, unstored)
+    };
+    if let (Some((key, store)), false) = (&shared.store, unstored.is_empty()) {
+        let stored = store.append(key, &unstored).await;
+        let mut state = shared.state();
+        match stored {
+            Ok(()) => state.stored = next,
+            // A full disk must not end the run: readers still get what is in memory.
+            Err(_) => state.store_failed = true,
+        }
+        state.evict();
+    }
+    shared.next.send_replace(next);
+    closed && shared.state().next == next
+}
+
+/// Reads the events of a run. A reader is never in the way of the run: one that falls too far behind reads from the store, or
+/// gets an [`EventGap`] where nothing is stored.
+pub struct RunEvents {
+    shared: Arc<Shared>,
+    next: u64,
+    told: watch::Receiver<u64>,
+    /// Events that were read from the store and not returned yet.
+    read: VecDeque<Arc<EventEnvelope>>,
+}
+
+/// Events that a slow reader has missed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventGap {
+    pub first: u64,
+    pub last: u64,
+}
+
+impl fmt::Display for EventGap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "events {} to {} are no longer in memory, and the run is not stored", self.first, self.last)
+    }
+}
+
+impl std::error::Error for EventGap {}
+
+/// Where the next event is.
+enum Found {
+    Event(Arc<EventEnvelope>),
+    InStore { before: u64 },
+    Gap(EventGap),
+    NotYet,
+    Ended,
+}
+
+impl RunEvents {
+    /// The next event; `None` after the last one of a finished run.
+    pub async fn next(&mut self) -> Option<Result<Arc<EventEnvelope>, EventGap>> {
+        loop {
+            if let Some(event) = self.read.pop_front() {
+                self.next = event.seq + 1;
+                return Some(Ok(event));
+            }
+            match self.find() {
+                Found::Event(event) => {
+                    self.next += 1;
+                    return Some(Ok(event));
+                }
+                Found::Ended => return None,
+                Found::Gap(gap) => {
+                    self.next = gap.last + 1;
+                    return Some(Err(gap));
+                }
+                Found::InStore { before } => {
+                    if let Some(gap) = self.read_store(before).await {
+                        self.next = gap.last + 1;
+                        return Some(Err(gap));
+                    }
+                }
+                Found::NotYet => {
+                    if self.told.changed().await.is_err() {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    fn find(&self) -> Found {
+        let state = self.shared.state();
+        let first = state.first();
+        if self.next < first {
+            let gap = EventGap { first: self.next, last: first - 1 };
+            return if self.shared.store.is_some() {
+                Found::InStore { before: first }
+            } else {
+                Found::Gap(gap)
+            };
+        }
+        match state.from(self.next).next() {
+            Some(event) => Found::Event(Arc::clone(event)),
+            None if state.closed && state.delta.is_none() => Found::Ended,
+            None => Found::NotYet,
+        }
+    }
+
+    /// Fills the buffer from the store; the gap when the store has not got the events either.
+    async fn read_store(&mut self, before: u64) -> Option<EventGap> {
+        let gap = EventGap { first: self.next, last: before - 1 };
+        let Some((key, store)) = &self.shared.store else { return Some(gap) };
+        let events = store.read(key, self.next, READ_MAX).await.unwrap_or_default();
+        let wanted = events.into_iter().filter(|event| event.seq < before);
+        self.read = wanted.map(Arc::new).collect();
+        match self.read.front() {
+            Some(event) if event.seq == self.next => None,
+            Some(event) => Some(EventGap { last: event.seq - 1, ..gap }),
+            None => Some(gap),
+        }
+    }
+}
+
+impl fmt::Debug for RunEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunEvents").field("next", &self.next).finish_non_exhaustive()
+    }
+}
+
+/// An estimate of the memory that an event takes.
+fn size(envelope: &EventEnvelope) -> usize {
+    const OVERHEAD: usize = 128;
+    OVERHEAD
+        + match &envelope.event.kind {
+            LogEvent::TextDelta { text } | LogEvent::ReasoningDelta { text } => text.len(),
+            LogEvent::ToolProgress { text, .. } | LogEvent::ToolResult { text, .. } => text.len(),
+            LogEvent::ToolCall { arguments, .. } => arguments.len(),
+            LogEvent::Note { text, .. } => text.len(),
+            LogEvent::RunFinished { answer, .. } => answer.as_ref().map_or(0, String::len),
+            LogEvent::RunStarted { tools, .. } => tools.iter().map(String::len).sum(),
+            LogEvent::TurnStarted
+            | LogEvent::ModelFinished { .. }
+            | LogEvent::ToolStarted { .. }
+            | LogEvent::ToolFinished { .. }
+            | LogEvent::ApprovalRequested { .. }
+            | LogEvent::ApprovalDecided { .. } => 0,
+        }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;

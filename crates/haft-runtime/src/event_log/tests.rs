@@ -1,0 +1,236 @@
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
+use haft_core::model_event::{Delta, ModelEvent, PartStart};
+use haft_core::place::SessionId;
+use haft_core::run::event::RunEvent;
+use haft_core::store::StoreError;
+use proptest::prelude::*;
+use tokio::time::{advance, pause};
+
+use super::*;
+
+const PLACE: Place = Place::first(SessionId(1));
+
+/// Keeps events in memory; can be told to fail, as a full disk does.
+#[derive(Default)]
+struct MemoryEvents {
+    events: Mutex<BTreeMap<u64, EventEnvelope>>,
+    fails: AtomicBool,
+}
+
+impl EventStore for MemoryEvents {
+    fn append<'a>(
+        &'a self,
+        _: &'a RunKey,
+        events: &'a [Arc<EventEnvelope>],
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move {
+            if self.fails.load(Ordering::Relaxed) {
+                return Err(StoreError::Unavailable { reason: "no space left on device".into() });
+            }
+            let mut stored = self.events.lock().unwrap();
+            stored.extend(events.iter().map(|event| (event.seq, EventEnvelope::clone(event))));
+            Ok(())
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        _: &'a RunKey,
+        from: u64,
+        count: usize,
+    ) -> BoxFuture<'a, Result<Vec<EventEnvelope>, StoreError>> {
+        let stored = self.events.lock().unwrap();
+        let found = stored.range(from..).take(count).map(|(_, event)| event.clone()).collect();
+        Box::pin(async move { Ok(found) })
+    }
+}
+
+fn key() -> RunKey {
+    RunKey { tenant: "local".into(), run: SessionId(1) }
+}
+
+fn said(event: ModelEvent) -> Event {
+    Event::Run { place: PLACE, event: Arc::new(RunEvent::Said(event)) }
+}
+
+fn start_text(log: &EventLog) {
+    log.emit(said(ModelEvent::PartStarted { index: 0, part: PartStart::Text, mark: None }));
+}
+
+fn delta(log: &EventLog, text: &str) {
+    log.emit(said(ModelEvent::PartDelta { index: 0, delta: Delta::Text(text.into()) }));
+}
+
+fn note(log: &EventLog, number: usize) {
+    log.append(PLACE, LogEvent::Note { kind: "n".into(), text: number.to_string(), status: None });
+}
+
+/// The numbers of all events until the log ends.
+async fn numbers(mut events: RunEvents) -> Vec<u64> {
+    let mut found = Vec::new();
+    while let Some(event) = events.next().await {
+        found.push(event.unwrap().seq);
+    }
+    found
+}
+
+fn texts(log: &EventLog) -> Vec<String> {
+    let state = log.shared.state();
+    let text = |event: &Arc<EventEnvelope>| match &event.event.kind {
+        LogEvent::TextDelta { text } => text.clone(),
+        other => format!("{other:?}"),
+    };
+    state.events.iter().map(text).collect()
+}
+
+#[tokio::test]
+async fn the_first_delta_of_a_part_comes_at_once_and_quick_ones_are_joined() {
+    pause();
+    let log = EventLog::in_memory();
+    start_text(&log);
+    for piece in ["a", "b", "c"] {
+        delta(&log, piece);
+    }
+    assert_eq!(texts(&log), ["a"], "the rest waits for more of the same part");
+    advance(DELTA_INTERVAL).await;
+    delta(&log, "d");
+    assert_eq!(texts(&log), ["a", "bcd"]);
+    advance(DELTA_INTERVAL).await;
+    delta(&log, "e");
+    assert_eq!(texts(&log), ["a", "bcd", "e"], "a delta after a pause waits for nothing");
+}
+
+#[tokio::test]
+async fn a_delta_that_nothing_follows_is_numbered_by_the_clock() {
+    pause();
+    let log = EventLog::in_memory();
+    let mut events = log.events(EventSeq::START);
+    start_text(&log);
+    delta(&log, "a");
+    delta(&log, "b");
+    assert_eq!(events.next().await.unwrap().unwrap().seq, 1);
+    // Time is paused: the runtime moves it on when every task waits.
+    let second = events.next().await.unwrap().unwrap();
+    assert_eq!(second.event.kind, LogEvent::TextDelta { text: "b".into() });
+}
+
+#[tokio::test]
+async fn any_other_event_comes_after_the_deltas_before_it() {
+    let log = EventLog::in_memory();
+    start_text(&log);
+    delta(&log, "a");
+    delta(&log, "b");
+    log.emit(Event::Run { place: PLACE, event: Arc::new(RunEvent::Asked) });
+    assert_eq!(texts(&log), ["a", "b", "TurnStarted"]);
+}
+
+#[tokio::test]
+async fn a_slow_reader_of_a_run_that_is_not_stored_learns_what_it_missed() {
+    let log = EventLog::in_memory();
+    let mut events = log.events(EventSeq::START);
+    (0..EVENTS_MAX + 10).for_each(|number| note(&log, number));
+    log.close();
+    let gap = events.next().await.unwrap().unwrap_err();
+    assert_eq!(gap, EventGap { first: 1, last: 10 });
+    assert_eq!(events.next().await.unwrap().unwrap().seq, 11);
+}
+
+#[tokio::test]
+async fn a_slow_reader_of_a_stored_run_misses_nothing() {
+    let store = Arc::new(MemoryEvents::default());
+    let log = EventLog::stored(key(), store, 1);
+    let slow = log.events(EventSeq::START);
+    for number in 0..3 * EVENTS_MAX {
+        note(&log, number);
+        if number % 1000 == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    log.flushed().await;
+    assert!(log.shared.state().events.len() <= EVENTS_MAX, "memory stays bounded");
+    log.close();
+    assert_eq!(numbers(slow).await, (1..=3 * EVENTS_MAX as u64).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_store_that_fails_costs_no_event_that_is_in_memory_and_does_not_end_the_run() {
+    let store = Arc::new(MemoryEvents::default());
+    let log = EventLog::stored(key(), Arc::clone(&store) as _, 1);
+    note(&log, 0);
+    log.flushed().await;
+    store.fails.store(true, Ordering::Relaxed);
+    (1..5).for_each(|number| note(&log, number));
+    log.flushed().await;
+    log.close();
+    assert_eq!(numbers(log.events(EventSeq::START)).await, [1, 2, 3, 4, 5]);
+}
+
+#[tokio::test]
+async fn ten_thousand_readers_get_every_event_and_one_that_never_reads_holds_nothing_up() {
+    let log = EventLog::in_memory();
+    let _never_reads = log.events(EventSeq::START);
+    let readers: Vec<_> = (0..10_000).map(|_| numbers(log.events(EventSeq::START))).collect();
+    let mut reading = Box::pin(join_all(readers));
+    assert!((&mut reading).now_or_never().is_none(), "all of them wait");
+    (0..3).for_each(|number| note(&log, number));
+    log.close();
+    assert!(reading.await.iter().all(|found| found == &[1, 2, 3]));
+}
+
+#[tokio::test]
+async fn numbers_go_on_where_a_run_continues() {
+    let store = Arc::new(MemoryEvents::default());
+    let first = EventLog::stored(key(), Arc::clone(&store) as _, 1);
+    note(&first, 0);
+    note(&first, 1);
+    first.flushed().await;
+    drop(first);
+    let second = EventLog::stored(key(), store, 3);
+    note(&second, 2);
+    second.close();
+    assert_eq!(numbers(second.events(EventSeq::START)).await, [1, 2, 3]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Readers that start anywhere and pause anywhere see every event once and in order.
+    #[test]
+    fn readers_see_every_event_once(
+        steps in prop::collection::vec((0_usize..5, 0_u64..40), 1..60),
+        stored in any::<bool>(),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let log = match stored {
+                true => EventLog::stored(key(), Arc::new(MemoryEvents::default()), 1),
+                false => EventLog::in_memory(),
+            };
+            let mut readers: Vec<(u64, RunEvents, Vec<u64>)> = Vec::new();
+            for (step, number) in steps {
+                match step {
+                    0 | 1 => (0..number).for_each(|at| note(&log, usize::try_from(at).unwrap())),
+                    2 => readers.push((number.max(1), log.events(EventSeq(number)), Vec::new())),
+                    3 => tokio::task::yield_now().await,
+                    _ => {
+                        for (_, events, found) in &mut readers {
+                            while let Some(Some(event)) = events.next().now_or_never() {
+                                found.push(event.unwrap().seq);
+                            }
+                        }
+                    }
+                }
+            }
+            let last = log.shared.state().next;
+            log.close();
+            for (from, events, mut found) in readers {
+                found.extend(numbers(events).await);
+                assert_eq!(found, (from..last).collect::<Vec<_>>());
+            }
+        });
+    }
+}

@@ -1,0 +1,216 @@
+//! `RunSpec`: everything that starts or continues a run anywhere. It holds no argument vector, no current directory and no
+//! secret.
+
+mod stored;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use haft_config::agents::graph::{AgentGraph, AgentGraphError, AgentGraphSource};
+use haft_config::agents::{Agent, AgentError, Overrides, ReportBy, loader};
+use haft_core::glob::ToolGlob;
+use haft_core::internal::final_report::ReportShape;
+use haft_core::model_request::ToolChoice;
+use haft_core::principal::Principal;
+use haft_core::settings::limits::Limits;
+use haft_core::settings::mode::SandboxMode;
+use haft_core::settings::sandbox::{Access, GitMetadata};
+use secrecy::SecretString;
+use serde_json::Value;
+
+pub use stored::{SPEC_VERSION, SpecError, StoredBlob, StoredSpec};
+
+/// A run to be started, in plain values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunSpec {
+    pub request: String,
+    /// The texts of the agent and of all agents it can reach.
+    pub agents: AgentGraphSource,
+    /// Changes to the agent that is asked, for this run only.
+    pub changes: AgentChanges,
+    /// The skills that the request triggers; filled in when the run starts.
+    pub skills: Vec<SkillSource>,
+    pub workspace: WorkspaceSpec,
+    pub tool_choice: ToolChoice,
+    /// Functions that the caller runs. A call of one parks the run until the caller submits its output.
+    pub functions: Vec<FunctionTool>,
+    pub model_choice: ModelChoice,
+    pub principal: Principal,
+    /// Starting twice with the same key returns the first run.
+    pub idempotency_key: Option<String>,
+    /// The names of the [`RunSecrets`] that the run was started with. A run that continues without one of them parks.
+    pub secrets: BTreeSet<String>,
+    /// The generation of the configuration that the run was started under.
+    pub generation: u64,
+    /// For the caller; haft does not read it.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// Changes that a caller makes to an agent.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct AgentChanges {
+    /// As `provider/model`, in the order in which they are tried; empty for the agent's own.
+    pub models: Vec<String>,
+    pub system: Option<String>,
+    pub turns_max: Option<u32>,
+    pub timeout: Option<Duration>,
+    /// The tools that the model is shown.
+    pub tools: Option<Vec<ToolGlob>>,
+    /// The tools that it may call.
+    pub allowed_tools: Option<Vec<String>>,
+    /// The JSON Schema of the answer.
+    pub output_schema: Option<Arc<Value>>,
+    /// Keys of the agent's file, replaced.
+    pub overrides: Overrides,
+}
+
+/// The directory that tools work in, and the sandbox around it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WorkspaceSpec {
+    pub directory: PathBuf,
+    pub mode: SandboxMode,
+    /// `None` keeps the default of the mode.
+    pub network: Option<Access>,
+    pub unix_sockets: Option<Access>,
+    pub git: GitMetadata,
+    pub writable: Vec<PathBuf>,
+    /// Secrets of the user that tools may read all the same.
+    pub readable: Vec<PathBuf>,
+    /// Names of environment variables that commands see; their values are read when a command starts.
+    pub environment: Vec<String>,
+    /// Files that tools must not change, such as the configuration that is in force.
+    pub protected: Vec<PathBuf>,
+    pub limits: Limits,
+}
+
+/// A function that the caller runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FunctionTool {
+    pub name: String,
+    pub description: String,
+    /// The JSON Schema of its arguments.
+    pub parameters: Arc<Value>,
+}
+
+/// The file of a skill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SkillSource {
+    pub file: PathBuf,
+    pub text: String,
+}
+
+/// How the model of a run is chosen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ModelChoice {
+    /// The caller's, the agent's, else the configured default.
+    #[default]
+    Named,
+    /// The configured fast model decides whether it or the complex one works on the request.
+    Routed,
+}
+
+/// Secrets of one run, by name. They take precedence over the environment where the configuration or a provider asks for a
+/// variable, and are never stored.
+#[derive(Debug, Clone, Default)]
+pub struct RunSecrets(BTreeMap<String, SecretString>);
+
+impl RunSecrets {
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    #[must_use]
+    pub fn with(mut self, name: impl Into<String>, value: impl Into<SecretString>) -> Self {
+        self.0.insert(name.into(), value.into());
+        self
+    }
+
+    pub fn get(&self, name: &str) -> Option<&SecretString> {
+        self.0.get(name)
+    }
+
+    pub fn names(&self) -> BTreeSet<String> {
+        self.0.keys().cloned().collect()
+    }
+}
+
+impl RunSpec {
+    /// A run of an agent in a workspace, with everything else at its default.
+    pub fn new(agents: &AgentGraph, request: impl Into<String>, workspace: WorkspaceSpec) -> Self {
+        Self {
+            request: request.into(),
+            agents: agents.source(),
+            changes: AgentChanges::default(),
+            skills: Vec::new(),
+            workspace,
+            tool_choice: ToolChoice::Auto,
+            functions: Vec::new(),
+            model_choice: ModelChoice::Named,
+            principal: Principal::local(),
+            idempotency_key: None,
+            secrets: BTreeSet::new(),
+            generation: 0,
+            metadata: BTreeMap::new(),
+        }
+    }
+
+    /// The agents of the spec, with the changes applied to the one that is asked.
+    pub fn graph(&self, variable: &dyn Fn(&str) -> Option<String>) -> Result<AgentGraph, AgentGraphError> {
+        let mut graph = AgentGraph::from_source(&self.agents, &self.changes.overrides, variable)?;
+        if let Some(agent) = graph.first_mut() {
+            self.changes.apply(agent).map_err(|error| AgentGraphError::Load {
+                by: self.agents.first.clone(),
+                error: loader::AgentLoadError::Wrong(error),
+            })?;
+        }
+        Ok(graph)
+    }
+}
+
+impl WorkspaceSpec {
+    /// The strictest sandbox around a directory.
+    pub fn at(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            mode: SandboxMode::Sandbox,
+            network: None,
+            unix_sockets: None,
+            git: GitMetadata::Frozen,
+            writable: Vec::new(),
+            readable: Vec::new(),
+            environment: Vec::new(),
+            protected: Vec::new(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl AgentChanges {
+    fn apply(&self, agent: &mut Agent) -> Result<(), AgentError> {
+        if !self.models.is_empty() {
+            agent.models.clone_from(&self.models);
+        }
+        if let Some(system) = &self.system {
+            agent.body.clone_from(system);
+        }
+        agent.limits.turns_max = self.turns_max.unwrap_or(agent.limits.turns_max);
+        agent.times.run = self.timeout.unwrap_or(agent.times.run);
+        if let Some(allowed) = &self.allowed_tools {
+            agent.reach.allowed_tools = Some(allowed.clone());
+        }
+        if let Some(tools) = &self.tools {
+            agent.reach.tools = Some(tools.clone());
+        }
+        if let Some(schema) = &self.output_schema {
+            agent.report.shape = ReportShape::json(Arc::clone(schema))
+                .map_err(|problem| AgentError::new("output schema", 1, problem))?;
+            agent.report.by = match agent.report.by {
+                ReportBy::None | ReportBy::Tool => ReportBy::Tool,
+                ReportBy::Xml => ReportBy::Xml,
+            };
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,456 @@
+//! The stored form of a spec, a type of its own: the journal of a session begins with it.
+//!
+//! Agents and skills are stored once, as blobs under their digest, because many runs share them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use haft_config::agents::graph::{AgentGraphSource, AgentNodeSource};
+use haft_config::agents::loader::AgentSource;
+use haft_config::agents::{Override, Overrides};
+use haft_core::digest::Digest;
+use haft_core::glob::ToolGlob;
+use haft_core::model_request::{MustCall, ToolChoice};
+use haft_core::principal::Principal;
+use haft_core::settings::limits::Limits;
+use haft_core::settings::mode::SandboxMode;
+use haft_core::settings::sandbox::{Access, GitMetadata};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{AgentChanges, FunctionTool, ModelChoice, RunSpec, SkillSource, WorkspaceSpec};
+
+/// The version that is written, and the only one that is read.
+pub const SPEC_VERSION: u32 = 1;
+
+/// A spec as the first line of a journal holds it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StoredSpec {
+    pub version: u32,
+    request: String,
+    /// Digest of the blob with the agents and skills.
+    pub sources: String,
+    changes: StoredChanges,
+    workspace: StoredWorkspace,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<StoredChoice>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    functions: Vec<StoredFunction>,
+    #[serde(default)]
+    routed: bool,
+    principal: StoredPrincipal,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    secrets: BTreeSet<String>,
+    generation: u64,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    metadata: BTreeMap<String, String>,
+}
+
+/// The agents and skills of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredBlob {
+    first: String,
+    agents: BTreeMap<String, StoredAgent>,
+    skills: Vec<StoredSkill>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct StoredAgent {
+    file: String,
+    text: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    includes: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    agents: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    destinations: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    handoff: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct StoredSkill {
+    file: PathBuf,
+    text: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct StoredChanges {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    models: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_turns: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timeout_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tools: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allowed_tools: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_schema: Option<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    overrides: Vec<(String, Value)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredWorkspace {
+    directory: PathBuf,
+    mode: SandboxMode,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    network: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unix_sockets: Option<bool>,
+    git_writable: bool,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    writable: Vec<PathBuf>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    readable: Vec<PathBuf>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    environment: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    protected: Vec<PathBuf>,
+    limits: Limits,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum StoredChoice {
+    None,
+    Required,
+    Named(String),
+    Allowed { names: Vec<String>, must_call: bool },
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredFunction {
+    name: String,
+    description: String,
+    parameters: Value,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct StoredPrincipal {
+    tenant: String,
+    subject: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    credential_id: String,
+}
+
+/// A stored spec that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SpecError {
+    Version {
+        found: u32,
+    },
+    /// The blob with the agents and skills is missing or damaged.
+    Sources {
+        problem: String,
+    },
+    Value {
+        problem: String,
+    },
+}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version { found } => write!(
+                f,
+                "the run was stored with spec version {found}; this program reads version {SPEC_VERSION}"
+            ),
+            Self::Sources { problem } => write!(f, "the agents of the run cannot be read: {problem}"),
+            Self::Value { problem } => write!(f, "the stored spec is not valid: {problem}"),
+        }
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+impl StoredSpec {
+    /// The stored form, and the blob that it refers to.
+    pub fn of(spec: &RunSpec) -> (Self, Vec<u8>) {
+        let blob = StoredBlob::of(spec);
+        // Strings and maps of strings always serialize.
+        let bytes = serde_json::to_vec(&blob).unwrap_or_default();
+        let stored = Self {
+            version: SPEC_VERSION,
+            request: spec.request.clone(),
+            sources: Digest::of_bytes(&bytes).to_string(),
+            changes: StoredChanges::of(&spec.changes),
+            workspace: StoredWorkspace::of(&spec.workspace),
+            tool_choice: StoredChoice::of(&spec.tool_choice),
+            functions: spec.functions.iter().map(StoredFunction::of).collect(),
+            routed: spec.model_choice == ModelChoice::Routed,
+            principal: StoredPrincipal {
+                tenant: spec.principal.tenant().to_owned(),
+                subject: spec.principal.subject().to_owned(),
+                credential_id: spec.principal.credential_id().to_owned(),
+            },
+            idempotency_key: spec.idempotency_key.clone(),
+            secrets: spec.secrets.clone(),
+            generation: spec.generation,
+            metadata: spec.metadata.clone(),
+        };
+        (stored, bytes)
+    }
+
+    pub fn digest(&self) -> Result<Digest, SpecError> {
+        let problem = || SpecError::Sources { problem: format!("`{}` is not a digest", self.sources) };
+        Digest::from_hex(&self.sources).ok_or_else(problem)
+    }
+
+    /// Checks the version before anything else: another version may mean something else by the same field.
+    pub fn read(value: &Value) -> Result<Self, SpecError> {
+        let version = value["version"].as_u64().and_then(|version| u32::try_from(version).ok()).unwrap_or(0);
+        if version != SPEC_VERSION {
+            return Err(SpecError::Version { found: version });
+        }
+        Self::deserialize(value).map_err(|error| SpecError::Value { problem: error.to_string() })
+    }
+
+    pub fn principal(&self) -> Principal {
+        let StoredPrincipal { tenant, subject, credential_id } = &self.principal;
+        Principal::new(tenant, subject, credential_id)
+    }
+
+    /// The spec, with the agents and skills of its blob.
+    pub fn into_spec(self, blob: &[u8]) -> Result<RunSpec, SpecError> {
+        let broken = |problem: String| SpecError::Sources { problem };
+        if Digest::of_bytes(blob).to_string() != self.sources {
+            return Err(broken("the stored blob has another digest".into()));
+        }
+        let principal = self.principal();
+        let blob: StoredBlob = serde_json::from_slice(blob).map_err(|error| broken(error.to_string()))?;
+        let (agents, skills) = blob.into_sources();
+        Ok(RunSpec {
+            request: self.request,
+            agents,
+            skills,
+            changes: self.changes.into_changes()?,
+            workspace: self.workspace.into_workspace(),
+            tool_choice: self.tool_choice.map_or(ToolChoice::Auto, StoredChoice::into_choice),
+            functions: self.functions.into_iter().map(StoredFunction::into_function).collect(),
+            model_choice: if self.routed { ModelChoice::Routed } else { ModelChoice::Named },
+            principal,
+            idempotency_key: self.idempotency_key,
+            secrets: self.secrets,
+            generation: self.generation,
+            metadata: self.metadata,
+        })
+    }
+}
+
+impl StoredBlob {
+    fn of(spec: &RunSpec) -> Self {
+        let agent = |node: &AgentNodeSource| StoredAgent {
+            file: node.source.file.clone(),
+            text: node.source.text.clone(),
+            includes: node.source.includes.clone(),
+            agents: node.agents.clone(),
+            destinations: node.destinations.clone(),
+            handoff: node.handoff.clone(),
+        };
+        let skill = |skill: &SkillSource| StoredSkill { file: skill.file.clone(), text: skill.text.clone() };
+        Self {
+            first: spec.agents.first.clone(),
+            agents: spec.agents.nodes.iter().map(|(key, node)| (key.clone(), agent(node))).collect(),
+            skills: spec.skills.iter().map(skill).collect(),
+        }
+    }
+
+    fn into_sources(self) -> (AgentGraphSource, Vec<SkillSource>) {
+        let node = |agent: StoredAgent| AgentNodeSource {
+            source: AgentSource { file: agent.file, text: agent.text, includes: agent.includes },
+            agents: agent.agents,
+            destinations: agent.destinations,
+            handoff: agent.handoff,
+        };
+        let nodes = self.agents.into_iter().map(|(key, agent)| (key, node(agent))).collect();
+        let skills = self.skills.into_iter().map(|skill| SkillSource { file: skill.file, text: skill.text });
+        (AgentGraphSource { first: self.first, nodes }, skills.collect())
+    }
+}
+
+impl StoredChanges {
+    fn of(changes: &AgentChanges) -> Self {
+        Self {
+            models: changes.models.clone(),
+            system: changes.system.clone(),
+            max_turns: changes.turns_max,
+            timeout_ms: changes.timeout.map(millis),
+            tools: changes.tools.as_ref().map(|tools| tools.iter().map(ToString::to_string).collect()),
+            allowed_tools: changes.allowed_tools.clone(),
+            output_schema: changes.output_schema.as_deref().cloned(),
+            overrides: changes.overrides.0.iter().map(|one| (one.key(), one.value().clone())).collect(),
+        }
+    }
+
+    fn into_changes(self) -> Result<AgentChanges, SpecError> {
+        let glob = |text: String| {
+            ToolGlob::new(&text).map_err(|error| SpecError::Value { problem: error.to_string() })
+        };
+        let tools = self.tools.map(|tools| tools.into_iter().map(glob).collect()).transpose()?;
+        let overrides = self.overrides.into_iter().map(|(key, value)| Override::new(&key, value));
+        Ok(AgentChanges {
+            models: self.models,
+            system: self.system,
+            turns_max: self.max_turns,
+            timeout: self.timeout_ms.map(Duration::from_millis),
+            tools,
+            allowed_tools: self.allowed_tools,
+            output_schema: self.output_schema.map(Arc::new),
+            overrides: Overrides(overrides.collect()),
+        })
+    }
+}
+
+impl StoredWorkspace {
+    fn of(workspace: &WorkspaceSpec) -> Self {
+        Self {
+            directory: workspace.directory.clone(),
+            mode: workspace.mode,
+            network: workspace.network.map(granted),
+            unix_sockets: workspace.unix_sockets.map(granted),
+            git_writable: workspace.git == GitMetadata::Writable,
+            writable: workspace.writable.clone(),
+            readable: workspace.readable.clone(),
+            environment: workspace.environment.clone(),
+            protected: workspace.protected.clone(),
+            limits: workspace.limits.clone(),
+        }
+    }
+
+    fn into_workspace(self) -> WorkspaceSpec {
+        WorkspaceSpec {
+            directory: self.directory,
+            mode: self.mode,
+            network: self.network.map(access),
+            unix_sockets: self.unix_sockets.map(access),
+            git: if self.git_writable { GitMetadata::Writable } else { GitMetadata::Frozen },
+            writable: self.writable,
+            readable: self.readable,
+            environment: self.environment,
+            protected: self.protected,
+            limits: self.limits,
+        }
+    }
+}
+
+impl StoredChoice {
+    fn of(choice: &ToolChoice) -> Option<Self> {
+        match choice {
+            ToolChoice::Auto => None,
+            ToolChoice::None => Some(Self::None),
+            ToolChoice::Required => Some(Self::Required),
+            ToolChoice::Named(name) => Some(Self::Named(name.clone())),
+            ToolChoice::Allowed { names, must_call } => {
+                Some(Self::Allowed { names: names.clone(), must_call: *must_call == MustCall::Yes })
+            }
+        }
+    }
+
+    fn into_choice(self) -> ToolChoice {
+        match self {
+            Self::None => ToolChoice::None,
+            Self::Required => ToolChoice::Required,
+            Self::Named(name) => ToolChoice::Named(name),
+            Self::Allowed { names, must_call } => {
+                ToolChoice::Allowed { names, must_call: if must_call { MustCall::Yes } else { MustCall::No } }
+            }
+        }
+    }
+}
+
+impl StoredFunction {
+    fn of(function: &FunctionTool) -> Self {
+        let FunctionTool { name, description, parameters } = function.clone();
+        Self { name, description, parameters: Value::clone(&parameters) }
+    }
+
+    fn into_function(self) -> FunctionTool {
+        let Self { name, description, parameters } = self;
+        FunctionTool { name, description, parameters: Arc::new(parameters) }
+    }
+}
+
+fn granted(access: Access) -> bool {
+    access == Access::Allow
+}
+
+fn access(granted: bool) -> Access {
+    if granted { Access::Allow } else { Access::Deny }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_config::agents::graph::AgentGraph;
+    use haft_config::agents::loader;
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec() -> RunSpec {
+        let agent = loader::of_text("a.md", "You answer.", &Overrides::default()).unwrap();
+        let graph = AgentGraph::gather(agent, &loader::AgentLoader::default()).unwrap();
+        RunSpec {
+            changes: AgentChanges {
+                models: vec!["p/m".into()],
+                turns_max: Some(3),
+                timeout: Some(Duration::from_secs(5)),
+                tools: Some(vec![ToolGlob::new("read*").unwrap()]),
+                output_schema: Some(Arc::new(json!({"type": "object"}))),
+                overrides: Overrides(vec![Override::parse("budget.usd=0.5").unwrap()]),
+                ..AgentChanges::default()
+            },
+            skills: vec![SkillSource { file: "/s/SKILL.md".into(), text: "text".into() }],
+            tool_choice: ToolChoice::Allowed { names: vec!["read".into()], must_call: MustCall::Yes },
+            functions: vec![FunctionTool {
+                name: "f".into(),
+                description: "d".into(),
+                parameters: Arc::new(json!({"type": "object"})),
+            }],
+            model_choice: ModelChoice::Routed,
+            principal: Principal::new("acme", "anna", "key-1"),
+            idempotency_key: Some("k".into()),
+            secrets: ["TOKEN".to_owned()].into(),
+            generation: 7,
+            metadata: [("a".to_owned(), "b".to_owned())].into(),
+            ..RunSpec::new(
+                &graph,
+                "go",
+                WorkspaceSpec { network: Some(Access::Allow), ..WorkspaceSpec::at("/w") },
+            )
+        }
+    }
+
+    #[test]
+    fn a_spec_survives_its_stored_form() {
+        let (stored, blob) = StoredSpec::of(&spec());
+        let text = serde_json::to_string(&stored).unwrap();
+        let read = StoredSpec::read(&serde_json::from_str(&text).unwrap()).unwrap();
+        assert_eq!(read.into_spec(&blob).unwrap(), spec());
+    }
+
+    #[test]
+    fn another_version_and_a_damaged_blob_are_refused() {
+        let (stored, blob) = StoredSpec::of(&spec());
+        let mut value = serde_json::to_value(&stored).unwrap();
+        value["version"] = json!(9);
+        assert_eq!(StoredSpec::read(&value), Err(SpecError::Version { found: 9 }));
+        assert_eq!(StoredSpec::read(&json!({})), Err(SpecError::Version { found: 0 }));
+        let damaged = [&blob[1..], b"x"].concat();
+        assert!(matches!(stored.into_spec(&damaged), Err(SpecError::Sources { .. })));
+    }
+}

@@ -1,0 +1,181 @@
+//! Event logs as files: one line per event, one file per run.
+
+use std::collections::HashMap;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::BoxFuture;
+use haft_core::event_log::EventEnvelope;
+use haft_core::event_store::{EventStore, RunKey};
+use haft_core::home::Home;
+use haft_core::store::StoreError;
+
+use crate::tenant::directory_of;
+
+/// One position is remembered for this many events, so that a reader in the middle of a long log need not scan it all.
+const INDEX_EVERY: u64 = 256;
+
+/// The directory of all event logs.
+#[derive(Debug)]
+pub struct FileEvents {
+    root: PathBuf,
+    /// For each log that was read: known events and their offsets, in ascending order.
+    index: Mutex<HashMap<RunKey, Vec<(u64, u64)>>>,
+}
+
+impl FileEvents {
+    pub fn of(home: &Home) -> Self {
+        Self { root: home.data().join("events"), index: Mutex::default() }
+    }
+
+    /// Removes the log of a run; one that does not exist is removed already.
+    pub fn remove(&self, key: &RunKey) -> io::Result<()> {
+        self.index.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        match std::fs::remove_file(self.path(key)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn path(&self, key: &RunKey) -> PathBuf {
+        self.root.join(directory_of(&key.tenant)).join(format!("{}.jsonl", key.run))
+    }
+
+    fn append_now(&self, key: &RunKey, events: &[Arc<EventEnvelope>]) -> io::Result<()> {
+        let path = self.path(key);
+        let mut lines = Vec::new();
+        for event in events {
+            serde_json::to_writer(&mut lines, &**event)?;
+            lines.push(b'\n');
+        }
+        let open = || OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
+        let mut file = match open() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let directory = path.parent().unwrap_or(&self.root);
+                DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+                open()?
+            }
+            opened => opened?,
+        };
+        // One write, so that a crash leaves at most one incomplete line, which readers skip.
+        file.write_all(&lines)
+    }
+
+    fn read_now(&self, key: &RunKey, from: u64, count: usize) -> io::Result<Vec<EventEnvelope>> {
+        let file = match OpenOptions::new().read(true).open(self.path(key)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut offset = self.offset_before(key, from);
+        let mut reader = BufReader::new(file);
+        reader.seek(SeekFrom::Start(offset))?;
+        let (mut events, mut line) = (Vec::new(), Vec::new());
+        while events.len() < count {
+            line.clear();
+            let bytes = reader.read_until(b'\n', &mut line)?;
+            if line.last() != Some(&b'\n') {
+                break;
+            }
+            // A line that a crash cut short was never complete, and the events after it carry their own numbers.
+            if let Ok(event) = serde_json::from_slice::<EventEnvelope>(&line) {
+                self.remember(key, event.seq, offset);
+                if event.seq >= from {
+                    events.push(event);
+                }
+            }
+            offset += bytes as u64;
+        }
+        Ok(events)
+    }
+
+    fn offset_before(&self, key: &RunKey, from: u64) -> u64 {
+        let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = index.get(key).map_or(&[][..], Vec::as_slice);
+        let at = known.partition_point(|(seq, _)| *seq <= from);
+        at.checked_sub(1).map_or(0, |at| known[at].1)
+    }
+
+    fn remember(&self, key: &RunKey, seq: u64, offset: u64) {
+        if !seq.is_multiple_of(INDEX_EVERY) {
+            return;
+        }
+        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = index.entry(key.clone()).or_default();
+        if known.last().is_none_or(|(last, _)| *last < seq) {
+            known.push((seq, offset));
+        }
+    }
+}
+
+impl EventStore for FileEvents {
+    fn append<'a>(
+        &'a self,
+        key: &'a RunKey,
+        events: &'a [Arc<EventEnvelope>],
+    ) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move { self.append_now(key, events).map_err(unavailable) })
+    }
+
+    fn read<'a>(
+        &'a self,
+        key: &'a RunKey,
+        from: u64,
+        count: usize,
+    ) -> BoxFuture<'a, Result<Vec<EventEnvelope>, StoreError>> {
+        Box::pin(async move { self.read_now(key, from, count).map_err(unavailable) })
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
+fn unavailable(error: io::Error) -> StoreError {
+    StoreError::Unavailable { reason: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_core::event_log::LogEvent;
+    use haft_core::place::{Place, SessionId};
+
+    use super::*;
+
+    fn event(seq: u64) -> Arc<EventEnvelope> {
+        let text = LogEvent::TextDelta { text: format!("{seq}") };
+        Arc::new(EventEnvelope::new(seq, Some(seq), Place::first(SessionId(1)), text))
+    }
+
+    fn fixture() -> (tempfile::TempDir, FileEvents, RunKey) {
+        let directory = tempfile::tempdir().unwrap();
+        let events = FileEvents::of(&Home::at(directory.path()));
+        (directory, events, RunKey { tenant: "local".into(), run: SessionId(1) })
+    }
+
+    #[tokio::test]
+    async fn events_are_read_from_any_number_on() {
+        let (_directory, events, key) = fixture();
+        let all: Vec<_> = (1..=1_000).map(event).collect();
+        for part in all.chunks(7) {
+            events.append(&key, part).await.unwrap();
+        }
+        for (from, count) in [(1, 3), (500, 10), (999, 10), (257, 1), (1_001, 5), (1, 2_000), (600, 2)] {
+            let read: Vec<u64> =
+                events.read(&key, from, count).await.unwrap().iter().map(|event| event.seq).collect();
+            let expected: Vec<u64> = (from..=1_000).take(count).collect();
+            assert_eq!(read, expected, "{from} {count}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_incomplete_last_line_is_skipped_and_other_tenants_see_nothing() {
+        let (_directory, events, key) = fixture();
+        events.append(&key, &[event(1)]).await.unwrap();
+        let mut file = OpenOptions::new().append(true).open(events.path(&key)).unwrap();
+        file.write_all(b"{\"seq\":2,\"ru").unwrap();
+        assert_eq!(events.read(&key, 1, 10).await.unwrap().len(), 1);
+        let other = RunKey { tenant: "../local".into(), ..key };
+        assert_eq!(events.read(&other, 1, 10).await.unwrap(), []);
+    }
+}
