@@ -23,7 +23,9 @@ use haft_core::event::{Event, EventSink, NoEvents};
 use haft_core::place::{Place, SessionId};
 use haft_core::run::event::{Bill, RunEvent};
 use haft_engine::{Driven, Memory};
-use haft_runtime::runs::{Available, Errand, TakingUp, Task, Worker, Workshop};
+use haft_runtime::runs::{
+    ActiveRun, AvailableSkills, LeftSessions, PreparedAgent, RunEnvironment, RunRequest,
+};
 use haft_runtime::wiring::Settings;
 use haft_sandbox::{Home, Policy, SandboxMode};
 use haft_store::sessions::Sessions;
@@ -76,10 +78,10 @@ async fn turns(dir: &Path, journal: Journal) -> [Duration; 2] {
     let clock = Arc::new(Clock::default());
     let session = SessionId(uuid());
     let watchers = Arc::clone(&clock) as Arc<dyn EventSink>;
-    let task = Task::first(&worker, "go".into(), Place::first(session), watchers, Bill::default());
-    let mut errand = Errand::begin(worker, task).unwrap();
-    assert!(errand.unkept().is_none());
-    let Driven::Done(finish) = errand.drive().await.unwrap() else { unreachable!("nobody else is asked") };
+    let task = RunRequest::first(&worker, "go".into(), Place::first(session), watchers, Bill::default());
+    let mut run = ActiveRun::begin(worker, task).unwrap();
+    assert!(run.unkept().is_none());
+    let Driven::Done(finish) = run.drive().await.unwrap() else { unreachable!("nobody else is asked") };
     assert_eq!(finish.reason.name(), "completed", "{finish:?}");
     let groups = clock.groups();
     [groups[0], groups[groups.len() - 1]]
@@ -151,9 +153,10 @@ async fn many(dir: &Path) -> String {
             let worker = Arc::clone(&worker);
             tokio::spawn(async move {
                 let place = Place::first(SessionId(uuid()));
-                let task = Task::first(&worker, "go".into(), place, Arc::new(NoEvents), Bill::default());
-                let mut errand = Errand::begin(worker, task).unwrap();
-                errand.drive().await.unwrap()
+                let task =
+                    RunRequest::first(&worker, "go".into(), place, Arc::new(NoEvents), Bill::default());
+                let mut run = ActiveRun::begin(worker, task).unwrap();
+                run.drive().await.unwrap()
             })
         })
         .collect();
@@ -176,7 +179,7 @@ fn resident(name: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
 }
 
-fn worker(dir: &Path, url: &str, journal: Journal) -> Arc<Worker> {
+fn worker(dir: &Path, url: &str, journal: Journal) -> Arc<PreparedAgent> {
     let home = Home::at(&dir.join("home"));
     haft_config::home::create(&home).unwrap();
     let policy = Policy::new(SandboxMode::Sandbox, &workspace(dir), &home, None).unwrap();
@@ -197,14 +200,15 @@ fn worker(dir: &Path, url: &str, journal: Journal) -> Arc<Worker> {
         "OPENAI_API_KEY" => Some("k".to_owned()),
         _ => None,
     };
-    let workshop = Workshop::new(settings, Vec::new(), Arc::new(variables), Available::default());
+    let environment =
+        RunEnvironment::new(settings, Vec::new(), Arc::new(variables), AvailableSkills::default());
     if journal == Journal::On {
-        workshop.keep_sessions(Sessions::of(&home, limits), Value::Null, TakingUp::No);
+        environment.keep_sessions(Sessions::of(&home, limits), Value::Null, LeftSessions::Ignored);
     }
     let agent = dir.join("agent.md");
     std::fs::write(&agent, "---\nmodels: openai/m\nmaxTurns: 1000\n---\nYou tell the time.\n").unwrap();
     let loader = AgentLoader::default();
-    workshop.employ(&AgentGraph::gather(loader.open(&agent).unwrap(), &loader).unwrap()).unwrap()
+    environment.prepare(&AgentGraph::gather(loader.open(&agent).unwrap(), &loader).unwrap()).unwrap()
 }
 
 fn workspace(dir: &Path) -> std::path::PathBuf {

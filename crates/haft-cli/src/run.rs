@@ -27,7 +27,7 @@ use super::exit::Exit;
 use super::settings::Refused;
 use super::terminal;
 use haft_config::printable;
-use haft_runtime::runs::{Errand, ResumeError, Resumed, TakingUp, Worker};
+use haft_runtime::runs::{ActiveRun, LeftSessions, PreparedAgent, ResumeError, ResumedSession};
 pub(super) use prepare::{Before, Given, Prepared};
 use screen::Screen;
 
@@ -45,7 +45,7 @@ pub(super) async fn run(args: &RunArgs) -> ExitCode {
     };
     match unless_ended(&mut listening, prepared).await {
         Ok(prepared) => {
-            prepared.keep_session(TakingUp::No);
+            prepared.keep_session(LeftSessions::Ignored);
             carry_out(prepared, Beginning::New, listening).await
         }
         Err((exit, message)) => terminal::failed(exit, &message),
@@ -76,7 +76,7 @@ pub(super) async fn unless_ended<T>(
 /// How a run begins.
 pub(super) enum Beginning {
     New,
-    Again(Box<Resumed>),
+    Again(Box<ResumedSession>),
 }
 
 pub(super) async fn carry_out(
@@ -92,11 +92,11 @@ pub(super) async fn carry_out(
     if let Err((exit, message)) = unless_ended(&mut listening, ready).await {
         return terminal::failed(exit, &message);
     }
-    for warning in prepared.worker.everybody().iter().flat_map(|worker| missing_tools(worker)) {
+    for warning in prepared.worker.reachable_agents().iter().flat_map(|worker| missing_tools(worker)) {
         terminal::warn(&warning);
     }
     let ended = match begin(&prepared, beginning) {
-        Ok(errand) => drive(errand, &prepared, &mut listening).await.map_err(internal),
+        Ok(run) => drive(run, &prepared, &mut listening).await.map_err(internal),
         Err(refused) => Err(refused),
     };
     let stopped = ended.as_ref().is_ok_and(|ended| ended.stopped_by.is_some());
@@ -114,28 +114,28 @@ pub(super) async fn carry_out(
 }
 
 /// What an agent's file, or what was typed, names in vain.
-fn missing_tools(worker: &Worker) -> Vec<String> {
+fn missing_tools(worker: &PreparedAgent) -> Vec<String> {
     let agent = printable(&worker.agent().name);
     let told = |name: &String| {
         let name = printable(name);
         format!("there is no tool `{name}`, which `{agent}` names; `haft tools` lists those there are")
     };
-    worker.names_of_nothing().iter().map(told).collect()
+    worker.unresolved_names().iter().map(told).collect()
 }
 
-fn begin(prepared: &Prepared, beginning: Beginning) -> Result<Errand, Refused> {
+fn begin(prepared: &Prepared, beginning: Beginning) -> Result<ActiveRun, Refused> {
     let worker = Arc::clone(&prepared.worker);
-    let errand = match beginning {
-        Beginning::New => Errand::begin(worker, prepared.task()).map_err(internal)?,
-        Beginning::Again(resumed) => Errand::resume(worker, *resumed, Arc::clone(&prepared.context))
+    let run = match beginning {
+        Beginning::New => ActiveRun::begin(worker, prepared.task()).map_err(internal)?,
+        Beginning::Again(resumed) => ActiveRun::resume(worker, *resumed, Arc::clone(&prepared.context))
             .map_err(|error| not_resumed(&error))?,
     };
     prepared.record_begin();
-    prepared.show.screen().into_iter().for_each(|screen| screen.show_budget(&errand.task().scope.meter));
-    if let Some(error) = errand.unkept() {
+    prepared.show.screen().into_iter().for_each(|screen| screen.show_budget(&run.task().scope.meter));
+    if let Some(error) = run.unkept() {
         terminal::warn(&format!("the run cannot be resumed: {error}"));
     }
-    Ok(errand)
+    Ok(run)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
@@ -155,30 +155,30 @@ fn not_resumed(error: &ResumeError) -> Refused {
 
 /// A run that is over.
 struct Ended {
-    errand: Errand,
+    run: ActiveRun,
     finish: Finish,
     stopped_by: Option<Exit>,
 }
 
 async fn drive(
-    mut errand: Errand,
+    mut run: ActiveRun,
     prepared: &Prepared,
     listening: &mut Listening,
 ) -> Result<Ended, RunError> {
     let ended = tokio::select! {
         biased;
-        ended = to_the_end(&mut errand, prepared) => ended.map(|finish| (Some(finish), None)),
+        ended = to_the_end(&mut run, prepared) => ended.map(|finish| (Some(finish), None)),
         exit = listening.heard() => Ok((None, Some(exit))),
     }?;
     let (finish, stopped_by) = match ended {
         (Some(finish), stopped_by) => (finish, stopped_by),
-        (None, stopped_by) => (aborted(&mut errand).await?, stopped_by),
+        (None, stopped_by) => (aborted(&mut run).await?, stopped_by),
     };
-    Ok(Ended { errand, finish, stopped_by })
+    Ok(Ended { run, finish, stopped_by })
 }
 
-async fn aborted(errand: &mut Errand) -> Result<Finish, RunError> {
-    match errand.abort(Abort::Interrupted).await? {
+async fn aborted(run: &mut ActiveRun) -> Result<Finish, RunError> {
+    match run.abort(Abort::Interrupted).await? {
         Driven::Done(finish) => Ok(finish),
         Driven::AwaitsClient(_) | Driven::AwaitsApproval(_) => {
             Err(RunError::Unexpected { given: "its end", waits_for: "more" })
@@ -187,20 +187,20 @@ async fn aborted(errand: &mut Errand) -> Result<Finish, RunError> {
 }
 
 /// At a terminal nobody else carries out functions, and whoever does not answer now has said no.
-async fn to_the_end(errand: &mut Errand, prepared: &Prepared) -> Result<Finish, RunError> {
+async fn to_the_end(run: &mut ActiveRun, prepared: &Prepared) -> Result<Finish, RunError> {
     loop {
-        let calls = match moving(errand, prepared).await? {
+        let calls = match moving(run, prepared).await? {
             Driven::Done(finish) => return Ok(finish),
             Driven::AwaitsClient(calls) | Driven::AwaitsApproval(calls) => calls,
         };
         for call in calls {
-            errand.tell(Told::Judged { call: call.id, verdict: Verdict::Denied })?;
+            run.tell(Told::Judged { call: call.id, verdict: Verdict::Denied })?;
         }
     }
 }
 
-async fn moving(errand: &mut Errand, prepared: &Prepared) -> Result<Driven, RunError> {
-    let mut stops = pin!(errand.drive());
+async fn moving(run: &mut ActiveRun, prepared: &Prepared) -> Result<Driven, RunError> {
+    let mut stops = pin!(run.drive());
     let mut ticks = interval(TICK);
     loop {
         tokio::select! {
@@ -214,12 +214,12 @@ async fn moving(errand: &mut Errand, prepared: &Prepared) -> Result<Driven, RunE
 impl Prepared {
     /// Gives the answer and says how it came about.
     fn end(self, ended: &Ended) -> ExitCode {
-        let Ended { errand, finish, stopped_by } = ended;
+        let Ended { run, finish, stopped_by } = ended;
         let summary = ending::Summary {
             session: self.watch.place().session,
-            turns: errand.run().counts().turns,
+            turns: run.run().counts().turns,
             took: self.began.elapsed(),
-            bill: errand.bill(),
+            bill: run.bill(),
             exit: stopped_by.unwrap_or_else(|| self.show.exit(finish)),
         };
         let code = self.show.end(finish, &summary);

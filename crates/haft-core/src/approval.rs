@@ -10,8 +10,10 @@ use serde_json::{Map, Value};
 
 use crate::digest::Digest;
 use crate::naming::ToolIdentity;
-use crate::place::Operation;
+use crate::place::{Operation, Place};
 use crate::rules::{Decision, Rules, Ruling};
+use crate::run::Verdict;
+use crate::tool::{CallId, ToolCall};
 use crate::validate::ValidArguments;
 
 /// More than this of a text is not shown: whoever approves must be able to read it.
@@ -24,8 +26,13 @@ pub struct ApprovalId(u128);
 
 impl ApprovalId {
     pub fn of(operation: &Operation) -> Self {
-        let Operation { call, place, .. } = operation;
-        let digest = Digest::of_text(&format!("approval/{}/{}/{}", place.session, place.turn, call.0));
+        Self::of_call(operation.place, &operation.call)
+    }
+
+    /// Operations shorten the ids of calls, so only the beginning counts.
+    pub fn of_call(place: Place, call: &CallId) -> Self {
+        let call: String = call.0.chars().take(CALL_ID_CHARS_MAX).collect();
+        let digest = Digest::of_text(&format!("approval/{}/{}/{call}", place.session, place.turn));
         let half: [u8; 16] = std::array::from_fn(|at| digest.bytes()[at]);
         Self(u128::from_be_bytes(half))
     }
@@ -48,10 +55,15 @@ impl fmt::Debug for ApprovalId {
     }
 }
 
+/// The characters of a call's id that an [`Operation`] keeps.
+pub const CALL_ID_CHARS_MAX: usize = 64;
+
 /// A call that a person is asked about.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApprovalRequest {
     pub id: ApprovalId,
+    /// The session and turn of the call.
+    pub place: Place,
     /// The name under which the tool is exposed.
     pub tool: String,
     /// As the provider would get them, after mending.
@@ -98,6 +110,13 @@ pub trait Approver: Send + Sync {
     }
 
     fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, Answer>;
+
+    /// Waits for the decision about a call that was put aside with [`Answer::Later`]. An approver that never answers later
+    /// has nothing to wait for, and the call is denied.
+    fn resolve<'a>(&'a self, id: ApprovalId, place: Place, call: &'a ToolCall) -> BoxFuture<'a, Verdict> {
+        let _ = (id, place, call);
+        Box::pin(async { Verdict::Denied })
+    }
 }
 
 /// The call that an approval is bound to: a changed tool, argument or workspace is another call.
@@ -257,6 +276,7 @@ mod tests {
     fn request(digest: Digest, rules: &[&str]) -> ApprovalRequest {
         ApprovalRequest {
             id: ApprovalId(1),
+            place: Place::default(),
             tool: "bash".into(),
             arguments: Map::new(),
             workspace: "/w".into(),

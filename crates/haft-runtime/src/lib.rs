@@ -5,9 +5,11 @@
 //! exit code, and nothing here decides what a tool may do: that is the policy of `haft-sandbox`.
 
 mod claude_code;
+mod desk;
 pub mod event_log;
 pub mod executor;
 pub mod governing;
+mod handle;
 pub mod home;
 #[cfg(feature = "keyring")]
 pub mod keyring;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs::{DirBuilder, OpenOptions};
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +17,9 @@ use crate::tenant::directory_of;
 
 /// One position is remembered for this many events, so that a reader in the middle of a long log need not scan it all.
 const INDEX_EVERY: u64 = 256;
+
+/// How much of the end of a log is read to find its last event; more when that event is larger.
+const TAIL_BYTES: u64 = 16 << 10;
 
 /// The directory of all event logs.
 #[derive(Debug)]
@@ -92,6 +95,30 @@ impl FileEvents {
         Ok(events)
     }
 
+    /// The number in the last complete line. Only the end of the file is read.
+    fn last_now(&self, key: &RunKey) -> io::Result<u64> {
+        let mut file = match OpenOptions::new().read(true).open(self.path(key)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            Err(error) => return Err(error),
+        };
+        let length = file.seek(SeekFrom::End(0))?;
+        let mut window = TAIL_BYTES;
+        loop {
+            let start = length.saturating_sub(window);
+            file.seek(SeekFrom::Start(start))?;
+            let mut tail = Vec::new();
+            (&mut file).take(length - start).read_to_end(&mut tail)?;
+            let mut lines = tail.split(|byte| *byte == b'\n').rev().skip(1);
+            let seq = lines.find_map(|line| Some(serde_json::from_slice::<EventEnvelope>(line).ok()?.seq));
+            match seq {
+                Some(seq) => return Ok(seq),
+                None if start == 0 => return Ok(0),
+                None => window *= 8,
+            }
+        }
+    }
+
     fn offset_before(&self, key: &RunKey, from: u64) -> u64 {
         let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         let known = index.get(key).map_or(&[][..], Vec::as_slice);
@@ -112,6 +139,10 @@ impl FileEvents {
 }
 
 impl EventStore for FileEvents {
+    fn last<'a>(&'a self, key: &'a RunKey) -> BoxFuture<'a, Result<u64, StoreError>> {
+        Box::pin(async move { self.last_now(key).map_err(unavailable) })
+    }
+
     fn append<'a>(
         &'a self,
         key: &'a RunKey,
@@ -175,7 +206,9 @@ mod tests {
         let mut file = OpenOptions::new().append(true).open(events.path(&key)).unwrap();
         file.write_all(b"{\"seq\":2,\"ru").unwrap();
         assert_eq!(events.read(&key, 1, 10).await.unwrap().len(), 1);
+        assert_eq!(events.last(&key).await.unwrap(), 1);
         let other = RunKey { tenant: "../local".into(), ..key };
         assert_eq!(events.read(&other, 1, 10).await.unwrap(), []);
+        assert_eq!(events.last(&other).await.unwrap(), 0);
     }
 }

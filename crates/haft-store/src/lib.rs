@@ -5,7 +5,9 @@
 
 pub mod accounting;
 pub mod approvals;
+pub mod blobs;
 pub mod events;
+pub mod idempotency;
 pub mod outputs;
 mod private_file;
 pub mod sessions;

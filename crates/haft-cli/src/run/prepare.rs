@@ -35,7 +35,9 @@ use haft_config::skills::Skills;
 use haft_config::{Resolved, environment};
 use haft_runtime::models;
 use haft_runtime::recordings::{Recorded, RunRecorder};
-use haft_runtime::runs::{self, TakingUp, Task, Variables, Worker, Workshop, call_in, route};
+use haft_runtime::runs::{
+    self, LeftSessions, PreparedAgent, RunEnvironment, RunRequest, Variables, call_in, route,
+};
 use haft_runtime::sampling::ModelSampler;
 use haft_runtime::telemetry::captures_content;
 use haft_runtime::wiring::ToolSettings;
@@ -44,7 +46,7 @@ use haft_store::sessions::Sessions;
 
 /// A run that can begin.
 pub(crate) struct Prepared {
-    pub(super) worker: Arc<Worker>,
+    pub(super) worker: Arc<PreparedAgent>,
     pub(super) context: Arc<RunContext>,
     pub(super) watch: Watch,
     pub(super) show: Show,
@@ -119,32 +121,32 @@ impl Prepared {
         let asked = Asked { tool: None, elicitation, parents: watch.trace_parents() };
         let servers = servers::providers(config, &policy, asked);
         let settings = ToolSettings { policy, timeout: None, config: configuration.resolved };
-        let workshop = Workshop::new(settings, [servers, others].concat(), variables, skills);
+        let environment = RunEnvironment::new(settings, [servers, others].concat(), variables, skills);
         if let (Some(tape), Some(recorder)) = (tape, &recorder) {
-            workshop.record_on(tape, Arc::clone(recorder));
+            environment.record_on(tape, Arc::clone(recorder));
         }
         if let Some(models) = models {
-            workshop.ask_instead(models);
+            environment.ask_instead(models);
         }
         let routing = match before {
-            Before::Nothing if routed => route(&workshop, &mut graph, &request, &watch).await?,
+            Before::Nothing if routed => route(&environment, &mut graph, &request, &watch).await?,
             Before::Begun { model: Some(model) } if routed && graph.first().agent.models.is_empty() => {
                 graph.ask_model(model);
                 Vec::new()
             }
             Before::Nothing | Before::Begun { .. } => Vec::new(),
         };
-        let worker = workshop.employ(&graph).map_err(|error| ask::refused(&error))?;
+        let worker = environment.prepare(&graph).map_err(|error| ask::refused(&error))?;
         Ok(Self { worker, context, watch, show, recorder, unused, began: Instant::now(), request, routing })
     }
 
     /// Puts the run on record, where the operator wants that.
-    pub(super) fn keep_session(&self, taking_up: TakingUp) {
-        let workshop = self.worker.workshop();
+    pub(super) fn keep_session(&self, left_sessions: LeftSessions) {
+        let environment = self.worker.environment();
         let Some(home) = haft_runtime::home::find() else { return };
-        let kept = &workshop.config().sessions;
+        let kept = &environment.config().sessions;
         if kept.enabled {
-            workshop.keep_sessions(Sessions::of(&home, kept.limits), resume::order(), taking_up);
+            environment.keep_sessions(Sessions::of(&home, kept.limits), resume::order(), left_sessions);
         }
     }
 
@@ -161,11 +163,14 @@ impl Prepared {
     }
 
     /// What is asked, on the account of whoever typed it.
-    pub(super) fn task(&self) -> Task {
+    pub(super) fn task(&self) -> RunRequest {
         let place = self.watch.place();
         let (request, before) = (self.request.clone(), self.routing.clone());
         let spent = Bill::of(&before);
-        Task { before, ..Task::first(&self.worker, request, place, Arc::clone(&self.context), spent) }
+        RunRequest {
+            before,
+            ..RunRequest::first(&self.worker, request, place, Arc::clone(&self.context), spent)
+        }
     }
 }
 
@@ -218,17 +223,17 @@ fn context(
 
 /// Lets the fast model choose, where no model is named and there are two. One that cannot be asked is no reason not to go on.
 async fn route(
-    workshop: &Arc<Workshop>,
+    environment: &Arc<RunEnvironment>,
     graph: &mut AgentGraph,
     request: &str,
     watch: &Watch,
 ) -> Result<Vec<Event>, Refused> {
-    let choices = route::choices(&workshop.config().models);
+    let choices = route::choices(&environment.config().models);
     let Some(choices) = choices.filter(|_| graph.first().agent.models.is_empty()) else {
         return Ok(Vec::new());
     };
     let complex = choices.1.clone();
-    let fast = workshop.models(std::slice::from_ref(&choices.0)).map_err(|error| ask::refused(&error))?;
+    let fast = environment.models(std::slice::from_ref(&choices.0)).map_err(|error| ask::refused(&error))?;
     let session = watch.place().session;
     let seen = Arc::new(Seen::default());
     let watchers = Watchers(vec![Arc::clone(&seen) as _, watch.sink()]);

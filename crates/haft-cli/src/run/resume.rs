@@ -16,7 +16,7 @@ use crate::exit::Exit;
 use crate::sessions;
 use crate::settings::{self, Refused};
 use crate::terminal;
-use haft_runtime::runs::{Resumed, TakingUp};
+use haft_runtime::runs::{LeftSessions, ResumedSession};
 use haft_store::sessions::Sessions;
 
 /// What was typed to begin a session, and where. The same words give the same agent, tools and policy.
@@ -66,7 +66,7 @@ pub(crate) async fn run(args: &ResumeArgs) -> ExitCode {
     }
 }
 
-async fn prepared(args: &ResumeArgs) -> Result<(super::Prepared, Resumed), Refused> {
+async fn prepared(args: &ResumeArgs) -> Result<(super::Prepared, ResumedSession), Refused> {
     let all = sessions::sessions()?;
     let id = sessions::find(&all, &args.id)?;
     let opened = all.opened(id).map_err(sessions::refused)?;
@@ -89,9 +89,9 @@ async fn prepared(args: &ResumeArgs) -> Result<(super::Prepared, Resumed), Refus
     let own = Sessions::of(&settings::home()?, given.configuration.resolved.sessions.limits);
     let mut prepared = prepare(&typed, given).await?;
     prepared.watch.go_on_in(id);
-    prepared.keep_session(TakingUp::Yes);
+    prepared.keep_session(LeftSessions::Continued);
     let (past, journal) = own.resume(id).map_err(sessions::refused)?;
-    Ok((prepared, Resumed { past, journal, more }))
+    Ok((prepared, ResumedSession { past, journal, more }))
 }
 
 /// What was typed then, with what was typed now about how it is shown.

@@ -16,6 +16,7 @@ fn samples() -> Vec<LogEvent> {
         Operation { id: OperationId(1), call: CallId("c".into()), place: Place::first(SessionId(1)) };
     let request = ApprovalRequest {
         id: ApprovalId::of(&operation),
+        place: operation.place,
         tool: text(),
         arguments: serde_json::Map::new(),
         workspace: "/w".into(),

@@ -29,6 +29,7 @@ pub(crate) async fn approve(
     let key = ApprovalKey { identity: entry.identity(), definition: entry.digest(), arguments, workspace };
     let request = ApprovalRequest {
         id: ApprovalId::of(record.operation()),
+        place: record.operation().place,
         tool: entry.exposed().to_string(),
         arguments: arguments.value().clone(),
         workspace: workspace.into(),

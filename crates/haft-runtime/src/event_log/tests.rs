@@ -37,6 +37,11 @@ impl EventStore for MemoryEvents {
         })
     }
 
+    fn last<'a>(&'a self, _: &'a RunKey) -> BoxFuture<'a, Result<u64, StoreError>> {
+        let last = self.events.lock().unwrap().keys().next_back().copied().unwrap_or(0);
+        Box::pin(async move { Ok(last) })
+    }
+
     fn read<'a>(
         &'a self,
         _: &'a RunKey,

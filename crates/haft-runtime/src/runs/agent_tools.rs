@@ -9,16 +9,14 @@ use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
+use haft_core::run::RunError;
 use haft_core::run::finish::{Answer, Finish, FinishClass};
-use haft_core::run::told::Told;
-use haft_core::run::{RunError, Verdict};
 use haft_core::tool::{Effects, ToolDefinition};
 use haft_core::validate::ValidArguments;
-use haft_engine::Driven;
 use serde_json::{Map, Value, json};
 
-use super::errand::{Errand, Task};
-use super::worker::Worker;
+use super::active_run::{ActiveRun, NoFunctions, RunRequest};
+use super::prepared_agent::PreparedAgent;
 use haft_config::agents::graph::NAMESPACE;
 use haft_config::agents::{Agent, Input, InputFormat};
 
@@ -26,11 +24,11 @@ use haft_config::agents::{Agent, Input, InputFormat};
 pub(super) struct AgentTools {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
-    workers: Vec<Arc<Worker>>,
+    workers: Vec<Arc<PreparedAgent>>,
 }
 
 impl AgentTools {
-    pub(super) fn new(workers: Vec<Arc<Worker>>) -> Self {
+    pub(super) fn new(workers: Vec<Arc<PreparedAgent>>) -> Self {
         let tools = workers.iter().map(|worker| definition(worker.agent())).collect();
         Self { namespace: Namespace::sanitize(NAMESPACE), tools, workers }
     }
@@ -48,7 +46,7 @@ impl AgentTools {
             return Err(ToolError::new(ToolErrorKind::Unavailable, message));
         };
         let request = request(&worker.agent().input, arguments.value());
-        let task = Task::below(worker, request, cx, scope);
+        let task = RunRequest::below(worker, request, cx, scope);
         cx.note("session", json!(task.place.session.to_string()));
         let finish = carry_out(Arc::clone(worker), task).await.map_err(|error| {
             ToolError::new(ToolErrorKind::Internal, format!("agent `{tool}` failed inside haft: {error}"))
@@ -57,18 +55,8 @@ impl AgentTools {
     }
 }
 
-/// Nobody waits for a sub-agent's questions: what cannot be answered now is denied.
-async fn carry_out(worker: Arc<Worker>, task: Task) -> Result<Finish, RunError> {
-    let mut errand = Errand::begin(worker, task)?;
-    loop {
-        let calls = match errand.drive().await? {
-            Driven::Done(finish) => return Ok(finish),
-            Driven::AwaitsClient(calls) | Driven::AwaitsApproval(calls) => calls,
-        };
-        for call in calls {
-            errand.tell(Told::Judged { call: call.id, verdict: Verdict::Denied })?;
-        }
-    }
+async fn carry_out(worker: Arc<PreparedAgent>, task: RunRequest) -> Result<Finish, RunError> {
+    ActiveRun::begin(worker, task)?.drive_to_end(&NoFunctions).await
 }
 
 fn definition(agent: &Agent) -> ToolDefinition {

@@ -30,15 +30,15 @@ fn derived(from: &str) -> SessionId {
 
 /// The record of a session that could not be opened: nothing can be put down in it, so nothing is done.
 #[derive(Debug)]
-pub(super) struct Lost(pub(super) String);
+pub(super) struct LostJournal(pub(super) String);
 
-impl Lost {
+impl LostJournal {
     fn refused<T>(&self) -> Result<T, Unrecorded> {
         Err(Unrecorded { problem: self.0.clone() })
     }
 }
 
-impl Chronicle for Lost {
+impl Chronicle for LostJournal {
     fn told(&self, _: &Told) -> Result<(), Unrecorded> {
         self.refused()
     }

@@ -12,9 +12,9 @@ use haft_core::tokens::TokenCounter;
 use haft_engine::{Concurrency, Driven};
 use haft_tools::output::{FreeQuestion, OutputReader, Strategy};
 
-use super::errand::{Errand, Task};
-use super::worker::{Reading, Worker};
-use super::workshop::Workshop;
+use super::active_run::{ActiveRun, RunRequest};
+use super::environment::RunEnvironment;
+use super::prepared_agent::{PreparedAgent, Reading};
 #[cfg(feature = "tiktoken")]
 use crate::tokens::Vocabulary;
 use haft_config::agents::{Agent, Around};
@@ -33,7 +33,7 @@ const BYTES_PER_TOKEN_MAX: usize = 3;
 /// How much of an output is counted at each of three places. Digits and dense code have far fewer bytes in a token than prose.
 const SAMPLE_BYTES: usize = 16 << 10;
 
-/// Kept free of a model's context for the question and what is said around it.
+/// SessionKeeping free of a model's context for the question and what is said around it.
 const OVERHEAD_TOKENS: u32 = 2048;
 
 /// What a model says of a piece that has nothing of what is asked for.
@@ -41,15 +41,15 @@ const NOTHING: &str = "NOTHING FOUND";
 
 /// Reads with the models of an agent. Every request is a session of its own, below the call.
 pub(super) struct ModelReader {
-    workshop: Arc<Workshop>,
+    environment: Arc<RunEnvironment>,
     /// Asked as the agent is.
     like: Agent,
     reading: Reading,
 }
 
 impl ModelReader {
-    pub(super) fn new(workshop: &Arc<Workshop>, like: &Agent, reading: &Reading) -> Self {
-        Self { workshop: Arc::clone(workshop), like: like.clone(), reading: reading.clone() }
+    pub(super) fn new(environment: &Arc<RunEnvironment>, like: &Agent, reading: &Reading) -> Self {
+        Self { environment: Arc::clone(environment), like: like.clone(), reading: reading.clone() }
     }
 
     async fn answer(&self, asked: FreeQuestion<'_>, cx: &CallContext) -> Result<String, String> {
@@ -100,20 +100,20 @@ impl ModelReader {
     }
 
     /// An agent that has `tool_output` and no other tool.
-    fn worker(&self, text: &str) -> Result<Arc<Worker>, String> {
-        let orchestrator = self.workshop.parts.output_orchestrator();
+    fn worker(&self, text: &str) -> Result<Arc<PreparedAgent>, String> {
+        let orchestrator = self.environment.parts.output_orchestrator();
         let around = Around { read: &|_| Err("there is no file".into()), variable: &|_| None };
         let mut agent = Agent::read("tool_output", text, around).map_err(|error| error.to_string())?;
         agent.asking = self.like.asking.clone();
         agent.limits.context = self.like.limits.context;
         agent.times = self.like.times;
-        Ok(Worker::with_tools(&self.workshop, agent, &self.reading, orchestrator))
+        Ok(PreparedAgent::with_tools(&self.environment, agent, &self.reading, orchestrator))
     }
 
     /// The call that waits for this may hold a slot; what is done for it must not wait for that.
     async fn ask(
         &self,
-        worker: &Arc<Worker>,
+        worker: &Arc<PreparedAgent>,
         handle: &Handle,
         (number, request): (usize, String),
         cx: &CallContext,
@@ -122,10 +122,10 @@ impl ModelReader {
         let store = Arc::clone(cx.run.outputs.as_ref().ok_or("nothing is stored")?);
         let outputs: Arc<dyn OutputStore> = Arc::new(OnlyOne { store, handle: handle.clone() });
         let context = Arc::new(RunContext { outputs: Some(outputs), ..RunContext::clone(&cx.run) });
-        let task = Task::below(worker, request, cx, scope).nth(number);
-        let task = Task { concurrency: Concurrency::Bypass, context, ..task };
-        let mut errand = Errand::begin(Arc::clone(worker), task).map_err(|error| error.to_string())?;
-        match errand.drive().await.map_err(|error| error.to_string())? {
+        let task = RunRequest::below(worker, request, cx, scope).nth(number);
+        let task = RunRequest { concurrency: Concurrency::Bypass, context, ..task };
+        let mut run = ActiveRun::begin(Arc::clone(worker), task).map_err(|error| error.to_string())?;
+        match run.drive().await.map_err(|error| error.to_string())? {
             Driven::Done(finish) => said(&finish),
             Driven::AwaitsClient(_) | Driven::AwaitsApproval(_) => {
                 Err("a person would have to be asked".into())

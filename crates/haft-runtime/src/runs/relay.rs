@@ -4,17 +4,21 @@ use std::sync::Arc;
 
 use haft_core::run::finish::{Answer, Finish, FinishClass, FinishReason};
 
-use super::worker::Worker;
+use super::prepared_agent::PreparedAgent;
 
 /// Who goes on, and with what words; nobody when the answer is the answer. `original` is what was asked first.
-pub(super) fn next(worker: &Worker, original: &str, finish: &Finish) -> Option<(Arc<Worker>, String)> {
+pub(super) fn next(
+    worker: &PreparedAgent,
+    original: &str,
+    finish: &Finish,
+) -> Option<(Arc<PreparedAgent>, String)> {
     let from = &worker.agent().name;
-    let colleagues = worker.colleagues();
+    let links = worker.links();
     if let FinishReason::Handoff(handoff) = &finish.reason {
-        let to = colleagues.destinations.iter().find(|to| to.agent().name == handoff.agent)?;
+        let to = links.destinations.iter().find(|to| to.agent().name == handoff.agent)?;
         return Some((Arc::clone(to), handed_on(original, from, handoff.message.as_deref())));
     }
-    let to = colleagues.handoff.as_ref()?;
+    let to = links.handoff.as_ref()?;
     match (finish.reason.row().class, &finish.answer) {
         (FinishClass::Answered, Some(answer)) => Some((Arc::clone(to), finished(original, from, answer))),
         _ => None,

@@ -18,10 +18,10 @@ use haft_core::run::{AgentRun, Readings, RunError, Step};
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{Concurrency, Orchestrator, Priority};
 
-use super::errand::{Errand, Task};
-use super::lineage::Lost;
+use super::active_run::{ActiveRun, RunRequest};
+use super::lineage::LostJournal;
+use super::prepared_agent::PreparedAgent;
 use super::relay;
-use super::worker::Worker;
 use haft_store::sessions::{Past, ReadError, SessionJournal, Standing};
 
 /// Why a session does not go on.
@@ -53,60 +53,65 @@ impl From<RunError> for ResumeError {
 
 /// A session, and what it is to do.
 #[derive(Debug)]
-pub struct Resumed {
+pub struct ResumedSession {
     pub past: Past,
     pub journal: SessionJournal,
     /// What is asked beside; without it the run goes on with what it was asked before.
     pub more: Option<String>,
 }
 
-impl Errand {
+impl ActiveRun {
     /// Goes on. No call that has ended is made again; of those that had begun, only what may be repeated is, and of the
     /// others the model is told that nobody knows what became of them.
     pub fn resume(
-        worker: Arc<Worker>,
-        resumed: Resumed,
+        worker: Arc<PreparedAgent>,
+        resumed: ResumedSession,
         context: Arc<RunContext>,
     ) -> Result<Self, ResumeError> {
-        let Resumed { past, journal, more } = resumed;
+        let ResumedSession { past, journal, more } = resumed;
         let (bill, before) = match &more {
             Some(_) => (Bill::default(), Duration::ZERO),
             None => (past.bill, past.worked()),
         };
-        let task = Task {
+        let task = RunRequest {
             request: past.opened.title.clone(),
             place: Place::first(past.session()),
             works_for: None,
             before: Vec::new(),
+            spec: serde_json::Value::Null,
             scope: scope(&worker, Arc::clone(&context.events), bill, before),
             context,
             priority: Priority::default(),
             concurrency: Concurrency::default(),
         };
         let standing = past.standing.clone();
-        let (mut errand, unknown) = Self::as_left(worker, task, past)?;
-        errand.original = asked_first(&errand.run).into();
+        let (mut run, unknown) = Self::as_left(worker, task, past)?;
+        run.original = asked_first(&run.run).into();
         if let (Standing::Finished { reason }, None) = (standing, &more)
-            && !errand.is_handed_on()
+            && !run.is_handed_on()
         {
             return Err(ResumeError::Finished { reason });
         }
-        Ok(errand.go_on(journal, &unknown, more)?)
+        Ok(run.go_on(journal, &unknown, more)?)
     }
 
     /// Goes on with a session on the account of a task.
     pub(super) fn take_up(
-        worker: Arc<Worker>,
-        task: Task,
+        worker: Arc<PreparedAgent>,
+        task: RunRequest,
         past: Past,
         journal: SessionJournal,
     ) -> Result<Self, RunError> {
-        let (errand, unknown) = Self::as_left(worker, task, past)?;
-        errand.go_on(journal, &unknown, None)
+        let (run, unknown) = Self::as_left(worker, task, past)?;
+        run.go_on(journal, &unknown, None)
     }
 
     /// The run as it was left, and the calls of which nobody knows the end.
-    fn as_left(worker: Arc<Worker>, mut task: Task, past: Past) -> Result<(Self, Vec<ToolCall>), RunError> {
+    fn as_left(
+        worker: Arc<PreparedAgent>,
+        mut task: RunRequest,
+        past: Past,
+    ) -> Result<(Self, Vec<ToolCall>), RunError> {
         let broken = |error: ReadError| RunError::Unreadable { problem: error.to_string() };
         let plan = past.plan().map_err(broken)?;
         let request = worker.request(&plan, &worker.context(&task.context));
@@ -126,7 +131,7 @@ impl Errand {
     ) -> Result<Self, RunError> {
         match journal.resumed() {
             Ok(()) => self.keep_with(Arc::new(journal)),
-            Err(unrecorded) => self.options.chronicle = Some(Arc::new(Lost(unrecorded.problem))),
+            Err(unrecorded) => self.options.chronicle = Some(Arc::new(LostJournal(unrecorded.problem))),
         }
         let done = more.as_ref().map_or(0, |_| self.run.counts().turns);
         self.tell_beginning_in(self.task.place.turn + done);
@@ -194,7 +199,12 @@ fn unknown(run: &AgentRun, begun: &[CallId], orchestrator: &Orchestrator) -> Vec
 }
 
 /// The time of the whole run begins anew; what was worked before counts for its budget.
-fn scope(worker: &Worker, watchers: Arc<dyn EventSink>, bill: Bill, before: Duration) -> Arc<RunScope> {
+fn scope(
+    worker: &PreparedAgent,
+    watchers: Arc<dyn EventSink>,
+    bill: Bill,
+    before: Duration,
+) -> Arc<RunScope> {
     let agent = worker.agent();
     let now = tokio::time::Instant::now().into_std();
     Arc::new(RunScope {

@@ -10,7 +10,7 @@ use haft_core::run::final_report::FinalReport;
 use haft_core::text::truncate_chars;
 use haft_engine::Shown;
 
-use super::skilled::Available;
+use super::skilled::AvailableSkills;
 use haft_config::agents::Agent;
 
 /// The most of one provider's instructions that is passed on.
@@ -20,7 +20,7 @@ const INSTRUCTIONS_CHARS_MAX: usize = 16 << 10;
 #[derive(Clone, Copy, Default)]
 pub(super) struct Told<'a> {
     pub(super) providers: &'a [Arc<dyn ToolProvider>],
-    pub(super) skills: &'a Available,
+    pub(super) skills: &'a AvailableSkills,
 }
 
 /// In a fixed order, so that equal runs have equal prompts. Who gives none of the tools that are shown says nothing, and

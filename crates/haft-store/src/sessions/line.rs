@@ -1,14 +1,18 @@
 //! The lines of a session's journal. They change only together with [`VERSION`].
 
 use haft_core::place::SessionId;
+use haft_core::principal::Principal;
 use haft_core::run::snapshot::{RunSnapshot, StoredTold};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::accounting::{ModelRecord, Record, now_ms};
 
-/// The form that is written, and the only one that is read.
-pub const VERSION: u32 = 1;
+/// The version that is written.
+pub const VERSION: u32 = 2;
+
+/// The oldest version that is read. Version 1 stores the command line of the run instead of its spec.
+pub const VERSION_OLDEST: u32 = 1;
 
 /// How much of a request names its session.
 const TITLE_CHARS_MAX: usize = 80;
@@ -70,16 +74,42 @@ pub struct Opened {
     /// The session in which the request was first made; nothing when it is this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
-    /// How whoever began it can put it together again; theirs alone to read.
+    /// The spec of the run, for the code that started it; absent for runs that work for another.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub spec: Value,
+    /// The tenant and subject that the run works for; version 1 knew only the local user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub principal: Option<(String, String)>,
+    /// The command line of the run, in version 1.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
     pub order: Value,
     /// The run before its first step.
     pub run: RunSnapshot,
 }
 
 impl Opened {
-    pub fn new(id: SessionId, request: &str, order: Value, run: RunSnapshot) -> Self {
-        let (id, title, agent) = (id.to_string(), title(request), String::new());
-        Self { version: VERSION, id, at_ms: now_ms(), title, agent, model: None, origin: None, order, run }
+    pub fn new(id: SessionId, request: &str, spec: Value, run: RunSnapshot) -> Self {
+        Self {
+            version: VERSION,
+            id: id.to_string(),
+            at_ms: now_ms(),
+            title: title(request),
+            agent: String::new(),
+            model: None,
+            origin: None,
+            spec,
+            principal: None,
+            order: Value::Null,
+            run,
+        }
+    }
+
+    /// True when the run works for this principal.
+    pub fn belongs_to(&self, principal: &Principal) -> bool {
+        match &self.principal {
+            Some((tenant, subject)) => tenant == principal.tenant() && subject == principal.subject(),
+            None => (principal.tenant(), principal.subject()) == ("local", "local"),
+        }
     }
 
     /// Whether it is the work of this agent on this request.

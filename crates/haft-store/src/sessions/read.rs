@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
 
-use super::line::{Line, VERSION, Versioned};
+use super::line::{Line, VERSION, VERSION_OLDEST, Versioned};
 
 /// Why lines cannot be used. Lines are counted from one.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl fmt::Display for ReadError {
             Self::Empty => f.write_str("it has no first line"),
             Self::Version { found: Some(found) } => write!(
                 f,
-                "it has version {found}, this program reads version {VERSION}; use the program that wrote it"
+                "it has version {found}, this program reads versions {VERSION_OLDEST} to {VERSION}; use the program that wrote it"
             ),
             Self::Version { found: None } => f.write_str("its first line is not that of a session"),
             Self::Line { number, problem } => write!(f, "line {number}: {problem}"),
@@ -81,5 +81,6 @@ impl<R: Read> Iterator for Lines<R> {
 
 fn check_version(first: &[u8]) -> Result<(), ReadError> {
     let found = serde_json::from_slice::<Versioned>(first).ok().and_then(|first| first.version);
-    if found == Some(VERSION) { Ok(()) } else { Err(ReadError::Version { found }) }
+    let is_known = found.is_some_and(|version| (VERSION_OLDEST..=VERSION).contains(&version));
+    if is_known { Ok(()) } else { Err(ReadError::Version { found }) }
 }

@@ -137,7 +137,7 @@ fn what_cannot_be_read_is_said_with_its_line_and_left_as_it_is() {
     };
     check(whole.replacen("\"told\"", "\"tolt\"", 1), "line 2: unknown variant `tolt`");
     check(format!("{whole}\0\0garbage\n{{}}\n"), "line 3");
-    check(whole.replacen("\"version\":1", "\"version\":9", 1), "version 9");
+    check(whole.replacen("\"version\":2", "\"version\":9", 1), "version 9");
     check("{}\n".into(), "not that of a session");
     check(String::new(), "no first line");
     let first = whole.lines().next().unwrap();

@@ -11,11 +11,10 @@ use haft_core::provider::ToolProvider;
 use haft_core::run::AgentRun;
 use haft_engine::Witness;
 use haft_models::cassette::{Recorder, Tape};
-use serde_json::Value;
 
-use super::errand::Task;
-use super::skilled::Available;
-use super::worker::{self, Colleagues, Worker};
+use super::active_run::RunRequest;
+use super::prepared_agent::{self, LinkedAgents, PreparedAgent};
+use super::skilled::AvailableSkills;
 use crate::models::{ModelsError, Providers};
 use crate::recordings::RunRecorder;
 use crate::wiring::{Parts, ToolSettings};
@@ -30,30 +29,29 @@ use haft_store::sessions::{Past, SessionError, SessionJournal, Sessions};
 pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Makes workers. All of them share servers, queues, cache, store and connections to models.
-pub struct Workshop {
+pub struct RunEnvironment {
     pub(super) parts: Parts,
     variables: Variables,
     providers: Providers,
-    kept: OnceLock<Kept>,
+    kept: OnceLock<SessionKeeping>,
     recorder: OnceLock<(Arc<Tape>, Arc<RunRecorder>)>,
     /// Asked instead of those that are configured.
     models: OnceLock<Arc<dyn ModelProvider>>,
-    skills: Available,
+    skills: AvailableSkills,
 }
 
 /// Where sessions are kept, and how whoever began them can have them again.
-struct Kept {
+struct SessionKeeping {
     sessions: Sessions,
-    order: Value,
-    taking_up: TakingUp,
+    left_sessions: LeftSessions,
 }
 
 /// Whether sessions that were left behind go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TakingUp {
-    No,
+pub enum LeftSessions {
+    Ignored,
     /// This process goes on with a run; whoever worked for it goes on too.
-    Yes,
+    Continued,
 }
 
 /// Where a run is put on record.
@@ -66,12 +64,12 @@ pub(super) enum Session {
     },
 }
 
-impl Workshop {
+impl RunEnvironment {
     pub fn new(
         settings: ToolSettings,
         others: Vec<Arc<dyn ToolProvider>>,
         variables: Variables,
-        skills: Available,
+        skills: AvailableSkills,
     ) -> Arc<Self> {
         Arc::new(Self {
             parts: Parts::new(settings, others),
@@ -84,7 +82,7 @@ impl Workshop {
         })
     }
 
-    pub(super) fn skills(&self) -> &Available {
+    pub(super) fn skills(&self) -> &AvailableSkills {
         &self.skills
     }
 
@@ -92,21 +90,21 @@ impl Workshop {
         self.parts.config()
     }
 
-    /// From now on runs are put on record. The order is what whoever began them needs to put all this together again.
-    pub fn keep_sessions(&self, sessions: Sessions, order: Value, taking_up: TakingUp) {
-        self.kept.get_or_init(|| Kept { sessions, order, taking_up });
+    /// Stores the sessions of all runs from now on.
+    pub fn keep_sessions(&self, sessions: Sessions, left_sessions: LeftSessions) {
+        self.kept.get_or_init(|| SessionKeeping { sessions, left_sessions });
     }
 
     /// Where a task is put on record. The id of a session that works for another follows from that one, so what was left of it
     /// is found again; when it is somebody else's, the task gets an id of its own.
-    pub(super) fn session_for(&self, task: &mut Task, agent: &Agent) -> Session {
+    pub(super) fn session_for(&self, task: &mut RunRequest, agent: &Agent) -> Session {
         let Some(kept) = self.kept.get() else { return Session::New };
         if !kept.sessions.has(task.place.session) {
             return Session::New;
         }
-        let left = match kept.taking_up {
-            TakingUp::Yes => kept.sessions.resume(task.place.session).ok(),
-            TakingUp::No => None,
+        let left = match kept.left_sessions {
+            LeftSessions::Continued => kept.sessions.resume(task.place.session).ok(),
+            LeftSessions::Ignored => None,
         };
         match left {
             Some((past, journal)) if past.opened.is_for(&task.request, &agent.name) => {
@@ -122,13 +120,15 @@ impl Workshop {
     /// Begins to put a run on record, where runs are.
     pub(super) fn open_session(
         &self,
-        task: &Task,
-        worker: &Worker,
+        task: &RunRequest,
+        worker: &PreparedAgent,
         run: &AgentRun,
     ) -> Option<Result<SessionJournal, SessionError>> {
-        let Kept { sessions, order, .. } = self.kept.get()?;
+        let SessionKeeping { sessions, .. } = self.kept.get()?;
         let id = task.place.session;
-        let mut opened = Opened::new(id, &task.request, order.clone(), run.snapshot());
+        let mut opened = Opened::new(id, &task.request, task.spec.clone(), run.snapshot());
+        let principal = &task.context.principal;
+        opened.principal = Some((principal.tenant().to_owned(), principal.subject().to_owned()));
         opened.agent.clone_from(&worker.agent().name);
         opened.model = Some(worker.model().to_string());
         let works_for_another = task.place.origin != id;
@@ -137,11 +137,11 @@ impl Workshop {
     }
 
     /// A worker for each of a graph; gives the one who is asked. Who names no model takes that one's.
-    pub fn employ(self: &Arc<Self>, graph: &AgentGraph) -> Result<Arc<Worker>, ModelsError> {
-        let names = worker::model_names(&graph.first().agent, self.config())?;
+    pub fn prepare(self: &Arc<Self>, graph: &AgentGraph) -> Result<Arc<PreparedAgent>, ModelsError> {
+        let names = prepared_agent::model_names(&graph.first().agent, self.config())?;
         let models = names.iter().map(ToString::to_string).collect();
         let first = graph.first_file().to_owned();
-        Employing { workshop: self, graph, models, done: HashMap::new() }.worker(&first)
+        Preparation { environment: self, graph, models, done: HashMap::new() }.worker(&first)
     }
 
     /// From now on models, tools and clocks of all runs are recorded. To be said before anybody is employed.
@@ -178,20 +178,20 @@ impl Workshop {
 }
 
 /// Makes the workers of a graph, those below first. There are no circles in a graph.
-struct Employing<'a> {
-    workshop: &'a Arc<Workshop>,
+struct Preparation<'a> {
+    environment: &'a Arc<RunEnvironment>,
     graph: &'a AgentGraph,
     models: Vec<String>,
-    done: HashMap<PathBuf, Arc<Worker>>,
+    done: HashMap<PathBuf, Arc<PreparedAgent>>,
 }
 
-impl Employing<'_> {
-    fn worker(&mut self, file: &Path) -> Result<Arc<Worker>, ModelsError> {
+impl Preparation<'_> {
+    fn worker(&mut self, file: &Path) -> Result<Arc<PreparedAgent>, ModelsError> {
         if let Some(done) = self.done.get(file) {
             return Ok(Arc::clone(done));
         }
         let node = self.graph.node(file).ok_or(ModelsError::NoModel)?;
-        let colleagues = Colleagues {
+        let links = LinkedAgents {
             below: self.all(&node.agents)?,
             destinations: self.all(&node.destinations)?,
             handoff: node.handoff.as_ref().map(|file| self.worker(file)).transpose()?,
@@ -200,18 +200,18 @@ impl Employing<'_> {
         if agent.models.is_empty() {
             agent.models.clone_from(&self.models);
         }
-        let worker = Worker::new(self.workshop, agent, colleagues)?;
+        let worker = PreparedAgent::new(self.environment, agent, links)?;
         self.done.insert(file.to_owned(), Arc::clone(&worker));
         Ok(worker)
     }
 
-    fn all(&mut self, files: &[PathBuf]) -> Result<Vec<Arc<Worker>>, ModelsError> {
+    fn all(&mut self, files: &[PathBuf]) -> Result<Vec<Arc<PreparedAgent>>, ModelsError> {
         files.iter().map(|file| self.worker(file)).collect()
     }
 }
 
-impl fmt::Debug for Workshop {
+impl fmt::Debug for RunEnvironment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Workshop").field("parts", &self.parts).finish_non_exhaustive()
+        f.debug_struct("RunEnvironment").field("parts", &self.parts).finish_non_exhaustive()
     }
 }

@@ -18,10 +18,10 @@ use haft_core::run::scope::RunScope;
 use haft_engine::{CallOptions, Driver, Orchestrator, Pick, Selection, Shown};
 
 use super::agent_tools::AgentTools;
+use super::environment::RunEnvironment;
 use super::offer;
 use super::output_reader::ModelReader;
 use super::system::{self, Told};
-use super::workshop::Workshop;
 use crate::models::ModelsError;
 use crate::wiring::Own;
 use haft_config::Resolved;
@@ -30,64 +30,64 @@ use haft_config::agents::{Agent, Reach};
 use haft_config::resolved::ModelName;
 
 /// An agent with all it needs. Many runs of it may go on at once.
-pub struct Worker {
+pub struct PreparedAgent {
     agent: Agent,
     model: ModelName,
     models: Arc<dyn ModelProvider>,
     /// Who reads stored outputs; made when it is first needed, from names that were tried.
     reading: Reading,
-    workshop: Arc<Workshop>,
+    environment: Arc<RunEnvironment>,
     /// Made when it is first needed: the tools of servers are known only once those are ready.
     orchestrator: OnceLock<Orchestrator>,
-    colleagues: Colleagues,
+    links: LinkedAgents,
 }
 
 /// Whom an agent leads to.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Colleagues {
+pub(super) struct LinkedAgents {
     /// Those it calls as tools.
-    pub(super) below: Vec<Arc<Worker>>,
+    pub(super) below: Vec<Arc<PreparedAgent>>,
     /// Those it can give the request to, who then answer instead.
-    pub(super) destinations: Vec<Arc<Worker>>,
+    pub(super) destinations: Vec<Arc<PreparedAgent>>,
     /// Who gets its finished answer.
-    pub(super) handoff: Option<Arc<Worker>>,
+    pub(super) handoff: Option<Arc<PreparedAgent>>,
 }
 
-impl Worker {
+impl PreparedAgent {
     pub(super) fn new(
-        workshop: &Arc<Workshop>,
+        environment: &Arc<RunEnvironment>,
         agent: Agent,
-        colleagues: Colleagues,
+        links: LinkedAgents,
     ) -> Result<Arc<Self>, ModelsError> {
-        let config = workshop.config();
+        let config = environment.config();
         let names = model_names(&agent, config)?;
-        let models: Arc<dyn ModelProvider> = workshop.models(&names)?.into();
+        let models: Arc<dyn ModelProvider> = environment.models(&names)?.into();
         let model = names.into_iter().next().ok_or(ModelsError::NoModel)?;
         let reading =
-            reading(workshop, &agent, Reading { model: model.clone(), models: Arc::clone(&models) })?;
-        let agent = as_known(with_body(agent, workshop.parts.workspace()), config, &model);
-        let workshop = Arc::clone(workshop);
+            reading(environment, &agent, Reading { model: model.clone(), models: Arc::clone(&models) })?;
+        let agent = as_known(with_body(agent, environment.parts.workspace()), config, &model);
+        let environment = Arc::clone(environment);
         let orchestrator = OnceLock::new();
-        Ok(Arc::new(Self { agent, model, models, reading, workshop, orchestrator, colleagues }))
+        Ok(Arc::new(Self { agent, model, models, reading, environment, orchestrator, links }))
     }
 
     /// An agent that has only the tools of this orchestrator.
     pub(super) fn with_tools(
-        workshop: &Arc<Workshop>,
+        environment: &Arc<RunEnvironment>,
         agent: Agent,
         reading: &Reading,
         orchestrator: Orchestrator,
     ) -> Arc<Self> {
         let Reading { model, models } = reading.clone();
-        let agent = as_known(agent, workshop.config(), &model);
+        let agent = as_known(agent, environment.config(), &model);
         Arc::new(Self {
             agent,
             model,
             models,
             reading: reading.clone(),
-            workshop: Arc::clone(workshop),
+            environment: Arc::clone(environment),
             orchestrator: OnceLock::from(orchestrator),
-            colleagues: Colleagues::default(),
+            links: LinkedAgents::default(),
         })
     }
 
@@ -95,8 +95,8 @@ impl Worker {
         &self.agent
     }
 
-    pub fn workshop(&self) -> &Workshop {
-        &self.workshop
+    pub fn environment(&self) -> &RunEnvironment {
+        &self.environment
     }
 
     /// The model that is asked first.
@@ -107,23 +107,23 @@ impl Worker {
     pub fn orchestrator(&self) -> &Orchestrator {
         self.orchestrator.get_or_init(|| {
             let config = self.config();
-            let below = &self.colleagues.below;
+            let below = &self.links.below;
             let more = (!below.is_empty()).then(|| Arc::new(AgentTools::new(below.clone())) as _);
-            let kept = |worker: &Arc<Worker>| {
+            let kept = |worker: &Arc<PreparedAgent>| {
                 let agent = worker.agent();
                 Some((agent.tool_name.clone(), agent.outputs.cache_ttl?))
             };
             let own = Own {
                 providers: more.into_iter().collect(),
                 answers_kept: below.iter().filter_map(kept).collect(),
-                reader: Some(Arc::new(ModelReader::new(&self.workshop, &self.agent, &self.reading))),
+                reader: Some(Arc::new(ModelReader::new(&self.environment, &self.agent, &self.reading))),
             };
-            self.workshop.parts.orchestrator(&config, own)
+            self.environment.parts.orchestrator(&config, own)
         })
     }
 
-    pub(super) fn colleagues(&self) -> &Colleagues {
-        &self.colleagues
+    pub(super) fn links(&self) -> &LinkedAgents {
+        &self.links
     }
 
     /// The rules of one run of it. `path` are the agents above.
@@ -148,17 +148,17 @@ impl Worker {
     /// Which tools it is shown and may call; the agents it names are always among them.
     pub fn selection(&self) -> Selection {
         let Some(globs) = &self.agent.reach.tools else { return Selection::All };
-        let agents = GroupName::new(NAMESPACE).ok().filter(|_| !self.colleagues.below.is_empty());
+        let agents = GroupName::new(NAMESPACE).ok().filter(|_| !self.links.below.is_empty());
         let agents = agents.map(Pick::Group);
         Selection::of(globs.iter().cloned().map(Pick::Tool).chain(agents))
     }
 
     /// Everybody that a request to it may come to, itself first.
-    pub fn everybody(self: &Arc<Self>) -> Vec<Arc<Self>> {
+    pub fn reachable_agents(self: &Arc<Self>) -> Vec<Arc<Self>> {
         let mut found = vec![Arc::clone(self)];
         let mut at = 0;
         while let Some(worker) = found.get(at).map(Arc::clone) {
-            let Colleagues { below, destinations, handoff } = &worker.colleagues;
+            let LinkedAgents { below, destinations, handoff } = &worker.links;
             for next in below.iter().chain(destinations).chain(handoff) {
                 if !found.iter().any(|known| Arc::ptr_eq(known, next)) {
                     found.push(Arc::clone(next));
@@ -170,7 +170,7 @@ impl Worker {
     }
 
     /// What the agent calls its tools, or says may be called, and nothing is called so. To be asked once the tools are ready.
-    pub fn names_of_nothing(&self) -> Vec<String> {
+    pub fn unresolved_names(&self) -> Vec<String> {
         let Reach { tools, allowed_tools, .. } = &self.agent.reach;
         let catalog = self.orchestrator().catalog().snapshot();
         let theirs = catalog.tools().map(|tool| tool.exposed().as_str());
@@ -207,11 +207,11 @@ impl Worker {
 
     /// The agent's text, to whom it can give the request, what tools and skills say of themselves, and how to end.
     fn system(&self, shown: &[Shown], plan: &RunPlan) -> String {
-        let destinations = self.colleagues.destinations.iter().map(|to| to.agent());
+        let destinations = self.links.destinations.iter().map(|to| to.agent());
         let body = system::with_destinations(&self.agent.body, destinations);
-        let (providers, skills) = (self.orchestrator().catalog().providers(), self.workshop.skills());
+        let (providers, skills) = (self.orchestrator().catalog().providers(), self.environment.skills());
         let told =
-            if self.workshop.config().instructions { Told { providers, skills } } else { Told::default() };
+            if self.environment.config().instructions { Told { providers, skills } } else { Told::default() };
         system::text(&body, told, shown, &plan.report)
     }
 
@@ -222,7 +222,7 @@ impl Worker {
             scope: Arc::clone(scope),
             options: options.clone(),
             reply_timeout: self.agent.times.llm,
-            witness: self.workshop.witness(),
+            witness: self.environment.witness(),
         }
     }
 
@@ -236,7 +236,7 @@ impl Worker {
 
     /// The configuration as this agent changes it for its own calls.
     fn config(&self) -> Arc<Resolved> {
-        let shared = self.workshop.config();
+        let shared = self.environment.config();
         let Agent { times, outputs, .. } = &self.agent;
         let mut config = Resolved::clone(shared);
         config.tool_timeout = times.tool.unwrap_or(config.tool_timeout);
@@ -247,9 +247,9 @@ impl Worker {
     }
 }
 
-impl fmt::Debug for Worker {
+impl fmt::Debug for PreparedAgent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Worker")
+        f.debug_struct("PreparedAgent")
             .field("agent", &self.agent.name)
             .field("model", &self.model)
             .finish_non_exhaustive()
@@ -264,12 +264,12 @@ pub(super) struct Reading {
 }
 
 /// Who reads stored outputs: those that `toolOutput.models` names, else the agent's own.
-fn reading(workshop: &Workshop, agent: &Agent, own: Reading) -> Result<Reading, ModelsError> {
+fn reading(environment: &RunEnvironment, agent: &Agent, own: Reading) -> Result<Reading, ModelsError> {
     let parse = |text: &String| ModelName::parse(text).map_err(ModelsError::Name);
     let names = agent.outputs.tool_output.models.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
     match names.first() {
         None => Ok(own),
-        Some(first) => Ok(Reading { model: first.clone(), models: workshop.models(&names)?.into() }),
+        Some(first) => Ok(Reading { model: first.clone(), models: environment.models(&names)?.into() }),
     }
 }
 

@@ -1,9 +1,14 @@
 //! A request on its way: which agent has it now, and how far that run is.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use haft_core::approval::ApprovalId;
 use haft_core::budget::Budget as ContextBudget;
-use haft_core::conversation::{Conversation, Message};
+use haft_core::conversation::{Conversation, Message, ToolReply};
 use haft_core::event::{Event, EventSink as _};
 use haft_core::model_request::ModelRequest;
 use haft_core::place::{Operation, Place};
@@ -12,15 +17,18 @@ use haft_core::run::budget::Budget;
 use haft_core::run::context::RunContext;
 use haft_core::run::event::{Began, Bill, RunEvent, Speaks};
 use haft_core::run::final_report::FinalReport;
+use haft_core::run::finish::Finish;
 use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
 use haft_core::run::told::Told;
-use haft_core::run::{Abort, AgentRun, RunError, RunPlan};
+use haft_core::run::{Abort, AgentRun, RunError, RunPlan, Verdict};
+use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{CallOptions, Concurrency, Driven, Priority};
+use serde_json::Value;
 use tokio::time::Instant;
 
-use super::worker::Worker;
-use super::workshop::Session;
+use super::environment::Session;
+use super::prepared_agent::PreparedAgent;
 use super::{context, lineage, relay};
 use crate::recordings::{Beginning, Which};
 use haft_config::agents::Agent;
@@ -28,7 +36,7 @@ use haft_store::sessions::{SessionError, SessionJournal};
 
 /// What an agent is asked, and on whose account.
 #[derive(Debug, Clone)]
-pub struct Task {
+pub struct RunRequest {
     pub request: String,
     /// Principal, approver, outputs and the rest that belongs to this run alone.
     pub context: Arc<RunContext>,
@@ -39,14 +47,16 @@ pub struct Task {
     pub scope: Arc<RunScope>,
     pub priority: Priority,
     pub concurrency: Concurrency,
-    /// What was seen before there was a run, and belongs to its record.
+    /// Events from before there was a run, which its journal keeps: the choice of its model.
     pub before: Vec<Event>,
+    /// The stored spec of a root run, which begins its journal; null for runs that work for another.
+    pub spec: Value,
 }
 
-impl Task {
+impl RunRequest {
     /// A request that no other run made. `spent` is the cost of choosing its model.
     pub fn first(
-        worker: &Worker,
+        worker: &PreparedAgent,
         request: String,
         place: Place,
         context: Arc<RunContext>,
@@ -68,11 +78,12 @@ impl Task {
             priority,
             concurrency,
             before,
+            spec: Value::Null,
         }
     }
 
     /// For a call: in a session of its own, within what the run above has left of money and time.
-    pub fn below(worker: &Worker, request: String, cx: &CallContext, above: &RunScope) -> Self {
+    pub fn below(worker: &PreparedAgent, request: String, cx: &CallContext, above: &RunScope) -> Self {
         let operation = cx.operation();
         let session = lineage::below(operation.place.session, operation.place.turn, &cx.id);
         let place = operation.place.below(session, operation.id);
@@ -81,7 +92,17 @@ impl Task {
         let (priority, concurrency) = (cx.priority, Concurrency::default());
         let works_for = Some(Arc::new(operation.clone()));
         let (before, context) = (Vec::new(), Arc::clone(&cx.run));
-        Self { request, context, place, works_for, scope: Arc::new(scope), priority, concurrency, before }
+        Self {
+            request,
+            context,
+            place,
+            works_for,
+            scope: Arc::new(scope),
+            priority,
+            concurrency,
+            before,
+            spec: Value::Null,
+        }
     }
 
     /// One of several for the same call, in a session of its own.
@@ -92,10 +113,10 @@ impl Task {
     }
 
     /// For whoever goes on with the request: beside the session before, on the same account.
-    fn after(before: &Self, worker: &Worker, request: String) -> Self {
+    fn after(before: &Self, worker: &PreparedAgent, request: String) -> Self {
         let place = Place { session: lineage::after(before.place.session), turn: 1, ..before.place };
         let scope = Arc::new(within(worker.agent(), &before.scope));
-        Self { request, place, scope, before: Vec::new(), ..before.clone() }
+        Self { request, place, scope, before: Vec::new(), spec: Value::Null, ..before.clone() }
     }
 }
 
@@ -114,12 +135,30 @@ fn within(agent: &Agent, above: &RunScope) -> RunScope {
     }
 }
 
-/// A run and whoever drives it. To drop the future of [`Errand::drive`] is to cancel whatever is under way; what was done so
+/// Runs the functions of the caller.
+pub trait ClientFunctions: Send + Sync {
+    /// The outputs of these calls, in any order.
+    fn run<'a>(&'a self, calls: &'a [ToolCall]) -> BoxFuture<'a, Vec<ToolReply>>;
+}
+
+/// No caller runs functions: the model gets an error.
+#[derive(Debug, Clone, Copy)]
+pub struct NoFunctions;
+
+impl ClientFunctions for NoFunctions {
+    fn run<'a>(&'a self, calls: &'a [ToolCall]) -> BoxFuture<'a, Vec<ToolReply>> {
+        let denied = |call: &ToolCall| ToolReply::error(call, "the caller does not run functions here");
+        let replies = calls.iter().map(denied).collect();
+        Box::pin(async move { replies })
+    }
+}
+
+/// A run and whoever drives it. To drop the future of [`ActiveRun::drive`] is to cancel whatever is under way; what was done so
 /// far is still here.
 #[derive(Debug)]
-pub struct Errand {
-    pub(super) worker: Arc<Worker>,
-    pub(super) task: Task,
+pub struct ActiveRun {
+    pub(super) worker: Arc<PreparedAgent>,
+    pub(super) task: RunRequest,
     pub(super) run: AgentRun,
     pub(super) options: CallOptions,
     /// What was asked of the first agent that had it.
@@ -130,25 +169,25 @@ pub struct Errand {
     pub(super) unkept: Option<SessionError>,
 }
 
-impl Errand {
+impl ActiveRun {
     /// The run, once the tools are ready: they are a part of what the model is told. One that was begun in another process,
     /// for a run that goes on now, goes on too.
-    pub fn begin(worker: Arc<Worker>, mut task: Task) -> Result<Self, RunError> {
-        match worker.workshop().session_for(&mut task, worker.agent()) {
+    pub fn begin(worker: Arc<PreparedAgent>, mut task: RunRequest) -> Result<Self, RunError> {
+        match worker.environment().session_for(&mut task, worker.agent()) {
             Session::Left { past, journal } => {
                 task.scope.meter.carry(past.bill);
                 Self::take_up(worker, task, *past, journal)
             }
             Session::New => {
-                let mut errand = Self::new(worker, task)?;
-                errand.open_session();
-                errand.tell_beginning();
-                Ok(errand)
+                let mut run = Self::new(worker, task)?;
+                run.open_session();
+                run.tell_beginning();
+                Ok(run)
             }
         }
     }
 
-    fn new(worker: Arc<Worker>, task: Task) -> Result<Self, RunError> {
+    fn new(worker: Arc<PreparedAgent>, task: RunRequest) -> Result<Self, RunError> {
         let path = &task.scope.path;
         let context = worker.context(&task.context);
         let plan = worker.plan(&path[..path.len().saturating_sub(1)], &context);
@@ -161,8 +200,8 @@ impl Errand {
     }
 
     pub(super) fn context(
-        worker: &Worker,
-        task: &Task,
+        worker: &PreparedAgent,
+        task: &RunRequest,
         plan: &RunPlan,
         request: &ModelRequest,
     ) -> Option<Arc<ContextBudget>> {
@@ -171,8 +210,8 @@ impl Errand {
     }
 
     pub(super) fn of(
-        worker: Arc<Worker>,
-        task: Task,
+        worker: Arc<PreparedAgent>,
+        task: RunRequest,
         run: AgentRun,
         budget: Option<Arc<ContextBudget>>,
     ) -> Self {
@@ -192,7 +231,7 @@ impl Errand {
     /// A run that cannot be put on record from its beginning is made all the same, and nothing is promised about it. One that
     /// works for another is not: that one would not know what it did.
     fn open_session(&mut self) {
-        let opened = self.worker.workshop().open_session(&self.task, &self.worker, &self.run);
+        let opened = self.worker.environment().open_session(&self.task, &self.worker, &self.run);
         match opened {
             Some(Ok(journal)) => {
                 for event in std::mem::take(&mut self.task.before) {
@@ -201,7 +240,7 @@ impl Errand {
                 self.keep_with(Arc::new(journal));
             }
             Some(Err(error)) if self.task.place.parent.is_some() => {
-                self.options.chronicle = Some(Arc::new(lineage::Lost(error.to_string())));
+                self.options.chronicle = Some(Arc::new(lineage::LostJournal(error.to_string())));
             }
             Some(Err(error)) => self.unkept = Some(error),
             None => {}
@@ -225,18 +264,75 @@ impl Errand {
             let Some((next, request)) = relay::next(worker, &self.original, &finish) else {
                 return Ok(Driven::Done(finish));
             };
-            let task = Task::after(&self.task, &next, request);
+            let task = RunRequest::after(&self.task, &next, request);
             let (original, account) = (Arc::clone(&self.original), Arc::clone(&self.account));
             *self = Self { original, account, ..Self::begin(next, task)? };
         }
     }
 
+    /// Drives the run to its end. Calls that were put aside wait for the run's approver; `client` runs the caller's
+    /// functions.
+    pub async fn drive_to_end(&mut self, client: &dyn ClientFunctions) -> Result<Finish, RunError> {
+        loop {
+            match self.drive().await? {
+                Driven::Done(finish) => return Ok(finish),
+                Driven::AwaitsApproval(calls) => {
+                    let parked = Instant::now();
+                    let mut verdicts = self.verdicts(calls);
+                    while let Some((call, verdict)) = verdicts.next().await {
+                        self.tell(Told::Judged { call, verdict })?;
+                    }
+                    self.not_counting(parked.elapsed());
+                }
+                Driven::AwaitsClient(calls) => {
+                    let parked = Instant::now();
+                    let outputs = client.run(&calls).await;
+                    self.tell(Told::ClientReplied(outputs))?;
+                    self.not_counting(parked.elapsed());
+                }
+            }
+        }
+    }
+
+    /// Waits for the decisions about calls, all at once; each is given as soon as it is here.
+    fn verdicts(&self, calls: Vec<ToolCall>) -> FuturesUnordered<BoxFuture<'static, (CallId, Verdict)>> {
+        let place = self.position();
+        let approver = self.options.context.approver.clone();
+        let verdict = |call: ToolCall| -> BoxFuture<'static, (CallId, Verdict)> {
+            let approver = approver.clone();
+            Box::pin(async move {
+                let id = ApprovalId::of_call(place, &call.id);
+                let verdict = match approver {
+                    Some(approver) => approver.resolve(id, place, &call).await,
+                    None => Verdict::Denied,
+                };
+                (call.id, verdict)
+            })
+        };
+        calls.into_iter().map(verdict).collect()
+    }
+
+    /// The time that a run waits for a person or its caller is not its own: deadline and time budget move by it.
+    fn not_counting(&mut self, parked: Duration) {
+        let scope = &self.task.scope;
+        let (began, until) = (scope.began.checked_add(parked), scope.until.checked_add(parked));
+        if let (Some(began), Some(until)) = (began, until) {
+            self.task.scope = Arc::new(RunScope { began, until, ..RunScope::clone(scope) });
+        }
+    }
+
+    /// Session and turn of the calls under way. The turns of a continued session are counted on.
+    pub(super) fn position(&self) -> Place {
+        let before = self.options.place.turn.saturating_sub(1);
+        Place { turn: before.saturating_add(self.run.counts().turns.max(1)), ..self.options.place }
+    }
+
     /// The agent that has the request now.
-    pub fn worker(&self) -> &Arc<Worker> {
+    pub fn worker(&self) -> &Arc<PreparedAgent> {
         &self.worker
     }
 
-    pub fn task(&self) -> &Task {
+    pub fn task(&self) -> &RunRequest {
         &self.task
     }
 
@@ -261,7 +357,7 @@ impl Errand {
         self.unkept.as_ref()
     }
 
-    /// What it has cost so far, with everybody who worked for it.
+    /// What it has cost so far, with reachable_agents who worked for it.
     pub fn bill(&self) -> Bill {
         self.account.bill()
     }
@@ -272,7 +368,7 @@ impl Errand {
 
     /// Before anything else of it.
     fn record_beginning(&self, place: Place, began: &Began) {
-        let Some(recorder) = self.worker.workshop().recorder() else { return };
+        let Some(recorder) = self.worker.environment().recorder() else { return };
         let Began { path, model, request, tools, speaks: _ } = began.clone();
         let works_for = self.task.works_for.as_deref();
         let timeout = self.worker.agent().times.llm;
@@ -290,14 +386,14 @@ impl Errand {
     }
 
     fn speaks(&self) -> Speaks {
-        match (&self.run.plan().report, &self.worker.colleagues().handoff) {
+        match (&self.run.plan().report, &self.worker.links().handoff) {
             (FinalReport::None, None) => Speaks::Answer,
             (FinalReport::None | FinalReport::Tool(_) | FinalReport::Xml { .. }, _) => Speaks::Draft,
         }
     }
 
     pub(super) fn tell_beginning_in(&self, turn: u32) {
-        let Task { request, place, scope, .. } = &self.task;
+        let RunRequest { request, place, scope, .. } = &self.task;
         let shown = self.run.tools().iter();
         let began = Began {
             path: scope.path.clone(),

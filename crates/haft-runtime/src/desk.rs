@@ -1,0 +1,251 @@
+//! The questions of one run that wait for someone outside: approvals, elicitations, and functions that the caller runs.
+//!
+//! The desk answers `Later` to the engine, so a call that waits holds no slot and no deadline; the run parks until the
+//! decision is here.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::BoxFuture;
+use haft_core::approval::{Answer, ApprovalId, ApprovalRequest, Approver};
+use haft_core::elicitation::{Elicited, Elicitor};
+use haft_core::event_log::LogEvent;
+use haft_core::place::Place;
+use haft_core::run::Verdict;
+use haft_core::tool::ToolCall;
+use serde_json::Value;
+use tokio::sync::{oneshot, watch};
+
+use crate::event_log::EventLog;
+
+/// A person's decision about a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApprovalDecision {
+    Allow,
+    Deny,
+}
+
+/// A call that waits for a decision.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PendingApproval {
+    pub id: ApprovalId,
+    pub tool: String,
+    pub arguments: Value,
+    /// The rule that asks, in words; empty for a call that waited when its process ended.
+    pub why: String,
+}
+
+/// A question of an MCP server that waits for an answer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PendingElicitation {
+    pub id: u64,
+    pub server: String,
+    /// As the server sent it: `message`, `requestedSchema` or `url`.
+    pub request: Value,
+}
+
+/// A decision that could not be delivered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DecideError {
+    /// Nothing waits under this id.
+    NotPending {
+        id: String,
+    },
+    AlreadyDecided {
+        id: String,
+    },
+}
+
+impl fmt::Display for DecideError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotPending { id } => write!(f, "no approval is pending under {id}"),
+            Self::AlreadyDecided { id } => write!(f, "the approval {id} was decided before"),
+        }
+    }
+}
+
+impl std::error::Error for DecideError {}
+
+/// The desk of one root run; its sub-agents use it too.
+pub(crate) struct Desk {
+    log: EventLog,
+    state: Mutex<DeskState>,
+    /// Counts changes of what is pending.
+    changed: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct DeskState {
+    /// Requests that the engine asked about, until the run waits for them.
+    asked: BTreeMap<ApprovalId, ApprovalRequest>,
+    approvals: BTreeMap<ApprovalId, (PendingApproval, oneshot::Sender<Verdict>)>,
+    /// Calls that were allowed and not made yet.
+    allowed: HashSet<ApprovalId>,
+    decided: HashSet<ApprovalId>,
+    elicitations: BTreeMap<u64, (PendingElicitation, oneshot::Sender<Elicited>)>,
+    next_elicitation: u64,
+}
+
+impl Desk {
+    pub(crate) fn new(log: EventLog) -> Arc<Self> {
+        Arc::new(Self { log, state: Mutex::default(), changed: watch::Sender::new(0) })
+    }
+
+    /// Restores a decision that was on record when its process ended.
+    pub(crate) fn allow(&self, id: ApprovalId) {
+        self.state().allowed.insert(id);
+    }
+
+    pub(crate) fn approvals(&self) -> Vec<PendingApproval> {
+        self.state().approvals.values().map(|(pending, _)| pending.clone()).collect()
+    }
+
+    pub(crate) fn elicitations(&self) -> Vec<PendingElicitation> {
+        self.state().elicitations.values().map(|(pending, _)| pending.clone()).collect()
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    pub(crate) fn decide(&self, id: ApprovalId, decision: ApprovalDecision) -> Result<(), DecideError> {
+        let mut state = self.state();
+        let Some((_, waiting)) = state.approvals.remove(&id) else {
+            let id_text = id.to_string();
+            return Err(if state.decided.contains(&id) {
+                DecideError::AlreadyDecided { id: id_text }
+            } else {
+                DecideError::NotPending { id: id_text }
+            });
+        };
+        state.decided.insert(id);
+        let verdict = match decision {
+            ApprovalDecision::Allow => Verdict::Allowed,
+            ApprovalDecision::Deny => Verdict::Denied,
+        };
+        // A run that was cancelled meanwhile no longer waits.
+        let _ = waiting.send(verdict);
+        drop(state);
+        self.changed.send_modify(|count| *count += 1);
+        Ok(())
+    }
+
+    pub(crate) fn answer(&self, id: u64, answer: Elicited) -> Result<(), DecideError> {
+        let waiting = self.state().elicitations.remove(&id);
+        let (_, waiting) = waiting.ok_or_else(|| DecideError::NotPending { id: id.to_string() })?;
+        let _ = waiting.send(answer);
+        self.changed.send_modify(|count| *count += 1);
+        Ok(())
+    }
+
+    /// Registers a call and returns the channel on which its verdict comes.
+    fn wait_for(&self, id: ApprovalId, place: Place, call: &ToolCall) -> oneshot::Receiver<Verdict> {
+        let (sender, receiver) = oneshot::channel();
+        let mut state = self.state();
+        let asked = state.asked.remove(&id);
+        let pending = match asked {
+            Some(request) => {
+                self.log.append(place, LogEvent::approval_requested(&request));
+                PendingApproval {
+                    id,
+                    tool: request.tool,
+                    arguments: Value::Object(request.arguments),
+                    why: request.why,
+                }
+            }
+            None => {
+                let arguments = serde_json::from_str(call.arguments.as_text()).unwrap_or(Value::Null);
+                let (tool, why) = (call.name.clone(), String::new());
+                let (approval, said) = (id.to_string(), arguments.clone());
+                self.log.append(
+                    place,
+                    LogEvent::ApprovalRequested {
+                        approval,
+                        tool: tool.clone(),
+                        arguments: said,
+                        why: why.clone(),
+                    },
+                );
+                PendingApproval { id, tool, arguments, why }
+            }
+        };
+        state.approvals.insert(id, (pending, sender));
+        drop(state);
+        self.changed.send_modify(|count| *count += 1);
+        receiver
+    }
+
+    fn state(&self) -> MutexGuard<'_, DeskState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Approver for Desk {
+    fn name(&self) -> &'static str {
+        "caller"
+    }
+
+    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, Answer> {
+        let mut state = self.state();
+        let answer = if state.allowed.remove(&request.id) {
+            Answer::AllowOnce
+        } else {
+            state.asked.insert(request.id, request.clone());
+            Answer::Later
+        };
+        Box::pin(async move { answer })
+    }
+
+    fn resolve<'a>(&'a self, id: ApprovalId, place: Place, call: &'a ToolCall) -> BoxFuture<'a, Verdict> {
+        Box::pin(async move {
+            let verdict = self.wait_for(id, place, call).await.unwrap_or(Verdict::Denied);
+            let allowed = verdict == Verdict::Allowed;
+            if allowed {
+                self.state().allowed.insert(id);
+            }
+            self.log.append(place, LogEvent::ApprovalDecided { approval: id.to_string(), allowed });
+            verdict
+        })
+    }
+}
+
+impl Elicitor for Desk {
+    fn elicit<'a>(&'a self, server: &'a str, request: Value) -> BoxFuture<'a, Elicited> {
+        let (sender, receiver) = oneshot::channel();
+        let mut state = self.state();
+        state.next_elicitation += 1;
+        let id = state.next_elicitation;
+        let pending = PendingElicitation { id, server: server.to_owned(), request };
+        state.elicitations.insert(id, (pending, sender));
+        drop(state);
+        self.changed.send_modify(|count| *count += 1);
+        Box::pin(async move {
+            let withdrawn = Withdraw { desk: self, id };
+            let answer = receiver.await.unwrap_or(Elicited::Cancelled);
+            drop(withdrawn);
+            answer
+        })
+    }
+}
+
+/// Removes a question whose call has ended.
+struct Withdraw<'a> {
+    desk: &'a Desk,
+    id: u64,
+}
+
+impl Drop for Withdraw<'_> {
+    fn drop(&mut self) {
+        if self.desk.state().elicitations.remove(&self.id).is_some() {
+            self.desk.changed.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+impl fmt::Debug for Desk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Desk").field("approvals", &self.state().approvals.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,360 @@
+//! `RunHandle`: watches and steers a run that a [`Runtime`](crate::Runtime) drives. Dropping it detaches; the run goes on.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::BoxFuture;
+use haft_core::approval::ApprovalId;
+use haft_core::conversation::ToolReply;
+use haft_core::elicitation::Elicited;
+use haft_core::place::SessionId;
+use haft_core::principal::Principal;
+use haft_core::run::Abort;
+use haft_core::run::event::Bill;
+use haft_core::run::finish::Finish;
+use haft_core::run::meter::Meter;
+use haft_core::tool::{CallId, ToolCall};
+use haft_engine::Driven;
+use tokio::sync::{oneshot, watch};
+
+use crate::desk::{ApprovalDecision, DecideError, Desk, PendingApproval, PendingElicitation};
+use crate::event_log::{EventLog, EventSeq, RunEvents};
+use crate::runs::{ActiveRun, ClientFunctions};
+
+/// A run of a runtime. Clones are handles of the same run.
+#[derive(Clone)]
+pub struct RunHandle {
+    shared: Arc<RunShared>,
+}
+
+/// The state of a run that a caller waits for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum RunState {
+    Finished(Box<RunOutcome>),
+    /// The run waits for someone outside.
+    Parked(ParkReason),
+}
+
+/// The reason a run waits.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ParkReason {
+    /// Decide with [`RunHandle::decide`].
+    Approval(Vec<PendingApproval>),
+    /// Answer with [`RunHandle::answer`].
+    Elicitation(Vec<PendingElicitation>),
+    /// Run these functions and [`submit`](RunHandle::submit) their outputs.
+    ClientOutputs(Vec<ToolCall>),
+    /// Resume the run with these secrets: it was started with them, and they are never stored.
+    Credentials(Vec<String>),
+}
+
+/// The end of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunOutcome {
+    pub finish: Finish,
+    pub turns: u32,
+    pub bill: Bill,
+}
+
+/// Outputs that the run does not wait for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SubmitError {
+    /// The run waits for no outputs.
+    NotWaiting,
+    /// The run does not wait for this call.
+    UnknownCall { call: String },
+    /// The same call twice.
+    Twice { call: String },
+}
+
+impl fmt::Display for SubmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotWaiting => f.write_str("the run waits for no function outputs"),
+            Self::UnknownCall { call } => write!(f, "the run does not wait for the call `{call}`"),
+            Self::Twice { call } => write!(f, "the call `{call}` has two outputs"),
+        }
+    }
+}
+
+impl std::error::Error for SubmitError {}
+
+pub(crate) struct RunShared {
+    pub(crate) id: SessionId,
+    pub(crate) principal: Principal,
+    pub(crate) log: EventLog,
+    pub(crate) desk: Arc<Desk>,
+    client: ClientDesk,
+    outcome: watch::Sender<Option<Arc<RunEnd>>>,
+    cancelled: watch::Sender<bool>,
+    /// Secrets that a resumed run lacks; it is not driven then.
+    lacks: Vec<String>,
+    warnings: Mutex<Vec<String>>,
+    meter: Option<Arc<Meter>>,
+}
+
+/// How driving ended: an outcome, or a defect.
+#[derive(Debug)]
+pub(crate) enum RunEnd {
+    Outcome(RunOutcome),
+    Defect(String),
+}
+
+/// An internal error of haft, never a mistake of a model or a tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunDefect(pub String);
+
+impl fmt::Display for RunDefect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for RunDefect {}
+
+impl RunHandle {
+    pub(crate) fn new(shared: Arc<RunShared>) -> Self {
+        Self { shared }
+    }
+
+    /// The session of the run.
+    pub fn id(&self) -> SessionId {
+        self.shared.id
+    }
+
+    pub fn principal(&self) -> &Principal {
+        &self.shared.principal
+    }
+
+    /// The events of the run and of its sub-agents from any number on: those that happened, then those to come.
+    pub fn events(&self, from: EventSeq) -> RunEvents {
+        self.shared.log.events(from)
+    }
+
+    /// The spend of the run so far; nothing for a run that is not driven.
+    pub fn meter(&self) -> Option<&Arc<Meter>> {
+        self.shared.meter.as_ref()
+    }
+
+    /// Problems that do not keep the run from working, such as a tool that an agent names and that does not exist.
+    pub fn warnings(&self) -> Vec<String> {
+        self.shared.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Decides about a call that waits for approval.
+    ///
+    /// The decision is in the journal before the call is made, and the run asks again if its process ends before that.
+    pub fn decide(&self, approval: ApprovalId, decision: ApprovalDecision) -> Result<(), DecideError> {
+        self.shared.desk.decide(approval, decision)
+    }
+
+    /// Answers a question of an MCP server.
+    pub fn answer(&self, elicitation: u64, answer: Elicited) -> Result<(), DecideError> {
+        self.shared.desk.answer(elicitation, answer)
+    }
+
+    /// Gives the outputs of functions that the caller ran; all of them or some.
+    pub fn submit(&self, outputs: Vec<ToolReply>) -> Result<(), SubmitError> {
+        self.shared.client.submit(outputs)
+    }
+
+    /// Ends the run now. Calls under way are cancelled, and the end is in the journal.
+    pub fn cancel(&self) {
+        self.shared.cancelled.send_replace(true);
+    }
+
+    /// Waits until the run has finished or waits for someone outside.
+    pub async fn wait(&self) -> Result<RunState, RunDefect> {
+        if !self.shared.lacks.is_empty() {
+            return Ok(RunState::Parked(ParkReason::Credentials(self.shared.lacks.clone())));
+        }
+        let (mut desk, mut client) = (self.shared.desk.changes(), self.shared.client.changed.subscribe());
+        let mut outcome = self.shared.outcome.subscribe();
+        loop {
+            if let Some(end) = outcome.borrow_and_update().clone() {
+                return state_of(&end);
+            }
+            if let Some(reason) = self.parked() {
+                return Ok(RunState::Parked(reason));
+            }
+            tokio::select! {
+                _ = outcome.changed() => {}
+                _ = desk.changed() => {}
+                _ = client.changed() => {}
+            }
+        }
+    }
+
+    /// Waits until the run has finished, whatever it waits for on the way.
+    pub async fn finished(&self) -> Result<RunOutcome, RunDefect> {
+        let mut outcome = self.shared.outcome.subscribe();
+        // The sender lives as long as this handle.
+        let end = outcome.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
+        match end.map(|end| state_of(&end)) {
+            Some(Ok(RunState::Finished(outcome))) => Ok(*outcome),
+            Some(Err(defect)) => Err(defect),
+            Some(Ok(RunState::Parked(_))) | None => Err(RunDefect("the run was dropped".into())),
+        }
+    }
+
+    pub fn is_finished(&self) -> bool {
+        self.shared.outcome.borrow().is_some()
+    }
+
+    fn parked(&self) -> Option<ParkReason> {
+        let approvals = self.shared.desk.approvals();
+        if !approvals.is_empty() {
+            return Some(ParkReason::Approval(approvals));
+        }
+        let elicitations = self.shared.desk.elicitations();
+        if !elicitations.is_empty() {
+            return Some(ParkReason::Elicitation(elicitations));
+        }
+        let calls = self.shared.client.pending();
+        (!calls.is_empty()).then_some(ParkReason::ClientOutputs(calls))
+    }
+}
+
+fn state_of(end: &RunEnd) -> Result<RunState, RunDefect> {
+    match end {
+        RunEnd::Outcome(outcome) => Ok(RunState::Finished(Box::new(outcome.clone()))),
+        RunEnd::Defect(problem) => Err(RunDefect(problem.clone())),
+    }
+}
+
+impl fmt::Debug for RunHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunHandle").field("id", &self.id()).finish_non_exhaustive()
+    }
+}
+
+/// Whether the caller runs functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Functions {
+    None,
+    OfCaller,
+}
+
+impl RunShared {
+    pub(crate) fn new(id: SessionId, principal: Principal, log: EventLog, desk: Arc<Desk>) -> Self {
+        Self {
+            id,
+            principal,
+            log,
+            desk,
+            client: ClientDesk::default(),
+            outcome: watch::Sender::new(None),
+            cancelled: watch::Sender::new(false),
+            lacks: Vec::new(),
+            warnings: Mutex::default(),
+            meter: None,
+        }
+    }
+
+    pub(crate) fn with_meter(mut self, meter: Arc<Meter>) -> Self {
+        self.meter = Some(meter);
+        self
+    }
+
+    /// A run that cannot continue without these secrets.
+    pub(crate) fn lacking(mut self, names: Vec<String>) -> Self {
+        self.lacks = names;
+        self
+    }
+
+    pub(crate) fn warn(&self, warnings: impl IntoIterator<Item = String>) {
+        self.warnings.lock().unwrap_or_else(PoisonError::into_inner).extend(warnings);
+    }
+
+    /// Drives a run to its end, whatever ends it, and says how it ended.
+    pub(crate) async fn drive(&self, mut run: ActiveRun, functions: Functions) {
+        let end = self.to_the_end(&mut run, functions).await;
+        self.log.close();
+        self.log.flushed().await;
+        self.outcome.send_replace(Some(Arc::new(end)));
+    }
+
+    async fn to_the_end(&self, run: &mut ActiveRun, functions: Functions) -> RunEnd {
+        let mut cancelled = self.cancelled.subscribe();
+        let client: &dyn ClientFunctions = match functions {
+            Functions::None => &crate::runs::NoFunctions,
+            Functions::OfCaller => &self.client,
+        };
+        let driven = tokio::select! {
+            biased;
+            driven = run.drive_to_end(client) => Some(driven),
+            _ = cancelled.wait_for(|cancelled| *cancelled) => None,
+        };
+        let finish = match driven {
+            Some(finish) => finish,
+            None => match run.abort(Abort::Interrupted).await {
+                Ok(Driven::Done(finish)) => Ok(finish),
+                Ok(Driven::AwaitsClient(_) | Driven::AwaitsApproval(_)) => {
+                    return RunEnd::Defect("a cancelled run did not end".into());
+                }
+                Err(error) => Err(error),
+            },
+        };
+        match finish {
+            Ok(finish) => {
+                RunEnd::Outcome(RunOutcome { finish, turns: run.run().counts().turns, bill: run.bill() })
+            }
+            Err(error) => RunEnd::Defect(error.to_string()),
+        }
+    }
+}
+
+/// Hands calls to the caller and waits for their outputs.
+struct ClientDesk {
+    pending: Mutex<Option<(Vec<ToolCall>, oneshot::Sender<Vec<ToolReply>>)>>,
+    changed: watch::Sender<u64>,
+}
+
+impl Default for ClientDesk {
+    fn default() -> Self {
+        Self { pending: Mutex::default(), changed: watch::Sender::new(0) }
+    }
+}
+
+impl ClientDesk {
+    fn pending(&self) -> Vec<ToolCall> {
+        self.lock().as_ref().map(|(calls, _)| calls.clone()).unwrap_or_default()
+    }
+
+    fn submit(&self, outputs: Vec<ToolReply>) -> Result<(), SubmitError> {
+        let mut pending = self.lock();
+        let Some((calls, _)) = pending.as_ref() else { return Err(SubmitError::NotWaiting) };
+        let mut seen: Vec<&CallId> = Vec::new();
+        for output in &outputs {
+            let call = output.call.0.clone();
+            if !calls.iter().any(|pending| pending.id == output.call) {
+                return Err(SubmitError::UnknownCall { call });
+            }
+            if seen.contains(&&output.call) {
+                return Err(SubmitError::Twice { call });
+            }
+            seen.push(&output.call);
+        }
+        if outputs.is_empty() {
+            return Ok(());
+        }
+        if let Some((_, waiting)) = pending.take() {
+            // A cancelled run no longer waits.
+            let _ = waiting.send(outputs);
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<(Vec<ToolCall>, oneshot::Sender<Vec<ToolReply>>)>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ClientFunctions for ClientDesk {
+    fn run<'a>(&'a self, calls: &'a [ToolCall]) -> BoxFuture<'a, Vec<ToolReply>> {
+        let (sender, receiver) = oneshot::channel();
+        *self.lock() = Some((calls.to_vec(), sender));
+        self.changed.send_modify(|count| *count += 1);
+        Box::pin(async move { receiver.await.unwrap_or_default() })
+    }
+}
