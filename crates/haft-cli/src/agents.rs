@@ -54,7 +54,7 @@ fn list(args: &ListArgs) -> Result<ExitCode, Refused> {
 }
 
 fn as_json(found: &AgentFile) -> Value {
-    let AgentFile { agent, file } = found;
+    let AgentFile { agent, file, .. } = found;
     json!({
         "name": agent.name, "description": agent.description, "file": file.to_string_lossy(), "models": agent.models,
         "agents": agent.reach.agents, "destinations": agent.reach.destinations, "handoff": agent.reach.handoff,
@@ -66,7 +66,7 @@ fn table(agents: &[AgentFile]) -> String {
         return "There are no agents. `haft agents new NAME` writes one.".into();
     }
     let width = agents.iter().map(|found| found.agent.name.chars().count()).max().unwrap_or_default();
-    agents.iter().fold(String::new(), |mut text, AgentFile { agent, file }| {
+    agents.iter().fold(String::new(), |mut text, AgentFile { agent, file, .. }| {
         let (name, said) = (printable(&agent.name), printable(agent.description.trim()));
         let _ = writeln!(
             text,
@@ -112,8 +112,8 @@ fn check(args: &CheckArgs) -> Result<ExitCode, Refused> {
 pub(super) fn problem(read: &Result<AgentFile, AgentLoadError>, loader: &AgentLoader) -> Option<String> {
     match read {
         Err(error) => Some(error.to_string()),
-        Ok(AgentFile { agent, file }) => {
-            let again = AgentFile { agent: agent.clone(), file: file.clone() };
+        Ok(found) => {
+            let again = found.clone();
             AgentGraph::gather(again, loader).err().map(|error| error.to_string())
         }
     }

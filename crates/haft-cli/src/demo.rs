@@ -8,9 +8,8 @@ use haft_runtime::model_server::{ModelServer, Part, Script, Step};
 use serde_json::json;
 
 use super::args::{Cli, Command, DemoArgs, RunArgs};
-use super::cancel::Listening;
 use super::exit::Exit;
-use super::run::{self as running, Before, Given};
+use super::run::{self as running, Given};
 use super::settings::{Configuration, Refused};
 use super::terminal;
 use haft_config::skills::Skills;
@@ -40,24 +39,19 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
         "OPENAI_API_KEY" => Some(KEY.to_owned()),
         _ => None,
     };
-    let prepared = async {
+    let started = async {
         let typed = typed(args, workspace.path())?;
         let given = Given {
             // The operator's own files could name another server, or deny a tool.
             configuration: Configuration::defaults()?,
-            others: Vec::new(),
             skills: Skills::default(),
             variables: Arc::new(variables),
             models: None,
-            before: Before::Nothing,
+            keeps_session: false,
         };
-        running::prepare(&typed, given).await
+        running::begin(&typed, given).await
     };
-    let mut listening = Listening::begin();
-    match running::unless_ended(&mut listening, prepared).await {
-        Ok(prepared) => running::carry_out(prepared, running::Beginning::New, listening).await,
-        Err((exit, message)) => terminal::failed(exit, &message),
-    }
+    running::carry_out(started).await
 }
 
 fn stage() -> std::io::Result<(tempfile::TempDir, ModelServer)> {

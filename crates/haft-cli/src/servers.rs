@@ -45,8 +45,12 @@ pub(super) fn providers(config: &Resolved, policy: &Policy, asked: Asked<'_>) ->
 
 /// What the command line is to servers.
 pub(super) fn face(config: &Resolved) -> McpFace {
-    let trace = config.trace_mcp.then(|| Arc::new(OnStandardError) as _);
-    McpFace { trace, ..McpFace::default() }
+    McpFace { trace: trace(config), ..McpFace::default() }
+}
+
+/// Shows messages to and from servers, where the user asked for that.
+pub(super) fn trace(config: &Resolved) -> Option<Arc<dyn TraceSink>> {
+    config.trace_mcp.then(|| Arc::new(OnStandardError) as _)
 }
 
 /// Shows messages where the log goes.

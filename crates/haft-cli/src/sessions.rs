@@ -57,15 +57,18 @@ pub(super) fn find(sessions: &Sessions, word: &str) -> Result<SessionId, Refused
 
 #[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
 pub(super) fn refused(error: SessionError) -> Refused {
-    let exit = match &error {
+    (exit_of(&error), error.to_string())
+}
+
+pub(super) fn exit_of(error: &SessionError) -> Exit {
+    match error {
         SessionError::NotFound { .. }
         | SessionError::TooShort { .. }
         | SessionError::Ambiguous { .. }
         | SessionError::Unreadable { .. } => Exit::Input,
         SessionError::Busy { .. } => Exit::Unavailable,
         SessionError::Io { .. } => Exit::Internal,
-    };
-    (exit, error.to_string())
+    }
 }
 
 /// One line of the list.

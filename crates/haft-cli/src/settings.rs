@@ -37,6 +37,11 @@ pub(super) struct Configuration {
 }
 
 impl Configuration {
+    /// The files that are in force.
+    pub(super) fn in_use(&self) -> &[PathBuf] {
+        &self.in_use
+    }
+
     /// As if there were no files.
     pub(super) fn defaults() -> Result<Self, Refused> {
         let resolved = haft_config::defaults().map_err(|error| (Exit::Internal, error.to_string()))?;
@@ -86,7 +91,7 @@ pub(super) fn policy(args: &PolicyArgs, configuration: &Configuration) -> Result
     Ok(policy.git(args.git.map_or(config.git, git)).limits(limits(args, config)?))
 }
 
-fn workspace(args: &PolicyArgs, config: &Sandbox) -> Result<PathBuf, Refused> {
+pub(super) fn workspace(args: &PolicyArgs, config: &Sandbox) -> Result<PathBuf, Refused> {
     match args.files.workspace.as_ref().or(config.workspace.as_ref()) {
         Some(directory) => Ok(directory.clone()),
         None => std::env::current_dir().map_err(|error| {
@@ -95,7 +100,7 @@ fn workspace(args: &PolicyArgs, config: &Sandbox) -> Result<PathBuf, Refused> {
     }
 }
 
-fn limits(args: &PolicyArgs, config: &Sandbox) -> Result<Limits, Refused> {
+pub(super) fn limits(args: &PolicyArgs, config: &Sandbox) -> Result<Limits, Refused> {
     let mut limits = config.limits.clone();
     for (name, value) in &args.limit {
         limits.set(name, *value).map_err(|error| usage(&error))?;
@@ -107,14 +112,14 @@ fn usage(error: &dyn std::fmt::Display) -> Refused {
     (Exit::Usage, error.to_string())
 }
 
-fn access(grant: Grant) -> Access {
+pub(super) fn access(grant: Grant) -> Access {
     match grant {
         Grant::Allow => Access::Allow,
         Grant::Deny => Access::Deny,
     }
 }
 
-fn git(git: Git) -> GitMetadata {
+pub(super) fn git(git: Git) -> GitMetadata {
     match git {
         Git::Frozen => GitMetadata::Frozen,
         Git::Writable => GitMetadata::Writable,

@@ -81,10 +81,9 @@ impl Watch {
         }
     }
 
-    /// All who watch see everything through one who stands before them.
-    pub(super) fn all_through(&mut self, before: impl FnOnce(Watchers) -> Arc<dyn EventSink>) {
-        let all = std::mem::take(&mut self.sinks);
-        self.sinks = Watchers(vec![before(all)]);
+    /// Each watcher, in the order in which it sees events.
+    pub(super) fn sinks(&self) -> Vec<Arc<dyn EventSink>> {
+        self.sinks.0.clone()
     }
 
     /// What is watched belongs to a session that was there before.

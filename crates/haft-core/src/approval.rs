@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::digest::Digest;
 use crate::naming::ToolIdentity;
-use crate::place::{Operation, Place};
+use crate::place::Place;
 use crate::rules::{Decision, Rules, Ruling};
 use crate::run::Verdict;
 use crate::tool::{CallId, ToolCall};
@@ -25,14 +25,9 @@ pub const SHOWN_CHARS_MAX: usize = 4_000;
 pub struct ApprovalId(u128);
 
 impl ApprovalId {
-    pub fn of(operation: &Operation) -> Self {
-        Self::of_call(operation.place, &operation.call)
-    }
-
-    /// Operations shorten the ids of calls, so only the beginning counts.
+    /// `call` is the whole id: operations cut it for display, and long ids of one turn may begin alike.
     pub fn of_call(place: Place, call: &CallId) -> Self {
-        let call: String = call.0.chars().take(CALL_ID_CHARS_MAX).collect();
-        let digest = Digest::of_text(&format!("approval/{}/{}/{call}", place.session, place.turn));
+        let digest = Digest::of_text(&format!("approval/{}/{}/{}", place.session, place.turn, call.0));
         let half: [u8; 16] = std::array::from_fn(|at| digest.bytes()[at]);
         Self(u128::from_be_bytes(half))
     }
@@ -54,9 +49,6 @@ impl fmt::Debug for ApprovalId {
         write!(f, "ApprovalId({self})")
     }
 }
-
-/// The characters of a call's id that an [`Operation`] keeps.
-pub const CALL_ID_CHARS_MAX: usize = 64;
 
 /// A call that a person is asked about.
 #[derive(Debug, Clone, PartialEq)]

@@ -49,6 +49,21 @@ impl Queues {
         Self { by_name: Arc::new(by_name), default }
     }
 
+    /// The queues of a new configuration. One whose settings did not change is the same queue: its slots stay taken, and
+    /// its waiting calls keep their turn.
+    #[must_use]
+    pub fn renewed(&self, configs: impl IntoIterator<Item = (QueueName, QueueConfig)>) -> Self {
+        let mut renewed = Self::new(configs);
+        let kept = |(name, queue): (QueueName, Queue)| match self.get(&name) {
+            Some(before) if before.config == queue.config => (name, before.clone()),
+            Some(_) | None => (name, queue),
+        };
+        let by_name: HashMap<_, _> = renewed.by_name.as_ref().clone().into_iter().map(kept).collect();
+        renewed.default = by_name.values().find(|queue| queue.name.as_str() == QUEUE_DEFAULT).cloned();
+        renewed.by_name = Arc::new(by_name);
+        renewed
+    }
+
     pub fn get(&self, name: &QueueName) -> Option<&Queue> {
         self.by_name.get(name)
     }

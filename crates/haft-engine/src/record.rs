@@ -20,7 +20,7 @@ use crate::progress::BoundedProgress;
 use crate::size::content_bytes;
 
 /// How much of a name that means no tool, or of an asker's id, is repeated to those who watch.
-const WRITTEN_CHARS_MAX: usize = haft_core::approval::CALL_ID_CHARS_MAX;
+const WRITTEN_CHARS_MAX: usize = 64;
 
 /// How much of the arguments, and of the result, is told where the operator wants what was said.
 const SAID_BYTES_MAX: usize = 16 << 10;

@@ -87,6 +87,7 @@ pub(crate) struct RunShared {
     client: ClientDesk,
     outcome: watch::Sender<Option<Arc<RunEnd>>>,
     cancelled: watch::Sender<bool>,
+    closed: watch::Sender<bool>,
     /// Secrets that a resumed run lacks; it is not driven then.
     lacks: Vec<String>,
     warnings: Mutex<Vec<String>>,
@@ -197,6 +198,13 @@ impl RunHandle {
         }
     }
 
+    /// Waits until everything that the run started has ended, its MCP servers too.
+    pub async fn closed(&self) {
+        let mut closed = self.shared.closed.subscribe();
+        // The sender lives as long as this handle.
+        let _ = closed.wait_for(|closed| *closed).await;
+    }
+
     pub fn is_finished(&self) -> bool {
         self.shared.outcome.borrow().is_some()
     }
@@ -245,6 +253,7 @@ impl RunShared {
             client: ClientDesk::default(),
             outcome: watch::Sender::new(None),
             cancelled: watch::Sender::new(false),
+            closed: watch::Sender::new(false),
             lacks: Vec::new(),
             warnings: Mutex::default(),
             meter: None,
@@ -264,6 +273,11 @@ impl RunShared {
 
     pub(crate) fn warn(&self, warnings: impl IntoIterator<Item = String>) {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner).extend(warnings);
+    }
+
+    /// Nothing of the run is left.
+    pub(crate) fn close(&self) {
+        self.closed.send_replace(true);
     }
 
     /// Drives a run to its end, whatever ends it, and says how it ended.

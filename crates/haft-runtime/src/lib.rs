@@ -18,6 +18,7 @@ pub mod models;
 pub mod recordings;
 pub mod rest;
 pub mod runs;
+pub mod runtime;
 pub mod sampling;
 pub mod spec;
 #[cfg(feature = "otlp")]
@@ -25,6 +26,12 @@ pub mod telemetry;
 #[cfg(feature = "tiktoken")]
 pub mod tokens;
 pub mod wiring;
+
+pub use desk::{ApprovalDecision, DecideError, PendingApproval, PendingElicitation};
+pub use event_log::{EventGap, EventSeq, RunEvents};
+pub use handle::{ParkReason, RunDefect, RunHandle, RunOutcome, RunState, SubmitError};
+pub use runtime::{Answers, RunHooks, Runtime, RuntimeBuilder, Stores};
+pub use spec::{RunSecrets, RunSpec, WorkspaceSpec};
 
 #[cfg(feature = "model-server")]
 pub use haft_model_server as model_server;

@@ -8,6 +8,7 @@ mod active_run;
 mod agent_tools;
 mod context;
 mod environment;
+mod input;
 mod lineage;
 mod offer;
 mod output_reader;
@@ -20,7 +21,8 @@ mod system;
 
 pub use active_run::{ActiveRun, ClientFunctions, NoFunctions, RunRequest};
 pub use environment::{LeftSessions, RunEnvironment, Variables};
+pub(crate) use input::check_input;
 pub use prepared_agent::PreparedAgent;
 pub use prepared_agent::model_names;
 pub use resuming::{ResumeError, ResumedSession};
-pub use skilled::{AvailableSkills, call_in};
+pub use skilled::AvailableSkills;

@@ -11,12 +11,14 @@ use std::time::Duration;
 use haft_config::agents::graph::{AgentGraph, AgentGraphError, AgentGraphSource};
 use haft_config::agents::{Agent, AgentError, Overrides, ReportBy, loader};
 use haft_core::glob::ToolGlob;
+use haft_core::home::Home;
 use haft_core::internal::final_report::ReportShape;
 use haft_core::model_request::ToolChoice;
 use haft_core::principal::Principal;
 use haft_core::settings::limits::Limits;
 use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::sandbox::{Access, GitMetadata};
+use haft_sandbox::{Policy, PolicyError, user_home};
 use secrecy::SecretString;
 use serde_json::Value;
 
@@ -184,6 +186,37 @@ impl WorkspaceSpec {
             protected: Vec::new(),
             limits: Limits::default(),
         }
+    }
+}
+
+impl WorkspaceSpec {
+    /// The sandbox policy. Paths that do not exist, and a directory that would expose haft's own data, are refused.
+    pub fn policy(&self, home: &Home) -> Result<Policy, PolicyError> {
+        let user_home = user_home();
+        // Secrets that are taken off the list must be so before the workspace is checked against it.
+        let mut policy = Policy::new_with_readable(
+            self.mode,
+            &self.directory,
+            home,
+            user_home.as_deref(),
+            &self.readable,
+        )?;
+        for directory in &self.writable {
+            policy = policy.writable(directory)?;
+        }
+        for name in &self.environment {
+            policy = policy.environment(name);
+        }
+        if let Some(access) = self.network {
+            policy = policy.network(access);
+        }
+        if let Some(access) = self.unix_sockets {
+            policy = policy.unix_sockets(access);
+        }
+        for file in &self.protected {
+            policy = policy.protect(file);
+        }
+        Ok(policy.git(self.git).limits(self.limits.clone()))
     }
 }
 

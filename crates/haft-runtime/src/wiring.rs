@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use haft_core::name::ToolName;
+use haft_core::name::{QueueName, ToolName};
 use haft_core::provider::ToolProvider;
 use haft_core::rules::{CommandPattern, Decision, Rule, Rules};
 use haft_core::tool::{Approval, ToolDefinition};
@@ -23,7 +23,7 @@ use haft_tools::rest::{RestTool, RestTools};
 
 pub use authorization::{Keeping, authorizer};
 pub use mcp::{McpFace, McpServers, mcp_servers, remembered};
-pub use parts::{Own, Parts};
+pub use parts::{EngineState, Own, Parts};
 
 use crate::governing::Configured;
 use haft_config::Resolved;
@@ -125,12 +125,16 @@ pub fn command_lines() -> HashMap<ToolName, String> {
 }
 
 fn queues(config: &Resolved) -> Queues {
-    Queues::new(config.queues.iter().map(|(name, queue)| {
+    Queues::new(queue_configs(config))
+}
+
+fn queue_configs(config: &Resolved) -> impl Iterator<Item = (QueueName, QueueConfig)> {
+    config.queues.iter().map(|(name, queue)| {
         let concurrent = NonZeroUsize::new(queue.concurrent).unwrap_or(NonZeroUsize::MIN);
         let queue =
             QueueConfig { concurrent, waiting_max: queue.waiting_max, timeout_default: queue.timeout };
         (name.clone(), queue)
-    }))
+    })
 }
 
 /// Makes the tools of all providers ready, and says what the operator should know about them.

@@ -6,6 +6,7 @@ use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
 use haft_core::event_log::EventEnvelope;
@@ -40,6 +41,20 @@ impl FileEvents {
         match std::fs::remove_file(self.path(key)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
+        }
+    }
+
+    /// Removes logs that were not written for this long.
+    pub fn sweep(&self, keep: Duration, now: SystemTime) {
+        let tenants = std::fs::read_dir(&self.root).into_iter().flatten().flatten();
+        let logs =
+            tenants.flat_map(|tenant| std::fs::read_dir(tenant.path()).into_iter().flatten().flatten());
+        for log in logs {
+            let modified = log.metadata().and_then(|meta| meta.modified()).ok();
+            if modified.and_then(|modified| now.duration_since(modified).ok()).is_some_and(|age| age > keep) {
+                // A log that cannot be removed now is tried again at the next sweep.
+                let _ = std::fs::remove_file(log.path());
+            }
         }
     }
 

@@ -1,263 +1,240 @@
-//! Everything that is decided before the model is asked.
+//! Everything around a run of the command line: the runtime, the screen, watchers and the recording.
 
 use std::cell::Cell;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use haft_core::approval::Grants;
-use haft_core::event::{Event, EventSink, Watchers};
 use haft_core::model_provider::ModelProvider;
-use haft_core::provider::ToolProvider;
-use haft_core::run::event::Bill;
-use haft_engine::RunContext;
+use haft_core::place::SessionId;
 use haft_models::cassette::{RecordingError, Tape};
-use haft_sandbox::Policy;
+use haft_store::sessions::SessionError;
+use serde_json::json;
 
-use super::resume;
-use super::said;
 use super::show::Show;
 use super::wire::Output;
-use crate::agents;
 use crate::approver::TerminalApprover;
-use crate::args::{FileArgs, RunArgs};
+use crate::args::{FileArgs, ShowArgs};
 use crate::ask;
-use crate::call;
 use crate::elicitor::TerminalElicitor;
 use crate::exit::Exit;
-use crate::servers::{self, Asked};
+use crate::servers;
 use crate::settings::{self, Configuration, Refused};
 use crate::skills;
 use crate::terminal;
+use crate::waiting::waiting;
 use crate::watch::Watch;
-use haft_config::agents::graph::AgentGraph;
+use haft_config::agents::graph::AgentGraphError;
 use haft_config::skills::Skills;
-use haft_config::{Resolved, environment};
+use haft_config::{Resolved, environment, printable};
 use haft_runtime::models;
-use haft_runtime::recordings::{Recorded, RunRecorder};
-use haft_runtime::runs::{
-    self, LeftSessions, PreparedAgent, RunEnvironment, RunRequest, Variables, call_in, route,
-};
-use haft_runtime::sampling::ModelSampler;
+use haft_runtime::recordings::RunRecorder;
+use haft_runtime::runs::{ResumeError, Variables};
+use haft_runtime::runtime::{ResumeFailure, StartError};
+use haft_runtime::spec::{RunSecrets, RunSpec, StoredSpec};
 use haft_runtime::telemetry::captures_content;
-use haft_runtime::wiring::ToolSettings;
-use haft_store::approvals;
-use haft_store::sessions::Sessions;
+use haft_runtime::{Answers, RunHandle, RunHooks, Runtime};
 
-/// A run that can begin.
-pub(crate) struct Prepared {
-    pub(super) worker: Arc<PreparedAgent>,
-    pub(super) context: Arc<RunContext>,
-    pub(super) watch: Watch,
-    pub(super) show: Show,
-    /// Where somebody wants to see the run again.
-    recorder: Option<Arc<RunRecorder>>,
-    unused: Unused,
-    pub(super) began: Instant,
-    request: String,
-    /// What was done to find out which model to ask.
-    routing: Vec<Event>,
-}
-
-/// What is there beside what was typed.
+/// Configuration and environment of a run, beside its spec.
 pub(crate) struct Given {
     pub(crate) configuration: Configuration,
-    /// Tools beside the built-in ones.
-    pub(crate) others: Vec<Arc<dyn ToolProvider>>,
     pub(crate) skills: Skills,
-    /// Say where the provider of the model is.
+    /// Name the provider of the model, and hold its key.
     pub(crate) variables: Variables,
-    /// Asked instead of those that are configured.
+    /// Asked instead of the configured models.
     pub(crate) models: Option<Arc<dyn ModelProvider>>,
-    pub(crate) before: Before,
-}
-
-/// What was decided about the run before.
-#[derive(Debug)]
-pub(crate) enum Before {
-    Nothing,
-    /// It was begun: what it was asked fitted, and its model was chosen.
-    Begun {
-        model: Option<String>,
-    },
+    /// False for a run that leaves no session behind.
+    pub(crate) keeps_session: bool,
 }
 
 impl Given {
-    /// What the operator's files and environment say.
-    pub(super) async fn configured(
-        files: &FileArgs,
-        models: Option<Arc<dyn ModelProvider>>,
-        before: Before,
-    ) -> Result<Self, Refused> {
-        let configuration = settings::configuration(files)?;
-        let others = call::over_http(&configuration.resolved, &settings::home()?).await;
-        let skills = skills::found(files)?;
-        Ok(Self { configuration, others, skills, variables: Arc::new(environment), models, before })
+    /// The operator's files and environment.
+    pub(super) fn configured(files: &FileArgs) -> Result<Self, Refused> {
+        Ok(Self {
+            configuration: settings::configuration(files)?,
+            skills: skills::found(files)?,
+            variables: Arc::new(environment),
+            models: None,
+            keeps_session: true,
+        })
     }
 }
 
-impl Prepared {
-    pub(super) async fn new(args: &RunArgs, given: Given) -> Result<Self, Refused> {
-        let Given { mut configuration, others, skills, variables, models, before } = given;
-        let (mut graph, request) = said::said(args, &agents::loader(&args.policy.files)?).await?;
-        if let Before::Nothing = before {
-            said::fits(&graph.first().agent, &request)?;
-        }
-        let policy = settings::policy(&args.policy, &configuration)?;
-        let config = &mut configuration.resolved;
-        let skills = call_in(&skills, &request, config, &environment);
-        let routed = args.route || config.route;
+/// The part of a run that the command line asks for.
+pub(crate) enum Job {
+    New(Box<RunSpec>),
+    Resume { id: SessionId, spec: Box<RunSpec>, more: Option<String> },
+}
 
-        let show = Show::new(args, Output::new(args.show.output_format));
-        let mut watch = Watch::of_run(args.show, policy.home(), show.sinks());
-        let tape = tape(args, config, &variables)?;
-        let unused = Unused(Cell::new(args.record.clone()));
-        let recorder = tape.as_ref().map(|tape| recorded_by(tape, &mut watch));
-        let telemetry = &mut config.telemetry;
-        telemetry.capture_content =
-            watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);
-        let context = Arc::new(context(config, &policy, &variables, (&graph, &watch))?);
-        let elicitation = call::elicitation(context.elicitor.as_ref());
-        let asked = Asked { tool: None, elicitation, parents: watch.trace_parents() };
-        let servers = servers::providers(config, &policy, asked);
-        let settings = ToolSettings { policy, timeout: None, config: configuration.resolved };
-        let environment = RunEnvironment::new(settings, [servers, others].concat(), variables, skills);
-        if let (Some(tape), Some(recorder)) = (tape, &recorder) {
-            environment.record_on(tape, Arc::clone(recorder));
-        }
-        if let Some(models) = models {
-            environment.ask_instead(models);
-        }
-        let routing = match before {
-            Before::Nothing if routed => route(&environment, &mut graph, &request, &watch).await?,
-            Before::Begun { model: Some(model) } if routed && graph.first().agent.models.is_empty() => {
-                graph.ask_model(model);
-                Vec::new()
-            }
-            Before::Nothing | Before::Begun { .. } => Vec::new(),
-        };
-        let worker = environment.prepare(&graph).map_err(|error| ask::refused(&error))?;
-        Ok(Self { worker, context, watch, show, recorder, unused, began: Instant::now(), request, routing })
+/// A run that was started, and everything that watches it.
+pub(crate) struct Started {
+    pub(super) handle: RunHandle,
+    pub(super) watch: Watch,
+    pub(super) show: Show,
+    recorder: Option<Arc<RunRecorder>>,
+    pub(super) began: Instant,
+    /// Warnings that were shown when the run began.
+    pub(super) shown_warnings: usize,
+}
+
+/// Starts or resumes a run, and watches it as the command line says.
+pub(crate) async fn start(
+    show_args: ShowArgs,
+    record: Option<&PathBuf>,
+    given: Given,
+    job: Job,
+) -> Result<Started, Refused> {
+    let Given { mut configuration, skills, variables, models, keeps_session } = given;
+    let home = settings::home()?;
+    let config = &mut configuration.resolved;
+    config.trace_mcp |= show_args.trace_mcp;
+    let show = Show::new(show_args, Output::new(show_args.output_format));
+    let mut watch = Watch::of_run(show_args, &home, show.sinks());
+    if let Job::Resume { id, .. } = &job {
+        watch.go_on_in(*id);
     }
+    let telemetry = &mut config.telemetry;
+    telemetry.capture_content =
+        watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);
+    let recording = record.map(|file| Recording::create(file, config, &variables, &job)).transpose()?;
+    let hooks = RunHooks {
+        approvals: Answers::by(TerminalApprover::when_somebody_is_there()),
+        elicitations: Answers::by(TerminalElicitor::when_somebody_is_there()),
+        watchers: watch.sinks(),
+        recorder: recording.as_ref().map(|made| (Arc::clone(&made.tape), Arc::clone(&made.recorder))),
+        models,
+        session: Some(watch.place().session),
+        keeps_session,
+    };
+    let trace = servers::trace(&configuration.resolved);
+    let mut builder = Runtime::builder(configuration.resolved)
+        .home(home)
+        .variables(variables)
+        .skills(skills)
+        .trace_parents(watch.trace_parents());
+    if let Some(trace) = trace {
+        builder = builder.trace_mcp(trace);
+    }
+    let began = Instant::now();
+    let handle = waiting("making tools ready", String::new, launch(builder, hooks, job)).await?;
+    let warnings = handle.warnings();
+    warnings.iter().for_each(|warning| warn(warning));
+    if let (Some(screen), Some(meter)) = (show.screen(), handle.meter()) {
+        screen.show_budget(meter);
+    }
+    let recorder = recording.map(Recording::keep);
+    Ok(Started { handle, watch, show, recorder, began, shown_warnings: warnings.len() })
+}
 
-    /// Puts the run on record, where the operator wants that.
-    pub(super) fn keep_session(&self, left_sessions: LeftSessions) {
-        let environment = self.worker.environment();
-        let Some(home) = haft_runtime::home::find() else { return };
-        let kept = &environment.config().sessions;
-        if kept.enabled {
-            environment.keep_sessions(Sessions::of(&home, kept.limits), resume::order(), left_sessions);
+async fn launch(
+    builder: haft_runtime::RuntimeBuilder,
+    hooks: RunHooks,
+    job: Job,
+) -> Result<RunHandle, Refused> {
+    let built = builder.build_with_warnings().await;
+    let (runtime, warnings) = built.map_err(|error| (Exit::Usage, error.to_string()))?;
+    warnings.iter().for_each(|warning| terminal::warn(&printable(warning)));
+    match job {
+        Job::New(spec) => {
+            runtime.start_with(*spec, RunSecrets::none(), hooks).await.map_err(|error| not_started(&error))
+        }
+        Job::Resume { id, spec, more } => {
+            let resumed = runtime.resume_with(id, *spec, more, RunSecrets::none(), hooks).await;
+            resumed.map_err(|error| not_resumed(&error))
         }
     }
+}
 
-    /// There is a run: what is recorded of it stays.
-    pub(super) fn record_begin(&self) {
-        self.unused.0.take();
+/// Adds the command that helps.
+pub(super) fn warn(warning: &str) {
+    let hint =
+        if warning.starts_with("there is no tool `") { "; `haft tools` lists those there are" } else { "" };
+    terminal::warn(&format!("{warning}{hint}"));
+}
+
+/// An exit code and a hint for each reason.
+pub(super) fn not_started(error: &StartError) -> Refused {
+    match error {
+        StartError::Agent(AgentGraphError::Load { error, .. }) => (Exit::Input, error.to_string()),
+        StartError::Agent(_) => (Exit::Input, error.to_string()),
+        StartError::Input { .. } => {
+            (Exit::Input, format!("{error}\nhint: give JSON as the agent's `input` says"))
+        }
+        StartError::Policy(error) => (Exit::Usage, error.to_string()),
+        StartError::Models(error) => ask::refused(error),
+        StartError::Outputs(_) => {
+            (Exit::Internal, format!("{error}\nhint: set HAFT_HOME to a directory that you may write"))
+        }
+        StartError::Store(_) | StartError::AlreadyStarted { .. } | StartError::Run(_) => {
+            (Exit::Internal, error.to_string())
+        }
     }
+}
 
-    /// Why the recording is not whole, if it is not.
+pub(super) fn not_resumed(error: &ResumeFailure) -> Refused {
+    let lost = |problem: &dyn std::fmt::Display| {
+        let hint = "hint: `haft sessions show` tells what it did; begin anew with `haft run`";
+        (Exit::Input, format!("the run cannot be put together again: {problem}\n{hint}"))
+    };
+    match error {
+        ResumeFailure::Session(error) => refused_session(error),
+        ResumeFailure::WorksForAnother { origin } => {
+            let hint = format!("hint: haft resume {origin}");
+            (Exit::Input, format!("the session works for another one, which goes on with it\n{hint}"))
+        }
+        ResumeFailure::NoSpec | ResumeFailure::Spec(_) => lost(error),
+        ResumeFailure::Start(error) => not_started(error),
+        ResumeFailure::Run(ResumeError::Finished { .. }) => {
+            (Exit::Input, format!("{error}\nhint: haft resume ID 'what else it shall do'"))
+        }
+        ResumeFailure::Run(ResumeError::Run(_)) => (Exit::Internal, error.to_string()),
+    }
+}
+
+fn refused_session(error: &SessionError) -> Refused {
+    (crate::sessions::exit_of(error), error.to_string())
+}
+
+impl Started {
+    /// The reason the recording is incomplete, if it is.
     pub(super) fn record_end(&self, took: Duration, stopped_by: Option<Exit>) -> Option<String> {
         let recorder = self.recorder.as_ref()?;
         recorder.end(took, stopped_by.map(Exit::code));
         recorder.problem()
     }
+}
 
-    /// What is asked, on the account of whoever typed it.
-    pub(super) fn task(&self) -> RunRequest {
-        let place = self.watch.place();
-        let (request, before) = (self.request.clone(), self.routing.clone());
-        let spent = Bill::of(&before);
-        RunRequest {
-            before,
-            ..RunRequest::first(&self.worker, request, place, Arc::clone(&self.context), spent)
-        }
+/// A recording of a run that has not begun. Dropped, its file is removed, so that the same command can be typed again once
+/// its mistake is corrected.
+struct Recording {
+    tape: Arc<Tape>,
+    recorder: Arc<RunRecorder>,
+    unused: Cell<Option<PathBuf>>,
+}
+
+impl Recording {
+    fn create(file: &PathBuf, config: &Resolved, variables: &Variables, job: &Job) -> Result<Self, Refused> {
+        let unusable =
+            |error: RecordingError| (Exit::Input, format!("{}\nhint: {}", error.message(), error.hint()));
+        let tape = Tape::create(file, models::secrets(config, &**variables)).map_err(unusable)?;
+        let (Job::New(spec) | Job::Resume { spec, .. }) = job;
+        let (stored, sources) = StoredSpec::of(spec);
+        let sources = String::from_utf8_lossy(&sources).into_owned();
+        let recorder = RunRecorder::new(Arc::clone(&tape), json!({ "spec": stored, "sources": sources }));
+        Ok(Self { tape, recorder: Arc::new(recorder), unused: Cell::new(Some(file.clone())) })
+    }
+
+    /// There is a run: its recording stays.
+    fn keep(self) -> Arc<RunRecorder> {
+        self.unused.take();
+        Arc::clone(&self.recorder)
     }
 }
 
-/// A recording of no run yet. Dropped, it is gone: the same words can be typed again, once what was wrong with them is mended.
-struct Unused(Cell<Option<PathBuf>>);
-
-impl Drop for Unused {
+impl Drop for Recording {
     fn drop(&mut self) {
-        if let Some(file) = self.0.take() {
+        if let Some(file) = self.unused.take() {
             let _ = std::fs::remove_file(file);
         }
-    }
-}
-
-fn tape(args: &RunArgs, config: &Resolved, variables: &Variables) -> Result<Option<Arc<Tape>>, Refused> {
-    let Some(file) = &args.record else { return Ok(None) };
-    let unusable =
-        |error: RecordingError| (Exit::Input, format!("{}\nhint: {}", error.message(), error.hint()));
-    Tape::create(file, models::secrets(config, &**variables)).map(Some).map_err(unusable)
-}
-
-/// All who watch see what the recording has, and see it as the recording has it.
-fn recorded_by(tape: &Arc<Tape>, watch: &mut Watch) -> Arc<RunRecorder> {
-    let recorder = Arc::new(RunRecorder::new(Arc::clone(tape), resume::order()));
-    watch.all_through(|watchers| Arc::new(Recorded::new(Arc::clone(&recorder), watchers)));
-    recorder
-}
-
-/// Whom this run can ask, and where its outputs and events go.
-fn context(
-    config: &Resolved,
-    policy: &Policy,
-    variables: &Variables,
-    (graph, watch): (&AgentGraph, &Watch),
-) -> Result<RunContext, Refused> {
-    let usual = runs::model_names(&graph.first().agent, config).map_err(|error| ask::refused(&error))?;
-    let sampler = ModelSampler::new(config, policy, Arc::clone(variables), usual.into_iter().next());
-    let store = call::store(policy.home(), &config.tool_output.limits)?;
-    Ok(RunContext {
-        workspace: policy.workspace().to_string_lossy().into(),
-        approver: TerminalApprover::when_somebody_is_there(),
-        grants: Grants::new(approvals::load(policy.home())),
-        outputs: Some(Arc::new(store)),
-        elicitor: TerminalElicitor::when_somebody_is_there(),
-        sampler: Some(Arc::new(sampler)),
-        events: watch.sink(),
-        ..RunContext::default()
-    })
-}
-
-/// Lets the fast model choose, where no model is named and there are two. One that cannot be asked is no reason not to go on.
-async fn route(
-    environment: &Arc<RunEnvironment>,
-    graph: &mut AgentGraph,
-    request: &str,
-    watch: &Watch,
-) -> Result<Vec<Event>, Refused> {
-    let choices = route::choices(&environment.config().models);
-    let Some(choices) = choices.filter(|_| graph.first().agent.models.is_empty()) else {
-        return Ok(Vec::new());
-    };
-    let complex = choices.1.clone();
-    let fast = environment.models(std::slice::from_ref(&choices.0)).map_err(|error| ask::refused(&error))?;
-    let session = watch.place().session;
-    let seen = Arc::new(Seen::default());
-    let watchers = Watchers(vec![Arc::clone(&seen) as _, watch.sink()]);
-    let chosen = route::choose(&*fast, choices, request, session, Arc::new(watchers)).await;
-    let chosen = chosen.unwrap_or_else(|error| {
-        terminal::warn(&format!("the fast model cannot choose: {error}; `{complex}` is asked"));
-        complex
-    });
-    graph.ask_model(chosen.to_string());
-    Ok(seen.take())
-}
-
-/// Keeps what it sees.
-#[derive(Debug, Default)]
-struct Seen(Mutex<Vec<Event>>);
-
-impl Seen {
-    fn take(&self) -> Vec<Event> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl EventSink for Seen {
-    fn emit(&self, event: Event) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(event);
     }
 }

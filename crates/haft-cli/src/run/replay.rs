@@ -3,15 +3,17 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
 use haft_core::event::Watchers;
 use haft_models::cassette::{Matching, Recording, RecordingError, Replayer};
+use haft_runtime::runtime::ResumeFailure;
+use haft_runtime::spec::{RunSpec, SpecError, StoredSpec};
+use serde_json::Value;
 
+use super::prepare::{Given, Job, not_resumed, start};
 use super::show::Show;
 use super::wire::Output;
-use super::{Before, Beginning, Given, carry_out, ending, prepare, resume, unless_ended};
-use crate::args::{Cli, Command, ReplayArgs, RunArgs};
-use crate::cancel::Listening;
+use super::{carry_out, ending, request, resume};
+use crate::args::{ReplayArgs, ShowArgs};
 use crate::exit::Exit;
 use crate::settings::Refused;
 use crate::terminal;
@@ -35,24 +37,38 @@ fn unusable(error: &RecordingError) -> Refused {
     (Exit::Input, format!("{}\nhint: {}", error.message(), error.hint()))
 }
 
-/// The calls are made again, by the tools that the run was begun with.
+/// The calls are made again, by the tools of the recorded spec.
 async fn live(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Refused> {
     let beginning = recordings::beginning(recording).map_err(|error| unusable(&error))?;
     let order = recordings::order(recording).map_err(|error| unusable(&error))?;
     let models = Replayer::new(recording, Matching::Turn).map_err(|error| unusable(&error))?;
-    let mut typed = resume::typed_then(order, &beginning.request)?;
-    shown_as(&mut typed, args);
-    let given = Given::configured(&typed.policy.files, Some(Arc::new(models)), Before::Nothing).await?;
-    let mut listening = Listening::begin();
-    let prepared = unless_ended(&mut listening, prepare(&typed, given)).await?;
-    Ok(carry_out(prepared, Beginning::New, listening).await)
+    let spec = recorded_spec(order, &beginning.request).await?;
+    let given = Given {
+        models: Some(Arc::new(models)),
+        keeps_session: false,
+        ..Given::configured(&request::files_of(&spec))?
+    };
+    Ok(carry_out(start(shown_as(args), None, given, Job::New(Box::new(spec)))).await)
 }
 
-fn shown_as(typed: &mut RunArgs, args: &ReplayArgs) {
-    typed.show.output_format = args.output_format;
-    typed.show.quiet = args.quiet;
-    typed.show.no_color = args.no_color;
-    typed.record = None;
+/// The spec in the recording; recordings of version 0.1 have a command line instead.
+async fn recorded_spec(order: Value, request: &str) -> Result<RunSpec, Refused> {
+    let Some(sources) = order["sources"].as_str() else { return resume::typed_spec(order, request).await };
+    let broken = |error: SpecError| not_resumed(&ResumeFailure::Spec(error));
+    StoredSpec::read(&order["spec"]).and_then(|stored| stored.into_spec(sources.as_bytes())).map_err(broken)
+}
+
+/// Shown as a run is.
+fn shown_as(args: &ReplayArgs) -> ShowArgs {
+    ShowArgs {
+        output_format: args.output_format,
+        quiet: args.quiet,
+        verbose: false,
+        log_format: None,
+        tree: false,
+        trace_mcp: false,
+        no_color: args.no_color,
+    }
 }
 
 /// Nothing is asked and nothing is done: the same driver, with a recording in place of the world.
@@ -63,7 +79,7 @@ async fn played(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Re
     let broken = |problem: &dyn std::fmt::Display| {
         (Exit::Input, format!("{}: {problem}\nhint: record anew", args.file.display()))
     };
-    let show = show(args)?;
+    let show = Show::new(shown_as(args), Output::new(args.output_format));
     let player =
         RunPlayer::of(recording, Arc::new(Watchers(show.sinks()))).map_err(|error| unusable(&error))?;
     let Played { session, finish, turns, bill, took, stopped_by, difference } =
@@ -74,14 +90,4 @@ async fn played(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Re
     }
     let exit = stopped_by.and_then(Exit::of_code).unwrap_or_else(|| show.exit(&finish));
     Ok(show.end(&finish, &ending::Summary { session, turns, took, bill, exit }))
-}
-
-/// Shown as a run is.
-fn show(args: &ReplayArgs) -> Result<Show, Refused> {
-    let words = ["haft", "run", "replayed"];
-    let Ok(Command::Run(mut typed)) = Cli::try_parse_from(words).map(|cli| cli.command) else {
-        return Err((Exit::Internal, "a replay is no run".into()));
-    };
-    shown_as(&mut typed, args);
-    Ok(Show::new(&typed, Output::new(args.output_format)))
 }

@@ -1,33 +1,81 @@
 //! `haft resume`: a session goes on.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
-use serde::{Deserialize, Serialize};
+use haft_core::place::SessionId;
+use haft_store::sessions::line::Opened;
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Before, Beginning, Given, carry_out, prepare, said, unless_ended};
+use super::prepare::{Given, Job, Started, not_resumed, start};
+use super::{carry_out, request};
+use crate::agents;
 use crate::args::{Cli, Command, ResumeArgs, RunArgs};
-use crate::cancel::Listening;
 use crate::exit::Exit;
 use crate::sessions;
 use crate::settings::{self, Refused};
-use crate::terminal;
-use haft_runtime::runs::{LeftSessions, ResumedSession};
-use haft_store::sessions::Sessions;
+use haft_runtime::Runtime;
+use haft_runtime::runtime::ResumeFailure;
+use haft_runtime::spec::RunSpec;
 
-/// What was typed to begin a session, and where. The same words give the same agent, tools and policy.
-#[derive(Debug, Serialize, Deserialize)]
+pub(crate) async fn run(args: &ResumeArgs) -> ExitCode {
+    carry_out(resumed(args)).await
+}
+
+async fn resumed(args: &ResumeArgs) -> Result<Started, Refused> {
+    if args.show.no_color {
+        anstream::ColorChoice::Never.write_global();
+    }
+    let all = sessions::sessions()?;
+    let id = sessions::find(&all, &args.id)?;
+    let opened = all.opened(id).map_err(sessions::refused)?;
+    let more = match &args.request {
+        Some(word) => Some(request::written_request(word).await?),
+        None => None,
+    };
+    let mut spec = spec_of(id, opened, more.as_deref()).await?;
+    if !args.model.is_empty() {
+        spec.changes.models.clone_from(&args.model);
+    }
+    let given = Given::configured(&request::files_of(&spec))?;
+    // The configuration in force now is protected, wherever it is.
+    spec.workspace.protected = given.configuration.in_use().to_vec();
+    start(args.show, None, given, Job::Resume { id, spec: Box::new(spec), more }).await
+}
+
+/// The spec that the session was started with. Version 1 stored the command line instead.
+async fn spec_of(id: SessionId, opened: Opened, more: Option<&str>) -> Result<RunSpec, Refused> {
+    if let Some(origin) = opened.origin {
+        return Err(not_resumed(&ResumeFailure::WorksForAnother { origin }));
+    }
+    if opened.spec.is_null() {
+        let asked = [opened.run.request(), more.map(str::to_owned)];
+        let asked = asked.into_iter().flatten().collect::<Vec<_>>().join("\n");
+        let mut spec = typed_spec(opened.order, &asked).await?;
+        if let (true, Some(model)) = (spec.changes.models.is_empty(), opened.model) {
+            spec.changes.models = vec![model];
+        }
+        return Ok(spec);
+    }
+    let defaults = haft_config::defaults().map_err(|error| (Exit::Internal, error.to_string()))?;
+    let runtime = Runtime::builder(defaults).home(settings::home()?).build().await;
+    let runtime = runtime.map_err(|error| (Exit::Usage, error.to_string()))?;
+    runtime.stored_spec(id).map_err(|error| not_resumed(&error))
+}
+
+/// The command line that started a session of version 1, and its directory.
+#[derive(Debug, Deserialize)]
 struct Order {
     directory: Word,
     words: Vec<Word>,
 }
 
-/// A word of the shell. Names of files may be anything.
-#[derive(Debug, Serialize, Deserialize)]
+/// An argument; names of files need not be UTF-8.
+#[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Word {
     Text(String),
@@ -35,11 +83,6 @@ enum Word {
 }
 
 impl Word {
-    fn of(word: &OsStr) -> Self {
-        word.to_str()
-            .map_or_else(|| Self::Bytes(word.as_bytes().to_vec()), |text| Self::Text(text.to_owned()))
-    }
-
     fn into_os(self) -> OsString {
         match self {
             Self::Text(text) => text.into(),
@@ -48,65 +91,15 @@ impl Word {
     }
 }
 
-/// The order of this process; nothing where there is no current directory to come back to.
-pub(super) fn order() -> Value {
-    let words = std::env::args_os().skip(1);
-    let order = std::env::current_dir().map(|directory| Order {
-        directory: Word::of(directory.as_os_str()),
-        words: words.map(|word| Word::of(&word)).collect(),
-    });
-    order.ok().and_then(|order| serde_json::to_value(order).ok()).unwrap_or_default()
+/// The spec of a run that version 1 stored as a command line.
+pub(super) async fn typed_spec(order: Value, request: &str) -> Result<RunSpec, Refused> {
+    let typed = typed_then(order, request)?;
+    let configuration = settings::configuration(&typed.policy.files)?;
+    request::spec(&typed, &configuration, &agents::loader(&typed.policy.files)?).await
 }
 
-pub(crate) async fn run(args: &ResumeArgs) -> ExitCode {
-    let mut listening = Listening::begin();
-    match unless_ended(&mut listening, prepared(args)).await {
-        Ok((prepared, resumed)) => carry_out(prepared, Beginning::Again(Box::new(resumed)), listening).await,
-        Err((exit, message)) => terminal::failed(exit, &message),
-    }
-}
-
-async fn prepared(args: &ResumeArgs) -> Result<(super::Prepared, ResumedSession), Refused> {
-    let all = sessions::sessions()?;
-    let id = sessions::find(&all, &args.id)?;
-    let opened = all.opened(id).map_err(sessions::refused)?;
-    if let Some(origin) = opened.origin {
-        let hint = format!("hint: haft resume {origin}");
-        return Err((
-            Exit::Input,
-            format!("the session works for another one, which goes on with it\n{hint}"),
-        ));
-    }
-    let more = match &args.request {
-        Some(word) => Some(said::written_request(word).await?),
-        None => None,
-    };
-    // Skills go by what is asked, then and now.
-    let asked = [opened.run.request(), more.clone()].into_iter().flatten().collect::<Vec<_>>().join("\n");
-    let typed = typed(args, opened.order, &asked)?;
-    let before = Before::Begun { model: opened.model };
-    let given = Given::configured(&typed.policy.files, None, before).await?;
-    let own = Sessions::of(&settings::home()?, given.configuration.resolved.sessions.limits);
-    let mut prepared = prepare(&typed, given).await?;
-    prepared.watch.go_on_in(id);
-    prepared.keep_session(LeftSessions::Continued);
-    let (past, journal) = own.resume(id).map_err(sessions::refused)?;
-    Ok((prepared, ResumedSession { past, journal, more }))
-}
-
-/// What was typed then, with what was typed now about how it is shown.
-fn typed(args: &ResumeArgs, order: Value, asked: &str) -> Result<RunArgs, Refused> {
-    let mut typed = typed_then(order, asked)?;
-    if !args.model.is_empty() {
-        typed.model.clone_from(&args.model);
-    }
-    typed.record = None;
-    typed.show = args.show;
-    Ok(typed)
-}
-
-/// What was typed to begin a run, with another request, in the directory where it was typed.
-pub(super) fn typed_then(order: Value, request: &str) -> Result<RunArgs, Refused> {
+/// The arguments of that command line with another request, in its directory: files are relative to it.
+fn typed_then(order: Value, request: &str) -> Result<RunArgs, Refused> {
     let lost = |problem: String| {
         let hint = "hint: `haft sessions show` tells what it did; begin anew with `haft run`";
         (Exit::Input, format!("the run cannot be put together again: {problem}\n{hint}"))
@@ -114,7 +107,6 @@ pub(super) fn typed_then(order: Value, request: &str) -> Result<RunArgs, Refused
     let order: Order = serde_json::from_value(order).map_err(|_| lost("it was not typed".into()))?;
     let directory = order.directory.into_os();
     let missing = |error| lost(format!("its directory `{}`: {error}", Path::new(&directory).display()));
-    // Files are named relative to it, and its own configuration lies there.
     std::env::set_current_dir(&directory).map_err(missing)?;
     let words = std::iter::once("haft".into()).chain(order.words.into_iter().map(Word::into_os));
     let mut typed = match Cli::try_parse_from(words).map(|cli| cli.command) {

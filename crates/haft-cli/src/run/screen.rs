@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 
 use super::ending::{Summary, line, time};
 use super::wire::{Output, Texts};
-use crate::args::{OutputFormat, RunArgs};
+use crate::args::{OutputFormat, ShowArgs};
 use crate::{question, terminal};
 
 /// The most of a call's arguments that is shown.
@@ -68,8 +68,8 @@ struct Running {
 }
 
 impl Screen {
-    pub(super) fn new(args: &RunArgs, output: &Arc<Output>) -> Self {
-        let words = match (args.show.output_format, args.show.verbose) {
+    pub(super) fn new(args: ShowArgs, output: &Arc<Output>) -> Self {
+        let words = match (args.output_format, args.verbose) {
             (_, true) => Words::Many,
             (OutputFormat::Text, false) => Words::Usual,
             (OutputFormat::Json | OutputFormat::StreamJson, false) => Words::Few,

@@ -11,7 +11,7 @@ use haft_core::run::finish::Finish;
 use super::ending::{self, Summary};
 use super::screen::Screen;
 use super::wire::Output;
-use crate::args::RunArgs;
+use crate::args::ShowArgs;
 use crate::exit::Exit;
 use crate::terminal;
 
@@ -24,9 +24,9 @@ pub(super) struct Show {
 }
 
 impl Show {
-    pub(super) fn new(args: &RunArgs, output: Output) -> Self {
+    pub(super) fn new(args: ShowArgs, output: Output) -> Self {
         let output = Arc::new(output);
-        let screen = (!args.show.quiet).then(|| Arc::new(Screen::new(args, &output)));
+        let screen = (!args.quiet).then(|| Arc::new(Screen::new(args, &output)));
         Self { output, screen, denials: Arc::default() }
     }
 

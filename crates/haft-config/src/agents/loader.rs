@@ -29,7 +29,7 @@ pub struct AgentLoader {
 }
 
 /// An agent, its file, and the texts that it was read from.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct AgentFile {
     pub agent: Agent,
     pub file: PathBuf,

@@ -5,18 +5,16 @@ use serde_json::json;
 use super::*;
 use crate::approval::ApprovalId;
 use crate::digest::Digest;
-use crate::place::Operation;
 use crate::tool::CallId;
 
 /// One event of every kind.
 fn samples() -> Vec<LogEvent> {
     let usage = LogUsage::from(Usage { input: 1, output: 2, ..Usage::default() });
     let text = || "x".to_owned();
-    let operation =
-        Operation { id: OperationId(1), call: CallId("c".into()), place: Place::first(SessionId(1)) };
+    let place = Place::first(SessionId(1));
     let request = ApprovalRequest {
-        id: ApprovalId::of(&operation),
-        place: operation.place,
+        id: ApprovalId::of_call(place, &CallId("c".into())),
+        place,
         tool: text(),
         arguments: serde_json::Map::new(),
         workspace: "/w".into(),

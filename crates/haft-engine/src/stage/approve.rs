@@ -28,7 +28,7 @@ pub(crate) async fn approve(
     let workspace = &*run.workspace;
     let key = ApprovalKey { identity: entry.identity(), definition: entry.digest(), arguments, workspace };
     let request = ApprovalRequest {
-        id: ApprovalId::of(record.operation()),
+        id: ApprovalId::of_call(record.operation().place, &record.call.id),
         place: record.operation().place,
         tool: entry.exposed().to_string(),
         arguments: arguments.value().clone(),

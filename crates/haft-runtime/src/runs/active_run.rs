@@ -10,7 +10,7 @@ use haft_core::approval::ApprovalId;
 use haft_core::budget::Budget as ContextBudget;
 use haft_core::conversation::{Conversation, Message, ToolReply};
 use haft_core::event::{Event, EventSink as _};
-use haft_core::model_request::ModelRequest;
+use haft_core::model_request::{ModelRequest, ModelTool, ToolChoice};
 use haft_core::place::{Operation, Place};
 use haft_core::provider::CallContext;
 use haft_core::run::budget::Budget;
@@ -31,6 +31,7 @@ use super::environment::Session;
 use super::prepared_agent::PreparedAgent;
 use super::{context, lineage, relay};
 use crate::recordings::{Beginning, Which};
+use crate::spec::FunctionTool;
 use haft_config::agents::Agent;
 use haft_store::sessions::{SessionError, SessionJournal};
 
@@ -49,6 +50,9 @@ pub struct RunRequest {
     pub concurrency: Concurrency,
     /// Events from before there was a run, which its journal keeps: the choice of its model.
     pub before: Vec<Event>,
+    pub tool_choice: ToolChoice,
+    /// Functions that the caller runs.
+    pub functions: Vec<FunctionTool>,
     /// The stored spec of a root run, which begins its journal; null for runs that work for another.
     pub spec: Value,
 }
@@ -79,6 +83,8 @@ impl RunRequest {
             concurrency,
             before,
             spec: Value::Null,
+            tool_choice: ToolChoice::Auto,
+            functions: Vec::new(),
         }
     }
 
@@ -102,6 +108,8 @@ impl RunRequest {
             concurrency,
             before,
             spec: Value::Null,
+            tool_choice: ToolChoice::Auto,
+            functions: Vec::new(),
         }
     }
 
@@ -133,6 +141,30 @@ fn within(agent: &Agent, above: &RunScope) -> RunScope {
         began,
         until: above.until.min(began + agent.times.run),
     }
+}
+
+/// The plan with the caller's tool choice and functions.
+fn for_caller(plan: RunPlan, request: &RunRequest) -> RunPlan {
+    let client_tools = request.functions.iter().map(|function| function.name.clone()).collect();
+    let tool_choice = match &request.tool_choice {
+        ToolChoice::Auto => plan.tool_choice.clone(),
+        chosen => chosen.clone(),
+    };
+    RunPlan { tool_choice, client_tools, ..plan }
+}
+
+/// The tools of the agent, and after them the functions that the caller runs. A function hides a tool of the same name.
+pub(super) fn with_functions(tools: &Arc<[ModelTool]>, functions: &[FunctionTool]) -> Arc<[ModelTool]> {
+    if functions.is_empty() {
+        return Arc::clone(tools);
+    }
+    let hidden = |tool: &&ModelTool| functions.iter().all(|function| function.name != tool.name);
+    let shown = |function: &FunctionTool| ModelTool {
+        name: function.name.clone(),
+        description: function.description.clone(),
+        input_schema: Arc::clone(&function.parameters),
+    };
+    tools.iter().filter(hidden).cloned().chain(functions.iter().map(shown)).collect()
 }
 
 /// Runs the functions of the caller.
@@ -191,7 +223,9 @@ impl ActiveRun {
         let path = &task.scope.path;
         let context = worker.context(&task.context);
         let plan = worker.plan(&path[..path.len().saturating_sub(1)], &context);
+        let plan = for_caller(plan, &task);
         let mut request = worker.request(&plan, &context);
+        request.tools = with_functions(&request.tools, &task.functions);
         let mut conversation = Conversation::default();
         conversation.push(Message::user(task.request.clone())).map_err(RunError::Misfit)?;
         request.conversation = Arc::new(conversation);

@@ -17,7 +17,7 @@ use super::prepared_agent::{self, LinkedAgents, PreparedAgent};
 use super::skilled::AvailableSkills;
 use crate::models::{ModelsError, Providers};
 use crate::recordings::RunRecorder;
-use crate::wiring::{Parts, ToolSettings};
+use crate::wiring::{EngineState, Parts, ToolSettings};
 use haft_config::Resolved;
 use haft_config::agents::Agent;
 use haft_config::agents::graph::AgentGraph;
@@ -73,6 +73,25 @@ impl RunEnvironment {
     ) -> Arc<Self> {
         Arc::new(Self {
             parts: Parts::new(settings, others),
+            variables,
+            providers: Providers::default(),
+            kept: OnceLock::new(),
+            recorder: OnceLock::new(),
+            models: OnceLock::new(),
+            skills,
+        })
+    }
+
+    /// The same, sharing queues and cache with other environments.
+    pub fn sharing(
+        settings: ToolSettings,
+        others: Vec<Arc<dyn ToolProvider>>,
+        variables: Variables,
+        skills: AvailableSkills,
+        engine: &EngineState,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            parts: Parts::sharing(settings, others, engine),
             variables,
             providers: Providers::default(),
             kept: OnceLock::new(),

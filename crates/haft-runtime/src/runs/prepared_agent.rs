@@ -24,10 +24,10 @@ use super::output_reader::ModelReader;
 use super::system::{self, Told};
 use crate::models::ModelsError;
 use crate::wiring::Own;
-use haft_config::Resolved;
 use haft_config::agents::graph::NAMESPACE;
 use haft_config::agents::{Agent, Reach};
 use haft_config::resolved::ModelName;
+use haft_config::{Resolved, printable};
 
 /// An agent with all it needs. Many runs of it may go on at once.
 pub struct PreparedAgent {
@@ -182,6 +182,14 @@ impl PreparedAgent {
             .flatten()
             .filter(|name| !self.is_a_tool(name) && !all.contains(&name.as_str()));
         shown.chain(allowed.cloned()).collect()
+    }
+
+    /// One warning for each tool that the agent names and that does not exist. To be asked once the tools are ready.
+    pub fn missing_tools(&self) -> Vec<String> {
+        let agent = printable(&self.agent.name);
+        let warning =
+            |name: &String| format!("there is no tool `{}`, which `{agent}` names", printable(name));
+        self.unresolved_names().iter().map(warning).collect()
     }
 
     /// By whichever of its names.

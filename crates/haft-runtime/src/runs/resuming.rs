@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use haft_core::budget::Budget;
 use haft_core::conversation::{Body, Role, ToolReply};
 use haft_core::event::{Event, EventSink};
+use haft_core::model_request::ToolChoice;
 use haft_core::place::Place;
 use haft_core::result::ToolErrorKind;
 use haft_core::run::context::RunContext;
@@ -18,10 +19,11 @@ use haft_core::run::{AgentRun, Readings, RunError, Step};
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{Concurrency, Orchestrator, Priority};
 
-use super::active_run::{ActiveRun, RunRequest};
+use super::active_run::{ActiveRun, RunRequest, with_functions};
 use super::lineage::LostJournal;
 use super::prepared_agent::PreparedAgent;
 use super::relay;
+use crate::spec::FunctionTool;
 use haft_store::sessions::{Past, ReadError, SessionJournal, Standing};
 
 /// Why a session does not go on.
@@ -56,8 +58,10 @@ impl From<RunError> for ResumeError {
 pub struct ResumedSession {
     pub past: Past,
     pub journal: SessionJournal,
-    /// What is asked beside; without it the run goes on with what it was asked before.
+    /// A further request; without it the run continues with the one it has.
     pub more: Option<String>,
+    /// Functions that the caller runs.
+    pub functions: Vec<FunctionTool>,
 }
 
 impl ActiveRun {
@@ -68,7 +72,7 @@ impl ActiveRun {
         resumed: ResumedSession,
         context: Arc<RunContext>,
     ) -> Result<Self, ResumeError> {
-        let ResumedSession { past, journal, more } = resumed;
+        let ResumedSession { past, journal, more, functions } = resumed;
         let (bill, before) = match &more {
             Some(_) => (Bill::default(), Duration::ZERO),
             None => (past.bill, past.worked()),
@@ -79,6 +83,8 @@ impl ActiveRun {
             works_for: None,
             before: Vec::new(),
             spec: serde_json::Value::Null,
+            tool_choice: ToolChoice::Auto,
+            functions,
             scope: scope(&worker, Arc::clone(&context.events), bill, before),
             context,
             priority: Priority::default(),
@@ -114,7 +120,8 @@ impl ActiveRun {
     ) -> Result<(Self, Vec<ToolCall>), RunError> {
         let broken = |error: ReadError| RunError::Unreadable { problem: error.to_string() };
         let plan = past.plan().map_err(broken)?;
-        let request = worker.request(&plan, &worker.context(&task.context));
+        let mut request = worker.request(&plan, &worker.context(&task.context));
+        request.tools = with_functions(&request.tools, &task.functions);
         let budget = Self::context(&worker, &task, &plan, &request);
         let unfinished = past.run(request).map_err(broken)?;
         known_context(budget.as_deref(), unfinished.context_tokens);

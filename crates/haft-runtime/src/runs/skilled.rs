@@ -1,8 +1,7 @@
 //! The skills of a run: those that the request calls for, and those that could be read.
 
-use haft_config::Resolved;
 use haft_config::expand::Lookup;
-use haft_config::skills::{self, Skill, Skills};
+use haft_config::skills::{Skill, Skills};
 
 /// How many skills a model is told of.
 const LINES_MAX: usize = 100;
@@ -23,19 +22,15 @@ impl Default for &AvailableSkills {
     }
 }
 
-/// Adds the servers of the skills that a request calls for, for this run only.
-pub fn call_in(
-    found: &Skills,
-    request: &str,
-    config: &mut Resolved,
-    variables: Lookup<'_>,
-) -> AvailableSkills {
-    let active = found.matching(request, variables);
-    skills::add_servers(config, active.iter().copied());
-    let is_active = |skill: &&Skill| active.iter().any(|other| other.name == skill.name);
-    let others = found.skills.iter().filter(|skill| !is_active(skill) && skill.missing(variables).is_empty());
-    AvailableSkills {
-        lines: others.map(Skill::told).take(LINES_MAX).collect(),
-        active: active.iter().map(|skill| (skill.name.clone(), skill.body.clone())).collect(),
+impl AvailableSkills {
+    /// The active skills with their texts, and one line for every other skill whose requirements are met.
+    pub fn of(found: &Skills, active: &[Skill], variables: Lookup<'_>) -> Self {
+        let is_active = |skill: &&Skill| active.iter().any(|other| other.name == skill.name);
+        let others =
+            found.skills.iter().filter(|skill| !is_active(skill) && skill.missing(variables).is_empty());
+        Self {
+            lines: others.map(Skill::told).take(LINES_MAX).collect(),
+            active: active.iter().map(|skill| (skill.name.clone(), skill.body.clone())).collect(),
+        }
     }
 }

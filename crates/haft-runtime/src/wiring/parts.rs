@@ -9,14 +9,14 @@ use std::time::Duration;
 use haft_core::name::ToolName;
 use haft_core::provider::ToolProvider;
 use haft_engine::{
-    Authority, Cache, CacheConfig, Capture, Catalog, Orchestrator, OrchestratorConfig, Policies,
+    Authority, Cache, CacheConfig, Capture, Catalog, Orchestrator, OrchestratorConfig, Policies, Queues,
     UncheckedSchemas,
 };
 use haft_sandbox::Policy;
 use haft_tools::builtin::BuiltinTools;
 use haft_tools::output::{OutputReader, OutputTools};
 
-use super::{ToolSettings, catalog_config, command_lines, queues, rules};
+use super::{ToolSettings, catalog_config, command_lines, queue_configs, queues, rules};
 use crate::governing::Configured;
 #[cfg(feature = "tiktoken")]
 use crate::tokens::Vocabulary;
@@ -44,8 +44,40 @@ pub struct Own {
     pub reader: Option<Arc<dyn OutputReader>>,
 }
 
+/// Queues and response cache. All orchestrators of one generation of the configuration share them.
+#[derive(Debug, Clone)]
+pub struct EngineState {
+    queues: Queues,
+    cache: Cache,
+}
+
+impl EngineState {
+    pub fn new(config: &Resolved) -> Self {
+        Self { queues: queues(config), cache: cache(config) }
+    }
+
+    /// The state of the next generation. A queue whose settings did not change keeps its slots and its line.
+    #[must_use]
+    pub fn renewed(&self, config: &Resolved) -> Self {
+        Self { queues: self.queues.renewed(queue_configs(config)), cache: self.cache.clone() }
+    }
+}
+
+fn cache(config: &Resolved) -> Cache {
+    Cache::new(CacheConfig {
+        entries_max: usize::try_from(config.cache.entries_max).unwrap_or(usize::MAX),
+        bytes_max: usize::try_from(config.cache.bytes_max).unwrap_or(usize::MAX),
+    })
+}
+
 impl Parts {
     pub fn new(settings: ToolSettings, others: Vec<Arc<dyn ToolProvider>>) -> Self {
+        let engine = EngineState::new(&settings.config);
+        Self::sharing(settings, others, &engine)
+    }
+
+    /// Parts that share queues and cache with others.
+    pub fn sharing(settings: ToolSettings, others: Vec<Arc<dyn ToolProvider>>, shared: &EngineState) -> Self {
         let config = Arc::new(settings.config);
         let builtin = BuiltinTools::new(settings.policy.clone());
         let providers = std::iter::once(Arc::new(builtin) as _).chain(others).collect();
@@ -56,11 +88,8 @@ impl Parts {
                 UncheckedSchemas::Called
             },
             draft: config.validation.draft,
-            queues: queues(&config),
-            cache: Cache::new(CacheConfig {
-                entries_max: usize::try_from(config.cache.entries_max).unwrap_or(usize::MAX),
-                bytes_max: usize::try_from(config.cache.bytes_max).unwrap_or(usize::MAX),
-            }),
+            queues: shared.queues.clone(),
+            cache: shared.cache.clone(),
             authority: Authority { rules: rules(&config), command_lines: command_lines() },
             tokens: Arc::new(Vocabulary),
             capture: if config.telemetry.capture_content { Capture::Content } else { Capture::Nothing },

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
+use haft_core::approval::ApprovalId;
 use haft_core::digest::Digest;
 use haft_core::event::{Account, Event, ToolSeen};
 use haft_core::model_error::ModelErrorKind;
@@ -17,7 +18,7 @@ use haft_core::provider::Principal;
 use haft_core::result::ToolErrorKind;
 use haft_core::run::event::Bill;
 use haft_core::run::told::{CallEnd, Told};
-use haft_core::run::{AgentRun, RunError, RunPlan};
+use haft_core::run::{AgentRun, RunError, RunPlan, Verdict};
 use haft_core::tool::CallId;
 
 use super::line::{Line, Opened};
@@ -41,6 +42,10 @@ pub struct Past {
     told: Vec<Told>,
     /// Calls of the last turn that reached their tool, and of which no end is on record.
     begun: Vec<CallId>,
+    /// Approvals of the last turn whose calls have no end on record.
+    allowed: Vec<(u32, CallId)>,
+    /// Replies so far: the number of the last turn.
+    turns: u32,
     session: SessionId,
     /// How long the last request was worked on before `since_ms`, when it was last taken up.
     worked_before: Duration,
@@ -98,6 +103,8 @@ impl Past {
             tree: OpTree::default(),
             told: Vec::new(),
             begun: Vec::new(),
+            allowed: Vec::new(),
+            turns: 0,
             session: SessionId(session.as_u128()),
             worked_before: Duration::ZERO,
             processes: 0,
@@ -114,6 +121,12 @@ impl Past {
 
     pub fn session(&self) -> SessionId {
         self.session
+    }
+
+    /// Decisions that a person made before the process ended, for calls that are still to be made.
+    pub fn allowed(&self) -> Vec<ApprovalId> {
+        let place = |turn: u32| Place { turn, ..Place::first(self.session) };
+        self.allowed.iter().map(|(turn, call)| ApprovalId::of_call(place(*turn), call)).collect()
     }
 
     /// How long the last request was worked on.
@@ -211,9 +224,17 @@ impl Past {
                 self.standing = Standing::Cut { reason: why.name().into() };
                 return;
             }
-            (_, Told::Replied(_)) => self.begun.clear(),
+            (_, Told::Replied(_)) => {
+                self.begun.clear();
+                self.allowed.clear();
+                self.turns += 1;
+            }
+            (_, Told::Judged { call, verdict: Verdict::Allowed }) => {
+                self.allowed.push((self.turns, call.clone()));
+            }
             (_, Told::Ended(ends)) => {
                 self.begun.retain(|call| ends.iter().all(|end: &CallEnd| end.call() != call));
+                self.allowed.retain(|(_, call)| ends.iter().all(|end: &CallEnd| end.call() != call));
             }
             (_, Told::Stepped(readings)) => self.context_tokens = readings.context_tokens,
             (_, Told::ClientReplied(_) | Told::Judged { .. } | Told::Stopped) => {}

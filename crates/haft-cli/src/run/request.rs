@@ -1,0 +1,163 @@
+//! Turns the command line into a run spec.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use haft_core::glob::ToolGlob;
+use haft_core::internal::final_report::ReportShape;
+use serde_json::Value;
+
+use crate::args::{FileArgs, PolicyArgs, RunArgs};
+use crate::exit::Exit;
+use crate::settings::{self, Configuration, Refused};
+use haft_config::agents::Overrides;
+use haft_config::agents::graph::AgentGraph;
+use haft_config::agents::loader::{self, AgentLoader, read_bounded};
+use haft_runtime::spec::{AgentChanges, ModelChoice, RunSpec, WorkspaceSpec};
+
+/// The longest request that is read from standard input.
+const REQUEST_BYTES_MAX: u64 = 16 << 20;
+
+/// The longest schema that is read.
+const SCHEMA_BYTES_MAX: u64 = 1 << 20;
+
+/// The key of a run's metadata that names the file given with `--config`.
+const CONFIG_FILE: &str = "haft.config";
+
+/// The key of a run's metadata that names the project, where that is not the workspace.
+const PROJECT: &str = "haft.project";
+
+/// The run that the command line describes.
+pub(super) async fn spec(
+    args: &RunArgs,
+    configuration: &Configuration,
+    loader: &AgentLoader,
+) -> Result<RunSpec, Refused> {
+    let overrides = Overrides(args.overrides.clone());
+    let (agent, request) = match args.words.as_slice() {
+        [agent, request] if agent.starts_with('@') => {
+            let agent = loader.read(&agent[1..], &overrides);
+            (agent.map_err(|error| (Exit::Input, error.to_string()))?, request)
+        }
+        [agent] if agent.starts_with('@') => {
+            let hint = "hint: haft run @AGENT 'what it shall do', or - to read it from standard input";
+            return Err((Exit::Usage, format!("nothing is asked of the agent\n{hint}")));
+        }
+        [request] => {
+            (loader::unnamed(&overrides).map_err(|error| (Exit::Input, error.to_string()))?, request)
+        }
+        _ => {
+            let hint = "hint: put it in quotation marks; an agent's file is written @FILE";
+            return Err((Exit::Usage, format!("the request must be one word for the shell\n{hint}")));
+        }
+    };
+    let graph = AgentGraph::gather(agent, loader).map_err(|error| (Exit::Input, error.to_string()))?;
+    let changes = changes(args, overrides)?;
+    let request = written_request(request).await?;
+    let workspace = workspace(&args.policy, configuration)?;
+    let mut spec = RunSpec::new(&graph, request, workspace);
+    spec.changes = changes;
+    if args.route || configuration.resolved.route {
+        spec.model_choice = ModelChoice::Routed;
+    }
+    let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+    let shown = |path: PathBuf| path.to_string_lossy().into_owned();
+    let files = &args.policy.files;
+    if let Some(file) = &files.config {
+        spec.metadata.insert(CONFIG_FILE.into(), shown(absolute(file)));
+    }
+    let project = files.workspace.as_ref().map(absolute).or_else(|| std::env::current_dir().ok());
+    if let Some(project) = project {
+        spec.metadata.insert(PROJECT.into(), shown(project));
+    }
+    Ok(spec)
+}
+
+/// The configuration files of a run that was started elsewhere.
+pub(super) fn files_of(spec: &RunSpec) -> FileArgs {
+    let path = |key: &str| spec.metadata.get(key).map(PathBuf::from);
+    let project = path(PROJECT).unwrap_or_else(|| spec.workspace.directory.clone());
+    FileArgs { config: path(CONFIG_FILE), workspace: Some(project) }
+}
+
+fn changes(args: &RunArgs, overrides: Overrides) -> Result<AgentChanges, Refused> {
+    let globs =
+        |tools: &[String]| words(tools).iter().map(|word| ToolGlob::new(word)).collect::<Result<Vec<_>, _>>();
+    let tools = args.tools.as_deref().map(globs).transpose();
+    Ok(AgentChanges {
+        models: args.model.clone(),
+        system: args.system.clone(),
+        turns_max: args.max_turns,
+        timeout: args.timeout,
+        tools: tools.map_err(|error| (Exit::Usage, format!("--tools: {error}")))?,
+        allowed_tools: args.allowed_tools.as_deref().map(words),
+        output_schema: output_schema(args)?,
+        overrides,
+    })
+}
+
+/// The workspace and its sandbox: the command line first, then the configuration.
+fn workspace(args: &PolicyArgs, configuration: &Configuration) -> Result<WorkspaceSpec, Refused> {
+    let config = &configuration.resolved.sandbox;
+    Ok(WorkspaceSpec {
+        directory: settings::workspace(args, config)?,
+        mode: args.mode.unwrap_or(config.mode),
+        network: args.network.map(settings::access).or(config.network),
+        unix_sockets: args.unix_sockets.map(settings::access).or(config.unix_sockets),
+        git: args.git.map_or(config.git, settings::git),
+        writable: config.writable.iter().chain(&args.writable).cloned().collect(),
+        readable: [config.readable.as_slice(), args.readable.as_slice()].concat(),
+        environment: config.environment.iter().chain(&args.environment).cloned().collect(),
+        protected: configuration.in_use().to_vec(),
+        limits: settings::limits(args, config)?,
+    })
+}
+
+/// The request, or standard input for `-`. A person who types it may take their time, and may change their mind.
+pub(super) async fn written_request(word: &str) -> Result<String, Refused> {
+    let unusable = |problem: &dyn std::fmt::Display| {
+        (
+            Exit::Input,
+            format!("the request cannot be used: {problem}\nhint: give UTF-8 text that is not empty"),
+        )
+    };
+    let text = match word {
+        "-" => {
+            let read = tokio::task::spawn_blocking(read_stdin).await;
+            read.unwrap_or_else(|error| Err(error.into())).map_err(|error| unusable(&error))?
+        }
+        _ => word.to_owned(),
+    };
+    if text.len() as u64 > REQUEST_BYTES_MAX {
+        return Err(unusable(&format!("it has more than {REQUEST_BYTES_MAX} bytes")));
+    }
+    if text.trim().is_empty() {
+        return Err(unusable(&"it is empty"));
+    }
+    Ok(text)
+}
+
+fn read_stdin() -> std::io::Result<String> {
+    let mut text = String::new();
+    std::io::stdin().take(REQUEST_BYTES_MAX + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn output_schema(args: &RunArgs) -> Result<Option<Arc<Value>>, Refused> {
+    let Some(file) = &args.output_schema else { return Ok(None) };
+    let wrong = |problem: String| {
+        (Exit::Input, format!("{}: {problem}\nhint: give a file with one JSON Schema", file.display()))
+    };
+    let text = read_bounded(file, SCHEMA_BYTES_MAX).map_err(wrong)?;
+    let schema: Arc<Value> =
+        serde_json::from_str(&text).map(Arc::new).map_err(|error| wrong(error.to_string()))?;
+    // The error names the file; the runtime would only name the schema.
+    ReportShape::json(Arc::clone(&schema)).map_err(wrong)?;
+    Ok(Some(schema))
+}
+
+/// `--tools ''` is no tools at all.
+fn words(typed: &[String]) -> Vec<String> {
+    typed.iter().map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect()
+}

@@ -1,0 +1,328 @@
+//! Builds a runtime: configuration, stores, and what the embedding program brings.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use haft_config::Resolved;
+use haft_config::skills::Skills;
+use haft_core::approval::{Approver, Grants};
+use haft_core::elicitation::Elicitor;
+use haft_core::event::{EventSink, Watchers};
+use haft_core::event_store::EventStore;
+use haft_core::home::Home;
+use haft_core::model_provider::ModelProvider;
+use haft_core::place::SessionId;
+use haft_core::principal::Principal;
+use haft_core::provider::ToolProvider;
+use haft_models::cassette::Tape;
+use haft_store::approvals;
+use haft_store::blobs::Blobs;
+use haft_store::events::FileEvents;
+use haft_store::idempotency::IdempotencyKeys;
+use haft_store::sessions::{SessionLimits, Sessions};
+use haft_tools::mcp::{SharedServers, TraceParents, TraceSink};
+
+use super::generation::Generation;
+use super::{Runtime, RuntimeShared};
+use crate::event_log::EventLog;
+use crate::recordings::{Recorded, RunRecorder};
+use crate::runs::Variables;
+
+/// Everything that outlives a process.
+pub struct Stores {
+    home: Home,
+    pub(super) events: Option<Arc<dyn EventStore>>,
+    pub(super) blobs: Blobs,
+    pub(super) keys: IdempotencyKeys,
+    /// The grants of each principal that has runs here.
+    grants: Mutex<HashMap<Principal, Grants>>,
+}
+
+impl Stores {
+    /// Files below haft's own directory.
+    pub fn at(home: &Home) -> Self {
+        Self {
+            home: home.clone(),
+            events: Some(Arc::new(FileEvents::of(home))),
+            blobs: Blobs::of(home),
+            keys: IdempotencyKeys::of(home),
+            grants: Mutex::default(),
+        }
+    }
+
+    /// The same, with event logs in memory only.
+    #[must_use]
+    pub fn without_events(mut self) -> Self {
+        self.events = None;
+        self
+    }
+
+    /// Sessions, where the configuration stores them.
+    pub(super) fn sessions(&self, config: &Resolved) -> Option<Sessions> {
+        config.sessions.enabled.then(|| self.sessions_of(config))
+    }
+
+    pub(super) fn sessions_of(&self, config: &Resolved) -> Sessions {
+        Sessions::of(&self.home, config.sessions.limits)
+    }
+
+    /// Sessions for reading, also those that were written under other limits.
+    pub(super) fn all_sessions(&self) -> Sessions {
+        Sessions::of(&self.home, SessionLimits { bytes_max: u64::MAX, keep: Duration::MAX })
+    }
+
+    /// The grants of a principal: those of the local user are on disk, those of others live in this process.
+    pub(super) fn grants(&self, principal: &Principal) -> Grants {
+        let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
+        let load = || match *principal == Principal::local() {
+            true => Grants::new(approvals::load(&self.home)),
+            false => Grants::default(),
+        };
+        grants.entry(principal.clone()).or_insert_with(load).clone()
+    }
+
+    /// Stores the grants that the local user gave.
+    pub(super) fn keep_grants(&self, principal: &Principal) -> std::io::Result<()> {
+        match *principal == Principal::local() {
+            true => approvals::add(&self.home, &self.grants(principal).snapshot()),
+            false => Ok(()),
+        }
+    }
+
+    /// Removes stored agents and event logs that are older than the sessions they belong to.
+    pub(super) fn sweep(&self, keep: Duration) {
+        let now = std::time::SystemTime::now();
+        self.blobs.sweep(keep, now);
+        FileEvents::of(&self.home).sweep(keep, now);
+    }
+}
+
+/// Who answers the questions of a run.
+pub enum Answers<T: ?Sized> {
+    /// The run parks, and the caller answers through its handle.
+    ThroughHandle,
+    /// This interface, at once.
+    By(Arc<T>),
+    /// There is no one: calls that need approval are denied, and questions are declined.
+    Denied,
+}
+
+impl<T: ?Sized> Answers<T> {
+    /// The interface if there is one, else no one.
+    pub fn by(interface: Option<Arc<T>>) -> Self {
+        interface.map_or(Self::Denied, Self::By)
+    }
+
+    pub(super) fn or(&self, desk: Arc<T>) -> Option<Arc<T>> {
+        match self {
+            Self::ThroughHandle => Some(desk),
+            Self::By(interface) => Some(Arc::clone(interface)),
+            Self::Denied => None,
+        }
+    }
+}
+
+impl<T: ?Sized> Clone for Answers<T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::ThroughHandle => Self::ThroughHandle,
+            Self::By(interface) => Self::By(Arc::clone(interface)),
+            Self::Denied => Self::Denied,
+        }
+    }
+}
+
+impl<T: ?Sized> std::fmt::Debug for Answers<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::ThroughHandle => "ThroughHandle",
+            Self::By(_) => "By",
+            Self::Denied => "Denied",
+        })
+    }
+}
+
+/// Interfaces of one run. By default the caller decides, answers and submits through the run's handle.
+#[derive(Clone)]
+pub struct RunHooks {
+    pub approvals: Answers<dyn Approver>,
+    /// Questions that MCP servers put to a person.
+    pub elicitations: Answers<dyn Elicitor>,
+    /// Receive every event as it happens, before the event log.
+    pub watchers: Vec<Arc<dyn EventSink>>,
+    /// Records models, tools and clock.
+    pub recorder: Option<(Arc<Tape>, Arc<RunRecorder>)>,
+    /// Asked instead of the configured models.
+    pub models: Option<Arc<dyn ModelProvider>>,
+    /// The id of the run, where the caller has one.
+    pub session: Option<SessionId>,
+    /// False for a run that leaves no session behind.
+    pub keeps_session: bool,
+}
+
+impl Default for RunHooks {
+    fn default() -> Self {
+        Self {
+            approvals: Answers::ThroughHandle,
+            elicitations: Answers::ThroughHandle,
+            watchers: Vec::new(),
+            recorder: None,
+            models: None,
+            session: None,
+            keeps_session: true,
+        }
+    }
+}
+
+impl RunHooks {
+    pub(super) fn sink(&self, log: &EventLog) -> Arc<dyn EventSink> {
+        let mut all = self.watchers.clone();
+        all.push(Arc::new(log.clone()));
+        let watchers = Watchers(all);
+        match &self.recorder {
+            // Readers see events in the order in which the recording has them.
+            Some((_, recorder)) => Arc::new(Recorded::new(Arc::clone(recorder), watchers)),
+            None => Arc::new(watchers),
+        }
+    }
+}
+
+/// Makes a [`Runtime`].
+pub struct RuntimeBuilder {
+    config: Resolved,
+    home: Option<Home>,
+    stores: Option<Stores>,
+    variables: Variables,
+    skills: Skills,
+    tools: Vec<Arc<dyn ToolProvider>>,
+    models: Option<Arc<dyn ModelProvider>>,
+    trace: Option<Arc<dyn TraceSink>>,
+    parents: Option<Arc<dyn TraceParents>>,
+}
+
+/// A runtime that cannot be built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoHome;
+
+impl std::fmt::Display for NoHome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("neither HAFT_HOME nor HOME is set, and the program names no home")
+    }
+}
+
+impl std::error::Error for NoHome {}
+
+impl RuntimeBuilder {
+    pub(super) fn new(config: Resolved) -> Self {
+        Self {
+            config,
+            home: None,
+            stores: None,
+            variables: Arc::new(haft_config::environment),
+            skills: Skills::default(),
+            tools: Vec::new(),
+            models: None,
+            trace: None,
+            parents: None,
+        }
+    }
+
+    /// haft's own directory; by default `$HAFT_HOME`, else `~/.haft`.
+    #[must_use]
+    pub fn home(mut self, home: Home) -> Self {
+        self.home = Some(home);
+        self
+    }
+
+    #[must_use]
+    pub fn stores(mut self, stores: Stores) -> Self {
+        self.stores = Some(stores);
+        self
+    }
+
+    /// Looks up variables; by default those of the process.
+    #[must_use]
+    pub fn variables(mut self, variables: Variables) -> Self {
+        self.variables = variables;
+        self
+    }
+
+    #[must_use]
+    pub fn skills(mut self, skills: Skills) -> Self {
+        self.skills = skills;
+        self
+    }
+
+    /// Adds tools of the embedding program.
+    #[must_use]
+    pub fn tools(mut self, provider: Arc<dyn ToolProvider>) -> Self {
+        self.tools.push(provider);
+        self
+    }
+
+    /// Asks this provider instead of the configured models.
+    #[must_use]
+    pub fn models(mut self, models: Arc<dyn ModelProvider>) -> Self {
+        self.models = Some(models);
+        self
+    }
+
+    /// Shows every message to and from MCP servers.
+    #[must_use]
+    pub fn trace_mcp(mut self, trace: Arc<dyn TraceSink>) -> Self {
+        self.trace = Some(trace);
+        self
+    }
+
+    /// Tells MCP servers the span of each call.
+    #[must_use]
+    pub fn trace_parents(mut self, parents: Option<Arc<dyn TraceParents>>) -> Self {
+        self.parents = parents;
+        self
+    }
+
+    /// Builds the runtime. The warnings name parts of the configuration that cannot be used; the rest works.
+    pub async fn build_with_warnings(self) -> Result<(Runtime, Vec<String>), NoHome> {
+        let home = self.home.or_else(crate::home::find).ok_or(NoHome)?;
+        let stores = self.stores.unwrap_or_else(|| Stores::at(&home));
+        let (generation, warnings) =
+            Generation::first(self.config, self.skills, self.tools, self.models, (&home, &self.variables))
+                .await;
+        let runtime = Runtime::new(RuntimeShared {
+            home,
+            stores,
+            generation: RwLock::new(Arc::new(generation)),
+            variables: self.variables,
+            servers: Arc::new(SharedServers::default()),
+            trace: self.trace,
+            parents: self.parents,
+            swept: AtomicBool::new(false),
+            runs: Mutex::default(),
+        });
+        Ok((runtime, warnings))
+    }
+
+    pub async fn build(self) -> Result<Runtime, NoHome> {
+        self.build_with_warnings().await.map(|(runtime, _)| runtime)
+    }
+}
+
+impl std::fmt::Debug for RuntimeBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RuntimeBuilder").field("home", &self.home).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Stores {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stores").field("home", &self.home).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for RunHooks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunHooks").field("session", &self.session).finish_non_exhaustive()
+    }
+}

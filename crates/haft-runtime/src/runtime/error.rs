@@ -1,0 +1,83 @@
+//! The reasons a run does not start or continue. They carry no hints of a command line: an interface adds its own.
+
+use std::fmt;
+use std::io;
+
+use haft_config::agents::graph::AgentGraphError;
+use haft_core::place::SessionId;
+use haft_core::run::RunError;
+use haft_sandbox::PolicyError;
+use haft_store::sessions::SessionError;
+
+use crate::models::ModelsError;
+use crate::runs::ResumeError;
+use crate::spec::SpecError;
+
+/// A run that does not start.
+#[derive(Debug)]
+pub enum StartError {
+    Agent(AgentGraphError),
+    /// The agent takes JSON, and the request does not fit.
+    Input {
+        agent: String,
+        problem: String,
+    },
+    Policy(PolicyError),
+    Models(ModelsError),
+    Outputs(io::Error),
+    Store(io::Error),
+    /// The idempotency key belongs to a run that has ended, or that another process drives.
+    AlreadyStarted {
+        run: SessionId,
+    },
+    Run(RunError),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Agent(error) => error.fmt(f),
+            Self::Input { agent, problem } => write!(f, "`{agent}` cannot take the request: {problem}"),
+            Self::Policy(error) => error.fmt(f),
+            Self::Models(error) => error.fmt(f),
+            Self::Outputs(error) => write!(f, "the output store cannot be opened: {error}"),
+            Self::Store(error) => write!(f, "the run cannot be stored: {error}"),
+            Self::AlreadyStarted { run } => write!(f, "the idempotency key belongs to run {run}"),
+            Self::Run(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// A stored run that does not continue.
+#[derive(Debug)]
+pub enum ResumeFailure {
+    Session(SessionError),
+    /// A sub-agent's run: the run that it works for continues it.
+    WorksForAnother {
+        origin: String,
+    },
+    /// The session is of version 1, which stored a command line instead of a spec.
+    NoSpec,
+    Spec(SpecError),
+    Start(StartError),
+    Run(ResumeError),
+}
+
+impl fmt::Display for ResumeFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Session(error) => error.fmt(f),
+            Self::WorksForAnother { origin } => {
+                write!(f, "the run works for run {origin}, which continues it")
+            }
+            Self::NoSpec => f.write_str("the session is of version 1 and has no spec"),
+            Self::Spec(error) => error.fmt(f),
+            Self::Start(error) => error.fmt(f),
+            Self::Run(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ResumeFailure {}

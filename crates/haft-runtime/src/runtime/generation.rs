@@ -1,0 +1,80 @@
+//! One generation of the configuration. Runs keep the generation under which they started.
+
+use std::sync::Arc;
+
+use haft_config::Resolved;
+use haft_config::skills::Skills;
+use haft_core::home::Home;
+use haft_core::model_provider::ModelProvider;
+use haft_core::provider::ToolProvider;
+use haft_tools::rest::RestTools;
+
+use crate::rest::{self, Around, Freshness};
+use crate::runs::Variables;
+use crate::wiring::EngineState;
+
+/// A configuration, and everything that was made from it once.
+pub(super) struct Generation {
+    pub(super) number: u64,
+    pub(super) config: Arc<Resolved>,
+    pub(super) skills: Skills,
+    /// REST tools of the configuration, and the tools of the embedding program.
+    pub(super) providers: Vec<Arc<dyn ToolProvider>>,
+    own_tools: Vec<Arc<dyn ToolProvider>>,
+    pub(super) models: Option<Arc<dyn ModelProvider>>,
+    /// Queues and response cache, which all runs share.
+    pub(super) engine: EngineState,
+}
+
+impl Generation {
+    /// The first generation. REST tools that are given are used as they are; otherwise the configuration is read.
+    pub(super) async fn first(
+        config: Resolved,
+        skills: Skills,
+        own_tools: Vec<Arc<dyn ToolProvider>>,
+        models: Option<Arc<dyn ModelProvider>>,
+        (home, variables): (&Home, &Variables),
+    ) -> (Self, Vec<String>) {
+        let engine = EngineState::new(&config);
+        let mut this = Self {
+            number: 1,
+            config: Arc::new(config),
+            skills,
+            providers: own_tools.clone(),
+            own_tools,
+            models,
+            engine,
+        };
+        let warnings = this.load_rest(home, variables).await;
+        (this, warnings)
+    }
+
+    pub(super) async fn next(
+        &self,
+        config: Resolved,
+        home: &Home,
+        variables: &Variables,
+    ) -> (Self, Vec<String>) {
+        let mut next = Self {
+            number: self.number + 1,
+            engine: self.engine.renewed(&config),
+            config: Arc::new(config),
+            skills: self.skills.clone(),
+            providers: self.own_tools.clone(),
+            own_tools: self.own_tools.clone(),
+            models: self.models.clone(),
+        };
+        let warnings = next.load_rest(home, variables).await;
+        (next, warnings)
+    }
+
+    async fn load_rest(&mut self, home: &Home, variables: &Variables) -> Vec<String> {
+        let around = Around { home: Some(home), variables: &**variables, freshness: Freshness::Kept };
+        let loaded = rest::load(&self.config.rest, around).await;
+        if !loaded.tools.is_empty() {
+            self.providers.push(Arc::new(RestTools::new(loaded.tools)));
+        }
+        let problem = |problem: &rest::Problem| format!("{} is left out: {}", problem.key, problem.message);
+        loaded.problems.iter().map(problem).collect()
+    }
+}
