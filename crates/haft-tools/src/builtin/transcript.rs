@@ -106,7 +106,6 @@ mod tests {
     use std::sync::Arc;
 
     use haft_core::event::NoEvents;
-    use haft_core::provider::Principal;
     use haft_core::store::Handle;
     use haft_core::tool::CallId;
 
@@ -114,7 +113,7 @@ mod tests {
     use haft_store::outputs::{FileStore, StoreLimits};
 
     fn context() -> CallContext {
-        CallContext::new(CallId("1".into()), Principal::local(), None, Arc::new(NoEvents))
+        CallContext::new(CallId("1".into()), Arc::default(), None, Arc::new(NoEvents))
     }
 
     /// Takes nothing, as a disk that is full.

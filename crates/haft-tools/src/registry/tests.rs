@@ -4,7 +4,6 @@ use std::sync::Mutex;
 
 use haft_core::arguments::{ArgumentLimits, Arguments};
 use haft_core::event::NoEvents;
-use haft_core::provider::Principal;
 use haft_core::tool::CallId;
 use haft_core::validate::Schema;
 use serde_json::json;
@@ -63,7 +62,7 @@ fn registry(tools: &[(&'static str, usize)]) -> (Registry, Arc<Mutex<Vec<String>
 async fn call(registry: &Registry, name: &str) -> Result<String, ToolError> {
     let parsed = Arguments::from_text("{}").parse(&ArgumentLimits::default())?;
     let arguments = Schema::compile(&json!({"type": "object"})).validate(parsed)?;
-    let cx = CallContext::new(CallId("1".into()), Principal::local(), None, Arc::new(NoEvents));
+    let cx = CallContext::new(CallId("1".into()), Arc::default(), None, Arc::new(NoEvents));
     let name = ToolName::new(name).unwrap();
     let output = ToolProvider::call(registry, &name, &arguments, &cx).await?;
     Ok(output.as_text())

@@ -9,7 +9,7 @@ use haft_core::arguments::{ArgumentLimits, Arguments};
 use haft_core::event::NoEvents;
 use haft_core::glob::ToolGlob;
 use haft_core::name::{Namespace, ToolName};
-use haft_core::provider::{CallContext, Principal, ToolProvider};
+use haft_core::provider::{CallContext, ToolProvider};
 use haft_core::tool::CallId;
 use haft_core::validate::Schema;
 use haft_tools::mcp::{
@@ -81,7 +81,7 @@ async fn a_program_may_bring_a_transport_of_its_own() {
     let provider = McpProvider::new(server);
     let parsed = Arguments::from_text(r#"{"words": "so it is"}"#).parse(&ArgumentLimits::default()).unwrap();
     let arguments = Schema::compile(&json!({ "type": "object" })).validate(parsed).unwrap();
-    let cx = CallContext::new(CallId("1".into()), Principal::local(), None, Arc::new(NoEvents));
+    let cx = CallContext::new(CallId("1".into()), Arc::default(), None, Arc::new(NoEvents));
     let output = provider.call(&ToolName::new("shout").unwrap(), &arguments, &cx).await.unwrap();
     assert_eq!(output.as_text(), "SO IT IS");
     provider.shutdown().await;

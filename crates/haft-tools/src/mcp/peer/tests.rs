@@ -1,10 +1,20 @@
 use std::sync::Mutex as StdMutex;
 
 use futures_util::future::BoxFuture;
+use haft_core::elicitation::{Elicited, Elicitor};
+use haft_core::event::NoEvents;
+use haft_core::provider::CallContext;
+use haft_core::run::context::RunContext;
+use haft_core::sampling::Caller;
+use haft_core::settings::mcp::{Sampling, SamplingConsent};
+use haft_core::tool::CallId;
+use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use super::super::host::Elicitation;
 use super::super::in_flight::Calls;
 use super::super::ring::Ring;
+use super::super::sampling::SamplingPolicy;
 use super::*;
 
 /// A transport that records the sent messages; each test supplies the replies.
@@ -31,15 +41,18 @@ impl Transport for Recorded {
 }
 
 fn connected() -> (Peer, Arc<Table>, Arc<Recorded>) {
+    connected_with(None)
+}
+
+fn connected_with(sampling: Option<SamplingPolicy>) -> (Peer, Arc<Table>, Arc<Recorded>) {
     let host = Host {
         trace: None,
         server: "test".into(),
         elicitation: Elicitation::NotOffered,
         parents: None,
         roots: Vec::new(),
-        sampling: None,
+        sampling,
         calls: Calls::default(),
-        asked: std::sync::atomic::AtomicU32::new(0),
         log: Arc::new(Ring::default()),
         withheld: Arc::default(),
         tools_changed: Arc::new(Notify::new()),
@@ -129,4 +142,62 @@ async fn pings_are_answered_and_sampling_is_refused() {
     let sent = transport.sent.lock().unwrap().clone();
     assert_eq!(sent[0], r#"{"jsonrpc":"2.0","id":"p","result":{}}"#);
     assert!(sent[1].starts_with(r#"{"jsonrpc":"2.0","id":7,"error":{"code":-32601"#), "{sent:?}");
+}
+
+/// A person who accepts every question with this word.
+struct Person(&'static str);
+
+impl Elicitor for Person {
+    fn elicit<'a>(&'a self, _: &'a str, _: Value) -> BoxFuture<'a, Elicited> {
+        Box::pin(async { Elicited::Accepted(json!({ "word": self.0 })) })
+    }
+}
+
+/// A call of a run whose person answers with this word.
+fn caller(word: &'static str) -> Caller {
+    let run = RunContext { elicitor: Some(Arc::new(Person(word))), ..RunContext::default() };
+    Caller::of(&CallContext::new(CallId("1".into()), Arc::new(run), None, Arc::new(NoEvents)))
+}
+
+/// The reply to one question of the server.
+async fn reply_to(method: &str, table: &Arc<Table>, transport: &Recorded) -> String {
+    let params = json!({ "message": "?", "messages": [{ "role": "user", "content": { "type": "text", "text": "?" } }] });
+    let question = json!({ "jsonrpc": "2.0", "id": 7, "method": method, "params": params });
+    table.received(&question.to_string(), None);
+    transport.more.notified().await;
+    transport.sent.lock().unwrap().pop().unwrap()
+}
+
+#[tokio::test]
+async fn a_question_is_declined_unless_one_run_has_a_call_in_flight() {
+    let settings = Sampling {
+        consent: SamplingConsent::Given,
+        model: None,
+        output_tokens_max: 100,
+        requests_per_call_max: 2,
+    };
+    let (_peer, table, transport) = connected_with(Some(SamplingPolicy { settings }));
+    for method in ["elicitation/create", "sampling/createMessage"] {
+        let reply = reply_to(method, &table, &transport).await;
+        assert!(reply.contains(r#""code":-1,"message":"no tool call is in flight"#), "{method}: {reply}");
+        let _anna = table.host.calls.begin(caller("anna"));
+        let _bert = table.host.calls.begin(caller("bert"));
+        let reply = reply_to(method, &table, &transport).await;
+        assert!(reply.contains(r#""code":-1,"message":"calls of several runs"#), "{method}: {reply}");
+    }
+}
+
+#[tokio::test]
+async fn a_question_goes_to_the_person_of_the_run_whose_call_is_in_flight() {
+    let (_peer, table, transport) = connected();
+    for word in ["anna", "bert"] {
+        let _call = table.host.calls.begin(caller(word));
+        let reply = reply_to("elicitation/create", &table, &transport).await;
+        let accepted = json!({ "action": "accept", "content": { "word": word } });
+        assert_eq!(serde_json::from_str::<Value>(&reply).unwrap()["result"], accepted);
+    }
+    let alone = CallContext::new(CallId("1".into()), Arc::default(), None, Arc::new(NoEvents));
+    let _call = table.host.calls.begin(Caller::of(&alone));
+    let reply = reply_to("elicitation/create", &table, &transport).await;
+    assert!(reply.contains(r#"{"action":"decline"}"#), "{reply}");
 }

@@ -1,11 +1,14 @@
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use haft_core::event::NoEvents;
-use haft_core::provider::{CallContext, Principal};
+use haft_core::provider::CallContext;
+use haft_core::run::context::RunContext;
+use haft_core::sampling::{Caller, Sampler};
 use haft_core::tool::CallId;
 
-use super::super::underway::Calls;
+use super::super::in_flight::Calls;
 use super::*;
 
 fn settings(consent: SamplingConsent) -> Sampling {
