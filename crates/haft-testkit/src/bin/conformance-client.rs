@@ -11,12 +11,14 @@ use haft_core::arguments::{ArgumentLimits, Arguments};
 use haft_core::event::NoEvents;
 use haft_core::glob::ToolGlob;
 use haft_core::name::Namespace;
-use haft_core::provider::{CallContext, Principal, ToolProvider};
+use haft_core::provider::{CallContext, ToolProvider};
+use haft_core::run::context::RunContext;
 use haft_core::tool::{CallId, ToolDefinition};
 use haft_core::validate::Schema;
 use haft_tools::mcp::{
-    Authorizer, Connect, Consent, Elicited, Elicitor, Grant, HealthProbe, KnownClient, McpProvider,
-    OauthConfig, ParamHeaders, Protocol, Server, ServerConfig, Surroundings, TokenFile, Wanted,
+    Authorizer, Connect, Consent, Elicitation, Elicited, Elicitor, Grant, HealthProbe, KnownClient,
+    McpEnvironment, McpProvider, OauthConfig, ParamHeaders, Protocol, Server, ServerConfig, TokenFile,
+    Wanted,
 };
 use serde_json::{Map, Value, json};
 use url::Url;
@@ -103,27 +105,28 @@ async fn main() {
         secrets: Vec::new(),
         digest: String::new(),
     };
-    let around = Surroundings { elicitor: Some(Arc::new(Defaults)), ..Surroundings::default() };
-    let server = Arc::new(Server::new(config, &around));
+    let environment = McpEnvironment { elicitation: Elicitation::Offered, ..McpEnvironment::default() };
+    let server = Arc::new(Server::new(config, &environment));
     if let Err(error) = server.start().await {
         eprintln!("{error}");
         std::process::exit(1);
     }
     let provider = McpProvider::new(server);
+    let run = Arc::new(RunContext { elicitor: Some(Arc::new(Defaults)), ..RunContext::default() });
     for tool in provider.tools().iter() {
-        call(&provider, tool, &context).await;
+        call(&provider, &run, tool, &context).await;
     }
     provider.shutdown().await;
 }
 
-async fn call(provider: &McpProvider, tool: &ToolDefinition, context: &Value) {
+async fn call(provider: &McpProvider, run: &Arc<RunContext>, tool: &ToolDefinition, context: &Value) {
     for arguments in arguments_for(tool, context) {
         // The suite also sends arguments that the tool's schema would refuse, because it tests the protocol, not the
         // schema.
         let any = Schema::compile(&json!({ "type": "object" }));
         let parsed = Arguments::from_text(arguments.to_string()).parse(&ArgumentLimits::default());
         let Some(valid) = parsed.ok().and_then(|parsed| any.validate(parsed).ok()) else { continue };
-        let cx = CallContext::new(CallId("1".into()), Principal::local(), None, Arc::new(NoEvents));
+        let cx = CallContext::new(CallId("1".into()), Arc::clone(run), None, Arc::new(NoEvents));
         match provider.call(&tool.name, &valid, &cx).await {
             Ok(output) => eprintln!("{}: {}", tool.name, output.as_text()),
             Err(error) => eprintln!("{}: {error}", tool.name),
