@@ -13,10 +13,10 @@ use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::rules::{Decision, Rule, Rules};
 use haft_core::tool::{Approval, CallId, ToolDefinition};
 use haft_core::validate::ValidArguments;
-use haft_engine::{Authority, CallOptions, Capture, Catalog, Orchestrator, OrchestratorConfig};
+use haft_engine::{Authority, CallOptions, Capture, Catalog, Orchestrator, OrchestratorConfig, RunContext};
 use serde_json::Value;
 
-use crate::fake::{Fake, Log, call, config};
+use crate::fake::{Fake, Log, Rig, call, config};
 
 /// Keeps whole events.
 #[derive(Clone, Default)]
@@ -38,11 +38,21 @@ impl Kept {
     }
 }
 
-fn watched(provider: impl ToolProvider + 'static, config: OrchestratorConfig) -> (Orchestrator, Kept) {
+fn watched(provider: impl ToolProvider + 'static, config: OrchestratorConfig) -> (Rig, Kept) {
     let kept = Kept::default();
     let catalog = Catalog::new(vec![Arc::new(provider)], Scheme::Double);
-    let config = OrchestratorConfig { events: Arc::new(kept.clone()), ..config };
-    (Orchestrator::try_new(catalog, config).unwrap(), kept)
+    let context = RunContext { events: Arc::new(kept.clone()), ..RunContext::default() };
+    (Rig::new(Orchestrator::try_new(catalog, config).unwrap(), context), kept)
+}
+
+/// The built-ins under these rules, for a run whose person gives this answer.
+fn judged(rules: Rules, answer: Option<Answer>) -> (Rig, Kept) {
+    let authority = Authority { rules, ..Authority::default() };
+    let config = OrchestratorConfig { authority, ..OrchestratorConfig::default() };
+    let (orchestrator, kept) = watched(Fake::builtins(Log::default()), config);
+    let approver = answer.map(|answer| Arc::new(Person(answer)) as Arc<dyn Approver>);
+    let context = RunContext { approver, events: Arc::new(kept.clone()), ..RunContext::default() };
+    (orchestrator.with(context), kept)
 }
 
 fn verdict(event: &Event) -> Option<Verdict> {
@@ -72,12 +82,7 @@ impl Approver for Person {
 async fn check(decision: Decision, answer: Option<Answer>, consent: Option<Consent>) {
     let rule = Rule { tool: ToolGlob::new("echo").unwrap(), command: None, decision };
     let rules = Rules { rules: vec![rule], default: Decision::Allow };
-    let approver = answer.map(|answer| Arc::new(Person(answer)) as Arc<dyn Approver>);
-    let authority = Authority { rules, approver, ..Authority::default() };
-    let (orchestrator, kept) = watched(
-        Fake::builtins(Log::default()),
-        OrchestratorConfig { authority, ..OrchestratorConfig::default() },
-    );
+    let (orchestrator, kept) = judged(rules, answer);
     orchestrator.execute(call("echo", r#"{"text": "x"}"#)).await;
     let rule = Some(format!("{} echo", decision.name()).into());
     assert_eq!(verdict(&kept.last()), Some(Verdict { decision, rule, consent }));
@@ -97,12 +102,7 @@ async fn who_decided_is_on_record_also_for_calls_that_were_refused() {
 #[tokio::test]
 async fn an_answer_given_before_is_on_record_as_such() {
     let rules = Rules { rules: Vec::new(), default: Decision::Ask };
-    let approver = Some(Arc::new(Person(Answer::AllowExact)) as Arc<dyn Approver>);
-    let authority = Authority { rules, approver, ..Authority::default() };
-    let (orchestrator, kept) = watched(
-        Fake::builtins(Log::default()),
-        OrchestratorConfig { authority, ..OrchestratorConfig::default() },
-    );
+    let (orchestrator, kept) = judged(rules, Some(Answer::AllowExact));
     for _ in 0..2 {
         orchestrator.execute(call("echo", r#"{"text": "x"}"#)).await;
     }

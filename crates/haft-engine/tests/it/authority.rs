@@ -5,9 +5,9 @@ use haft_core::approval::{Answer, ApprovalRequest, Approver};
 use haft_core::glob::ToolGlob;
 use haft_core::name::ToolName;
 use haft_core::rules::{CommandPattern, Decision, Rule, Rules};
-use haft_engine::{Authority, OrchestratorConfig};
+use haft_engine::{Authority, OrchestratorConfig, RunContext};
 
-use crate::fake::{Log, call, orchestrator_from, said};
+use crate::fake::{Log, Rig, call, orchestrator_for, said};
 
 /// Answers always the same, and keeps what it was asked.
 struct Person {
@@ -27,19 +27,24 @@ fn rule(tool: &str, command: Option<&str>, decision: Decision) -> Rule {
     Rule { tool: ToolGlob::new(tool).unwrap(), command, decision }
 }
 
-/// `echo` stands for a shell here: its `text` is a command line.
-fn authority(rules: Vec<Rule>, answer: Option<Answer>, asked: &Log) -> OrchestratorConfig {
+/// A run whose person always gives this answer; without an answer it has no one to ask.
+fn run(answer: Option<Answer>, asked: &Log) -> RunContext {
     let approver =
         answer.map(|answer| Arc::new(Person { answer, asked: asked.clone() }) as Arc<dyn Approver>);
+    RunContext { approver, ..RunContext::default() }
+}
+
+/// `echo` stands for a shell here: its `text` is a command line.
+fn governed(rules: Vec<Rule>, answer: Option<Answer>, asked: &Log) -> Rig {
     let command_lines = [(ToolName::new("echo").unwrap(), "text".to_owned())].into();
     let rules = Rules { rules, default: Decision::Allow };
-    let authority = Authority { rules, approver, command_lines, ..Authority::default() };
-    OrchestratorConfig { authority, ..OrchestratorConfig::default() }
+    let authority = Authority { rules, command_lines };
+    let config = OrchestratorConfig { authority, ..OrchestratorConfig::default() };
+    orchestrator_for(run(answer, asked), config).0
 }
 
 async fn check(rules: Vec<Rule>, answer: Option<Answer>, line: &str, expected: &str) {
-    let asked = Log::default();
-    let (orchestrator, _) = orchestrator_from(authority(rules, answer, &asked));
+    let orchestrator = governed(rules, answer, &Log::default());
     let result = orchestrator.execute(call("echo", &format!(r#"{{"text": "{line}"}}"#))).await;
     assert!(said(&result).starts_with(expected), "{line}: {}", said(&result));
 }
@@ -54,9 +59,7 @@ async fn rules_see_every_command_of_a_line() {
 
 #[tokio::test]
 async fn a_tool_that_is_denied_altogether_says_nothing_about_its_arguments() {
-    let asked = Log::default();
-    let config = authority(vec![rule("ech*", None, Decision::Deny)], None, &asked);
-    let (orchestrator, _) = orchestrator_from(config);
+    let orchestrator = governed(vec![rule("ech*", None, Decision::Deny)], None, &Log::default());
     let result = orchestrator.execute(call("echo", r#"{"wrong": 1}"#)).await;
     assert!(said(&result).starts_with("denied: tool `echo` is denied"), "{}", said(&result));
     assert!(!result.receipt.executed);
@@ -75,7 +78,7 @@ async fn what_must_be_asked_goes_by_the_answer() {
 async fn an_answer_for_good_is_not_asked_again_and_covers_nothing_else() {
     let asked = Log::default();
     let rules = vec![rule("echo", None, Decision::Ask)];
-    let (orchestrator, _) = orchestrator_from(authority(rules, Some(Answer::AllowExact), &asked));
+    let orchestrator = governed(rules, Some(Answer::AllowExact), &asked);
     for _ in 0..2 {
         assert_eq!(said(&orchestrator.execute(call("echo", r#"{"text": "ls"}"#)).await), "echo: ls");
     }
@@ -87,8 +90,7 @@ async fn an_answer_for_good_is_not_asked_again_and_covers_nothing_else() {
 #[tokio::test]
 async fn nobody_is_asked_about_a_malformed_call() {
     let asked = Log::default();
-    let config = authority(vec![rule("*", None, Decision::Ask)], Some(Answer::AllowOnce), &asked);
-    let (orchestrator, _) = orchestrator_from(config);
+    let orchestrator = governed(vec![rule("*", None, Decision::Ask)], Some(Answer::AllowOnce), &asked);
     let result = orchestrator.execute(call("echo", "{}")).await;
     assert!(said(&result).starts_with("invalid_arguments"), "{}", said(&result));
     assert!(asked.lines().is_empty());

@@ -6,10 +6,10 @@ use haft_core::result::ToolErrorKind;
 use haft_core::store::OutputStore;
 use haft_core::tokens::{ByLength, TokenCounter};
 use haft_core::tool::OutputPolicy;
-use haft_engine::{ANSWER_TOKENS_MIN, CallOptions, OrchestratorConfig};
+use haft_engine::{ANSWER_TOKENS_MIN, CallOptions, RunContext};
 use serde_json::Value;
 
-use crate::fake::{call, config, orchestrator_from};
+use crate::fake::{Log, Rig, call, config, orchestrator_for, orchestrator_from};
 use crate::stored::Shelf;
 
 fn budget(usable_tokens: u64) -> Arc<Budget> {
@@ -23,9 +23,10 @@ fn options(budget: &Arc<Budget>) -> CallOptions {
     CallOptions { budget: Some(Arc::clone(budget)), ..CallOptions::default() }
 }
 
-fn passing(store: Option<Shelf>) -> OrchestratorConfig {
-    let store = store.map(|shelf| Arc::new(shelf) as Arc<dyn OutputStore>);
-    OrchestratorConfig { store, ..config(|policy| policy.output = OutputPolicy::Pass) }
+fn passing(store: Option<Shelf>) -> (Rig, Log) {
+    let outputs = store.map(|shelf| Arc::new(shelf) as Arc<dyn OutputStore>);
+    let context = RunContext { outputs, ..RunContext::default() };
+    orchestrator_for(context, config(|policy| policy.output = OutputPolicy::Pass))
 }
 
 /// A call whose answer has a little more than this many tokens, as the engine judges them here.
@@ -40,7 +41,7 @@ fn tokens(text: &str) -> u64 {
 #[tokio::test]
 async fn what_fits_is_counted_and_what_does_not_is_stored_with_the_reason() {
     let shelf = Shelf::default();
-    let (orchestrator, _) = orchestrator_from(passing(Some(shelf.clone())));
+    let (orchestrator, _) = passing(Some(shelf.clone()));
     let budget = budget(3_000);
     let first = orchestrator.execute_with(echo(2_000), options(&budget)).await;
     assert!(first.text().starts_with("echo: word"));
@@ -58,7 +59,7 @@ async fn what_fits_is_counted_and_what_does_not_is_stored_with_the_reason() {
 
 #[tokio::test]
 async fn calls_of_one_turn_share_what_is_left() {
-    let (orchestrator, _) = orchestrator_from(passing(Some(Shelf::default())));
+    let (orchestrator, _) = passing(Some(Shelf::default()));
     let budget = budget(4_000);
     let calls = (0..3).map(|_| echo(2_500)).collect();
     let results = orchestrator.execute_all_with(calls, options(&budget)).await;
@@ -79,7 +80,7 @@ async fn calls_of_one_turn_share_what_is_left() {
 
 #[tokio::test]
 async fn an_output_that_others_left_no_room_for_says_so() {
-    let (orchestrator, _) = orchestrator_from(passing(Some(Shelf::default())));
+    let (orchestrator, _) = passing(Some(Shelf::default()));
     let budget = budget(4_000);
     let _other = budget.reserve(2_000).unwrap();
     let result = orchestrator.execute_with(echo(2_500), options(&budget)).await;
@@ -88,7 +89,7 @@ async fn an_output_that_others_left_no_room_for_says_so() {
 
 #[tokio::test]
 async fn without_room_for_the_shortest_answer_nothing_is_called() {
-    let (orchestrator, log) = orchestrator_from(passing(Some(Shelf::default())));
+    let (orchestrator, log) = passing(Some(Shelf::default()));
     let budget = budget(ANSWER_TOKENS_MIN - 1);
     let result = orchestrator.execute_with(echo(1), options(&budget)).await;
     assert_eq!(result.error_kind(), Some(ToolErrorKind::LimitExceeded));
@@ -114,7 +115,7 @@ async fn without_a_store_the_output_is_cut_until_it_fits() {
 
 #[tokio::test]
 async fn pictures_cost_room_and_are_stored_when_there_is_none() {
-    let (orchestrator, _) = orchestrator_from(passing(Some(Shelf::default())));
+    let (orchestrator, _) = passing(Some(Shelf::default()));
     let wide = budget(100_000);
     orchestrator.execute_with(call("picture", "{}"), options(&wide)).await;
     assert!(wide.usage().current_tokens > 3_000, "two pictures: {:?}", wide.usage());
@@ -125,7 +126,7 @@ async fn pictures_cost_room_and_are_stored_when_there_is_none() {
 
 #[tokio::test]
 async fn a_call_that_is_dropped_gives_its_room_back() {
-    let (orchestrator, _) = orchestrator_from(passing(None));
+    let (orchestrator, _) = passing(None);
     let budget = budget(1_000);
     {
         let mut hanging = std::pin::pin!(orchestrator.execute_with(call("hang", "{}"), options(&budget)));

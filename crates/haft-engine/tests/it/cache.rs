@@ -3,14 +3,14 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::join;
 use haft_core::name::ToolName;
-use haft_core::provider::Principal;
+use haft_core::principal::Principal;
 use haft_core::result::{ToolErrorKind, ToolResult};
 use haft_core::tool::OutputPolicy;
-use haft_engine::{Cache, CacheConfig, CacheUse, CallOptions, Orchestrator, OrchestratorConfig};
+use haft_engine::{Cache, CacheConfig, CacheUse, CallOptions, OrchestratorConfig, RunContext};
 use serde_json::Value;
 use tokio::time::{Instant, advance};
 
-use crate::fake::{call, config, orchestrator_from, said};
+use crate::fake::{Rig, call, config, orchestrator_from, said};
 
 fn bypass() -> CallOptions {
     CallOptions { cache: CacheUse::Bypass, ..CallOptions::default() }
@@ -21,7 +21,7 @@ fn keeping() -> OrchestratorConfig {
     config(|policy| policy.cache_ttl = Some(Duration::from_mins(1)))
 }
 
-fn keeps() -> Orchestrator {
+fn keeps() -> Rig {
     orchestrator_from(keeping()).0
 }
 
@@ -32,7 +32,7 @@ fn is_hit(result: &ToolResult) -> bool {
 }
 
 /// The number of the provider's call that answered.
-async fn check(orchestrator: &Orchestrator, tool: &str, arguments: &str, expected: &str, hit: bool) {
+async fn check(orchestrator: &Rig, tool: &str, arguments: &str, expected: &str, hit: bool) {
     let result = orchestrator.execute(call(tool, arguments)).await;
     assert_eq!(result.text(), expected, "{tool} {arguments}");
     assert_eq!(is_hit(&result), hit, "{tool} {arguments}");
@@ -84,17 +84,25 @@ async fn a_call_may_go_past_the_cache() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_kept_for_one_never_answers_another() {
-    let config = keeping();
-    let cache = config.cache.clone();
-    let of = |principal: &str, scope: &str| {
-        let principal = Principal(principal.into());
-        orchestrator_from(OrchestratorConfig { principal, scope: scope.into(), ..config.clone() }).0
-    };
-    check(&of("anna", "w"), "count", "{}", "0", false).await;
-    check(&of("anna", "w"), "count", "{}", "0", true).await;
-    check(&of("bert", "w"), "count", "{}", "0", false).await;
-    check(&of("anna", "v"), "count", "{}", "0", false).await;
-    assert_eq!(cache.snapshot().entries, 3);
+    let orchestrator = keeps();
+    let runs = [
+        ("acme", "anna", "key-1", "w"),
+        ("acme", "bert", "key-1", "w"),
+        ("acme", "anna", "key-1", "v"),
+        ("other", "anna", "key-1", "w"),
+        ("acme", "anna", "key-2", "w"),
+    ]
+    .map(|(tenant, subject, credential, workspace)| {
+        let principal = Principal::new(tenant, subject, credential);
+        orchestrator.with(RunContext { principal, workspace: workspace.into(), ..RunContext::default() })
+    });
+    // All runs call one provider, so an answer of another run would have its number.
+    for hit in [false, true] {
+        for (number, run) in runs.iter().enumerate() {
+            check(run, "count", "{}", &number.to_string(), hit).await;
+        }
+    }
+    assert_eq!(orchestrator.config().cache.snapshot().entries, runs.len());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,7 @@
-//! A provider whose tools echo, fail, hang, panic and so on, and a sink that keeps what it is told.
+//! A provider whose tools echo, fail, hang, panic and so on, an orchestrator over it with the context of one run, and a
+//! sink that records events.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,7 +17,9 @@ use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 use haft_core::tool::{CallId, Effects, ToolCall, ToolDefinition, ToolPolicy};
 use haft_core::validate::ValidArguments;
-use haft_engine::{Catalog, Orchestrator, OrchestratorConfig, Policies};
+use haft_engine::{
+    CallOptions, Catalog, EffectOrder, Orchestrator, OrchestratorConfig, Policies, RunContext,
+};
 use serde_json::{Value, json};
 
 /// Lines in the order they were written, by whoever holds a clone.
@@ -290,20 +294,84 @@ pub(crate) fn definition(name: &str, effects: Effects, input_schema: Value) -> T
     ToolDefinition::new(name, String::new(), input_schema).with_effects(effects)
 }
 
+/// An orchestrator, and the run that its calls are made for. It has the methods of an orchestrator that execute calls, and
+/// each of them fills in the context of the run.
+#[derive(Clone)]
+pub(crate) struct Rig {
+    orchestrator: Arc<Orchestrator>,
+    context: Arc<RunContext>,
+}
+
+impl Rig {
+    pub(crate) fn new(orchestrator: Orchestrator, context: RunContext) -> Self {
+        Self { orchestrator: Arc::new(orchestrator), context: Arc::new(context) }
+    }
+
+    /// The same orchestrator for another run.
+    pub(crate) fn with(&self, context: RunContext) -> Self {
+        Self { orchestrator: Arc::clone(&self.orchestrator), context: Arc::new(context) }
+    }
+
+    pub(crate) async fn execute(&self, call: ToolCall) -> ToolResult {
+        self.execute_with(call, CallOptions::default()).await
+    }
+
+    pub(crate) async fn execute_with(&self, call: ToolCall, options: CallOptions) -> ToolResult {
+        self.orchestrator.execute_with(call, self.options(options)).await
+    }
+
+    pub(crate) async fn execute_all(&self, calls: Vec<ToolCall>) -> Vec<ToolResult> {
+        self.execute_all_with(calls, CallOptions::default()).await
+    }
+
+    pub(crate) async fn execute_all_with(
+        &self,
+        calls: Vec<ToolCall>,
+        options: CallOptions,
+    ) -> Vec<ToolResult> {
+        self.orchestrator.execute_all_with(calls, self.options(options)).await
+    }
+
+    pub(crate) fn execute_in_turn(
+        &self,
+        order: &EffectOrder,
+        call: ToolCall,
+    ) -> impl Future<Output = ToolResult> + Send {
+        self.orchestrator.execute_in_turn_with(order, call, self.options(CallOptions::default()))
+    }
+
+    fn options(&self, options: CallOptions) -> CallOptions {
+        CallOptions { context: Arc::clone(&self.context), ..options }
+    }
+}
+
+impl Deref for Rig {
+    type Target = Orchestrator;
+
+    fn deref(&self) -> &Orchestrator {
+        &self.orchestrator
+    }
+}
+
 /// An orchestrator over the built-ins that writes its events, and what the tools do, to one log.
-pub(crate) fn orchestrator() -> (Orchestrator, Log) {
+pub(crate) fn orchestrator() -> (Rig, Log) {
     orchestrator_with(Policies::default())
 }
 
-pub(crate) fn orchestrator_with(policies: Policies) -> (Orchestrator, Log) {
+pub(crate) fn orchestrator_with(policies: Policies) -> (Rig, Log) {
     orchestrator_from(OrchestratorConfig { policies, ..Default::default() })
 }
 
-pub(crate) fn orchestrator_from(config: OrchestratorConfig) -> (Orchestrator, Log) {
+pub(crate) fn orchestrator_from(config: OrchestratorConfig) -> (Rig, Log) {
+    orchestrator_for(RunContext::default(), config)
+}
+
+/// The events of the run go to the log.
+pub(crate) fn orchestrator_for(context: RunContext, config: OrchestratorConfig) -> (Rig, Log) {
     let log = Log::default();
     let catalog = Catalog::new(vec![Arc::new(Fake::builtins(log.clone()))], Scheme::Double);
-    let config = OrchestratorConfig { events: Arc::new(log.clone()), ..config };
-    (Orchestrator::try_new(catalog, config).unwrap(), log)
+    let context = RunContext { events: Arc::new(log.clone()), ..context };
+    (Rig::new(Orchestrator::try_new(catalog, config).unwrap(), context), log)
 }
 
 /// A configuration whose default policy is changed.

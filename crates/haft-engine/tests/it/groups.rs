@@ -6,7 +6,7 @@ use haft_core::naming::Scheme;
 use haft_core::provider::ToolProvider;
 use haft_engine::{
     Activity, CallOptions, Catalog, CatalogEntry, Governed, Governor, Orchestrator, OrchestratorConfig, Pick,
-    Policies, Selection,
+    Policies, RunContext, Selection,
 };
 
 use crate::fake::{Shifting, call, said};
@@ -40,7 +40,7 @@ fn orchestrator() -> Orchestrator {
 #[test]
 fn a_request_is_shown_the_active_tools_it_chose() {
     let check = |selection: Selection, expected: &[&str]| {
-        let tools = orchestrator().tools(&selection);
+        let tools = orchestrator().tools(&selection, &RunContext::default());
         let names: Vec<_> = tools.iter().map(|tool| tool.entry.exposed().as_str()).collect();
         assert_eq!(names, expected, "{selection:?}");
     };

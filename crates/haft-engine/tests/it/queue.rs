@@ -19,7 +19,7 @@ use haft_engine::{
 use serde_json::json;
 use tokio::time::{Instant, advance};
 
-use crate::fake::{Fake, Log, call, config, orchestrator_from, said};
+use crate::fake::{Fake, Log, Rig, call, config, orchestrator_from, said};
 
 fn name(name: &str) -> QueueName {
     QueueName::new(name).unwrap()
@@ -227,7 +227,7 @@ async fn a_queue_nobody_defined_is_found_before_the_first_call() {
 struct Agent {
     kind: ProviderKind,
     namespace: Namespace,
-    inner: Orchestrator,
+    inner: Rig,
 }
 
 impl ToolProvider for Agent {

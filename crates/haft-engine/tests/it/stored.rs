@@ -2,9 +2,9 @@ use std::sync::{Arc, Mutex};
 
 use haft_core::store::{Handle, OutputStore, Spool, StoreError, Stored};
 use haft_core::tool::OutputPolicy;
-use haft_engine::OrchestratorConfig;
+use haft_engine::RunContext;
 
-use crate::fake::{call, config, orchestrator_from, said};
+use crate::fake::{Rig, call, config, orchestrator_for, said};
 
 const NAME: &str = "0a1b2c3d-0000-4000-8000-000000000000";
 
@@ -44,15 +44,20 @@ impl Spool for Shelf {
     }
 }
 
-fn storing(store: Option<Shelf>, bytes_max: usize) -> OrchestratorConfig {
-    let store = store.map(|shelf| Arc::new(shelf) as Arc<dyn OutputStore>);
-    OrchestratorConfig { store, ..config(|policy| policy.output = OutputPolicy::Store { bytes_max }) }
+/// A run with this store.
+fn run(store: Option<Shelf>) -> RunContext {
+    let outputs = store.map(|shelf| Arc::new(shelf) as Arc<dyn OutputStore>);
+    RunContext { outputs, ..RunContext::default() }
+}
+
+fn storing(store: Option<Shelf>, bytes_max: usize) -> Rig {
+    orchestrator_for(run(store), config(|policy| policy.output = OutputPolicy::Store { bytes_max })).0
 }
 
 #[tokio::test]
 async fn what_is_too_large_is_stored_and_the_model_is_told_how_to_ask() {
     let shelf = Shelf::default();
-    let (orchestrator, _) = orchestrator_from(storing(Some(shelf.clone()), 11));
+    let orchestrator = storing(Some(shelf.clone()), 11);
     let result = orchestrator.execute(call("echo", r#"{"text": "too much to say"}"#)).await;
     assert_eq!(shelf.kept.lock().unwrap().as_slice(), b"echo: too much to say");
     let text = said(&result);
@@ -64,7 +69,7 @@ async fn what_is_too_large_is_stored_and_the_model_is_told_how_to_ask() {
 #[tokio::test]
 async fn what_fits_is_shown_as_it_is() {
     let shelf = Shelf::default();
-    let (orchestrator, _) = orchestrator_from(storing(Some(shelf.clone()), 11));
+    let orchestrator = storing(Some(shelf.clone()), 11);
     assert_eq!(said(&orchestrator.execute(call("echo", r#"{"text": "short"}"#)).await), "echo: short");
     assert!(shelf.kept.lock().unwrap().is_empty());
 }
@@ -72,7 +77,7 @@ async fn what_fits_is_shown_as_it_is() {
 #[tokio::test]
 async fn a_store_that_fails_costs_the_end_of_the_output_and_nothing_else() {
     for shelf in [Some(Shelf { full: true, ..Shelf::default() }), None] {
-        let (orchestrator, _) = orchestrator_from(storing(shelf, 11));
+        let orchestrator = storing(shelf, 11);
         let result = orchestrator.execute(call("echo", r#"{"text": "too much"}"#)).await;
         assert_eq!(
             said(&result),
@@ -84,7 +89,7 @@ async fn a_store_that_fails_costs_the_end_of_the_output_and_nothing_else() {
 #[tokio::test]
 async fn pictures_that_are_too_large_and_bytes_are_stored_and_described() {
     let shelf = Shelf::default();
-    let (orchestrator, _) = orchestrator_from(storing(Some(shelf.clone()), 12_288));
+    let orchestrator = storing(Some(shelf.clone()), 12_288);
     let result = orchestrator.execute(call("picture", "{}")).await;
     let text = said(&result);
     assert!(text.starts_with("pictures\n[image: image/gif, 5x7 pixels, 11 bytes]\n[image: image/gif, 5x7 pixels, 6291466 bytes, sha256 "), "{text}");
@@ -92,7 +97,7 @@ async fn pictures_that_are_too_large_and_bytes_are_stored_and_described() {
     assert_eq!(shelf.kept.lock().unwrap().len(), 6_291_466 + 5, "all of the bytes are there");
     assert!(!text.contains('\0'), "nothing is dumped");
     assert_eq!(result.receipt.notes["stored"].as_array().unwrap().len(), 2);
-    let (orchestrator, _) = orchestrator_from(storing(None, 12_288));
+    let orchestrator = storing(None, 12_288);
     let text = said(&orchestrator.execute(call("picture", "{}")).await);
     assert!(text.contains("left out: images and audio may take 5242880 bytes in all"), "{text}");
     assert!(text.contains("left out: it is not text, and it could not be stored"), "{text}");
@@ -101,7 +106,7 @@ async fn pictures_that_are_too_large_and_bytes_are_stored_and_described() {
 #[tokio::test]
 async fn text_beside_pictures_is_stored_and_the_pictures_keep_their_handles() {
     let shelf = Shelf::default();
-    let (orchestrator, _) = orchestrator_from(storing(Some(shelf.clone()), 5));
+    let orchestrator = storing(Some(shelf.clone()), 5);
     let result = orchestrator.execute(call("picture", "{}")).await;
     let text = said(&result);
     assert!(

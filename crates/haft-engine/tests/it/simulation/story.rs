@@ -11,13 +11,14 @@ use haft_core::tokens::ByLength;
 use haft_core::tool::{CallId, ToolCall, ToolPolicy};
 use haft_engine::{
     ANSWER_TOKENS_MIN, CacheUse, CallOptions, Catalog, Orchestrator, OrchestratorConfig, Policies, Priority,
-    QueueConfig, Queues,
+    QueueConfig, Queues, RunContext,
 };
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::world::{Actor, World};
+use crate::fake::Rig;
 
 /// How long outputs of `kept` are kept.
 pub(super) const TTL: Duration = Duration::from_secs(2);
@@ -87,7 +88,7 @@ impl Story {
         let limits =
             ContextLimits { window_tokens: self.usable_tokens, buffer_tokens: 0, output_tokens_max: 0 };
         let world = Arc::new(World::new(Budget::new(limits, Arc::new(ByLength))));
-        let orchestrator = Arc::new(self.orchestrator(&world));
+        let orchestrator = self.orchestrator(&world);
         let mut tasks = Vec::new();
         for act in &self.acts {
             sleep(act.pause).await;
@@ -103,7 +104,7 @@ impl Story {
         world
     }
 
-    fn orchestrator(&self, world: &Arc<World>) -> Orchestrator {
+    fn orchestrator(&self, world: &Arc<World>) -> Rig {
         let default = ToolPolicy { timeout: self.timeout, ..Policies::default().default };
         let policy = |(tool, queue): (&str, Option<&str>)| {
             let queue = queue.map(|queue| QueueName::new(queue).unwrap());
@@ -119,11 +120,11 @@ impl Story {
         let config = OrchestratorConfig {
             policies: Policies { default, by_tool, governor: None },
             queues: Queues::new(QUEUES.map(queue)),
-            events: Arc::clone(world) as _,
             ..Default::default()
         };
         let catalog = Catalog::new(vec![Arc::new(Actor::new(Arc::clone(world)))], Scheme::Bare);
-        Orchestrator::try_new(catalog, config).unwrap()
+        let context = RunContext { events: Arc::clone(world) as _, ..RunContext::default() };
+        Rig::new(Orchestrator::try_new(catalog, config).unwrap(), context)
     }
 }
 
@@ -142,8 +143,8 @@ impl Act {
         Self { budgeted, pause: Duration::from_millis(pause), calls, options, cancelled_after }
     }
 
-    fn begin(&self, orchestrator: &Arc<Orchestrator>, world: &Arc<World>) -> JoinHandle<()> {
-        let (orchestrator, world) = (Arc::clone(orchestrator), Arc::clone(world));
+    fn begin(&self, orchestrator: &Rig, world: &Arc<World>) -> JoinHandle<()> {
+        let (orchestrator, world) = (orchestrator.clone(), Arc::clone(world));
         let budget = match self.budgeted {
             Budgeted::No => None,
             Budgeted::Yes => Some(world.budget()),
