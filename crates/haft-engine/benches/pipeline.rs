@@ -25,7 +25,7 @@ use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::ToolError;
 use haft_core::tool::{CallId, Effects, ToolCall, ToolDefinition};
 use haft_core::validate::ValidArguments;
-use haft_engine::{Catalog, Orchestrator, OrchestratorConfig, QueueConfig, Queues};
+use haft_engine::{CallOptions, Catalog, Orchestrator, OrchestratorConfig, QueueConfig, Queues, RunContext};
 use serde_json::{Value, json};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tokio::runtime::Runtime;
@@ -143,7 +143,7 @@ const CASES: [Case; 6] = [
 
 impl Case {
     fn orchestrator(self) -> Orchestrator {
-        let mut config = OrchestratorConfig { events: Arc::new(Counting::default()), ..Default::default() };
+        let mut config = OrchestratorConfig::default();
         if self.queue {
             config.queues = queue_of_eight();
         }
@@ -167,6 +167,12 @@ fn queue_of_eight() -> Queues {
     Queues::new([(QueueName::new("default").unwrap(), queue)])
 }
 
+/// The options of every call of a case. Their context is shared, as the calls of a run share theirs.
+fn watched() -> CallOptions {
+    let context = RunContext { events: Arc::new(Counting::default()), ..RunContext::default() };
+    CallOptions { context: Arc::new(context), ..CallOptions::default() }
+}
+
 fn call(offset: usize) -> ToolCall {
     ToolCall {
         id: CallId("call_1".into()),
@@ -183,11 +189,11 @@ fn pipeline(criterion: &mut Criterion) {
     let runtime = runtime();
     let mut group = criterion.benchmark_group("call");
     for case in CASES {
-        let orchestrator = case.orchestrator();
+        let (orchestrator, options) = (case.orchestrator(), watched());
         group.bench_function(case.name, |bencher| {
             bencher.iter_batched(
                 case.calls(),
-                |call| runtime.block_on(orchestrator.execute(call)),
+                |call| runtime.block_on(orchestrator.execute_with(call, options.clone())),
                 criterion::BatchSize::SmallInput,
             );
         });
@@ -208,14 +214,14 @@ fn allocations(_: &mut Criterion) {
     let runtime = runtime();
     println!("\n| case | allocations per call | bytes per call |\n|---|---|---|");
     for case in CASES {
-        let orchestrator = case.orchestrator();
+        let (orchestrator, options) = (case.orchestrator(), watched());
         // The first call compiles the schema.
         let mut next = case.calls();
-        runtime.block_on(orchestrator.execute(next()));
+        runtime.block_on(orchestrator.execute_with(next(), options.clone()));
         let calls: Vec<_> = (0..CALLS).map(|_| next()).collect();
         let region = Region::new(ALLOCATOR);
         for call in calls {
-            black_box(runtime.block_on(orchestrator.execute(call)));
+            black_box(runtime.block_on(orchestrator.execute_with(call, options.clone())));
         }
         let change = region.change();
         let made = (change.allocations + change.reallocations) / CALLS;
@@ -266,9 +272,10 @@ fn thousand(criterion: &mut Criterion) {
     let config = OrchestratorConfig { queues: queue_of_eight(), ..Default::default() };
     let catalog = Catalog::new(vec![Arc::new(gated)], Scheme::Double);
     let orchestrator = Orchestrator::try_new(catalog, config).unwrap();
-    let runtime = runtime();
+    let (runtime, options) = (runtime(), CallOptions::default());
     let calls = || (0..CALLS).map(call).collect::<Vec<_>>();
-    let all_of = |calls: Vec<ToolCall>| join_all(calls.into_iter().map(|call| orchestrator.execute(call)));
+    let execute = |call: ToolCall| orchestrator.execute_with(call, options.clone());
+    let all_of = |calls: Vec<ToolCall>| join_all(calls.into_iter().map(execute));
     // The first call compiles the schema, and all lines grow to their length.
     gate.add_permits(CALLS);
     runtime.block_on(all_of(calls()));
