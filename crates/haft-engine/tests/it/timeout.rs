@@ -43,6 +43,51 @@ async fn the_longest_timeout_is_thirty_days() {
     check(Some(Duration::MAX), "Tool `hang` timed out after 2592000s without progress (idle timeout)").await;
 }
 
+/// The end of a `hang` that may take `of_tool` seconds by its policy and `of_call` by the options of the call.
+async fn check_call_timeout(of_tool: u64, of_call: Option<u64>, seconds: u64, expected: &str) {
+    let (orchestrator, _) = orchestrator_from(config(|policy| policy.timeout = Duration::from_secs(of_tool)));
+    let options = CallOptions { timeout: of_call.map(Duration::from_secs), ..CallOptions::default() };
+    let result = orchestrator.execute_with(call("hang", "{}"), options).await;
+    assert_eq!(said(&result), format!("timeout: Tool `hang` timed out after {expected}"));
+    assert_eq!(result.receipt.latency.as_secs(), seconds, "{of_tool} {of_call:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shorter_timeout_of_the_call_wins() {
+    check_call_timeout(120, Some(10), 10, "10s (timeout of this call)").await;
+    check_call_timeout(500, Some(299), 299, "299s (timeout of this call)").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_longer_timeout_of_the_call_changes_nothing() {
+    for of_call in [None, Some(120), Some(121), Some(1_000_000)] {
+        check_call_timeout(120, of_call, 120, "120s (timeout of the tool)").await;
+    }
+    for of_call in [None, Some(300), Some(301), Some(1_000_000)] {
+        check_call_timeout(500, of_call, 300, "300s (global limit `toolTimeout`)").await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_is_told_the_shorter_timeout_of_the_call() {
+    let (orchestrator, _) = orchestrator();
+    let options = CallOptions { timeout: Some(Duration::from_secs(10)), ..CallOptions::default() };
+    let result = orchestrator.execute_with(call("partial", "{}"), options).await;
+    assert_eq!((said(&result).as_str(), result.receipt.latency.as_secs()), ("half of it", 10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_is_held_to_the_timeout_of_its_call() {
+    let (orchestrator, _) = orchestrator();
+    let options = CallOptions {
+        timeout: Some(Duration::from_secs(10)),
+        concurrency: Concurrency::Bypass,
+        ..CallOptions::default()
+    };
+    let result = orchestrator.execute_with(call("hang", "{}"), options).await;
+    assert_eq!(result.text(), "Tool `hang` timed out after 10s (timeout of this call)");
+}
+
 #[tokio::test(start_paused = true)]
 async fn progress_starts_the_idle_timeout_again_up_to_the_deadline() {
     let check = async |tool: &str, timeout: u64, idle: u64, seconds: u64, expected: &str| {
