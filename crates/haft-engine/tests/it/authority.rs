@@ -1,11 +1,14 @@
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
-use haft_core::approval::{Answer, ApprovalRequest, Approver};
+use haft_core::approval::{Answer, ApprovalId, ApprovalRequest, Approver, Grants};
 use haft_core::glob::ToolGlob;
 use haft_core::name::ToolName;
+use haft_core::place::{Place, SessionId};
+use haft_core::principal::Principal;
 use haft_core::rules::{CommandPattern, Decision, Rule, Rules};
-use haft_engine::{Authority, OrchestratorConfig, RunContext};
+use haft_core::tool::{CallId, ToolCall};
+use haft_engine::{Authority, CallOptions, OrchestratorConfig, RunContext};
 
 use crate::fake::{Log, Rig, call, orchestrator_for, said};
 
@@ -94,4 +97,98 @@ async fn nobody_is_asked_about_a_malformed_call() {
     let result = orchestrator.execute(call("echo", "{}")).await;
     assert!(said(&result).starts_with("invalid_arguments"), "{}", said(&result));
     assert!(asked.lines().is_empty());
+}
+
+/// One orchestrator that asks about `echo`, for Anna, who always gives this answer, and for Bert, who always refuses. Both
+/// work in one workspace, so only their grants differ.
+fn two_principals(answer: Answer, asked: &Log) -> (Rig, Rig) {
+    let anna = governed(vec![rule("echo", None, Decision::Ask)], None, &Log::default());
+    let of = |subject: &str, answer: Answer| RunContext {
+        principal: Principal::new("acme", subject, "key-1"),
+        workspace: "/w".into(),
+        ..run(Some(answer), asked)
+    };
+    (anna.with(of("anna", answer)), anna.with(of("bert", Answer::Deny)))
+}
+
+async fn echo(run: &Rig, line: &str) -> String {
+    said(&run.execute(call("echo", &format!(r#"{{"text": "{line}"}}"#))).await)
+}
+
+#[tokio::test]
+async fn a_grant_of_one_principal_does_not_cover_another() {
+    for (answer, line) in [(Answer::AllowExact, "ls"), (Answer::AllowRule, "ls -l")] {
+        let asked = Log::default();
+        let (anna, bert) = two_principals(answer, &asked);
+        assert_eq!(echo(&anna, "ls").await, "echo: ls");
+        assert_eq!(echo(&anna, line).await, format!("echo: {line}"));
+        assert_eq!(asked.lines().len(), 1, "{answer:?}: the grant covers the second call of anna");
+        for line in ["ls", line] {
+            assert_eq!(echo(&bert, line).await, "denied: the user refused this call", "{answer:?}");
+        }
+        assert_eq!(asked.lines().len(), 3, "{answer:?}: bert is asked about each of his calls");
+        assert_eq!(echo(&anna, line).await, format!("echo: {line}"), "his refusals take nothing from her");
+        assert_eq!(asked.lines().len(), 3, "{answer:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_grant_covers_a_later_run_of_its_principal_also_with_no_one_to_ask() {
+    let asked = Log::default();
+    let (anna, _) = two_principals(Answer::AllowExact, &asked);
+    assert_eq!(echo(&anna, "ls").await, "echo: ls");
+    let later = |grants: Grants| anna.with(RunContext { grants, approver: None, ..anna.context().clone() });
+    assert_eq!(echo(&later(anna.context().grants.clone()), "ls").await, "echo: ls");
+    let denied = echo(&later(Grants::default()), "ls").await;
+    assert!(denied.contains("needs approval and there is no one to ask"), "{denied}");
+}
+
+#[tokio::test]
+async fn a_grant_for_one_call_does_not_cover_it_in_another_workspace() {
+    let asked = Log::default();
+    let (anna, _) = two_principals(Answer::AllowExact, &asked);
+    let elsewhere = anna.with(RunContext { workspace: "/v".into(), ..anna.context().clone() });
+    for (run, questions) in [(&anna, 1), (&elsewhere, 2), (&anna, 2), (&elsewhere, 2)] {
+        assert_eq!(echo(run, "ls").await, "echo: ls");
+        assert_eq!(asked.lines().len(), questions, "{}", run.context().workspace);
+    }
+}
+
+/// Puts every call aside, and records the id of each approval.
+#[derive(Default)]
+struct Recorder(Mutex<Vec<ApprovalId>>);
+
+impl Approver for Recorder {
+    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, Answer> {
+        self.0.lock().unwrap().push(request.id);
+        Box::pin(async { Answer::Later })
+    }
+}
+
+/// The id of the approval that a call at this place waits for. Each is asked for on an orchestrator of its own, as after
+/// the start of another process.
+async fn approval_of(session: u128, turn: u32, id: &str) -> ApprovalId {
+    let recorder = Arc::new(Recorder::default());
+    let orchestrator = governed(vec![rule("echo", None, Decision::Ask)], None, &Log::default());
+    let run = orchestrator.with(RunContext { approver: Some(recorder.clone()), ..RunContext::default() });
+    let place = Place { turn, ..Place::first(SessionId(session)) };
+    let call = ToolCall { id: CallId(id.into()), ..call("echo", r#"{"text": "ls"}"#) };
+    run.execute_with(call, CallOptions { place, ..CallOptions::default() }).await;
+    recorder.0.lock().unwrap().pop().unwrap()
+}
+
+#[tokio::test]
+async fn an_approval_id_is_the_same_for_the_same_session_turn_and_call() {
+    let approval = approval_of(7, 1, "c1").await;
+    assert_eq!(approval_of(7, 1, "c1").await, approval);
+    assert_eq!(ApprovalId::parse(&approval.to_string()), Some(approval));
+}
+
+#[tokio::test]
+async fn an_approval_id_differs_between_turns_that_repeat_the_id_of_a_call() {
+    let approval = approval_of(7, 1, "c1").await;
+    for (session, turn, id) in [(7, 2, "c1"), (8, 1, "c1"), (7, 1, "c2"), (7, 11, "c1"), (7, 1, "1/c1")] {
+        assert_ne!(approval_of(session, turn, id).await, approval, "{session} {turn} {id}");
+    }
+    assert_ne!(approval_of(7, 1, "1/c1").await, approval_of(7, 11, "c1").await);
 }

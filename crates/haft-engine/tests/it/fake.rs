@@ -312,6 +312,10 @@ impl Rig {
         Self { orchestrator: Arc::clone(&self.orchestrator), context: Arc::new(context) }
     }
 
+    pub(crate) fn context(&self) -> &RunContext {
+        &self.context
+    }
+
     pub(crate) async fn execute(&self, call: ToolCall) -> ToolResult {
         self.execute_with(call, CallOptions::default()).await
     }

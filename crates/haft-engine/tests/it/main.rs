@@ -9,7 +9,7 @@ mod fake;
 mod arguments;
 /// What is put on record of a call, and that nothing said is among it.
 mod audit;
-/// Rules, and the word of a person.
+/// Rules, the answers of a person, and the runs that an answer holds for.
 mod authority;
 /// Providers that panic, hang, fail, say too much, or list too many tools.
 mod bad_providers;
@@ -45,7 +45,7 @@ mod promise;
 mod queue;
 /// Random calls, cancels, timeouts and panics over virtual time, and what holds whatever happens.
 mod simulation;
-/// Outputs that are kept instead of shown.
+/// Outputs that are stored instead of shown, and the runs that can read them.
 mod stored;
-/// Calls that take too long, with and without partial output.
+/// Calls that take too long, with and without partial output, and the limits that end them.
 mod timeout;

@@ -1,10 +1,18 @@
 use std::sync::{Arc, Mutex};
 
+use futures_util::future::{BoxFuture, join};
+use haft_core::name::{Namespace, ToolName};
+use haft_core::naming::Scheme;
+use haft_core::output::ToolOutput;
+use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
+use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::store::{Handle, OutputStore, Spool, StoreError, Stored};
-use haft_core::tool::OutputPolicy;
-use haft_engine::RunContext;
+use haft_core::tool::{Effects, OutputPolicy, ToolDefinition};
+use haft_core::validate::ValidArguments;
+use haft_engine::{Catalog, Orchestrator, RunContext, Selection};
+use serde_json::json;
 
-use crate::fake::{Rig, call, config, orchestrator_for, said};
+use crate::fake::{Fake, Log, Rig, call, config, definition, orchestrator_for, said, schema};
 
 const NAME: &str = "0a1b2c3d-0000-4000-8000-000000000000";
 
@@ -23,8 +31,9 @@ impl OutputStore for Shelf {
         Ok(Box::new(self.clone()))
     }
 
+    /// All outputs have one handle, so a handle from another shelf means the output of this one.
     fn read(&self, _: &Handle) -> Result<Vec<u8>, StoreError> {
-        Ok(self.kept.lock().unwrap().clone())
+        if self.is_empty() { Err(StoreError::NotFound) } else { Ok(self.kept.lock().unwrap().clone()) }
     }
 
     fn is_empty(&self) -> bool {
@@ -119,4 +128,104 @@ async fn text_beside_pictures_is_stored_and_the_pictures_keep_their_handles() {
     );
     assert_eq!(text.matches(", sha256 ").count(), 2, "{text}");
     assert_eq!(result.receipt.notes["stored"].as_array().unwrap().len(), 3);
+}
+
+/// Gives `recall`, which reads an output of the calling run. It is shown to runs that have one.
+struct Reader {
+    namespace: Namespace,
+    tools: Arc<[ToolDefinition]>,
+}
+
+impl Reader {
+    fn new() -> Self {
+        let tools = Arc::new([definition("recall", Effects::ReadOnly, schema(&["handle"]))]);
+        Self { namespace: Namespace::new("reader").unwrap(), tools }
+    }
+}
+
+impl ToolProvider for Reader {
+    fn kind(&self) -> ProviderKind {
+        ProviderKind::Builtin
+    }
+
+    fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    fn tools(&self) -> Arc<[ToolDefinition]> {
+        Arc::clone(&self.tools)
+    }
+
+    fn is_shown(&self, run: &RunContext) -> bool {
+        run.outputs.as_ref().is_some_and(|outputs| !outputs.is_empty())
+    }
+
+    fn call<'a>(
+        &'a self,
+        _: &'a ToolName,
+        arguments: &'a ValidArguments,
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        let handle = Handle::parse(arguments.value()["handle"].as_str().unwrap()).unwrap();
+        let outputs = cx.run.outputs.as_ref().ok_or(StoreError::NotFound);
+        let read = outputs.and_then(|outputs| outputs.read(&handle));
+        Box::pin(async move {
+            let bytes = read.map_err(|error| ToolError::new(ToolErrorKind::Failed, error.to_string()))?;
+            Ok(ToolOutput::text(String::from_utf8(bytes).unwrap()))
+        })
+    }
+}
+
+/// One orchestrator that stores long outputs of `echo` and reads them with `recall`, for two runs with a store each.
+fn two_runs() -> (Rig, Rig) {
+    let providers: Vec<Arc<dyn ToolProvider>> =
+        vec![Arc::new(Fake::builtins(Log::default())), Arc::new(Reader::new())];
+    let mut config = config(|policy| policy.output = OutputPolicy::Pass);
+    let mut storing = config.policies.default.clone();
+    storing.output = OutputPolicy::Store { bytes_max: 11 };
+    config.policies.by_tool.insert(ToolName::new("echo").unwrap(), storing);
+    let orchestrator = Orchestrator::try_new(Catalog::new(providers, Scheme::Double), config).unwrap();
+    let anna = Rig::new(orchestrator, run(Some(Shelf::default())));
+    let bert = anna.with(run(Some(Shelf::default())));
+    (anna, bert)
+}
+
+async fn store(run: &Rig, text: &str) -> String {
+    let result = run.execute(call("echo", &json!({ "text": text }).to_string())).await;
+    result.receipt.notes["stored"]["handle"].as_str().unwrap().to_owned()
+}
+
+async fn recall(run: &Rig, handle: &str) -> String {
+    said(&run.execute(call("recall", &json!({ "handle": handle }).to_string())).await)
+}
+
+#[tokio::test]
+async fn a_stored_output_cannot_be_read_from_another_run() {
+    let (anna, bert) = two_runs();
+    let handle = store(&anna, "the words of anna").await;
+    assert_eq!(recall(&anna, &handle).await, "echo: the words of anna");
+    assert_eq!(recall(&bert, &handle).await, "failed: no such stored output; it may have expired");
+    let without_store = bert.with(run(None));
+    assert_eq!(recall(&without_store, &handle).await, "failed: no such stored output; it may have expired");
+}
+
+#[tokio::test]
+async fn runs_at_once_store_and_read_their_own_outputs() {
+    let (anna, bert) = two_runs();
+    let (of_anna, of_bert) = join(store(&anna, "the words of anna"), store(&bert, "the words of bert")).await;
+    assert_eq!(of_anna, of_bert, "only the store tells the outputs apart");
+    let read = join(recall(&anna, &of_anna), recall(&bert, &of_bert)).await;
+    assert_eq!(read, ("echo: the words of anna".into(), "echo: the words of bert".into()));
+}
+
+#[tokio::test]
+async fn a_tool_is_shown_only_to_the_run_that_it_helps() {
+    let (anna, bert) = two_runs();
+    let is_shown = |run: &Rig| {
+        let tools = run.model_tools(&Selection::All, run.context());
+        tools.iter().any(|tool| tool.name == "recall")
+    };
+    assert!(!is_shown(&anna) && !is_shown(&bert));
+    store(&anna, "the words of anna").await;
+    assert!(is_shown(&anna) && !is_shown(&bert));
 }
