@@ -192,3 +192,9 @@ async fn an_approval_id_differs_between_turns_that_repeat_the_id_of_a_call() {
     }
     assert_ne!(approval_of(7, 1, "1/c1").await, approval_of(7, 11, "c1").await);
 }
+
+#[tokio::test]
+async fn an_approval_id_tells_long_ids_of_calls_apart_by_their_ends() {
+    let long = |end: &str| format!("{}{end}", "x".repeat(1_000));
+    assert_ne!(approval_of(7, 1, &long("1")).await, approval_of(7, 1, &long("2")).await);
+}
