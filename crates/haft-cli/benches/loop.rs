@@ -18,17 +18,10 @@ use std::time::{Duration, Instant};
 
 use haft_config::agents::graph::AgentGraph;
 use haft_config::agents::loader::AgentLoader;
-use haft_config::{self, Resolved};
-use haft_core::event::{Event, EventSink, NoEvents};
-use haft_core::place::{Place, SessionId};
-use haft_core::run::event::{Bill, RunEvent};
-use haft_engine::{Driven, Memory};
-use haft_runtime::runs::{
-    ActiveRun, AvailableSkills, LeftSessions, PreparedAgent, RunEnvironment, RunRequest,
-};
-use haft_runtime::wiring::Settings;
-use haft_sandbox::{Home, Policy, SandboxMode};
-use haft_store::sessions::Sessions;
+use haft_core::event::{Event, EventSink};
+use haft_core::home::Home;
+use haft_core::run::event::RunEvent;
+use haft_runtime::{RunHooks, RunSecrets, RunSpec, Runtime, WorkspaceSpec};
 use serde_json::{Value, json};
 
 /// Turns are measured in groups of this many: one alone is shorter than what a clock of CPU time can tell.
@@ -71,17 +64,19 @@ fn told(groups: &[[Duration; 2]]) -> String {
     )
 }
 
-/// A run of many turns, each with one call: what one of the first costs, and one of the last.
+/// A run of many turns, each with one call: the cost of an early turn and of a late one.
 async fn turns(dir: &Path, journal: Journal) -> [Duration; 2] {
     let server = Server::start(dir, &script(TURNS, 0));
-    let worker = worker(dir, &server.url, journal);
+    let (runtime, spec) = runtime(dir, &server.url).await;
     let clock = Arc::new(Clock::default());
-    let session = SessionId(uuid());
-    let watchers = Arc::clone(&clock) as Arc<dyn EventSink>;
-    let task = RunRequest::first(&worker, "go".into(), Place::first(session), watchers, Bill::default());
-    let mut run = ActiveRun::begin(worker, task).unwrap();
-    assert!(run.unkept().is_none());
-    let Driven::Done(finish) = run.drive().await.unwrap() else { unreachable!("nobody else is asked") };
+    let hooks = RunHooks {
+        watchers: vec![Arc::clone(&clock) as Arc<dyn EventSink>],
+        keeps_session: journal == Journal::On,
+        ..RunHooks::default()
+    };
+    let run = runtime.start_with(spec, RunSecrets::none(), hooks).await.unwrap();
+    assert_eq!(run.warnings(), Vec::<String>::new());
+    let finish = run.finished().await.unwrap().finish;
     assert_eq!(finish.reason.name(), "completed", "{finish:?}");
     let groups = clock.groups();
     [groups[0], groups[groups.len() - 1]]
@@ -145,25 +140,16 @@ fn first_byte(dir: &Path, listener: &TcpListener, url: &str) -> Duration {
 /// Many runs of three turns in this process, all waiting for the model at the same time.
 async fn many(dir: &Path) -> String {
     let server = Server::start(dir, &script(3, 1_500));
-    let worker = worker(dir, &server.url, Journal::On);
+    let (runtime, spec) = runtime(dir, &server.url).await;
     let before = resident("VmRSS:");
     let began = Instant::now();
-    let runs: Vec<_> = (0..MANY)
-        .map(|_| {
-            let worker = Arc::clone(&worker);
-            tokio::spawn(async move {
-                let place = Place::first(SessionId(uuid()));
-                let task =
-                    RunRequest::first(&worker, "go".into(), place, Arc::new(NoEvents), Bill::default());
-                let mut run = ActiveRun::begin(worker, task).unwrap();
-                run.drive().await.unwrap()
-            })
-        })
-        .collect();
+    let mut runs = Vec::new();
+    for _ in 0..MANY {
+        runs.push(runtime.start(spec.clone(), RunSecrets::none()).await.unwrap());
+    }
     let mut done = 0;
     for run in runs {
-        let Driven::Done(finish) = run.await.unwrap() else { unreachable!("nobody else is asked") };
-        done += usize::from(finish.reason.name() == "completed");
+        done += usize::from(run.finished().await.unwrap().finish.reason.name() == "completed");
     }
     let peak = resident("VmHWM:");
     format!(
@@ -179,36 +165,23 @@ fn resident(name: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
 }
 
-fn worker(dir: &Path, url: &str, journal: Journal) -> Arc<PreparedAgent> {
+async fn runtime(dir: &Path, url: &str) -> (Runtime, RunSpec) {
     let home = Home::at(&dir.join("home"));
     haft_config::home::create(&home).unwrap();
-    let policy = Policy::new(SandboxMode::Sandbox, &workspace(dir), &home, None).unwrap();
-    let config: Resolved = haft_config::defaults().unwrap();
-    let limits = config.sessions.limits;
-    let settings = Settings {
-        policy,
-        timeout: None,
-        events: Arc::new(NoEvents),
-        config,
-        approver: None,
-        remembered: Memory::default(),
-        store: None,
-    };
     let url = format!("{url}/v1");
     let variables = move |name: &str| match name {
         "OPENAI_BASE_URL" => Some(url.clone()),
         "OPENAI_API_KEY" => Some("k".to_owned()),
         _ => None,
     };
-    let environment =
-        RunEnvironment::new(settings, Vec::new(), Arc::new(variables), AvailableSkills::default());
-    if journal == Journal::On {
-        environment.keep_sessions(Sessions::of(&home, limits), Value::Null, LeftSessions::Ignored);
-    }
+    let runtime =
+        Runtime::builder(haft_config::defaults().unwrap()).home(home).variables(Arc::new(variables));
     let agent = dir.join("agent.md");
     std::fs::write(&agent, "---\nmodels: openai/m\nmaxTurns: 1000\n---\nYou tell the time.\n").unwrap();
     let loader = AgentLoader::default();
-    environment.prepare(&AgentGraph::gather(loader.open(&agent).unwrap(), &loader).unwrap()).unwrap()
+    let graph = AgentGraph::gather(loader.open(&agent).unwrap(), &loader).unwrap();
+    let spec = RunSpec::new(&graph, "go", WorkspaceSpec::at(workspace(dir)));
+    (runtime.build().await.unwrap(), spec)
 }
 
 fn workspace(dir: &Path) -> std::path::PathBuf {
@@ -256,10 +229,4 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn uuid() -> u128 {
-    static COUNT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-    let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    (u128::from(std::process::id()) << 64) | u128::from(number)
 }

@@ -44,6 +44,8 @@ pub struct RunSpec {
     pub idempotency_key: Option<String>,
     /// The names of the [`RunSecrets`] that the run was started with. A run that continues without one of them parks.
     pub secrets: BTreeSet<String>,
+    /// The files of the configuration, for an interface that loads it again to continue the run.
+    pub config: ConfigFiles,
     /// The generation of the configuration that the run was started under.
     pub generation: u64,
     /// For the caller; haft does not read it.
@@ -85,6 +87,15 @@ pub struct WorkspaceSpec {
     /// Files that tools must not change, such as the configuration that is in force.
     pub protected: Vec<PathBuf>,
     pub limits: Limits,
+}
+
+/// Where the configuration of a run came from, beside haft's own directory.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ConfigFiles {
+    /// A file that the operator named.
+    pub named: Option<PathBuf>,
+    /// The directory of the project.
+    pub project: Option<PathBuf>,
 }
 
 /// A function that the caller runs.
@@ -153,6 +164,7 @@ impl RunSpec {
             principal: Principal::local(),
             idempotency_key: None,
             secrets: BTreeSet::new(),
+            config: ConfigFiles::default(),
             generation: 0,
             metadata: BTreeMap::new(),
         }

@@ -16,14 +16,13 @@ mod echo;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ExitCode, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cost::{Cost, measure, resident_bytes};
 use haft_config::{self, Resolved, Sources};
 use haft_core::tool::ToolCall;
-use haft_engine::{Memory, Orchestrator};
-use haft_runtime::wiring::{self, McpFace, Settings};
+use haft_engine::Orchestrator;
+use haft_runtime::wiring::{self, McpFace, ToolSettings};
 use haft_sandbox::{Home, Policy, SandboxMode};
 use rmcp::ServiceExt;
 use rmcp::model::CallToolRequestParams;
@@ -176,21 +175,13 @@ fn program() -> String {
     std::env::current_exe().unwrap().to_str().unwrap().to_owned()
 }
 
-fn settings(dir: &Path, servers: impl IntoIterator<Item = Value>) -> Settings {
+fn settings(dir: &Path, servers: impl IntoIterator<Item = Value>) -> ToolSettings {
     let home = Home::at(&dir.join("home"));
     haft_config::home::create(&home).unwrap();
     let workspace = dir.join("ws");
     std::fs::create_dir_all(&workspace).unwrap();
     let policy = Policy::new(SandboxMode::Sandbox, &workspace, &home, None).unwrap();
-    Settings {
-        policy,
-        timeout: None,
-        events: Arc::new(haft_core::event::NoEvents),
-        config: configuration(&home, servers),
-        approver: None,
-        remembered: Memory::default(),
-        store: None,
-    }
+    ToolSettings { policy, timeout: None, config: configuration(&home, servers) }
 }
 
 fn configuration(home: &Home, servers: impl IntoIterator<Item = Value>) -> Resolved {

@@ -171,11 +171,13 @@ pub(super) fn not_started(error: &StartError) -> Refused {
     }
 }
 
+/// A stored run that nothing can continue.
+pub(super) fn lost(problem: &dyn std::fmt::Display) -> Refused {
+    let hint = "hint: `haft sessions show` tells what it did; begin anew with `haft run`";
+    (Exit::Input, format!("the run cannot be put together again: {problem}\n{hint}"))
+}
+
 pub(super) fn not_resumed(error: &ResumeFailure) -> Refused {
-    let lost = |problem: &dyn std::fmt::Display| {
-        let hint = "hint: `haft sessions show` tells what it did; begin anew with `haft run`";
-        (Exit::Input, format!("the run cannot be put together again: {problem}\n{hint}"))
-    };
     match error {
         ResumeFailure::Session(error) => refused_session(error),
         ResumeFailure::WorksForAnother { origin } => {

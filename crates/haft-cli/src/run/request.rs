@@ -14,19 +14,13 @@ use crate::settings::{self, Configuration, Refused};
 use haft_config::agents::Overrides;
 use haft_config::agents::graph::AgentGraph;
 use haft_config::agents::loader::{self, AgentLoader, read_bounded};
-use haft_runtime::spec::{AgentChanges, ModelChoice, RunSpec, WorkspaceSpec};
+use haft_runtime::spec::{AgentChanges, ConfigFiles, ModelChoice, RunSpec, WorkspaceSpec};
 
 /// The longest request that is read from standard input.
 const REQUEST_BYTES_MAX: u64 = 16 << 20;
 
 /// The longest schema that is read.
 const SCHEMA_BYTES_MAX: u64 = 1 << 20;
-
-/// The key of a run's metadata that names the file given with `--config`.
-const CONFIG_FILE: &str = "haft.config";
-
-/// The key of a run's metadata that names the project, where that is not the workspace.
-const PROJECT: &str = "haft.project";
 
 /// The run that the command line describes.
 pub(super) async fn spec(
@@ -62,23 +56,18 @@ pub(super) async fn spec(
         spec.model_choice = ModelChoice::Routed;
     }
     let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
-    let shown = |path: PathBuf| path.to_string_lossy().into_owned();
     let files = &args.policy.files;
-    if let Some(file) = &files.config {
-        spec.metadata.insert(CONFIG_FILE.into(), shown(absolute(file)));
-    }
-    let project = files.workspace.as_ref().map(absolute).or_else(|| std::env::current_dir().ok());
-    if let Some(project) = project {
-        spec.metadata.insert(PROJECT.into(), shown(project));
-    }
+    spec.config = ConfigFiles {
+        named: files.config.as_ref().map(absolute),
+        project: files.workspace.as_ref().map(absolute).or_else(|| std::env::current_dir().ok()),
+    };
     Ok(spec)
 }
 
 /// The configuration files of a run that was started elsewhere.
 pub(super) fn files_of(spec: &RunSpec) -> FileArgs {
-    let path = |key: &str| spec.metadata.get(key).map(PathBuf::from);
-    let project = path(PROJECT).unwrap_or_else(|| spec.workspace.directory.clone());
-    FileArgs { config: path(CONFIG_FILE), workspace: Some(project) }
+    let project = spec.config.project.as_ref().unwrap_or(&spec.workspace.directory);
+    FileArgs { config: spec.config.named.clone(), workspace: Some(project.clone()) }
 }
 
 fn changes(args: &RunArgs, overrides: Overrides) -> Result<AgentChanges, Refused> {

@@ -11,7 +11,7 @@ use haft_store::sessions::line::Opened;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::prepare::{Given, Job, Started, not_resumed, start};
+use super::prepare::{Given, Job, Started, lost, not_resumed, start};
 use super::{carry_out, request};
 use crate::agents;
 use crate::args::{Cli, Command, ResumeArgs, RunArgs};
@@ -40,6 +40,10 @@ async fn resumed(args: &ResumeArgs) -> Result<Started, Refused> {
     let mut spec = spec_of(id, opened, more.as_deref()).await?;
     if !args.model.is_empty() {
         spec.changes.models.clone_from(&args.model);
+    }
+    let directory = &spec.workspace.directory;
+    if !directory.is_dir() {
+        return Err(lost(&format!("its directory `{}` does not exist", directory.display())));
     }
     let given = Given::configured(&request::files_of(&spec))?;
     // The configuration in force now is protected, wherever it is.
@@ -100,19 +104,15 @@ pub(super) async fn typed_spec(order: Value, request: &str) -> Result<RunSpec, R
 
 /// The arguments of that command line with another request, in its directory: files are relative to it.
 fn typed_then(order: Value, request: &str) -> Result<RunArgs, Refused> {
-    let lost = |problem: String| {
-        let hint = "hint: `haft sessions show` tells what it did; begin anew with `haft run`";
-        (Exit::Input, format!("the run cannot be put together again: {problem}\n{hint}"))
-    };
-    let order: Order = serde_json::from_value(order).map_err(|_| lost("it was not typed".into()))?;
+    let order: Order = serde_json::from_value(order).map_err(|_| lost(&"it was not typed"))?;
     let directory = order.directory.into_os();
-    let missing = |error| lost(format!("its directory `{}`: {error}", Path::new(&directory).display()));
+    let missing = |error| lost(&format!("its directory `{}`: {error}", Path::new(&directory).display()));
     std::env::set_current_dir(&directory).map_err(missing)?;
     let words = std::iter::once("haft".into()).chain(order.words.into_iter().map(Word::into_os));
     let mut typed = match Cli::try_parse_from(words).map(|cli| cli.command) {
         Ok(Command::Run(typed)) => typed,
-        Ok(_) => return Err(lost("it was not typed as `haft run`".into())),
-        Err(error) => return Err(lost(error.to_string())),
+        Ok(_) => return Err(lost(&"it was not typed as `haft run`")),
+        Err(error) => return Err(lost(&error)),
     };
     if let Some(last) = typed.words.last_mut() {
         request.clone_into(last);

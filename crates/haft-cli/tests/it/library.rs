@@ -8,8 +8,9 @@ use haft::prelude::*;
 use haft_config::Resolved;
 use haft_config::resolved::{CacheFor, Tool as ToolKeys};
 use haft_core::name::GroupName;
+use haft_engine::RunContext;
 use haft_runtime::executor::ToolExecutor;
-use haft_runtime::wiring::{self, Settings};
+use haft_runtime::wiring::{self, ToolSettings};
 use haft_sandbox::{Home, Policy, SandboxMode};
 use haft_testkit::{Place, User, copy_program};
 use serde_json::json;
@@ -151,15 +152,7 @@ fn with_registry(place: &Place, change: impl FnOnce(&mut Resolved)) -> (Arc<Regi
     change(&mut config);
     let home = Home::at(&place.path("home"));
     let policy = Policy::new(SandboxMode::Sandbox, &place.path("ws"), &home, None).unwrap();
-    let settings = Settings {
-        policy,
-        timeout: None,
-        events: Arc::new(haft_core::event::NoEvents),
-        config,
-        approver: None,
-        remembered: haft_engine::Memory::default(),
-        store: None,
-    };
+    let settings = ToolSettings { policy, timeout: None, config };
     let registry = Arc::new(Registry::new(Namespace::new("app").unwrap()));
     let orchestrator = wiring::orchestrator_with(settings, vec![Arc::clone(&registry) as _]);
     (registry, orchestrator)
@@ -178,9 +171,10 @@ async fn tools_of_the_program_stand_beside_the_built_in_ones_and_may_come_later(
     registry.register(Counter(0.into())).unwrap();
     assert_eq!(count(&orchestrator).await.unwrap(), "0");
     assert_eq!(count(&orchestrator).await.unwrap(), "1");
-    let tools = orchestrator.tools(&Selection::of([Pick::Group(GroupName::new("app").unwrap())]));
+    let tools = orchestrator
+        .tools(&Selection::of([Pick::Group(GroupName::new("app").unwrap())]), &RunContext::default());
     assert_eq!(tools.iter().map(|tool| tool.entry.exposed().as_str()).collect::<Vec<_>>(), ["count"]);
-    assert!(orchestrator.tools(&Selection::All).len() > 6);
+    assert!(orchestrator.tools(&Selection::All, &RunContext::default()).len() > 6);
     assert!(registry.unregister("count"));
     assert!(count(&orchestrator).await.unwrap_err().starts_with("unknown_tool"));
     assert!(wiring::shut_down(&orchestrator).await.is_empty());

@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout};
 use std::sync::Arc;
 
-use haft_core::event::NoEvents;
 use haft_core::store::OutputStore;
-use haft_runtime::wiring::{self, Settings};
+use haft_engine::RunContext;
+use haft_runtime::wiring::{self, ToolSettings};
 use haft_sandbox::{Home, Policy, SandboxMode};
 use haft_store::outputs::{FileStore, StoreLimits};
 use haft_testkit::{Place, User};
@@ -271,17 +271,15 @@ fn models_are_shown_tool_output_only_while_something_is_stored() {
     let place = place();
     let store = Arc::new(FileStore::open(&place.path("home/data/outputs"), StoreLimits::default()).unwrap());
     let home = Home::at(&place.path("home"));
-    let orchestrator = wiring::orchestrator(Settings {
+    let orchestrator = wiring::orchestrator(ToolSettings {
         policy: Policy::new(SandboxMode::Sandbox, &place.path("ws"), &home, None).unwrap(),
         timeout: None,
-        events: Arc::new(NoEvents),
         config: haft_config::defaults().unwrap(),
-        approver: None,
-        remembered: haft_engine::Memory::default(),
-        store: Some(Arc::clone(&store) as Arc<dyn OutputStore>),
     });
+    let outputs = Some(Arc::clone(&store) as Arc<dyn OutputStore>);
+    let run = RunContext { outputs, ..RunContext::default() };
     let is_shown = || {
-        let shown = orchestrator.tools(&haft_engine::Selection::default());
+        let shown = orchestrator.tools(&haft_engine::Selection::default(), &run);
         shown.iter().any(|tool| tool.entry.exposed().as_str() == "tool_output")
     };
     assert!(!is_shown());

@@ -77,8 +77,8 @@ impl<'a> Deadline<'a> {
                 Concurrency::Queued,
             ) => Some((global, Owner::Global)),
         };
-        let of_call = options.timeout.map(|timeout| (timeout, Owner::Call));
-        let limits = [Some((policy.timeout, Owner::Tool)), of_queue, of_all, of_call];
+        let own = options.timeout.map(|timeout| (timeout, Owner::Call));
+        let limits = [Some((policy.timeout, Owner::Tool)), of_queue, of_all, own];
         let (timeout, owner) = smallest(limits.into_iter().flatten());
         let timeout = timeout.min(TIMEOUT_MAX);
         Self { tool: tool.entry().exposed(), at: Instant::now() + timeout, timeout, owner }

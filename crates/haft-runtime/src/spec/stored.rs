@@ -3,7 +3,9 @@
 //! Agents and skills are stored once, as blobs under their digest, because many runs share them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +23,7 @@ use haft_core::settings::sandbox::{Access, GitMetadata};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{AgentChanges, FunctionTool, ModelChoice, RunSpec, SkillSource, WorkspaceSpec};
+use super::{AgentChanges, ConfigFiles, FunctionTool, ModelChoice, RunSpec, SkillSource, WorkspaceSpec};
 
 /// The version that is written, and the only one that is read.
 pub const SPEC_VERSION: u32 = 1;
@@ -46,6 +48,10 @@ pub struct StoredSpec {
     pub idempotency_key: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     secrets: BTreeSet<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    config_file: Option<StoredPath>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    project: Option<StoredPath>,
     generation: u64,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     metadata: BTreeMap<String, String>,
@@ -75,7 +81,7 @@ struct StoredAgent {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct StoredSkill {
-    file: PathBuf,
+    file: StoredPath,
     text: String,
 }
 
@@ -102,7 +108,7 @@ struct StoredChanges {
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct StoredWorkspace {
-    directory: PathBuf,
+    directory: StoredPath,
     mode: SandboxMode,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     network: Option<bool>,
@@ -110,14 +116,46 @@ struct StoredWorkspace {
     unix_sockets: Option<bool>,
     git_writable: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    writable: Vec<PathBuf>,
+    writable: Vec<StoredPath>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    readable: Vec<PathBuf>,
+    readable: Vec<StoredPath>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     environment: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    protected: Vec<PathBuf>,
+    protected: Vec<StoredPath>,
     limits: Limits,
+}
+
+/// A path. Names of files need not be UTF-8; such a path is stored as bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+enum StoredPath {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl StoredPath {
+    fn of(path: &PathBuf) -> Self {
+        match path.to_str() {
+            Some(text) => Self::Text(text.to_owned()),
+            None => Self::Bytes(path.as_os_str().as_bytes().to_vec()),
+        }
+    }
+
+    fn into_path(self) -> PathBuf {
+        match self {
+            Self::Text(text) => text.into(),
+            Self::Bytes(bytes) => OsString::from_vec(bytes).into(),
+        }
+    }
+}
+
+fn stored_paths(paths: &[PathBuf]) -> Vec<StoredPath> {
+    paths.iter().map(StoredPath::of).collect()
+}
+
+fn paths(stored: Vec<StoredPath>) -> Vec<PathBuf> {
+    stored.into_iter().map(StoredPath::into_path).collect()
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -196,6 +234,8 @@ impl StoredSpec {
             },
             idempotency_key: spec.idempotency_key.clone(),
             secrets: spec.secrets.clone(),
+            config_file: spec.config.named.as_ref().map(StoredPath::of),
+            project: spec.config.project.as_ref().map(StoredPath::of),
             generation: spec.generation,
             metadata: spec.metadata.clone(),
         };
@@ -242,6 +282,10 @@ impl StoredSpec {
             principal,
             idempotency_key: self.idempotency_key,
             secrets: self.secrets,
+            config: ConfigFiles {
+                named: self.config_file.map(StoredPath::into_path),
+                project: self.project.map(StoredPath::into_path),
+            },
             generation: self.generation,
             metadata: self.metadata,
         })
@@ -258,7 +302,8 @@ impl StoredBlob {
             destinations: node.destinations.clone(),
             handoff: node.handoff.clone(),
         };
-        let skill = |skill: &SkillSource| StoredSkill { file: skill.file.clone(), text: skill.text.clone() };
+        let skill =
+            |skill: &SkillSource| StoredSkill { file: StoredPath::of(&skill.file), text: skill.text.clone() };
         Self {
             first: spec.agents.first.clone(),
             agents: spec.agents.nodes.iter().map(|(key, node)| (key.clone(), agent(node))).collect(),
@@ -274,7 +319,10 @@ impl StoredBlob {
             handoff: agent.handoff,
         };
         let nodes = self.agents.into_iter().map(|(key, agent)| (key, node(agent))).collect();
-        let skills = self.skills.into_iter().map(|skill| SkillSource { file: skill.file, text: skill.text });
+        let skills = self
+            .skills
+            .into_iter()
+            .map(|skill| SkillSource { file: skill.file.into_path(), text: skill.text });
         (AgentGraphSource { first: self.first, nodes }, skills.collect())
     }
 }
@@ -315,30 +363,30 @@ impl StoredChanges {
 impl StoredWorkspace {
     fn of(workspace: &WorkspaceSpec) -> Self {
         Self {
-            directory: workspace.directory.clone(),
+            directory: StoredPath::of(&workspace.directory),
             mode: workspace.mode,
             network: workspace.network.map(granted),
             unix_sockets: workspace.unix_sockets.map(granted),
             git_writable: workspace.git == GitMetadata::Writable,
-            writable: workspace.writable.clone(),
-            readable: workspace.readable.clone(),
+            writable: stored_paths(&workspace.writable),
+            readable: stored_paths(&workspace.readable),
             environment: workspace.environment.clone(),
-            protected: workspace.protected.clone(),
+            protected: stored_paths(&workspace.protected),
             limits: workspace.limits.clone(),
         }
     }
 
     fn into_workspace(self) -> WorkspaceSpec {
         WorkspaceSpec {
-            directory: self.directory,
+            directory: self.directory.into_path(),
             mode: self.mode,
             network: self.network.map(access),
             unix_sockets: self.unix_sockets.map(access),
             git: if self.git_writable { GitMetadata::Writable } else { GitMetadata::Frozen },
-            writable: self.writable,
-            readable: self.readable,
+            writable: paths(self.writable),
+            readable: paths(self.readable),
             environment: self.environment,
-            protected: self.protected,
+            protected: paths(self.protected),
             limits: self.limits,
         }
     }
@@ -402,6 +450,7 @@ mod tests {
     use super::*;
 
     fn spec() -> RunSpec {
+        let odd = PathBuf::from(OsString::from_vec(b"/caf\xe9".to_vec()));
         let agent = loader::of_text("a.md", "You answer.", &Overrides::default()).unwrap();
         let graph = AgentGraph::gather(agent, &loader::AgentLoader::default()).unwrap();
         RunSpec {
@@ -427,6 +476,7 @@ mod tests {
             secrets: ["TOKEN".to_owned()].into(),
             generation: 7,
             metadata: [("a".to_owned(), "b".to_owned())].into(),
+            config: ConfigFiles { named: Some(odd), project: Some("/p".into()) },
             ..RunSpec::new(
                 &graph,
                 "go",

@@ -133,7 +133,7 @@ fn a_server_that_nobody_called_is_not_written_for() {
     let (place, model) = (place(), paris());
     configure(&place, "asks-model-unasked", &[], ALLOWED);
     haft(&place, &model, &["mcp", "test", "bad"]).output().expect_code(0);
-    assert!(place.text("home/data/mcp/bad.log").contains("no tool is being called"));
+    assert!(place.text("home/data/mcp/bad.log").contains("no tool call is in flight"));
     assert!(model.requests().is_empty());
 }
 

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use haft_config::{self, Sources};
-use haft_core::event::NoEvents;
 use haft_core::tool::ToolCall;
-use haft_engine::{Memory, Orchestrator};
-use haft_runtime::wiring::{self, McpFace, Settings};
+use haft_engine::Orchestrator;
+use haft_runtime::wiring::{self, McpFace, ToolSettings};
 use haft_sandbox::{Home, Policy, SandboxMode};
 use serde_json::json;
 
@@ -21,15 +20,7 @@ fn run(place: &Place, face: &McpFace) -> Orchestrator {
     let config = haft_config::load(sources, &haft_config::environment).unwrap().resolved;
     let policy = Policy::new(SandboxMode::Sandbox, &place.path("ws"), &home, None).unwrap();
     let servers = wiring::mcp_servers(&config, &policy, face);
-    let settings = Settings {
-        policy,
-        timeout: None,
-        events: std::sync::Arc::new(NoEvents),
-        config,
-        approver: None,
-        remembered: Memory::default(),
-        store: None,
-    };
+    let settings = ToolSettings { policy, timeout: None, config };
     wiring::orchestrator_with(settings, servers.providers())
 }
 

@@ -62,7 +62,7 @@ fn the_newest_session_is_never_taken_for_another() {
     run(&place, &server, &["the second"]).expect_code(0);
     let second = journals(&place).into_iter().find(|path| *path != first).unwrap();
     let text = std::fs::read_to_string(&second).unwrap();
-    std::fs::write(&second, text.replacen("\"version\":1", "\"version\":9", 1)).unwrap();
+    std::fs::write(&second, text.replacen("\"version\":2", "\"version\":9", 1)).unwrap();
     for words in [&["resume", "last", "more"][..], &["sessions", "show", "last"]] {
         let ran = haft(&place, &server, words).output().expect_code(42);
         assert!(ran.stderr.contains("it has version 9"), "{words:?}: {}", ran.stderr);
