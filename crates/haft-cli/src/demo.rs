@@ -49,9 +49,9 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
             models: None,
             keeps_session: false,
         };
-        running::begin(&typed, given).await
+        Box::pin(running::begin(&typed, given)).await
     };
-    running::carry_out(started).await
+    running::carry_out(Box::pin(started)).await
 }
 
 fn stage() -> std::io::Result<(tempfile::TempDir, ModelServer)> {

@@ -13,6 +13,7 @@ use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use futures_util::future::LocalBoxFuture;
 use tokio::time::interval;
 
 use super::agents;
@@ -33,12 +34,12 @@ pub(super) use replay::run as replay;
 pub(super) use resume::run as resume;
 
 pub(super) async fn run(args: &RunArgs) -> ExitCode {
-    carry_out(started(args)).await
+    carry_out(Box::pin(started(args))).await
 }
 
 async fn started(args: &RunArgs) -> Result<Started, Refused> {
     let given = Given::configured(&args.policy.files)?;
-    begin(args, given).await
+    Box::pin(begin(args, given)).await
 }
 
 /// Starts the run that the arguments describe, in the surroundings that are given.
@@ -47,14 +48,14 @@ pub(super) async fn begin(args: &RunArgs, given: Given) -> Result<Started, Refus
         anstream::ColorChoice::Never.write_global();
     }
     let spec = request::spec(args, &given.configuration, &agents::loader(&args.policy.files)?).await?;
-    start(args.show, args.record.as_ref(), given, Job::New(Box::new(spec))).await
+    Box::pin(start(args.show, args.record.as_deref(), given, Job::New(Box::new(spec)))).await
 }
 
 /// Starts a run and shows it to its end. A signal ends it at any time.
-pub(super) async fn carry_out(start: impl Future<Output = Result<Started, Refused>>) -> ExitCode {
+pub(super) async fn carry_out(start: LocalBoxFuture<'_, Result<Started, Refused>>) -> ExitCode {
     let mut listening = Listening::begin();
     match unless_ended(&mut listening, start).await {
-        Ok(started) => to_the_end(started, listening).await,
+        Ok(started) => Box::pin(to_the_end(started, listening)).await,
         Err((exit, message)) => terminal::failed(exit, &message),
     }
 }
@@ -78,7 +79,9 @@ async fn to_the_end(started: Started, mut listening: Listening) -> ExitCode {
         // The run is over and its end is known: a second signal does not wait for servers that take their time.
         _ = listening.heard(), if stopped_by.is_none() => {}
     }
-    started.handle.warnings().iter().skip(started.shown_warnings).for_each(|warning| warn(warning));
+    for warning in started.handle.warnings().iter().skip(started.shown_warnings) {
+        warn(warning);
+    }
     match outcome {
         Ok(outcome) => started.end(&outcome, stopped_by),
         Err(RunDefect(problem)) => terminal::failed(Exit::Internal, &problem),

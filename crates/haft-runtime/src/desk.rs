@@ -36,6 +36,17 @@ pub struct PendingApproval {
     pub why: String,
 }
 
+impl PendingApproval {
+    fn event(&self) -> LogEvent {
+        LogEvent::ApprovalRequested {
+            approval: self.id.to_string(),
+            tool: self.tool.clone(),
+            arguments: self.arguments.clone(),
+            why: self.why.clone(),
+        }
+    }
+}
+
 /// A question of an MCP server that waits for an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PendingElicitation {
@@ -144,33 +155,19 @@ impl Desk {
     fn wait_for(&self, id: ApprovalId, place: Place, call: &ToolCall) -> oneshot::Receiver<Verdict> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
-        let asked = state.asked.remove(&id);
-        let pending = match asked {
-            Some(request) => {
-                self.log.append(place, LogEvent::approval_requested(&request));
-                PendingApproval {
-                    id,
-                    tool: request.tool,
-                    arguments: Value::Object(request.arguments),
-                    why: request.why,
-                }
+        let request = state.asked.remove(&id);
+        let pending = match request {
+            Some(ApprovalRequest { tool, arguments, why, .. }) => {
+                PendingApproval { id, tool, arguments: Value::Object(arguments), why }
             }
-            None => {
-                let arguments = serde_json::from_str(call.arguments.as_text()).unwrap_or(Value::Null);
-                let (tool, why) = (call.name.clone(), String::new());
-                let (approval, said) = (id.to_string(), arguments.clone());
-                self.log.append(
-                    place,
-                    LogEvent::ApprovalRequested {
-                        approval,
-                        tool: tool.clone(),
-                        arguments: said,
-                        why: why.clone(),
-                    },
-                );
-                PendingApproval { id, tool, arguments, why }
-            }
+            None => PendingApproval {
+                id,
+                tool: call.name.clone(),
+                arguments: serde_json::from_str(call.arguments.as_text()).unwrap_or_default(),
+                why: String::new(),
+            },
         };
+        self.log.append(place, pending.event());
         state.approvals.insert(id, (pending, sender));
         drop(state);
         self.changed.send_modify(|count| *count += 1);

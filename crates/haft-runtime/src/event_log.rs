@@ -208,12 +208,11 @@ impl State {
         let recent = self.last_delta.filter(|(last, of, at)| {
             *last == place && *of == kind && now.duration_since(*at) < DELTA_INTERVAL
         });
-        match recent {
-            Some((.., at)) => self.delta = Some(PendingDelta { place, kind, text, due: at + DELTA_INTERVAL }),
-            None => {
-                self.last_delta = Some((place, kind, now));
-                self.append(place, kind.event(text));
-            }
+        if let Some((.., at)) = recent {
+            self.delta = Some(PendingDelta { place, kind, text, due: at + DELTA_INTERVAL });
+        } else {
+            self.last_delta = Some((place, kind, now));
+            self.append(place, kind.event(text));
         }
     }
 
@@ -408,10 +407,12 @@ fn size(envelope: &EventEnvelope) -> usize {
     const OVERHEAD: usize = 128;
     OVERHEAD
         + match &envelope.event.kind {
-            LogEvent::TextDelta { text } | LogEvent::ReasoningDelta { text } => text.len(),
-            LogEvent::ToolProgress { text, .. } | LogEvent::ToolResult { text, .. } => text.len(),
+            LogEvent::TextDelta { text }
+            | LogEvent::ReasoningDelta { text }
+            | LogEvent::ToolProgress { text, .. }
+            | LogEvent::ToolResult { text, .. }
+            | LogEvent::Note { text, .. } => text.len(),
             LogEvent::ToolCall { arguments, .. } => arguments.len(),
-            LogEvent::Note { text, .. } => text.len(),
             LogEvent::RunFinished { answer, .. } => answer.as_ref().map_or(0, String::len),
             LogEvent::RunStarted { tools, .. } => tools.iter().map(String::len).sum(),
             LogEvent::TurnStarted

@@ -97,7 +97,7 @@ pub(crate) struct RunShared {
 /// How driving ended: an outcome, or a defect.
 #[derive(Debug)]
 pub(crate) enum RunEnd {
-    Outcome(RunOutcome),
+    Outcome(Box<RunOutcome>),
     Defect(String),
 }
 
@@ -225,7 +225,7 @@ impl RunHandle {
 
 fn state_of(end: &RunEnd) -> Result<RunState, RunDefect> {
     match end {
-        RunEnd::Outcome(outcome) => Ok(RunState::Finished(Box::new(outcome.clone()))),
+        RunEnd::Outcome(outcome) => Ok(RunState::Finished(outcome.clone())),
         RunEnd::Defect(problem) => Err(RunDefect(problem.clone())),
     }
 }
@@ -310,17 +310,22 @@ impl RunShared {
             },
         };
         match finish {
-            Ok(finish) => {
-                RunEnd::Outcome(RunOutcome { finish, turns: run.run().counts().turns, bill: run.bill() })
-            }
+            Ok(finish) => RunEnd::Outcome(Box::new(RunOutcome {
+                finish,
+                turns: run.run().counts().turns,
+                bill: run.bill(),
+            })),
             Err(error) => RunEnd::Defect(error.to_string()),
         }
     }
 }
 
+/// Calls that the caller runs, and the channel for their outputs.
+type PendingCalls = (Vec<ToolCall>, oneshot::Sender<Vec<ToolReply>>);
+
 /// Hands calls to the caller and waits for their outputs.
 struct ClientDesk {
-    pending: Mutex<Option<(Vec<ToolCall>, oneshot::Sender<Vec<ToolReply>>)>>,
+    pending: Mutex<Option<PendingCalls>>,
     changed: watch::Sender<u64>,
 }
 
@@ -359,7 +364,7 @@ impl ClientDesk {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<(Vec<ToolCall>, oneshot::Sender<Vec<ToolReply>>)>> {
+    fn lock(&self) -> MutexGuard<'_, Option<PendingCalls>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,7 @@
 //! Everything around a run of the command line: the runtime, the screen, watchers and the recording.
 
 use std::cell::Cell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -80,7 +80,7 @@ pub(crate) struct Started {
 /// Starts or resumes a run, and watches it as the command line says.
 pub(crate) async fn start(
     show_args: ShowArgs,
-    record: Option<&PathBuf>,
+    record: Option<&Path>,
     given: Given,
     job: Job,
 ) -> Result<Started, Refused> {
@@ -116,9 +116,11 @@ pub(crate) async fn start(
         builder = builder.trace_mcp(trace);
     }
     let began = Instant::now();
-    let handle = waiting("making tools ready", String::new, launch(builder, hooks, job)).await?;
+    let handle = waiting("making tools ready", String::new, Box::pin(launch(builder, hooks, job))).await?;
     let warnings = handle.warnings();
-    warnings.iter().for_each(|warning| warn(warning));
+    for warning in &warnings {
+        warn(warning);
+    }
     if let (Some(screen), Some(meter)) = (show.screen(), handle.meter()) {
         screen.show_budget(meter);
     }
@@ -133,7 +135,9 @@ async fn launch(
 ) -> Result<RunHandle, Refused> {
     let built = builder.build_with_warnings().await;
     let (runtime, warnings) = built.map_err(|error| (Exit::Usage, error.to_string()))?;
-    warnings.iter().for_each(|warning| terminal::warn(&printable(warning)));
+    for warning in &warnings {
+        terminal::warn(&printable(warning));
+    }
     match job {
         Job::New(spec) => {
             runtime.start_with(*spec, RunSecrets::none(), hooks).await.map_err(|error| not_started(&error))
@@ -215,7 +219,7 @@ struct Recording {
 }
 
 impl Recording {
-    fn create(file: &PathBuf, config: &Resolved, variables: &Variables, job: &Job) -> Result<Self, Refused> {
+    fn create(file: &Path, config: &Resolved, variables: &Variables, job: &Job) -> Result<Self, Refused> {
         let unusable =
             |error: RecordingError| (Exit::Input, format!("{}\nhint: {}", error.message(), error.hint()));
         let tape = Tape::create(file, models::secrets(config, &**variables)).map_err(unusable)?;
@@ -223,7 +227,7 @@ impl Recording {
         let (stored, sources) = StoredSpec::of(spec);
         let sources = String::from_utf8_lossy(&sources).into_owned();
         let recorder = RunRecorder::new(Arc::clone(&tape), json!({ "spec": stored, "sources": sources }));
-        Ok(Self { tape, recorder: Arc::new(recorder), unused: Cell::new(Some(file.clone())) })
+        Ok(Self { tape, recorder: Arc::new(recorder), unused: Cell::new(Some(file.to_owned())) })
     }
 
     /// There is a run: its recording stays.

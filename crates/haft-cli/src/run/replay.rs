@@ -48,7 +48,7 @@ async fn live(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Refu
         keeps_session: false,
         ..Given::configured(&request::files_of(&spec))?
     };
-    Ok(carry_out(start(shown_as(args), None, given, Job::New(Box::new(spec)))).await)
+    Ok(carry_out(Box::pin(start(shown_as(args), None, given, Job::New(Box::new(spec))))).await)
 }
 
 /// The spec in the recording; recordings of version 0.1 have a command line instead.

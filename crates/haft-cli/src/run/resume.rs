@@ -23,7 +23,7 @@ use haft_runtime::runtime::ResumeFailure;
 use haft_runtime::spec::RunSpec;
 
 pub(crate) async fn run(args: &ResumeArgs) -> ExitCode {
-    carry_out(resumed(args)).await
+    carry_out(Box::pin(resumed(args))).await
 }
 
 async fn resumed(args: &ResumeArgs) -> Result<Started, Refused> {
@@ -48,7 +48,7 @@ async fn resumed(args: &ResumeArgs) -> Result<Started, Refused> {
     let given = Given::configured(&request::files_of(&spec))?;
     // The configuration in force now is protected, wherever it is.
     spec.workspace.protected = given.configuration.in_use().to_vec();
-    start(args.show, None, given, Job::Resume { id, spec: Box::new(spec), more }).await
+    Box::pin(start(args.show, None, given, Job::Resume { id, spec: Box::new(spec), more })).await
 }
 
 /// The spec that the session was started with. Version 1 stored the command line instead.

@@ -125,10 +125,10 @@ impl AgentGraph {
     ) -> Result<Self, AgentGraphError> {
         let wrong =
             |error| AgentGraphError::Load { by: source.first.clone(), error: AgentLoadError::Wrong(error) };
-        let none = Overrides::default();
+        let unchanged = Overrides::default();
         let mut nodes = BTreeMap::new();
         for (file, node) in &source.nodes {
-            let overrides = if *file == source.first { overrides } else { &none };
+            let overrides = if *file == source.first { overrides } else { &unchanged };
             let agent = node.source.resolve(overrides, variable).map_err(wrong)?;
             let files = |names: &[String]| names.iter().map(PathBuf::from).collect();
             let node = AgentNode {

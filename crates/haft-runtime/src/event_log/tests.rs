@@ -211,9 +211,10 @@ proptest! {
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let log = match stored {
-                true => EventLog::stored(key(), Arc::new(MemoryEvents::default()), 1),
-                false => EventLog::in_memory(),
+            let log = if stored {
+                EventLog::stored(key(), Arc::new(MemoryEvents::default()), 1)
+            } else {
+                EventLog::in_memory()
             };
             let mut readers: Vec<(u64, RunEvents, Vec<u64>)> = Vec::new();
             for (step, number) in steps {

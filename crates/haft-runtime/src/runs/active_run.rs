@@ -391,7 +391,7 @@ impl ActiveRun {
         self.unkept.as_ref()
     }
 
-    /// What it has cost so far, with reachable_agents who worked for it.
+    /// The cost so far, with all sub-agents.
     pub fn bill(&self) -> Bill {
         self.account.bill()
     }

@@ -33,7 +33,7 @@ const BYTES_PER_TOKEN_MAX: usize = 3;
 /// How much of an output is counted at each of three places. Digits and dense code have far fewer bytes in a token than prose.
 const SAMPLE_BYTES: usize = 16 << 10;
 
-/// SessionKeeping free of a model's context for the question and what is said around it.
+/// Room in the model's context for the question and the text around it.
 const OVERHEAD_TOKENS: u32 = 2048;
 
 /// What a model says of a piece that has nothing of what is asked for.

@@ -76,19 +76,19 @@ impl Stores {
     /// The grants of a principal: those of the local user are on disk, those of others live in this process.
     pub(super) fn grants(&self, principal: &Principal) -> Grants {
         let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
-        let load = || match *principal == Principal::local() {
-            true => Grants::new(approvals::load(&self.home)),
-            false => Grants::default(),
+        let load = || {
+            let is_local = *principal == Principal::local();
+            if is_local { Grants::new(approvals::load(&self.home)) } else { Grants::default() }
         };
         grants.entry(principal.clone()).or_insert_with(load).clone()
     }
 
     /// Stores the grants that the local user gave.
     pub(super) fn keep_grants(&self, principal: &Principal) -> std::io::Result<()> {
-        match *principal == Principal::local() {
-            true => approvals::add(&self.home, &self.grants(principal).snapshot()),
-            false => Ok(()),
+        if *principal != Principal::local() {
+            return Ok(());
         }
+        approvals::add(&self.home, &self.grants(principal).snapshot())
     }
 
     /// Removes stored agents and event logs that are older than the sessions they belong to.

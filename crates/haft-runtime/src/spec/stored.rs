@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -135,7 +135,7 @@ enum StoredPath {
 }
 
 impl StoredPath {
-    fn of(path: &PathBuf) -> Self {
+    fn of(path: &Path) -> Self {
         match path.to_str() {
             Some(text) => Self::Text(text.to_owned()),
             None => Self::Bytes(path.as_os_str().as_bytes().to_vec()),
@@ -151,7 +151,7 @@ impl StoredPath {
 }
 
 fn stored_paths(paths: &[PathBuf]) -> Vec<StoredPath> {
-    paths.iter().map(StoredPath::of).collect()
+    paths.iter().map(|path| StoredPath::of(path)).collect()
 }
 
 fn paths(stored: Vec<StoredPath>) -> Vec<PathBuf> {
@@ -234,8 +234,8 @@ impl StoredSpec {
             },
             idempotency_key: spec.idempotency_key.clone(),
             secrets: spec.secrets.clone(),
-            config_file: spec.config.named.as_ref().map(StoredPath::of),
-            project: spec.config.project.as_ref().map(StoredPath::of),
+            config_file: spec.config.named.as_ref().map(|path| StoredPath::of(path)),
+            project: spec.config.project.as_ref().map(|path| StoredPath::of(path)),
             generation: spec.generation,
             metadata: spec.metadata.clone(),
         };
