@@ -1,7 +1,7 @@
 //! `RunHandle`: watches and steers a run that a [`Runtime`](crate::Runtime) drives. Dropping it detaches; the run goes on.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use futures_util::future::BoxFuture;
 use haft_core::approval::ApprovalId;
@@ -91,7 +91,8 @@ pub(crate) struct RunShared {
     /// Secrets that a resumed run lacks; it is not driven then.
     lacks: Vec<String>,
     warnings: Mutex<Vec<String>>,
-    meter: Option<Arc<Meter>>,
+    /// Weak, because the meter keeps the journal open: a handle must not keep a finished session busy.
+    meter: Weak<Meter>,
 }
 
 /// How driving ended: an outcome, or a defect.
@@ -132,9 +133,9 @@ impl RunHandle {
         self.shared.log.events(from)
     }
 
-    /// The spend of the run so far; nothing for a run that is not driven.
-    pub fn meter(&self) -> Option<&Arc<Meter>> {
-        self.shared.meter.as_ref()
+    /// The spend of the run so far; nothing for a run that is not driven any more.
+    pub fn meter(&self) -> Option<Arc<Meter>> {
+        self.shared.meter.upgrade()
     }
 
     /// Problems that do not keep the run from working, such as a tool that an agent names and that does not exist.
@@ -256,12 +257,12 @@ impl RunShared {
             closed: watch::Sender::new(false),
             lacks: Vec::new(),
             warnings: Mutex::default(),
-            meter: None,
+            meter: Weak::new(),
         }
     }
 
-    pub(crate) fn with_meter(mut self, meter: Arc<Meter>) -> Self {
-        self.meter = Some(meter);
+    pub(crate) fn with_meter(mut self, meter: &Arc<Meter>) -> Self {
+        self.meter = Arc::downgrade(meter);
         self
     }
 

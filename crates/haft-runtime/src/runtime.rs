@@ -387,7 +387,7 @@ impl Runtime {
     }
 
     fn launch(&self, run: ActiveRun, shared: RunShared, functions: Functions) -> RunHandle {
-        let shared = shared.with_meter(Arc::clone(&run.task().scope.meter));
+        let shared = shared.with_meter(&run.task().scope.meter);
         if let Some(error) = run.unkept() {
             shared.warn([format!("the run cannot be resumed: {error}")]);
         }

@@ -122,7 +122,7 @@ pub(crate) async fn start(
         warn(warning);
     }
     if let (Some(screen), Some(meter)) = (show.screen(), handle.meter()) {
-        screen.show_budget(meter);
+        screen.show_budget(&meter);
     }
     let recorder = recording.map(Recording::keep);
     Ok(Started { handle, watch, show, recorder, began, shown_warnings: warnings.len() })

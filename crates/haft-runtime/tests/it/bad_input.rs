@@ -1,0 +1,103 @@
+//! Specs, journals and stores that are damaged, missing or of another version.
+
+use haft_core::place::SessionId;
+use haft_model_server::Step;
+use haft_runtime::runtime::{ResumeFailure, StartError};
+use haft_runtime::spec::SpecError;
+use haft_runtime::{RunSecrets, RunSpec};
+use serde_json::json;
+
+use crate::fixture::{Fixture, answer, finished, note};
+
+#[tokio::test]
+async fn a_run_that_was_never_started_is_not_found() {
+    let fixture = Fixture::new([Step::text("done")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    let error = runtime.resume(SessionId(7), None, RunSecrets::none()).await.unwrap_err();
+    assert!(matches!(error, ResumeFailure::Session(_)), "{error}");
+    assert!(runtime.attach(SessionId(7)).is_err());
+}
+
+#[tokio::test]
+async fn a_spec_of_another_version_or_without_its_agents_is_refused_and_left_as_it_is() {
+    let fixture = Fixture::new([Step::text("done")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+    finished(&run).await;
+    run.closed().await;
+    let path = fixture.home().data().join(format!("sessions/{}.jsonl", run.id()));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let other = text.replacen("\"version\":1,\"workspace\"", "\"version\":9,\"workspace\"", 1);
+    assert_ne!(other, text);
+    std::fs::write(&path, &other).unwrap();
+    let more = || Some("more".to_owned());
+    let error = runtime.resume(run.id(), more(), RunSecrets::none()).await.unwrap_err();
+    assert!(matches!(error, ResumeFailure::Spec(SpecError::Version { found: 9 })), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), other);
+    std::fs::write(&path, &text).unwrap();
+    std::fs::remove_dir_all(fixture.home().data().join("blobs")).unwrap();
+    let error = runtime.resume(run.id(), more(), RunSecrets::none()).await.unwrap_err();
+    assert!(matches!(error, ResumeFailure::Spec(SpecError::Sources { .. })), "{error}");
+}
+
+#[tokio::test]
+async fn a_journal_that_ends_in_the_middle_of_a_line_continues_from_the_last_whole_one() {
+    let fixture = Fixture::new([note("one"), Step::text("done"), Step::text("more done")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+    finished(&run).await;
+    run.closed().await;
+    let path = fixture.home().data().join(format!("sessions/{}.jsonl", run.id()));
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes.extend_from_slice(b"{\"type\":\"told\",\"at_ms\":17");
+    std::fs::write(&path, &bytes).unwrap();
+    let run = runtime.resume(run.id(), Some("more".into()), RunSecrets::none()).await.unwrap();
+    assert_eq!(answer(&finished(&run).await), "more done");
+    assert_eq!(fixture.calls.count(), 1, "no call was repeated");
+}
+
+#[tokio::test]
+async fn an_agent_that_takes_json_refuses_other_requests() {
+    let fixture = Fixture::new([Step::text("done")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    let agent = "---\nmodels: openai/m\ninput: {format: json}\n---\n";
+    let error = runtime.start(fixture.spec_of(agent, "not json"), RunSecrets::none()).await.unwrap_err();
+    assert!(matches!(error, StartError::Input { .. }), "{error}");
+    assert!(!error.to_string().contains("hint:"), "hints are for the interface to add");
+}
+
+#[tokio::test]
+async fn a_workspace_that_is_missing_or_exposes_home_is_refused() {
+    let fixture = Fixture::new([Step::text("done")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    for directory in [fixture.directory.path().join("nowhere"), fixture.directory.path().to_owned()] {
+        let mut spec = fixture.spec("go");
+        spec.workspace.directory = directory;
+        let error = runtime.start(spec, RunSecrets::none()).await.unwrap_err();
+        assert!(matches!(error, StartError::Policy(_)), "{error}");
+    }
+}
+
+/// The journal's directory becomes read-only in the middle of a run: calls that change something are not made.
+#[tokio::test]
+async fn a_store_that_fails_in_the_middle_of_a_run_ends_it_before_the_next_call() {
+    let config = json!({"sessions": {"bytesMax": 6000}});
+    let long = "x".repeat(4_000);
+    let fixture = Fixture::new([note(&long), note("two"), Step::text("done")]);
+    let runtime = fixture.runtime(&config).await;
+    let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+    let outcome = finished(&run).await;
+    assert!(fixture.calls.count() <= 1, "{:?}", outcome.finish);
+    assert!(outcome.finish.detail.contains("sessions.bytesMax"), "{:?}", outcome.finish);
+}
+
+#[tokio::test]
+async fn an_unknown_model_provider_is_an_error_before_anything_is_sent() {
+    let fixture = Fixture::new([Step::text("done")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    let mut spec: RunSpec = fixture.spec("go");
+    spec.changes.models = vec!["nobody/m".into()];
+    let error = runtime.start(spec, RunSecrets::none()).await.unwrap_err();
+    assert!(matches!(error, StartError::Models(_)), "{error}");
+    assert!(fixture.model.requests().is_empty());
+}

@@ -1,0 +1,204 @@
+//! A home, a scripted model server, tools that count their calls, and runtimes over them.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use haft_config::agents::graph::AgentGraph;
+use haft_config::agents::{Overrides, loader};
+use haft_core::event_log::{EventEnvelope, LogEvent};
+use haft_core::home::Home;
+use haft_core::name::Namespace;
+use haft_core::output::ToolOutput;
+use haft_core::provider::CallContext;
+use haft_core::result::ToolError;
+use haft_core::tool::{Effects, ToolDefinition};
+use haft_core::validate::ValidArguments;
+use haft_model_server::{ModelServer, Order, Script, Step};
+use haft_runtime::{
+    EventSeq, RunHandle, RunOutcome, RunSpec, RunState, Runtime, RuntimeBuilder, WorkspaceSpec,
+};
+use haft_tools::registry::{Registry, Tool};
+use serde_json::{Value, json};
+
+pub(crate) struct Fixture {
+    pub(crate) directory: tempfile::TempDir,
+    pub(crate) model: ModelServer,
+    /// The server that runs ask from now on.
+    url: Arc<Mutex<String>>,
+    pub(crate) calls: Arc<Calls>,
+}
+
+/// The calls that reached the tool `note`.
+#[derive(Default)]
+pub(crate) struct Calls {
+    pub(crate) count: AtomicU32,
+    pub(crate) texts: Mutex<Vec<String>>,
+}
+
+impl Calls {
+    pub(crate) fn count(&self) -> u32 {
+        self.count.load(Ordering::SeqCst)
+    }
+}
+
+/// Notes a text; the call changes something, so it must never be made twice.
+pub(crate) struct Note(pub(crate) Arc<Calls>);
+
+impl Tool for Note {
+    fn definition(&self) -> ToolDefinition {
+        let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}});
+        ToolDefinition::new("note", "Notes a text.", schema).with_effects(Effects::Mutating)
+    }
+
+    async fn call(&self, arguments: &ValidArguments, cx: &CallContext) -> Result<ToolOutput, ToolError> {
+        let number = self.0.count.fetch_add(1, Ordering::SeqCst) + 1;
+        let text = arguments.value().get("text").and_then(Value::as_str).unwrap_or_default();
+        self.0.texts.lock().unwrap().push(format!("{}: {text}", cx.run.principal));
+        Ok(ToolOutput::text(format!("noted as number {number}")))
+    }
+}
+
+/// Reads a counter; the operator lets its answers be cached.
+pub(crate) struct Look(pub(crate) Arc<Calls>);
+
+impl Tool for Look {
+    fn definition(&self) -> ToolDefinition {
+        ToolDefinition::new("look", "Looks at the counter.", json!({"type": "object"}))
+            .with_effects(Effects::ReadOnly)
+    }
+
+    async fn call(&self, _: &ValidArguments, _: &CallContext) -> Result<ToolOutput, ToolError> {
+        let number = self.0.count.fetch_add(1, Ordering::SeqCst) + 1;
+        Ok(ToolOutput::text(format!("look number {number}")))
+    }
+}
+
+/// Gives an output that is too large for a conversation.
+struct Long;
+
+impl Tool for Long {
+    fn definition(&self) -> ToolDefinition {
+        ToolDefinition::new("long", "Gives a long text.", json!({"type": "object"}))
+            .with_effects(Effects::ReadOnly)
+    }
+
+    async fn call(&self, _: &ValidArguments, _: &CallContext) -> Result<ToolOutput, ToolError> {
+        Ok(ToolOutput::text("a line of a long text\n".repeat(1_000)))
+    }
+}
+
+impl Fixture {
+    pub(crate) fn new(steps: impl IntoIterator<Item = Step>) -> Self {
+        Self::scripted(Script::of(steps))
+    }
+
+    pub(crate) fn scripted(script: Script) -> Self {
+        let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+        std::fs::create_dir(directory.path().join("ws")).unwrap();
+        let model = ModelServer::start(script).unwrap();
+        let url = Arc::new(Mutex::new(model.url()));
+        let fixture = Self { directory, model, url, calls: Arc::default() };
+        haft_config::home::create(&fixture.home()).unwrap();
+        fixture
+    }
+
+    /// The steps are taken one after the other, whichever run asks.
+    pub(crate) fn in_order(steps: impl IntoIterator<Item = Step>) -> Self {
+        Self::scripted(Script::of(steps).in_order(Order::Strict))
+    }
+
+    /// Runs that start from now on ask another model.
+    pub(crate) fn ask(&self, model: &ModelServer) {
+        *self.url.lock().unwrap() = model.url();
+    }
+
+    pub(crate) fn home(&self) -> Home {
+        Home::at(&self.directory.path().join("home"))
+    }
+
+    pub(crate) fn workspace(&self) -> PathBuf {
+        self.directory.path().join("ws")
+    }
+
+    /// A runtime with the program's tools, over a configuration.
+    pub(crate) fn builder(&self, config: &Value) -> RuntimeBuilder {
+        let file = self.directory.path().join("haft.json");
+        std::fs::write(&file, config.to_string()).unwrap();
+        let sources = haft_config::Sources { home: None, project: None, named: Some(&file) };
+        let resolved = haft_config::load(sources, &|_| None).unwrap().resolved;
+        let registry = Registry::new(Namespace::new("app").unwrap());
+        registry.register(Note(Arc::clone(&self.calls))).unwrap();
+        registry.register(Look(Arc::clone(&self.calls))).unwrap();
+        registry.register(Long).unwrap();
+        let url = Arc::clone(&self.url);
+        let variables = move |name: &str| match name {
+            "OPENAI_BASE_URL" => Some(format!("{}/v1", url.lock().unwrap())),
+            "OPENAI_API_KEY" => Some("k".to_owned()),
+            _ => None,
+        };
+        Runtime::builder(resolved).home(self.home()).variables(Arc::new(variables)).tools(Arc::new(registry))
+    }
+
+    pub(crate) async fn runtime(&self, config: &Value) -> Runtime {
+        self.builder(config).build().await.unwrap()
+    }
+
+    pub(crate) fn spec(&self, request: &str) -> RunSpec {
+        self.spec_of(
+            "---\nmodels: openai/m\ntools: [note, look, long, tool_output]\n---\nYou work.\n",
+            request,
+        )
+    }
+
+    pub(crate) fn spec_of(&self, agent: &str, request: &str) -> RunSpec {
+        let agent = loader::of_text("agent.md", agent, &Overrides::default()).unwrap();
+        let graph = AgentGraph::gather(agent, &loader::AgentLoader::default()).unwrap();
+        RunSpec::new(&graph, request, WorkspaceSpec::at(self.workspace()))
+    }
+}
+
+/// Calls of `note` wait for approval.
+pub(crate) fn asking() -> Value {
+    json!({"policy": {"rules": [{"tool": "note", "decision": "ask"}]}})
+}
+
+pub(crate) fn note(text: &str) -> Step {
+    Step::call("note", json!({ "text": text }))
+}
+
+pub(crate) async fn finished(run: &RunHandle) -> RunOutcome {
+    match run.wait().await.unwrap() {
+        RunState::Finished(outcome) => *outcome,
+        RunState::Parked(reason) => panic!("parked: {reason:?}"),
+    }
+}
+
+pub(crate) fn answer(outcome: &RunOutcome) -> String {
+    outcome.finish.answer.as_ref().map(haft_core::run::finish::Answer::text).unwrap_or_default()
+}
+
+/// All events of a finished run.
+pub(crate) async fn events(run: &RunHandle) -> Vec<Arc<EventEnvelope>> {
+    let mut reader = run.events(EventSeq::START);
+    let mut found = Vec::new();
+    while let Some(event) = reader.next().await {
+        found.push(event.unwrap());
+    }
+    found
+}
+
+/// The names of the kinds of events, without deltas.
+pub(crate) fn kinds(events: &[Arc<EventEnvelope>]) -> Vec<String> {
+    let kind = |event: &Arc<EventEnvelope>| {
+        let value = serde_json::to_value(&event.event.kind).unwrap();
+        value["type"].as_str().unwrap().to_owned()
+    };
+    let is_delta = |event: &&Arc<EventEnvelope>| matches!(event.event.kind, LogEvent::TextDelta { .. });
+    events.iter().filter(|event| !is_delta(event)).map(kind).collect()
+}
+
+/// A process: everything in it ends when it is dropped.
+pub(crate) fn process() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}

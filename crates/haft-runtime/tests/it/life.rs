@@ -1,0 +1,150 @@
+//! Start, events, cancel, attach, list, idempotency keys, reload.
+
+use std::time::Duration;
+
+use haft_core::principal::Principal;
+use haft_core::run::finish::FinishReason;
+use haft_model_server::{Pace, Step};
+use haft_runtime::runtime::{Page, StartError};
+use haft_runtime::{EventSeq, RunSecrets, RunSpec};
+use serde_json::json;
+
+use crate::fixture::{Fixture, answer, events, finished, kinds, note};
+
+#[tokio::test]
+async fn a_run_calls_tools_answers_and_tells_its_events_in_order() {
+    let fixture = Fixture::new([note("one"), Step::text("done")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+    let outcome = finished(&run).await;
+    assert_eq!((answer(&outcome).as_str(), outcome.turns, fixture.calls.count()), ("done", 2, 1));
+    let events = events(&run).await;
+    assert_eq!(
+        kinds(&events),
+        [
+            "run_started",
+            "turn_started",
+            "model_finished",
+            "tool_call",
+            "tool_started",
+            "tool_finished",
+            "tool_result",
+            "turn_started",
+            "model_finished",
+            "run_finished"
+        ]
+    );
+    let numbers: Vec<u64> = events.iter().map(|event| event.seq).collect();
+    assert_eq!(numbers, (1..=events.len() as u64).collect::<Vec<_>>());
+    let schema = jsonschema::validator_for(&haft_core::event_log::schema()).unwrap();
+    for event in &events {
+        assert!(schema.is_valid(&serde_json::to_value(&**event).unwrap()), "{event:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_reader_may_start_anywhere_and_follows_to_the_end() {
+    let fixture = Fixture::new([note("one"), Step::text("done")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+    let mut late = run.events(EventSeq(4));
+    let first = late.next().await.unwrap().unwrap();
+    assert_eq!(first.seq, 4);
+    finished(&run).await;
+    let all = events(&run).await;
+    let mut rest = vec![first];
+    while let Some(event) = late.next().await {
+        rest.push(event.unwrap());
+    }
+    assert_eq!(rest, all[3..]);
+}
+
+#[tokio::test]
+async fn dropping_a_handle_detaches_and_attach_finds_the_run_again() {
+    let fixture = Fixture::new([note("one"), Step::text("done")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+    let id = run.id();
+    drop(run);
+    let again = runtime.attach(id).unwrap();
+    assert_eq!(answer(&finished(&again).await), "done");
+    again.closed().await;
+    assert!(runtime.attach(id).is_err(), "a finished run is not driven any more");
+}
+
+#[tokio::test]
+async fn cancel_ends_a_run_that_waits_for_its_model() {
+    let slow = Pace { first_byte_milliseconds: 60_000, ..Pace::default() };
+    let fixture = Fixture::new([Step::text("never").at_pace(slow)]);
+    let runtime = fixture.runtime(&json!({})).await;
+    let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    run.cancel();
+    assert_eq!(finished(&run).await.finish.reason, FinishReason::Aborted);
+}
+
+#[tokio::test]
+async fn starting_twice_with_one_key_is_one_run() {
+    let fixture = Fixture::new([note("one"), Step::text("done")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    let spec = RunSpec { idempotency_key: Some("k".into()), ..fixture.spec("go") };
+    let first = runtime.start(spec.clone(), RunSecrets::none()).await.unwrap();
+    let second = runtime.start(spec.clone(), RunSecrets::none()).await.unwrap();
+    assert_eq!(first.id(), second.id());
+    finished(&second).await;
+    first.closed().await;
+    assert_eq!(fixture.calls.count(), 1);
+    let later = runtime.start(spec.clone(), RunSecrets::none()).await.unwrap_err();
+    assert!(matches!(later, StartError::AlreadyStarted { run } if run == first.id()), "{later}");
+    let other = RunSpec { principal: Principal::new("t", "other", ""), ..spec };
+    assert!(runtime.start(other, RunSecrets::none()).await.is_ok(), "keys belong to a principal");
+}
+
+#[tokio::test]
+async fn a_key_whose_run_did_not_start_is_free_again() {
+    let fixture = Fixture::new([Step::text("done")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    let mut spec = RunSpec { idempotency_key: Some("k".into()), ..fixture.spec("go") };
+    let directory = std::mem::replace(&mut spec.workspace.directory, "/nonexistent".into());
+    assert!(runtime.start(spec.clone(), RunSecrets::none()).await.is_err());
+    spec.workspace.directory = directory;
+    assert!(runtime.start(spec, RunSecrets::none()).await.is_ok());
+}
+
+#[tokio::test]
+async fn runs_are_listed_by_principal_and_page_with_the_newest_first() {
+    let fixture = Fixture::new((0..4).map(|_| Step::text("done")));
+    let runtime = fixture.runtime(&json!({})).await;
+    let anna = Principal::new("acme", "anna", "");
+    for request in ["first", "second", "third"] {
+        let spec = RunSpec { principal: anna.clone(), ..fixture.spec(request) };
+        let run = runtime.start(spec, RunSecrets::none()).await.unwrap();
+        finished(&run).await;
+        run.closed().await;
+    }
+    let titles = |principal: &Principal, skip, count| -> Vec<String> {
+        let listed = runtime.list(principal, Page { skip, count }).unwrap();
+        listed.into_iter().map(|run| run.title).collect()
+    };
+    assert_eq!(titles(&anna, 0, 10), ["third", "second", "first"]);
+    assert_eq!(titles(&anna, 1, 1), ["second"]);
+    assert_eq!(titles(&Principal::local(), 0, 10), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_reload_governs_the_next_run_and_leaves_the_running_one_alone() {
+    let fixture = Fixture::new([note("one"), Step::text("one done"), note("two"), Step::text("two done")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    let before = runtime.start(fixture.spec("first"), RunSecrets::none()).await.unwrap();
+    let denying = json!({"policy": {"rules": [{"tool": "note", "decision": "deny"}]}});
+    let file = fixture.directory.path().join("next.json");
+    std::fs::write(&file, denying.to_string()).unwrap();
+    let sources = haft_config::Sources { home: None, project: None, named: Some(&file) };
+    let next = haft_config::load(sources, &|_| None).unwrap().resolved;
+    assert_eq!(runtime.reload(next).await, Vec::<String>::new());
+    finished(&before).await;
+    assert_eq!(fixture.calls.count(), 1, "the running run keeps its rules");
+    let after = runtime.start(fixture.spec("second"), RunSecrets::none()).await.unwrap();
+    finished(&after).await;
+    assert_eq!(fixture.calls.count(), 1, "the next one has the new rules");
+}

@@ -1,0 +1,17 @@
+//! The runtime as a Rust program uses it: real runs against a scripted model server, with tools of the program.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
+
+// A home, a model server, tools that count their calls, and runtimes over them.
+mod fixture;
+
+// Start, events, cancel, attach, list, idempotency keys, reload.
+mod life;
+
+// Runs that wait for approvals, for the caller's functions or for secrets, also across a restart.
+mod parking;
+
+// Two principals in one runtime see nothing of each other.
+mod principals;
+
+// Specs, journals and stores that are damaged, missing or of another version.
+mod bad_input;

@@ -1,0 +1,192 @@
+//! Runs that wait for approvals, for the caller's functions or for secrets, also across a restart.
+
+use std::sync::Arc;
+
+use haft_core::approval::ApprovalId;
+use haft_core::conversation::ToolReply;
+use haft_core::tool::ToolCall;
+use haft_model_server::{Expect, Part, Step};
+use haft_runtime::spec::FunctionTool;
+use haft_runtime::{
+    ApprovalDecision, DecideError, ParkReason, PendingApproval, RunHandle, RunSecrets, RunSpec, RunState,
+    SubmitError,
+};
+use serde_json::json;
+
+use crate::fixture::{Fixture, answer, asking, events, finished, kinds, note, process};
+
+async fn pending(run: &RunHandle) -> Vec<PendingApproval> {
+    match run.wait().await.unwrap() {
+        RunState::Parked(ParkReason::Approval(pending)) => pending,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn told(step: Step, text: &str) -> Step {
+    step.expecting(Expect { last_tool_result: Some(text.to_owned()), ..Expect::default() })
+}
+
+#[tokio::test]
+async fn a_call_waits_for_its_decision_and_is_made_once() {
+    let fixture = Fixture::new([note("one"), told(Step::text("done"), "noted as number 1")]);
+    let runtime = fixture.runtime(&asking()).await;
+    let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+    let [waiting] = pending(&run).await.try_into().unwrap();
+    assert_eq!((waiting.tool.as_str(), &waiting.arguments), ("note", &json!({"text": "one"})));
+    assert_eq!(fixture.calls.count(), 0);
+    run.decide(waiting.id, ApprovalDecision::Allow).unwrap();
+    assert_eq!(answer(&finished(&run).await), "done");
+    assert_eq!(fixture.calls.count(), 1);
+    let kinds = kinds(&events(&run).await);
+    let asked = kinds.iter().position(|kind| kind == "approval_requested").unwrap();
+    assert_eq!(kinds[asked + 1], "approval_decided");
+}
+
+#[tokio::test]
+async fn a_denied_call_is_not_made_and_the_model_learns_it() {
+    let fixture = Fixture::new([note("one"), Step::text("understood")]);
+    let runtime = fixture.runtime(&asking()).await;
+    let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+    let [waiting] = pending(&run).await.try_into().unwrap();
+    run.decide(waiting.id, ApprovalDecision::Deny).unwrap();
+    assert_eq!((answer(&finished(&run).await).as_str(), fixture.calls.count()), ("understood", 0));
+}
+
+#[tokio::test]
+async fn a_decision_that_nothing_waits_for_is_an_error() {
+    let fixture = Fixture::new([note("one"), Step::text("done")]);
+    let runtime = fixture.runtime(&asking()).await;
+    let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+    let [waiting] = pending(&run).await.try_into().unwrap();
+    let unknown = ApprovalId::parse(&"0".repeat(32)).unwrap();
+    let not_pending = run.decide(unknown, ApprovalDecision::Allow).unwrap_err();
+    assert_eq!(not_pending, DecideError::NotPending { id: unknown.to_string() });
+    run.decide(waiting.id, ApprovalDecision::Allow).unwrap();
+    let twice = run.decide(waiting.id, ApprovalDecision::Deny).unwrap_err();
+    assert_eq!(twice, DecideError::AlreadyDecided { id: waiting.id.to_string() });
+    finished(&run).await;
+    assert_eq!(fixture.calls.count(), 1, "the second decision changed nothing");
+}
+
+#[tokio::test]
+async fn calls_of_one_turn_wait_together_and_are_decided_in_any_order() {
+    let both =
+        Step::say([Part::call("note", json!({"text": "a"})), Part::call("note", json!({"text": "b"}))]);
+    let fixture = Fixture::new([both, Step::text("done")]);
+    let runtime = fixture.runtime(&asking()).await;
+    let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+    let waiting = loop {
+        let waiting = pending(&run).await;
+        if waiting.len() == 2 {
+            break waiting;
+        }
+        tokio::task::yield_now().await;
+    };
+    run.decide(waiting[1].id, ApprovalDecision::Deny).unwrap();
+    run.decide(waiting[0].id, ApprovalDecision::Allow).unwrap();
+    assert_eq!(answer(&finished(&run).await), "done");
+    assert_eq!(fixture.calls.count(), 1);
+}
+
+#[test]
+fn an_approval_outlives_its_process_and_its_call_is_made_once() {
+    let fixture = Fixture::new([note("one"), told(Step::text("done"), "noted as number 1")]);
+    let first = process();
+    let (id, approval) = first.block_on(async {
+        let runtime = fixture.runtime(&asking()).await;
+        let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+        let [waiting] = pending(&run).await.try_into().unwrap();
+        (run.id(), waiting.id)
+    });
+    drop(first);
+    process().block_on(async {
+        let runtime = fixture.runtime(&asking()).await;
+        let run = runtime.resume(id, None, RunSecrets::none()).await.unwrap();
+        let [waiting] = pending(&run).await.try_into().unwrap();
+        assert_eq!(waiting.id, approval, "the same approval in another process");
+        assert_eq!(waiting.arguments, json!({"text": "one"}));
+        run.decide(approval, ApprovalDecision::Allow).unwrap();
+        assert_eq!(answer(&finished(&run).await), "done");
+        let numbers: Vec<u64> = events(&run).await.iter().map(|event| event.seq).collect();
+        assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "no number is used twice");
+    });
+    assert_eq!(fixture.calls.count(), 1);
+}
+
+fn weather() -> FunctionTool {
+    FunctionTool {
+        name: "weather".into(),
+        description: "The weather of a town.".into(),
+        parameters: Arc::new(json!({"type": "object", "properties": {"town": {"type": "string"}}})),
+    }
+}
+
+async fn functions(run: &RunHandle) -> Vec<ToolCall> {
+    match run.wait().await.unwrap() {
+        RunState::Parked(ParkReason::ClientOutputs(calls)) => calls,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_caller_runs_its_functions_and_the_run_continues_with_their_outputs() {
+    let call = Step::call("weather", json!({"town": "Rome"}));
+    let fixture = Fixture::new([call, told(Step::text("sunny"), "31 degrees")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    let spec = RunSpec { functions: vec![weather()], ..fixture.spec("go") };
+    let run = runtime.start(spec, RunSecrets::none()).await.unwrap();
+    let [call] = functions(&run).await.try_into().unwrap();
+    assert_eq!((call.name.as_str(), call.arguments.as_text()), ("weather", r#"{"town":"Rome"}"#));
+    let mut other = call.clone();
+    other.id.0 = "another".into();
+    let unknown = run.submit(vec![ToolReply::text(&other, "x")]).unwrap_err();
+    assert_eq!(unknown, SubmitError::UnknownCall { call: "another".into() });
+    let reply = ToolReply::text(&call, "31 degrees");
+    let twice = run.submit(vec![reply.clone(), reply.clone()]).unwrap_err();
+    assert_eq!(twice, SubmitError::Twice { call: call.id.0.clone() });
+    run.submit(vec![reply]).unwrap();
+    assert_eq!(answer(&finished(&run).await), "sunny");
+    assert_eq!(run.submit(Vec::new()).unwrap_err(), SubmitError::NotWaiting);
+}
+
+#[test]
+fn a_run_that_waits_for_a_function_continues_after_a_restart() {
+    let call = Step::call("weather", json!({"town": "Rome"}));
+    let fixture = Fixture::new([call, told(Step::text("sunny"), "31 degrees")]);
+    let first = process();
+    let id = first.block_on(async {
+        let runtime = fixture.runtime(&json!({})).await;
+        let spec = RunSpec { functions: vec![weather()], ..fixture.spec("go") };
+        let run = runtime.start(spec, RunSecrets::none()).await.unwrap();
+        functions(&run).await;
+        run.id()
+    });
+    drop(first);
+    process().block_on(async {
+        let runtime = fixture.runtime(&json!({})).await;
+        let run = runtime.resume(id, None, RunSecrets::none()).await.unwrap();
+        let [call] = functions(&run).await.try_into().unwrap();
+        run.submit(vec![ToolReply::text(&call, "31 degrees")]).unwrap();
+        assert_eq!(answer(&finished(&run).await), "sunny");
+    });
+    assert_eq!(fixture.model.requests().len(), 2, "no reply was asked for again");
+}
+
+#[tokio::test]
+async fn a_run_without_its_secret_parks_and_continues_once_it_is_given() {
+    let fixture = Fixture::new([Step::text("one"), Step::text("two")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    let secrets = RunSecrets::none().with("OPENAI_API_KEY", "of this run");
+    let run = runtime.start(fixture.spec("go"), secrets.clone()).await.unwrap();
+    finished(&run).await;
+    run.closed().await;
+    let id = run.id();
+    let stored = std::fs::read_to_string(fixture.home().data().join(format!("sessions/{id}.jsonl"))).unwrap();
+    assert!(stored.contains("OPENAI_API_KEY") && !stored.contains("of this run"), "only its name is stored");
+    let more = Some("more".to_owned());
+    let lacking = runtime.resume(id, more.clone(), RunSecrets::none()).await.unwrap();
+    let expected = ParkReason::Credentials(vec!["OPENAI_API_KEY".into()]);
+    assert_eq!(lacking.wait().await.unwrap(), RunState::Parked(expected));
+    let run = runtime.resume(id, more, secrets).await.unwrap();
+    assert_eq!(answer(&finished(&run).await), "two");
+}

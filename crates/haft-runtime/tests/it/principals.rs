@@ -1,0 +1,112 @@
+//! Two principals in one runtime see nothing of each other.
+
+use haft_core::event_log::LogEvent;
+use haft_core::principal::Principal;
+use haft_model_server::{Expect, ModelServer, Script, Step};
+use haft_runtime::{ApprovalDecision, ParkReason, RunHandle, RunSecrets, RunSpec, RunState};
+use serde_json::json;
+
+use crate::fixture::{Fixture, answer, asking, events, finished, note};
+
+fn principal(subject: &str) -> Principal {
+    Principal::new("acme", subject, "key")
+}
+
+fn told(step: Step, text: &str) -> Step {
+    step.expecting(Expect { last_tool_result: Some(text.to_owned()), ..Expect::default() })
+}
+
+#[tokio::test]
+async fn calls_know_the_principal_of_their_run_not_of_the_first_one() {
+    let fixture = Fixture::in_order([note("a"), Step::text("done"), note("b"), Step::text("done")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    for subject in ["anna", "bert"] {
+        let spec = RunSpec { principal: principal(subject), ..fixture.spec("go") };
+        finished(&runtime.start(spec, RunSecrets::none()).await.unwrap()).await;
+    }
+    assert_eq!(*fixture.calls.texts.lock().unwrap(), ["acme/anna: a", "acme/bert: b"]);
+}
+
+#[tokio::test]
+async fn an_approval_of_one_principal_allows_nothing_to_another() {
+    let fixture = Fixture::new([note("same"), Step::text("done"), note("same"), Step::text("done")]);
+    let runtime = fixture.runtime(&asking()).await;
+    for subject in ["anna", "bert"] {
+        let spec = RunSpec { principal: principal(subject), ..fixture.spec("go") };
+        let run = runtime.start(spec, RunSecrets::none()).await.unwrap();
+        let RunState::Parked(ParkReason::Approval(waiting)) = run.wait().await.unwrap() else {
+            panic!("{subject} was not asked")
+        };
+        run.decide(waiting[0].id, ApprovalDecision::Allow).unwrap();
+        finished(&run).await;
+    }
+}
+
+#[tokio::test]
+async fn a_cached_answer_of_one_principal_does_not_answer_another() {
+    let look = || Step::call("look", json!({}));
+    let steps = [
+        look(),
+        told(Step::text("done"), "look number 1"),
+        look(),
+        told(Step::text("done"), "look number 1"),
+        look(),
+        told(Step::text("done"), "look number 2"),
+    ];
+    let fixture = Fixture::in_order(steps);
+    let runtime = fixture.runtime(&json!({"tools": {"look": {"cache": "1h"}}})).await;
+    for subject in ["anna", "anna", "bert"] {
+        let spec = RunSpec { principal: principal(subject), ..fixture.spec("go") };
+        let outcome = finished(&runtime.start(spec, RunSecrets::none()).await.unwrap()).await;
+        assert_eq!(answer(&outcome), "done", "{subject}: {:?}", outcome.finish);
+    }
+}
+
+#[tokio::test]
+async fn the_budget_of_one_run_is_not_spent_by_another() {
+    let agent = "---\nmodels: openai/m\ntools: [note]\nbudget: {calls: 1}\n---\n";
+    let fixture = Fixture::new([note("a"), Step::text("done"), note("b"), Step::text("done")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    for subject in ["anna", "bert"] {
+        let spec = RunSpec { principal: principal(subject), ..fixture.spec_of(agent, "go") };
+        let run = runtime.start(spec, RunSecrets::none()).await.unwrap();
+        let outcome = finished(&run).await;
+        assert_eq!(outcome.bill.calls, 1, "{subject}");
+    }
+    assert_eq!(fixture.calls.count(), 2);
+}
+
+#[tokio::test]
+async fn a_stored_output_of_one_principal_is_not_found_by_another() {
+    let fixture = Fixture::new([Step::call("long", json!({})), Step::text("done")]);
+    let runtime = fixture.runtime(&json!({"toolResponseMaxBytes": 1_000})).await;
+    let spec = |subject: &str| RunSpec { principal: principal(subject), ..fixture.spec("go") };
+    let run = runtime.start(spec("anna"), RunSecrets::none()).await.unwrap();
+    finished(&run).await;
+    let events = events(&run).await;
+    let handle = events.iter().find_map(|event| match &event.event.kind {
+        LogEvent::ToolResult { text, .. } => Some(text.split('"').nth(1)?.to_owned()),
+        _ => None,
+    });
+    let handle = handle.unwrap();
+    assert!(handle.starts_with("session-"), "{handle}");
+    let asks = || {
+        let call = Step::call("tool_output", json!({"handle": handle, "extract": "page 1"}));
+        ModelServer::start(Script::of([call, Step::text("done")])).unwrap()
+    };
+    let (of_anna, of_bert) = (asks(), asks());
+    let found = async |model: &ModelServer, run: RunHandle| {
+        finished(&run).await;
+        format!("{:?}", model.requests()[1])
+    };
+    fixture.ask(&of_bert);
+    let other = found(&of_bert, runtime.start(spec("bert"), RunSecrets::none()).await.unwrap()).await;
+    assert!(other.contains("no such stored output"), "{other}");
+    fixture.ask(&of_anna);
+    let id = run.id();
+    run.closed().await;
+    let own = runtime.resume(id, Some("read it".into()), RunSecrets::none()).await.unwrap();
+    finished(&own).await;
+    let own = format!("{:?}", of_anna.requests());
+    assert!(own.contains("a line of a long text") && !own.contains("no such stored output"), "{own}");
+}
