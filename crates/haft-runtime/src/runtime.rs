@@ -425,14 +425,14 @@ impl Runtime {
     /// Outputs are stored under the session, so that a run that continues can still read them.
     fn outputs(
         &self,
-        _: SessionId,
+        id: SessionId,
         config: &Resolved,
     ) -> Result<Option<Arc<dyn haft_core::store::OutputStore>>, StartError> {
         if !config.tool_output.enabled {
             return Ok(None);
         }
         let root = self.shared.home.data().join("outputs");
-        let store = FileStore::open(&root, config.tool_output.limits.clone());
+        let store = FileStore::of_session(&root, id, config.tool_output.limits.clone());
         store.map(|store| Some(Arc::new(store) as _)).map_err(StartError::Outputs)
     }
 
