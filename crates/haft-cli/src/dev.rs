@@ -37,6 +37,11 @@ pub(super) async fn model_server(args: &ModelServerArgs) -> ExitCode {
     }
 }
 
+/// The schema that `stream-json` and stored event logs follow.
+pub(super) fn events() -> ExitCode {
+    terminal::answer(&format!("{:#}", haft_core::event_log::schema()))
+}
+
 async fn prepare(args: &ModelServerArgs) -> Result<(Script, TcpListener), Refused> {
     let file = args.script.display();
     let wrong = |reason: &dyn std::fmt::Display| {

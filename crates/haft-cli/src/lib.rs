@@ -81,6 +81,7 @@ async fn dispatch(command: Command) -> ExitCode {
         Command::Ask(args) => ask::run(&args).await,
         Command::Models(args) => models::run(&args).await,
         Command::Dev(DevArgs { command: DevCommand::ModelServer(args) }) => dev::model_server(&args).await,
+        Command::Dev(DevArgs { command: DevCommand::Events { .. } }) => dev::events(),
         Command::Tools(args) => match &args.command {
             Some(ToolsCommand::Check(args)) => tools_check::run(args).await,
             None => tools::run(&args).await,

@@ -22,7 +22,7 @@ pub use guarded_server::{CANARY, GuardedServer};
 pub use libc;
 pub use place::Place;
 pub use process::{processes_with, send_signal, unique_marker};
-pub use run::{Ran, Run, binary, copy_program, eventually};
+pub use run::{Ran, Run, binary, copy_program, eventually, stream_events};
 pub use secure_server::{Arrived, Offer, SecureServer};
 pub use snapshot::{Snapshot, set_attribute};
 pub use user::{User, users};

@@ -7,6 +7,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 use crate::place::Place;
 use crate::user::{NOBODY, User};
 
@@ -87,6 +89,25 @@ impl Run {
             self.command.args(self.words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"))
     }
+}
+
+impl Ran {
+    /// The events of `stream-json`, each with its run as `session`.
+    pub fn events(&self) -> Vec<Value> {
+        stream_events(&self.stdout)
+    }
+}
+
+/// Reads lines of `stream-json`: each event with its run as `session`.
+pub fn stream_events(stream: &str) -> Vec<Value> {
+    let event = |line: &str| {
+        let mut envelope: Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+        let mut event = envelope["event"].take();
+        event["session"] = envelope["run"].take();
+        event
+    };
+    stream.lines().map(event).collect()
 }
 
 /// Kills a run that does not end: a call that hangs must fail its own test, not block all others.

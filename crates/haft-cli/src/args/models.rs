@@ -121,6 +121,13 @@ pub(crate) enum DevCommand {
     /// Serve a model that says what a script tells it to, in five wire formats, on the loopback
     #[command(after_help = "Example:\n  haft dev model-server --script script.json --port 8901")]
     ModelServer(ModelServerArgs),
+    /// Print the JSON Schema of the events of runs
+    #[command(after_help = "Example:\n  haft dev events --schema")]
+    Events {
+        /// Print the schema
+        #[arg(long, required = true)]
+        schema: bool,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use haft_core::event::{Event, EventSink};
+use haft_core::event_log::note_text;
 use haft_core::model_event::{Delta, ModelEvent, PartStart};
 use haft_core::model_reply::ReplyNote;
 use haft_core::place::{Operation, Place, SessionId};
@@ -182,7 +183,7 @@ impl Screen {
         };
         if told {
             let (indent, who) = standing(state.below.get(&session));
-            let words = terminal::harmless(&note_in_words(note));
+            let words = terminal::harmless(&note_text(note));
             self.say(&format!("{indent}\x1b[33m!\x1b[0m {who}{words}"));
         }
     }
@@ -291,27 +292,6 @@ fn first_line(text: &str) -> String {
         shown.push('…');
     }
     shown
-}
-
-/// A note, as a person reads it.
-pub(super) fn note_in_words(note: &RunNote) -> String {
-    match note {
-        RunNote::Status(status) => status.now.clone(),
-        RunNote::Refused { tool, why } => format!("{}: {why}", first_line(tool)),
-        RunNote::AskedAgain { attempt, why } => format!("asked again (attempt {attempt}): {why}"),
-        RunNote::Circling { tool, times } => {
-            format!("{} was called {times} times in a row with the same arguments", first_line(tool))
-        }
-        RunNote::FinalTurn(why) => match why {
-            WhyFinal::Stopped => "the last turn: the run was asked to stop".into(),
-            WhyFinal::Budget => "the last turn: the budget is used up".into(),
-            WhyFinal::ContextFull => "the last turn: the context is full".into(),
-            WhyFinal::MaxToolCalls => "the last turn: all calls are used up".into(),
-            WhyFinal::MaxToolCallsPerTurn => "the last turn: too many calls in one turn, again".into(),
-            WhyFinal::TaskComplete => "the last turn: the task is complete".into(),
-            WhyFinal::OnlyTurn | WhyFinal::LastTurn => "the last turn".into(),
-        },
-    }
 }
 
 #[cfg(test)]

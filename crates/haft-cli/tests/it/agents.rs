@@ -124,7 +124,7 @@ fn lines_of_agents_below_are_moved_in_and_say_whose_they_are() {
     assert!(lines.iter().any(|line| line.starts_with("✓ agent__helper HELP")), "{}", ran.stderr);
     assert!(!ran.stderr.contains("only for the lead"), "{}", ran.stderr);
     let ran = run(&place, script, &["--output-format", "stream-json", "@lead.md", "LEAD"]).expect_code(0);
-    let lines: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> = ran.events();
     let started: Vec<&Value> = lines.iter().filter(|line| line["type"] == "run_started").collect();
     assert_eq!(started[1]["agents"], json!(["lead", "helper"]));
     let below = &started[1]["session"];
@@ -375,7 +375,7 @@ fn a_batch_and_a_status_are_offered_to_who_asks_for_them() {
     assert!(ran.stderr.contains("I am through"), "{}", ran.stderr);
     // Programs are told what kind of note it is, and all of a status.
     let ran = run(&place, script, &["--output-format", "stream-json", "@lead.md", "LEAD"]).expect_code(0);
-    let events = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let events = ran.events().into_iter();
     let notes: Vec<Value> = events.filter(|event| event["type"] == "note").collect();
     let kinds: Vec<&str> = notes.iter().filter_map(|note| note["kind"].as_str()).collect();
     assert_eq!(kinds, ["refused", "status", "final_turn"], "{notes:?}");

@@ -62,8 +62,7 @@ fn every_format_is_reported_both_ways_on_every_wire() {
             let server = ModelServer::start(script(by)).unwrap();
             let words = ["run", "-m", model, "--output-format", "stream-json", "@lead.md", "LEAD"];
             let ran = haft(&place, &server, &words).output().expect_code(0);
-            let lines: Vec<Value> =
-                ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            let lines: Vec<Value> = ran.events();
             for (format, right, _) in reports() {
                 let is_its = |line: &&Value| {
                     line["type"] == "tool_result" && line["tool"] == format!("agent__{format}")

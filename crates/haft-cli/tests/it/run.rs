@@ -169,7 +169,7 @@ fn programs_read_one_event_per_line() {
         Step::text("done"),
     ];
     let ran = run(steps, &["--output-format", "stream-json", "go"]).expect_code(0);
-    let lines: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> = ran.events();
     let names: Vec<&str> = lines.iter().map(|line| line["type"].as_str().unwrap()).collect();
     let mut kinds = names.clone();
     kinds.dedup();
@@ -183,6 +183,7 @@ fn programs_read_one_event_per_line() {
         "turn_started",
         "text_delta",
         "model_finished",
+        "run_finished",
         "result",
     ];
     assert_eq!(kinds, expected);
@@ -223,7 +224,16 @@ fn every_event_is_as_documented() {
     let server = ModelServer::start(script).unwrap();
     let words_typed = ["run", "-m", "anthropic/m", "--output-format", "stream-json", "@lead.md", "go"];
     let ran = haft(&place, &server, &words_typed).output().expect_code(0);
-    let events: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let schema = place.haft(&["dev", "events", "--schema"]).output().expect_code(0).stdout;
+    let schema = jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap();
+    let envelopes: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let numbers: Vec<u64> = envelopes.iter().map(|envelope| envelope["seq"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (1..=envelopes.len() as u64).collect::<Vec<_>>());
+    for envelope in envelopes.iter().filter(|envelope| envelope["event"]["type"] != "result") {
+        let errors: Vec<String> = schema.iter_errors(envelope).map(|error| error.to_string()).collect();
+        assert!(errors.is_empty(), "{envelope}: {errors:?}");
+    }
+    let events: Vec<Value> = ran.events();
     for (types, fields) in &documented {
         for name in types {
             let found: Vec<&Value> = events.iter().filter(|event| event["type"] == **name).collect();
@@ -235,7 +245,7 @@ fn every_event_is_as_documented() {
                     |key: &String| fields.contains(key) || name == "result" && words(section).contains(key);
                 let unknown: Vec<_> = written.iter().filter(common).filter(|key| !known(key)).collect();
                 assert!(unknown.is_empty(), "{name}: not documented: {unknown:?}");
-                let is_exact = !["note", "result"].contains(&name.as_str());
+                let is_exact = !["note", "result", "run_finished"].contains(&name.as_str());
                 let missing = fields.iter().find(|field| is_exact && !written.contains(field));
                 assert_eq!(missing, None, "{name}: documented and not written");
                 assert!(

@@ -37,7 +37,7 @@ fn run(place: &Place, server: &ModelServer, words: &[&str]) -> Ran {
 }
 
 fn events(ran: &Ran) -> Vec<Value> {
-    ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    ran.events()
 }
 
 /// Kills haft without a warning as soon as something holds.

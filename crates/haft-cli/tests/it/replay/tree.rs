@@ -2,7 +2,7 @@
 
 use haft_model_server::{ModelServer, Pace, Script, Step};
 use haft_testkit::{Place, eventually, libc, processes_with, send_signal, unique_marker};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::STREAM;
 use crate::agents::{agents, ask, bash, haft, script, told};
@@ -25,7 +25,7 @@ fn plays_the_same(place: &Place, recorded: &str, code: i32) {
 }
 
 fn sessions(stream: &str) -> usize {
-    let lines = stream.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let lines = haft_testkit::stream_events(stream).into_iter();
     let started = lines.filter(|line| line["type"] == "run_started");
     started.map(|line| line["session"].to_string()).collect::<std::collections::HashSet<_>>().len()
 }
@@ -111,7 +111,7 @@ fn who_goes_on_with_a_request_is_seen_again() {
     assert_eq!(sessions(&stream), 3, "{stream}");
     let requests = server.requests().len();
     plays_the_same(&place, &stream, 0);
-    let last: Value = serde_json::from_str(stream.lines().last().unwrap()).unwrap();
+    let last = haft_testkit::stream_events(&stream).pop().unwrap();
     assert_eq!(last["requests"], requests, "the choice is on the bill: {last}");
 }
 

@@ -206,7 +206,7 @@ fn pieces_of_a_stream_are_progress_for_whoever_watches() {
     let models = server([Step::call("rest__it", json!({})), Step::text("done")]);
     let words = ["run", "-m", "openai/m", "--output-format", "stream-json", "go"];
     let ran = haft(&place, &models, &words).output().expect_code(0);
-    let lines = ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let lines = ran.events().into_iter();
     let progress: String = lines
         .filter(|line| line["type"] == "tool_progress")
         .map(|line| line["text"].as_str().unwrap().to_owned())
