@@ -45,6 +45,7 @@ pub(super) async fn run(args: &AskArgs) -> ExitCode {
     };
     let Prepared { question, watch, tape } = asked;
     let exit = tokio::select! {
+        // A finished answer wins over a signal that arrives at the same time.
         biased;
         exit = ask(args, question) => exit,
         exit = cancel::cancelled() => exit.into(),

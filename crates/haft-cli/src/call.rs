@@ -45,6 +45,7 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
     let call = ToolCall { id: CallId("1".into()), name, arguments };
     let mut signals = Signals::listen();
     let outcome = tokio::select! {
+        // A finished result wins over a signal that arrives at the same time.
         biased;
         result = async {
             // Warnings about the called tool's server are reported with the result, so that each is reported once.

@@ -1,4 +1,5 @@
 //! The command line: arguments in, an exit code out. Answers go to standard output, everything else to standard error.
+//! Start reading at `dispatch`: each command has a module of its own.
 
 mod agents;
 mod approver;

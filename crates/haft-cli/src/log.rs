@@ -209,7 +209,7 @@ impl<'e> Line<'e> {
     }
 }
 
-/// Returns the rule that denied the call or required approval.
+/// Returns the rule that decided about the call; `None` when no rule did, such as when the default applied.
 fn rule(account: &Account) -> Option<&str> {
     account.verdict.as_ref()?.rule.as_deref()
 }

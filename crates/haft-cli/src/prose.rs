@@ -12,7 +12,7 @@ enum Look {
     Raw,
     /// For a terminal without colours: Markdown is most readable when its markers stay.
     Harmless,
-    /// Text with its own colours: all escape codes are removed.
+    /// For text with colours of its own on a terminal without colours: all escape codes are removed.
     Uncoloured,
     Styled(Markdown),
 }

@@ -96,7 +96,7 @@ fn groups(tools: &[ToolDefinition]) -> String {
     names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the definitions of all tools. Without MCP servers no sandbox is needed, so none is planned.
+/// Returns the definitions of all tools. Without MCP servers no sandbox is needed, so no sandbox policy is built.
 pub(super) async fn listed(
     files: &FileArgs,
     name: Option<&str>,

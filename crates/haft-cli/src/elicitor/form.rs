@@ -27,7 +27,7 @@ enum Kind {
     Number,
     Whole,
     YesOrNo,
-    /// The values, in the order they are numbered.
+    /// The allowed values, in the order of the schema.
     OneOf(Vec<String>),
     SomeOf(Vec<String>),
 }

@@ -26,6 +26,7 @@ pub(super) async fn test(args: &TestArgs) -> Result<Answer, Refused> {
     let configuration = settings::configuration(&args.files)?;
     let server = unambiguous(&configuration.resolved, &args.name)?.clone();
     let policy = settings::policy(&PolicyArgs::of_files(&args.files), &configuration)?;
+    // Only this server, and enabled even where the configuration disables it.
     let alone = Resolved {
         mcp_servers: [(args.name.clone(), haft_config::resolved::McpServer { enabled: true, ..server })]
             .into(),

@@ -6,7 +6,7 @@ use haft_testkit::{User, users};
 
 use super::{CANARY, TRIAL, Trial, arena, attempt_to_read, configuration, tried, whole};
 
-/// Trials in which a command may write the parent directory of haft's home, except the first.
+/// haft's home outside all writable directories, then inside of one in each mode, and with the workspace inside of it.
 const WAYS: [Trial<'static>; 5] = [
     Trial { watched: HOME, ..TRIAL },
     Trial { below: "/tmp", watched: HOME, ..TRIAL },

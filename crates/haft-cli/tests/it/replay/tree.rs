@@ -60,7 +60,8 @@ fn agents_that_worked_at_once_are_seen_again_in_the_same_order() {
     plays_the_same(&place, &stream, 0);
     let shown = place.haft(&["replay", "r.jsonl"]).output().expect_code(0);
     assert!(shown.stderr.contains("three: bash") && shown.stdout == "all\n", "{}", shown.stderr);
-    // Only the replies of models are recorded here: the agents run again, each with its recorded replies.
+    // With `--live-tools` only the replies of models come from the recording: the agents run again, each with its own
+    // replies.
     let live = place.haft(&["replay", "--live-tools", "r.jsonl"]).output().expect_code(0);
     assert!(live.stderr.contains("three: bash") && live.stdout == "all\n", "{}", live.stderr);
 }
@@ -84,7 +85,7 @@ fn a_batch_and_its_agents_are_seen_again() {
     plays_the_same(&place, &stream, 0);
 }
 
-/// The router chooses a model and hands the request off, and the answer goes to a third agent.
+/// `--route` chooses a model, the router hands the request off, and the answer goes on to a third agent.
 #[test]
 fn who_goes_on_with_a_request_is_seen_again() {
     let place = agents(&[
