@@ -1,7 +1,8 @@
-//! What a run costs: CPU of a turn with its call, its streamed reply and its journal; the way to the first byte; many runs.
+//! Measures the cost of a run: CPU time per turn with its call, streamed reply and journal; time to the first byte;
+//! many runs at once.
 //!
-//! `cargo bench -p haft-cli --bench loop` prints the table that stands in the README of `haft-cli`. The scripted model server is
-//! another process, so that the CPU that is counted is ours alone.
+//! `cargo bench -p haft-cli --bench loop` prints the table in the README of `haft-cli`. The scripted model server runs
+//! in another process, so the measured CPU time is only that of haft.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -24,7 +25,7 @@ use haft_core::run::event::RunEvent;
 use haft_runtime::{RunHooks, RunSecrets, RunSpec, Runtime, WorkspaceSpec};
 use serde_json::{Value, json};
 
-/// Turns are measured in groups of this many: one alone is shorter than what a clock of CPU time can tell.
+/// Turns per measured group: the CPU time of one turn is too short for the clock to resolve.
 const GROUP: u32 = 20;
 const TURNS: u32 = 220;
 const ROUNDS: usize = 7;
@@ -32,7 +33,7 @@ const STARTS: usize = 25;
 const MANY: usize = 1_000;
 
 fn main() {
-    // As the command has it.
+    // Single-threaded, as in the `haft` command.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     for journal in [Journal::Off, Journal::On] {
@@ -49,8 +50,8 @@ enum Journal {
     On,
 }
 
-/// The middle of all rounds: once a second the journal is forced onto the disk, and whichever group that falls into looks
-/// dear.
+/// Formats the median over all rounds. The journal is synced once a second, and the group that contains the sync looks
+/// expensive, so a mean would mislead.
 fn told(groups: &[[Duration; 2]]) -> String {
     let middle = |which: usize| {
         let mut times: Vec<f64> = groups.iter().map(|group| group[which].as_secs_f64() * 1e6).collect();
@@ -64,7 +65,7 @@ fn told(groups: &[[Duration; 2]]) -> String {
     )
 }
 
-/// A run of many turns, each with one call: the cost of an early turn and of a late one.
+/// Runs many turns with one call each and returns the CPU time of an early turn and of a late one.
 async fn turns(dir: &Path, journal: Journal) -> [Duration; 2] {
     let server = Server::start(dir, &script(TURNS, 0));
     let (runtime, spec) = runtime(dir, &server.url).await;
@@ -82,7 +83,7 @@ async fn turns(dir: &Path, journal: Journal) -> [Duration; 2] {
     [groups[0], groups[groups.len() - 1]]
 }
 
-/// Notes the CPU time of this process when turns 10, 30, 190 and 210 begin.
+/// Records the CPU time of this process when turns 10, 30, 190 and 210 begin.
 #[derive(Default)]
 struct Clock(Mutex<Vec<Duration>>);
 
@@ -103,7 +104,7 @@ impl EventSink for Clock {
     }
 }
 
-/// Of all threads that live, to the nanosecond.
+/// Returns the CPU time of all live threads, with nanosecond resolution.
 fn own_cpu() -> Duration {
     let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let stats = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok());
@@ -111,7 +112,7 @@ fn own_cpu() -> Duration {
     Duration::from_nanos(nanos.sum())
 }
 
-/// From `exec` of the release binary to the first byte of its request.
+/// Measures the time from `exec` of the release binary to the first byte of its request.
 fn first_bytes(dir: &Path) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -137,7 +138,7 @@ fn first_byte(dir: &Path, listener: &TcpListener, url: &str) -> Duration {
     took
 }
 
-/// Many runs of three turns in this process, all waiting for the model at the same time.
+/// Starts many runs of three turns in this process, all waiting for the model at the same time.
 async fn many(dir: &Path) -> String {
     let server = Server::start(dir, &script(3, 1_500));
     let (runtime, spec) = runtime(dir, &server.url).await;
@@ -158,7 +159,7 @@ async fn many(dir: &Path) -> String {
     )
 }
 
-/// In megabytes.
+/// Returns a memory counter of `/proc/self/status` in megabytes.
 fn resident(name: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with(name)).unwrap();
@@ -190,7 +191,8 @@ fn workspace(dir: &Path) -> std::path::PathBuf {
     workspace
 }
 
-/// So many turns with a call, and the answer. Two in a row differ, so that nobody takes them for a circle.
+/// Scripts `turns` turns with one call each, then the answer. Two successive calls differ, so that loop detection does
+/// not stop the run.
 fn script(turns: u32, first_byte_milliseconds: u32) -> Value {
     let pace = json!({ "firstByteMilliseconds": first_byte_milliseconds });
     let call = |turn: u32| {
@@ -206,7 +208,7 @@ fn script(turns: u32, first_byte_milliseconds: u32) -> Value {
 struct Server {
     child: Child,
     url: String,
-    /// What it says besides; it ends when nobody can hear it.
+    /// Keeps the pipe open: the server ends when its standard output has no reader.
     _words: BufReader<ChildStdout>,
 }
 

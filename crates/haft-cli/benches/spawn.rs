@@ -1,7 +1,7 @@
-//! What the sandbox costs: `bash -c true` confined beside the same command plain, interleaved in one run.
+//! Compares the cost of `bash -c true` in the sandbox with the same command unconfined, interleaved in one run.
 //!
-//! `cargo bench -p haft-cli --bench spawn` prints the table that stands in the README of `haft-sandbox`. Minima are
-//! compared, because everything above a minimum is somebody else's load.
+//! `cargo bench -p haft-cli --bench spawn` prints the table in the README of `haft-sandbox`. It compares minima,
+//! because everything above a minimum is load of other processes.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -88,7 +88,8 @@ async fn measure(run: impl Future<Output = ()>) -> (Duration, Duration) {
     (began.elapsed(), children_cpu().saturating_sub(cpu_before))
 }
 
-/// CPU time of all children that have been waited for, in clock ticks of 10 ms: exact only in sum.
+/// Returns the CPU time of all children that were waited for. The kernel counts in ticks of 10 ms, so only the sum over
+/// many children is exact.
 fn children_cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat[stat.rfind(')').unwrap()..].split_whitespace().collect();

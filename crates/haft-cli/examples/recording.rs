@@ -1,8 +1,8 @@
-//! Records `haft demo` in a terminal and writes what was seen as a moving picture, for the README:
-//! `cargo run -p haft-cli --example recording > docs/demo.svg`, once `haft` is built.
+//! Records `haft demo` in a terminal and writes the recording as an animated SVG for the README: `cargo run -p haft-cli
+//! --example recording > docs/demo.svg`, once `haft` is built.
 //!
-//! `script` gives the terminal and the times, `vt100` the screen at each of them. A viewer that cannot move shows the last
-//! screen.
+//! `script` provides the terminal and the timing, `vt100` the screen at each moment. A viewer without animation shows
+//! the last screen.
 #![allow(clippy::print_stdout, reason = "the picture goes to standard output")]
 
 use std::error::Error;
@@ -13,10 +13,10 @@ use std::process::Command;
 const COLUMNS: u16 = 112;
 const ROWS: u16 = 14;
 
-/// Changes that come faster than this are one picture.
+/// Changes that follow faster than this share one frame.
 const FRAME_SECONDS: f64 = 0.08;
 
-/// How long the command line stands there before it is carried out.
+/// The time the typed command line is shown before the demo starts.
 const PROMPT_SECONDS: f64 = 1.0;
 
 const CELL_WIDTH: f64 = 8.4;
@@ -31,9 +31,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A piece of output.
+/// A piece of terminal output.
 struct Piece {
-    /// Since the piece before it.
+    /// Time since the previous piece.
     seconds: f64,
     bytes: Vec<u8>,
 }
@@ -53,7 +53,7 @@ fn record(haft: &Path) -> Result<Vec<Piece>, Box<dyn Error>> {
         return Err(format!("the demo ended with {status}").into());
     }
     let written = std::fs::read(output)?;
-    // The first line is that of `script`, and no time is noted for it.
+    // `script` writes the first line itself and logs no timing for it.
     let mut at = written.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let mut pieces = Vec::new();
     for line in std::fs::read_to_string(times)?.lines() {
@@ -65,14 +65,14 @@ fn record(haft: &Path) -> Result<Vec<Piece>, Box<dyn Error>> {
     Ok(pieces)
 }
 
-/// What stood on the screen, from which second on.
+/// Returns the screen contents, each with the second from which on it is shown.
 fn frames(pieces: &[Piece]) -> Vec<(f64, String)> {
     let mut terminal = vt100::Parser::new(ROWS, COLUMNS, 0);
     terminal.process(b"\x1b[1m$\x1b[0m haft demo\r\n");
     let (mut now, mut last) = (PROMPT_SECONDS, 0.0);
     let mut frames = vec![(0.0, lines(terminal.screen()))];
     for Piece { seconds, bytes } in pieces {
-        // Pauses in which nothing is shown are no part of a recording worth watching.
+        // Shortens pauses in which the screen does not change.
         now += seconds.min(1.5);
         terminal.process(bytes);
         let seen = lines(terminal.screen());
@@ -98,7 +98,7 @@ fn lines(screen: &vt100::Screen) -> String {
     })
 }
 
-/// Characters that look alike, one after the other.
+/// Consecutive characters of one style.
 struct Run {
     class: &'static str,
     column: u16,

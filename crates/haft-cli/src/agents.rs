@@ -1,4 +1,4 @@
-//! `haft agents`: which there are, what is wrong with them, and a new one to begin with.
+//! `haft agents`: lists agents, checks them, and creates a new one.
 
 pub(super) mod args;
 
@@ -28,7 +28,7 @@ pub(super) fn run(command: &AgentsCommand) -> ExitCode {
     done.unwrap_or_else(|(exit, message)| terminal::failed(exit, &message))
 }
 
-/// Where agents are looked for by name, from here.
+/// Returns a loader that finds agents by name in haft's home and in the project.
 pub(super) fn loader(files: &FileArgs) -> Result<AgentLoader, Refused> {
     let project = files.workspace.clone().or_else(|| std::env::current_dir().ok());
     Ok(AgentLoader::new(Some(settings::home()?), project.as_deref()))
@@ -39,7 +39,7 @@ fn list(args: &ListArgs) -> Result<ExitCode, Refused> {
     for (file, read) in loader(&args.files)?.all() {
         match read {
             Ok(agent) => agents.push(agent),
-            // What lies beside agents may be a part of one, and no agent.
+            // Only a warning: a file in this directory may be an include of an agent and not an agent itself.
             Err(error @ (AgentLoadError::Untrusted { .. } | AgentLoadError::Wrong(_))) => {
                 terminal::warn(&format!("`{}` is left out: {error}", printable(&file.to_string_lossy())));
             }
@@ -78,7 +78,7 @@ fn table(agents: &[AgentFile]) -> String {
     })
 }
 
-/// Each with everybody it leads to.
+/// Checks each agent together with all agents reachable from it.
 fn check(args: &CheckArgs) -> Result<ExitCode, Refused> {
     let loader = loader(&args.files)?;
     let all: Vec<(PathBuf, Result<AgentFile, AgentLoadError>)> = if args.names.is_empty() {
@@ -108,7 +108,7 @@ fn check(args: &CheckArgs) -> Result<ExitCode, Refused> {
     Ok(if written == ExitCode::SUCCESS { code } else { written })
 }
 
-/// What is wrong with an agent, or with those it leads to.
+/// Returns the problem of an agent, or of an agent reachable from it.
 pub(super) fn problem(read: &Result<AgentFile, AgentLoadError>, loader: &AgentLoader) -> Option<String> {
     match read {
         Err(error) => Some(error.to_string()),
@@ -119,7 +119,7 @@ pub(super) fn problem(read: &Result<AgentFile, AgentLoadError>, loader: &AgentLo
     }
 }
 
-/// Never over what is there.
+/// Creates the file of a new agent. Never overwrites an existing file.
 fn new(args: &NewArgs) -> Result<ExitCode, Refused> {
     let name = args.name.trim_end_matches(".md");
     let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_');

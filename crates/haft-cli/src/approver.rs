@@ -1,4 +1,4 @@
-//! Asking the person at the terminal.
+//! Asks the person at the terminal to approve a call.
 
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
@@ -14,7 +14,7 @@ use super::{question, terminal};
 pub(super) struct TerminalApprover;
 
 impl TerminalApprover {
-    /// Somebody is there only when both ends are a terminal; a script is never asked.
+    /// Returns an approver only when standard input and standard error are both a terminal; a script is never asked.
     pub(super) fn when_somebody_is_there() -> Option<Arc<dyn Approver>> {
         let there = io::stdin().is_terminal() && io::stderr().is_terminal();
         there.then(|| Arc::new(TerminalApprover) as Arc<dyn Approver>)
@@ -36,7 +36,7 @@ impl Approver for TerminalApprover {
     }
 }
 
-/// What will run, with everything invisible made visible.
+/// Describes the call, with invisible characters made visible so that none can hide a part of it.
 fn asked(request: &ApprovalRequest) -> String {
     let mut text =
         format!("{} wants to run in {}:\n", request.tool, shown(&request.workspace.to_string_lossy()));
@@ -53,7 +53,7 @@ fn asked(request: &ApprovalRequest) -> String {
     text
 }
 
-/// What cannot be understood is a no.
+/// Parses the answer. Anything that is not understood denies the call.
 fn answer(line: &str, may_allow_rule: bool) -> Answer {
     match line {
         "o" | "y" | "yes" | "once" => Answer::AllowOnce,

@@ -1,4 +1,4 @@
-//! What can be typed.
+//! The arguments of the command line.
 
 mod models;
 mod run;
@@ -100,7 +100,7 @@ pub(super) struct CallArgs {
     #[arg(long, conflicts_with_all = ["tool", "arguments"])]
     pub(super) stdin: bool,
 
-    // Not `requires = "stdin"`: clap drops a requirement that conflicts with what was given, here the tool.
+    // Not `requires = "stdin"`: clap drops a requirement that conflicts with a given argument, here the tool.
     /// With --stdin: how many calls run at once
     #[arg(long, value_name = "N", default_value_t = 4, conflicts_with = "tool", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(super) jobs: u16,
@@ -187,7 +187,7 @@ pub(super) struct PolicyArgs {
 }
 
 impl PolicyArgs {
-    /// What the files say, and nothing else.
+    /// Returns a policy with the settings of the configuration files only.
     pub(super) fn of_files(files: &FileArgs) -> Self {
         Self { files: files.clone(), ..Self::default() }
     }

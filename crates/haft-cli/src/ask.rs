@@ -45,6 +45,7 @@ pub(super) async fn run(args: &AskArgs) -> ExitCode {
     };
     let Prepared { question, watch, tape } = asked;
     let exit = tokio::select! {
+        // A finished answer wins over a signal that arrives at the same time.
         biased;
         exit = ask(args, question) => exit,
         exit = cancel::cancelled() => exit.into(),
@@ -56,15 +57,15 @@ pub(super) async fn run(args: &AskArgs) -> ExitCode {
     }
 }
 
-/// Everything that is decided before anybody is asked.
+/// Everything decided before the request is sent.
 struct Prepared {
     question: Question,
     watch: Watch,
-    /// What is written of it.
+    /// The recording, with `--record`.
     tape: Option<Arc<Tape>>,
 }
 
-/// What is asked of whom.
+/// The request and the provider that answers it.
 struct Question {
     provider: Box<dyn ModelProvider>,
     request: ModelRequest,
@@ -76,7 +77,8 @@ struct Question {
 fn prepare(args: &AskArgs) -> Result<Prepared, Refused> {
     let config = settings::configuration(&args.files)?.resolved;
     let names = names(args, &config)?;
-    // Before a recording is begun: a file without an exchange would only be in the way of the next try.
+    // Read before the recording is created: a recording without an exchange would block the next attempt, because the
+    // file must be new.
     let message = message(args)?;
     let shape = args.output_schema.as_deref().map(Shape::read).transpose()?;
     let Asked { provider, name, tape } = match &args.replay {
@@ -88,14 +90,14 @@ fn prepare(args: &AskArgs) -> Result<Prepared, Refused> {
         request.output = shape.output();
     }
     let spent = Arc::new(Spent::default());
-    // What is replayed was paid for when it was recorded.
+    // A replay was paid for when it was recorded: without a home, its cost is not journaled a second time.
     let home = args.replay.is_none().then(settings::home).transpose()?;
     let watch = Watch::of_question(args, home.as_ref(), vec![Arc::clone(&spent) as _]);
     let cx = ModelContext::new("1", Principal::local(), watch.sink()).at(watch.place());
     Ok(Prepared { question: Question { provider, request, shape, cx, spent }, watch, tape })
 }
 
-/// Who answers, and as which model.
+/// The provider that answers, and the name of the model.
 struct Asked {
     provider: Box<dyn ModelProvider>,
     name: ModelName,
@@ -111,7 +113,7 @@ fn asked(args: &AskArgs, config: &Resolved, names: Vec<ModelName>) -> Result<Ask
     Ok(Asked { provider, name, tape: Some(tape) })
 }
 
-/// The model is the recorded one unless another is named; it is not asked anyway.
+/// Uses the recorded model unless another one is named; the replay sends no request either way.
 fn replayed(file: &Path, names: Vec<ModelName>) -> Result<Asked, Refused> {
     let recording = Recording::read(file).map_err(|error| unusable(&error))?;
     if recording.cut_off() {
@@ -128,7 +130,7 @@ fn unusable(error: &RecordingError) -> Refused {
     (Exit::Input, format!("{}\nhint: {}", error.message(), error.hint()))
 }
 
-/// What was typed, else what the configuration says.
+/// Returns the models named on the command line, else those of the configuration.
 fn names(args: &AskArgs, config: &Resolved) -> Result<Vec<ModelName>, Refused> {
     if args.model.is_empty() {
         return Ok(config.models.default.iter().chain(&config.models.fallback).cloned().collect());
@@ -136,7 +138,7 @@ fn names(args: &AskArgs, config: &Resolved) -> Result<Vec<ModelName>, Refused> {
     args.model.iter().map(|text| ModelName::parse(text).map_err(|message| (Exit::Usage, message))).collect()
 }
 
-/// The question, and what is shown with it.
+/// Builds the message from the question and the images.
 fn message(args: &AskArgs) -> Result<Message, Refused> {
     let mut message = Message::user(question(args)?);
     for path in &args.image {
@@ -201,7 +203,7 @@ fn image(path: &Path) -> Result<Media, Refused> {
     Ok(Media { media_type: media_type.into(), source: Source::Bytes(bytes.into()) })
 }
 
-/// By what stands at its beginning: a name may lie.
+/// Detects the media type from the first bytes, because a file name may be wrong.
 fn media_type(bytes: &[u8]) -> Option<&'static str> {
     match bytes {
         [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
@@ -222,7 +224,7 @@ async fn ask(args: &AskArgs, question: Question) -> ExitCode {
     while let Some(event) = replies.next().await {
         match event {
             Ok(event) => {
-                // An answer in a shape is shown when it is known to fit.
+                // An answer with a schema is shown only after it was checked against the schema.
                 if !args.json && shape.is_none() && shown.show(&event).is_err() {
                     return Exit::ClosedPipe.into();
                 }
@@ -243,18 +245,18 @@ async fn ask(args: &AskArgs, question: Question) -> ExitCode {
     tell(&Answered { reply, failure, fit })
 }
 
-/// What came of it.
+/// The outcome of the request.
 struct Answered {
     reply: ModelReply,
     failure: Option<ModelError>,
-    /// The answer in the shape that was asked for, or why it does not fit.
+    /// The answer that fits the schema, or the reason why it does not fit.
     fit: Option<Result<Value, String>>,
 }
 
-/// Text on its way to standard output, as soon as it is there.
+/// Writes text to standard output as it arrives.
 #[derive(Default)]
 struct Shown {
-    /// Which parts are text or a refusal; reasoning and calls are not shown.
+    /// Indexes of the parts with text or a refusal; reasoning and calls are not shown.
     texts: Vec<usize>,
     prose: Prose,
 }
@@ -281,7 +283,7 @@ impl Shown {
     }
 }
 
-/// What is to say beside the text.
+/// Reports everything besides the streamed text, and returns the exit code.
 fn tell(answered: &Answered) -> ExitCode {
     for note in &answered.reply.notes {
         terminal::warn(&note.to_string());
@@ -301,7 +303,7 @@ fn for_a_person(error: &ModelError) -> String {
     format!("{}\nhint: {}", error.message, error.kind.row().hint)
 }
 
-/// Whether the answer is whole.
+/// Returns an error when the answer is incomplete.
 fn end(stop: &StopReason) -> Result<(), String> {
     match stop {
         StopReason::EndOfTurn | StopReason::ToolCalls | StopReason::StopSequence | StopReason::Other(_) => {
@@ -317,7 +319,7 @@ fn end(stop: &StopReason) -> Result<(), String> {
     }
 }
 
-/// What all attempts cost together, and how many there were.
+/// The number of attempts and their total cost.
 #[derive(Default)]
 struct Spent(Mutex<(u32, Option<Cost>)>);
 

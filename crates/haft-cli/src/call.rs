@@ -45,9 +45,10 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
     let call = ToolCall { id: CallId("1".into()), name, arguments };
     let mut signals = Signals::listen();
     let outcome = tokio::select! {
+        // A finished result wins over a signal that arrives at the same time.
         biased;
         result = async {
-            // What concerns the tool that is called is told with its result, and only there.
+            // Warnings about the called tool's server are reported with the result, so that each is reported once.
             let (own, others): (Vec<_>, Vec<_>) =
                 warmed_up(&orchestrator).await.into_iter().partition(|warning| concerns(&call.name, warning));
             warn(&others);
@@ -80,12 +81,12 @@ fn print(args: &CallArgs, result: &ToolResult, watch: &Watch) -> ExitCode {
     code
 }
 
-/// Makes the tools ready before the first call; what is wrong with some of them is told once.
+/// Makes the tools ready before the first call, and reports each warning once.
 pub(super) async fn begin(orchestrator: &Orchestrator) {
     warn(&warmed_up(orchestrator).await);
 }
 
-/// The same, with what is wrong and is still to be told.
+/// Makes the tools ready, and returns the warnings for the caller to report.
 async fn warmed_up(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
     waiting("making tools ready", String::new, wiring::warm_up(orchestrator)).await
 }
@@ -100,8 +101,8 @@ fn concerns(tool: &str, warning: &CatalogWarning) -> bool {
     begins_with(tool, &warning.provider)
 }
 
-/// The tools of a server that was never ready are not known. That one of them is called is no mistake of the caller.
-/// `warnings` are those that concern the tool.
+/// Replaces the error "unknown tool" by the reason why the tool's server is not ready. The tools of a server that was
+/// never ready are unknown, so the caller made no mistake. `warnings` are those about the server of the tool.
 fn told_why(mut result: ToolResult, warnings: &[CatalogWarning]) -> ToolResult {
     match (result.error_kind(), warnings) {
         (Some(ToolErrorKind::UnknownTool), [first, rest @ ..]) => {
@@ -117,7 +118,8 @@ pub(super) async fn end(orchestrator: &Orchestrator) {
     wiring::shut_down(orchestrator).await.iter().for_each(|warning| terminal::warn(&warning.to_string()));
 }
 
-/// The same for whoever wants no more: servers are told that nobody waits and end in good order, unless it is said again.
+/// Shuts down after a signal: servers are notified that the call is cancelled and end in good order, unless a second
+/// signal arrives.
 pub(super) async fn end_early(orchestrator: &Orchestrator, signals: &mut Signals) {
     tokio::select! {
         biased;
@@ -165,12 +167,12 @@ pub(super) async fn orchestrator(args: &CallArgs) -> Result<Calling, Refused> {
     Ok(Calling { orchestrator, watch, context: Arc::new(context) })
 }
 
-/// Servers learn that a person can be asked only where one is.
+/// Servers learn that haft can ask a person only where there is one.
 pub(super) fn elicitation(person: Option<&Arc<dyn Elicitor>>) -> Elicitation {
     if person.is_some() { Elicitation::Offered } else { Elicitation::NotOffered }
 }
 
-/// Tools over HTTP. Reading descriptions takes a while, and a built-in tool needs none of them.
+/// Returns the tools over HTTP. Reading API descriptions is slow, so a call of a built-in tool skips it.
 async fn others(args: &CallArgs, config: &Resolved, home: &Home) -> Vec<Arc<dyn ToolProvider>> {
     if args.tool.as_deref().is_some_and(wiring::is_builtin) {
         return Vec::new();
@@ -190,7 +192,7 @@ pub(super) fn store(home: &Home, limits: &StoreLimits) -> Result<FileStore, Refu
     })
 }
 
-/// Stores the grants that the person gave, where there is a home to store them in.
+/// Stores the grants that the person gave, if there is a home to store them in.
 pub(super) fn keep_approvals(context: &RunContext) {
     let Some(home) = haft_runtime::home::find() else { return };
     if let Err(error) = approvals::add(&home, &context.grants.snapshot()) {
@@ -212,17 +214,18 @@ fn read_arguments(input: impl Read) -> Result<Arguments, Refused> {
         (Exit::Input, format!("the arguments cannot be read from standard input: {error}\n{hint}"))
     };
     let mut bytes = Vec::new();
-    // One byte more than allowed, so that the parser can say that it is too much.
+    // One byte more than allowed, so that the parser can report that the arguments are too large.
     let bytes_max = u64::try_from(ARGUMENTS_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
     input.take(bytes_max).read_to_end(&mut bytes).map_err(|error| unreadable(&error))?;
     if bytes.len() > ARGUMENTS_BYTES_MAX {
-        // It may be cut inside a character; it is refused for its size all the same.
+        // The text may be cut inside a character; the parser rejects it for its size anyway.
         return Ok(Arguments::from_text(String::from_utf8_lossy(&bytes)));
     }
     String::from_utf8(bytes).map(Arguments::from_text).map_err(|error| unreadable(&error.utf8_error()))
 }
 
-/// A tool that ran and failed has given an answer; everything else is said on standard error.
+/// Prints the result. The output of a tool that ran and failed goes to standard output; all other errors go to standard
+/// error.
 fn print_text(result: &ToolResult, files: &FileArgs) -> ExitCode {
     match &result.outcome {
         Ok(output) => terminal::answer(&output.as_text()),
@@ -234,7 +237,7 @@ fn print_text(result: &ToolResult, files: &FileArgs) -> ExitCode {
     }
 }
 
-/// The message was written for a model. A person sees `error:` before it, and is told what to do next.
+/// Rewrites a message that was written for a model. A person sees `error:` before it, and a hint after it.
 fn for_a_person(error: &ToolError, result: &ToolResult, files: &FileArgs) -> String {
     let lines: Vec<&str> = error.message.lines().map(|line| unlabelled(line, error.kind)).collect();
     let message = lines.join("\n");
@@ -244,7 +247,7 @@ fn for_a_person(error: &ToolError, result: &ToolResult, files: &FileArgs) -> Str
     }
 }
 
-/// Only complaints about arguments have a label on every line; elsewhere a line may be a command's own output.
+/// Only errors about arguments have a label on every line; in other errors a line may be output of a command.
 fn unlabelled(line: &str, kind: ToolErrorKind) -> &str {
     match kind {
         ToolErrorKind::InvalidArguments => line.strip_prefix("Error: ").unwrap_or(line),
@@ -270,7 +273,7 @@ fn hint(kind: ToolErrorKind, result: &ToolResult, files: &FileArgs) -> Option<St
     remedy::of(kind, &result.call.name, &config.resolved)
 }
 
-/// The result as programs read it.
+/// The result in the JSON form for programs.
 #[derive(Serialize)]
 struct Printed<'a> {
     tool: &'a str,
@@ -284,7 +287,7 @@ struct Printed<'a> {
     repairs: &'a [&'static str],
     unvalidated: bool,
     notes: &'a std::collections::BTreeMap<&'static str, Value>,
-    /// Only when it was asked for.
+    /// Only with `--tree`.
     #[serde(skip_serializing_if = "Option::is_none")]
     tree: Option<Value>,
 }

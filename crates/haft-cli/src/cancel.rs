@@ -1,4 +1,4 @@
-//! Ways in which a person or a program says that the answer is no longer wanted.
+//! The ways to cancel a command: signals, and a closed reader of standard output.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,28 +14,28 @@ use tokio::time::timeout;
 
 use super::exit::Exit;
 
-/// Waits until somebody interrupts, terminates, or stops reading our output.
+/// Waits for an interrupt, a termination signal or a hangup, or until the reader of standard output is gone.
 pub(super) async fn cancelled() -> Exit {
     Signals::listen().first().await
 }
 
-/// Listens from the moment it is made, so that whatever is done meanwhile can be ended in good order.
+/// Listens from the moment it is created, so that a command can be ended in good order at any point of its setup.
 #[derive(Debug)]
 pub(super) struct Listening(oneshot::Receiver<Heard>);
 
-/// What was said, and where to say that somebody sees to it.
+/// The exit code of the signal, and a channel to acknowledge that the command handles it.
 type Heard = (Exit, oneshot::Sender<()>);
 
-/// How long a word may go unheard: a pipe that nobody writes to may be waited for.
+/// The time within which the command must acknowledge a signal: it may be blocked on a pipe without a writer.
 const HEARD_WITHIN: Duration = Duration::from_secs(3);
 
 impl Listening {
-    /// When nobody sees to what was said, or when it is said again, the program is ended wherever it is: what it started ends
-    /// with it.
+    /// Starts to listen. Exits the process when the command does not acknowledge the first signal in time, or when a
+    /// second signal arrives. Confined processes end with the process.
     pub(super) fn begin() -> Self {
         let (tell, told) = oneshot::channel();
         let (ready, is_ready) = mpsc::channel();
-        // A thread of its own: the one that works may wait for a pipe that nobody writes to.
+        // A separate thread, because the main thread may block on a pipe without a writer.
         let listen = move || {
             let Ok(runtime) = Builder::new_current_thread().enable_all().build() else { return };
             runtime.block_on(async {
@@ -50,7 +50,7 @@ impl Listening {
         Self(told)
     }
 
-    /// How it was said. Heard once; after that nothing more is.
+    /// Waits for the first signal, acknowledges it and returns its exit code. After that it never resolves again.
     pub(super) async fn heard(&mut self) -> Exit {
         match (&mut self.0).await {
             Ok((exit, acknowledge)) => {
@@ -75,7 +75,7 @@ fn end_at_once(exit: Exit) {
     std::process::exit(exit.code().into());
 }
 
-/// What is heard of them, from the moment it is made.
+/// The signals that cancel a command, received from the moment of creation.
 #[derive(Debug)]
 pub(super) struct Signals {
     interrupt: Option<Signal>,
@@ -103,19 +103,19 @@ impl Signals {
         }
     }
 
-    /// Once more, from somebody who does not want to wait for a good end.
+    /// Waits for another signal, sent by a user who does not want to wait for a clean shutdown.
     pub(super) async fn next(&mut self) -> Exit {
         next(&mut self.interrupt, &mut self.terminate, &mut self.hangup).await
     }
 }
 
-/// Whether whoever started us wants the signal to pass us by, as `nohup` does.
+/// Returns true when the parent process made us ignore the signal, as `nohup` does.
 fn ignores(kind: SignalKind) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     is_among(&status, kind.as_raw_value())
 }
 
-/// The mask of ignored signals is a hexadecimal number with a bit for each, from the lowest on.
+/// Checks the `SigIgn` mask, a hexadecimal number with one bit per signal, the lowest bit for signal 1.
 fn is_among(status: &str, signal: i32) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
@@ -143,7 +143,8 @@ async fn arrives(signal: &mut Option<Signal>) {
     }
 }
 
-/// A pipe whose reading end is closed reports an error at once, long before anything is written to it.
+/// Notifies when the reader of standard output is gone. `poll` reports a pipe with a closed reading end at once, before
+/// any write fails.
 fn watch_reader() -> oneshot::Receiver<()> {
     let (tell, told) = oneshot::channel();
     let watch = move || {
@@ -155,7 +156,7 @@ fn watch_reader() -> oneshot::Receiver<()> {
             let _ = tell.send(());
         }
     };
-    // A thread of its own, not one of the pool: it may wait as long as we live.
+    // A separate thread and not one of the pool: it may block for the whole life of the process.
     let _ = thread::Builder::new().name("stdout-watch".into()).spawn(watch);
     told
 }

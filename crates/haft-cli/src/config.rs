@@ -1,4 +1,4 @@
-//! `haft config`: which files count, what holds, and what a file may say.
+//! `haft config`: shows which files apply, the effective values, and the schema of a file.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ pub(super) fn run(command: &ConfigCommand) -> ExitCode {
     }
 }
 
-/// The configuration of a run. Says once when the project has a file that does not count.
+/// Loads the configuration of a run. Warns once about each project file that is ignored.
 pub(super) fn load(args: &FileArgs) -> Result<Loaded, ConfigErrors> {
     let loaded = read(args)?;
     for file in &loaded.files {
@@ -81,7 +81,7 @@ fn standings(files: &[FoundFile]) -> String {
     text
 }
 
-/// Why a file does not count, and what to do.
+/// Explains why a file is ignored and gives a hint.
 fn why(reason: &Untrusted, file: &FoundFile) -> String {
     let directory = file.path.parent().map(PathBuf::from).unwrap_or_default();
     let hint =
@@ -93,13 +93,13 @@ fn why(reason: &Untrusted, file: &FoundFile) -> String {
     }
 }
 
-/// As a shell reads it back.
+/// Quotes text for a shell.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "/._-+:@%".contains(c);
     if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
-/// Keys with their values and origins, in columns.
+/// Formats keys, values and origins in columns.
 pub(super) fn table(rows: &[Row]) -> String {
     let cells: Vec<[String; 3]> = rows.iter().map(cells).collect();
     let width = |column: usize| cells.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! `haft demo`: a run for everybody to see. The model is scripted, the tools and the sandbox are real.
+//! `haft demo`: a run that needs no key. The model is scripted, the tools and the sandbox are real.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::settings::{Configuration, Refused};
 use super::terminal;
 use haft_config::skills::Skills;
 
-/// A key that opens nothing: the server on the loopback wants none.
+/// A dummy key: the server on the loopback does not check it.
 const KEY: &str = "demo";
 
 pub(super) async fn run(args: &DemoArgs) -> ExitCode {
@@ -42,7 +42,7 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
     let started = async {
         let typed = typed(args, workspace.path())?;
         let given = Given {
-            // The operator's own files could name another server, or deny a tool.
+            // The configuration files of the operator could name another server, or deny a tool.
             configuration: Configuration::defaults()?,
             skills: Skills::default(),
             variables: Arc::new(variables),
@@ -60,7 +60,7 @@ fn stage() -> std::io::Result<(tempfile::TempDir, ModelServer)> {
     Ok((workspace, ModelServer::start(script())?))
 }
 
-/// What a person would have typed.
+/// Builds the arguments as if they had been typed on the command line.
 fn typed(args: &DemoArgs, workspace: &std::path::Path) -> Result<RunArgs, Refused> {
     let mut words = vec!["haft", "run", "-m", "openai/scripted", "--mode", "sandbox", "--workspace"];
     let workspace = workspace.to_string_lossy();
@@ -78,7 +78,7 @@ fn typed(args: &DemoArgs, workspace: &std::path::Path) -> Result<RunArgs, Refuse
 
 const REQUEST: &str = "Add up numbers.txt, write the sum to sum.txt, and try to leave the workspace.";
 
-/// Two calls at once, one that writes, one that must be refused, and the answer.
+/// Scripts two concurrent calls, one call that writes, one that the sandbox must refuse, and the answer.
 fn script() -> Script {
     let look = [
         Part::Text("I look at the file and at the date.".into()),

@@ -1,4 +1,4 @@
-//! `haft dev`: what people need who build on haft.
+//! `haft dev`: commands for developers who build on haft.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use super::exit::Exit;
 use super::settings::Refused;
 use super::{cancel, terminal};
 
-/// The largest script that is read.
+/// The largest script that is read, in bytes.
 const SCRIPT_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Serves a script on the loopback until it is interrupted.

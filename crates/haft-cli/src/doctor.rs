@@ -1,4 +1,4 @@
-//! `haft doctor`: what works on this machine, found by trying it.
+//! `haft doctor`: reports which parts of haft work on this machine, by trying them.
 
 mod agents;
 mod models;
@@ -35,7 +35,7 @@ pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
             exit = cancel::cancelled() => return exit.into(),
             servers = servers::try_all(config, policy) => servers,
         },
-        // Without a sandbox there is nothing to try them in.
+        // Without a sandbox there is nothing to run the servers in.
         (Err(_), _) | (_, Err(_)) => Vec::new(),
     };
     let config = both.as_ref().ok().map(|(_, config)| config);
@@ -50,7 +50,7 @@ pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
     if code == ExitCode::SUCCESS && !findings.are_good() { Exit::Unavailable.into() } else { code }
 }
 
-/// Puts the whole sandbox up around nothing.
+/// Sets up the whole sandbox without running a command in it.
 async fn probe(policy: &Policy) -> Result<Confinement, SandboxError> {
     let worker = Worker::start(PROBE, policy, &Launcher::find()?).await?;
     let confinement = worker.confinement().clone();
@@ -156,7 +156,7 @@ impl Findings {
         self.policy.as_ref().map(|policy| policy.workspace().display().to_string())
     }
 
-    /// Where configuration would be read from, lowest first.
+    /// Returns the paths of the configuration files and whether each exists, lowest precedence first.
     fn config_files(&self) -> Vec<(String, bool)> {
         let of_home = haft_runtime::home::find().map(|home| home.config());
         let of_project = self.policy.as_ref().map(|policy| policy.workspace().join("haft.json"));

@@ -1,4 +1,4 @@
-//! Asking the person at the terminal what an MCP server wants to know, one field after the other.
+//! Asks the person at the terminal for the fields of an MCP server's elicitation request, one after the other.
 
 mod form;
 
@@ -13,7 +13,7 @@ use self::form::{Answered, Field, Form};
 use super::question::{self, Turn};
 use super::terminal;
 
-/// How often a field is asked before the whole is given up.
+/// The number of attempts per field before the request is cancelled.
 const ATTEMPTS_MAX: usize = 3;
 
 /// Asks on standard error and reads answers from standard input.
@@ -21,7 +21,7 @@ const ATTEMPTS_MAX: usize = 3;
 pub(super) struct TerminalElicitor;
 
 impl TerminalElicitor {
-    /// Somebody is there only when both ends are a terminal; without, servers are told no.
+    /// Returns an elicitor only when standard input and standard error are both a terminal.
     pub(super) fn when_somebody_is_there() -> Option<Arc<dyn Elicitor>> {
         let there = io::stdin().is_terminal() && io::stderr().is_terminal();
         there.then(|| Arc::new(Self) as Arc<dyn Elicitor>)
@@ -65,7 +65,7 @@ async fn ask(server: &str, form: &Form, turn: &mut Turn<'_>) -> Elicited {
     Elicited::Accepted(Value::Object(answers))
 }
 
-/// Where nothing is to be told, the question is whether; silence is no yes.
+/// Asks for agreement when the form has no fields; an empty line declines.
 async fn agreed(turn: &mut Turn<'_>) -> Elicited {
     match answer(&Field::agreement(), turn).await {
         Ok(Some(Value::Bool(true))) => Elicited::Accepted(Value::Object(Map::new())),
@@ -74,7 +74,7 @@ async fn agreed(turn: &mut Turn<'_>) -> Elicited {
     }
 }
 
-/// Nothing for a field that was left out; an error ends the whole.
+/// Asks for one field. Returns `None` for a field that was left out; an error ends the whole request.
 async fn answer(field: &Field, turn: &mut Turn<'_>) -> Result<Option<Value>, Elicited> {
     for _ in 0..ATTEMPTS_MAX {
         terminal::note(&terminal::harmless(&field.question()));

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use haft_core::model_error::ModelErrorKind;
 use haft_core::result::ToolErrorKind;
 
-/// How the program ended. The same table stands in `docs/exit-codes.md`, held equal by a test.
+/// The exit status of the program. A test keeps this table equal to the one in `docs/exit-codes.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
     Success,
@@ -54,7 +54,7 @@ impl Exit {
         Self::ALL.into_iter().find(|exit| exit.code() == code)
     }
 
-    /// The code, and what it means.
+    /// Returns the code and its meaning.
     pub fn row(self) -> (u8, &'static str) {
         match self {
             Exit::Success => (0, "success"),

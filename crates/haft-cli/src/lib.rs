@@ -1,4 +1,5 @@
 //! The command line: arguments in, an exit code out. Answers go to standard output, everything else to standard error.
+//! Start reading at `dispatch`: each command has a module of its own.
 
 mod agents;
 mod approver;
@@ -48,22 +49,22 @@ use clap::{CommandFactory, Parser};
 use args::{Cli, Command, DevArgs, DevCommand, PolicyCommand, PolicyCommandArgs, ToolsCommand};
 pub use exit::Exit;
 
-/// How long the end of the program waits for confined processes to be gone.
+/// The longest wait, at the end of the program, until confined processes are gone.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Runs the command line and says how it went.
+/// Runs the command line and returns its exit code.
 pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         Err(error) => return terminal::usage(&error),
     };
-    // One thread: what waits for a model, a server or a process gains nothing by being passed from one to another.
+    // Single-threaded: work that waits for a model, a server or a process gains nothing from moving between threads.
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return terminal::failed(Exit::Internal, &format!("no runtime: {error}")),
     };
     let exit = runtime.block_on(dispatch(cli.command));
-    // A blocked read of standard input must not keep us; confined processes must not outlive us.
+    // A blocked read of standard input must not delay the exit, and confined processes must not outlive haft.
     runtime.shutdown_background();
     haft_sandbox::wait_until_gone(GONE_WITHIN);
     exit

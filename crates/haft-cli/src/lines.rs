@@ -2,20 +2,20 @@
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt};
 
-/// The longest line that is taken: the largest arguments, and room around them.
+/// The longest accepted line, in bytes: the largest arguments plus room for the fields around them.
 pub(super) const LINE_BYTES_MAX: usize = haft_core::arguments::ARGUMENTS_BYTES_MAX + (64 << 10);
 
 /// One line of input.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     Text(Vec<u8>),
-    /// Read to its end and thrown away, so that the next one can be read.
+    /// Read to its end and discarded, so that the next line can be read.
     TooLong {
         bytes: usize,
     },
 }
 
-/// Reads line by line. What was read of a line stays here, so a wait that is dropped loses nothing.
+/// Reads line by line. Keeps a partial line, so that dropping a pending `next` loses no bytes.
 #[derive(Debug)]
 pub(super) struct Lines<R> {
     input: R,
@@ -29,7 +29,7 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
         Self { input, bytes_max, line: Vec::new(), total: 0 }
     }
 
-    /// The next line without its end; `None` at the end of input.
+    /// Returns the next line without its newline; `None` at the end of input.
     pub(super) async fn next(&mut self) -> std::io::Result<Option<Line>> {
         loop {
             let chunk = self.input.fill_buf().await?;

@@ -1,4 +1,4 @@
-//! Log lines on standard error, as a fold over events: who was asked what and how it went, never what was said.
+//! Writes log lines on standard error for events: the tool or model, and the outcome, never the content.
 
 mod model;
 
@@ -18,7 +18,7 @@ use super::args::LogFormat;
 use super::terminal;
 use super::tree::TreeKeeper;
 
-/// From which severity on lines are written.
+/// The lowest severity that is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Off,
@@ -28,7 +28,7 @@ pub(super) enum Level {
 }
 
 impl Level {
-    /// As `HAFT_LOG` names it. There is nothing below `info`, so who asks for more gets that.
+    /// Parses `HAFT_LOG`. There is no level below `info`, so `debug` and `trace` mean `info`.
     pub(super) fn named(text: &str) -> Result<Self, String> {
         match text.trim().to_ascii_lowercase().as_str() {
             "" | "off" | "none" => Ok(Level::Off),
@@ -40,12 +40,12 @@ impl Level {
     }
 }
 
-/// Writes lines of the wanted severity, and says once that a sandbox cannot keep every promise.
+/// Writes lines of the wanted severity, and warns once when the sandbox is weaker than promised.
 #[derive(Debug)]
 pub(super) struct Log {
     level: Level,
     format: LogFormat,
-    /// Knows where in the work a call stands; told of every event before the log is.
+    /// Knows the position of each call in the tree. It must receive every event before the log does.
     tree: Arc<TreeKeeper>,
     warned: AtomicBool,
 }
@@ -64,7 +64,7 @@ impl Log {
         }
     }
 
-    /// What the receipt of a call adds to its events.
+    /// Logs the details that only the receipt of a call has.
     pub(super) fn tell(&self, result: &ToolResult) {
         if let Some(warning) = weaker(result)
             && !self.warned.swap(true, Ordering::Relaxed)
@@ -100,7 +100,7 @@ fn now_ms() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()
 }
 
-/// One line: a call on its way to a tool, or its answer.
+/// One line: a call of a tool, or its result.
 struct Line<'e> {
     operation: &'e Operation,
     tool: &'e ToolSeen,
@@ -113,7 +113,7 @@ enum About<'e> {
 }
 
 impl<'e> Line<'e> {
-    /// Progress may be a piece of the output, so none of it is logged.
+    /// Progress is not logged, because it may contain a piece of the output.
     fn of(event: &'e Event) -> Option<Self> {
         let (operation, tool, about) = match event {
             Event::ToolStarted { operation, tool, waited } => {
@@ -138,7 +138,7 @@ impl<'e> Line<'e> {
         }
     }
 
-    /// `namespace:tool`, else what was written.
+    /// Returns `namespace:tool`, or the name as the model wrote it when the tool is unknown.
     fn remote(&self) -> String {
         match self.tool {
             ToolSeen::Written(name) => shown(name),
@@ -209,12 +209,12 @@ impl<'e> Line<'e> {
     }
 }
 
-/// The rule that made a call something else than allowed.
+/// Returns the rule that decided about the call; `None` when no rule did, such as when the default applied.
 fn rule(account: &Account) -> Option<&str> {
     account.verdict.as_ref()?.rule.as_deref()
 }
 
-/// What an operator should look at is a warning; what is broken, an error.
+/// Returns a warning for errors an operator should look at, and an error for broken parts.
 fn severity(kind: ToolErrorKind) -> Level {
     match kind {
         ToolErrorKind::UnknownTool
@@ -230,7 +230,7 @@ fn severity(kind: ToolErrorKind) -> Level {
     }
 }
 
-/// How the call was carried out, by topics that hold nothing of what was said.
+/// Formats notes of the receipt on topics that contain no arguments and no output.
 fn details(result: &ToolResult) -> Vec<String> {
     const TOPICS: [&str; 9] =
         ["approval", "cache", "exit_code", "mended", "progress", "queue", "resolved_as", "sandbox", "stored"];

@@ -1,7 +1,7 @@
-//! Markdown on its way to a terminal: shown as it arrives, its marks turned into weight and colour.
+//! Renders Markdown to a terminal while it arrives, with markers turned into bold, italic and colour.
 //!
-//! What a line is shows in its first characters; inside it, only what stands between a mark and its end is held back. A
-//! mark that is never closed is shown as it was written, so no word of an answer is lost.
+//! The first characters of a line decide its kind; inside a line, only text after an opening marker is held back until
+//! its end. A marker that is never closed is shown literally, so no word of an answer is lost.
 
 mod line;
 mod span;
@@ -9,25 +9,25 @@ mod span;
 use line::{CodeLine, Line};
 use span::Span;
 
-/// The most that is held back to find out what a mark means.
+/// The most bytes that are held back to decide the meaning of a marker.
 const HELD_BYTES_MAX: usize = 400;
 
-/// How long a line between two parts of a text is.
+/// The width of a horizontal rule.
 const RULE_CHARS: usize = 40;
 
-/// The codes that end all others.
+/// The escape code that resets all others.
 const PLAIN: &str = "\x1b[0m";
 
 const BOLD: &str = "\x1b[1m";
 const DIM: &str = "\x1b[2m";
 
-/// An answer that is being shown.
+/// A renderer for one answer.
 #[derive(Debug)]
 pub(super) struct Markdown {
     place: Place,
-    /// What cannot be shown before more is known.
+    /// Text that cannot be shown before more arrives.
     held: String,
-    /// The character before it, by which a mark is told from a letter's neighbour.
+    /// The character before the held text: after a letter or digit, a marker does not open a span.
     before: char,
 }
 
@@ -36,13 +36,13 @@ enum Place {
     LineStart,
     /// Inside a line whose text has this style.
     Inside(&'static str),
-    /// At the start of a line between two fences; the text is the one that opened it.
+    /// At the start of a line of a code block; the text is the fence that opened the block.
     Code(String),
-    /// Inside such a line.
+    /// Inside a line of a code block.
     CodeLine(String),
 }
 
-/// Whether more may come.
+/// Tells if more text may follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rest {
     MayCome,
@@ -56,13 +56,13 @@ impl Default for Markdown {
 }
 
 impl Markdown {
-    /// What can be shown now that this was said, too.
+    /// Appends text and returns the part that can be shown now.
     pub(super) fn push(&mut self, text: &str) -> String {
         self.held.push_str(text);
         self.shown(Rest::MayCome)
     }
 
-    /// What is left when nothing more is said.
+    /// Returns the remaining output at the end of the answer.
     pub(super) fn finish(&mut self) -> String {
         let mut shown = self.shown(Rest::IsThere);
         if matches!(self.place, Place::Inside(style) if !style.is_empty()) {
@@ -86,7 +86,7 @@ impl Markdown {
         shown
     }
 
-    /// How much of the text was shown; nothing while it may still mean two things.
+    /// Shows the next piece and returns its length in bytes; `None` while it is still ambiguous.
     fn step(&mut self, text: &str, rest: Rest, shown: &mut String) -> Option<usize> {
         match self.place.clone() {
             Place::LineStart => self.line_start(text, rest, shown),
@@ -150,8 +150,9 @@ impl Markdown {
     }
 }
 
-/// How much of a text decides what comes next. Whatever would be held back for longer means nothing but itself, also when all of
-/// it is there already: else each of many marks would be looked for to the end.
+/// Returns the part of a text that is searched for the end of a marker. A marker that would have to be held back for
+/// longer is literal, even when all the text is there already: otherwise a text with many markers would be searched to
+/// its end for each of them, in quadratic time.
 fn reach(text: &str, rest: Rest) -> (&str, Rest) {
     if text.len() > HELD_BYTES_MAX {
         (&text[..text.ceil_char_boundary(HELD_BYTES_MAX + 1)], Rest::IsThere)
@@ -160,7 +161,7 @@ fn reach(text: &str, rest: Rest) -> (&str, Rest) {
     }
 }
 
-/// The newline that ends a fence, where it is there.
+/// Shows the newline after a fence, if it is there already, and returns its length.
 fn end_of_line(text: &str, shown: &mut String) -> usize {
     let newline = usize::from(text.starts_with('\n'));
     shown.push_str(&text[..newline]);

@@ -1,4 +1,4 @@
-//! `haft mcp`: servers, added, listed, tried, read and removed.
+//! `haft mcp`: adds, lists, tests and removes MCP servers, and shows their logs.
 
 mod add;
 pub(super) mod args;
@@ -25,10 +25,10 @@ use haft_config::namesake::namesake;
 use haft_config::resolved::McpServer;
 use haft_config::{Resolved, trust};
 
-/// The section of a configuration file that servers stand in.
+/// The section of a configuration file for MCP servers.
 const SECTION: &str = "mcpServers";
 
-/// What is said, to a person and to a program.
+/// The output of a command, as text and as JSON.
 struct Answer {
     text: String,
     json: Value,
@@ -74,15 +74,15 @@ pub(super) async fn run(command: &McpCommand) -> ExitCode {
     }
 }
 
-/// Where what is remembered of servers is kept.
+/// Returns the directory for cached data about servers.
 fn directory(home: &Home) -> PathBuf {
     home.data().join("mcp")
 }
 
-/// The file that a scope means.
+/// Returns the configuration file of a scope.
 fn file_of(scope: Scope, home: &Home) -> Result<PathBuf, Refused> {
     match scope {
-        // Some keep it elsewhere and have a link here, which stays.
+        // The file may be a symlink to elsewhere; the link must survive the edit.
         Scope::User => Ok(home.config().canonicalize().unwrap_or_else(|_| home.config())),
         Scope::Project => {
             let here = std::env::current_dir().and_then(|directory| trust::project_file(&directory));
@@ -91,7 +91,7 @@ fn file_of(scope: Scope, home: &Home) -> Result<PathBuf, Refused> {
     }
 }
 
-/// The server of that name.
+/// Returns the server with that name.
 fn configured<'a>(config: &'a Resolved, name: &str) -> Result<&'a McpServer, Refused> {
     config.mcp_servers.get(name).ok_or_else(|| {
         let known: Vec<&str> = config.mcp_servers.keys().map(String::as_str).collect();
@@ -100,7 +100,7 @@ fn configured<'a>(config: &'a Resolved, name: &str) -> Result<&'a McpServer, Ref
     })
 }
 
-/// The same, where no other server has its place.
+/// Returns the server with that name, unless another server uses its namespace.
 fn unambiguous<'a>(config: &'a Resolved, name: &str) -> Result<&'a McpServer, Refused> {
     match namesake(&config.mcp_servers, name) {
         None => configured(config, name),

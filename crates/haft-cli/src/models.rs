@@ -1,4 +1,4 @@
-//! `haft models`: who can be asked, and what each of them has.
+//! `haft models`: lists the providers, or the models of one provider.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -60,7 +60,7 @@ fn table(provider: &str, models: &[Listed]) -> String {
     text
 }
 
-/// Who is known, and whether there is a key for them; nobody is asked.
+/// Lists the known providers and whether each has a key. No request is sent.
 fn providers(args: &ModelsArgs, config: &Resolved) -> ExitCode {
     let rows: Vec<(String, &'static str, String)> = models::known(config)
         .into_iter()
@@ -84,7 +84,7 @@ fn providers(args: &ModelsArgs, config: &Resolved) -> ExitCode {
     terminal::answer(&text)
 }
 
-/// What is to be done, which stands last in a complaint.
+/// Returns the remedy, the last part of an error message.
 fn remedy(complaint: &str) -> &str {
     complaint.rsplit_once("; ").map_or(complaint, |(_, remedy)| remedy)
 }

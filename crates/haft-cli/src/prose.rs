@@ -1,31 +1,31 @@
-//! Words of a model on their way to standard output, as soon as they are there.
+//! Writes the text of a model to standard output as it arrives.
 
 use std::io::{self, IsTerminal, Write};
 
 use super::markdown::Markdown;
 use super::terminal;
 
-/// How words look where they go.
+/// The treatment of the text before it is written.
 #[derive(Debug)]
 enum Look {
-    /// As they were written: somebody's program reads them.
+    /// Unchanged, because a program reads it.
     Raw,
-    /// A terminal that wants no colours: Markdown says most when its marks stay.
+    /// For a terminal without colours: Markdown is most readable when its markers stay.
     Harmless,
-    /// Words that bring colours of their own, and nothing else that a terminal would do.
+    /// For text with colours of its own on a terminal without colours: all escape codes are removed.
     Uncoloured,
     Styled(Markdown),
 }
 
-/// An answer that is being written.
+/// A writer for one answer.
 #[derive(Debug)]
 pub(super) struct Prose {
     look: Look,
-    /// Whether the last character was a newline; nothing before the first one.
+    /// Set when the last character was a newline; `None` before the first character.
     ends_line: Option<bool>,
 }
 
-/// Markdown.
+/// Renders Markdown.
 impl Default for Prose {
     fn default() -> Self {
         Self::on_terminal(Look::Harmless, || Look::Styled(Markdown::default()))
@@ -33,17 +33,17 @@ impl Default for Prose {
 }
 
 impl Prose {
-    /// Words that mean nothing beside themselves.
+    /// A writer for text that is not Markdown.
     pub(super) fn plain() -> Self {
         Self::on_terminal(Look::Harmless, || Look::Harmless)
     }
 
-    /// Words that bring colours of their own; whoever took them saw to it that there is nothing else in them.
+    /// A writer for text with colours of its own. The caller must already have removed all other escape codes.
     pub(super) fn coloured() -> Self {
         Self::on_terminal(Look::Uncoloured, || Look::Raw)
     }
 
-    /// As they were written into anything but a terminal.
+    /// Text is written unchanged to anything but a terminal.
     fn on_terminal(without_colours: Look, with_colours: impl FnOnce() -> Look) -> Self {
         let out = io::stdout();
         let wants_colours = anstream::AutoStream::choice(&out) != anstream::ColorChoice::Never;
@@ -55,7 +55,7 @@ impl Prose {
         Self { look, ends_line: None }
     }
 
-    /// What a model writes must not steer the terminal of the person who reads it.
+    /// Writes text. On a terminal, escape codes of a model are removed, so that it cannot control the terminal.
     pub(super) fn write(&mut self, text: &str) -> io::Result<()> {
         if text.is_empty() {
             return Ok(());
@@ -69,7 +69,7 @@ impl Prose {
         }
     }
 
-    /// Nothing more is said here: what was held back is shown, and the line is ended.
+    /// Ends the answer: shows the text held back, and ends the line.
     pub(super) fn end(&mut self) -> io::Result<()> {
         let held = match &mut self.look {
             Look::Raw | Look::Harmless | Look::Uncoloured => String::new(),

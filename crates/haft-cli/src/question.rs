@@ -1,4 +1,4 @@
-//! Questions to the person at the terminal: one at a time, and what is typed answers only the one that stands there.
+//! Questions to the person at the terminal, one at a time. A typed line answers only the question that is open.
 
 use std::io::{self, BufRead};
 
@@ -9,28 +9,29 @@ use super::terminal;
 
 static TERMINAL: Input = Input::new(typed_line);
 
-/// The next one's turn to ask. Whoever asks holds it until the answer is there, or is no longer wanted.
+/// Waits for the turn to ask. The caller holds it until the answer arrives or is no longer wanted.
 pub(super) async fn turn() -> Turn<'static> {
     let turn = TERMINAL.turn().await;
     terminal::clear_moving();
     turn
 }
 
-/// Whether a question stands there.
+/// Returns true while a question is open.
 pub(super) fn is_open() -> bool {
     TERMINAL.reading.try_lock().is_err()
 }
 
-/// Where answers are typed.
+/// The source of typed answers.
 struct Input {
-    /// A line that is waited for. A read cannot be taken back: it goes on when its question is gone, and is then the next one's.
+    /// A pending read. A blocking read cannot be cancelled: it goes on after its question is gone, and its line answers
+    /// the next question.
     reading: Mutex<Option<Reading>>,
     read: fn() -> Option<String>,
 }
 
 type Reading = JoinHandle<Option<String>>;
 
-/// The right to ask.
+/// The exclusive right to ask.
 pub(super) struct Turn<'a> {
     reading: MutexGuard<'a, Option<Reading>>,
     read: fn() -> Option<String>,
@@ -41,7 +42,8 @@ impl Input {
         Self { reading: Mutex::const_new(None), read }
     }
 
-    /// Before the question is shown: what was typed until then was meant for one that is gone, and nobody may take it for an answer.
+    /// Waits for the turn, before the question is shown. Discards a line that is already complete: it was typed for an
+    /// earlier question and must not answer this one.
     async fn turn(&self) -> Turn<'_> {
         let mut reading = self.reading.lock().await;
         drop(reading.take_if(|reading| reading.is_finished()));
@@ -50,7 +52,7 @@ impl Input {
 }
 
 impl Turn<'_> {
-    /// What is typed now; nothing when the input has ended.
+    /// Returns the next typed line; `None` at the end of the input.
     pub(super) async fn line(&mut self) -> Option<String> {
         let reading = self.reading.get_or_insert_with(|| spawn_blocking(self.read));
         let line = reading.await;
@@ -92,7 +94,7 @@ mod tests {
     async fn what_is_typed_answers_the_question_that_stands_there() {
         let (keyboard, input) = (keyboard(), Input::new(read));
         let type_in = |line: &str| keyboard.send(line.to_owned()).unwrap();
-        // Nobody waits for this one any more; the line goes to the next.
+        // This question is dropped while its read is pending; the next line goes to the next question.
         assert_eq!(input.turn().await.line().now_or_never(), None);
         let mut turn = input.turn().await;
         {
@@ -101,14 +103,14 @@ mod tests {
             type_in("second");
             assert_eq!(asked.await.as_deref(), Some("second"));
         }
-        // However soon it is typed.
+        // A line typed quickly, before the answer is awaited again, still answers the open question.
         assert_eq!(turn.line().now_or_never(), None);
         type_in("at once");
         while turn.reading.as_ref().is_some_and(|reading| !reading.is_finished()) {
             yield_now().await;
         }
         assert_eq!(turn.line().await.as_deref(), Some("at once"));
-        // Typed when no question stands there, it answers none.
+        // A line typed while no question is open answers none.
         assert_eq!(turn.line().now_or_never(), None);
         drop(turn);
         type_in("late");

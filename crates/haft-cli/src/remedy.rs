@@ -1,4 +1,4 @@
-//! What an operator would change: the setting behind a failed call.
+//! The setting an operator would change after a failed call.
 
 use haft_core::name::Namespace;
 use haft_core::result::ToolErrorKind;
@@ -6,7 +6,7 @@ use haft_core::result::ToolErrorKind;
 use haft_config::Resolved;
 use haft_config::mcp::McpServer;
 
-/// The next thing to do about an error of this kind, where there is one.
+/// Returns the next step after an error of this kind, if there is one.
 pub(super) fn of(kind: ToolErrorKind, tool: &str, config: &Resolved) -> Option<String> {
     let server = server(tool, config);
     match kind {
@@ -38,14 +38,14 @@ pub(super) fn of(kind: ToolErrorKind, tool: &str, config: &Resolved) -> Option<S
     }
 }
 
-/// The server that a name speaks of, and what it calls the tool itself.
+/// Returns the server that a tool name refers to, and the server's own name for the tool.
 fn server<'a>(tool: &'a str, config: &'a Resolved) -> Option<(&'a str, &'a McpServer, &'a str)> {
     let tool = tool.strip_prefix("mcp__").unwrap_or(tool);
     let named = config.mcp_servers.iter().filter_map(|(name, server)| {
         let own = tool.strip_prefix(Namespace::sanitize(name).as_str())?.strip_prefix('_')?;
         Some((name.as_str(), server, own.trim_start_matches('_')))
     });
-    // `a_b` is a server of its own beside `a`.
+    // The longest match wins: `a_b` may be a server beside `a`.
     named.max_by_key(|(name, ..)| name.len())
 }
 

@@ -1,4 +1,4 @@
-//! `haft rest`: descriptions of APIs, added, listed, looked through and removed.
+//! `haft rest`: adds, lists, checks and removes API descriptions.
 
 mod add;
 pub(super) mod args;
@@ -16,7 +16,7 @@ use super::terminal;
 use haft_config::{self, Resolved};
 use haft_runtime::rest::{self, Around, Freshness};
 
-/// What is said, to a person and to a program.
+/// The output of a command, as text and as JSON.
 struct Answer {
     text: String,
     json: Value,
@@ -36,7 +36,7 @@ pub(super) async fn run(command: &RestCommand) -> ExitCode {
     }
 }
 
-/// All tools over HTTP; what cannot be used is said on standard error.
+/// Returns all tools over HTTP, and warns about those that cannot be used.
 pub(super) async fn tools(config: &Resolved, home: &Home, freshness: Freshness) -> Vec<RestTool> {
     let loaded = rest::load(&config.rest, around(home, freshness)).await;
     for problem in &loaded.problems {

@@ -1,4 +1,4 @@
-//! `haft sandbox -- CMD`: a command of the user's own, confined as a tool would be.
+//! `haft sandbox -- CMD`: runs a command of the user, confined like a tool.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use tokio::net::unix::pipe;
 use super::args::SandboxArgs;
 use super::{cancel, settings, terminal};
 
-/// As `env` and `docker run` have it: haft itself failed, or there is no such command.
+/// Exit codes as in `env` and `docker run`: haft itself failed, or the command was not found.
 const HAFT_FAILED: u8 = 125;
 const NOT_FOUND: u8 = 127;
 /// Added to the number of the signal that killed the command.
@@ -69,12 +69,12 @@ async fn confined(args: &SandboxArgs, policy: &Policy) -> Result<u8, SandboxErro
     Ok(code_of(exit?))
 }
 
-/// Copies as it comes. The command never gets hold of our terminal itself.
+/// Copies output as it arrives. The command never gets access to our terminal.
 async fn pass_on(from: Option<pipe::Receiver>, mut to: impl Write) {
     let Some(mut from) = from else { return };
     let mut chunk = vec![0; 64 << 10];
     while let Ok(read @ 1..) = from.read(&mut chunk).await {
-        // Who stopped reading is noticed elsewhere and ends the command.
+        // `cancel` notices a reader that is gone and ends the command.
         if to.write_all(&chunk[..read]).and_then(|()| to.flush()).is_err() {
             return;
         }

@@ -1,4 +1,4 @@
-//! MCP servers for one command: those that it may mean.
+//! The MCP servers that one command needs.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use super::terminal;
 use haft_config::Resolved;
 use haft_runtime::wiring::{self, McpFace};
 
-/// For what servers are wanted, and who is there while they work.
+/// The needs of the command: its tool, and its ability to ask a person.
 #[derive(Default)]
 pub(super) struct Asked<'a> {
-    /// The one tool that is meant; nothing means all.
+    /// The one tool of the command; `None` for all.
     pub(super) tool: Option<&'a str>,
     pub(super) elicitation: Elicitation,
-    /// Knows the spans of calls.
+    /// Gives the spans of calls.
     pub(super) parents: Option<Arc<dyn TraceParents>>,
 }
 
-/// What gives the tools of the servers that may be meant. None of them runs yet.
+/// Returns the providers of the servers that the command may need. No server is started yet.
 pub(super) fn providers(config: &Resolved, policy: &Policy, asked: Asked<'_>) -> Vec<Arc<dyn ToolProvider>> {
     let Asked { tool, elicitation, parents } = asked;
     if config.mcp_servers.is_empty() || tool.is_some_and(is_builtin) {
@@ -33,7 +33,7 @@ pub(super) fn providers(config: &Resolved, policy: &Policy, asked: Asked<'_>) ->
         tool.is_some_and(|tool| begins_with(tool, provider.namespace().as_str()))
     };
     let meant: Vec<Arc<dyn ToolProvider>> = all.iter().filter(is_meant).cloned().collect();
-    // A name that begins with that of a server means a tool of that server; any other may be a tool of all.
+    // A name with the prefix of a server is a tool of that server; any other name may belong to any server.
     if !meant.is_empty() {
         return meant;
     }
@@ -43,17 +43,17 @@ pub(super) fn providers(config: &Resolved, policy: &Policy, asked: Asked<'_>) ->
     all
 }
 
-/// What the command line is to servers.
+/// Returns the client settings of the command line for servers.
 pub(super) fn face(config: &Resolved) -> McpFace {
     McpFace { trace: trace(config), ..McpFace::default() }
 }
 
-/// Shows messages to and from servers, where the user asked for that.
+/// Returns a sink that shows messages to and from servers, if the user asked for it.
 pub(super) fn trace(config: &Resolved) -> Option<Arc<dyn TraceSink>> {
     config.trace_mcp.then(|| Arc::new(OnStandardError) as _)
 }
 
-/// Shows messages where the log goes.
+/// Writes messages to standard error, like the log.
 struct OnStandardError;
 
 impl TraceSink for OnStandardError {
@@ -67,7 +67,7 @@ impl TraceSink for OnStandardError {
     }
 }
 
-/// Whether a name may be that of a tool of this server.
+/// Returns true when a name may be a tool of this server.
 pub(super) fn begins_with(tool: &str, namespace: &str) -> bool {
     let tool = tool.strip_prefix("mcp__").unwrap_or(tool);
     tool.strip_prefix(namespace).is_some_and(|rest| rest.starts_with('_'))

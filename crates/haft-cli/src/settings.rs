@@ -1,4 +1,4 @@
-//! What was typed, turned into what is meant.
+//! Turns the arguments of the command line into settings.
 
 use std::path::PathBuf;
 
@@ -9,16 +9,17 @@ use super::exit::Exit;
 pub(super) use haft_config::duration::parse as duration;
 use haft_config::{Resolved, Sandbox, Standing};
 
-/// A refusal with the exit code that goes with it.
+/// An error message with its exit code.
 pub(super) type Refused = (Exit, String);
 
-/// Home, made if need be. A name that does not exist cannot be protected.
+/// Returns haft's home and creates it if needed. The sandbox cannot protect a path that does not exist.
 pub(super) fn home() -> Result<Home, Refused> {
     let unknown = "neither HAFT_HOME nor HOME is set\nhint: set HAFT_HOME to a directory that haft may keep its data in";
     let home = haft_runtime::home::find().ok_or((Exit::Usage, unknown.to_owned()))?;
     match haft_config::home::create(&home) {
         Ok(()) => Ok(home),
-        // In a place we may not write nobody below us may either; where that is not so, planning refuses.
+        // In a directory that haft cannot write, confined commands cannot either; where they could, planning the
+        // sandbox fails.
         Err(_) if !home.root().exists() => Ok(home),
         Err(error) => {
             let hint = "hint: set HAFT_HOME to a directory that you may write";
@@ -30,19 +31,19 @@ pub(super) fn home() -> Result<Home, Refused> {
     }
 }
 
-/// What the configuration files that count say, and which they are.
+/// The values of the configuration files that apply, and the paths of those files.
 pub(super) struct Configuration {
     pub(super) resolved: Resolved,
     in_use: Vec<PathBuf>,
 }
 
 impl Configuration {
-    /// The files that are in force.
+    /// Returns the files that apply.
     pub(super) fn in_use(&self) -> &[PathBuf] {
         &self.in_use
     }
 
-    /// As if there were no files.
+    /// Returns the configuration without any files.
     pub(super) fn defaults() -> Result<Self, Refused> {
         let resolved = haft_config::defaults().map_err(|error| (Exit::Internal, error.to_string()))?;
         Ok(Self { resolved, in_use: Vec::new() })
@@ -50,7 +51,7 @@ impl Configuration {
 }
 
 pub(super) fn configuration(args: &FileArgs) -> Result<Configuration, Refused> {
-    // A home that cannot be used is the first thing to say; its configuration is the second.
+    // A home that cannot be used is reported before a problem of its configuration.
     home()?;
     match super::config::load(args) {
         Ok(loaded) => {
@@ -62,7 +63,7 @@ pub(super) fn configuration(args: &FileArgs) -> Result<Configuration, Refused> {
     }
 }
 
-/// The operator's policy: what was typed, else what the configuration says.
+/// Builds the operator's policy: arguments win over the configuration.
 pub(super) fn policy(args: &PolicyArgs, configuration: &Configuration) -> Result<Policy, Refused> {
     let home = home()?;
     let config = &configuration.resolved.sandbox;
@@ -70,7 +71,7 @@ pub(super) fn policy(args: &PolicyArgs, configuration: &Configuration) -> Result
     let user_home = user_home();
     let mode = args.mode.unwrap_or(config.mode);
     let readable = [config.readable.as_slice(), args.readable.as_slice()].concat();
-    // Secrets that are taken off the list must be so before the workspace is held against it.
+    // The readable paths must be known here, because the workspace is checked against the list of secrets.
     let mut policy = Policy::new_with_readable(mode, &workspace, &home, user_home.as_deref(), &readable)
         .map_err(|error| usage(&error))?;
     for directory in config.writable.iter().chain(&args.writable) {
@@ -126,7 +127,7 @@ pub(super) fn git(git: Git) -> GitMetadata {
     }
 }
 
-/// `NAME=NUMBER`.
+/// Parses `NAME=NUMBER`.
 pub(super) fn limit(text: &str) -> Result<(String, u64), String> {
     let (name, value) = text.split_once('=').ok_or_else(|| format!("expected NAME=NUMBER; got `{text}`"))?;
     let value =

@@ -1,4 +1,4 @@
-//! `haft skills`: what there is, what it lacks, and what is wrong with it.
+//! `haft skills`: lists skills with their missing requirements, and checks their files.
 
 pub(super) mod args;
 
@@ -23,7 +23,7 @@ pub(super) fn run(command: &SkillsCommand) -> ExitCode {
     }
 }
 
-/// All that is to be found from here.
+/// Finds all skills of haft's home and of the project.
 pub(super) fn found(files: &FileArgs) -> Result<Skills, Refused> {
     let home = settings::home()?;
     let project = files.workspace.clone().or_else(|| std::env::current_dir().ok());
@@ -111,7 +111,7 @@ fn check(args: &CheckArgs) -> ExitCode {
     }
 }
 
-/// A directory means the file in it.
+/// Returns the errors of one skill. A directory means the skill file in it.
 fn errors_of(path: &Path) -> Result<Vec<SkillError>, Refused> {
     let file: PathBuf = if path.is_dir() { path.join(skills::FILE_NAME) } else { path.to_owned() };
     let refused = |reason: String| (Exit::Input, format!("`{}`: {reason}", file.display()));

@@ -1,4 +1,4 @@
-//! `haft call --stdin`: one call per line in, one answer per line out.
+//! `haft call --stdin`: reads one call per line and writes one result per line.
 
 use std::io;
 use std::process::ExitCode;
@@ -49,7 +49,7 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
     code
 }
 
-/// Why the stream ended before its input did.
+/// The reason why the stream ended before its input.
 enum Stopped {
     Reading(io::Error),
     Writing(io::Error),
@@ -66,7 +66,7 @@ impl Stopped {
     }
 }
 
-/// Reads only while there is room for another call, so that input waits where it is.
+/// Serves calls. Reads a line only while there is room for another call, so that input stays in the pipe.
 async fn serve(
     orchestrator: &Orchestrator,
     watch: &Watch,
@@ -115,7 +115,7 @@ fn perform<'a>(
     }
 }
 
-/// Whatever JSON the asker chose, in the asker's own text: a number with many digits comes back with all of them.
+/// The caller's id, any JSON value, kept as the original text so that a number with many digits comes back unchanged.
 type Id = Option<Box<RawValue>>;
 
 /// A line of input.
@@ -125,13 +125,13 @@ struct Asked {
     #[serde(default)]
     id: Id,
     tool: String,
-    /// In the asker's own text: the parser decides what it is.
+    /// Kept as the original text, for the parser of arguments.
     #[serde(default)]
     args: Option<Box<RawValue>>,
 }
 
 impl Asked {
-    /// `None` for an empty line; an answer for one that cannot be understood.
+    /// Parses a line. Returns `None` for an empty line, and a result to print for an invalid one.
     fn from_line(line: Line) -> Result<Option<Self>, Answer> {
         let text = match line {
             Line::Text(text) => text,
@@ -148,7 +148,7 @@ impl Asked {
                 format!("not a call: {reason}; expected {{\"id\":…,\"tool\":\"bash\",\"args\":{{…}}}}");
             Answer::bad_line(id_of(&text), message)
         };
-        // A list would be taken for the fields in their order.
+        // serde would accept a JSON array as the fields in their order.
         if !text.trim_ascii_start().starts_with(b"{") {
             return Err(not_a_call(&"the line is no JSON object"));
         }
@@ -156,7 +156,7 @@ impl Asked {
     }
 }
 
-/// The id of a line that is JSON but no call, so that even its answer finds the asker.
+/// Returns the id of a line that is a JSON object but not a call, so that the caller can match the error to its line.
 fn id_of(text: &[u8]) -> Id {
     #[derive(Deserialize)]
     struct OnlyId {
@@ -193,7 +193,7 @@ impl Answer {
         Self { id, content: message, is_error: true, error_kind, latency_ms: 0 }
     }
 
-    /// Not on this thread: a reader that is slow must not keep us from noticing a signal.
+    /// Prints asynchronously: a slow reader must not keep haft from noticing a signal.
     async fn print(&self) -> io::Result<()> {
         let mut line = serde_json::to_vec(self)?;
         line.push(b'\n');

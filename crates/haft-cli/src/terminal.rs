@@ -1,4 +1,4 @@
-//! Everything that is written: answers to standard output, the rest to standard error.
+//! Writes all output: answers to standard output, everything else to standard error.
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -13,7 +13,8 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::exit::Exit;
 
-/// Prints an answer, ended by a newline. It may quote anybody: a server, a file's name, an output. A program gets it as it is.
+/// Prints an answer and ends it with a newline. It may quote untrusted text (from a server, a file name, an output), so
+/// control characters are removed on a terminal; a program gets it unchanged.
 pub(super) fn answer(text: &str) -> ExitCode {
     let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     let text = format!("{text}{newline}");
@@ -29,7 +30,7 @@ pub(super) fn answer_bytes(bytes: &[u8]) -> ExitCode {
     written(out.write_all(bytes).and_then(|()| out.flush()))
 }
 
-/// The code for the outcome of writing to standard output.
+/// Returns the exit code for the result of writing to standard output.
 pub(super) fn written(written: io::Result<()>) -> ExitCode {
     match written {
         Ok(()) => Exit::Success.into(),
@@ -38,7 +39,7 @@ pub(super) fn written(written: io::Result<()>) -> ExitCode {
     }
 }
 
-/// Says what went wrong, and gives the code for it.
+/// Prints an error, and returns its exit code.
 pub(super) fn failed(exit: Exit, message: &str) -> ExitCode {
     say("\x1b[1;31merror:\x1b[0m ", message);
     exit.into()
@@ -52,31 +53,32 @@ pub(super) fn note(message: &str) {
     say("", message);
 }
 
-/// A message may quote anybody, so only the label has colours.
+/// Prints a message. It may quote untrusted text, so only the label has colours.
 fn say(label: &str, message: &str) {
     coloured(&format!("{label}{}", harmless(message.trim_end())));
 }
 
-/// Says what has colours of its own. Whoever put them in saw to it that nothing else steers the terminal. They are taken out by
-/// `anstream` where they are not wanted: `NO_COLOR`, or no terminal.
+/// Prints a line with colours of its own. The caller must already have removed all other control sequences. `anstream`
+/// removes the colours where they are not wanted: with `NO_COLOR`, or without a terminal.
 pub(super) fn coloured(line: &str) {
     clear_moving();
-    // When standard error is gone there is nobody to tell.
+    // An error is ignored, because without standard error there is nowhere to report it.
     let _ = writeln!(anstream::stderr(), "{line}");
 }
 
-/// Whether a line stands on the terminal that goes away as soon as anything else is said.
+/// Set while a status line is shown on the terminal. The next output clears it.
 static MOVING: AtomicBool = AtomicBool::new(false);
 
-/// How wide a terminal is that does not say.
+/// The assumed width of a terminal that does not report one.
 const COLUMNS: u16 = 80;
 
-/// Whether there is a terminal on which a line can move. A log wants no such line, and not every terminal knows how.
+/// Returns true when standard error can show a status line: a terminal that understands control sequences. A log file
+/// must not get one.
 pub(super) fn can_move() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Shows a line in the place of the one before; what does not fit is left out before its end.
+/// Replaces the status line. A line that is too wide loses characters before `end`.
 pub(super) fn moving(line: &str, end: &str) {
     let columns = tcgetwinsize(io::stderr()).ok().map(|size| size.ws_col).filter(|columns| *columns > 0);
     let line = fitted(line, end, columns.unwrap_or(COLUMNS).into());
@@ -87,18 +89,18 @@ pub(super) fn moving(line: &str, end: &str) {
 
 pub(super) fn clear_moving() {
     if MOVING.swap(false, Ordering::Relaxed) {
-        // Not by way of what takes colours out: a line that moves is cleared on every terminal.
+        // Written directly, because `anstream` could remove the control sequence along with colours.
         let _ = write!(io::stderr(), "\r\x1b[2K");
     }
 }
 
-/// One row of it: of a line that goes on in the next only the end could be cleared.
+/// Fits the line into one row: of a wrapped line only the last row could be cleared.
 fn fitted(line: &str, end: &str, columns: usize) -> String {
     let line = cut(line, columns.saturating_sub(end.width()));
     cut(&format!("{line}{end}"), columns).to_owned()
 }
 
-/// As much as takes fewer columns.
+/// Returns the longest prefix that is narrower than `columns`.
 fn cut(line: &str, columns: usize) -> &str {
     let mut width = 0;
     let end = line.char_indices().find(|(_, c)| {
@@ -108,12 +110,12 @@ fn cut(line: &str, columns: usize) -> &str {
     end.map_or(line, |(end, _)| &line[..end])
 }
 
-/// What somebody else wrote, without what could steer the terminal of the person who reads it.
+/// Removes control characters from untrusted text, so that it cannot control the terminal.
 pub(super) fn harmless(text: &str) -> String {
     text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }
 
-/// Help and version are answers; anything else is a mistake in the command line.
+/// Prints help and version as answers, and everything else as a usage error.
 pub(super) fn usage(error: &clap::Error) -> ExitCode {
     let printed = error.print();
     match error.exit_code() {
@@ -122,24 +124,24 @@ pub(super) fn usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Shows on a terminal what a call that takes long is doing: the last line it printed, or how much is done.
+/// Shows on a terminal the progress of a slow call: its last line of output, or the part that is done.
 #[derive(Debug)]
 pub(super) struct StatusLine {
     began: Instant,
     shown: Mutex<Option<Instant>>,
 }
 
-/// A call is silent for so long before its status is shown.
+/// The time a call runs before its status is shown.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// How often the status changes.
+/// The shortest time between two updates.
 const REFRESH: Duration = Duration::from_millis(100);
 
-/// The most of a line that is shown.
+/// The most characters of a line that are shown.
 const STATUS_CHARS_MAX: usize = 60;
 
 impl StatusLine {
-    /// Only for a terminal; a log wants no such line.
+    /// Returns `None` without a terminal, because a log file must not get a status line.
     pub(super) fn new() -> Option<Self> {
         can_move().then(|| Self { began: Instant::now(), shown: Mutex::new(None) })
     }
@@ -148,7 +150,7 @@ impl StatusLine {
         let Ok(mut shown) = self.shown.lock() else { return };
         let due = shown.map_or(self.began.elapsed() > QUIET, |at| at.elapsed() > REFRESH);
         let Some(line) = text.lines().rfind(|line| !line.trim().is_empty()).filter(|_| due) else { return };
-        // Bytes of a command must not reach the terminal as control sequences.
+        // Output of a command must not reach the terminal as control sequences.
         let line: String = line.chars().filter(|c| !c.is_control()).take(STATUS_CHARS_MAX).collect();
         moving(&format!("{}s {line}", self.began.elapsed().as_secs()), "");
         *shown = Some(Instant::now());

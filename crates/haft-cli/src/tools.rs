@@ -1,4 +1,4 @@
-//! `haft tools`: what can be called.
+//! `haft tools`: lists the tools.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -70,7 +70,8 @@ fn as_json_with_tokens(tool: &ToolDefinition) -> Value {
     value
 }
 
-/// What a definition takes of a model's context: its name, description and schema, as most wires send them.
+/// Estimates the tokens of a definition in a model's context: name, description and schema, as most wire formats send
+/// them.
 fn definition_tokens(tool: &ToolDefinition) -> Tokens {
     let sent = json!({ "name": tool.name.as_str(), "description": tool.description, "parameters": tool.input_schema });
     tokens_of(&Vocabulary, &sent.to_string())
@@ -88,14 +89,14 @@ fn token_table(tools: &[ToolDefinition]) -> String {
     text
 }
 
-/// The groups of all tools, each once, for a reader.
+/// Lists the distinct groups of all tools.
 fn groups(tools: &[ToolDefinition]) -> String {
     let names: BTreeSet<&str> =
         tools.iter().flat_map(|tool| &tool.groups).map(haft_core::name::GroupName::as_str).collect();
     names.into_iter().collect::<Vec<_>>().join(", ")
 }
 
-/// No sandbox is needed to show what is built in, so none is asked for where there are no servers.
+/// Returns the definitions of all tools. Without MCP servers no sandbox is needed, so no sandbox policy is built.
 pub(super) async fn listed(
     files: &FileArgs,
     name: Option<&str>,

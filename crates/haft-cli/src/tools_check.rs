@@ -1,4 +1,4 @@
-//! `haft tools check`: what the schemas of tools lose with a provider.
+//! `haft tools check`: shows the parts of tool schemas that a provider does not support.
 
 use std::fmt::Write;
 use std::process::ExitCode;

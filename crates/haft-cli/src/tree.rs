@@ -1,4 +1,4 @@
-//! `haft call --tree`: what was done for whom, drawn or as JSON.
+//! `haft call --tree`: the tree of operations, drawn or as JSON.
 
 use std::fmt::Write as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,12 +12,12 @@ use haft_core::place::OperationId;
 use haft_core::result::ToolErrorKind;
 use serde_json::{Value, json};
 
-/// Keeps the tree while calls are made.
+/// Collects the tree while calls are made.
 #[derive(Debug, Default)]
 pub(super) struct TreeKeeper(Mutex<OpTree>);
 
 impl TreeKeeper {
-    /// Where an operation stands; a dash when it is no longer kept.
+    /// Returns the path of an operation in the tree; a dash when the tree no longer holds it.
     pub(super) fn path(&self, operation: OperationId) -> String {
         self.tree().path(operation).unwrap_or("-").to_owned()
     }
@@ -61,7 +61,7 @@ pub(super) fn drawn(tree: &OpTree) -> String {
     if totals.requests > 0 {
         let (requests, read, written) = (totals.requests, totals.tokens_in, totals.tokens_out);
         let _ = write!(text, "\nmodels: {requests}, {read} tokens in, {written} out");
-        // Where no price is known, nothing is a wrong figure.
+        // The cost is zero when no price is known, and printing zero would be wrong.
         if totals.cost.nano_usd > 0 {
             let _ = write!(text, ", {}", totals.cost);
         }
@@ -95,7 +95,7 @@ fn draw_session(tree: &OpTree, session: &SessionNode, indent: &str, text: &mut S
     });
 }
 
-/// What hangs from a turn.
+/// A leaf of a turn.
 enum Leaf<'t> {
     Model(&'t ModelNode),
     Operation(&'t OperationNode),
@@ -113,7 +113,7 @@ fn model_in_words(node: &ModelNode) -> String {
     format!("{name}{again} {end} [{} ms{tokens}{cost}]", account.latency.as_millis())
 }
 
-/// Draws each item behind its branch, and gives what is to stand before the lines inside it.
+/// Draws each item after its branch, and passes the indent for the lines inside it to `draw`.
 fn branches<T>(items: &[T], indent: &str, text: &mut String, draw: impl Fn(&T, &str, &mut String)) {
     for (at, item) in items.iter().enumerate() {
         let last = at + 1 == items.len();

@@ -1,4 +1,4 @@
-//! `haft trust`: the operator lets the configuration of a project count.
+//! `haft trust`: lets the operator trust the configuration of a project.
 
 mod programs;
 
@@ -28,7 +28,7 @@ pub(super) fn run(args: &TrustArgs) -> ExitCode {
     }
 }
 
-/// What is said, to a person and to a program.
+/// The output of a command, as text and as JSON.
 struct Answer {
     text: String,
     json: Value,
@@ -53,13 +53,13 @@ fn answer(args: &TrustArgs) -> Result<Answer, Refused> {
         .chain(&also)
         .map(|path| if args.revoke { revoke(&home, path) } else { grant(&home, &directory, path) });
     let mut answers = answers.collect::<Result<Vec<Answer>, Refused>>()?.into_iter();
-    // There is always one: without any other file it is the project's own.
+    // Always present: without any other file it is the configuration of the project itself.
     let first = answers.next().ok_or_else(|| (Exit::Input, "there is nothing to trust".to_owned()))?;
     Ok(answers.fold(first, Answer::and))
 }
 
 impl Answer {
-    /// A project may have several files; what is said of the others stands beside that of the first.
+    /// Appends the output for another file of the project.
     fn and(mut self, other: Self) -> Self {
         match &mut self.json["also"] {
             Value::Array(others) => others.push(other.json),
@@ -81,7 +81,7 @@ fn grant(home: &Home, project: &Path, path: &Path) -> Result<Answer, Refused> {
     }
 }
 
-/// Shows the file of an agent, or one that agents may include, and trusts exactly what was shown.
+/// Shows the file of an agent, or one that agents may include, and trusts exactly these bytes.
 fn grant_agent(home: &Home, path: &Path) -> Result<Answer, Refused> {
     let shown = named(path);
     let bytes =
@@ -98,7 +98,7 @@ fn grant_agent(home: &Home, path: &Path) -> Result<Answer, Refused> {
     })
 }
 
-/// Shows a skill as a model would read it, and trusts exactly what was shown.
+/// Shows a skill as a model would read it, and trusts exactly these bytes.
 fn grant_skill(home: &Home, project: &Path, path: &Path) -> Result<Answer, Refused> {
     let shown = named(path);
     let bytes =
@@ -128,7 +128,7 @@ fn grant_skill(home: &Home, project: &Path, path: &Path) -> Result<Answer, Refus
     })
 }
 
-/// Shows what the file sets, and trusts exactly what was shown.
+/// Shows the settings of a configuration file, and trusts exactly these bytes.
 fn grant_config(home: &Home, project: &Path, path: &Path) -> Result<Answer, Refused> {
     let shown = named(path);
     let Inspected { digest, rows } = match haft_config::inspect(path, &haft_config::environment) {
@@ -175,12 +175,12 @@ fn list(home: &Home) -> Result<Answer, Refused> {
     Ok(Answer { text, json: Value::Array(files) })
 }
 
-/// The name of a file as it can be trusted: whoever made the project chose it, and it may hold any character.
+/// Returns the printable name of a file. The author of the project chose it, so it may contain control characters.
 fn named(path: &Path) -> String {
     haft_config::printable(&path.to_string_lossy())
 }
 
-/// How a trusted file is now.
+/// Returns the current state of a trusted file.
 fn state(path: &Path, recorded: &Digest) -> &'static str {
     match haft_config::digest_of(path).map(|found| trust::decide(Some(recorded), &found)) {
         Some(Trust::Trusted) => "trusted",

@@ -1,4 +1,4 @@
-//! What a person sees while something takes longer than a moment.
+//! A status line for the person who waits for a slow operation.
 
 use std::future::Future;
 use std::pin::pin;
@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use super::terminal;
 
-/// Nothing is shown for so long.
+/// The time before the line is shown.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// How often the line changes.
+/// The time between two updates.
 const REFRESH: Duration = Duration::from_millis(200);
 
-/// The most of a line that is shown.
+/// The most characters of the line that are shown.
 const LINE_CHARS_MAX: usize = 70;
 
-/// Waits, and after a second says on a terminal for what and how long already. A log wants no such line.
+/// Waits for `work`, and after a second shows a status line with the elapsed time. A log file gets no such line.
 pub(super) async fn waiting<T>(what: &str, said: impl Fn() -> String, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     if !terminal::can_move() {
@@ -36,7 +36,7 @@ pub(super) async fn waiting<T>(what: &str, said: impl Fn() -> String, work: impl
     }
 }
 
-/// Bytes of others must not reach the terminal as control sequences.
+/// Formats the line. Untrusted text must not reach the terminal as control sequences.
 fn line(what: &str, elapsed: Duration, said: &str) -> String {
     let text = format!("{}s {what} {said}", elapsed.as_secs());
     text.chars().filter(|c| !c.is_control()).take(LINE_CHARS_MAX).collect()

@@ -17,17 +17,17 @@ use super::tree::TreeKeeper;
 use haft_runtime::telemetry::Telemetry;
 use haft_store::accounting::Journal;
 
-/// What is seen from outside of the calls of one command.
+/// The watchers of the calls of one command.
 pub(super) struct Watch {
     session: SessionId,
     sinks: Watchers,
     log: Arc<Log>,
-    /// Kept when somebody wants to see it.
+    /// Present when `--tree` asks for it.
     tree: Option<Arc<TreeKeeper>>,
     telemetry: Option<Telemetry>,
 }
 
-/// What was typed about it.
+/// The options that control the watchers.
 #[derive(Debug, Clone, Copy)]
 struct Wishes {
     verbose: bool,
@@ -37,20 +37,20 @@ struct Wishes {
 
 impl Watch {
     pub(super) fn begin(args: &CallArgs, home: &Home) -> Self {
-        // First, so that the status is gone from the terminal before a line is written there.
+        // First, so that the status line is cleared before another watcher writes a line.
         let status = if args.stdin { None } else { StatusLine::new() };
         let first = status.map(|status| Arc::new(status) as Arc<dyn EventSink>);
         let wishes = Wishes { verbose: args.verbose, log_format: args.log_format, tree: args.tree };
         Self::with(wishes, Some(home), first.into_iter().collect())
     }
 
-    /// What is seen of a run beside what is watched here sees everything first.
+    /// Watches a run. The `first` sinks receive each event before all others.
     pub(super) fn of_run(show: ShowArgs, home: &Home, first: Vec<Arc<dyn EventSink>>) -> Self {
         let wishes = Wishes { verbose: show.verbose, log_format: show.log_format, tree: show.tree };
         Self::with(wishes, Some(home), first)
     }
 
-    /// One question to a model. Without a home it is not accounted for.
+    /// Watches one question to a model. Without a home its cost is not journaled.
     pub(super) fn of_question(args: &AskArgs, home: Option<&Home>, first: Vec<Arc<dyn EventSink>>) -> Self {
         let wishes = Wishes { verbose: args.verbose, log_format: args.log_format, tree: false };
         Self::with(wishes, home, first)
@@ -81,12 +81,12 @@ impl Watch {
         }
     }
 
-    /// Each watcher, in the order in which it sees events.
+    /// Returns the watchers, in the order in which they receive events.
     pub(super) fn sinks(&self) -> Vec<Arc<dyn EventSink>> {
         self.sinks.0.clone()
     }
 
-    /// What is watched belongs to a session that was there before.
+    /// Continues an existing session.
     pub(super) fn go_on_in(&mut self, session: SessionId) {
         self.session = session;
     }
@@ -95,17 +95,17 @@ impl Watch {
         Arc::new(self.sinks.clone())
     }
 
-    /// The spans that servers of ours may put their own below.
+    /// Returns the spans that become parents of the spans of MCP servers.
     pub(super) fn trace_parents(&self) -> Option<Arc<dyn TraceParents>> {
         self.telemetry.as_ref().map(Telemetry::trace_parents)
     }
 
-    /// Whether what was said would reach anybody.
+    /// Returns true when a telemetry collector receives the events.
     pub(super) fn tells_a_collector(&self) -> bool {
         self.telemetry.is_some()
     }
 
-    /// All calls of one command are one turn of one session.
+    /// Returns the options of a call. All calls of one command are one turn of one session.
     pub(super) fn options(&self, context: &Arc<RunContext>) -> CallOptions {
         CallOptions { context: Arc::clone(context), place: self.place(), ..CallOptions::default() }
     }
@@ -118,7 +118,7 @@ impl Watch {
         self.log.tell(result);
     }
 
-    /// The tree as programs read it.
+    /// Returns the tree as JSON.
     pub(super) fn tree_json(&self) -> Option<Value> {
         self.tree.as_ref().map(|tree| tree.json())
     }
@@ -129,7 +129,7 @@ impl Watch {
         }
     }
 
-    /// After the last answer was given: what waits to be delivered must not hold it up.
+    /// Flushes telemetry. Called after the last answer, because a slow collector must not delay the answer.
     pub(super) fn finish(self) {
         if let Some(Err(complaint)) = self.telemetry.map(Telemetry::finish) {
             terminal::warn(&complaint);
@@ -137,7 +137,7 @@ impl Watch {
     }
 }
 
-/// `-v` wins over the environment.
+/// Returns the log level. `-v` wins over the environment.
 fn level(wishes: Wishes) -> Level {
     if wishes.verbose {
         return Level::Info;

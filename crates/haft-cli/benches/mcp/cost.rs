@@ -1,4 +1,4 @@
-//! What a call costs us: time on the wall and time on a core, of this process alone.
+//! The cost of one call to this process alone: wall time and CPU time.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use futures_util::StreamExt;
 
 const PAGE_BYTES: usize = 4096;
 
-/// Microseconds a call.
+/// Microseconds per call.
 pub(crate) struct Cost {
     pub(crate) wall: f64,
     pub(crate) cpu: f64,
@@ -17,14 +17,14 @@ impl Cost {
         Self { wall: f64::INFINITY, cpu: f64::INFINITY }
     }
 
-    /// Everything above a minimum is somebody else's load.
+    /// Keeps the minimum: everything above it is load of other processes.
     pub(crate) fn best(&mut self, other: &Self) {
         self.wall = self.wall.min(other.wall);
         self.cpu = self.cpu.min(other.cpu);
     }
 }
 
-/// What each of so many calls costs when so many are made at once.
+/// Makes `calls` calls, `at_once` of them concurrently, and returns the cost of one.
 pub(crate) async fn measure<F: Future<Output = ()>>(
     calls: usize,
     at_once: usize,
@@ -36,8 +36,8 @@ pub(crate) async fn measure<F: Future<Output = ()>>(
     Cost { wall: each(began.elapsed()), cpu: each(cpu_time().saturating_sub(cpu)) }
 }
 
-/// The servers are processes of their own and do not count. The first number of each thread is its time on a core; none of
-/// our threads ends while calls are made.
+/// Returns the CPU time of this process. The servers are separate processes and are not counted. The first number of a
+/// thread's `schedstat` is its time on a core; no thread ends while calls are made, so none is lost from the sum.
 fn cpu_time() -> Duration {
     let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let times = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("schedstat")).ok());

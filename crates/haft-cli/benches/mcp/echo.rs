@@ -1,4 +1,4 @@
-//! The servers that are called: so fast that what is measured is the client. They run in processes of their own.
+//! The servers under test, fast enough that the benchmark measures the client. They run in processes of their own.
 
 use std::io::{BufRead, Write};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use serde_json::{Value, json};
 
-/// Over standard streams. `wait` is what it takes to get ready.
+/// Serves over standard input and output, after `wait`, which simulates a slow start.
 pub(crate) fn over_streams(wait: Duration) {
     std::thread::sleep(wait);
     let mut out = std::io::stdout().lock();
@@ -23,8 +23,8 @@ pub(crate) fn over_streams(wait: Duration) {
     }
 }
 
-/// Over streamable HTTP, as one message at `/json` and as a stream of one event at `/events`. Prints its port, and ends
-/// when its input does.
+/// Serves over streamable HTTP: `/json` replies with one message, `/events` with a stream of one event. Prints its port
+/// and ends when its standard input is closed.
 pub(crate) fn over_http() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     std::thread::spawn(|| {
@@ -49,7 +49,7 @@ async fn exchange(Path(way): Path<String>, body: String) -> Response {
     }
 }
 
-/// Nothing for a notification.
+/// Returns no response to a notification.
 fn answer(message: &str) -> Option<String> {
     let request: Value = serde_json::from_str(message).ok()?;
     let id = request.get("id")?;

@@ -1,8 +1,8 @@
-//! What a governed call of an MCP tool costs beside the bare client of the official SDK, in one run, and what servers cost
-//! to start and to hold.
+//! Compares the cost of a governed call of an MCP tool with the bare client of the official SDK in one run, and
+//! measures the cost of starting and holding servers.
 //!
-//! `cargo bench -p haft-cli --bench mcp` prints the table that stands in the README of `haft-tools`, and fails when a bound is
-//! missed. The servers are this very program; rounds of the two clients take turns and the best of each counts.
+//! `cargo bench -p haft-cli --bench mcp` prints the table in the README of `haft-tools`, and fails when a bound is
+//! missed. This program is also the servers; rounds of the two clients alternate and the best round of each counts.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -30,14 +30,14 @@ use rmcp::service::{RoleClient, RunningService};
 use rmcp::transport::StreamableHttpClientTransport;
 use serde_json::{Value, json};
 
-/// Few, so that some rounds are over before anybody else wants the cores.
+/// Few, so that some rounds finish before another process needs the cores.
 const CALLS: usize = 200;
 const ROUNDS: usize = 60;
 const AT_ONCE: [usize; 2] = [1, 32];
 const SERVERS_AT_START: usize = 10;
 const SERVERS_HELD: usize = 200;
 
-/// What the slowest server of ten needs to get ready; each of the others needs a little less.
+/// The start-up time of the slowest of ten servers; each of the others needs a little less.
 const SLOWEST_START: Duration = Duration::from_millis(600);
 
 const WALL_RATIO_MAX: f64 = 1.25;
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         }
         Some(_) | None => {}
     }
-    // The clients over HTTP ask for one, though they speak no TLS here.
+    // The HTTP clients require a default crypto provider, although no request here uses TLS.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
     if kept.iter().all(|kept| *kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Says whether a bound was kept, and gives it on.
+/// Prints a missed bound, and returns its argument.
 fn judged(what: &str, kept: bool) -> bool {
     if !kept {
         println!("missed: {what}");
@@ -119,7 +119,7 @@ async fn compare(name: &str, dir: &Path, server: Value, bare: Bare) -> bool {
     kept
 }
 
-/// Ten servers that each need their time, beside the slowest of them alone.
+/// Compares the start of ten slow servers with the start of the slowest one alone.
 async fn starts(dir: &Path) -> bool {
     let slowest = u64::try_from(SLOWEST_START.as_millis()).unwrap();
     let waiting = |wait: u64| json!({ "command": program(), "args": ["serve", wait.to_string()] });
@@ -148,7 +148,7 @@ async fn timed_start(dir: &Path, servers: Vec<Value>) -> Duration {
     took
 }
 
-/// In a process that has done nothing else: what an allocator has once got it does not give back.
+/// Measures in a fresh process, because an allocator does not return the memory it once obtained.
 fn held() -> bool {
     let output = std::process::Command::new(program()).arg("hold").output().unwrap();
     let each: usize = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
@@ -156,7 +156,7 @@ fn held() -> bool {
     judged(&format!("{} KB each", HELD_BYTES_MAX >> 10), each <= HELD_BYTES_MAX)
 }
 
-/// Prints the bytes that each of many servers holds. The first one pays for what is there once.
+/// Prints the bytes that each of many servers holds. The first server pays for state that all share.
 fn hold() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -213,7 +213,7 @@ async fn bare_over_streams() -> Bare {
     let piped = command.arg("serve").stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
     let mut child = piped.spawn().unwrap();
     let streams = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
-    // It ends when its input does.
+    // The server ends when its standard input is closed; waiting reaps the process.
     tokio::spawn(async move { child.wait().await });
     ().serve(streams).await.unwrap()
 }
@@ -225,7 +225,7 @@ async fn bare_call(client: &Bare) {
     assert_eq!(result.content[0].as_text().unwrap().text, "hello");
 }
 
-/// Both clients call the same one. It ends when its input is closed.
+/// The HTTP server that both clients call. It ends when its standard input is closed.
 struct HttpServer {
     child: Child,
     port: u16,

@@ -1,4 +1,4 @@
-//! What can be typed after `haft agents`.
+//! The arguments of `haft agents`.
 
 use clap::{Args, Subcommand};
 

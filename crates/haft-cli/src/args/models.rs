@@ -1,4 +1,4 @@
-//! What can be typed about models.
+//! The arguments of the commands about models.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What can be typed about runs.
+//! The arguments of `haft run` and `haft demo`.
 
 use std::path::PathBuf;
 use std::time::Duration;

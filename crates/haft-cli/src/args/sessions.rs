@@ -1,4 +1,4 @@
-//! What can be typed about sessions.
+//! The arguments of the commands about sessions.
 
 use std::path::PathBuf;
 

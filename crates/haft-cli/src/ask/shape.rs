@@ -1,4 +1,4 @@
-//! The shape that an answer is asked in, and the answer as it fits.
+//! The JSON schema for the answer, and the check of the answer against it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::exit::Exit;
 use crate::settings::Refused;
 use haft_config::agents::loader::read_bounded;
 
-/// What providers call the schema.
+/// The name of the schema in requests to providers.
 const NAME: &str = "answer";
 
-/// A schema from a file.
+/// A schema read from a file.
 pub(super) struct Shape {
     written: Arc<Value>,
     compiled: Schema,
@@ -29,7 +29,7 @@ impl Shape {
         };
         let text = read_bounded(file, SCHEMA_BYTES_MAX as u64).map_err(wrong)?;
         let written: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-        // No provider gives anything else than an object for a schema.
+        // Providers accept only a schema of an object.
         if written.get("type").is_some_and(|kind| kind != "object") {
             return Err(wrong(format!("`type` must be \"object\"; got {}", written["type"])));
         }
@@ -43,7 +43,8 @@ impl Shape {
         OutputShape::Schema { name: NAME.into(), schema: Arc::clone(&self.written) }
     }
 
-    /// The answer as the schema accepts it. A provider that knows nothing optional has `null` for what is absent.
+    /// Parses the answer and checks it against the schema. Providers without optional properties send `null` for an
+    /// absent one.
     pub(super) fn fit(&self, reply: &ModelReply) -> Result<Value, String> {
         let text = reply.text();
         let hint = "hint: ask again, or a model that keeps to a schema";

@@ -1,4 +1,4 @@
-//! The agents that can be named: whether each can be read, and leads in no circle.
+//! Checks that every agent can be read and that its references form no cycle.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::super::agents::problem;
 use haft_config::agents::loader::{AgentLoadError, AgentLoader};
 
-/// What was found out about one file.
+/// The result of the check of one file.
 pub(super) struct Finding {
     file: PathBuf,
-    /// Why it cannot be run.
+    /// The reason why the agent cannot be run.
     problem: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl Finding {
     }
 }
 
-/// Looks at every agent on the loader. One that nobody trusted yet is no fault.
+/// Checks every agent of the loader. An agent that is not trusted yet is not an error.
 pub(super) fn look_at_all(loader: &AgentLoader) -> Vec<Finding> {
     let all =
         loader.all().into_iter().filter(|(_, read)| !matches!(read, Err(AgentLoadError::Untrusted { .. })));

@@ -1,4 +1,4 @@
-//! The providers of models that the configuration names: whether each could be asked. Nobody is asked.
+//! Checks that every configured model provider is usable. No request is sent.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -10,10 +10,10 @@ use haft_config::resolved::ModelName;
 use haft_config::{Resolved, printable};
 use haft_runtime::models;
 
-/// What was found out about one provider.
+/// The result of the check of one provider.
 pub(super) struct Finding {
     name: String,
-    /// Why it cannot be asked.
+    /// The reason why the provider is not usable.
     problem: Option<String>,
 }
 
@@ -35,7 +35,7 @@ impl Finding {
     }
 }
 
-/// Looks at every provider that `models` or `providers` names.
+/// Checks every provider that `models` or `providers` names.
 pub(super) fn look_at_all(config: &Resolved, variables: Lookup<'_>) -> Vec<Finding> {
     let models = &config.models;
     let wanted = models.default.iter().chain(&models.fast).chain(&models.complex).chain(&models.fallback);
@@ -44,7 +44,7 @@ pub(super) fn look_at_all(config: &Resolved, variables: Lookup<'_>) -> Vec<Findi
         .chain(config.providers.keys().map(String::as_str))
         .collect();
     let finding = |name: &&str| {
-        // Who is asked does not depend on the model.
+        // The result does not depend on the model.
         let any = ModelName { provider: (*name).to_owned(), model: String::new() };
         let problem = models::chain(config, &[any], variables).err().map(|error| error.to_string());
         Finding { name: (*name).to_owned(), problem }

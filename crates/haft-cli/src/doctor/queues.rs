@@ -1,4 +1,4 @@
-//! The queues of the configuration, and what waits in each.
+//! The queues of the configuration, and the tools and servers that use each.
 
 use std::fmt::Write;
 
@@ -10,12 +10,12 @@ use haft_config::Resolved;
 /// The queue of every tool that names no other.
 const DEFAULT: &str = "default";
 
-/// What was found out about one queue.
+/// The result of the check of one queue.
 pub(super) struct Finding {
     name: String,
     concurrent: usize,
     waiting_max: usize,
-    /// The keys of the configuration that name it.
+    /// The keys of the configuration that name this queue.
     users: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The MCP servers of the configuration, all tried at once: each is ready, or why not and what would help.
+//! Starts the MCP servers of the configuration concurrently, and reports each as ready or with a reason and a hint.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -16,10 +16,10 @@ use super::super::waiting::waiting;
 use haft_config::{Resolved, printable};
 use haft_runtime::wiring;
 
-/// How long one server may take here; one that still downloads itself is told as such.
+/// The time one server may take here; a server that is still downloading itself is reported as not ready yet.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What was found out about one server.
+/// The result of the check of one server.
 pub(super) struct Finding {
     name: String,
     outcome: Result<Ready, Broken>,
@@ -74,7 +74,7 @@ impl Finding {
     }
 }
 
-/// Tries every server that is enabled.
+/// Tries every enabled server.
 pub(super) async fn try_all(config: &Resolved, policy: &Policy) -> Vec<Finding> {
     if config.mcp_servers.is_empty() {
         return Vec::new();
@@ -122,7 +122,7 @@ fn ready(server: &Server, took: Duration) -> Finding {
     Finding { name: status.name, outcome: Ok(ready) }
 }
 
-/// The right that it lacked, the key or the login that it wants, else where to read on.
+/// Returns a hint: the missing permission, the key or login that the server requires, else the commands that show more.
 fn hint(name: &str, reason: &str, server: &Server) -> String {
     let log = server.log(usize::MAX);
     let lines = log.iter().map(String::as_str).chain(reason.lines());

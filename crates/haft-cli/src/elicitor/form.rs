@@ -1,11 +1,11 @@
-//! What a server wants to know, as fields: how each is asked, and what an answer means.
+//! The fields of an elicitation request: the question for each, and the parsing of the answers.
 
 use serde_json::{Value, json};
 
-/// How many fields a person is asked for.
+/// The most fields that a person is asked for.
 const FIELDS_MAX: usize = 32;
 
-/// A question in several fields.
+/// A request in several fields.
 #[derive(Debug, PartialEq)]
 pub(super) struct Form {
     pub(super) message: String,
@@ -27,12 +27,12 @@ enum Kind {
     Number,
     Whole,
     YesOrNo,
-    /// The values, in the order they are numbered.
+    /// The allowed values, in the order of the schema.
     OneOf(Vec<String>),
     SomeOf(Vec<String>),
 }
 
-/// What a line of a person means.
+/// The meaning of a line typed by the person.
 #[derive(Debug, PartialEq)]
 pub(super) enum Answered {
     Value(Value),
@@ -41,7 +41,7 @@ pub(super) enum Answered {
 }
 
 impl Form {
-    /// Reads what a server sent; the error says why it cannot be asked at a terminal.
+    /// Parses the request of a server. The error is the reason why a terminal cannot ask it.
     pub(super) fn of(request: &Value) -> Result<Self, String> {
         if request["mode"].as_str().is_some_and(|mode| mode != "form") {
             return Err("it wants something done in a browser".into());
@@ -67,7 +67,7 @@ impl Form {
         Ok(Self { message: request["message"].as_str().unwrap_or_default().to_owned(), fields })
     }
 
-    /// What a line may be, for the person who types it.
+    /// Returns instructions for the person who answers.
     pub(super) fn how_to_answer(&self) -> &'static str {
         if self.fields.is_empty() {
             "an empty line says no"
@@ -91,7 +91,7 @@ fn kind(schema: &Value) -> Option<Kind> {
     }
 }
 
-/// `enum`, or `oneOf` and `anyOf` of constants.
+/// Returns the values of `enum`, or of `oneOf` and `anyOf` with constants.
 fn choices(schema: &Value) -> Option<Vec<String>> {
     let plain = schema["enum"].as_array().map(|values| values.iter().collect::<Vec<_>>());
     let titled = ["oneOf", "anyOf"].iter().find_map(|key| schema[key].as_array());
@@ -101,7 +101,7 @@ fn choices(schema: &Value) -> Option<Vec<String>> {
 }
 
 impl Field {
-    /// Asked where a server wants a yes and nothing else.
+    /// The field for a request that asks for agreement only.
     pub(super) fn agreement() -> Self {
         let (name, title) = ("agree".to_owned(), String::new());
         Self { name, title, kind: Kind::YesOrNo, default: None, required: true }
@@ -123,7 +123,7 @@ impl Field {
         format!("{}{title} ({wanted}{default}{optional})", self.name)
     }
 
-    /// What was typed, in the kind that is wanted. An empty line takes the default where there is one.
+    /// Parses a line according to the kind of the field. An empty line takes the default, if there is one.
     pub(super) fn read(&self, line: &str) -> Result<Answered, String> {
         match (line, &self.default, self.required) {
             ("", Some(default), _) => return Ok(Answered::Value(default.clone())),

@@ -1,4 +1,4 @@
-//! Log lines of attempts at models.
+//! Log lines of attempts at model requests.
 
 use haft_core::approval::shown;
 use haft_core::event::Event;
@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use super::Level;
 
-/// One line: an attempt that goes out, or how it ended.
+/// One line: the start of an attempt, or its end.
 pub(super) struct ModelLine<'e> {
     place: Place,
     attempt: &'e Attempt,
-    /// Nothing while it is under way.
+    /// `None` while the attempt is in progress.
     account: Option<&'e ModelAccount>,
 }
 
@@ -33,7 +33,7 @@ impl<'e> ModelLine<'e> {
         }
     }
 
-    /// What is tried again, or was not wanted any more, is a warning; what is final, an error.
+    /// Returns a warning for a failure that is retried or a cancelled attempt, and an error for a final failure.
     pub(super) fn level(&self) -> Level {
         match self.account.map(|account| (account.failure, account.next)) {
             None | Some((None, _)) => Level::Info,

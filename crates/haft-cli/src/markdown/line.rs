@@ -1,8 +1,8 @@
-//! What a line is, told by how it begins.
+//! Classifies a Markdown line by its first characters.
 
 use super::Rest;
 
-/// A line's kind. Its mark is not shown, but for that of a fence.
+/// The kind of a line. Its marker is not shown, except that of a fence.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Line {
     Text,
@@ -10,15 +10,15 @@ pub(super) enum Line {
     Item {
         indent: usize,
     },
-    /// What follows is the beginning of a line again.
+    /// The text after the marker is the beginning of a line again.
     Quote,
     Rule,
-    /// Up to a line of this mark at least, everything is code.
+    /// All lines are code until one that repeats at least this marker.
     Fence(String),
 }
 
 impl Line {
-    /// What begins here and how many bytes its mark takes; nothing while more must be seen.
+    /// Classifies the line and returns the length of its marker in bytes; `None` while more text is needed to decide.
     pub(super) fn of(text: &str, rest: Rest) -> Option<(usize, Self)> {
         let begin = text.trim_start_matches(' ');
         let indent = text.len() - begin.len();
@@ -38,7 +38,8 @@ impl Line {
     }
 }
 
-/// A fence may name a language, so it is known when its line is whole. A line with the mark in it again is inline code.
+/// Recognizes a fence. A fence may name a language, so its line must be complete. A line that repeats the marker is
+/// inline code.
 fn fence(text: &str, indent: usize, mark: &str, rest: Rest) -> Option<(usize, Line)> {
     let end = text.find('\n');
     let taken = end.unwrap_or(text.len());
@@ -52,12 +53,12 @@ fn fence(text: &str, indent: usize, mark: &str, rest: Rest) -> Option<(usize, Li
 /// A line between two fences.
 pub(super) enum CodeLine {
     Code,
-    /// The fence that closes it, and how many bytes that takes.
+    /// The closing fence and its length in bytes.
     Close(usize),
 }
 
 impl CodeLine {
-    /// Nothing while more must be seen.
+    /// Classifies the line; `None` while more text is needed to decide.
     pub(super) fn of(text: &str, mark: &str, rest: Rest) -> Option<Self> {
         let newline = text.find('\n');
         let end = newline.unwrap_or(text.len());

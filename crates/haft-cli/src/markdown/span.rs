@@ -1,4 +1,4 @@
-//! What comes next inside a line: words, or something between two marks.
+//! The next piece inside a line: plain words, or text between two markers.
 
 use super::{BOLD, PLAIN, Rest};
 
@@ -15,7 +15,7 @@ pub(super) enum Span<'a> {
 }
 
 impl<'a> Span<'a> {
-    /// The first piece of the text and how many bytes it takes; nothing while more must be seen.
+    /// Returns the length in bytes of the first piece, and the piece; `None` while more text is needed to decide.
     pub(super) fn of(text: &'a str, before: char, rest: Rest) -> Option<(usize, Self)> {
         let words = text.find(['\n', '*', '_', '`', '\\']).unwrap_or(text.len());
         if words > 0 {
@@ -28,7 +28,7 @@ impl<'a> Span<'a> {
         }
     }
 
-    /// Appends it to what is shown, where text has a style already.
+    /// Appends the piece to the output, and restores `style`, the style of the line, after it.
     pub(super) fn show(&self, style: &str, shown: &mut String) {
         match self {
             Span::Words(words) => shown.push_str(words),
@@ -45,7 +45,7 @@ impl<'a> Span<'a> {
     }
 }
 
-/// What stands between two marks may hold others.
+/// Shows the text between two markers, which may contain further markers.
 fn show_whole(text: &str, style: &str, shown: &mut String) {
     let (mut left, mut before) = (text, ' ');
     while let Some((taken, span)) = Span::of(left, before, Rest::IsThere) {
@@ -73,7 +73,7 @@ fn between(text: &str, mark: char, before: char, rest: Rest) -> Option<(usize, S
         return itself;
     }
     match closing(line, mark, run) {
-        // What follows the mark decides whether it closes.
+        // The next character decides whether this marker closes the span, so wait for it.
         Some(close) if close + run == text.len() && rest == Rest::MayCome => None,
         Some(close) if mark == '`' => Some((close + run, Span::Code(&line[run..close]))),
         Some(close) => Some((close + run, Span::Emphasis { style: style(run), text: &line[run..close] })),
@@ -82,12 +82,12 @@ fn between(text: &str, mark: char, before: char, rest: Rest) -> Option<(usize, S
     }
 }
 
-/// A mark inside a word, or before a space, is no mark: `snake_case`, `2 * 3`.
+/// Returns false for a marker inside a word or before a space: `snake_case`, `2 * 3`.
 fn opens(after: &str, before: char) -> bool {
     !before.is_alphanumeric() && after.chars().next().is_some_and(|next| !next.is_whitespace())
 }
 
-/// Where a run of the same length ends what was opened.
+/// Returns the offset of the closing marker, a run of the same length.
 fn closing(line: &str, mark: char, run: usize) -> Option<usize> {
     let mut at = run;
     while let Some(found) = line[at..].find(mark) {

@@ -8,14 +8,14 @@ fn whole(text: &str) -> String {
     shown + &markdown.finish()
 }
 
-/// Cut at every place, because a model may send any pieces.
+/// Pushes one character at a time, because a model may split its text anywhere.
 fn in_pieces(text: &str) -> String {
     let mut markdown = Markdown::default();
     let shown: String = text.chars().map(|c| markdown.push(&c.to_string())).collect();
     shown + &markdown.finish()
 }
 
-/// The codes written as words.
+/// Compares the output with the escape codes replaced by readable tags.
 fn check(text: &str, expected: &str) {
     let named = |shown: String| {
         let shown = shown.replace("\x1b[0m", "</>").replace("\x1b[1m", "<b>").replace("\x1b[2m", "<dim>");
@@ -85,7 +85,7 @@ fn an_open_mark_is_held_back_only_so_long() {
     assert_eq!(markdown.push(&format!("**{long}")), format!("**{long}"));
 }
 
-/// What is there at once is not looked through any further than what arrives in pieces.
+/// A complete text is searched no further than a text that arrives in pieces.
 #[test]
 fn a_mark_reaches_no_further_than_what_is_held_back() {
     for letter in ["x", "ü", "字"] {
@@ -97,7 +97,7 @@ fn a_mark_reaches_no_further_than_what_is_held_back() {
 }
 
 proptest! {
-    /// However the text is cut into pieces, the same is shown, and every letter and digit of it.
+    /// Every split of a text gives the same output, and no letter or digit is lost.
     #[test]
     fn nothing_is_lost(text in "[ab1 \n*_`#>~\\\\-]{0,80}") {
         let shown = whole(&text);

@@ -1,4 +1,4 @@
-//! `haft mcp add` and `haft mcp remove`: one entry of a file, and nothing else of it.
+//! `haft mcp add` and `haft mcp remove`: change one entry of a configuration file and leave the rest as it is.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -17,7 +17,7 @@ use haft_config::namesake::shares_its_name;
 use haft_config::trust::{self, Record, Trust};
 use haft_config::{self};
 
-/// `NAME=VALUE`.
+/// Parses `NAME=VALUE`.
 pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -25,7 +25,7 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// `NAME: VALUE`.
+/// Parses `NAME: VALUE`.
 pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE")?;
     let (name, value) = (name.trim(), value.trim());
@@ -60,13 +60,13 @@ pub(super) async fn remove(args: &RemoveArgs) -> Result<Answer, Refused> {
     let name = &args.name;
     let before = settings::configuration(&FileArgs::default());
     let is_shared = before.is_ok_and(|config| shares_its_name(&config.resolved.mcp_servers, name));
-    // Who holds the token is known only while the server is configured.
+    // Looked up before the removal, because the token store is known only while the server is configured.
     let authorizer = login::authorizer_of(name);
     let path = changed(&home, args.scope, |path| edit::remove(path, Entry { section: SECTION, name }))?;
-    // What another server keeps under the same name is left alone.
+    // Another server with the same namespace stores its data under the same name, so that data stays.
     if !is_shared {
         if let Some(authorizer) = authorizer {
-            // Whatever stands in the way, the server is removed.
+            // A token that cannot be removed does not prevent the removal of the server.
             let _ = authorizer.forget().await;
         }
         forget(&home, name);
@@ -75,7 +75,7 @@ pub(super) async fn remove(args: &RemoveArgs) -> Result<Answer, Refused> {
     Ok(Answer::new(text, json!({ "name": name, "file": path.file })))
 }
 
-/// What is written for a server.
+/// Returns the entry of the server for the configuration file.
 fn value(args: &AddArgs) -> Result<Value, String> {
     let mut server = Map::new();
     if let Some(transport) = args.transport {
@@ -121,13 +121,13 @@ fn is_url(word: &str) -> bool {
     begins_with(word, &HTTP) || begins_with(word, &WEBSOCKET)
 }
 
-/// Schemes are the same in any case.
+/// URL schemes are case-insensitive.
 fn begins_with(word: &str, schemes: &[&str]) -> bool {
     let word = word.to_ascii_lowercase();
     schemes.iter().any(|scheme| word.starts_with(scheme))
 }
 
-/// What could never be reached is not written. An address that is still to be put together from variables is not looked into.
+/// Rejects an address that can never be reached. An address with variables to expand is not checked.
 fn check_address(address: &str, transport: Option<Transport>) -> Result<(), String> {
     let fits = match transport {
         None => true,
@@ -154,14 +154,15 @@ fn insert_pairs(server: &mut Map<String, Value>, key: &str, pairs: &[(String, St
     }
 }
 
-/// A file that was changed.
+/// A changed file.
 struct Changed {
     file: String,
-    /// What is still to be done, on a line of its own.
+    /// The next step for the user, on a line of its own.
     hint: String,
 }
 
-/// Changes the file of a scope. A project's file that counted before still counts: the operator wrote this change.
+/// Changes the file of a scope. A project file that was trusted before stays trusted, because the operator made this
+/// change.
 fn changed(
     home: &Home,
     scope: Scope,
@@ -215,7 +216,7 @@ fn trust_again(home: &Home, path: &Path) -> Result<String, Refused> {
     Ok(String::new())
 }
 
-/// What was remembered of it is of no use any more; what cannot be removed harms nobody.
+/// Removes the stored data of a removed server. Errors are ignored: leftover files are harmless.
 fn forget(home: &Home, name: &str) {
     let namespace = namespace(name);
     for kind in ["json", "log"] {

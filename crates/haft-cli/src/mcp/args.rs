@@ -1,4 +1,4 @@
-//! What can be typed after `haft mcp`.
+//! The arguments of `haft mcp`.
 
 use clap::{Args, Subcommand, ValueEnum};
 

@@ -1,4 +1,4 @@
-//! Where a login in a browser comes back to: a port on this machine, or a line that the person pastes.
+//! Receives the redirect of a login in a browser: on a local port, or as a URL that the person pastes.
 
 use std::io::{self, BufRead, Read};
 use std::time::Duration;
@@ -12,18 +12,18 @@ use url::Url;
 
 use super::super::terminal;
 
-/// How long a person may take.
+/// The time a person may take to log in.
 const LOGIN_WAIT: Duration = Duration::from_mins(10);
 
-/// How long a browser may take to say what it wants.
+/// The time a browser may take to send its request.
 const REQUEST_WAIT: Duration = Duration::from_secs(5);
 
-/// The longest request, and the longest line, that is read.
+/// The longest request or pasted input that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 
 const PATH: &str = "/callback";
 
-/// Open until the login is over. It listens to this machine alone.
+/// An open port for the redirect. It listens on the loopback only.
 #[derive(Debug)]
 pub(super) struct Callback {
     listener: TcpListener,
@@ -37,7 +37,7 @@ impl Callback {
         Ok(Self { listener, port })
     }
 
-    /// Serves until a browser comes with an answer; whoever else knocks is sent away.
+    /// Serves requests until a browser sends the redirect; all other requests get an error.
     async fn visited(&self) -> Url {
         loop {
             let Ok((stream, _)) = self.listener.accept().await else { continue };
@@ -59,7 +59,7 @@ impl Callback {
             "HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}",
             text.len()
         );
-        // The answer counts, whether or not the browser reads ours.
+        // The redirect counts even when the browser does not read the response.
         let _ = stream.write_all(reply.as_bytes()).await;
         answer
     }
@@ -94,10 +94,10 @@ impl Consent for Callback {
     }
 }
 
-/// The first line of standard input that is an answer. Where nobody can paste anything, this waits for ever.
+/// Returns the first line of standard input that is a redirect URL. Waits for ever when the input ends without one.
 async fn pasted() -> Url {
     let (found, answer) = oneshot::channel();
-    // A thread of its own, which nobody waits for: reading a terminal cannot be taken back.
+    // A detached thread, because a blocking read of a terminal cannot be cancelled.
     std::thread::spawn(move || {
         let mut input = io::stdin().lock().take(ANSWER_BYTES_MAX as u64);
         let mut line = String::new();

@@ -1,4 +1,4 @@
-//! `haft mcp list`: what is configured, and what is known of it without starting anything.
+//! `haft mcp list`: lists the configured servers and the cached data about them, without starting any.
 
 use std::fmt::Write;
 
@@ -37,7 +37,7 @@ fn rows(config: &Resolved, known: impl Fn(&str, &McpServer) -> Option<Remembranc
     servers
         .map(|(name, server)| match namesake(&config.mcp_servers, name).filter(|_| server.enabled) {
             None => row(name, server, known(name, server)),
-            // What is remembered under that name is the other's.
+            // The cache under this name belongs to the other server.
             Some(reason) => row(name, &McpServer { reach: Err(reason), ..server.clone() }, None),
         })
         .collect()

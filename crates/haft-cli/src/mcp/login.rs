@@ -1,4 +1,4 @@
-//! `haft mcp login` and `logout`: a person lets haft in at a server, and shuts the door again.
+//! `haft mcp login` and `haft mcp logout`: obtain and remove the token of a server.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub(super) async fn logout(args: &LogoutArgs) -> Result<Answer, Refused> {
     Ok(Answer::new(text, json!({ "name": args.name, "forgotten": had })))
 }
 
-/// What holds the token of a server, wherever that is; nothing where there is none to hold.
+/// Returns the authorizer that holds the token of a server; `None` for a server without login.
 pub(super) fn authorizer_of(name: &str) -> Option<Authorizer> {
     let (reach, keyring) = reach(&FileArgs::default(), name).ok()?;
     authorizer(name, &reach, keyring, None).ok()

@@ -1,4 +1,4 @@
-//! `haft mcp logs`: what a server said when it last ran.
+//! `haft mcp logs`: shows the log of a server's last run.
 
 use haft_tools::mcp::kept_log;
 use serde_json::json;

@@ -1,8 +1,8 @@
-//! Which right a server lacked, read from what it said before it failed.
+//! Finds the permission that a server lacked, from its output before it failed.
 
 use std::path::Path;
 
-/// What the configuration would have to grant.
+/// A permission that the configuration would have to grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Lacked {
     /// To write in this directory.
@@ -12,7 +12,7 @@ pub(crate) enum Lacked {
 }
 
 impl Lacked {
-    /// The line that grants it, as it stands in the server's entry.
+    /// Returns the line for the server's entry that grants the permission.
     pub(crate) fn key(&self) -> String {
         match self {
             Self::Writing { directory, .. } => format!("\"writable\": [{directory:?}]"),
@@ -30,7 +30,7 @@ impl Lacked {
     }
 }
 
-/// What to do about a server that could not be run, reached or convinced of who we are.
+/// Returns a hint for a server that could not be started or reached, or that rejected the credentials.
 pub(crate) fn where_to_look(server: &str, reason: &str) -> Option<String> {
     let said = |words: &[&str]| words.iter().any(|words| reason.contains(words));
     let key = match () {
@@ -45,7 +45,8 @@ pub(crate) fn where_to_look(server: &str, reason: &str) -> Option<String> {
     Some(format!("look at `mcpServers.{server}.{key}`"))
 }
 
-/// How programs say that they were not let. Writing is refused in one of the first ways, a socket in one of the others.
+/// Phrases with which programs report a refusal. Those of the first list are about writing, those of the second may be
+/// about a socket.
 const NOT_WRITTEN: [&str; 6] = [
     "read-only file system",
     "erofs",
@@ -56,13 +57,13 @@ const NOT_WRITTEN: [&str; 6] = [
 ];
 const NOT_PERMITTED: [&str; 2] = ["operation not permitted", "eperm"];
 
-/// What a line has that speaks of a socket.
+/// Words in lines about sockets.
 const OF_SOCKETS: [&str; 4] = ["socket", "connect", "dial unix", "af_unix"];
 
-/// How many lines before a refusal may say what was refused: a traceback ends with the refusal.
+/// The number of lines before a refusal that may name its object: a traceback ends with the refusal.
 const LINES_BEFORE: usize = 4;
 
-/// Finds the first refusal that names a path or a socket. `is_directory` says what is there now.
+/// Finds the first refusal that names a path or a socket. `is_directory` checks the file system.
 pub(crate) fn lacked<'a>(
     lines: impl IntoIterator<Item = &'a str>,
     is_directory: impl Fn(&str) -> bool,
@@ -74,11 +75,11 @@ pub(crate) fn lacked<'a>(
     })
 }
 
-/// What a line refuses, if it does.
+/// Returns the permission that a line reports as refused.
 fn refused(line: &str, before: &[&str], is_directory: &impl Fn(&str) -> bool) -> Option<Lacked> {
     let words = line.to_ascii_lowercase();
     let has = |found: &[&str]| found.iter().any(|found| words.contains(found));
-    // Node says so when it makes a directory with those above it where it may not.
+    // Node reports a recursive `mkdir` without permission as ENOENT.
     let not_made = words.contains("enoent") && words.contains(", mkdir ");
     let not_written = not_made || has(&NOT_WRITTEN);
     let not_permitted = has(&NOT_PERMITTED);
@@ -112,13 +113,14 @@ fn ends_like_a_socket(path: &str) -> bool {
     Path::new(path).extension().is_some_and(|end| end == "sock" || end == "socket")
 }
 
-/// A line of a traceback names a file of the program, which nobody refused.
+/// Recognizes a line of a traceback. It names a source file of the program, which is not the refused path.
 fn is_frame(line: &str) -> bool {
     let line = line.trim_start();
     line.starts_with("File \"") || line.starts_with("at ")
 }
 
-/// The last absolute path of a line: what was refused comes after the words that say so. In quotes it may have spaces.
+/// Returns the last absolute path of a line, because the refused path follows the words of the refusal. A quoted path
+/// may contain spaces.
 fn path(line: &str) -> Option<String> {
     let ends = |c: char| c.is_whitespace() || "'\"`‘’“”,;:()[]".contains(c);
     let begins = |(at, _): &(usize, &str)| line[..*at].chars().next_back().is_none_or(ends);
@@ -131,7 +133,7 @@ fn path(line: &str) -> Option<String> {
     Some(rest[..end].to_owned()).filter(|path| path.len() > 1)
 }
 
-/// What ends what a quote begins.
+/// Returns the closing quote for an opening one.
 fn closing(quote: char) -> Option<char> {
     match quote {
         '\'' | '"' | '`' => Some(quote),

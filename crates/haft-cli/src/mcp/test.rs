@@ -1,4 +1,4 @@
-//! `haft mcp test`: really connects, and says what was found.
+//! `haft mcp test`: connects to a server and reports its tools and problems.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -19,13 +19,14 @@ use super::{Answer, unambiguous};
 use haft_config::{Resolved, printable};
 use haft_runtime::wiring;
 
-/// How much of what it said is shown when it failed.
+/// The most log lines shown after a failure.
 const LINES_SHOWN_MAX: usize = 10;
 
 pub(super) async fn test(args: &TestArgs) -> Result<Answer, Refused> {
     let configuration = settings::configuration(&args.files)?;
     let server = unambiguous(&configuration.resolved, &args.name)?.clone();
     let policy = settings::policy(&PolicyArgs::of_files(&args.files), &configuration)?;
+    // Only this server, and enabled even where the configuration disables it.
     let alone = Resolved {
         mcp_servers: [(args.name.clone(), haft_config::resolved::McpServer { enabled: true, ..server })]
             .into(),
@@ -89,7 +90,7 @@ fn ready(name: &str, status: &Status, took: Duration) -> Answer {
     Answer::new(text, json)
 }
 
-/// Why it failed, what it said, and the right that it lacked where that can be seen.
+/// Reports the reason of a failure, the last log lines, and the missing permission if the log shows it.
 fn failed(name: &str, status: &Status, message: &str, server: &Arc<Server>) -> Answer {
     let reason = status.reason.clone().unwrap_or_else(|| message.to_owned());
     let said = server.log(LINES_SHOWN_MAX);

@@ -1,4 +1,4 @@
-//! `haft rest add` and `haft rest remove`: one entry of a file, and nothing else of it.
+//! `haft rest add` and `haft rest remove`: change one entry of a configuration file and leave the rest as it is.
 
 use std::path::Path;
 
@@ -15,10 +15,10 @@ use haft_config::resolved::{Secret, Spec};
 use haft_config::{self};
 use haft_runtime::rest::{self, Freshness};
 
-/// The section of a configuration file that descriptions stand in.
+/// The section of a configuration file for API descriptions.
 const SECTION: &str = "openapiSpecs";
 
-/// `NAME: VALUE`.
+/// Parses `NAME: VALUE`.
 pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE")?;
     let (name, value) = (name.trim(), value.trim());
@@ -28,14 +28,14 @@ pub(crate) fn header(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// The description is read before anything is written: what is added works.
+/// Adds a description. Reads it before writing the configuration, so that only a working one is added.
 pub(super) async fn add(args: &RestAddArgs) -> Result<Answer, Refused> {
     let home = settings::home()?;
     Namespace::new(&args.name).map_err(|error| (Exit::Usage, error.to_string()))?;
     let entry = Entry { section: SECTION, name: &args.name };
     let path = home.config();
     if !args.replace {
-        // Said before anybody waits for a description.
+        // Checked before the slow read of the description.
         edit::check_free(&path, entry).map_err(|error| refused(&error))?;
     }
     let source = absolute(&args.source)?;
@@ -100,7 +100,7 @@ fn not_added(reason: &str) -> Refused {
     (Exit::Input, format!("nothing was added: {reason}\n{hint}"))
 }
 
-/// A path that means the same wherever haft is run.
+/// Returns the source with an absolute path, so that it is valid from every directory.
 fn absolute(source: &str) -> Result<String, Refused> {
     match Source::parse(source).map_err(|error| (Exit::Usage, error.to_string()))? {
         Source::Url(_) => Ok(source.to_owned()),
@@ -112,7 +112,7 @@ fn absolute(source: &str) -> Result<String, Refused> {
     }
 }
 
-/// What is written for a description.
+/// Returns the entry of the description for the configuration file.
 fn value(args: &RestAddArgs, source: &str) -> Value {
     let mut spec = Map::from_iter([("spec".to_owned(), json!(source))]);
     spec.extend(args.base_url.iter().map(|url| ("baseUrl".to_owned(), json!(url))));
@@ -124,7 +124,7 @@ fn value(args: &RestAddArgs, source: &str) -> Value {
     Value::Object(spec)
 }
 
-/// The same, as it is meant.
+/// Returns the resolved form of the same entry.
 fn spec(args: &RestAddArgs, source: &str) -> Spec {
     let headers = args.headers.iter();
     Spec {

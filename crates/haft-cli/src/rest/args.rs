@@ -1,4 +1,4 @@
-//! What `haft rest` is told.
+//! The arguments of `haft rest`.
 
 use clap::{Args, Subcommand};
 

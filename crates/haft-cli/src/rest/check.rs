@@ -1,4 +1,4 @@
-//! `haft rest check`: which operations of a description are tools, and which are not and why.
+//! `haft rest check`: lists the operations of a description that are tools, and the skipped ones with a reason.
 
 use std::fmt::Write;
 

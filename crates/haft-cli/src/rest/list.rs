@@ -1,4 +1,4 @@
-//! `haft rest list`: what is configured, and what became of it.
+//! `haft rest list`: lists the configured descriptions and tools, and the state of each.
 
 use haft_sandbox::Home;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ struct Row {
     name: String,
     kind: &'static str,
     from: String,
-    /// How many operations are tools and how many are not, or what is wrong.
+    /// The numbers of tools and of skipped operations, or the problem.
     state: Result<(usize, usize), String>,
 }
 

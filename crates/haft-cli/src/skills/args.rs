@@ -1,4 +1,4 @@
-//! What can be typed after `haft skills`.
+//! The arguments of `haft skills`.
 
 use std::path::PathBuf;
 

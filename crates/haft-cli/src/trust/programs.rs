@@ -1,5 +1,5 @@
-//! Files of a project that its configuration starts or reads. Trust is about what a configuration says, so whoever trusts is told of
-//! them.
+//! Finds the files of a project that its configuration starts or reads. The digest of a trusted configuration does not
+//! cover them, so the operator is warned.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use haft_config::Row;
 use haft_config::resolved::McpReach;
 use haft_config::skills::Skill;
 
-/// Those that a configuration names, whatever it calls whom it names them for.
+/// Returns the files that the rows of a configuration name, under any server or tool.
 pub(super) fn of_rows(project: &Path, rows: &[Row]) -> Vec<PathBuf> {
     let names_files =
         |row: &&Row| matches!(row.key.rsplit('.').next(), Some("command" | "args" | "spec" | "caFile"));
@@ -22,7 +22,7 @@ pub(super) fn of_rows(project: &Path, rows: &[Row]) -> Vec<PathBuf> {
     inside(project, words)
 }
 
-/// Those that a skill names.
+/// Returns the files that the servers of a skill name.
 pub(super) fn of_skill(project: &Path, skill: &Skill) -> Vec<PathBuf> {
     let reached = skill.servers.values().filter_map(|server| server.reach.as_ref().ok());
     let words = reached.flat_map(|reach| match reach {
@@ -34,7 +34,7 @@ pub(super) fn of_skill(project: &Path, skill: &Skill) -> Vec<PathBuf> {
     inside(project, words)
 }
 
-/// What is said of them.
+/// Formats the warning about the files.
 pub(super) fn told(programs: &[PathBuf]) -> String {
     let lines = programs.iter().map(|path| {
         format!(

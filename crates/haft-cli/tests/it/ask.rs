@@ -13,14 +13,14 @@ use super::call::here;
 
 const KEY: &str = "sk-test-0123456789";
 
-/// Every provider's name with a model of it, and what points it at a server.
+/// One model of each provider.
 const PROVIDERS: [&str; 5] = ["openai/m", "openai-responses/m", "anthropic/m", "gemini/m", "ollama/m"];
 
 fn server(steps: impl IntoIterator<Item = Step>) -> ModelServer {
     ModelServer::start(Script::of(steps).with_key(KEY)).unwrap()
 }
 
-/// haft with the usual variables of every provider.
+/// Returns haft with the usual environment variables of every provider, pointing at the server.
 fn haft(place: &Place, server: &ModelServer, words: &[&str]) -> Run {
     let url = server.url();
     place
@@ -318,7 +318,7 @@ fn a_recording_that_cannot_be_written_is_not_passed_over() {
     assert_eq!(server.requests().len(), 0, "nobody was asked");
 }
 
-/// What is optional in it must be said as null by a strict provider.
+/// A schema with optional properties, which strict providers must send as null.
 const PLACE: &str = r#"{"type": "object", "properties": {"city": {"type": "string"}, "street": {"type": "string"},
     "floor": {"type": ["integer", "null"]}}, "required": ["city", "floor"]}"#;
 

@@ -1,4 +1,4 @@
-//! `haft call` and the built-in tools: what a user types, and exactly what comes back.
+//! `haft call` and the built-in tools: the command line, and its exact output.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::fs;
@@ -7,17 +7,17 @@ use std::process::Command;
 use haft_testkit::{Place, Ran, User, eventually, users};
 use serde_json::{Value, json};
 
-/// A place of ourselves.
+/// A place owned by the current user.
 pub(super) fn here() -> Place {
     Place::new(User::Ourselves)
 }
 
-/// One call with its arguments on the command line.
+/// Makes one call with its arguments on the command line.
 pub(super) fn call(place: &Place, tool: &str, arguments: &Value) -> Ran {
     place.haft(&["call", tool, &arguments.to_string()]).output()
 }
 
-/// One call with its arguments on standard input, which takes what no command line does.
+/// Makes one call with its arguments on standard input, which can be longer than a command line.
 fn piped(place: &Place, tool: &str, arguments: impl Into<Vec<u8>>) -> Ran {
     place.haft(&["call", tool, "-"]).stdin(arguments).output()
 }
@@ -33,7 +33,7 @@ fn check_bash(command: &str, code: i32, stdout: &str) {
     assert_eq!(ran.stderr, "", "{command}");
 }
 
-/// A call that is refused before anything runs: nothing on standard output, and every fragment on standard error.
+/// Checks a call that is refused before anything runs: nothing on standard output, every fragment on standard error.
 #[track_caller]
 fn check_refused(ran: Ran, code: i32, fragments: &[&str]) {
     let ran = ran.expect_code(code);
@@ -135,7 +135,7 @@ fn the_end_of_a_command_is_told_as_it_was() {
     check_bash("echo before; kill -9 $$", 3, "before\n");
 }
 
-/// The end of the shell and the end of its output are two events in any order; the answer must not depend on it.
+/// The shell exits and its output ends in either order; the result must not depend on the order.
 #[test]
 fn a_command_that_succeeds_succeeds_every_time() {
     let place = here();

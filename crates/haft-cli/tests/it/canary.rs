@@ -1,5 +1,5 @@
-//! Secrets are planted wherever one can come in, every reachable way to fail is taken, and nothing that is kept, logged or
-//! sent may hold one.
+//! Plants secrets at every input, triggers every reachable error, and checks that no log, journal or telemetry contains
+//! a secret.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
 use haft_testkit::{Collector, Place, eventually, libc, send_signal};
@@ -7,10 +7,10 @@ use haft_testkit::{Collector, Place, eventually, libc, send_signal};
 use super::call::here;
 use super::watching::accounting;
 
-/// In haft's own environment, and in the configuration by its variable. Nothing that haft says may hold it.
+/// A secret in haft's environment, and in the configuration by a variable. No output of haft may contain it.
 const OURS: &str = "canary-of-the-operator-1f9a";
 
-/// In arguments and outputs. Only an answer may hold it: it belongs to whoever asked.
+/// A secret in arguments and outputs. Only the result may contain it, because it belongs to the caller.
 const THEIRS: &str = "canary-of-the-asker-77c2";
 
 const CONFIG: &str = r#"{
@@ -24,7 +24,7 @@ const CONFIG: &str = r#"{
     ]}
 }"#;
 
-/// A way for a call to end: the kind of its error, the tool and the arguments.
+/// One way for a call to end: the kind of its error, the tool and the arguments.
 const WAYS: [(&str, &str, &str); 11] = [
     ("", "bash", r#"{"command":"echo THEIRS"}"#),
     ("unknown_tool", "nosuch", r#"{"text":"THEIRS"}"#),
@@ -45,12 +45,12 @@ fn planted() -> Place {
     place
 }
 
-/// What is kept and sent, as one text.
+/// Returns the journal and the telemetry as one text.
 fn kept(place: &Place, collector: &Collector) -> String {
     format!("{}\n{:?}", place.text("home/data/accounting.jsonl"), collector.spans())
 }
 
-/// The lines of the log, in either form, without the answer that stands beside them on standard error.
+/// Returns the log lines of standard error, in either format, without the error message of the call.
 fn log(stderr: &str) -> String {
     let starts = ["INF ", "WRN ", "ERR ", "    ", "{"];
     let lines = stderr.lines().filter(|line| starts.iter().any(|start| line.starts_with(start)));
@@ -82,7 +82,7 @@ fn no_end_of_a_call_gives_a_secret_away() {
     }
 }
 
-/// The ends that one call alone cannot come to.
+/// The endings that a single call cannot reach.
 #[test]
 fn a_full_queue_and_an_interrupt_give_no_secret_away() {
     let (place, collector) = (planted(), Collector::start());
@@ -113,7 +113,7 @@ fn a_full_queue_and_an_interrupt_give_no_secret_away() {
     assert!(!stderr.contains(OURS));
 }
 
-/// Keys of the environment and of the configuration, sent to the model and said back by it.
+/// Sends keys of the environment and of the configuration to the model, which repeats them in its reply.
 #[test]
 fn no_secret_of_a_provider_is_recorded() {
     use haft_model_server::{ModelServer, Script, Step};
@@ -131,7 +131,7 @@ fn no_secret_of_a_provider_is_recorded() {
     assert!(ran.stdout.contains(OURS), "the answer itself is the asker's");
     let recorded = place.text("ws/r.jsonl");
     assert!(recorded.contains("[redacted]"), "{recorded}");
-    // Also not in pieces.
+    // Not split over several deltas either.
     let letters: String =
         recorded.split("\"more\":\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     for secret in [OURS, header] {

@@ -1,4 +1,4 @@
-//! `claude-code/MODEL`: the `claude` command in the sandbox, as a stand-in that follows a script and as the real one.
+//! `claude-code/MODEL`: the `claude` command in the sandbox, as a scripted stand-in and as the real program.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
 use std::io::Read;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::call::here;
 
-/// Speaks as the command does. It keeps what it was told in `asked.jsonl` of its workspace.
+/// A stand-in with the command's output format. It appends its arguments and prompt to `asked.jsonl` in its workspace.
 const STAND_IN: &str = r#"#!/usr/bin/env python3
 import json, os, subprocess, sys, time
 words, prompt = sys.argv[1:], sys.stdin.read()
@@ -177,7 +177,7 @@ fn an_answer_is_shown_while_it_is_written() {
     assert_eq!((rest.status.code(), rest.stdout.as_slice()), (Some(0), b"handle.\n".as_slice()));
 }
 
-/// Ctrl-C, and our own sudden death.
+/// The process tree ends after Ctrl-C, and after haft is killed.
 #[test]
 fn its_whole_tree_ends_with_us() {
     for signal in [libc::SIGINT, libc::SIGKILL] {
@@ -191,7 +191,7 @@ fn its_whole_tree_ends_with_us() {
     }
 }
 
-/// What `cargo xtask install` installed.
+/// Returns the path of the program that `cargo xtask install` installed.
 fn installed() -> String {
     let program = std::env::current_exe().unwrap();
     let places = program.ancestors().map(|place| place.join("tools/claude/node_modules/.bin/claude"));

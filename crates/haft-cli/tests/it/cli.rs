@@ -23,7 +23,7 @@ fn json(ran: &Ran) -> Value {
     serde_json::from_str(&ran.stdout).unwrap()
 }
 
-/// haft with exactly these variables and PATH.
+/// Runs haft with exactly these variables and PATH.
 fn haft_with(place: &Place, variables: &[(&str, &Path)], words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haft"));
     command.args(words).env_clear().env("PATH", "/usr/bin:/bin").envs(variables.iter().copied());

@@ -1,4 +1,4 @@
-//! What is promised when the kernel gives no namespaces: Landlock and seccomp alone, and each lost promise named.
+//! The sandbox on a kernel without namespaces: Landlock and seccomp alone, and a report of each lost guarantee.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_testkit::{Place, Ran, libc, processes_with, unique_marker, users};
@@ -8,7 +8,7 @@ use crate::escape::network::Outcome::{Reached, Refused};
 use crate::escape::network::{ABSTRACT, DATAGRAM, DATAGRAM_OF_A_PAIR, PATHNAME, TCP, UDP, check_through};
 use crate::escape::{TRIAL, Trial, python, tried, whole};
 
-/// A user namespace that allows no further ones, and no capability left to make others.
+/// A user namespace that allows no nested ones, without the capabilities to create others.
 const WITHOUT_NAMESPACES: &[&str] = &["unshare", "-Ur", "bash", "-c", NO_MORE, "bash"];
 const NO_MORE: &str = r#"echo 0 > /proc/sys/user/max_user_namespaces &&
 exec setpriv --bounding-set -all --inh-caps -all --no-new-privs -- "$@""#;
@@ -59,7 +59,7 @@ fn a_command_of_the_users_own_is_warned_about() {
     });
 }
 
-/// How many promises are lost at the least.
+/// The number of guarantees that are lost at least.
 const LOST: usize = 4;
 
 #[track_caller]
@@ -247,7 +247,7 @@ fn nothing_outlives_the_call() {
     }
 }
 
-/// Processes that fork and end, fork and end: each is gone before it can be killed.
+/// Processes that fork and exit in a loop, so that each is gone before a watcher can kill it.
 #[test]
 fn processes_that_run_away_from_the_watcher() {
     leaves_nothing(

@@ -1,4 +1,4 @@
-//! Every command shown in the documents is run, and ends as the document says.
+//! Runs every command shown in the documents and checks its documented exit code.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::fs;
@@ -8,13 +8,13 @@ use haft_model_server::{ModelServer, Part, Script, Step};
 
 use super::call::here;
 
-/// What a reader types for haft, as the documents write it.
+/// The ways to invoke haft in the documents.
 const PROMPTS: [&str; 3] = ["haft ", "cargo run --release -- ", "cargo run -q --release -- "];
 
-/// Marks a line that a test cannot run, with the reason after it.
+/// Marks a line that a test cannot run; the reason follows.
 const NOT_RUN: &str = "# not run: ";
 
-/// How many lines may be left out. Each is a line that nobody checks, so there should be few.
+/// The most lines that may be skipped. Skipped lines are unchecked, so there should be few.
 const NOT_RUN_MAX: usize = 9;
 
 /// A command in a document.
@@ -29,7 +29,7 @@ enum End {
     NotRun(String),
 }
 
-/// Every block has a place of its own; its lines run there one after the other, as a reader would type them.
+/// Every block has a place of its own; its lines run there in order, as a reader would type them.
 #[test]
 fn every_command_shown_ends_as_it_says() {
     let blocks: Vec<Vec<Shown>> = documents().iter().flat_map(|document| blocks(document)).collect();
@@ -54,7 +54,7 @@ fn what_is_not_run_is_little_and_has_a_reason() {
     );
 }
 
-/// The example is compiled; what the documents show of it is the same text, and it is as short as they say.
+/// The documents must show exactly the text of the compiled example, and it must be as short as they claim.
 #[test]
 fn the_tool_that_the_documents_show_is_the_example() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../haft");
@@ -75,7 +75,7 @@ fn reason(shown: &Shown) -> Option<String> {
     }
 }
 
-/// What did not end as it says. A shell reads each line, as a reader's would.
+/// Returns the commands that did not end as documented. A shell runs each line, as it would for a reader.
 fn run(block: &[Shown]) -> Vec<String> {
     let place = here();
     let models = model_server();
@@ -84,7 +84,7 @@ fn run(block: &[Shown]) -> Vec<String> {
     for shown in block {
         let End::Code(expected) = shown.ends else { continue };
         let mut shell = std::process::Command::new("bash");
-        // `haft` and the ways to run it from its sources all mean the binary under test.
+        // `haft` and the ways to run it from source all mean the binary under test.
         let script = format!("haft() {{ \"$HAFT_BINARY\" \"$@\"; }}\n{}", shown.words);
         shell.args(["-c", &script]).current_dir(place.path("ws")).env_clear();
         shell.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HAFT_BINARY", env!("CARGO_BIN_EXE_haft"));
@@ -92,7 +92,7 @@ fn run(block: &[Shown]) -> Vec<String> {
             .env("HAFT_HOME", place.path("home"))
             .env("HOME", place.path("user"))
             .stdin(std::process::Stdio::null());
-        // What a reader would have exported for a provider of their own.
+        // The variables that a reader would have exported for a provider.
         shell.env("OPENAI_BASE_URL", format!("{}/v1", models.url())).env("OPENAI_API_KEY", "example");
         shell.env("ANTHROPIC_BASE_URL", models.url()).env("ANTHROPIC_API_KEY", "example");
         shell.env("OLLAMA_HOST", models.url());
@@ -110,14 +110,14 @@ fn run(block: &[Shown]) -> Vec<String> {
     failures
 }
 
-/// Stands for every provider that the documents ask.
+/// Starts a server that replaces every provider of the documents.
 fn model_server() -> ModelServer {
     let say = Step::text("The part of a tool that the hand holds.");
     let long = Step::say([Part::Json(serde_json::json!({ "centimetres": 30 }))]);
     ModelServer::start(Script::of([say.clone(), say]).about("How long is a haft?", [long])).unwrap()
 }
 
-/// README.md and everything below docs.
+/// Returns README.md and all files below docs.
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut found = markdown_below(&root.join("docs"));
@@ -137,7 +137,7 @@ fn markdown_below(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The commands of each fenced block of the shell in a document.
+/// Returns the commands of each fenced shell block of a document.
 fn blocks(document: &Path) -> Vec<Vec<Shown>> {
     let text = fs::read_to_string(document).unwrap();
     let name = document.file_name().unwrap().to_string_lossy().into_owned();
@@ -157,7 +157,7 @@ fn blocks(document: &Path) -> Vec<Vec<Shown>> {
     blocks
 }
 
-/// The command of a line that calls haft, or that makes a file for it; other lines show output, or what other programs do.
+/// Parses a line that calls haft or creates a file for it; other lines show output or other programs.
 fn shown(place: String, line: &str) -> Option<Shown> {
     let typed = line.strip_prefix("$ ").unwrap_or(line);
     let called =

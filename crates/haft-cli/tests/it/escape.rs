@@ -1,14 +1,15 @@
 //! Ways out of the sandbox, one test per attempt, each tried as every user.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 //!
-//! An attempt is a script. The same script is first run without any sandbox, where it must succeed: an attempt that
-//! could not succeed anywhere would prove nothing. Where that would harm the machine the script says `ESCAPED` itself.
+//! An attempt is a script. It first runs without a sandbox, where it must succeed: an attempt that cannot succeed
+//! anywhere proves nothing. A script that would harm the machine is only run confined, and prints `ESCAPED` if it
+//! succeeds.
 
 // Files outside the workspace: content, names, mode, owner, times, attributes.
 mod outside;
 // Mounts, namespaces, devices, kernel interfaces and system calls.
 mod kernel;
-// Other processes, and what we hand down to a command by mistake.
+// Other processes, and things that a command could inherit by mistake.
 mod others;
 // Sockets of every kind.
 pub(crate) mod network;
@@ -18,47 +19,47 @@ mod home;
 mod git;
 // System directories in the open mode.
 mod blocklist;
-// Which workspaces are refused, and whom a command runs as.
+// The workspaces that are refused, and the user that a command runs as.
 mod workspace;
 
 use haft_testkit::{Place, Ran, Run, Snapshot, User, users};
 use std::path::Path;
 
-/// Stands in every file that must not be read or changed.
+/// The content of every file that must not be read or changed.
 pub(crate) const CANARY: &str = "canary-6f1d";
 
-/// What an attempt prints when it has succeeded and leaves no other trace.
+/// The output of an attempt that succeeded and leaves no other trace.
 pub(crate) const ESCAPED: &str = "ESCAPED";
 
-/// How an attempt is made. In flags `@` stands for the root of the place.
+/// The setting of an attempt. In flags, `@` is replaced by the root of the place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Trial<'a> {
     pub(crate) below: &'a str,
     pub(crate) flags: &'a [&'a str],
-    /// Run before, without any sandbox.
+    /// A script run first, without a sandbox.
     pub(crate) setup: &'a str,
-    /// What must not change.
+    /// The paths that must not change.
     pub(crate) watched: &'a [&'a str],
-    /// Words put before haft.
+    /// A command line put before haft.
     pub(crate) wrapper: &'a [&'a str],
 }
 
 pub(crate) const TRIAL: Trial<'static> =
     Trial { below: "/var/tmp", flags: &[], setup: "", watched: &["outside", "home", "user"], wrapper: &[] };
 
-/// Changes something outside when nothing prevents it.
+/// Tries a script that changes something outside unless the sandbox prevents it.
 #[track_caller]
 pub(crate) fn attempt(script: &str) {
     TRIAL.attempt(script);
 }
 
-/// Prints the canary when nothing prevents it.
+/// Tries a script that prints the canary unless the sandbox prevents it.
 #[track_caller]
 pub(crate) fn attempt_to_read(script: &str) {
     TRIAL.attempt_to_read(script);
 }
 
-/// Prints `ESCAPED` when it succeeds; never run without a sandbox.
+/// Tries a script that prints `ESCAPED` when it succeeds; never runs it without a sandbox.
 #[track_caller]
 pub(crate) fn refused(script: &str) {
     TRIAL.refused(script);
@@ -73,7 +74,7 @@ impl Trial<'_> {
             let ran = free.unconfined(&whole(&free, script));
             assert!(before != self.snapshot(&free), "does nothing even when free, as {user:?}: {ran:?}");
             self.confined(user, script);
-            // The one attempt that moves the whole place out of the reach of its own clean-up.
+            // One attempt moves the whole place to a path that its own clean-up does not remove.
             let _ = std::fs::remove_dir_all(free.root().with_extension("moved"));
         }
     }
@@ -96,7 +97,7 @@ impl Trial<'_> {
         }
     }
 
-    /// The other side of a promise: what is granted works.
+    /// Checks the opposite: a granted operation works.
     #[track_caller]
     pub(crate) fn granted(&self, script: &str) {
         for user in users() {
@@ -105,7 +106,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Runs it confined; nothing may have changed, and it must have run to its end.
+    /// Runs the script confined, and checks that it ran to its end and changed nothing.
     #[track_caller]
     fn confined(&self, user: User, script: &str) -> Ran {
         let place = self.arena(user);
@@ -133,7 +134,7 @@ impl Trial<'_> {
         place
     }
 
-    /// A run of the script in this trial's way.
+    /// Prepares a run of the script with the settings of this trial.
     pub(crate) fn run_in(&self, place: &Place, script: &str) -> Run {
         let root = place.root().to_str().unwrap();
         let flags: Vec<String> = self.flags.iter().map(|flag| flag.replace('@', root)).collect();
@@ -146,7 +147,7 @@ impl Trial<'_> {
     }
 }
 
-/// A script that was not understood, or did not get to its end, has tried nothing.
+/// Checks that a script ran to its end without mistakes: otherwise it tried nothing.
 #[track_caller]
 pub(crate) fn tried(ran: &Ran) {
     assert!(ran.stdout.ends_with("tried\n"), "the attempt did not run to its end: {ran:?}");
@@ -157,12 +158,12 @@ pub(crate) fn tried(ran: &Ran) {
     }
 }
 
-/// A configuration that says nothing but the canary.
+/// An empty configuration with the canary in a comment.
 pub(crate) fn configuration() -> String {
     format!("{{}} // {CANARY}")
 }
 
-/// Everything worth attacking.
+/// Creates a place with everything worth attacking.
 pub(crate) fn arena(below: &str, user: User) -> Place {
     let place = Place::below(Path::new(below), user);
     for name in [
@@ -184,7 +185,7 @@ pub(crate) fn arena(below: &str, user: User) -> Place {
     place
 }
 
-/// The script with the names of the place, and a last line that shows that it was reached.
+/// Returns the script with variables for the paths of the place, and a last line that proves that it ran to its end.
 pub(crate) fn whole(place: &Place, script: &str) -> String {
     let root = place.root().display();
     format!(
@@ -192,7 +193,8 @@ pub(crate) fn whole(place: &Place, script: &str) -> String {
     )
 }
 
-/// A Python program as a line of a script. `call` makes a raw system call and says how it went.
+/// Wraps a Python program into a shell script. Its function `call` makes a raw system call; `refused` also prints the
+/// outcome.
 pub(crate) fn python(program: &str) -> String {
     format!("python3 - <<'END_OF_PYTHON'\n{PYTHON}\n{program}\nEND_OF_PYTHON")
 }

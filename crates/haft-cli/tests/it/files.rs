@@ -1,4 +1,4 @@
-//! The file tools at their worst: what lies at a path is nothing they expect, or changes under their hands.
+//! The file tools with unexpected objects at a path, and with files that change during a call.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::fs::{self, File};
@@ -28,7 +28,7 @@ fn edit(place: &Place, path: impl AsRef<Path>) -> Ran {
     )
 }
 
-/// The tool tried and could not: the reason is its answer.
+/// Checks that the tool failed and that its output gives the reason.
 #[track_caller]
 fn check_failed(ran: Ran, fragment: &str) {
     let ran = ran.expect_code(3);
@@ -261,7 +261,7 @@ fn an_edit_that_says_nothing_is_refused() {
     check("CANARY", "x", "Error: old_string not found in file");
 }
 
-/// The worker stays between the calls, and its sight of the file must not.
+/// The worker process lives on between calls but must not reuse its view of the file.
 #[test]
 fn a_file_swapped_for_a_link_between_two_calls_leads_nowhere() {
     for user in users() {

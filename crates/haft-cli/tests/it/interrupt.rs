@@ -1,4 +1,5 @@
-//! Ctrl-C at every moment of `haft run`: it ends at once, with 130, truthfully, and leaves nothing behind.
+//! Ctrl-C at every stage of `haft run`: it exits at once with code 130, reports the interrupt, and leaves no process
+//! behind.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::process::Output;
@@ -10,10 +11,10 @@ use serde_json::{Value, json};
 use super::agents::{agents, ask, bash, haft, script};
 use super::call::here;
 
-/// Interrupts the program once it has come to the moment.
+/// Interrupts haft once it has reached the stage.
 fn interrupted(run: Run, moment: &str, mut is_there: impl FnMut(u32) -> bool) -> Output {
     let mut child = run.start();
-    // It stays open: its end would be one of the request.
+    // Kept open, because the end of standard input would end the request.
     let _stdin = child.stdin.take();
     eventually(moment, || is_there(child.id()));
     send_signal(child.id(), libc::SIGINT);
@@ -22,7 +23,7 @@ fn interrupted(run: Run, moment: &str, mut is_there: impl FnMut(u32) -> bool) ->
     output
 }
 
-/// It listens to signals before it does anything else; the thread that watches its output is the last of that.
+/// Returns true once haft listens to signals. The thread that watches its output is the last one started for that.
 fn listens(pid: u32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     let name = |thread: std::io::Result<std::fs::DirEntry>| {
@@ -39,7 +40,7 @@ fn stops_after(step: Step, frames: usize) -> Step {
     step.with_fault(Fault::Hang { after_frames: frames })
 }
 
-/// What there is to say when there was no run yet.
+/// Checks the output of an interrupt before the run began.
 fn nothing_began(output: &Output) {
     assert!(output.stdout.is_empty(), "{output:?}");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -52,7 +53,7 @@ fn was_aborted(output: &Output) -> Value {
     said
 }
 
-/// The session is kept, says the same, and goes on.
+/// Checks that the session is stored as interrupted, and that it can be resumed.
 fn is_kept(place: &Place, server: &ModelServer, answer: &str) {
     let listed = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
     assert!(listed.contains("interrupted"), "{listed}");
@@ -69,7 +70,7 @@ fn while_the_request_is_read() {
     assert!(server.requests().is_empty());
 }
 
-/// Nobody sees to signals while a pipe is opened to which nobody writes.
+/// haft itself cannot handle the signal while it blocks on a pipe without a writer.
 #[test]
 fn while_a_file_is_waited_for() {
     let place = here();
@@ -146,7 +147,7 @@ fn while_others_go_on_with_the_request() {
     is_kept_in_chain(&place, &answers);
 }
 
-/// The first has done its part; the one that was handed the request goes on.
+/// The first agent has finished; the agent that received the handoff continues.
 fn is_kept_in_chain(place: &Place, server: &ModelServer) {
     let resume = place.haft(&["resume", "-q"]);
     let resume = resume.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
@@ -174,7 +175,7 @@ fn while_agents_work_below() {
     assert_eq!(place.text("ws/marks"), "x\n", "what was done is not done again");
 }
 
-/// At a terminal the key itself is pressed, while a question waits for its answer.
+/// Presses the key in a terminal while a question is open.
 #[test]
 fn while_a_person_is_asked() {
     let place = here();
@@ -211,7 +212,8 @@ fn what_was_begun_with_nohup_goes_on_when_the_terminal_goes_away() {
     }
 }
 
-/// Between any two lines of the journal: what was done is kept, nothing is done twice, and the run goes on.
+/// Interrupts between any two lines of the journal: completed calls are kept, none is made twice, and the run can be
+/// resumed.
 #[test]
 fn while_the_journal_is_written() {
     let steps = || {

@@ -15,10 +15,10 @@ use haft_sandbox::{Home, Policy, SandboxMode};
 use haft_testkit::{Place, User, copy_program};
 use serde_json::json;
 
-/// Set in the process that embeds the library: the workspace.
+/// The workspace; set only in the process that embeds the library.
 const WORKSPACE: &str = "HAFT_TEST_WORKSPACE";
 
-/// Runs one test of this binary as a program of its own, with an environment of its own.
+/// Runs one test of this binary as a separate program with its own environment.
 fn embed(test: &str, program: &Path, place: &Place, variables: &[(&str, &str)]) -> Output {
     let mut command = Command::new(program);
     command.args([&format!("library::{test}"), "--exact", "--nocapture"]).env_clear();
@@ -29,7 +29,7 @@ fn embed(test: &str, program: &Path, place: &Place, variables: &[(&str, &str)]) 
     command.envs(variables.iter().copied()).output().unwrap()
 }
 
-/// What the embedding program does: one call, its answer printed.
+/// Acts as the embedding program: makes one call and stores the result.
 fn embedding(tool: &str, arguments: &serde_json::Value) -> bool {
     let Some(workspace) = std::env::var_os(WORKSPACE) else { return false };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -101,7 +101,7 @@ fn a_launcher_that_is_not_there_is_an_error() {
     );
 }
 
-/// A program that is not a launcher must not be taken for one: the command would run in the open.
+/// A program that is not a launcher must not be used as one: the command would run without a sandbox.
 #[test]
 fn a_launcher_that_is_not_one_is_an_error() {
     if embedding("bash", &json!({ "command": "echo ran" })) {
@@ -131,7 +131,7 @@ fn the_file_tools_work_too() {
     assert_eq!(place.text("ws/note"), "hello");
 }
 
-/// Says how often it was called; comes and goes at run time.
+/// A tool that returns the number of its earlier calls; tests add and remove it at run time.
 struct Counter(std::sync::atomic::AtomicUsize);
 
 impl Tool for Counter {
@@ -146,7 +146,7 @@ impl Tool for Counter {
     }
 }
 
-/// A registry beside the built-in tools, governed by a configuration of the program's own.
+/// Returns a registry beside the built-in tools, governed by a configuration of the embedding program.
 fn with_registry(place: &Place, change: impl FnOnce(&mut Resolved)) -> (Arc<Registry>, Orchestrator) {
     let mut config = haft_config::defaults().unwrap();
     change(&mut config);

@@ -1,4 +1,4 @@
-//! Limits on what a command uses up, and that they cannot be raised from inside.
+//! Limits on the resources of a command, which the command itself cannot raise.
 
 use haft_testkit::{Place, Ran, User, processes_with, unique_marker, users};
 
@@ -135,7 +135,7 @@ fn all_calls_have_limits() {
     }
 }
 
-/// Where a control group can be made, twenty small processes are as bounded as one large one.
+/// With a control group, twenty small processes are limited like one large process.
 #[test]
 fn memory_of_all_processes_together() {
     let place = Place::new(User::Ourselves);

@@ -1,30 +1,30 @@
-//! The product as its users meet it: the real binary, the real sandbox, real programs inside it.
+//! End-to-end tests of the product: the real binary, the real sandbox, real programs inside it.
 
 // Ways out of the sandbox, one test per attempt.
 mod escape;
-// What must go on working inside it.
+// Ordinary work that must succeed inside the sandbox.
 mod ordinary;
-// What is promised when the kernel gives less.
+// The remaining guarantees on a kernel with fewer features.
 mod degraded;
 // Processes: nothing outlives its call.
 mod processes;
-// Limits on what a command uses up.
+// Limits on the resources of a command.
 mod limits;
 // `haft call` and the built-in tools.
 mod call;
-// The file tools at their worst.
+// The file tools with unexpected objects and changing files.
 mod files;
 // `haft run` and `haft demo`: models, tools, limits and endings.
 mod run;
-// What a person sees of a run: the screen of a terminal, character by character.
+// The terminal screen of a run, character by character.
 mod screen;
-// Final reports in every format, however they are given.
+// Final reports in every format and by every way to submit them.
 mod reports;
 // Ctrl-C at every moment of a run.
 mod interrupt;
-// Recorded runs, seen again.
+// Replays of recorded runs.
 mod replay;
-// Sessions: runs that are killed, go on, and are looked at.
+// Sessions: runs that are killed, resumed and inspected.
 mod sessions;
 // Agents that use agents: sub-agents, routers, budgets of the tree, the keys of an agent's file.
 mod agents;
@@ -32,31 +32,31 @@ mod agents;
 mod ask;
 // Claude Code as a model.
 mod claude_code;
-// Schemas that others wrote, in every provider's grammar.
+// Third-party schemas, in every provider's grammar.
 mod schemas;
 // `haft call --stdin`.
 mod stream;
-// Tools of MCP servers, good ones and bad ones.
+// Tools of MCP servers, well-behaved and misbehaving.
 mod mcp;
 // `SKILL.md` files: found, checked, trusted.
 mod skills;
-// Configuration, trust, rules, stored outputs and accounting, as an operator meets them.
+// Configuration, trust, rules, stored outputs and accounting, from the operator's side.
 mod governed;
-// What is seen of calls from outside: op tree, log lines, accounting.
+// Observability of calls: op tree, log lines, accounting.
 mod watching;
 // Spans, with a real collector at the other end.
 mod telemetry;
-// Secrets that must not turn up in any of it.
+// Secrets that must not appear in any output, log or file.
 mod canary;
-// Outputs that are too large, or no text: kept, asked about, got back.
+// Outputs that are too large or binary: stored, queried, retrieved.
 mod outputs;
 // The command line itself: help, exit codes, doctor, tools, completions.
 mod cli;
 // The library, embedded in another program.
 mod library;
-// The headings of the troubleshooting page, each brought about.
+// The errors of the troubleshooting page, each reproduced.
 mod troubleshooting;
-// Every command shown in the documents is run.
+// Runs every command shown in the documents.
 mod docs;
-// Tools over HTTP: a real server with its own description, and servers at their worst.
+// Tools over HTTP: a real server with its own description, and misbehaving servers.
 mod rest;

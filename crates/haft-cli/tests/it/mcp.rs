@@ -1,4 +1,4 @@
-//! MCP servers as a user meets them: through the real binary, in the real sandbox, however badly they behave.
+//! MCP servers through the real binary, in the real sandbox, including badly behaved ones.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
 use std::io::{BufRead, BufReader, Read, Write};
@@ -51,7 +51,7 @@ impl Stream {
         self.answers.next().unwrap().unwrap()
     }
 
-    /// Asks the same twice before it waits.
+    /// Sends the same call twice before waiting for a result.
     fn ask_twice(&mut self, tool: &str, args: &str) -> String {
         let line = format!("{{\"id\":0,\"tool\":\"{tool}\",\"args\":{args}}}\n");
         self.child.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
@@ -67,7 +67,7 @@ impl Stream {
         assert!(self.child.wait().unwrap().success());
     }
 
-    /// Ends it, and gives all that it said on standard error.
+    /// Closes the input and returns all of standard error.
     fn end_and_read(mut self) -> String {
         let mut said = String::new();
         drop(self.child.stdin.take());
@@ -146,7 +146,7 @@ fn a_server_that_is_asked_for_its_era_and_dies_or_says_nothing_is_greeted_the_ol
     }
 }
 
-/// What it says to the greeting is what is told, not what it does when it is asked for its era after that.
+/// haft reports the server's own error to `initialize`, not the failure of the probe for its era that follows.
 #[test]
 fn a_server_that_takes_the_greeting_no_more_is_told_in_its_own_words() {
     let place = place();
@@ -165,11 +165,11 @@ fn a_call_that_is_never_answered_ends_and_is_cancelled() {
     configure(&place, "never-answers", &["x", noted.to_str().unwrap()], r#", "requestTimeoutMs": 300"#);
     let ran = echo(&place).expect_code(124);
     assert!(ran.stderr.contains("neither a result nor progress for 300 ms"), "{}", ran.stderr);
-    // On a slow machine the question whether it is still there may have been taken back too.
+    // On a slow machine haft may also have cancelled its ping.
     assert!(place.text("ws/noted").starts_with("cancelled\n"));
 }
 
-/// Whichever limit a call runs into: the server's own patience is longer here.
+/// Applies to any timeout: here the tool's timeout is shorter than that of the server.
 #[test]
 fn a_server_that_hangs_until_the_timeout_of_the_tool_is_started_again() {
     let place = place();
@@ -285,7 +285,7 @@ fn a_server_ends_in_good_order_when_the_person_wants_no_more() {
     configure(&place, "obeys-term", &["x", noted.to_str().unwrap()], "");
     let mut stream = Stream::open(&place, &[]);
     assert!(stream.ask("bad__echo", r#"{"text":"x"}"#).contains("echo: x"));
-    // It stays open: its end would be one in good order as well.
+    // Kept open, because the end of standard input would end haft in good order as well.
     let _stdin = stream.child.stdin.take();
     send_signal(stream.child.id(), 15);
     assert_eq!(stream.child.wait().unwrap().code(), Some(143));

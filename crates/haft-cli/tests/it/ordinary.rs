@@ -1,9 +1,9 @@
-//! Ordinary work goes on inside the sandbox, for every user.
+//! Ordinary work that succeeds inside the sandbox, for every user.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_testkit::{Place, User, users};
 
-/// The script ends well and prints this.
+/// Checks that the script succeeds and prints this.
 #[track_caller]
 fn check(script: &str, expected: &str) {
     check_with(&[], script, expected);
@@ -176,7 +176,7 @@ fn node() {
     );
 }
 
-/// As ourselves alone: the toolchain often lies below somebody's private home.
+/// Only as the current user: the toolchain is often below a private home directory.
 #[test]
 fn cargo() {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| env!("CARGO").into());

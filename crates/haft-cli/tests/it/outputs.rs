@@ -18,7 +18,7 @@ fn place() -> Place {
     Place::new(User::Ourselves)
 }
 
-/// One run of `haft call --stdin`: what it stores it can be asked about.
+/// One process of `haft call --stdin`, whose later calls can query the outputs it stored.
 struct Session {
     child: Child,
     input: Option<ChildStdin>,
@@ -122,7 +122,7 @@ fn the_configuration_says_how_many_pieces_are_given_and_whether_anything_is_kept
     place.haft(&["config", "check"]).output().expect_code(42);
 }
 
-/// A picture of 640 by 480 pixels, as far as its first bytes go, and then nothing but zeros.
+/// The header of a PNG picture of 640 by 480 pixels, followed by zeros.
 const PICTURE: &str =
     r"printf '\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\x02\x80\0\0\x01\xe0'; head -c 40000 /dev/zero";
 
@@ -186,7 +186,8 @@ fn a_handle_that_is_none_is_answered_as_one_that_never_was() {
 #[test]
 fn a_full_disk_costs_what_is_not_shown_and_nothing_else() {
     let place = place();
-    // Files may have 64 KiB; what is beyond fails as on a full disk, instead of killing who writes.
+    // Limits files to 64 KiB. With the signal ignored, a longer write fails as on a full disk instead of killing the
+    // writer.
     let full = ["bash", "-c", r#"trap '' XFSZ; ulimit -S -f 64; exec "$0" "$@""#];
     place.file("ws/long", &numbers(20_000));
     let calls = [

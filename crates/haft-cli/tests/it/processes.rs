@@ -1,4 +1,4 @@
-//! No process of a call outlives it, however it ends.
+//! No process of a call outlives it, for any way the call ends.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::process::Child;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use haft_testkit::{Place, User, eventually, libc, processes_with, send_signal, unique_marker, users};
 
-/// A process that would stay for ten minutes, known by its name.
+/// A process that would run for ten minutes, found by its name.
 struct Sleeper {
     marker: String,
 }
@@ -20,19 +20,19 @@ impl Sleeper {
         script.replace("SLEEPER", &format!("bash -c 'echo > started; exec -a {} sleep 600'", self.marker))
     }
 
-    /// What still has the name, the scripts that started it included.
+    /// Returns the processes with that name, including the scripts that started them.
     fn left(&self) -> Vec<i32> {
         processes_with(&self.marker)
     }
 
-    /// Its own command line, not the script that names it.
+    /// Waits for the sleeper's own command line, not that of the script that names it.
     fn wait_until_asleep(&self) {
         let asleep = format!("{}\0600", self.marker);
         eventually("the sleeper sleeps", || !processes_with(&asleep).is_empty());
     }
 }
 
-/// Started like this the sleeper has left the shell behind before the shell goes on.
+/// Ways to start the sleeper so that it is detached from the shell before the shell goes on.
 const DAEMONS: [&str; 7] = [
     "SLEEPER &",
     "setsid SLEEPER &",
@@ -91,14 +91,14 @@ fn a_shell_that_ignores_signals_ends_with_the_timeout() {
     }
 }
 
-/// Starts a call that would take ten minutes, and waits until it does.
+/// Starts a call that would take ten minutes, and waits until its sleeper runs.
 fn under_way(place: &Place, sleeper: &Sleeper, words: &[&str]) -> Child {
     let child = place.haft(words).start();
     sleeper.wait_until_asleep();
     child
 }
 
-/// Both ways to start a command, with a daemon of the worst kind and a shell that waits.
+/// Both ways to start a command, with the most stubborn daemon and a shell that waits.
 fn ways(sleeper: &Sleeper) -> [Vec<String>; 2] {
     let script = format!("{}; sleep 600", daemon(sleeper, "(trap '' TERM INT HUP; setsid SLEEPER) &"));
     let arguments = serde_json::json!({ "command": script }).to_string();
@@ -150,13 +150,13 @@ fn a_reader_that_went_away_ends_the_tree() {
     ends(|child| drop(child.stdout.take()), Some(141));
 }
 
-/// The children of a process, as the kernel lists them.
+/// Returns the children of a process, as the kernel lists them.
 fn children(pid: u32) -> Vec<u32> {
     let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     list.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// The one child of a process that has one.
+/// Returns the only child of a process.
 fn only_child(pid: u32) -> u32 {
     let found = children(pid);
     assert_eq!(found.len(), 1, "children of {pid}");
@@ -176,7 +176,7 @@ fn killing_the_watcher_ends_the_tree() {
     }
 }
 
-/// Root that became the owner of the workspace: the kernel forgets a promised death signal when ids change.
+/// Runs as root with a workspace of another user: the kernel clears the parent-death signal when credentials change.
 #[test]
 fn killing_the_watcher_of_another_identity_ends_the_tree() {
     if !users().contains(&User::Nobody) {
@@ -245,7 +245,7 @@ fn a_command_is_in_no_session_of_ours() {
     let place = Place::new(User::Ourselves);
     let marker = unique_marker();
     let mut haft = place.confined(&[], &format!("exec -a {marker} sleep 60")).start();
-    // The name stands in our own arguments too; only the command begins with it.
+    // The name is in haft's own arguments too; only the command line of the command begins with it.
     let command = || processes_with(&marker).into_iter().find(|pid| arguments_of(*pid).starts_with(&marker));
     eventually("the command runs", || command().is_some());
     let haft_pid = i32::try_from(haft.id()).unwrap();
@@ -258,7 +258,7 @@ fn arguments_of(pid: i32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default()
 }
 
-/// The session a process is in, as its `stat` has it.
+/// Returns the session of a process from its `stat`.
 fn session_of(pid: i32) -> String {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat[stat.rfind(')').unwrap()..].split_whitespace().nth(4).unwrap().to_owned()

@@ -1,4 +1,4 @@
-//! Recorded runs that are seen again: the same events to the byte, without a model and without making a call.
+//! Replays of recorded runs: the same events to the byte, without a model and without making a call.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 mod tree;
@@ -12,7 +12,7 @@ use super::run::{bash, haft, server};
 
 const STREAM: [&str; 2] = ["--output-format", "stream-json"];
 
-/// A run with calls at once, progress, a failure, a refusal and thoughts.
+/// A run with concurrent calls, progress, a failure, a refusal and reasoning.
 fn script() -> Vec<Step> {
     let read = |file: &str| Part::call("read", json!({ "file_path": file }));
     vec![
@@ -85,8 +85,7 @@ fn a_recording_that_is_none_or_does_not_fit_is_said() {
     assert!(ran.stderr.contains("is there already"), "{}", ran.stderr);
 }
 
-/// What a command prints may be a secret of the operator's; what opens doors is taken out wherever it stands.
-/// What was wrong with the words can be mended, and the same words typed again.
+/// A failed start leaves no recording behind, so that the user can fix the problem and repeat the same command.
 #[test]
 fn a_run_that_never_began_leaves_no_recording() {
     let place = here();
@@ -102,6 +101,7 @@ fn a_run_that_never_began_leaves_no_recording() {
     assert!(place.text("ws/r.jsonl").contains(r#""kind":"end""#));
 }
 
+/// haft removes keys from recordings and journals wherever they occur.
 #[test]
 fn no_key_is_in_a_recording_or_in_a_journal() {
     let place = here();

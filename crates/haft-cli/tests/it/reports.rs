@@ -1,4 +1,4 @@
-//! Final reports: every format, as a call and between tags, on every wire.
+//! Final reports: every format, as a call and between tags, with every wire format.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::{ModelServer, Part, Script, Step};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::agents::{agents, ask};
 use super::run::{FORMATS, haft};
 
-/// The name of a format, what is reported in it, and what the format would not take.
+/// Returns the formats, each with a valid report and an invalid one.
 fn reports() -> [(&'static str, Value, Value); 7] {
     let blocks = json!([{"type": "section", "text": {"type": "mrkdwn", "text": "red"}}]);
     [
@@ -21,7 +21,7 @@ fn reports() -> [(&'static str, Value, Value); 7] {
     ]
 }
 
-/// As a call of the report, or between tags with the word that the system text gives.
+/// Submits a report, as a call of the report tool or between tags with the word from the system prompt.
 fn given(by: &str, format: &str, content: &Value) -> Step {
     let field = if content.is_string() { "content" } else { "content_json" };
     if by == "tool" {
@@ -43,7 +43,7 @@ fn script(by: &str) -> Script {
     })
 }
 
-/// One run asks seven agents at once, each for a format; each gives what is wrong first and is told so.
+/// One run asks seven agents concurrently, each for one format; each first submits an invalid report and gets an error.
 #[test]
 fn every_format_is_reported_both_ways_on_every_wire() {
     for by in ["tool", "xml"] {

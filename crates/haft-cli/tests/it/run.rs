@@ -72,7 +72,7 @@ fn every_format_works_with_real_tools_until_the_answer() {
     }
 }
 
-/// Whoever does not ask for details still hears that the answer may not be what it seems.
+/// These notes appear without `-v`, because the answer may not be what it seems.
 #[test]
 fn a_prompt_that_was_cut_and_a_model_that_stepped_in_are_told_without_being_asked_for() {
     let cut = || [Step::text("done").using(Usage { input: 10, output: 1, ..Usage::default() })];
@@ -198,7 +198,7 @@ fn programs_read_one_event_per_line() {
     assert_eq!(ran.stderr, "");
 }
 
-/// Programs go by the documents: every event stands there with every field, and none that is not written.
+/// Checks that the document lists every event with every field, and no others.
 #[test]
 fn every_event_is_as_documented() {
     let document = include_str!("../../../../docs/agents.md");
@@ -287,9 +287,9 @@ fn limits_have_codes_of_their_own_and_the_last_answer_is_kept() {
     place.file("ws/poor.md", "---\nbudget:\n  tokens: 20\n---\nSpend little.\n");
     let ran = run_in(&place, with_end(2), &["-m", "openai/m", "@poor.md", "go"]).expect_code(10);
     assert!(ran.stdout.contains("what I have"), "{}", ran.stdout);
-    // The same call again and again.
+    // The same call over and over.
     run(dates(9), &["go"]).expect_code(3);
-    // Five hundred at once: ten are made, the others are refused.
+    // Five hundred calls at once: ten are made, the others are refused.
     let flood = Step::say((0..500).map(|n| bash(&format!("echo {n} >> count.txt"))));
     let place = here();
     let ran = run_in(&place, [flood, Step::text("enough")], &["-m", "openai/m", "go"]);
@@ -316,7 +316,7 @@ fn what_a_provider_does_wrong_ends_the_run_with_its_own_code() {
     place.haft(&["run", "go"]).output().expect_code(2);
 }
 
-/// What a model or a provider says about a failure is quoted, and steers nothing.
+/// Text from a model or provider about a failure is quoted without control sequences.
 #[test]
 fn what_is_said_about_a_failure_steers_no_terminal() {
     let evil = "\u{1b}]0;owned\u{7}sorry";
@@ -370,7 +370,7 @@ fn a_name_that_means_no_tool_is_told() {
     check(&["--tools", "bsh,read"], &["bsh"]);
     check(&["--allowed-tools", "read"], &[]);
     check(&["--allowed-tools", "raed"], &["raed"]);
-    // Whoever works for it may have slipped too.
+    // The agents that it uses may have typos too.
     let place = here();
     place.file("ws/lead.md", "---\nagents: a.md\nrouter: {destinations: [b.md]}\n---\n");
     place.file("ws/a.md", "---\ntools: [raed]\nhandoff: b.md\n---\n");
@@ -428,7 +428,7 @@ fn an_interrupt_leaves_nothing_running_and_says_what_was_done() {
     assert_eq!(place.text("ws/kept.txt"), "x");
 }
 
-/// The list of the scripted server's models stands for an API of somebody's own.
+/// The model list of the scripted server serves as a user's own API.
 #[test]
 fn tools_over_http_are_tools_of_a_run() {
     let place = here();
@@ -456,7 +456,7 @@ fn nothing_that_was_said_is_kept_in_the_accounts() {
     assert!(!accounts.contains("canary"), "{accounts}");
 }
 
-/// `script` gives haft a terminal, as a person would; what is typed waits there until it is asked for.
+/// `script` gives haft a terminal; typed lines wait there until haft reads them.
 #[test]
 fn on_a_terminal_a_person_is_asked_and_sees_each_call_at_work() {
     let place = here();
@@ -482,10 +482,10 @@ fn on_a_terminal_a_person_is_asked_and_sees_each_call_at_work() {
 
 #[test]
 fn the_demo_needs_no_key_and_shows_each_call() {
-    // A proxy that nobody answers at: the demo needs none either.
+    // A proxy that does not answer: the demo must not use it.
     let ran = here().haft(&["demo"]).env("HTTP_PROXY", "http://127.0.0.1:9").output().expect_code(0);
     assert!(ran.stdout.contains("The sum is 14"), "{}", ran.stdout);
-    // The README's picture shows the same; `examples/recording.rs` draws it anew.
+    // The picture in the README shows the same; `examples/recording.rs` draws it again.
     let picture = include_str!("../../../../docs/demo.svg");
     for shown in ran.stdout.split_whitespace().chain(["✓", "✗", "current_date"]) {
         assert!(picture.contains(shown), "the picture does not show `{shown}`");
@@ -497,7 +497,7 @@ fn the_demo_needs_no_key_and_shows_each_call() {
     }
 }
 
-/// A model that cannot call tools is found out once, not once per process.
+/// haft learns once that a model cannot call tools, not once per process.
 #[test]
 fn how_a_model_is_given_tools_is_remembered_by_the_next_run() {
     use haft_model_server::{Expect, Failure, ModelServer, Script, Step};

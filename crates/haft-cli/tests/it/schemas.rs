@@ -1,4 +1,4 @@
-//! Schemas as others wrote them, in the grammar of every provider: the tools of real MCP servers and of real APIs.
+//! Third-party schemas in the grammar of every provider: the tools of real MCP servers and of real APIs.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a helper that fails is a failed test")]
 
 use std::collections::BTreeMap;
@@ -16,14 +16,14 @@ use url::Url;
 use super::call::here;
 use super::mcp::real::{npm, python};
 
-/// So many operations of each API are looked at, spread over all of it.
+/// The number of operations of each API that are checked, spread over all of it.
 const OPERATIONS: usize = 20;
 
-/// How deep made-up arguments are.
+/// The largest depth of generated arguments.
 const DEPTH_MAX: usize = 40;
 
-/// A line for each source: how many tools it has, and in each grammar how many of them lose something, and how many of the
-/// made-up arguments that the grammar accepts the tool itself accepts.
+/// One line per source: the number of its tools, and for each grammar the number of tools that lose something and the
+/// share of the generated arguments accepted by the grammar that the tool itself accepts.
 const SERVERS: &str = include_str!("../schemas/servers.txt");
 const APIS: &str = include_str!("../schemas/apis.txt");
 
@@ -132,7 +132,8 @@ fn judged(grammar: Grammar) -> judge::Grammar {
     }
 }
 
-/// Whether the tool accepts what its grammar let through. If not, something was lost and the model is told what is wrong.
+/// Returns true when the tool accepts arguments that its grammar accepts. Otherwise the downgrade must have lost
+/// something, and the model gets an error that explains the problem.
 fn fits(original: &Value, down: &Downgraded, arguments: &Value) -> bool {
     let parsed = Arguments::from_value(arguments).parse(&ArgumentLimits::default()).unwrap();
     match Schema::compile(original).validate(parsed) {
@@ -145,7 +146,7 @@ fn fits(original: &Value, down: &Downgraded, arguments: &Value) -> bool {
     }
 }
 
-/// `nullable` is Gemini's word; in JSON Schema it is a branch.
+/// Replaces `nullable`, which only Gemini knows; JSON Schema uses a branch instead.
 fn without_nullable(schema: &Value) -> Value {
     match schema {
         Value::Object(object) => {
@@ -162,10 +163,10 @@ fn without_nullable(schema: &Value) -> Value {
     }
 }
 
-/// How much made-up arguments say.
+/// The extent of generated arguments.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// Only what must be there, and null where that may be.
+    /// Only required properties, and null where it is allowed.
     Least,
     Most,
 }

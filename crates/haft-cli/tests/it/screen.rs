@@ -1,4 +1,4 @@
-//! `haft run` in a terminal of eighty columns: what stands on its screen when all is over, and on the way there.
+//! `haft run` in a terminal of eighty columns: the final screen, and the screens on the way there.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_model_server::{Expect, ModelServer, Part, Script, Step};
@@ -37,7 +37,7 @@ assert **left** == right
 • the others pass
 2 turns, 2 calls, 20 tokens read, 10 written, TIME";
 
-/// Everything that was written to the terminal. `script` gives one, as a person would have it.
+/// Returns everything written to the terminal, which `script` provides.
 fn typescript(place: &Place, words: &str, steps: impl IntoIterator<Item = Step>) -> Vec<u8> {
     typed(place, &server(steps), &format!("run -m openai/m {words} go"))
 }
@@ -47,7 +47,7 @@ fn typed(place: &Place, server: &ModelServer, words: &str) -> Vec<u8> {
     let run = haft(place, server, &[]).env("TERM", "xterm").through(&["bash", "-c", &script]);
     run.output().expect_code(0);
     let written = std::fs::read(place.root().join("ws/typescript")).unwrap();
-    // What `script` itself says stands around it.
+    // `script` adds a first and a last line of its own.
     let begin = written.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     let last = b"\nScript done on";
     let end = written.windows(last.len()).rposition(|window| window == last).unwrap();
@@ -69,7 +69,7 @@ fn screen(written: &[u8]) -> vt100::Parser {
     terminal
 }
 
-/// The text of the screen. How long things took differs from time to time.
+/// Returns the text of the screen with durations masked, because they differ between runs.
 fn text(terminal: &vt100::Parser) -> String {
     let times = regex::Regex::new(r"[0-9.]+ (ms|s|µs)\b").unwrap();
     times.replace_all(&terminal.screen().contents(), "TIME").trim_end().to_owned()
@@ -80,7 +80,7 @@ fn a_run_leaves_calls_answer_and_bill_on_the_screen() {
     let written = typescript(&here(), "", steps());
     let terminal = screen(&written);
     assert_eq!(text(&terminal), SCREEN);
-    // Weight and colour are where they belong.
+    // Bold, italic and colour are in the right cells.
     let cell_of = |word: &str| {
         let contents = terminal.screen().contents();
         let (row, line) = contents.lines().enumerate().find(|(_, line)| line.contains(word)).unwrap();
@@ -105,7 +105,7 @@ fn a_call_at_work_has_a_line_that_moves() {
     assert!(seen.lines().last().unwrap().contains("bash sleep"), "{seen}");
 }
 
-/// Of a line that goes on in the next row only the end could be cleared.
+/// Of a wrapped line only the last row could be cleared.
 #[test]
 fn a_line_that_moves_is_no_wider_than_the_terminal() {
     let command = format!("sleep 0.5; echo {}", "word ".repeat(20));
@@ -118,7 +118,7 @@ fn a_line_that_moves_is_no_wider_than_the_terminal() {
     assert!(written.windows(spent.len()).any(|window| window == spent), "{seen}");
 }
 
-/// A draft is no answer, and a report is none while it is written.
+/// Neither a draft nor a report in progress is shown as the answer.
 #[test]
 fn of_those_who_go_on_with_a_request_only_the_last_is_heard() {
     let place = here();
@@ -131,7 +131,7 @@ fn of_those_who_go_on_with_a_request_only_the_last_is_heard() {
     let heard = "It is edited.\n1 turn, 0 calls, 20 tokens read, 10 written, TIME";
     assert_eq!(seen(&drafted, "run -m openai/m --record r.jsonl @writer.md go"), heard);
     assert_eq!(seen(&drafted, "replay r.jsonl"), heard);
-    // Who gives the request away speaks plainly, and whoever gets it reports.
+    // The router replies in plain text, and the agent that receives the request submits a report.
     place.file("ws/router.md", "---\nrouter: {destinations: [clerk.md]}\n---\n");
     place.file("ws/clerk.md", "---\noutput: {format: markdown}\n---\nYou are the clerk.\n");
     let report = json!({"status": "success", "format": "markdown", "content": "It is **filed**."});
@@ -143,7 +143,7 @@ fn of_those_who_go_on_with_a_request_only_the_last_is_heard() {
     assert!(shown.starts_with("It is filed.\n"), "{shown}");
 }
 
-/// What is given as a report is no more to be trusted than what is said.
+/// A report is as untrusted as any other text of a model.
 #[test]
 fn a_report_is_shown_as_its_format_says_and_steers_no_terminal() {
     let evil = "\u{1b}]0;owned\u{7}\u{1b}[2J";

@@ -1,4 +1,4 @@
-//! Sessions: runs that are killed anywhere go on, and what they did is kept.
+//! Sessions: runs that are killed at any point can be resumed, and completed work is kept.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 mod agents;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::call::here;
 use super::run::{bash, haft, server, told};
 
-/// The journals of a place, by name.
+/// Returns the journals of a place, sorted by name.
 fn journals(place: &Place) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(place.path("home/data/sessions"));
     let mut paths: Vec<_> = entries.into_iter().flatten().map(|entry| entry.unwrap().path()).collect();
@@ -40,7 +40,7 @@ fn events(ran: &Ran) -> Vec<Value> {
     ran.events()
 }
 
-/// Kills haft without a warning as soon as something holds.
+/// Kills haft with SIGKILL as soon as the condition holds.
 fn kill(place: &Place, server: &ModelServer, words: &[&str], what: &str, holds: impl FnMut() -> bool) {
     let mut child = haft(place, server, words).start();
     eventually(what, holds);
@@ -86,7 +86,7 @@ fn of_a_call_that_was_killed_the_model_hears_that_nobody_knows() {
 #[test]
 fn a_call_that_is_known_to_be_harmless_is_made_again() {
     let (place, marker) = (here(), unique_marker());
-    // The operator says so; nobody else could know it of a command.
+    // Only the operator can know that this command is safe to repeat.
     place.file("home/haft.json", r#"{"tools": {"bash": {"effects": "idempotent"}}}"#);
     let command = format!("test -e again && exit; touch again; exec -a {marker} sleep 300");
     let steps = [Step::say([bash(&command)]), told(Step::text("done"), "(exit code: 0)")];
@@ -179,7 +179,7 @@ fn only_one_process_goes_on_with_a_session() {
     assert!(list.contains("unfinished"), "{list}");
 }
 
-/// A limit on the size of files stands for a disk that is full; it befalls the journal as any write does.
+/// A limit on file sizes simulates a full disk; it hits the journal like any other write.
 #[test]
 fn a_run_whose_journal_is_full_ends_before_its_next_call_and_can_be_resumed() {
     let place = here();

@@ -1,4 +1,4 @@
-//! Skills as a user meets them: listed, checked, trusted, through the real binary.
+//! Skills through the real binary: listed, checked, trusted.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_testkit::{Place, User};

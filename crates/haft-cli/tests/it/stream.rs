@@ -1,4 +1,4 @@
-//! `haft call --stdin`: many calls through one process, each answered, whatever becomes of the others.
+//! `haft call --stdin`: many calls through one process, each answered independently of the others.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use std::fs;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::call::here;
 
-/// A stream that stays open, for tests in which one thing must happen before another.
+/// A stream that stays open, for tests in which one event must happen before another.
 pub(super) struct Stream {
     child: Child,
     input: Option<ChildStdin>,
@@ -34,7 +34,7 @@ impl Stream {
         self.send(id, "bash", &json!({ "command": command }));
     }
 
-    /// Waits for the next answer.
+    /// Waits for the next result.
     pub(super) fn answer(&mut self) -> Value {
         let mut line = String::new();
         self.output.as_mut().unwrap().read_line(&mut line).unwrap();
@@ -60,7 +60,7 @@ impl Stream {
     }
 }
 
-/// A test that fails leaves nothing running.
+/// Kills haft, so that a failing test leaves no process behind.
 impl Drop for Stream {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -68,7 +68,7 @@ impl Drop for Stream {
     }
 }
 
-/// Feeds all of the input at once, expects success, and returns all answers in the order they came.
+/// Sends all of the input at once, expects success, and returns all results in the order they arrive.
 #[track_caller]
 pub(super) fn answers(place: &Place, flags: &[&str], input: impl Into<Vec<u8>>) -> Vec<Value> {
     let ran = place.haft(&[&["call", "--stdin"], flags].concat()).stdin(input).output().expect_code(0);
@@ -87,7 +87,7 @@ fn by_id(answers: &[Value], id: u64) -> &Value {
     answers.iter().find(|answer| answer["id"] == id).unwrap()
 }
 
-/// Waits in a shell of the sandbox for a file that somebody else makes.
+/// Waits in a shell of the sandbox for a file that another process creates.
 fn wait_for(name: &str) -> String {
     format!("until [ -e {name} ]; do sleep 0.02; done")
 }
@@ -194,7 +194,7 @@ fn one_job_runs_one_call_after_the_other() {
     assert_eq!(place.text("ws/log"), expected);
 }
 
-/// Each waits for all others: with one job fewer the first would wait until its timeout.
+/// Each call waits for all others: with one job fewer, the first would wait until its timeout.
 #[test]
 fn eight_jobs_really_run_at_once() {
     let place = here();
@@ -230,7 +230,7 @@ fn in_order_reads_run_together() {
         place.file(&format!("ws/src/{number}.txt"), "some text\n");
     }
     let mut stream = Stream::start(&place, &["--ordered"]);
-    // Starting a confined worker and walking a tree takes long; telling the date does not.
+    // Starting a confined worker and walking a tree takes long; returning the date does not.
     stream.send(1, "introspect", &json!({ "level": "all" }));
     stream.send(2, "current_date", &json!({}));
     stream.send(3, "write", &json!({ "file_path": "after", "content": "" }));
@@ -322,7 +322,7 @@ fn signals_end_the_stream_with_their_codes() {
     check(Signal::TERM, 143);
 }
 
-/// A writer that blocks on a full pipe must still notice that it is to stop.
+/// A writer that blocks on a full pipe must still notice a signal.
 #[test]
 fn an_interrupt_is_heard_while_nobody_reads_the_answers() {
     const PIPE_BYTES: u64 = 64 << 10;
@@ -332,7 +332,7 @@ fn an_interrupt_is_heard_while_nobody_reads_the_answers() {
     let mut input = stream.input.take().unwrap();
     let feeder = std::thread::spawn(move || while writeln!(input, "{line}").is_ok() {});
     let pipe = stream.output.as_ref().unwrap();
-    // A page of the pipe takes no line that does not fit whole, so a little of each stays free.
+    // A page of the pipe takes no line that does not fit whole, so a little of each page stays free.
     eventually("the pipe is full", || {
         rustix::io::ioctl_fionread(pipe.get_ref()).unwrap() + 4096 > PIPE_BYTES
     });

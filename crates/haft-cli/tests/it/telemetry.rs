@@ -13,7 +13,7 @@ fn call(place: &Place, collector: &Collector, tool: &str, arguments: &str) -> Ru
     place.haft(&["call", tool, arguments]).env(ENDPOINT, &collector.endpoint())
 }
 
-/// Nothing is said when all went well.
+/// Checks that a successful export prints no warning.
 fn quiet(run: Run, code: i32) -> Ran {
     let ran = run.output().expect_code(code);
     assert!(!ran.stderr.contains("warning"), "{}", ran.stderr);
@@ -152,7 +152,7 @@ fn words_are_told_when_the_environment_or_the_configuration_says_so() {
     check(on, "false", false);
 }
 
-/// A port at which nobody listens, and one where somebody listens and never answers.
+/// A port without a listener, and one whose listener never answers.
 #[test]
 fn a_collector_that_cannot_be_reached_costs_one_warning() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -171,7 +171,7 @@ fn a_collector_that_cannot_be_reached_costs_one_warning() {
             ran.stderr
         );
         assert!(!ran.stderr.contains("s3cret"), "{}", ran.stderr);
-        // Two seconds are waited for at most; the rest is a loaded machine.
+        // haft waits two seconds at most; the rest allows for a loaded machine.
         assert!(began.elapsed() < Duration::from_secs(20));
     }
 }

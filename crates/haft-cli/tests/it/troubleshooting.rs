@@ -1,5 +1,5 @@
-//! The headings of `docs/troubleshooting.md`, each brought about: the error names the setting to change, and the page
-//! shows what is really said.
+//! Reproduces each error of `docs/troubleshooting.md`: the error names the setting to change, and the page shows the
+//! actual message.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a failed test")]
 
 use haft_testkit::{Place, Ran};
@@ -14,7 +14,7 @@ fn place(config: &str) -> Place {
     place
 }
 
-/// What is said on standard error contains each of these, and the page shows each of those.
+/// Checks that standard error contains all texts, and that the page contains those in `shown`.
 fn check(ran: &Ran, said: &[&str], shown: &[&str]) {
     for words in said.iter().chain(shown) {
         assert!(ran.stderr.contains(words), "`{words}` is not said:\n{}\n{}", ran.stderr, ran.stdout);

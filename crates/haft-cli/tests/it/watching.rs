@@ -11,7 +11,7 @@ const RULES: &str = r#"{"policy": {"rules": [
     {"tool": "write", "decision": "ask"}
 ]}}"#;
 
-/// The lines of the journal.
+/// Returns the lines of the journal.
 pub(super) fn accounting(place: &Place) -> Vec<Value> {
     let text = place.text("home/data/accounting.jsonl");
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -147,7 +147,7 @@ fn the_environment_says_how_much_is_logged() {
     assert!(ran.stderr.contains("warning: HAFT_LOG is none of"), "{}", ran.stderr);
 }
 
-/// `script` gives haft a terminal, as a person would.
+/// `script` gives haft a terminal.
 #[test]
 fn on_a_terminal_a_long_call_shows_what_it_is_doing() {
     let place = here();
@@ -161,7 +161,7 @@ fn on_a_terminal_a_long_call_shows_what_it_is_doing() {
     assert!(answer.starts_with("step 1 of many\n") && !answer.contains('\u{1b}'), "{answer:?}");
 }
 
-/// A run of two requests, of which the first is refused once, and one call.
+/// A run of two requests, the first of which fails once, and one call.
 fn run_with_a_model(words: &[&str], collector: Option<&Collector>) -> (Place, Ran) {
     let refused = Step::fail(Failure::new(503, "busy"));
     let call = Step::call("current_date", json!({}));
@@ -184,7 +184,7 @@ fn run_with_a_model(words: &[&str], collector: Option<&Collector>) -> (Place, Ra
 #[test]
 fn models_stand_in_the_tree_and_in_the_log_with_times_tokens_and_cost() {
     let (place, ran) = run_with_a_model(&["-v", "--tree"], None);
-    // Some line has these pieces, one after the other.
+    // Checks that a line contains these pieces in this order.
     let has = |pieces: &[&str]| {
         let holds = |line: &str| {
             pieces.iter().try_fold(line, |rest, piece| Some(rest.split_once(piece)?.1)).is_some()

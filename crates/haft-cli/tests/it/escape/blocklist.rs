@@ -4,7 +4,7 @@ use haft_testkit::{Ran, User, users};
 
 use super::{ESCAPED, TRIAL, Trial, tried, whole};
 
-/// As root on a machine of its own, a copy that is thrown away: what fails here would otherwise have ruined this one.
+/// Runs as root on a copy of the machine that is thrown away, because a failing test would damage the real one.
 const MACHINE: &str = r#"set -e
 machine=$1; shift; mkdir "$machine"; mount -t tmpfs none "$machine"; cd "$machine"; mkdir up work root
 mount -t overlay none -o lowerdir=/,upperdir=up,workdir=work root
@@ -21,7 +21,7 @@ fn on_a_machine(mode: &str, script: &str) -> Ran {
     ran
 }
 
-/// In the open mode it fails as root; as anybody else it fails anyway, and must still be tried.
+/// Checks that the script fails as root in the open mode. As any other user it fails anyway, but must still be tried.
 #[track_caller]
 fn blocked(script: &str) {
     if users().contains(&User::Nobody) {

@@ -1,4 +1,4 @@
-//! Hooks and configuration of the workspace's repository: they run outside the sandbox, at the user's next command.
+//! Hooks and configuration of the workspace's repository: they run outside the sandbox, at the user's next git command.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -67,7 +67,7 @@ fn in_rx_and_in_the_open_mode() {
     }
 }
 
-/// What git itself would run, asked from outside the sandbox: nothing of the model's.
+/// Runs git outside the sandbox and checks that it executes nothing that the calls planted.
 #[track_caller]
 fn runs_nothing(calls: &[&str]) {
     for user in users() {
@@ -89,7 +89,7 @@ fn point_the_repository_to_another_common_directory() {
     runs_nothing(&[&format!("{EVIL_DIRECTORY}; echo ../evil > .git/commondir")]);
 }
 
-/// An editor asks git for the state of the repository all the time, also while a call runs.
+/// An editor queries git all the time, also while a call runs.
 #[test]
 fn point_the_repository_elsewhere_while_the_call_runs() {
     for user in users() {
@@ -102,7 +102,7 @@ fn point_the_repository_elsewhere_while_the_call_runs() {
     }
 }
 
-/// What the first call has made is there before the second, and gone before the second makes it again.
+/// The second call starts while the file of the first call exists, and writes it again after it was removed.
 #[test]
 fn point_the_repository_elsewhere_by_two_calls_at_once() {
     for user in users() {

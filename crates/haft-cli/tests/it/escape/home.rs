@@ -1,4 +1,4 @@
-//! haft's own home in every mode and place, and the user's secrets.
+//! haft's own home in every mode and location, and the user's secrets.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -6,7 +6,7 @@ use haft_testkit::{User, users};
 
 use super::{CANARY, TRIAL, Trial, arena, attempt_to_read, configuration, tried, whole};
 
-/// Where home lies in a directory that the mode lets a command write, but for the first.
+/// haft's home outside all writable directories, then inside of one in each mode, and with the workspace inside of it.
 const WAYS: [Trial<'static>; 5] = [
     Trial { watched: HOME, ..TRIAL },
     Trial { below: "/tmp", watched: HOME, ..TRIAL },
@@ -152,7 +152,7 @@ fn home_is_a_symlink() {
     }
 }
 
-/// Protected by name: what appears while a command runs is as hidden as what was there before.
+/// Protection is by name: a file created while a command runs is hidden like one that existed before.
 #[test]
 fn read_what_appears_while_the_command_runs() {
     for user in users() {
@@ -270,7 +270,7 @@ fn a_writable_directory_holds_its_promise() {
     widened.refused(r#"ln -sfn "$home" "$outside/dir/link"; echo x > "$outside/dir/link/haft.json"; mv "$outside/dir" "$outside/gone""#);
 }
 
-/// Root on somebody's project: the command is that somebody, and their secrets are the ones to keep.
+/// With root working in the project of another user, the command runs as that user, whose secrets must stay hidden.
 #[test]
 fn secrets_of_the_owner_of_the_workspace() {
     if !users().contains(&User::Nobody) {

@@ -151,7 +151,7 @@ fn devices_of_programs_that_run_others() {
     );
 }
 
-/// Opens for writing and writes nothing: a test that fails must not harm the machine.
+/// Opens files for writing but writes nothing, so that a failing test does not harm the machine.
 const OPEN_ALL_FOR_WRITING: &str = "
 import stat
 for place in PLACES:
@@ -203,7 +203,7 @@ fn move_to_another_cgroup() {
     }
 }
 
-/// A system call that is refused whatever it is given.
+/// Checks that a system call is refused for any arguments.
 #[track_caller]
 fn system_call(mode: &str, number: libc::c_long, words: &str) {
     for user in users() {
@@ -253,7 +253,7 @@ refused_system_calls! { "rwx":
     read_the_kernel_log_in_the_open_mode SYS_syslog "3, b'\\0' * 16, 16";
 }
 
-/// Machine code that makes the call in the given way, in a process of its own that must not survive it.
+/// Runs machine code that makes a system call, in a child process that seccomp must kill.
 #[cfg(target_arch = "x86_64")]
 fn killed_by(code: &str) {
     for mode in ["sandbox", "rx", "rwx"] {
@@ -340,7 +340,7 @@ fn kernel_memory_and_log() {
     refused("head -c 1 /proc/kcore > /dev/null && echo ESCAPED; dmesg > /dev/null && echo ESCAPED");
 }
 
-/// Left in the workspace by root, such a file would make root of whoever runs it later.
+/// A setuid file that root left in the workspace would give root privileges to any user who runs it later.
 #[test]
 fn leave_a_set_user_id_program_behind() {
     refused("cp /usr/bin/id one && chmod u+s one && echo ESCAPED");

@@ -1,4 +1,4 @@
-//! Sockets of every kind: what reaches a listener of the test, and what does not.
+//! Sockets of every kind, checked by listeners of the test that are reached or not.
 
 use std::io::ErrorKind;
 use std::net::{TcpListener, UdpSocket};
@@ -20,7 +20,7 @@ pub(crate) const PATHNAME: &str = "socket.socket(socket.AF_UNIX).connect(outside
 pub(crate) const ABSTRACT: &str = "socket.socket(socket.AF_UNIX).connect('\\0' + os.environ['name'])";
 pub(crate) const DATAGRAM: &str =
     "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'hello', outside + '/datagrams')";
-/// Made as a pair no call to `socket` is needed, and a datagram socket can be sent elsewhere than to its peer.
+/// `socketpair` needs no call of `socket`, and a datagram socket can send to an address other than its peer.
 pub(crate) const DATAGRAM_OF_A_PAIR: &str =
     "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b'hello', outside + '/datagrams')";
 
@@ -134,7 +134,7 @@ attempt(socket.socket, socket.AF_PACKET, socket.SOCK_RAW, 3)",
     }
 }
 
-/// A netlink socket may ask about interfaces; it may not change them. The request would set loopback as it is.
+/// A netlink socket may query interfaces but not change them. The request would set the loopback to its current state.
 #[test]
 fn change_an_interface_by_netlink() {
     for mode in ["sandbox", "rx", "rwx"] {
@@ -162,7 +162,7 @@ print(server.accept()[0].recv(100).decode())",
     }
 }
 
-/// The test's own ends of everything that could be reached.
+/// The test's listeners, one for each kind of socket.
 struct Ears {
     tcp: TcpListener,
     tcp6: TcpListener,
@@ -203,7 +203,7 @@ impl Ears {
         format!("export port={port} port6={port6} name={}", self.name)
     }
 
-    /// What local sockets deliver has arrived by the time the sender has ended.
+    /// Checks all listeners. Local sockets have delivered everything by the time the sender has exited.
     fn heard(&self) -> Outcome {
         let mut bytes = [0; 64];
         let quiet = [
@@ -220,7 +220,7 @@ impl Ears {
     }
 }
 
-/// Free, the script reaches the test; confined by the flags, it does as expected.
+/// Checks that the script reaches the test when unconfined, and has the expected outcome with the flags.
 #[track_caller]
 fn check(flags: &[&str], script: &str, expected: Outcome) {
     check_through(&[], flags, script, expected);

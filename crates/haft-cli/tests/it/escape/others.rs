@@ -1,4 +1,4 @@
-//! Other processes, and what is handed down to a command by mistake: environment, descriptors, a terminal.
+//! Other processes, and things that a command could inherit by mistake: environment, descriptors, a terminal.
 
 use haft_testkit::{Place, Ran, libc, users};
 
@@ -85,7 +85,7 @@ fn the_environment_is_built_from_nothing() {
             .output();
         let mut names: Vec<&str> = ran.stdout.split_whitespace().collect();
         names.sort_unstable();
-        // bash adds the last three itself.
+        // bash may add the last four itself.
         let expected =
             ["HOME", "LC_ALL", "PATH", "TERM", "TMPDIR", "TZ", "USER", "OLDPWD", "PWD", "SHLVL", "_"];
         assert!(names.iter().all(|name| expected.contains(name)), "as {user:?}: {names:?}");
@@ -123,7 +123,7 @@ for number in range(3, 20): refused({}, keeper, number, 0)",
 
 #[test]
 fn trace_the_keeper_in_the_open_mode() {
-    // Let go again at once: a keeper that stays stopped would only hold up the test.
+    // Detaches at once: a keeper that stays stopped would block the test.
     let attach = python(&format!(
         "refused({0}, 16, 1, 0, 0)\nos.waitpid(1, 0)\ncall({0}, 17, 1, 0, 0)",
         libc::SYS_ptrace
@@ -155,7 +155,7 @@ fn see_a_process_outside() {
     );
 }
 
-/// What is inside cannot make a wider sandbox for itself, with haft's help or as a launcher of its own.
+/// A confined process cannot create a wider sandbox, neither by running haft nor by calling its launcher.
 #[test]
 fn haft_inside_haft() {
     let haft = haft_testkit::binary();
@@ -224,7 +224,7 @@ fn read_shared_memory_of_others() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// With haft on a terminal, a command could otherwise type into it.
+/// Otherwise a command could type into the terminal on which haft runs.
 #[test]
 fn type_into_the_terminal() {
     let on_a_terminal = ["python3", "-c", "import pty, sys; pty.spawn(sys.argv[1:])"];
@@ -283,7 +283,7 @@ fn inherited(open: &str, script: &str) {
     }
 }
 
-/// `PID` is the process of the test, which as root may do all of this to anybody.
+/// Replaces `PID` by the process of the test, which the script must not reach.
 #[track_caller]
 fn reaches_nobody(script: &str) {
     refused(&script.replace("PID", &std::process::id().to_string()));

@@ -240,7 +240,7 @@ fn write_through_the_root_of_any_process() {
 
 #[test]
 fn write_through_the_directory_of_any_process() {
-    // Only where it leads outside: the free run must not write into the directories of everybody's processes.
+    // Only where it leads outside: the unconfined run must not write into directories of unrelated processes.
     attempt(
         r#"cd "$outside"; for process in /proc/[0-9]*; do
             [ "$(readlink "$process/cwd")" = "$outside" ] && echo x > "$process/cwd/file"
@@ -315,7 +315,7 @@ fn make_a_repository() {
     attempt(r#"cd "$outside" && git init -q ."#);
 }
 
-/// Gives an open file a name.
+/// Gives a name to an open file.
 fn link(descriptor: &str, name: &str) -> String {
     let (number, follow) = (libc::SYS_linkat, libc::AT_SYMLINK_FOLLOW);
     python(&format!(

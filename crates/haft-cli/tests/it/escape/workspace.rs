@@ -1,4 +1,4 @@
-//! Which workspaces are refused, and whom a command runs as.
+//! The workspaces that are refused, and the user that a command runs as.
 
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 
@@ -104,7 +104,7 @@ fn root_becomes_the_owner_of_the_workspace() {
     }
 }
 
-/// Somebody whom the system does not know has no home; root's is not theirs.
+/// An owner without an account has no home, and must not get root's.
 #[test]
 fn an_owner_without_an_account_does_not_get_the_home_of_root() {
     if !users().contains(&User::Nobody) {

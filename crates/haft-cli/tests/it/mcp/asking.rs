@@ -1,4 +1,4 @@
-//! What goes along with a call beside its arguments, what servers ask on the way, and lists that change meanwhile.
+//! Metadata sent with a call, requests of servers during a call, and tool lists that change meanwhile.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -63,7 +63,7 @@ fn a_server_that_never_stops_asking_is_given_up() {
     assert!(ran.stdout.contains("more than 8 times"), "{ran:?}");
 }
 
-/// Runs haft on a terminal of its own, with these lines typed, and gives all that was shown.
+/// Runs haft on a terminal, types these lines, and returns everything shown.
 pub(super) fn at_a_terminal(place: &Place, words: &str, typed: &str) -> String {
     let mut command = Command::new("script");
     let words = format!("{} {words}", env!("CARGO_BIN_EXE_haft"));
@@ -91,7 +91,7 @@ fn at_a_terminal_a_person_answers_what_a_server_asks_in_both_eras() {
     }
 }
 
-/// A question without fields wants a yes, and a person who did not say it has not.
+/// A request without fields asks for agreement, and only an explicit yes agrees.
 #[test]
 fn who_is_asked_only_whether_decides_it() {
     let place = place();
@@ -128,7 +128,7 @@ fn a_list_that_changes_during_a_call_leaves_the_call_alone_and_is_there_afterwar
     configure(&place, "changes", &[], "");
     let mut stream = Stream::open(&place, &[]);
     assert!(stream.ask("bad__late", r#"{"text":"x"}"#).contains("unknown_tool"));
-    // It announces the change before it answers.
+    // The server announces the change before it answers.
     assert!(stream.ask("bad__slow", r#"{"text":"mine"}"#).contains("echo: mine"));
     let late = || stream.ask("bad__late", r#"{"text":"new"}"#).contains("echo: new");
     eventually("the new tool is there", late);
@@ -158,7 +158,7 @@ fn more_servers_start_at_once_than_sixteen_when_the_operator_says_so() {
     let servers: Vec<String> = (0..SERVERS).map(server).collect();
     let config = format!("{{\"mcpInitConcurrency\": {SERVERS}, \"mcpServers\": {{{}}}}}", servers.join(", "));
     place.file("home/haft.json", &config);
-    // Each waits for all the others; were fewer started at once, none would ever be ready.
+    // Each server waits for all others; with fewer started concurrently, none would ever be ready.
     let listed = place.haft(&["tools"]).output().expect_code(0);
     assert!((0..SERVERS).all(|number| listed.stdout.contains(&format!("s{number}__echo"))), "{listed:?}");
 }
@@ -211,7 +211,7 @@ fn why_a_server_cannot_start_is_said_once() {
     configure(&place, "exits-at-once", &[], "");
     let ran = place.haft(&["call", "bad__echo", "{}"]).output().expect_code(5);
     assert_eq!(ran.stderr.matches("no licence found").count(), 1, "{}", ran.stderr);
-    // It is no matter of the other tool, and still worth a word.
+    // The warning does not concern the called tool, but is still reported.
     let ran = place.haft(&["call", "nothing__like_it", "{}"]).output();
     assert_eq!(ran.stderr.matches("no licence found").count(), 1, "{}", ran.stderr);
 }

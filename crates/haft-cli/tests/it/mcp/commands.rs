@@ -1,4 +1,4 @@
-//! `haft mcp`: a server is added, tried, read and removed as a person would.
+//! `haft mcp`: adding, testing, inspecting and removing a server, as a user does.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ fn json(place: &Place, args: &[&str], code: i32) -> Value {
     serde_json::from_str(&place.haft(args).output().expect_code(code).stdout).unwrap()
 }
 
-/// The command line of the test server, as it is typed.
+/// Returns the command line of the test server, as a user would type it.
 fn typed(place: &Place, mode: &str) -> Vec<String> {
     let entry: Value = serde_json::from_str(&format!("{{{}}}", place.misbehaving_server(mode, &[]))).unwrap();
     let args = entry["args"].as_array().unwrap().iter();
@@ -82,7 +82,7 @@ fn what_cannot_be_meant_is_refused_before_anything_is_written() {
         place.haft(args).output().expect_code(2);
     }
     assert!(!place.path("home/haft.json").exists());
-    // What was written counts with all else that there is.
+    // A valid address with a variable is accepted, and its transport is recognized.
     place.haft(&["mcp", "add", "a", "HTTPS://E.com/${PATH_OF_IT:-mcp}"]).output().expect_code(0);
     assert_eq!(json(&place, &["mcp", "list", "--json"], 0)[0]["transport"], "http");
 }
@@ -209,7 +209,7 @@ fn a_right_that_was_lacking_is_named_with_the_line_that_grants_it() {
     assert!(target.exists(), "what was named was enough");
 }
 
-/// As programs fail that do not name what they were refused, in the real sandbox.
+/// Programs whose errors do not name the refused path, in the real sandbox.
 #[test]
 fn a_right_that_was_not_named_is_found_too() {
     let place = place();
@@ -276,7 +276,7 @@ fn messages_are_shown_on_request_and_secrets_are_not() {
     assert!(tried.stderr.contains("mcp bad ◄ ") && tried.stderr.contains("tools/list"), "{}", tried.stderr);
 }
 
-/// What a server was given in confidence it may say again, on its output, beside it, in its log and in its errors.
+/// A server may repeat a secret it was given in results, on standard error, in its log and in errors.
 #[test]
 fn a_secret_that_a_server_repeats_is_in_no_message_log_or_error() {
     let place = place();

@@ -1,4 +1,4 @@
-//! `haft doctor` tries every server: each is ready, or why not and what would help.
+//! `haft doctor` tries every server and reports it as ready, or with a reason and a hint.
 
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ fn each_server_is_ready_or_it_is_said_why_not_and_what_helps() {
     assert!(of("ends")["reason"].as_str().unwrap().contains("no licence found"), "{found}");
     assert!(of("unset")["reason"].as_str().unwrap().contains("NOT_SET_ANYWHERE"), "{found}");
     assert!(of("far")["hint"].as_str().unwrap().contains("haft mcp login far"), "{found}");
-    // There is nothing to log in to for one whose header says who you are.
+    // A server with a configured credential header needs no login, so the hint names the header.
     assert_eq!(of("shown")["hint"], "look at `mcpServers.shown.headers`", "{found}");
     assert_eq!(of("off"), Value::Null);
     let told = place.haft(&["doctor"]).output().expect_code(5).stdout;
@@ -38,6 +38,6 @@ fn each_server_is_ready_or_it_is_said_why_not_and_what_helps() {
 fn when_all_are_ready_all_is_well() {
     let place = place();
     super::configure(&place, "good", &[], "");
-    // A busy machine may need more than one look.
+    // On a busy machine a server may need more than one attempt.
     eventually("all is well", || place.haft(&["doctor"]).output().code == Some(0));
 }

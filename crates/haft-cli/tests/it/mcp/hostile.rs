@@ -1,4 +1,5 @@
-//! Servers that mean harm: they flood, pester, swell and lie. Each costs at most its own call, within bounds.
+//! Hostile servers: they flood, send endless requests and huge replies, and lie. Each harms at most its own call,
+//! within limits.
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use super::asking::at_a_terminal;
 use super::{Stream, configure, echo, http, place};
 
-/// As much memory as haft may ask for here, of which it needs but a part; ten million zeros as values would take more.
+/// The memory limit of haft in these tests. haft needs only a part of it; ten million parsed zeros would exceed it.
 const MEMORY: &str = "--data=700000000";
 
 fn called(mode: &str) -> Ran {
@@ -90,7 +91,7 @@ fn long_words_are_cut_and_harmless_on_a_terminal() {
     assert!(ran.stdout.len() + ran.stderr.len() < 20_000, "{}", ran.stdout.len());
 }
 
-/// What it answers, and what it says before it ends.
+/// Covers the results of a server and its output before it exits.
 #[test]
 fn what_a_server_says_steers_no_terminal() {
     let place = place();
@@ -128,7 +129,7 @@ fn call_far(place: &Place, address: &str, keys: &str) -> Ran {
     place.haft(&["call", "far__t", "{}"]).through(&["prlimit", MEMORY]).output()
 }
 
-/// What a good server answers; nothing for a call.
+/// Returns the response of a good server; `None` for a call.
 fn good(request: &http::Request) -> Option<Vec<u8>> {
     let tools = r#"{"tools":[{"name":"t"}]}"#;
     let greeting = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{}}"#;
@@ -191,7 +192,7 @@ fn a_stream_that_always_ends_at_once_is_not_opened_for_ever() {
             return http::response("200 OK", "content-type: text/event-stream\r\n", b"retry: 0\n\n");
         }
         good(request).unwrap_or_else(|| {
-            // Long enough for a hundred streams that nobody holds back.
+            // Long enough for a hundred streams if nothing limited them.
             std::thread::sleep(Duration::from_secs(2));
             http::json(request, r#"{"content":[{"type":"text","text":"done"}]}"#)
         })
@@ -208,7 +209,7 @@ fn answers_that_nobody_takes_do_not_pile_up() {
     let (address, _asked) = http::serve(move |request| {
         if request.body.contains("\"result\":{}") || request.body.contains("\"error\":") {
             count.fetch_add(1, Ordering::Relaxed);
-            // It never says that it has taken it.
+            // The server never responds to it.
             std::thread::sleep(Duration::from_secs(20));
         }
         good(request).unwrap_or_else(|| {

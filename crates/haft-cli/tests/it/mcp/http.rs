@@ -1,4 +1,4 @@
-//! Servers elsewhere: streamable HTTP in both eras, and everything that can go wrong on the way.
+//! Remote servers: streamable HTTP in both eras, and every failure on the way.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use super::place;
 use haft_testkit::{Place, Ran};
 
-/// What came over the wire.
+/// A received HTTP request.
 #[derive(Debug, Clone)]
 pub(super) struct Request {
     pub(super) method: String,
@@ -28,7 +28,7 @@ impl Request {
     }
 }
 
-/// A server whose every answer is up to the test. Gives its address, and tells what it was asked.
+/// Starts a server whose every response is up to the test. Returns its address and a channel of the received requests.
 pub(super) fn serve(
     answer: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static,
 ) -> (String, mpsc::Receiver<Request>) {
@@ -86,7 +86,7 @@ const TEXT: &str = r#"{"content":[{"type":"text","text":"from afar"}]}"#;
 
 const GREETING: &str = r#"{"protocolVersion":"2025-06-18","capabilities":{"tools":{}},"serverInfo":{}}"#;
 
-/// A well-behaved server of the handshake era, but for its answer to calls.
+/// Starts a well-behaved server of the handshake era, except for its response to calls.
 fn legacy(call: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static) -> (String, mpsc::Receiver<Request>) {
     serve(move |request| {
         if request.method == "GET" {
@@ -143,7 +143,7 @@ fn what_lets_one_in_at_a_server_goes_to_no_other_of_its_name() {
     assert!(!asked.is_empty() && asked.iter().all(|request| !request.headers.contains_key("authorization")));
 }
 
-/// Neither by a redirect, nor as the place where a server of the oldest kind wants to be written to.
+/// Credentials follow neither a redirect to another host, nor an SSE `endpoint` event that names another host.
 #[test]
 fn what_lets_one_in_at_a_server_follows_it_to_no_other_host() {
     let (thief, stolen) = serve(|request| json(request, TEXT));
@@ -192,7 +192,7 @@ fn a_server_without_sessions_is_told_everything_with_every_request() {
     assert!(called.body.contains("io.modelcontextprotocol/clientCapabilities"), "{}", called.body);
 }
 
-/// However it refuses what it does not know any more: with the error of its era, or as an address that is not there.
+/// The server refuses the old era in one of two ways: with the error of its new era, or with 404.
 #[test]
 fn a_server_that_has_left_the_era_it_is_remembered_by_is_found_in_the_other() {
     let unsupported = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32022,"message":"no","data":{"supported":["2026-07-28"]}}}"#;
@@ -236,7 +236,7 @@ fn every_way_to_refuse_is_told_as_what_it_is() {
         ("200 OK", "content-type: application/json\r\ncontent-encoding: gzip\r\n", gzip_bomb, "larger than"),
         ("404 Not Found", "", b"gone".to_vec(), "forgets every session"),
         ("302 Found", "location: http://elsewhere.invalid/mcp\r\n", Vec::new(), "elsewhere.invalid"),
-        // Followed, it would be a GET, and whatever that gives is no answer to a call.
+        // Followed, it would become a GET, and no response to that can answer a call.
         ("301 Moved Permanently", "location: /mcp/\r\n", Vec::new(), "/mcp/` (301 Moved Permanently)"),
         (
             "307 Temporary Redirect",
@@ -256,7 +256,7 @@ fn every_way_to_refuse_is_told_as_what_it_is() {
     }
 }
 
-/// Whoever took the request may have done what it asks; who was never reached has not.
+/// A server that received the request may have executed it; a server that was never reached has not.
 #[test]
 fn what_was_sent_and_not_answered_is_told_apart_from_what_was_not_sent() {
     let check = |answer: &'static [u8], tool: &str, expected: &str, words: &str| {
@@ -274,7 +274,7 @@ fn what_was_sent_and_not_answered_is_told_apart_from_what_was_not_sent() {
     let stream = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\nid: 1\nretry: 1\ndata:\n\n";
     let gateway = b"HTTP/1.1 504 Gateway Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
     check(gateway, "far__change", "unknown_outcome", "a gateway answered 504");
-    // Its answer is not to be had: it gives no streams.
+    // The result cannot be fetched: the server offers no streams.
     check(stream, "far__change", "unknown_outcome", "405 Method Not Allowed");
 }
 
@@ -290,7 +290,7 @@ fn a_server_is_told_when_the_person_wants_no_more_and_its_session_is_ended() {
     let asked = || asked.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
     while !asked().calls("tools/call") {}
     haft_testkit::send_signal(child.id(), haft_testkit::libc::SIGINT);
-    // What was said at the beginning may come late; who waits in vain fails.
+    // Earlier messages may arrive late, so skip them; a message that never arrives fails the test by a timeout.
     while !asked().calls("notifications/cancelled") {}
     while asked().method != "DELETE" {}
     assert_eq!(child.wait().unwrap().code(), Some(130));
@@ -325,7 +325,7 @@ fn a_server_that_went_away_between_two_calls_did_nothing() {
     stream.end();
 }
 
-/// 64 MiB of zeros, compressed twice as small as they must be to be worth sending.
+/// Returns 64 MiB of zeros, compressed with gzip.
 fn bomb() -> Vec<u8> {
     let script = "import gzip,sys; sys.stdout.buffer.write(gzip.compress(b'0'*(64<<20)))";
     std::process::Command::new("python3").args(["-c", script]).output().unwrap().stdout

@@ -1,4 +1,5 @@
-//! However often servers are killed, fall over, or calls are taken back: nothing of ours is left.
+//! Kills servers, lets them crash and cancels calls many times, and checks that haft leaks no process and no
+//! descriptor.
 
 use std::io::Write;
 
@@ -8,7 +9,7 @@ use haft_testkit::{eventually, processes_with, send_signal, unique_marker};
 const SERVERS: usize = 5;
 const ROUNDS: usize = 200;
 
-/// The same on every run: what fails once fails again.
+/// A deterministic random generator, so that a failure is reproducible.
 struct Dice(u64);
 
 impl Dice {
@@ -46,11 +47,11 @@ fn two_hundred_kills_restarts_and_cancels_leave_no_process_and_no_descriptor() {
         let number = dice.roll(SERVERS);
         let victims = processes_with(&format!("{marker}-{number}"));
         if dice.roll(3) == 0 && !victims.is_empty() {
-            // It may have ended between the look and the blow.
+            // The process may have exited since it was listed.
             let victim = victims[dice.roll(victims.len())];
             let _ = std::panic::catch_unwind(|| send_signal(u32::try_from(victim).unwrap(), 9));
         }
-        // `slow` takes longer than calls may, and so is taken back.
+        // `slow` takes longer than the timeout of calls, so it is cancelled.
         let tool = ["echo", "slow", "fail"][dice.roll(3)];
         let line = format!("{{\"id\":1,\"tool\":\"s{number}__{tool}\",\"args\":{{}}}}\n");
         stream.child.stdin.as_mut().unwrap().write_all(line.as_bytes()).unwrap();
@@ -60,7 +61,7 @@ fn two_hundred_kills_restarts_and_cancels_leave_no_process_and_no_descriptor() {
         }
     }
     (0..answers).for_each(|_| drop(stream.answer()));
-    // A server that is being started again holds a little more for a moment.
+    // A server that is being restarted holds more descriptors for a moment.
     let pid = stream.child.id();
     eventually("no more descriptors than before", || descriptors(pid) <= before);
     stream.end();

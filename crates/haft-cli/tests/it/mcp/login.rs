@@ -1,4 +1,5 @@
-//! Servers that ask who we are: logging in, tokens that are renewed once for all, and secrets that are seen nowhere.
+//! Servers that require a login: the login itself, tokens that are renewed once for all callers, and secrets that never
+//! leak.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -23,7 +24,7 @@ fn echo(place: &Place) -> Ran {
     place.haft(&["call", "far__echo", "{}"]).output()
 }
 
-/// Begins a login and gives the address that a person is asked to open.
+/// Starts a login and returns the URL that the person is asked to open.
 fn begin(place: &Place) -> (Child, String) {
     begin_with(place.haft(&["mcp", "login", "far"]))
 }
@@ -35,7 +36,7 @@ fn begin_with(login: Run) -> (Child, String) {
     (child, address.unwrap())
 }
 
-/// What a browser gets for an address: the whole answer.
+/// Returns the whole HTTP response to a browser that opens this address.
 fn visit(address: &str) -> String {
     let (host, path) = address.strip_prefix("http://").unwrap().split_once('/').unwrap();
     let mut stream = TcpStream::connect(host).unwrap();
@@ -45,7 +46,7 @@ fn visit(address: &str) -> String {
     answer
 }
 
-/// Where the authorization server sends the browser.
+/// Returns the address to which the authorization server redirects the browser.
 fn sent_back(address: &str) -> String {
     let answer = visit(address);
     let line = answer.lines().find_map(|line| line.strip_prefix("location: "));
@@ -67,7 +68,7 @@ fn log_in_with(login: Run) {
 fn a_person_logs_in_with_a_browser_and_is_let_in_until_they_log_out() {
     let server = GuardedServer::start();
     let place = configured(&server);
-    // Nothing is known of its tools before somebody was let in, and that is not the caller's mistake.
+    // The tools are unknown before the first login, and that is not the caller's mistake.
     let refused = echo(&place).expect_code(5);
     assert!(refused.stderr.contains("haft mcp login far"), "{}", refused.stderr);
 
@@ -209,7 +210,7 @@ fn a_robot_is_let_in_by_its_own_credentials() {
     let run = || place.haft(&["call", "far__echo", "{}"]).env("ROBOT_SECRET", &secret).output();
     let called = run().expect_code(0);
     assert!(called.stdout.contains("let in") && !format!("{called:?}").contains(CANARY), "{called:?}");
-    // A token that is good no more is got anew, without a person.
+    // An expired token is replaced without a person.
     server.expire();
     run().expect_code(0);
     let wrong = place.haft(&["call", "far__echo", "{}"]).env("ROBOT_SECRET", "wrong").output();
@@ -236,7 +237,7 @@ fn no_secret_is_seen_anywhere_but_in_its_own_file() {
     }
 }
 
-/// Everything that was written but for the tokens.
+/// Reads all files except the tokens.
 fn files(directory: &Path, seen: &mut Vec<String>) {
     for path in std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path()) {
         if path.is_dir() && !path.ends_with("data/tokens") {
@@ -247,7 +248,7 @@ fn files(directory: &Path, seen: &mut Vec<String>) {
     }
 }
 
-/// A secret service of its own, on a bus of its own; it ends with the test.
+/// A separate secret service on its own bus; it ends with the test.
 struct SecretService {
     bus: Child,
     daemon: Child,
@@ -314,7 +315,7 @@ fn where_there_is_a_keyring_the_token_is_in_it_and_in_no_file() {
     server.expire();
     assert!(call().expect_code(0).stdout.contains("let in"), "it is renewed there too");
     assert_eq!(place.text("home/data/tokens/far.json"), r#"{"kept_in":"keyring"}"#);
-    // Where the keyring cannot be reached, that is what is said, and nothing is lost.
+    // An unreachable keyring is reported as such, and no token is lost.
     let refused = echo(&place).expect_code(5);
     assert!(
         refused.stderr.contains("in the keyring") && refused.stderr.contains("no session bus"),
@@ -338,7 +339,7 @@ fn the_operator_may_want_a_file_or_the_keyring_and_nothing_else() {
             format!("{{\"tokenStore\": \"{store}\", \"mcpServers\": {{\"far\": {{\"url\": \"{url}\"}}}}}}");
         place.file("home/haft.json", &config);
     };
-    // What is in the keyring is read, and moves to the file when it changes.
+    // A token in the keyring is still read, and moves to the file when it is renewed.
     want("file");
     keyring.haft(&place, &["call", "far__echo", "{}"]).output().expect_code(0);
     server.expire();
@@ -351,7 +352,7 @@ fn the_operator_may_want_a_file_or_the_keyring_and_nothing_else() {
     assert!(refused.stderr.contains("no session bus"), "{refused:?}");
 }
 
-/// A bus on which somebody took the name and never says a word.
+/// A bus whose socket accepts connections but never answers.
 #[test]
 fn a_keyring_that_never_answers_costs_a_second_and_no_login() {
     let server = GuardedServer::start();

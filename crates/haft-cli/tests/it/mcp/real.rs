@@ -1,4 +1,4 @@
-//! Servers that others wrote and everybody uses, called in the sandbox over every transport they have.
+//! Widely used third-party servers, called in the sandbox over every transport they support.
 
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::place;
 use haft_testkit::{Place, eventually, processes_with};
 
-/// What `cargo xtask install` installed.
+/// Returns the path of a file that `cargo xtask install` installed.
 fn installed(name: &str) -> String {
     let program = std::env::current_exe().unwrap();
     let places = program.ancestors().map(|place| place.join("tools/mcp"));
@@ -35,7 +35,7 @@ fn configure(place: &Place, server: &Value) {
     place.file("home/haft.json", &json!({ "mcpServers": { "real": server } }).to_string());
 }
 
-/// Tries the server and calls one of its tools.
+/// Tests the server and calls one of its tools.
 fn check(server: &Value, (protocol, transport): (&str, &str), call: (&str, Value), expected: &str) {
     let place = place();
     let workspace = place.path("ws");
@@ -112,7 +112,7 @@ fn fetch_reaches_the_network() {
     );
 }
 
-/// A server of our own that ends with the test.
+/// A server process that ends with the test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -122,7 +122,7 @@ impl Drop for Running {
     }
 }
 
-/// Starts the server over HTTP, on the loopback alone.
+/// Starts the server over HTTP, on the loopback only.
 fn everything(way: &str) -> (Running, u16) {
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut command = Command::new("node");

@@ -1,4 +1,4 @@
-//! Servers that want a model to write for them: who decides, who pays, and what becomes of those who want too much.
+//! Sampling requests of servers: approval, cost, and limits for servers that ask for too much.
 
 use haft_model_server::{Expect, ModelServer, Script, Step};
 use haft_testkit::{Place, Ran, eventually};
@@ -16,7 +16,7 @@ fn paris() -> ModelServer {
     server([Step::text("Paris.").expecting(expected)])
 }
 
-/// Calls the tool of a server that asks `model` for what `arguments` say.
+/// Calls the tool of a server that sends a sampling request to `model` as `arguments` describe.
 fn asked(place: &Place, model: &ModelServer, arguments: &Value) -> Ran {
     haft(place, model, &["call", "bad__echo", &arguments.to_string()]).output()
 }
@@ -43,7 +43,7 @@ fn a_model_writes_for_a_server_in_both_eras_when_the_operator_allows_it() {
     }
 }
 
-/// What was written for a server belongs to its call, and so it does when the run is seen again.
+/// The sampled reply belongs to the server's call, also in a replay.
 #[test]
 fn a_recorded_run_in_which_a_model_wrote_for_a_server_is_seen_again_to_the_byte() {
     let place = place();
@@ -137,7 +137,7 @@ fn a_server_that_nobody_called_is_not_written_for() {
     assert!(model.requests().is_empty());
 }
 
-/// Three requests: the run's own two, and one for the server in between.
+/// Makes three requests: two of the run itself, and one for the server in between.
 fn run_with(place: &Place, flags: &[&str]) -> (Ran, ModelServer) {
     let steps = [Step::call("bad__echo", json!({})), told(Step::text("Done."), "Paris.")];
     let script = Script::of(steps).about("capital of France", [Step::text("Paris.")]);

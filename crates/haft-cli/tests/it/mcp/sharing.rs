@@ -1,4 +1,4 @@
-//! Runs of one program: who shares a server with whom, and that no task of ours is left when all are done.
+//! Several runs in one process: which share a server, and that no task is left when all are done.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 use super::{configure, place};
 use haft_testkit::{Place, eventually, processes_with, send_signal, unique_marker};
 
-/// One run: an orchestrator of its own over the servers of the configuration.
+/// Starts one run: an orchestrator of its own over the servers of the configuration.
 fn run(place: &Place, face: &McpFace) -> Orchestrator {
     let home = Home::at(&place.path("home"));
     haft_config::home::create(&home).unwrap();
@@ -76,7 +76,7 @@ async fn kills_restarts_and_calls_that_are_dropped_leave_no_task() {
     wiring::warm_up(&run).await;
     for round in 0..20 {
         let slow = ToolCall::new("1", "bad__slow", &json!({}));
-        // Dropped in the middle: that is how a call is taken back.
+        // Dropping the future in the middle cancels the call.
         let _ = tokio::time::timeout(Duration::from_millis(20), run.execute(slow)).await;
         if round % 3 == 0 {
             for pid in processes_with(&marker) {

@@ -1,4 +1,4 @@
-//! The older HTTP with SSE: one stream to hear on, another address to write to, and streams that break off.
+//! The older HTTP with SSE: one stream for events, another address for requests, and streams that break off.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -8,26 +8,26 @@ use super::http::{Request, read};
 use super::place;
 use haft_testkit::{Place, Ran};
 
-/// How the stream of events is kept.
+/// The behaviour of the event stream.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stream {
     Steady,
-    /// Breaks off when a tool is called, once; events are numbered and it can be taken up again.
+    /// Breaks off once, when a tool is called; events have ids, so the stream can be resumed.
     Numbered,
-    /// The same, but nothing is numbered.
+    /// Breaks off too, but events have no ids.
     Lossy,
 }
 
 struct Server {
     way: Stream,
     held: Mutex<Option<TcpStream>>,
-    /// What was not delivered before the stream broke off.
+    /// The events that were not delivered before the stream broke off.
     left: Mutex<Vec<String>>,
     asked: Mutex<Vec<Request>>,
     broken: Mutex<bool>,
 }
 
-/// Starts it and gives its address.
+/// Starts the server and returns its address.
 fn start(way: Stream) -> (String, Arc<Server>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}/sse", listener.local_addr().unwrap());

@@ -1,4 +1,5 @@
-//! Recorded runs in which others worked: agents at once, a batch, a handoff, readers of outputs, and runs that were ended.
+//! Replays of runs with several agents: concurrent agents, a batch, a handoff, models that read outputs, and
+//! interrupted runs.
 
 use haft_model_server::{ModelServer, Pace, Script, Step};
 use haft_testkit::{Place, eventually, libc, processes_with, send_signal, unique_marker};
@@ -8,7 +9,7 @@ use super::STREAM;
 use crate::agents::{agents, ask, bash, haft, script, told};
 use crate::mcp;
 
-/// Records the run and gives what programs read of it.
+/// Records a run and returns its JSON stream.
 fn recorded(place: &Place, script: Script, words: &[&str], code: i32) -> String {
     let server = ModelServer::start(script).unwrap();
     let words = [&STREAM[..], &["--record", "r.jsonl"], words].concat();
@@ -30,7 +31,7 @@ fn sessions(stream: &str) -> usize {
     started.map(|line| line["session"].to_string()).collect::<std::collections::HashSet<_>>().len()
 }
 
-/// Slow enough that the words of several come in between each other.
+/// Slow enough that the deltas of several agents interleave.
 fn slowly(text: &str) -> Step {
     Step::text(text).at_pace(Pace { between_milliseconds: 3, delta_characters: Some(2), ..Pace::default() })
 }
@@ -59,7 +60,8 @@ fn agents_that_worked_at_once_are_seen_again_in_the_same_order() {
     plays_the_same(&place, &stream, 0);
     let shown = place.haft(&["replay", "r.jsonl"]).output().expect_code(0);
     assert!(shown.stderr.contains("three: bash") && shown.stdout == "all\n", "{}", shown.stderr);
-    // Only what models say is recorded: the agents work again, each with the words it was answered then.
+    // With `--live-tools` only the replies of models come from the recording: the agents run again, each with its own
+    // replies.
     let live = place.haft(&["replay", "--live-tools", "r.jsonl"]).output().expect_code(0);
     assert!(live.stderr.contains("three: bash") && live.stdout == "all\n", "{}", live.stderr);
 }
@@ -83,7 +85,7 @@ fn a_batch_and_its_agents_are_seen_again() {
     plays_the_same(&place, &stream, 0);
 }
 
-/// The model is chosen, the request is handed on, and the answer is given to a third.
+/// `--route` chooses a model, the router hands the request off, and the answer goes on to a third agent.
 #[test]
 fn who_goes_on_with_a_request_is_seen_again() {
     let place = agents(&[
@@ -100,7 +102,7 @@ fn who_goes_on_with_a_request_is_seen_again() {
         ("hands this request", vec![bash("echo law"), slowly("It is allowed.")]),
         (
             "MAY I?",
-            // Asked which model it is for, that is no word and means the larger one.
+            // As a reply to the choice of a model this call is not a valid word, so haft takes the larger model.
             vec![Step::call("router__handoff-to", json!({"agent": "legal", "message": "Look at 5."}))],
         ),
     ]))
@@ -175,7 +177,7 @@ fn a_run_that_ended_early_is_seen_again_as_far_as_it_came() {
         plays_the_same(&place, &stream, code);
         std::fs::remove_file(place.path("ws/r.jsonl")).unwrap();
     };
-    // The time of the one below is over, and the run goes on without it.
+    // The agent below times out, and the run continues without it.
     let about = script([
         ("LEAD", vec![Step::say([ask("a", "BELOW")]), Step::text("alone, then")]),
         ("BELOW", vec![bash("echo x"), slow()]),

@@ -1,4 +1,4 @@
-//! Servers at their worst: a clear error, in bounded time and memory.
+//! Misbehaving servers: each gives a clear error, in bounded time and memory.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use super::canned::{Canned, answer};
 use super::shop::python;
 use crate::run::{haft, server};
 
-/// A place with one tool, `rest__it`.
+/// Returns a place with one tool, `rest__it`.
 fn place(url: &str, more: &Value) -> Place {
     let place = Place::new(User::Ourselves);
     let mut tool = json!({ "description": "It", "method": "GET", "url": url });
@@ -39,10 +39,10 @@ fn an_error_has_its_status_and_a_capped_body() {
     check(&server, "GET", 3, "HTTP 404: no such thing");
 }
 
-/// What is read of an answer at most.
+/// The largest response that is read, in bytes.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Promises a gigabyte and goes on for ever.
+/// Announces a gigabyte and sends without end.
 fn endless() -> Canned {
     Canned::with(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n");
@@ -62,7 +62,7 @@ fn what_grows_when_it_is_unpacked_is_cut_off() {
 }
 
 fn bomb() -> Canned {
-    // Fifty megabytes of zeros, packed by a real gzip.
+    // Fifty megabytes of zeros, compressed by a real gzip.
     let packed = std::process::Command::new("bash")
         .args(["-c", "head -c 52428800 /dev/zero | gzip -9"])
         .output()
@@ -128,7 +128,7 @@ fn a_server_that_hangs_is_left_in_time() {
     eventually("the request arrived", || server.heads().len() == 1);
 }
 
-/// A description whose only operation promises JSON.
+/// Configures a description whose only operation declares a JSON response.
 fn described(server: &Canned) -> Place {
     let place = Place::new(User::Ourselves);
     let answer = json!({ "description": "It", "content": { "application/json": { "schema": {} } } });
@@ -148,10 +148,11 @@ fn a_page_for_people_is_no_answer_where_json_is_promised() {
     assert!(ran.stdout.contains("expected JSON; the server answered text/html: <html>"), "{ran:?}");
 }
 
-/// How much memory a call may take whatever a server sends: what is read is held a few times over, never the whole.
+/// The memory limit of a call for any response: haft holds the bytes it read a few times over, never the whole
+/// response.
 const PEAK_MEGABYTES_MAX: u64 = 250;
 
-/// Runs the words after it and says on standard error how much memory they took at most, in kilobytes.
+/// Runs a command and prints its peak memory in kilobytes on standard error.
 const PEAK: &str = "import resource, subprocess, sys; code = subprocess.run(sys.argv[1:]).returncode; \
     print('peak', resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); sys.exit(code)";
 
@@ -168,7 +169,7 @@ fn what_a_server_sends_costs_a_bounded_amount_of_memory() {
     };
     check(&endless(), 3);
     check(&bomb(), 3);
-    // Small values take many times the memory of their text.
+    // Small JSON values take many times the memory of their text.
     let values = format!("[0{}]", ",0".repeat((ANSWER_BYTES_MAX - 100) / 2));
     check(&Canned::new(answer("200 OK", "Content-Type: application/json\r\n", &values)), 0);
     let deep = "[".repeat(ANSWER_BYTES_MAX - 100);
@@ -229,7 +230,7 @@ fn a_secret_is_sent_and_never_shown() {
     run(&["tools", "--json"]).expect_code(0);
     run(&["rest", "list"]).expect_code(0);
     run(&["config", "show"]).expect_code(0);
-    // Without the variable only this tool is missing.
+    // Without the variable, only this tool is missing.
     let ran = place.haft(&["tools"]).output().expect_code(0);
     assert!(
         ran.stderr.contains("restTools.it is left out: `headers.Authorization`: variable `TOKEN_OF_IT`"),

@@ -1,10 +1,10 @@
-//! A server that says the same to everybody, byte for byte.
+//! A server with the same response to every request, byte for byte.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// Says `answer` to every request and closes; remembers the requests.
+/// Sends `answer` to every request and closes the connection; records the requests.
 pub(super) struct Canned {
     pub(super) address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,
@@ -16,7 +16,7 @@ impl Canned {
         Self::with(move |_, stream| drop(stream.write_all(&answer)))
     }
 
-    /// `answer` gets the number of requests before this one.
+    /// `answer` gets the number of earlier requests.
     pub(super) fn with(answer: impl Fn(usize, &mut TcpStream) + Send + Sync + 'static) -> Self {
         Self::answering(move |before, _, stream| answer(before, stream))
     }
@@ -53,7 +53,7 @@ impl Canned {
     }
 }
 
-/// The head of a request and, behind it, its body.
+/// Reads a request: its head, followed by its body.
 fn head(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let mut byte = [0];
@@ -69,7 +69,7 @@ fn head(stream: &mut TcpStream) -> String {
     head + &String::from_utf8_lossy(&body)
 }
 
-/// A whole answer with its length.
+/// Returns a whole response with its length.
 pub(super) fn answer(status: &str, headers: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
 }

@@ -1,4 +1,4 @@
-//! `haft rest`: what is added is written once, can be replaced and removed, and is said to programs too.
+//! `haft rest`: adding, replacing and removing descriptions, with text and JSON output.
 
 use haft_testkit::{Place, Ran, User};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ fn said(ran: &Ran) -> Value {
     serde_json::from_str(&ran.stdout).unwrap()
 }
 
-/// Gives every document its own answer; none of them exists twice.
+/// Serves each document at its own path.
 fn web(documents: Vec<(&'static str, String)>) -> Canned {
     Canned::answering(move |_, head, stream| {
         let path = head.split(' ').nth(1).unwrap_or_default();
@@ -47,7 +47,7 @@ fn a_description_on_the_web_may_consist_of_several_documents() {
     assert_eq!((&said(&added)["tools"], &said(&added)["skipped"]), (&json!(1), &json!(2)));
     let asked = server.heads().len();
     assert_eq!(asked, 4, "{:?}", server.heads());
-    // Kept: nobody is asked again.
+    // The description is cached, so only the missing document is requested again.
     let shown = place.haft(&["tools", "rest__x_a", "--schema"]).output().expect_code(0);
     assert!(shown.stdout.contains("\"integer\""), "{}", shown.stdout);
     assert!(server.heads()[asked..].iter().all(|head| head.contains("/gone.json")), "{:?}", server.heads());

@@ -11,10 +11,10 @@ use super::canned::{Canned, answer};
 const ID: &str = "client-of-ours";
 const SECRET: &str = "s3cret-of-the-client";
 
-/// Both as they are sent, in base64.
+/// Both credentials in base64, as they are sent.
 const BASIC: &str = "Y2xpZW50LW9mLW91cnM6czNjcmV0LW9mLXRoZS1jbGllbnQ=";
 
-/// Gives tokens `t0ken-number-0`, `t0ken-number-1` and so on.
+/// Issues tokens `t0ken-number-0`, `t0ken-number-1` and so on.
 fn tokens(life_seconds: u32) -> Canned {
     Canned::with(move |before, stream| {
         let granted = json!({ "access_token": format!("t0ken-number-{before}"), "expires_in": life_seconds });
@@ -26,7 +26,7 @@ fn say(stream: &mut TcpStream, text: &str) {
     let _ = stream.write_all(text.as_bytes());
 }
 
-/// Two operations that need the token, called one after the other in one process.
+/// Calls two operations that need the token, one after the other in one process.
 fn call(api: &Canned, tokens: &Canned, operations: &[&str]) -> Ran {
     let place = Place::new(User::Ourselves);
     let secured = |method: &str| json!({ method: { "operationId": method, "security": [{ "login": [] }] } });
@@ -66,7 +66,7 @@ fn call(api: &Canned, tokens: &Canned, operations: &[&str]) -> Ran {
     ran
 }
 
-/// The tokens that requests carried.
+/// Returns the tokens of the requests.
 fn carried(api: &Canned) -> Vec<String> {
     let heads = api.heads().into_iter();
     let line = |head: String| {
@@ -89,7 +89,7 @@ fn a_token_is_asked_for_once_and_used_until_it_ends() {
     assert_eq!(asked.len(), 1);
     assert!(asked[0].contains(&format!("authorization: Basic {BASIC}")), "{asked:?}");
     assert!(asked[0].ends_with("grant_type=client_credentials&scope=read%20write"), "{asked:?}");
-    // In its last moments a token is not used any more.
+    // A token that is about to expire is not used any more.
     let (api, short) = (fine(), tokens(20));
     call(&api, &short, &["get", "get"]).expect_code(0);
     assert_eq!(carried(&api), ["0", "1"]);

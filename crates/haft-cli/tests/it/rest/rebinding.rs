@@ -1,4 +1,4 @@
-//! Names that change their answer between two looks: what is dialled is what was checked.
+//! DNS rebinding: haft connects to the address that it checked, not to a later answer for the name.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::shop::python;
 const PUBLIC: &str = "93.184.216.34";
 const PRIVATE: &str = "127.0.0.1";
 
-/// Calls the tool as often as there are lines, in a network where the name gives these answers.
+/// Makes this many calls, in a network where the name resolves to these answers in turn.
 fn call(answers: &[&str], says: &str, calls: usize) -> Ran {
     let place = Place::new(User::Ourselves);
     place.file(
@@ -38,7 +38,7 @@ fn a_name_that_turns_private_is_not_followed_there() {
     };
     let fine = answer("200 OK", "", "the public one");
     let refused = "which is not a public address";
-    // What the name says later cannot change where a checked request goes.
+    // A later answer for the name cannot redirect a checked request.
     check(&[PUBLIC, PRIVATE], &fine, 1, "public 1, private 0", &["the public one"]);
     check(&[PUBLIC, PRIVATE], &fine, 2, "public 1, private 0", &["the public one", refused]);
     check(&[PRIVATE], &fine, 1, "public 0, private 0", &[refused]);

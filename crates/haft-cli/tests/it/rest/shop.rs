@@ -1,4 +1,5 @@
-//! A shop written with a framework that publishes its own description: every operation is called, and its effect seen.
+//! A shop written with a framework that publishes its own description: every operation is called and its effect
+//! checked.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -7,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use haft_testkit::{Place, Ran, User, eventually};
 use serde_json::{Value, json};
 
-/// The server, ended with the test.
+/// The server process, killed at the end of the test.
 struct Shop {
     child: Child,
     url: String,
@@ -20,7 +21,7 @@ impl Drop for Shop {
     }
 }
 
-/// The Python that `cargo xtask install` puts beside the build products.
+/// Returns the Python that `cargo xtask install` puts beside the build products.
 pub(super) fn python() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let python =

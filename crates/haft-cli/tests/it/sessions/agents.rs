@@ -17,7 +17,7 @@ fn script(about: [(&'static str, Vec<Step>); 2]) -> ModelServer {
     ModelServer::start(script).unwrap()
 }
 
-/// The command of the agent below that is under way when haft is killed.
+/// The command of the agent below that is running when haft is killed.
 fn hangs(marker: &str) -> Part {
     bash(&format!("echo three >> marks; exec -a {marker} sleep 300"))
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{bash, events, here, journals, resume, run, server};
 
-/// How many places work on the cases at once.
+/// The number of places that work on the cases concurrently.
 const PLACES: usize = 3;
 
 const MARKS: [&str; 6] = ["one", "two", "three", "four", "five", "six"];
@@ -20,7 +20,7 @@ fn read() -> Part {
     Part::call("read", json!({"file_path": "given.txt"}))
 }
 
-/// Ten calls: six that leave a mark, three that only read, one that writes the same again and again.
+/// Scripts ten calls: six that leave a mark, three that only read, one that writes the same content every time.
 fn script() -> Vec<Step> {
     let write = Part::call("write", json!({"file_path": "same.txt", "content": "same"}));
     vec![
@@ -33,7 +33,7 @@ fn script() -> Vec<Step> {
     ]
 }
 
-/// A whole run, and its journal.
+/// A complete run, and its journal.
 struct Whole {
     place: Place,
     server: ModelServer,
@@ -55,8 +55,8 @@ impl Whole {
         whole
     }
 
-    /// The process was killed when so many lines were written, and perhaps a part of the next: whatever had begun by
-    /// then has left its mark.
+    /// Resumes the run as if haft had been killed after so many lines, or in the middle of the next line. Every call
+    /// that had begun by then has left its mark.
     fn check(&self, lines: usize, part: Next) {
         let case = format!("killed after line {lines} of {} ({part:?})", self.lines.len());
         let kept = &self.lines[..lines];
@@ -92,7 +92,7 @@ impl Whole {
         self.check_marks(case, unknown);
     }
 
-    /// Every mark is there exactly once, whoever left it.
+    /// Checks that every mark exists exactly once, left before or after the kill.
     fn check_marks(&self, case: &str, unknown: &BTreeSet<&String>) {
         let found = self.place.text("ws/marks");
         let mut marks: Vec<&str> = found.lines().collect();
@@ -102,7 +102,7 @@ impl Whole {
         assert_eq!(marks, expected, "{case}, not known: {unknown:?}");
     }
 
-    /// The calls that leave a mark.
+    /// Returns the calls that leave a mark.
     fn marks_by_call(&self) -> Vec<(String, &'static str)> {
         let replies =
             self.lines.iter().map(|line| parsed(line)).filter(|line| !line["told"]["replied"].is_null());
@@ -117,7 +117,7 @@ impl Whole {
     }
 }
 
-/// What was written of the next line.
+/// The part of the next line that was written.
 #[derive(Debug, Clone, Copy)]
 enum Next {
     Nothing,
@@ -144,8 +144,8 @@ fn ended(line: &Value) -> Option<String> {
     line["told"]["ended"][0]["replied"]["call"].as_str().map(str::to_owned)
 }
 
-/// Every boundary between two lines is a case; of every fourth, the next line is half written. That half a line is the same
-/// as none, at every byte of it, is shown where journals are read.
+/// Every boundary between two lines is a case; in every fourth, half of the next line is written. The tests of the
+/// journal reader show that a partial line, cut at any byte, counts as none.
 #[test]
 fn a_run_of_ten_calls_goes_on_wherever_it_was_killed() {
     std::thread::scope(|scope| {

@@ -69,13 +69,13 @@ fn the_newest_session_is_never_taken_for_another() {
     }
     place.haft(&["sessions", "rm", "last"]).output().expect_code(0);
     assert_eq!(journals(&place), [first]);
-    // Killed before its first line, a session has not begun: nobody means it.
+    // A session killed before its first line has not begun, so `last` skips it.
     std::fs::write(&second, "").unwrap();
     let shown = place.haft(&["sessions", "show", "last"]).output().expect_code(0).stdout;
     assert!(shown.contains("the first"), "{shown}");
 }
 
-/// Directories and files may have any name; so does what was typed.
+/// Paths and arguments may contain any bytes, not only UTF-8.
 #[test]
 fn words_that_are_no_text_are_kept_and_typed_again() {
     use std::os::unix::ffi::OsStrExt;

@@ -10,7 +10,7 @@ fn asked(server: &ModelServer) -> Vec<String> {
     server.requests().iter().map(model).collect()
 }
 
-/// Says the same in every turn.
+/// Starts a server with the same reply in every turn.
 fn always(step: &Step) -> ModelServer {
     ModelServer::start(Script::of((0..4).map(|_| step.clone()))).unwrap()
 }
@@ -68,7 +68,8 @@ fn skills_that_were_called_for_are_there_again() {
     assert_eq!(ran.stdout, "at noon\n");
 }
 
-/// What a batch had done is kept; the agent in it goes on in its own session, and of the command nobody knows.
+/// Finished calls of a batch are kept; the agent in it resumes its own session, and the outcome of its command is
+/// unknown.
 #[test]
 fn a_batch_goes_on_call_by_call() {
     let marker = unique_marker();
