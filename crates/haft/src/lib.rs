@@ -1,16 +1,22 @@
 //! haft as a library: tools that run in a real sandbox, and agents that use them.
 //!
-//! A program that embeds haft calls [`init`] at the top of `main`, then uses [`executor::ToolExecutor`] or builds an
-//! orchestrator with [`wiring`]. Tools of its own are a [`prelude::Tool`] in a [`prelude::Registry`]. This crate only
-//! re-exports: the code lives in the crates named below, and heavy parts are features.
+//! Start with [`Agent`] for one answer, with [`Runtime`] for runs that a program watches, approves and resumes, and with
+//! [`executor::ToolExecutor`] for tool calls without a model. A program that uses the built-in tools calls [`init`] at the
+//! top of `main`: the sandbox starts that very binary again. The code lives in the crates re-exported below, and heavy
+//! parts are features.
 
+mod agent;
 pub mod prelude;
 
+pub use agent::{Agent, AgentBuildError, AgentRunError};
 pub use haft_config as config;
 pub use haft_core as core;
 pub use haft_engine as engine;
 pub use haft_models as models;
-pub use haft_runtime::{executor, init, runs, wiring};
+pub use haft_runtime::{
+    Answers, ApprovalDecision, EventSeq, ParkReason, RunHandle, RunHooks, RunOutcome, RunSecrets, RunSpec,
+    RunState, Runtime, Stores, WorkspaceSpec, executor, init, runtime, spec, wiring,
+};
 pub use haft_sandbox as sandbox;
 pub use haft_store as store;
 pub use haft_tools as tools;

@@ -1,7 +1,8 @@
-//! What a program needs to bring tools of its own: `use haft::prelude::*`.
+//! The types that most programs need: `use haft::prelude::*`.
 
 pub use std::sync::Arc;
 
+pub use haft_core::conversation::ToolReply;
 pub use haft_core::name::{Namespace, ToolName};
 pub use haft_core::naming::Scheme;
 pub use haft_core::output::ToolOutput;
@@ -10,5 +11,5 @@ pub use haft_core::provider::{CallContext, ToolProvider};
 pub use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 pub use haft_core::tool::{Effects, ToolCall, ToolDefinition};
 pub use haft_core::validate::ValidArguments;
-pub use haft_engine::{CallOptions, Catalog, Orchestrator, OrchestratorConfig, Pick, Selection};
+pub use haft_engine::{CallOptions, Catalog, Orchestrator, OrchestratorConfig, Pick, RunContext, Selection};
 pub use haft_tools::registry::{Registry, Tool};

@@ -40,6 +40,11 @@ impl McpServer {
         Self { name: name.to_owned(), config }
     }
 
+    /// The resolved settings, or the reason they cannot be used.
+    pub fn resolved(&self) -> Result<resolved::McpServer, String> {
+        self.config.clone()
+    }
+
     /// What a skill brings.
     pub fn of_skill(skill: &Skill) -> Vec<Self> {
         let server = |(name, config): (&String, &resolved::McpServer)| Self {

@@ -1,0 +1,33 @@
+//! An agent with a tool of the program, asked once: `cargo run -p haft --example ask -- openai/gpt-4o 'How many words ...'`.
+#![expect(clippy::print_stdout, reason = "an example shows its answer")]
+
+use haft::prelude::*;
+use serde_json::json;
+
+struct CountWords;
+
+impl Tool for CountWords {
+    fn definition(&self) -> ToolDefinition {
+        let text =
+            json!({"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]});
+        ToolDefinition::new("count_words", "Counts the words of a text.", text)
+    }
+
+    async fn call(&self, arguments: &ValidArguments, _: &CallContext) -> Result<ToolOutput, ToolError> {
+        let text = arguments.value()["text"].as_str().unwrap_or_default();
+        Ok(ToolOutput::text(text.split_whitespace().count().to_string()))
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    haft::init();
+    let mut words = std::env::args().skip(1);
+    let (model, request) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let mut agent = haft::Agent::new(model).tool(CountWords);
+    if let Some(command) = words.next() {
+        agent = agent.mcp("time", &command);
+    }
+    println!("{}", agent.run(&request).await?);
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! Starts a run, prints its events as they happen, and allows every call that the rules want asked.
+#![expect(clippy::print_stdout, reason = "an example shows its answer")]
+
+use haft::config::agents::graph::AgentGraph;
+use haft::config::agents::{Overrides, loader};
+use haft::core::tool::Approval;
+use haft::{ApprovalDecision, EventSeq, ParkReason, RunSecrets, RunSpec, RunState, Runtime, WorkspaceSpec};
+
+const AGENT: &str = "---\nmodels: openai/gpt-4o\ntools: [current_date]\n---\nYou tell the date.\n";
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    haft::init();
+    let mut config = haft::config::defaults()?;
+    config.policy.default = Approval::Ask;
+
+    let runtime = Runtime::builder(config).build().await?;
+    let agent = loader::of_text("clock", AGENT, &Overrides::default())?;
+    let graph = AgentGraph::gather(agent, &loader::AgentLoader::default())?;
+    let directory = std::env::current_dir()?;
+    let run = runtime
+        .start(RunSpec::new(&graph, "What day is it?", WorkspaceSpec::at(directory)), RunSecrets::none())
+        .await?;
+
+    let mut events = run.events(EventSeq::START);
+    let printing = tokio::spawn(async move {
+        while let Some(Ok(event)) = events.next().await {
+            println!("{}", serde_json::to_string(&*event).unwrap_or_default());
+        }
+    });
+    loop {
+        match run.wait().await? {
+            RunState::Parked(ParkReason::Approval(pending)) => {
+                for call in pending {
+                    println!("allowing {} {}", call.tool, call.arguments);
+                    run.decide(call.id, ApprovalDecision::Allow)?;
+                }
+            }
+            RunState::Parked(reason) => return Err(format!("the run waits: {reason:?}").into()),
+            RunState::Finished(outcome) => {
+                printing.await?;
+                println!("{}", outcome.finish.answer.map(|answer| answer.text()).unwrap_or_default());
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! The short way: an agent, its tools and servers, and one answer.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use haft_config::agents::graph::{AgentGraph, AgentGraphError};
+use haft_config::agents::{AgentError, Overrides, loader};
+use haft_config::{ConfigErrors, resolved};
+use haft_core::home::Home;
+use haft_core::model_provider::ModelProvider;
+use haft_core::name::Namespace;
+use haft_core::run::finish::{Answer, FinishClass};
+use haft_runtime::executor::McpServer;
+use haft_runtime::runtime::{NoHome, StartError};
+use haft_runtime::{Answers, RunDefect, RunHooks, RunOutcome, RunSecrets, RunSpec, Runtime, WorkspaceSpec};
+use haft_tools::registry::{AlreadyRegistered, Registry, Tool};
+
+/// An agent that a program puts together and asks.
+///
+/// It has the tools of the program and of the MCP servers that are named here, and no others; add `builtin_tools` for the
+/// shell and files. Calls that the operator's rules want approved are denied: use a [`Runtime`] to decide about them.
+#[derive(Debug)]
+pub struct Agent {
+    model: String,
+    system: String,
+    registry: Registry,
+    error: Option<AgentBuildError>,
+    servers: Vec<McpServer>,
+    builtin: bool,
+    workspace: Option<PathBuf>,
+    home: Option<Home>,
+    models: Option<BroughtModels>,
+}
+
+/// A model provider that the program brings.
+struct BroughtModels(Arc<dyn ModelProvider>);
+
+impl fmt::Debug for BroughtModels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.name())
+    }
+}
+
+/// An agent that gives no answer.
+#[derive(Debug)]
+pub enum AgentRunError {
+    Build(AgentBuildError),
+    Start(StartError),
+    Defect(RunDefect),
+    /// The run ended without an answer: the finish reason, and its details.
+    NoAnswer {
+        reason: String,
+        detail: String,
+    },
+}
+
+/// An agent that cannot be built.
+#[derive(Debug)]
+pub enum AgentBuildError {
+    Tool(AlreadyRegistered),
+    Server { name: String, reason: String },
+    Config(ConfigErrors),
+    Agent(AgentError),
+    Graph(AgentGraphError),
+    Home(NoHome),
+    Workspace(std::io::Error),
+}
+
+impl Agent {
+    /// An agent that asks this model, written `provider/model`.
+    pub fn new(model: impl Into<String>) -> Self {
+        Self {
+            model: model.into(),
+            system: String::new(),
+            registry: Registry::new(Namespace::sanitize("app")),
+            error: None,
+            servers: Vec::new(),
+            builtin: false,
+            workspace: None,
+            home: None,
+            models: None,
+        }
+    }
+
+    /// The text that the model gets before the request.
+    #[must_use]
+    pub fn system(mut self, text: impl Into<String>) -> Self {
+        self.system = text.into();
+        self
+    }
+
+    /// Adds a tool of the program.
+    #[must_use]
+    pub fn tool(mut self, tool: impl Tool) -> Self {
+        if let Err(error) = self.registry.register(tool) {
+            self.error.get_or_insert(AgentBuildError::Tool(error));
+        }
+        self
+    }
+
+    /// Adds an MCP server: a program and its arguments, separated by spaces.
+    #[must_use]
+    pub fn mcp(mut self, name: &str, command: &str) -> Self {
+        let mut words = command.split_whitespace();
+        let program = words.next().unwrap_or_default();
+        self.servers.push(McpServer::new(name, program, &words.collect::<Vec<_>>()));
+        self
+    }
+
+    /// Adds the shell, files and the other built-in tools, confined to the workspace. The program calls
+    /// [`init`](crate::init) at the top of `main` then.
+    #[must_use]
+    pub fn builtin_tools(mut self) -> Self {
+        self.builtin = true;
+        self
+    }
+
+    /// The directory that tools work in; by default `workspace` in haft's own directory.
+    #[must_use]
+    pub fn workspace(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.workspace = Some(directory.into());
+        self
+    }
+
+    /// haft's own directory; by default `$HAFT_HOME`, else `~/.haft`.
+    #[must_use]
+    pub fn home(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.home = Some(Home::at(&directory.into()));
+        self
+    }
+
+    /// Asks this provider instead of the one that the model names.
+    #[must_use]
+    pub fn models(mut self, models: Arc<dyn ModelProvider>) -> Self {
+        self.models = Some(BroughtModels(models));
+        self
+    }
+
+    /// Works on a request and returns the text of the answer.
+    pub async fn run(self, request: &str) -> Result<String, AgentRunError> {
+        let (runtime, spec) = self.build(request).await.map_err(AgentRunError::Build)?;
+        let hooks = RunHooks {
+            approvals: Answers::Denied,
+            elicitations: Answers::Denied,
+            keeps_session: false,
+            ..RunHooks::default()
+        };
+        let run = runtime.start_with(spec, RunSecrets::none(), hooks).await.map_err(AgentRunError::Start)?;
+        let outcome = run.finished().await.map_err(AgentRunError::Defect)?;
+        run.closed().await;
+        answer(outcome)
+    }
+
+    async fn build(self, request: &str) -> Result<(Runtime, RunSpec), AgentBuildError> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        let mut config = haft_config::defaults().map_err(AgentBuildError::Config)?;
+        for server in &self.servers {
+            let name = server.name.clone();
+            let resolved: Result<resolved::McpServer, String> = server.resolved();
+            match resolved {
+                Ok(resolved) => drop(config.mcp_servers.insert(name, resolved)),
+                Err(reason) => return Err(AgentBuildError::Server { name, reason }),
+            }
+        }
+        let tools: Vec<String> = self.tool_globs();
+        let home = self.home.or_else(haft_runtime::home::find).ok_or(AgentBuildError::Home(NoHome))?;
+        haft_config::home::create(&home).map_err(AgentBuildError::Workspace)?;
+        let workspace = self.workspace.unwrap_or_else(|| home.workspace());
+        std::fs::create_dir_all(&workspace).map_err(AgentBuildError::Workspace)?;
+        let agent =
+            loader::of_text("agent", &self.system, &Overrides::default()).map_err(AgentBuildError::Agent)?;
+        let graph =
+            AgentGraph::gather(agent, &loader::AgentLoader::default()).map_err(AgentBuildError::Graph)?;
+        let mut spec = RunSpec::new(&graph, request, WorkspaceSpec::at(workspace));
+        spec.changes.models = vec![self.model];
+        spec.changes.tools = Some(tools.iter().filter_map(|glob| glob.parse().ok()).collect());
+        let mut builder = Runtime::builder(config).home(home).tools(Arc::new(self.registry));
+        if let Some(BroughtModels(models)) = self.models {
+            builder = builder.models(models);
+        }
+        Ok((builder.build().await.map_err(AgentBuildError::Home)?, spec))
+    }
+
+    /// The tools that the model is shown.
+    fn tool_globs(&self) -> Vec<String> {
+        if self.builtin {
+            return vec!["*".into()];
+        }
+        let tools = self.registry.list();
+        let own = tools.iter().map(|tool| tool.name.to_string());
+        let servers = self.servers.iter().map(|server| format!("{}__*", Namespace::sanitize(&server.name)));
+        own.chain(servers).collect()
+    }
+}
+
+fn answer(outcome: RunOutcome) -> Result<String, AgentRunError> {
+    let row = outcome.finish.reason.row();
+    match (row.class, &outcome.finish.answer) {
+        (FinishClass::Answered, Some(answer)) => Ok(Answer::text(answer)),
+        _ => Err(AgentRunError::NoAnswer { reason: row.name.to_owned(), detail: outcome.finish.detail }),
+    }
+}
+
+impl fmt::Display for AgentRunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Build(error) => error.fmt(f),
+            Self::Start(error) => error.fmt(f),
+            Self::Defect(error) => error.fmt(f),
+            Self::NoAnswer { reason, detail } if detail.is_empty() => {
+                write!(f, "the run ended without an answer ({reason})")
+            }
+            Self::NoAnswer { reason, detail } => {
+                write!(f, "the run ended without an answer ({reason}): {detail}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AgentRunError {}
+
+impl fmt::Display for AgentBuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tool(error) => error.fmt(f),
+            Self::Server { name, reason } => write!(f, "MCP server `{name}`: {reason}"),
+            Self::Config(error) => error.fmt(f),
+            Self::Agent(error) => error.fmt(f),
+            Self::Graph(error) => error.fmt(f),
+            Self::Home(error) => error.fmt(f),
+            Self::Workspace(error) => write!(f, "the workspace cannot be made: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for AgentBuildError {}

@@ -1,0 +1,80 @@
+//! Every example runs and prints its answer.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use haft_model_server::{Expect, ModelServer, Script, Step};
+use serde_json::json;
+
+struct Place {
+    directory: tempfile::TempDir,
+    model: ModelServer,
+}
+
+impl Place {
+    fn new(steps: impl IntoIterator<Item = Step>) -> Self {
+        let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+        std::fs::create_dir(directory.path().join("ws")).unwrap();
+        Self { directory, model: ModelServer::start(Script::of(steps)).unwrap() }
+    }
+
+    /// Standard output of an example.
+    fn run(&self, example: &str, words: &[&str]) -> String {
+        let mut command = Command::new(program(example));
+        command.args(words).env_clear().current_dir(self.directory.path().join("ws"));
+        command
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("HAFT_HOME", self.directory.path().join("home"));
+        command.env("OPENAI_BASE_URL", format!("{}/v1", self.model.url())).env("OPENAI_API_KEY", "k");
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+/// Cargo builds examples before it runs tests, beside the test binaries.
+fn program(example: &str) -> PathBuf {
+    let deps = std::env::current_exe().unwrap();
+    deps.ancestors().nth(2).unwrap().join("examples").join(example)
+}
+
+fn told(step: Step, text: &str) -> Step {
+    step.expecting(Expect { last_tool_result: Some(text.to_owned()), ..Expect::default() })
+}
+
+#[test]
+fn a_tool_of_the_program_is_called() {
+    assert_eq!(Place::new([]).run("own_tool", &[]), "3\n");
+}
+
+#[test]
+fn an_agent_answers_with_a_tool_of_the_program() {
+    let call = Step::call("count_words", json!({"text": "one two three"}));
+    let place = Place::new([call, told(Step::text("Three."), "3")]);
+    assert_eq!(place.run("ask", &["openai/gpt-4o", "How many words are `one two three`?"]), "Three.\n");
+}
+
+#[test]
+fn a_model_provider_of_the_program_is_asked() {
+    assert_eq!(Place::new([]).run("own_model", &[]), "Hello!\n");
+}
+
+#[test]
+fn events_are_printed_and_calls_are_approved() {
+    let place = Place::new([Step::call("current_date", json!({})), Step::text("It is Monday.")]);
+    let output = place.run("watch_run", &[]);
+    assert!(output.contains("allowing current_date {}\n"), "{output}");
+    assert!(output.contains(r#""type":"approval_requested""#), "{output}");
+    assert!(output.ends_with("It is Monday.\n"), "{output}");
+}
+
+#[test]
+fn a_run_continues_in_another_process() {
+    let call = Step::call("weather", json!({"town": "Rome"}));
+    let place = Place::new([call, told(Step::text("Yes, 31 degrees."), "31 degrees")]);
+    let output = place.run("resume_run", &["start"]);
+    let (id, rest) = output.split_once(' ').unwrap();
+    assert_eq!(rest, "waits for weather\n");
+    assert_eq!(place.run("resume_run", &[id]), "Yes, 31 degrees.\n");
+    assert_eq!(place.model.requests().len(), 2, "no reply was asked for again");
+}
