@@ -1,4 +1,4 @@
-//! Asking a person about a call, and what is remembered of the answers.
+//! User approvals of calls, and the grants that outlive one call.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
@@ -16,16 +16,17 @@ use crate::run::Verdict;
 use crate::tool::{CallId, ToolCall};
 use crate::validate::ValidArguments;
 
-/// More than this of a text is not shown: whoever approves must be able to read it.
+/// The longest text shown to a user, in characters. A longer one could not be read before approving.
 pub const SHOWN_CHARS_MAX: usize = 4_000;
 
-/// Identifies one pending approval. Ids of calls cannot: providers repeat them from turn to turn. It follows from session, turn and
-/// call, so a run that continues in another process asks under the same id.
+/// Identifies one pending approval. A call id cannot, because providers repeat call ids from turn to turn. The id is
+/// derived from session, turn and call, so a run that continues in another process asks under the same id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ApprovalId(u128);
 
 impl ApprovalId {
-    /// `call` is the whole id: operations cut it for display, and long ids of one turn may begin alike.
+    /// Derives the id. `call` must be the whole id: operations truncate it for display, and long ids of one turn may
+    /// share a prefix.
     pub fn of_call(place: Place, call: &CallId) -> Self {
         let digest = Digest::of_text(&format!("approval/{}/{}/{}", place.session, place.turn, call.0));
         let half: [u8; 16] = std::array::from_fn(|at| digest.bytes()[at]);
@@ -50,39 +51,39 @@ impl fmt::Debug for ApprovalId {
     }
 }
 
-/// A call that a person is asked about.
+/// A call that a user must approve.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApprovalRequest {
     pub id: ApprovalId,
     /// The session and turn of the call.
     pub place: Place,
-    /// The name under which the tool is exposed.
+    /// The exposed name of the tool.
     pub tool: String,
-    /// As the provider would get them, after mending.
+    /// The arguments after repair, as the provider would receive them.
     pub arguments: Map<String, Value>,
     pub workspace: PathBuf,
-    /// What the answer is bound to.
+    /// The digest that the approval is bound to.
     pub digest: Digest,
-    /// The texts of the rules that ask; empty when an answer for a rule would not be enough.
+    /// The texts of the rules that ask; empty if an approval by rule would not be sufficient.
     pub rules: Vec<String>,
     pub why: String,
 }
 
-/// What a person answers.
+/// A user's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     AllowOnce,
-    /// This very call, from now on.
+    /// Allows this exact call from now on.
     AllowExact,
-    /// Every call that these rules ask about, from now on.
+    /// Allows every call that these rules ask about from now on.
     AllowRule,
     Deny,
-    /// Nobody can say now: the call is put aside and may be made again.
+    /// Defers the decision. The run makes the call again after it.
     Later,
 }
 
 impl Answer {
-    /// The stable name in every record.
+    /// Returns the stable name for all records.
     pub fn name(self) -> &'static str {
         match self {
             Answer::AllowOnce => "allow_once",
@@ -94,31 +95,31 @@ impl Answer {
     }
 }
 
-/// Whoever answers. Dropping the future takes the question back.
+/// Asks a user for approval. Dropping the future withdraws the request.
 pub trait Approver: Send + Sync {
-    /// Who it is, for the record.
+    /// Returns the name of the approver, for the audit record.
     fn name(&self) -> &'static str {
         "approver"
     }
 
     fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, Answer>;
 
-    /// Waits for the decision about a call that was put aside with [`Answer::Later`]. An approver that never answers later
-    /// has nothing to wait for, and the call is denied.
+    /// Waits for the decision about a call that was deferred with [`Answer::Later`]. The default denies the call, for
+    /// an approver that never defers.
     fn resolve<'a>(&'a self, id: ApprovalId, place: Place, call: &'a ToolCall) -> BoxFuture<'a, Verdict> {
         let _ = (id, place, call);
         Box::pin(async { Verdict::Denied })
     }
 }
 
-/// The call that an approval is bound to: a changed tool, argument or workspace is another call.
+/// The call that an approval is bound to. With another tool, argument or workspace it is another call.
 #[derive(Debug, Clone, Copy)]
 pub struct ApprovalKey<'a> {
     pub identity: &'a ToolIdentity,
-    /// The definition as it is now, so that a server cannot change a tool under an approval.
+    /// The digest of the current definition, so that a server cannot change a tool under an existing approval.
     pub definition: Digest,
     pub arguments: &'a ValidArguments,
-    /// As text, because that is how a person knows it.
+    /// The path as text, in the form that the user saw.
     pub workspace: &'a str,
 }
 
@@ -138,16 +139,16 @@ impl ApprovalKey<'_> {
     }
 }
 
-/// What was allowed for good. How it is stored is the boundary's matter: both sets are plain.
+/// The permanent grants. The storage format is not defined here; both sets hold plain data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Remembered {
     pub exact: BTreeSet<Digest>,
-    /// The texts of rules, so that a rule that was changed asks again.
+    /// The texts of the approved rules, so that a changed rule asks again.
     pub rules: BTreeSet<String>,
 }
 
 impl Remembered {
-    /// Whether a call that must be asked about was already answered for. Denials are never overridden.
+    /// Returns true if a grant covers a call that needs approval. A grant never overrides a denial.
     pub fn covers(&self, rules: &Rules, ruling: &Ruling, digest: &Digest) -> bool {
         match ruling.decision {
             Decision::Allow | Decision::Deny => false,
@@ -159,7 +160,7 @@ impl Remembered {
         }
     }
 
-    /// Keeps what the answer says about later calls.
+    /// Adds the grant of a permanent answer.
     pub fn remember(&mut self, request: &ApprovalRequest, answer: Answer) {
         match answer {
             Answer::AllowExact => {
@@ -180,7 +181,7 @@ impl Grants {
         Self(Arc::new(Mutex::new(remembered)))
     }
 
-    /// A copy of all grants, for the store.
+    /// Returns a copy of all grants, for the store.
     pub fn snapshot(&self) -> Remembered {
         self.lock().clone()
     }
@@ -199,14 +200,14 @@ impl Grants {
 }
 
 impl Rules {
-    /// The texts of the rules whose consent a ruling waits for.
+    /// Returns the texts of the rules that need consent for this ruling.
     pub fn asking(&self, ruling: &Ruling) -> Vec<String> {
         ruling.asking.iter().filter_map(|&index| self.rules.get(index)).map(ToString::to_string).collect()
     }
 }
 
-/// The text as a person can trust it: whatever moves the cursor, changes the direction or cannot be seen is escaped, and
-/// line breaks are kept visible. A backslash is doubled, so that no text can pretend to be an escape.
+/// Returns the text in a form that cannot deceive a user: it escapes characters that move the cursor, change the
+/// direction or are invisible, and shows line breaks. It doubles each backslash, so that no text can imitate an escape.
 pub fn shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut chars = text.chars();
@@ -232,7 +233,7 @@ pub fn shown(text: &str) -> String {
     shown
 }
 
-/// Characters that are not seen, look like a plain space, or change how others are shown.
+/// Returns true for a character that is invisible, looks like a space, or changes the display of others.
 fn is_deceptive(c: char) -> bool {
     matches!(c,
         '\u{a0}' | '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{1680}' | '\u{17b4}' | '\u{17b5}'

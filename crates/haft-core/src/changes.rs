@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 
-/// Counts changes. A provider owns one and announces; the holder of a snapshot compares counts, or waits.
+/// Counts changes. A provider owns a counter and announces; the holder of a snapshot compares counts, or waits.
 ///
-/// A count instead of a callback: a provider may announce at any moment, also in the middle of a call or under a lock of
-/// its own, and no foreign code runs there. Clones share the count, so several providers may have one.
+/// It is a counter and not a callback, because a provider may announce at any moment, even during a call or while it
+/// holds a lock, and no foreign code runs there. Clones share the counter, so several providers may have one.
 #[derive(Debug, Clone, Default)]
 pub struct Changes(Arc<Shared>);
 
@@ -26,7 +26,7 @@ impl Changes {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// The number of announcements so far. Read it before the list, so that no change is missed.
+    /// Returns the number of announcements. Read it before the list, so that no change is missed.
     pub fn count(&self) -> u64 {
         self.0.count.load(Ordering::Acquire)
     }
@@ -39,13 +39,13 @@ impl Changes {
                 return Poll::Ready(count);
             }
             self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(cx.waker().clone());
-            // An announcement between the look and the push would have woken only earlier waiters.
+            // Check again: an announcement between the first check and the push would have woken only earlier waiters.
             if self.count() == seen { Poll::Pending } else { Poll::Ready(self.count()) }
         })
         .await
     }
 
-    /// True when both share one count.
+    /// Returns true if both share one counter.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }

@@ -1,4 +1,4 @@
-//! Which calls are the same call: a digest over one canonical form of what was asked.
+//! The identity of calls: a digest over the canonical form of the request.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use crate::provider::Principal;
 use crate::tool::ToolDefinition;
 use crate::validate::ValidArguments;
 
-/// A SHA-256. Two digests are equal when the values are, however their keys were ordered.
+/// A SHA-256 digest. Equal JSON values have equal digests, independent of key order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
@@ -22,7 +22,7 @@ impl Digest {
         canonical.finish()
     }
 
-    /// Reads what [`Display`](fmt::Display) writes.
+    /// Reads the text that [`Display`](fmt::Display) writes.
     pub fn from_hex(text: &str) -> Option<Self> {
         let mut bytes = [0; 32];
         let digits = text.as_bytes();
@@ -35,7 +35,7 @@ impl Digest {
         Some(Self(bytes))
     }
 
-    /// Of a text as it is, byte for byte.
+    /// Returns the digest of the exact bytes of a text.
     pub fn of_text(text: &str) -> Self {
         Self::of_bytes(text.as_bytes())
     }
@@ -44,7 +44,7 @@ impl Digest {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// Everything of a definition that a model or a provider could go by.
+    /// Returns the digest of all parts of a definition that a model or a provider could depend on.
     pub fn of_definition(definition: &ToolDefinition) -> Self {
         let ToolDefinition { name, description, input_schema, output_schema, effects, groups: _, raw } =
             definition;
@@ -77,17 +77,17 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// All that makes a call the same call. What is kept for one must never answer another, so whatever could change the
-/// answer, or whose answer it is, has its place here.
+/// The key of a call in the cache. A cached output must never answer a different call, so the key includes everything
+/// that could change the output or its owner.
 #[derive(Debug, Clone, Copy)]
 pub struct CallKey<'a> {
     pub identity: &'a ToolIdentity,
-    /// The definition as it is now: a tool that changed is another tool.
+    /// The digest of the current definition: a changed tool is another tool.
     pub definition: Digest,
-    /// After repair and validation: what the provider would see.
+    /// The arguments after repair and validation, as the provider would see them.
     pub arguments: &'a ValidArguments,
     pub principal: &'a Principal,
-    /// In which workspace and with which credentials.
+    /// The workspace of the call.
     pub scope: &'a str,
 }
 
@@ -110,9 +110,10 @@ impl CallKey<'_> {
     }
 }
 
-/// Hashes JSON text with sorted keys and without spaces. The text is never held in memory.
+/// Hashes JSON text with sorted keys and without spaces, without building the text.
 ///
-/// Numbers stay as they were written, so `1` and `1.0` differ: to ask twice costs time, to mix up two calls costs trust.
+/// Numbers keep their written form, so `1` and `1.0` differ: a redundant call costs time, confusing two calls costs
+/// trust.
 #[derive(Default)]
 struct Canonical(Sha256);
 
@@ -130,7 +131,8 @@ impl Canonical {
         }
     }
 
-    /// Whether a map keeps its keys sorted depends on a feature that any crate may switch on, so it is looked at.
+    /// Sorts the keys if needed. A `serde_json` map is sorted or not depending on a feature that any crate in the build
+    /// may enable.
     fn object(&mut self, object: &Map<String, Value>) {
         if object.keys().is_sorted() {
             return self.members(object.iter());
@@ -162,7 +164,7 @@ impl Canonical {
         let _ = serde_json::to_writer(&mut *self, text);
     }
 
-    /// As [`text`](Self::text) of what the digest shows as, without making that text.
+    /// Hashes the same bytes as [`text`](Self::text) of the displayed digest, without building that string.
     fn hex(&mut self, digest: &Digest) {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = [b'"'; 66];

@@ -1,4 +1,4 @@
-//! The one stream of what happens. Terminal, logs, op tree, accounting and telemetry are folds over it.
+//! The single stream of events. Terminal output, logs, the operation tree, accounting and telemetry are folds over it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +14,16 @@ use crate::result::ToolErrorKind;
 use crate::rules::Decision;
 use crate::run::event::RunEvent;
 
-/// The longest sentence that a progress event carries.
+/// The longest message of a progress event, in bytes.
 pub const PROGRESS_MESSAGE_BYTES_MAX: usize = 1 << 10;
 
-/// The largest piece of output that a progress event carries; of a larger one the end is kept, which is the newest.
+/// The longest output of a progress event, in bytes. Of a longer one only the end is kept, because it is the newest.
 pub const PROGRESS_OUTPUT_BYTES_MAX: usize = 64 << 10;
 
-/// Something that happened to a call or to a request to a model.
+/// An event of a call, a model request or a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// The call reached its provider, so long after it was asked.
+    /// The call reached its provider, `waited` after it was requested.
     ToolStarted {
         operation: Arc<Operation>,
         tool: ToolSeen,
@@ -33,24 +33,24 @@ pub enum Event {
         operation: Arc<Operation>,
         progress: Progress,
     },
-    /// The call ended; also sent for calls that never started. `failure` is `None` for success.
+    /// The call ended. Calls that never started emit this event too. `failure` is `None` for success.
     ToolFinished {
         operation: Arc<Operation>,
         tool: ToolSeen,
         failure: Option<ToolErrorKind>,
-        /// Since the call was asked.
+        /// The time since the call was requested.
         latency: Duration,
         account: Account,
-        /// What was said, where the operator wants that told; `None` everywhere else.
+        /// The content of the call, if the operator enabled content capture.
         said: Option<Arc<Said>>,
     },
-    /// A request went out to a model.
+    /// A request to a model started.
     ModelStarted {
         id: Arc<str>,
         place: Place,
         attempt: Attempt,
     },
-    /// One attempt at a model is over; each that started sends exactly one.
+    /// An attempt at a model ended. Each started attempt emits exactly one.
     ModelFinished {
         id: Arc<str>,
         place: Place,
@@ -58,7 +58,7 @@ pub enum Event {
         principal: Principal,
         account: ModelAccount,
     },
-    /// Something happened in a run. It holds what is said, so records pass it over.
+    /// An event of a run. It contains content, so audit records skip it.
     Run {
         place: Place,
         event: Arc<RunEvent>,
@@ -66,7 +66,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The stable name of the event on every wire.
+    /// Returns the stable name for all wire formats.
     pub fn name(&self) -> &'static str {
         match self {
             Event::ToolStarted { .. } => "tool_started",
@@ -78,7 +78,7 @@ impl Event {
         }
     }
 
-    /// The call it is about; none for what happens to a request to a model.
+    /// Returns the call of the event; `None` for events of models and runs.
     pub fn operation(&self) -> Option<&Arc<Operation>> {
         match self {
             Event::ToolStarted { operation, .. }
@@ -92,13 +92,13 @@ impl Event {
 /// The tool of a call, as far as it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolSeen {
-    /// What the asker wrote, shortened: nothing has been found by that name, or nobody has looked yet.
+    /// The name that the model wrote, truncated. The name is unknown, or not yet resolved.
     Written(String),
     Known(Arc<KnownTool>),
 }
 
 impl ToolSeen {
-    /// The exposed name, else what was written.
+    /// Returns the exposed name, or the written name if the tool is unknown.
     pub fn name(&self) -> &str {
         match self {
             ToolSeen::Written(name) => name,
@@ -114,7 +114,7 @@ impl ToolSeen {
     }
 }
 
-/// A tool as those who watch are told of it. Shared by all its calls.
+/// A tool as events describe it. All its calls share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownTool {
     pub exposed: ToolName,
@@ -122,65 +122,65 @@ pub struct KnownTool {
     pub description: Arc<str>,
 }
 
-/// What is accounted of a call: sizes, digests and who decided, never what was said.
+/// The audit data of a call: sizes, digests and decisions, never content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     pub principal: Principal,
-    /// Whether the provider was reached.
+    /// True if the call reached the provider.
     pub executed: bool,
-    /// Whether the answer was kept from an equal call.
+    /// True if the cache answered the call.
     pub cached: bool,
     pub bytes_in: usize,
     pub bytes_out: usize,
-    /// Of the arguments as they were written.
+    /// The digest of the arguments as written.
     pub arguments: Digest,
-    /// `None` when the call ended before anybody decided about it.
+    /// `None` if the call ended before a permission decision.
     pub verdict: Option<Verdict>,
 }
 
-/// Who decided whether a call may be made, and how.
+/// The permission decision about a call, with its origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     pub decision: Decision,
-    /// The text of the rule that decided; `None` when it was the default, or that nothing could be decided.
+    /// The text of the deciding rule; `None` if the default applied or the rules could not decide.
     pub rule: Option<Arc<str>>,
-    /// What became of an `ask`.
+    /// The outcome of an `ask`.
     pub consent: Option<Consent>,
 }
 
-/// How a call that must be asked about got its answer.
+/// The outcome of an approval request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Consent {
-    /// It was given for good before.
+    /// A permanent grant covered the call.
     Remembered,
     Answered {
         approver: &'static str,
         answer: Answer,
     },
-    /// There was nobody to ask.
+    /// The run had no approver.
     Nobody,
 }
 
-/// The words of a call, each cut to what the operator lets through.
+/// The content of a call, truncated to the capture limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
     pub arguments: String,
     pub result: String,
 }
 
-/// How a running call is getting on.
+/// The progress of a running call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Progress {
-    /// A piece of the output, as soon as it is there.
+    /// A part of the output, as soon as it is available.
     Output(String),
-    /// A sentence for a person.
+    /// A message for the user.
     Message(String),
-    /// How much is done, from nought to one, and what is being done.
+    /// The completed fraction, from zero to one, with a description of the current work.
     Part { fraction: f64, message: Option<String> },
 }
 
 impl Progress {
-    /// No larger than an event may be. A fraction that is no number says nothing.
+    /// Truncates the progress to the size limits. Returns `None` for a fraction that is not finite and has no message.
     pub fn bounded(self) -> Option<Self> {
         match self {
             Progress::Output(text) => Some(Progress::Output(newest(text))),
@@ -193,7 +193,7 @@ impl Progress {
         }
     }
 
-    /// The bytes of text that it carries.
+    /// Returns the size of the text, in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Progress::Output(text) | Progress::Message(text) => text.len(),
@@ -213,12 +213,12 @@ fn newest(mut text: String) -> String {
     text
 }
 
-/// Takes events. `emit` must return at once: who needs to do slow work keeps a bounded queue of its own.
+/// Receives events. `emit` must not block: a sink with slow work uses its own bounded queue.
 pub trait EventSink: Send + Sync {
     fn emit(&self, event: Event);
 }
 
-/// Watches nothing.
+/// A sink that drops every event.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoEvents;
 
@@ -226,7 +226,7 @@ impl EventSink for NoEvents {
     fn emit(&self, _: Event) {}
 }
 
-/// Several who watch the same; each gets every event, in the order they stand here.
+/// Several sinks. Each receives every event, in this order.
 #[derive(Clone, Default)]
 pub struct Watchers(pub Vec<Arc<dyn EventSink>>);
 

@@ -1,14 +1,14 @@
-//! Where in the work a call stands: its session, its turn, and the call it was made for.
+//! The position of a call: its session, its turn, and the call above it.
 
 use std::fmt;
 
 use crate::tool::CallId;
 
-/// A session: what lives across the turns of one asker. Random, so that no two are the same anywhere.
+/// A session, which spans the turns of one caller. The id is random and therefore unique.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SessionId(pub u128);
 
-/// In groups of digits, as such numbers are usually written.
+/// Writes the id in the groups of a UUID.
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = format!("{:032x}", self.0);
@@ -17,29 +17,29 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// Tells the operations of one process apart. The ids of calls cannot: askers choose them and may choose one twice.
+/// Identifies an operation within one process. Call ids cannot, because clients choose them and may repeat one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct OperationId(pub u64);
 
-/// Where a call stands. The run decides it, never the model.
+/// The position of a call. The run sets it, never the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
     pub session: SessionId,
     /// Counted from one.
     pub turn: u32,
-    /// The operation that this session works for: the call of a sub-agent. All places of a session name the same one.
+    /// The operation that this session works for: the call of a sub-agent. It is the same for all turns of the session.
     pub parent: Option<OperationId>,
-    /// The session in which the request was first made; its own when the session works for nobody else.
+    /// The session of the original request; a session without a parent is its own origin.
     pub origin: SessionId,
 }
 
 impl Place {
-    /// The first turn of a session that works for nobody else.
+    /// Returns the first turn of a session without a parent.
     pub const fn first(session: SessionId) -> Self {
         Self { session, turn: 1, parent: None, origin: session }
     }
 
-    /// The first turn of a session that works for an operation of this one.
+    /// Returns the first turn of a session that works for an operation of this one.
     #[must_use]
     pub const fn below(&self, session: SessionId, operation: OperationId) -> Self {
         Self { session, turn: 1, parent: Some(operation), origin: self.origin }
@@ -52,11 +52,11 @@ impl Default for Place {
     }
 }
 
-/// One call, as those who watch know it. Shared by all its events.
+/// One call, as events identify it. All events of the call share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
     pub id: OperationId,
-    /// As the asker named it, shortened to what is worth repeating.
+    /// The client's id of the call, truncated for display.
     pub call: CallId,
     pub place: Place,
 }

@@ -1,4 +1,4 @@
-//! The seam between the engine and whatever gives tools.
+//! The interface between the engine and the providers of tools.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,33 +21,34 @@ use crate::time_limit::TimeLimit;
 use crate::tool::{CallId, ToolDefinition};
 use crate::validate::ValidArguments;
 
-/// Gives tools and performs their calls. Dropping a call's future cancels it: nothing it started may outlive it.
+/// Lists tools and executes their calls. Dropping the future of a call cancels it: nothing that the call started may
+/// outlive it.
 pub trait ToolProvider: Send + Sync {
     fn kind(&self) -> ProviderKind;
 
     fn namespace(&self) -> &Namespace;
 
-    /// A snapshot; no IO, and no question to the catalog, which is waiting for the answer.
+    /// Returns a snapshot of the tools. It must do no IO, and must not call the catalog, which waits for the result.
     fn tools(&self) -> Arc<[ToolDefinition]>;
 
-    /// False while the tools of this provider would not help the run. Models are not shown them then, but may still call
-    /// them. No IO.
+    /// Returns false while the tools of this provider would not help the run. The model then does not see them, but may
+    /// still call them. It must do no IO.
     fn is_shown(&self, _: &RunContext) -> bool {
         true
     }
 
-    /// Where the provider announces that `tools` gives another list; `None` when it never does.
+    /// Returns the counter that announces changes of `tools`; `None` if the list never changes.
     fn changes(&self) -> Option<&Changes> {
         None
     }
 
-    /// Makes the tools ready, once and before the first call: connect, start, load. An error is told to the operator;
-    /// the provider is used all the same, with whatever `tools` gives then.
+    /// Prepares the tools once, before the first call: connects, starts, loads. An error becomes a warning for the
+    /// operator; the engine still uses the tools that `tools` returns.
     fn warmup(&self) -> BoxFuture<'_, Result<(), ToolError>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// What the provider wants the model to know about its tools as a whole.
+    /// Returns instructions for the model about the tools as a whole.
     fn instructions(&self) -> Option<Arc<str>> {
         None
     }
@@ -64,7 +65,7 @@ pub trait ToolProvider: Send + Sync {
     }
 }
 
-/// Where tools come from.
+/// The origin of tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProviderKind {
     Builtin,
@@ -86,25 +87,25 @@ impl ProviderKind {
     }
 }
 
-/// What a provider is told about the call beside its arguments, and how it speaks while it works.
+/// The context of a call: everything that the provider needs apart from the arguments.
 pub struct CallContext {
     pub id: CallId,
-    /// The run that makes the call: its principal, its outputs, and the people and models that it can ask.
+    /// The run that makes the call, with its principal, its output store, its approver and its models.
     pub run: Arc<RunContext>,
-    /// When the call is stopped. A provider that can give partial output watches it and answers as soon as it is
-    /// reached; the engine waits a moment for that and no longer.
+    /// The time when the call is stopped. A provider with partial output watches it and returns that output when the
+    /// time is reached; the engine waits a short grace period for it.
     pub time_limit: Option<TimeLimit>,
     operation: Arc<Operation>,
-    /// How urgent the call is. A provider that makes calls of its own makes them as urgent.
+    /// The priority of the call. Calls that the provider makes itself use the same one.
     pub priority: Priority,
-    /// The run that the call is made for; none for a call that stands alone.
+    /// The run that pays for the call; `None` for a call outside of a run.
     pub scope: Option<Arc<RunScope>>,
     events: Arc<dyn EventSink>,
     notes: Mutex<BTreeMap<&'static str, Value>>,
 }
 
 impl CallContext {
-    /// For a call that stands alone.
+    /// Creates the context of a call outside of a run.
     pub fn new(
         id: CallId,
         run: Arc<RunContext>,
@@ -146,29 +147,29 @@ impl CallContext {
         }
     }
 
-    /// Where the call stands; a session that works for it names it as parent.
+    /// Returns the position of the call. The session of a sub-agent names it as its parent.
     pub fn operation(&self) -> &Operation {
         &self.operation
     }
 
-    /// Who watches the call, and counts what its run costs; to be told of work that is done on its behalf.
+    /// Returns the sink that also counts the cost of the run. Work on behalf of the call must emit its events there.
     pub fn events(&self) -> &Arc<dyn EventSink> {
         &self.events
     }
 
-    /// Tells whoever watches how the call is getting on, in events of bounded size.
+    /// Emits progress in events of bounded size.
     pub fn progress(&self, progress: Progress) {
         if let Some(progress) = progress.bounded() {
             self.events.emit(Event::ToolProgress { operation: Arc::clone(&self.operation), progress });
         }
     }
 
-    /// Puts a fact about how the call was carried out into its receipt.
+    /// Adds a note about the execution to the call's receipt.
     pub fn note(&self, topic: &'static str, value: Value) {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).insert(topic, value);
     }
 
-    /// Takes what was noted; the orchestrator moves it into the receipt.
+    /// Takes all notes. The orchestrator moves them into the receipt.
     pub fn take_notes(&self) -> BTreeMap<&'static str, Value> {
         std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }

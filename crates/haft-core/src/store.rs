@@ -1,4 +1,4 @@
-//! Where outputs go that are too large to carry along.
+//! The store for outputs that are too large for the conversation.
 
 use std::fmt;
 
@@ -14,17 +14,17 @@ pub struct Handle {
     file: String,
 }
 
-/// Before a session's own name, so that a handle tells what it is.
+/// The prefix of a session's directory, which makes a handle recognizable.
 const SESSION_PREFIX: &str = "session-";
 
 impl Handle {
-    /// From the two random names a store made.
+    /// Creates a handle from the two random names of a store.
     pub fn new(session: &str, file: &str) -> Option<Self> {
         let known = is_name(session) && is_name(file);
         known.then(|| Self { session: session.to_owned(), file: file.to_owned() })
     }
 
-    /// Reads `session-NAME/NAME`; anything else, dots and slashes above all, is no handle.
+    /// Reads `session-NAME/NAME`. Everything else is invalid, in particular names with dots and slashes.
     pub fn parse(text: &str) -> Option<Self> {
         let (session, file) = text.strip_prefix(SESSION_PREFIX)?.split_once('/')?;
         Self::new(session, file)
@@ -38,7 +38,7 @@ impl Handle {
         &self.file
     }
 
-    /// The directory of the session below a store's root.
+    /// Returns the session's directory below the root of a store.
     pub fn directory(session: &str) -> String {
         format!("{SESSION_PREFIX}{session}")
     }
@@ -50,25 +50,25 @@ impl fmt::Display for Handle {
     }
 }
 
-/// What a random name is made of; it is as long as one.
+/// Returns true if the text has the length and the characters of a random name.
 fn is_name(text: &str) -> bool {
     text.len() == 36 && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
 
-/// Keeps outputs for a while, within bounds.
+/// Stores outputs for a limited time and within size limits.
 pub trait OutputStore: Send + Sync {
-    /// Begins an output. Until it is finished it is nobody's, and dropping it leaves nothing behind.
+    /// Starts an output. It has no handle until it is finished, and dropping it leaves nothing behind.
     fn begin(&self) -> Result<Box<dyn Spool>, StoreError>;
 
     fn read(&self, handle: &Handle) -> Result<Vec<u8>, StoreError>;
 
-    /// Whether there is nothing to ask about. Looks at nothing outside of memory.
+    /// Returns true if the store holds no output. It must only read memory.
     fn is_empty(&self) -> bool;
 }
 
-/// An output on its way into the store.
+/// An output that is being written to the store.
 pub trait Spool: Send {
-    /// Takes what fits and lets the rest go; [`Stored::complete`] tells.
+    /// Writes the bytes that fit and drops the rest, which [`Stored::complete`] reports.
     fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
 
     fn finish(self: Box<Self>) -> Result<Stored, StoreError>;
@@ -80,25 +80,25 @@ pub struct Stored {
     pub handle: Handle,
     pub bytes: u64,
     pub lines: u64,
-    /// Whether all of it is there.
+    /// True if no bytes were dropped.
     pub complete: bool,
 }
 
-/// Why an output was stored.
+/// The reason why an output was stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreReason {
-    /// It is larger than its cap.
+    /// The output exceeds its size limit.
     SizeCap,
-    /// It does not fit what is left of the model's context.
+    /// The output does not fit into the remaining context.
     TokenBudget,
-    /// It would fit, but other calls of the turn have reserved what is left.
+    /// The output would fit, but other calls of the turn have reserved the remaining context.
     ReserveFailed,
-    /// No model can read it.
+    /// The output is binary, and no model can read it.
     NotText,
 }
 
 impl StoreReason {
-    /// The stable name on every wire.
+    /// Returns the stable name for all wire formats.
     pub fn name(self) -> &'static str {
         match self {
             StoreReason::SizeCap => "size_cap",
@@ -109,10 +109,10 @@ impl StoreReason {
     }
 }
 
-/// How much of the beginning is shown in place of the output.
+/// The longest preview of a stored output, in characters.
 pub const PREVIEW_CHARS_MAX: usize = 1_000;
 
-/// What stands in the place of an output that was stored.
+/// The replacement for an output that was stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredOutput {
     pub stored: Stored,
@@ -120,19 +120,20 @@ pub struct StoredOutput {
     pub glimpse: Glimpse,
 }
 
-/// What is still seen of a stored output.
+/// The visible part of a stored output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Glimpse {
-    /// How much it would take, and how it begins.
+    /// The number of tokens and the beginning of the text.
     Text { tokens: Tokens, preview: String },
-    /// What it is, and the digest of its bytes.
+    /// A description and the digest of the bytes.
     Media { description: String, digest: Digest },
-    /// The beginning stands before it.
+    /// The number of tokens. The content before this one already shows the beginning.
     Shown { tokens: Tokens },
 }
 
 impl StoredOutput {
-    /// What the model is told in place of the output: the handle, the sizes, how to ask, and what it is or how it begins.
+    /// Returns the text for the model: the handle, the sizes, instructions for querying, and a description or the
+    /// beginning.
     pub fn told(&self) -> String {
         let Stored { handle, bytes, lines, .. } = &self.stored;
         let (reason, cut) = (self.reason.name(), self.stored.cut());
@@ -156,7 +157,7 @@ impl StoredOutput {
         }
     }
 
-    /// Whether it is the text of an output that was stored, and not bytes beside it.
+    /// Returns true if the text of an output was stored, false for media.
     pub fn is_text(&self) -> bool {
         match self.glimpse {
             Glimpse::Text { .. } | Glimpse::Shown { .. } => true,
@@ -164,7 +165,7 @@ impl StoredOutput {
         }
     }
 
-    /// What a receipt says about it.
+    /// Returns the note for the receipt.
     pub fn noted(&self) -> Value {
         let Stored { handle, bytes, lines, complete } = &self.stored;
         let tokens = match &self.glimpse {
@@ -183,7 +184,7 @@ impl Stored {
         if self.complete { "" } else { " Only the beginning could be kept." }
     }
 
-    /// The call that asks about it.
+    /// Returns the instruction for querying the output.
     fn how_to_ask(&self) -> String {
         format!(
             "Call tool_output(handle = \"{}\", extract = \"what to extract\"). `extract` understands: lines 10-40, first 50 lines, \
@@ -193,15 +194,15 @@ impl Stored {
     }
 }
 
-/// The beginning of a text that stands in its place.
+/// Returns the beginning of a text, as a preview.
 pub fn preview(text: &str, chars_max: usize) -> String {
     text.chars().take(chars_max).collect()
 }
 
-/// Why the store could not help. Written for the model and the operator alike.
+/// An error of the store, written for the model and the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreError {
-    /// Never there, swept away, or of another session: the answer is the same.
+    /// The output never existed, has expired, or belongs to another session. The error does not distinguish these.
     NotFound,
     Unavailable {
         reason: String,

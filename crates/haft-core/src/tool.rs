@@ -1,4 +1,4 @@
-//! Tools: what the model is shown of one, what the operator decides about it, and a call of it.
+//! Tools: their definitions, the operator's policy for them, and calls of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::arguments::Arguments;
 use crate::name::{GroupName, QueueName, ToolName};
 use crate::priority::Priority;
 
-/// What exists: one tool, as its provider describes it.
+/// One tool, as its provider describes it.
 #[derive(Debug, Clone)]
 pub struct ToolDefinition {
     pub name: ToolName,
@@ -20,13 +20,12 @@ pub struct ToolDefinition {
     pub output_schema: Option<Value>,
     pub effects: Effects,
     pub groups: Vec<GroupName>,
-    /// The definition as a server sent it, for re-export without loss.
+    /// The definition as the server sent it, for lossless re-export.
     pub raw: Option<Arc<RawValue>>,
 }
 
 impl ToolDefinition {
-    /// A tool of which nothing else is known: it may do anything, and promises nothing about its output. A name that is
-    /// not legal becomes the nearest that is.
+    /// Creates a tool with unknown effects and no output schema. Replaces an invalid name by the nearest valid one.
     pub fn new(name: &str, description: impl Into<String>, input_schema: Value) -> Self {
         Self {
             name: ToolName::sanitize(name),
@@ -45,7 +44,7 @@ impl ToolDefinition {
     }
 }
 
-/// What calling a tool does to the world. Decides which calls may run at the same time, and which may be repeated.
+/// The effects of a tool. They decide which calls may run concurrently and which may be repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effects {
     ReadOnly,
@@ -65,33 +64,33 @@ impl Effects {
     }
 }
 
-/// What the operator decides about a tool. The model never sees it.
+/// The operator's policy for a tool. The model never sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolPolicy {
-    /// How long a call may take in all.
+    /// The longest time for a call.
     pub timeout: Duration,
-    /// How long a call may go on without telling progress; `None` when only `timeout` counts.
+    /// The longest time without progress; `None` if only `timeout` applies.
     pub idle_timeout: Option<Duration>,
     pub output: OutputPolicy,
     pub queue: Option<QueueName>,
-    /// How urgent calls of it are, whatever the run says; `None` when the run decides.
+    /// The priority of all calls of the tool; `None` if the run decides.
     pub priority: Option<Priority>,
     pub cache_ttl: Option<Duration>,
     pub approval: Approval,
 }
 
-/// What is done with an output that is larger than it may be.
+/// The treatment of an output that is too large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OutputPolicy {
-    /// The tool caps its own output; nothing is done after it.
+    /// The tool limits its own output, so the engine does not change it.
     Pass,
-    /// The text is cut to this many characters, with a notice; JSON stays JSON.
+    /// Truncates the text to this many characters, with a notice. JSON stays valid JSON.
     Truncate { chars_max: usize },
-    /// Beyond this many bytes the text is kept in the store, and the beginning shown with how to ask for more.
+    /// Stores a text of more than this many bytes and shows its beginning with instructions for querying the rest.
     Store { bytes_max: usize },
 }
 
-/// Whether a human is asked before the call.
+/// Decides if a user must approve the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Approval {
     Allow,
@@ -99,15 +98,15 @@ pub enum Approval {
     Deny,
 }
 
-/// The name by which the asker knows a call; answers carry it back.
+/// The client's id of a call; the answer carries it back.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CallId(pub String);
 
-/// What was asked: a tool by the name the asker wrote, and the arguments in the asker's own bytes.
+/// A call: the name of a tool as the model wrote it, and the arguments in the model's own bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolCall {
     pub id: CallId,
-    /// As written by the asker; `resolve` turns it into a tool or says that there is none.
+    /// The name as written. The resolve stage finds the tool, or reports that there is none.
     pub name: String,
     pub arguments: Arguments,
 }

@@ -1,4 +1,4 @@
-//! What the engine itself costs: every stage of a call around a provider that does nothing.
+//! The overhead of the engine: all stages of a call around a provider that does nothing.
 
 #![expect(
     clippy::unwrap_used,
@@ -56,7 +56,7 @@ fn schema() -> Value {
     })
 }
 
-/// Many tools that do nothing.
+/// A provider with many tools that do nothing.
 struct Idle {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
@@ -103,7 +103,7 @@ impl ToolProvider for Idle {
     }
 }
 
-/// One sink that looks at every event.
+/// A sink that reads every event.
 #[derive(Default)]
 struct Counting(AtomicUsize);
 
@@ -113,7 +113,7 @@ impl EventSink for Counting {
     }
 }
 
-/// How the calls of a case are carried out.
+/// The settings of one benchmark case.
 #[derive(Clone, Copy)]
 struct Case {
     name: &'static str,
@@ -122,13 +122,13 @@ struct Case {
     cache: Kept,
 }
 
-/// What the cache has to do with a call.
+/// The role of the cache in a case.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kept {
     Nothing,
     /// All calls are equal.
     Hit,
-    /// Every call is another one, and its output is kept.
+    /// All calls differ, and the cache stores every output.
     Miss,
 }
 
@@ -151,7 +151,7 @@ impl Case {
         Orchestrator::try_new(Catalog::new(vec![Idle::with(self.tools)], Scheme::Double), config).unwrap()
     }
 
-    /// One call after the other.
+    /// Returns a generator of calls.
     fn calls(self) -> impl FnMut() -> ToolCall {
         let mut number = 0;
         move || {
@@ -167,7 +167,7 @@ fn queue_of_eight() -> Queues {
     Queues::new([(QueueName::new("default").unwrap(), queue)])
 }
 
-/// The options of every call of a case. Their context is shared, as the calls of a run share theirs.
+/// Returns the options of every call of a case. The calls share one context, as in a run.
 fn watched() -> CallOptions {
     let context = RunContext { events: Arc::new(Counting::default()), ..RunContext::default() };
     CallOptions { context: Arc::new(context), ..CallOptions::default() }
@@ -208,7 +208,7 @@ fn catalog(criterion: &mut Criterion) {
     });
 }
 
-/// Counted, not timed: the same number on every machine.
+/// Counts allocations instead of time, so the result is the same on every machine.
 fn allocations(_: &mut Criterion) {
     const CALLS: usize = 1_000;
     let runtime = runtime();
@@ -230,7 +230,7 @@ fn allocations(_: &mut Criterion) {
     println!();
 }
 
-/// Every call waits for a gate, and writes down which one it is.
+/// A provider whose calls record their number and then wait for a gate.
 struct Gated {
     idle: Arc<dyn ToolProvider>,
     gate: Arc<Semaphore>,
@@ -264,7 +264,8 @@ impl ToolProvider for Gated {
     }
 }
 
-/// What 1,000 calls take that wait before a queue of eight, and that they pass it in their order and leave nothing.
+/// Measures 1,000 calls that wait for a queue of eight slots, and checks that they run in order and leave no memory
+/// behind.
 fn thousand(criterion: &mut Criterion) {
     const CALLS: usize = 1_000;
     let (gate, entered) = (Arc::new(Semaphore::new(0)), Arc::<Mutex<Vec<u64>>>::default());
@@ -276,7 +277,7 @@ fn thousand(criterion: &mut Criterion) {
     let calls = || (0..CALLS).map(call).collect::<Vec<_>>();
     let execute = |call: ToolCall| orchestrator.execute_with(call, options.clone());
     let all_of = |calls: Vec<ToolCall>| join_all(calls.into_iter().map(execute));
-    // The first call compiles the schema, and all lines grow to their length.
+    // Warm up: the first call compiles the schema, and all buffers grow to their final size.
     gate.add_permits(CALLS);
     runtime.block_on(all_of(calls()));
     entered.lock().unwrap().clear();

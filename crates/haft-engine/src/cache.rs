@@ -1,7 +1,7 @@
-//! Keeps the outputs of calls for a while, so that an equal call need not be made again.
+//! Caches the outputs of calls for a limited time, so that an equal call need not run again.
 //!
-//! Written by hand over a general cache because of the single flight: equal calls at once reach the provider once, and
-//! when the one that went ahead is cancelled or fails, the next in line goes ahead in its place.
+//! It is not a general cache crate because of the single flight: equal concurrent calls reach the provider once, and
+//! when the leading call fails or is cancelled, the next waiting call becomes the leader.
 
 mod shelf;
 
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use crate::size::output_bytes;
 use shelf::{Kept, Shelf};
 
-/// How much is kept.
+/// The capacity of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheConfig {
     pub entries_max: usize,
@@ -31,18 +31,18 @@ impl Default for CacheConfig {
     }
 }
 
-/// Whether a call may be answered from the cache.
+/// Decides if the cache may answer a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum CacheUse {
-    /// As the tool's policy says.
+    /// Follows the tool's policy.
     #[default]
     Use,
-    /// The provider is asked; what is kept stays as it is.
+    /// Always calls the provider and leaves cached outputs unchanged.
     Bypass,
 }
 
-/// What is kept and what is being asked for. Clones share it: orchestrators of several runs may have one cache, because
-/// a key says on whose behalf and in which scope a call is made.
+/// The cached outputs and the calls in flight. Clones share both. Orchestrators of several runs may share one cache,
+/// because a key includes the principal and the workspace.
 #[derive(Clone)]
 pub struct Cache(Arc<Mutex<State>>);
 
@@ -52,16 +52,16 @@ struct State {
     flights: HashMap<Digest, Flight>,
 }
 
-/// A call that is being made, and those who wait for its output.
+/// A call in progress, and the equal calls that wait for its output.
 #[derive(Debug)]
 struct Flight {
-    /// How many lead or wait. The flight is forgotten with the last one.
+    /// The number of leading and waiting calls. The last one removes the flight.
     seats: usize,
-    /// Whoever holds the baton leads. Those who wait get it in the order they came, and find the output in it.
+    /// The holder of this lock leads. Waiting calls get the lock in order of arrival and find the output in it.
     baton: Arc<Baton<Option<Kept>>>,
 }
 
-/// Longer times are cut to this, so that no clock overflows.
+/// The upper limit of a TTL, so that adding it to the clock cannot overflow.
 const TTL_MAX: Duration = Duration::from_hours(10 * 365 * 24);
 
 impl Cache {
@@ -69,7 +69,7 @@ impl Cache {
         Self(Arc::new(Mutex::new(State { shelf: Shelf::new(config), flights: HashMap::new() })))
     }
 
-    /// How much is kept, and how many calls are being made.
+    /// Returns the fill level of the cache and the number of calls in flight.
     pub fn snapshot(&self) -> CacheSnapshot {
         let state = self.lock();
         CacheSnapshot {
@@ -79,7 +79,7 @@ impl Cache {
         }
     }
 
-    /// The output of an equal call, else the right to make it. Waits while an equal call is being made.
+    /// Returns the output of an equal call, or the right to make the call. Waits while an equal call is in flight.
     pub(crate) async fn look_up(&self, key: Digest) -> Lookup {
         if let Some(kept) = self.lock().shelf.get(&key, Instant::now()) {
             return Lookup::Hit(kept);
@@ -101,7 +101,7 @@ impl Cache {
         (Seat { cache: self.clone(), key }, baton)
     }
 
-    /// Whether an output can be kept, or somebody waits for it.
+    /// Returns true if the output fits the cache or another call waits for it.
     fn is_wanted(&self, key: &Digest, bytes: usize) -> bool {
         let state = self.lock();
         state.shelf.takes(bytes) || state.flights.get(key).is_some_and(|flight| flight.seats > 1)
@@ -124,35 +124,36 @@ impl fmt::Debug for Cache {
     }
 }
 
-/// How much a cache holds.
+/// The fill level of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheSnapshot {
     pub entries: usize,
     pub bytes: usize,
-    /// Calls that are being made and would answer others.
+    /// Calls in flight that would answer equal calls.
     pub flights: usize,
 }
 
-/// What the cache says to a call.
+/// The result of a cache lookup.
 #[derive(Debug)]
 pub(crate) enum Lookup {
     Hit(Arc<ToolOutput>),
     Lead(Lead),
 }
 
-/// The right to make a call on behalf of all who ask the same. Dropped without an output, it goes to the next of them.
+/// The right to make a call for all equal waiting calls. If it is dropped without an output, the next waiting call gets
+/// it.
 #[derive(Debug)]
 pub(crate) struct Lead {
-    // Dropped first: the next one must have the baton before the seat is given up.
+    // Fields drop in this order: the next waiting call must get the lock before the seat's drop can remove the flight.
     baton: OwnedMutexGuard<Option<Kept>>,
     seat: Seat,
 }
 
 impl Lead {
-    /// Keeps the output, and gives it to those who wait even when it is too large to be kept.
+    /// Caches the output. Waiting calls get it even if it is too large for the cache.
     pub(crate) fn keep(mut self, output: &ToolOutput, ttl: Duration) {
         let bytes = output_bytes(output);
-        // A copy of what is too large would be made for nobody.
+        // Skip the copy of an output that is too large for the cache if no call waits for it.
         if !self.seat.cache.is_wanted(&self.seat.key, bytes) {
             return;
         }
@@ -163,7 +164,7 @@ impl Lead {
     }
 }
 
-/// Counts one who leads or waits.
+/// One leading or waiting call of a flight.
 #[derive(Debug)]
 struct Seat {
     cache: Cache,

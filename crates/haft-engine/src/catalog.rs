@@ -1,4 +1,4 @@
-//! All tools there are now, by the names under which they are exposed.
+//! All tools of all providers, by exposed name.
 
 mod listing;
 mod readiness;
@@ -17,31 +17,31 @@ pub use listing::CatalogWarning;
 pub use readiness::PROVIDERS_AT_ONCE_MAX;
 pub use snapshot::{CatalogEntry, ResolvedTool, Snapshot};
 
-/// The tools of all providers. What the model is shown and what may be called are decided elsewhere.
+/// The tools of all providers. Other modules decide which tools a model sees and which it may call.
 ///
-/// What is known is a [`Snapshot`], which never changes and is cheap to hold. When a provider announces that its list
-/// changed, whoever asks next makes a new one; calls under way keep the one they began with.
+/// The catalog holds an immutable [`Snapshot`], which is cheap to share. When a provider announces a changed list, the
+/// next reader builds a new snapshot; running calls keep the snapshot they started with.
 pub struct Catalog {
     providers: Vec<Arc<dyn ToolProvider>>,
     config: CatalogConfig,
-    /// Where providers announce changes, each counter once.
+    /// The change counters of the providers. A counter that providers share appears once.
     changes: Vec<Changes>,
     current: RwLock<Arc<Snapshot>>,
-    /// Held while a new snapshot is made, so that a change is looked at once.
+    /// Held while a thread builds a snapshot, so that concurrent readers build only one per change.
     renewing: Mutex<()>,
 }
 
-/// What the operator decides about the catalog.
+/// The operator's settings for the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CatalogConfig {
     pub scheme: Scheme,
-    /// Tools that a provider lists beyond these are left out, and the operator is told.
+    /// The most tools that the catalog takes from one provider. It drops the rest and warns the operator.
     pub tools_per_provider_max: usize,
-    /// How long a provider may take to make its tools ready.
+    /// The longest time for a provider's warm-up.
     pub warmup_timeout: Duration,
-    /// How long a provider may take to end what it keeps running.
+    /// The longest time for a provider's shutdown.
     pub shutdown_timeout: Duration,
-    /// How many providers are made ready, or ended, at the same time.
+    /// The most providers that warm up or shut down at the same time.
     pub providers_at_once_max: usize,
 }
 
@@ -58,12 +58,12 @@ impl Default for CatalogConfig {
 }
 
 impl Catalog {
-    /// As [`with`](Self::with) what holds when the operator says nothing else.
+    /// Calls [`with`](Self::with) with default settings.
     pub fn new(providers: Vec<Arc<dyn ToolProvider>>, scheme: Scheme) -> Self {
         Self::with(providers, CatalogConfig { scheme, ..CatalogConfig::default() })
     }
 
-    /// Lists every provider's tools. The order of the providers decides who keeps a name that collides.
+    /// Lists the tools of every provider. If names collide, the earlier provider keeps the name.
     pub fn with(providers: Vec<Arc<dyn ToolProvider>>, config: CatalogConfig) -> Self {
         let changes = listing::changes(&providers);
         let seen = count(&changes);
@@ -71,30 +71,30 @@ impl Catalog {
         Self { providers, config, changes, current, renewing: Mutex::default() }
     }
 
-    /// All that is known now. Costs two loads when nothing changed, however many tools there are.
+    /// Returns the current snapshot. If no list changed, the cost does not depend on the number of tools.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         let current = self.current();
         if current.seen == count(&self.changes) { current } else { self.renew() }
     }
 
-    /// All tools, sorted by exposed name, so that what a model is shown is the same from run to run.
+    /// Returns all tools, sorted by exposed name, so that the model sees the same order in every run.
     pub fn tools(&self) -> impl ExactSizeIterator<Item = Arc<CatalogEntry>> {
         let snapshot = self.snapshot();
         let tools: Vec<_> = snapshot.tools().cloned().collect();
         tools.into_iter()
     }
 
-    /// The tool that a written name means whatever the arguments are, else the names nearest to it.
+    /// Returns the tool of a name independently of arguments, else the most similar names.
     pub fn resolve(&self, written: &str) -> Result<Arc<CatalogEntry>, Vec<ToolName>> {
         self.snapshot().find(written)
     }
 
-    /// In the order they were given.
+    /// Returns the providers in the order of construction.
     pub fn providers(&self) -> &[Arc<dyn ToolProvider>] {
         &self.providers
     }
 
-    /// What is wrong with the lists of providers, for the operator.
+    /// Returns the operator's warnings about the providers' tool lists.
     pub fn warnings(&self) -> Vec<CatalogWarning> {
         self.snapshot().warnings().cloned().collect()
     }
@@ -105,7 +105,7 @@ impl Catalog {
 
     fn renew(&self) -> Arc<Snapshot> {
         let _one = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
-        // Counted before the lists are read: what changes meanwhile is seen the next time.
+        // Read the counters before the lists: a change during the rebuild then triggers another rebuild.
         let seen = count(&self.changes);
         let before = self.current();
         if before.seen == seen {
@@ -114,7 +114,7 @@ impl Catalog {
         self.replace(&before, seen)
     }
 
-    /// Lists all providers again, whether or not they announced anything.
+    /// Lists all providers again, even without an announcement.
     fn refresh(&self) {
         let _one = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = count(&self.changes);
@@ -128,7 +128,7 @@ impl Catalog {
     }
 }
 
-/// Every counter only grows, so the sum is another one when any of them is.
+/// Sums the counters. Each counter only grows, so the sum changes when any counter does.
 fn count(changes: &[Changes]) -> u64 {
     changes.iter().map(Changes::count).fold(0, u64::wrapping_add)
 }

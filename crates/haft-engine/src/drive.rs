@@ -1,4 +1,4 @@
-//! Drives a run: does what the run says is next, and tells it what came of it. Every decision is the run's.
+//! Drives a run: performs the step that the run returns and reports the outcome to it. The run makes all decisions.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -30,19 +30,19 @@ use crate::outlook::Outlook;
 use crate::witness::Witness;
 use haft_core::run::chronicle::{Haste, Unrecorded};
 
-/// What a run is driven with. To drop the future of [`Driver::drive`] is to cancel whatever is under way; the run stays
-/// and can be aborted, stored or driven again.
+/// The environment of a run. Dropping the future of [`Driver::drive`] cancels the current step; the run survives and
+/// can be aborted, stored or driven again.
 #[derive(Clone)]
 pub struct Driver<'a> {
     pub models: &'a dyn ModelProvider,
     pub orchestrator: &'a Orchestrator,
-    /// Its meter sees the events of models, calls and of the run; what it counted is held against the run's budget.
+    /// Its meter receives the events of model requests, calls and the run, and compares the cost with the run's budget.
     pub scope: Arc<RunScope>,
-    /// For every call. The place names the session; the turn is the run's.
+    /// The options of every call. The driver sets the turn in `place`; the session is the caller's.
     pub options: CallOptions,
-    /// How long a model may take for one reply.
+    /// The longest time for one model reply.
     pub reply_timeout: Duration,
-    /// Whoever records the run, or plays a recording.
+    /// Records the run, or replays a recording.
     pub witness: Option<Arc<dyn Witness>>,
 }
 
@@ -55,17 +55,17 @@ impl fmt::Debug for Driver<'_> {
     }
 }
 
-/// Why driving stopped.
+/// The reason why driving stopped.
 #[derive(Debug)]
 pub enum Driven {
     Done(Finish),
-    /// Whoever asked carries these out and tells the run; then it can be driven on.
+    /// The client executes these calls and reports the results to the run; then the driver can continue.
     AwaitsClient(Vec<ToolCall>),
-    /// A person answers about these and the run is told; then it can be driven on.
+    /// A user decides about these calls and the caller reports the decisions to the run; then the driver can continue.
     AwaitsApproval(Vec<ToolCall>),
 }
 
-/// Why driving cannot go on.
+/// The error that ends the step loop.
 enum Halt {
     Mistake(RunError),
     Unrecorded(Unrecorded),
@@ -84,7 +84,8 @@ impl From<Unrecorded> for Halt {
 }
 
 impl Driver<'_> {
-    /// An error is a mistake in here or in the run, never in what a model said.
+    /// Drives the run until it ends or waits for the client or a user. An error means a bug in the driver or the run,
+    /// never an invalid model reply.
     pub async fn drive(&self, run: &mut AgentRun) -> Result<Driven, RunError> {
         let driven = match timeout_at(Instant::from_std(self.scope.until), self.steps(run)).await {
             Ok(Ok(driven)) => driven,
@@ -97,9 +98,9 @@ impl Driver<'_> {
         self.stopped(run, driven).await
     }
 
-    /// Ends the run now, on record. What was under way has been cancelled by then.
+    /// Ends the run now and records the abort. The caller has already cancelled the current step.
     pub async fn abort(&self, run: &mut AgentRun, why: Abort) -> Result<Driven, RunError> {
-        // What can no longer be put down is known by what is missing.
+        // A failed journal must not prevent the abort: the missing record shows on resume that the run did not finish.
         let _ = self.put_down(&Told::Aborted(why.clone()));
         self.witness.iter().for_each(|witness| witness.aborted(self.options.place, &why));
         run.abort(why);
@@ -111,9 +112,9 @@ impl Driver<'_> {
         }
     }
 
-    /// Tells the run something that did not come of driving it, on record.
+    /// Records and applies an input that does not come from driving, such as a user's decision.
     pub fn tell_run(&self, run: &mut AgentRun, told: Told) -> Result<(), RunError> {
-        // Should it fail, so will what comes next, and that ends the run.
+        // A failing journal fails again at the next step, and that ends the run.
         let _ = self.put_down(&told);
         run.told(told)
     }
@@ -123,7 +124,7 @@ impl Driver<'_> {
             let place = self.place(run.counts().turns);
             self.tell(place, RunEvent::Finished { finish: finish.clone(), bill: self.scope.meter.bill() });
         }
-        // Nothing follows that could be lost.
+        // The error can be ignored: no later action depends on this sync.
         let _ = self.secure(Haste::Now).await;
         Ok(driven)
     }
@@ -160,7 +161,8 @@ impl Driver<'_> {
         }
     }
 
-    /// A server may have found new tools, and what was stored can be asked about from then on.
+    /// Updates the tools of the run after a change: a server may add tools, and the tool that queries stored outputs
+    /// appears with the first stored output.
     fn renew_tools(&self, run: &mut AgentRun, seen: &mut Outlook) {
         let now = self.orchestrator.outlook(&self.options.context);
         let changed = (now != *seen)
@@ -178,8 +180,9 @@ impl Driver<'_> {
         }
     }
 
-    /// What others have set aside is more than most requests take: nobody is cut short because of it who can wait until it is
-    /// known. Whoever has set something aside waits for a model and for nothing else, so this ends.
+    /// Waits while reservations of other agents exhaust the budget. A reservation is a worst case, far above the usual
+    /// cost, so ending this run because of one would be premature. The wait ends, because a holder of a token
+    /// reservation waits only for its model.
     async fn until_settled(&self) {
         poll_fn(|cx| self.scope.meter.poll_settled(cx)).await;
     }
@@ -190,7 +193,7 @@ impl Driver<'_> {
         reply.unwrap_or_else(|_| Err(not_in_time(self.reply_timeout)))
     }
 
-    /// What a request may take, so that those who work at the same time do not spend it too.
+    /// Returns the most that a request may cost, so that concurrent agents cannot spend the same budget twice.
     fn worst_case(&self, request: &ModelRequest) -> Amount {
         let output = request.output_tokens_max.unwrap_or_default();
         let tokens = self.context_tokens().unwrap_or_default().saturating_add(output.into());
@@ -198,7 +201,7 @@ impl Driver<'_> {
     }
 
     async fn ask(&self, run: &AgentRun, request: ModelRequest) -> Result<ModelReply, ModelError> {
-        // A turn counts once its reply is of use.
+        // The run counts a turn only after a usable reply, so the pending turn is the next one.
         let place = self.place(run.counts().turns.saturating_add(1));
         self.tell(place, RunEvent::Asked);
         let id = format!("{}/{}", place.session, place.turn);
@@ -217,7 +220,8 @@ impl Driver<'_> {
         Ok(reply)
     }
 
-    /// Each call has its place in the order before the first begins, and is put on record and told of as soon as it ends.
+    /// Executes the calls of one step. Every call has its position in the order before the first one starts. Each
+    /// result is journaled and reported as soon as its call ends.
     async fn call(&self, run: &AgentRun, calls: Vec<ToolCall>) -> Vec<Result<Told, Unrecorded>> {
         let order = EffectOrder::default();
         let place = self.place(run.counts().turns);
@@ -263,7 +267,7 @@ impl Driver<'_> {
         }
     }
 
-    /// The provider knows best how much the conversation takes; where it says nothing, what was added is counted.
+    /// Updates the context size. The provider's usage is exact; without it, the driver counts the text of the reply.
     fn weigh(&self, reply: &ModelReply) {
         let Some(budget) = &self.options.budget else { return };
         match reply.usage {
@@ -286,7 +290,7 @@ impl Driver<'_> {
         self.options.budget.as_ref().map(|budget| budget.taken_tokens())
     }
 
-    /// Turns of a run that goes on in a session are counted on from those before it.
+    /// Returns the position of a turn of this run. A run that continues a session continues its turn numbers.
     fn place(&self, turn: u32) -> Place {
         let before = self.options.place.turn.saturating_sub(1);
         Place { turn: before.saturating_add(turn.max(1)), ..self.options.place }
@@ -307,13 +311,13 @@ fn answered(result: &ToolResult) -> Answered {
     }
 }
 
-/// What the run is told of a reply that took too long.
+/// Returns the error that the run receives when a reply takes too long.
 pub fn not_in_time(limit: Duration) -> ModelError {
     let message = format!("no whole reply within {} ms (`llmTimeout`)", limit.as_millis());
     ModelError::new(ModelErrorKind::Timeout, message)
 }
 
-/// A tool as it stands in a model's context, near enough to be counted.
+/// Returns a tool's text in the model's context, close enough for counting tokens.
 pub fn definition(tool: &ModelTool) -> String {
     format!("{} {} {}", tool.name, tool.description, tool.input_schema)
 }

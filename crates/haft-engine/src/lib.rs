@@ -1,8 +1,8 @@
-//! Executes tool calls: takes what was asked and always gives a result, on the record.
+//! Executes tool calls. Every call returns a result and emits one final audit event.
 //!
-//! Start reading at [`orchestrator`], where the order of the stages stands once; each stage is a file in `stage/`.
-//! [`drive`] does what a run decides.
-//! This crate knows no wire format, no transport and no tool: it meets those only as a `ToolProvider`.
+//! Start reading at [`orchestrator`], which defines the order of the stages; each stage is a file in `stage/`.
+//! [`drive`] performs the actions that a run decides on. This crate knows no wire format, no transport and no concrete
+//! tool: it reaches tools only through `ToolProvider`.
 
 pub mod authority;
 pub mod cache;

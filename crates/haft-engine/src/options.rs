@@ -1,4 +1,4 @@
-//! What the run decides about one call. The model never does.
+//! The options that a run sets for one call. The model never sets them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,35 +13,35 @@ use crate::cache::CacheUse;
 use crate::selection::Selection;
 use haft_core::run::chronicle::Chronicle;
 
-/// How a call is carried out, beside what it asks.
+/// The options of a call, apart from its tool and arguments.
 #[derive(Debug, Clone, Default)]
 pub struct CallOptions {
-    /// The run on whose behalf the call is made; by default the local principal, with no one to ask.
+    /// The run that makes the call. By default: the local principal, with no approver.
     pub context: Arc<RunContext>,
-    /// The longest that this call may take. It only shortens the limits of tool, queue and operator.
+    /// The longest time that this call may take. It can only shorten the limits of tool, queue and operator.
     pub timeout: Option<Duration>,
-    /// How urgent the call is, unless the operator says otherwise about the tool.
+    /// The priority of the call, unless the operator sets one for the tool.
     pub priority: Priority,
     pub cache: CacheUse,
-    /// Where in the work the call stands, for those who watch.
+    /// The session and turn of the call, for its events.
     pub place: Place,
-    /// What the run's context still holds; without it only sizes count.
+    /// The remaining context tokens of the run; without it only size limits apply.
     pub budget: Option<Arc<Budget>>,
     pub concurrency: Concurrency,
-    /// What the request is about; a call of any other tool is refused.
+    /// The tools that the request selected. The orchestrator refuses calls of other tools.
     pub selection: Selection,
-    /// Where the call is put on record before it is made; without it nobody wants to know.
+    /// The journal that records the call before the tool runs; without it the call is not recorded.
     pub chronicle: Option<Arc<dyn Chronicle>>,
-    /// The run that the call is made for. Its meter sees the call, instead of whoever watches the orchestrator.
+    /// The run that pays for the call. Its meter receives the call's events, in place of the sink in `context`.
     pub scope: Option<Arc<RunScope>>,
 }
 
-/// Whether a call waits for a slot of its tool's queue.
+/// Decides if a call waits for a slot of its tool's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Concurrency {
     #[default]
     Queued,
-    /// For a call that only makes other calls, such as a batch: those wait for slots, and one held while they do could
-    /// be the one they wait for.
+    /// For a call that only makes other calls, such as a batch. The inner calls wait for slots, so an outer call that
+    /// held one could deadlock them.
     Bypass,
 }

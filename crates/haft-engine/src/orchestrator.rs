@@ -1,4 +1,4 @@
-//! Carries out calls. Here, and only here, stands the order of the stages.
+//! Executes tool calls. This file is the only one that defines the order of the stages.
 
 use std::fmt;
 use std::sync::Arc;
@@ -28,39 +28,40 @@ use crate::selection::Selection;
 use crate::stage::{self, Cached, Checking, Deadline, Means};
 use haft_core::run::chronicle::Haste;
 
-/// Turns calls into results. A call that is dropped is cancelled; one that fails harms no other.
+/// Turns calls into results. Dropping the future of a call cancels it; a failed call does not affect other calls.
 #[derive(Debug)]
 pub struct Orchestrator {
     catalog: Catalog,
     config: OrchestratorConfig,
 }
 
-/// What the operator and the embedding program decide.
+/// The settings of the operator and of the embedding program.
 #[derive(Clone)]
 pub struct OrchestratorConfig {
     pub policies: Policies,
     pub arguments: ArgumentLimits,
     pub unchecked: UncheckedSchemas,
-    /// What a schema is read as that does not say itself.
+    /// The JSON Schema draft of a schema that names none.
     pub draft: Draft,
-    /// How long any call may take, waiting included.
+    /// The longest time that any call may take, including the time it waits.
     pub tool_timeout_max: Duration,
     pub queues: Queues,
     pub cache: Cache,
     pub authority: Authority,
-    /// Counts what an output takes of a model's context, where a budget is kept.
+    /// Counts the tokens of an output for the context budget. A call without a budget does not use it.
     pub tokens: Arc<dyn TokenCounter>,
-    /// Whether events carry arguments and results.
+    /// Decides if events carry arguments and results.
     pub capture: Capture,
 }
 
-/// Whether the words of calls are told to those who watch. They may hold anything, so only the operator turns it on.
+/// Controls if events carry the content of calls. Arguments and results may hold secrets, so only the operator turns
+/// this on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Capture {
-    /// Sizes and digests only.
+    /// Events carry sizes and digests only.
     #[default]
     Nothing,
-    /// Arguments and results too, each cut to a maximum.
+    /// Events also carry arguments and results, each truncated to a maximum.
     Content,
 }
 
@@ -95,13 +96,13 @@ impl fmt::Debug for OrchestratorConfig {
 }
 
 impl Orchestrator {
-    /// For configurations whose policies name no queue. A tool whose policy names one that is not defined is never
-    /// called: every call of it ends in an error.
+    /// Creates an orchestrator without checking the queue names of the policies. If the policy of a tool names an
+    /// undefined queue, every call of that tool returns an error. Use `try_new` when policies name queues.
     pub fn new(catalog: Catalog, config: OrchestratorConfig) -> Self {
         Self { catalog, config }
     }
 
-    /// Refuses a configuration in which a policy names a queue that is not defined.
+    /// Creates an orchestrator, or returns an error if a policy names an undefined queue.
     pub fn try_new(catalog: Catalog, config: OrchestratorConfig) -> Result<Self, UndefinedQueue> {
         for policy in config.policies.all() {
             config.queues.of(policy.queue.as_ref())?;
@@ -124,7 +125,7 @@ impl Orchestrator {
         &self.config
     }
 
-    /// The tools that a model is shown in a run, sorted by exposed name, each with its policy.
+    /// Returns the tools that the model sees in a run, sorted by exposed name, each with its policy.
     pub fn tools(&self, selection: &Selection, run: &RunContext) -> Vec<Shown> {
         let shown = |entry: Arc<CatalogEntry>| {
             let governed = entry.governed(&self.config.policies).clone();
@@ -136,7 +137,7 @@ impl Orchestrator {
         self.catalog.tools().filter_map(shown).collect()
     }
 
-    /// Carries out one call. Whatever happens, there is a result.
+    /// Executes one call. It returns a result in every case, including errors, panics and timeouts.
     pub async fn execute(&self, call: ToolCall) -> ToolResult {
         self.execute_with(call, CallOptions::default()).await
     }
@@ -145,8 +146,8 @@ impl Orchestrator {
         self.carry_out(self.begin(call, &options), options).await
     }
 
-    /// Carries out the calls of one turn; the results stand in call order. Calls that only read run at the same time;
-    /// any other waits for those before it and holds up those after it.
+    /// Executes the calls of one turn and returns the results in call order. Read-only calls run concurrently; every
+    /// other call waits for the calls before it and blocks the calls after it.
     pub async fn execute_all(&self, calls: Vec<ToolCall>) -> Vec<ToolResult> {
         self.execute_all_with(calls, CallOptions::default()).await
     }
@@ -156,8 +157,8 @@ impl Orchestrator {
         join_all(calls.into_iter().map(|call| self.execute_in_turn_with(&order, call, options.clone()))).await
     }
 
-    /// Carries out one call when its turn has come. The place in the order is taken at once, not when first polled, so
-    /// a caller that learns of calls one by one can start each as it comes.
+    /// Executes one call when its turn comes. This function takes the position in the order immediately, not when the
+    /// future is first polled, so a caller that receives calls one by one can start each on arrival.
     pub fn execute_in_turn<'a>(
         &'a self,
         order: &EffectOrder,
@@ -180,20 +181,21 @@ impl Orchestrator {
         }
     }
 
-    /// What calling the tool of this name does; `Unknown` when there is none, or when the arguments must tell which.
+    /// Returns the effects of the named tool; `Unknown` if no tool has this name, or if several have it and only the
+    /// arguments can decide.
     pub fn effects_of(&self, written_name: &str) -> Effects {
         let effects = |tool: Arc<CatalogEntry>| tool.governed(&self.config.policies).effects;
         self.catalog.resolve(written_name).map_or(Effects::Unknown, effects)
     }
 
-    /// How soon what came of a call of this tool must be safe.
+    /// Returns the durability that the journal entry for the result of this tool needs.
     pub(crate) fn haste_for(&self, written_name: &str) -> Haste {
         let assured = |tool: Arc<CatalogEntry>| tool.governed(&self.config.policies).assured;
         Haste::for_effects(self.catalog.resolve(written_name).map_or(Effects::Unknown, assured))
     }
 
-    /// Whether a call of this tool that may have been made can be made again. A sub-agent is not asked anew: it goes on by its
-    /// own record.
+    /// Returns true if a call that may already have run can run again after a crash. A sub-agent's call always can,
+    /// because the sub-agent resumes from its own journal.
     pub fn may_repeat(&self, written_name: &str) -> bool {
         let Ok(tool) = self.catalog.resolve(written_name) else { return false };
         let is_agent = tool.identity().kind == ProviderKind::Agent;
@@ -203,7 +205,7 @@ impl Orchestrator {
         }
     }
 
-    /// A sub-agent's call has no place in the order; the calls inside it have theirs, each in its own turn.
+    /// A sub-agent's call takes no position in the order, because the calls inside the sub-agent take their own.
     fn waits_for_turn(&self, written_name: &str) -> bool {
         let is_agent = |tool: Arc<CatalogEntry>| tool.identity().kind == ProviderKind::Agent;
         !self.catalog.resolve(written_name).is_ok_and(is_agent)
@@ -216,7 +218,8 @@ impl Orchestrator {
         CallRecord::begin(call, options.place, context.principal.clone(), events, self.config.capture)
     }
 
-    /// The budget stands around all stages: whatever a call says takes room, a refusal too.
+    /// Reserves context tokens around all stages, because every result takes room in the conversation, including a
+    /// refusal.
     async fn carry_out(&self, mut record: CallRecord, options: CallOptions) -> ToolResult {
         let outcome = match stage::reserve(options.budget.as_ref()) {
             Ok(reserved) => {
@@ -228,16 +231,16 @@ impl Orchestrator {
         record.finish(outcome)
     }
 
-    /// Only a budget needs tokens counted; reading a vocabulary for less would cost more than the call.
+    /// Uses the real token counter only with a budget: loading a vocabulary without one would cost more than the call.
     fn means<'a>(&'a self, options: &'a CallOptions) -> Means<'a> {
         let counter: &dyn TokenCounter =
             if options.budget.is_some() { &*self.config.tokens } else { &ByLength };
         Means { store: options.context.outputs.as_deref(), counter }
     }
 
-    /// The order of the stages is a safety property: a tool that may not be called reveals no complaints about
-    /// arguments, nothing runs unvalidated, what was kept answers only those who may ask, who waits for a slot needs
-    /// one, and a cap holds for whatever came out.
+    /// The order of the stages is a safety property: a denied tool reveals no schema errors, no tool runs with
+    /// unvalidated arguments, the cache answers only callers that may make the call, a cached result takes no queue
+    /// slot, and the output limit applies to every result.
     async fn run_stages(
         &self,
         record: &mut CallRecord,
@@ -253,7 +256,7 @@ impl Orchestrator {
         stage::admit(record, &tool, governed, &options.selection, &config.authority.rules)?;
         let arguments = stage::validate(record, &tool, *effects, arguments, checking)?;
         let ruling = stage::authorize(record, &tool, &arguments, policy.approval, &config.authority)?;
-        // A person takes as long as a person takes: the deadline begins after the answer.
+        // The deadline starts after the user's answer, because the time that a person takes must not time out the call.
         stage::approve(record, &tool, &arguments, &ruling, &config.authority.rules, &options.context).await?;
         let queue = stage::queue_of(&tool, policy, options.concurrency, &config.queues)?;
         let deadline = Deadline::begin(&tool, policy, queue, options, config.tool_timeout_max);
@@ -294,7 +297,7 @@ fn key<'a>(tool: &ResolvedTool<'a>, arguments: &'a ValidArguments, run: &'a RunC
     }
 }
 
-/// A tool of a request, and what holds for it.
+/// A tool of a request, with its policy.
 #[derive(Debug, Clone)]
 pub struct Shown {
     pub entry: Arc<CatalogEntry>,

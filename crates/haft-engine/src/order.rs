@@ -1,4 +1,4 @@
-//! Which calls may run at the same time: a fair read/write lock over effects.
+//! The execution order of the calls of one turn: a fair read/write lock over effects.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,29 +7,30 @@ use haft_core::tool::Effects;
 use tokio::sync::oneshot;
 use tokio::task::coop::unconstrained;
 
-/// The line in which the calls of one turn stand, in call order. Those that only read go in together; any other goes in
-/// alone, when all before it are done.
+/// The queue of the calls of one turn, in call order. Read-only calls run together; every other call runs alone, after
+/// all calls before it.
 #[derive(Debug, Clone, Default)]
 pub struct EffectOrder {
     line: Arc<Mutex<Line>>,
 }
 
 impl EffectOrder {
-    /// Takes the next place in the line at once, and gives the turn when it has come. To drop the future is to leave.
+    /// Takes the next position immediately. The future returns the turn; dropping the future gives the position up.
     pub fn enter(&self, effects: Effects) -> impl Future<Output = Turn> + Send + use<> {
         let (admit, admitted) = oneshot::channel();
         let ticket = lock(&self.line).join(Access::of(effects), admit);
         let turn = Turn { line: Arc::clone(&self.line), ticket };
         async move {
-            // The sender lives as long as the place, and the place as long as `turn`.
-            // Without tokio's budget per task, which after 128 polls would make the rest of a long turn come in any order.
+            // The sender lives as long as the position in the queue, and the position as long as `turn`, so `admitted`
+            // cannot fail. `unconstrained` disables tokio's cooperative budget: after 128 polls it would let the rest
+            // of a long turn start in any order.
             let _ = unconstrained(admitted).await;
             turn
         }
     }
 }
 
-/// The right to run now. Dropping it lets the next ones in.
+/// Permission to run. Dropping it admits the next calls.
 #[derive(Debug)]
 pub struct Turn {
     line: Arc<Mutex<Line>>,
@@ -57,7 +58,7 @@ impl Access {
     }
 }
 
-/// Everyone who waits or runs, in the order they came.
+/// All waiting and running calls, in order of arrival.
 #[derive(Debug, Default)]
 struct Line {
     places: VecDeque<Place>,
@@ -86,14 +87,15 @@ impl Line {
         self.admit();
     }
 
-    /// Lets in all who may run now: those who share, up to the first who wants to be alone, and that one when first.
+    /// Admits every call that may run now: the shared calls before the first exclusive one, or an exclusive call at the
+    /// front.
     fn admit(&mut self) {
         for (position, place) in self.places.iter_mut().enumerate() {
             if place.access == Access::Alone && position > 0 {
                 return;
             }
             if let Some(admit) = place.admit.take() {
-                // Who stopped listening is about to leave.
+                // A dropped receiver means that the waiting call is about to leave the queue.
                 let _ = admit.send(());
             }
             if place.access == Access::Alone {
@@ -114,7 +116,8 @@ mod tests {
 
     use super::*;
 
-    /// Plays a script: `r` and `w` join the line, a digit drops that place. Returns who is inside, by number.
+    /// Runs a script: `r` and `w` join the queue, a digit drops the call with that number. Compares the numbers of the
+    /// admitted calls.
     fn check(script: &str, expected_inside: &[usize]) {
         let order = EffectOrder::default();
         let mut waiting: Vec<Option<BoxFuture<'static, Turn>>> = Vec::new();

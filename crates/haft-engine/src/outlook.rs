@@ -1,4 +1,4 @@
-//! What a model is shown, and whether that has changed since somebody looked.
+//! The version of the tool set that the model sees, to detect changes between turns.
 
 use std::sync::Arc;
 
@@ -9,11 +9,12 @@ use crate::catalog::Snapshot;
 use crate::orchestrator::{Orchestrator, Shown};
 use crate::selection::Selection;
 
-/// What decides which tools are shown, as it was at one moment. Cheap to take and to compare, however many tools there are.
+/// The inputs that decide which tools a model sees, at one moment. Creating and comparing it costs the same for any
+/// number of tools.
 #[derive(Debug)]
 pub(crate) struct Outlook {
     snapshot: Arc<Snapshot>,
-    /// Of each provider, whether its tools are of use.
+    /// One flag per provider: true if the run shows its tools.
     of_use: Vec<bool>,
 }
 
@@ -30,7 +31,7 @@ impl Orchestrator {
         Outlook { snapshot: catalog.snapshot(), of_use }
     }
 
-    /// The tools of a request, as a model is shown them.
+    /// Returns the tools of a request in the form that the model receives.
     pub fn model_tools(&self, selection: &Selection, run: &RunContext) -> Arc<[ModelTool]> {
         self.tools(selection, run).iter().map(model_tool).collect()
     }

@@ -1,4 +1,4 @@
-//! What the operator decides about each tool, and what holds for a tool nobody decided about.
+//! The operator's policy for each tool, and the default policy of all other tools.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,43 +11,43 @@ use haft_core::tool::{Approval, Effects, OutputPolicy, ToolPolicy};
 
 use crate::catalog::CatalogEntry;
 
-/// How long a call may take when the operator says nothing.
+/// The timeout of a call when the operator sets none.
 pub const TIMEOUT_DEFAULT: Duration = Duration::from_mins(2);
 
-/// How long any call may take, whatever else the operator says.
+/// The upper limit of every timeout when the operator sets none.
 pub const TOOL_TIMEOUT_MAX_DEFAULT: Duration = Duration::from_mins(5);
 
-/// How much text a call may give when the operator says nothing.
+/// The longest output of a call, in characters, when the operator sets no limit.
 pub const OUTPUT_CHARS_MAX_DEFAULT: usize = 50_000;
 
-/// What becomes of what cannot be checked, or was checked and does not fit.
+/// The treatment of schemas that do not compile, and of output that does not match its schema.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UncheckedSchemas {
-    /// Arguments for a schema that does not compile are only checked to be an object; structured output that does not
-    /// fit is given all the same. The receipt says so.
+    /// Checks arguments for a schema that does not compile only for being an object, and returns structured output that
+    /// does not match. The receipt records both.
     #[default]
     Called,
-    /// A tool whose schema does not compile is not called; structured output that does not fit is a failure.
+    /// Refuses a tool whose schema does not compile, and fails a call whose structured output does not match.
     Denied,
 }
 
-/// All that holds for one tool.
+/// The policy, effects and groups of one tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Governed {
     pub policy: ToolPolicy,
     pub effects: Effects,
-    /// The same, as far as somebody answers for it: built-in knowledge, a method of HTTP, the operator. What a server says
-    /// of itself is not in it, because a call that may have been made is made again only by this.
+    /// The effects that a trusted source declares: built-in knowledge, an HTTP method, or the operator. An MCP server's
+    /// own claims are not part of it, because this field decides if a call that may already have run is repeated.
     pub assured: Effects,
     pub groups: Vec<GroupName>,
     pub activity: Activity,
 }
 
-/// Whether a tool is to be used at all.
+/// Decides if a tool is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Activity {
     Active,
-    /// It is neither shown nor called.
+    /// The model neither sees nor may call the tool.
     Inactive {
         why: String,
     },
@@ -62,24 +62,24 @@ impl Activity {
     }
 }
 
-/// Decides about tools as they come. Asked once for each tool, when it is first looked at, so that a tool that a
-/// provider adds later is governed like those that were there.
+/// Sets the policy of each tool. The catalog asks once per tool, on first use, so tools that a provider adds later get
+/// a policy too.
 pub trait Governor: Send + Sync {
-    /// `undecided` is what holds otherwise.
+    /// Returns the policy of a tool. `undecided` is the policy without a governor.
     fn govern(&self, tool: &CatalogEntry, undecided: Governed) -> Governed;
 }
 
-/// A policy for every tool, by exposed name.
+/// The policies of all tools, by exposed name.
 #[derive(Clone)]
 pub struct Policies {
     pub default: ToolPolicy,
     pub by_tool: HashMap<ToolName, ToolPolicy>,
-    /// Has the last word.
+    /// Overrides the other two fields.
     pub governor: Option<Arc<dyn Governor>>,
 }
 
 impl Policies {
-    /// Those that are known without a tool.
+    /// Returns the policies that exist independently of a tool, for validation at start.
     pub fn all(&self) -> impl Iterator<Item = &ToolPolicy> {
         std::iter::once(&self.default).chain(self.by_tool.values())
     }
@@ -111,9 +111,9 @@ fn assured(kind: ProviderKind, effects: Effects) -> Effects {
     }
 }
 
-/// Every tool is in the group of where it comes from: a server, a spec, the built-ins.
+/// Adds the group of the tool's origin: a server, an API specification, or the built-ins.
 fn with_origin(mut groups: Vec<GroupName>, tool: &CatalogEntry) -> Vec<GroupName> {
-    // Every namespace is a legal name of a group.
+    // Every namespace is a valid group name, so this never fails.
     let origin = GroupName::new(tool.identity().namespace.as_str()).ok();
     groups.extend(origin.filter(|origin| !groups.contains(origin)));
     groups

@@ -1,4 +1,4 @@
-//! How often and how much a call may tell of itself while it runs.
+//! The rate and size limits for the progress events of a call.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -6,16 +6,16 @@ use std::time::Duration;
 use haft_core::event::{Event, EventSink};
 use tokio::time::Instant;
 
-/// Events of progress that one call may send within [`WINDOW`].
+/// The most progress events that one call may emit within [`WINDOW`].
 const EVENTS_PER_WINDOW_MAX: u32 = 100;
 
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Text that the progress of one call may carry in all.
+/// The most text that the progress events of one call may carry in total, in bytes.
 const BYTES_PER_CALL_MAX: usize = 4 << 20;
 
-/// Passes on as much progress of one call as those who watch can be asked to take, and counts the rest. What the call
-/// gives in the end is not touched by it.
+/// Forwards the progress events of one call within the limits and counts the dropped ones. It does not affect the
+/// call's result.
 pub(crate) struct BoundedProgress {
     events: Arc<dyn EventSink>,
     meter: Mutex<Meter>,
@@ -26,7 +26,7 @@ impl BoundedProgress {
         Self { events, meter: Mutex::default() }
     }
 
-    /// How many events were not passed on.
+    /// Returns the number of dropped events.
     pub(crate) fn left_out(&self) -> u64 {
         self.meter.lock().unwrap_or_else(PoisonError::into_inner).left_out
     }

@@ -1,7 +1,7 @@
-//! Queues: how many calls of a kind run at once, and who is next.
+//! Queues: the number of calls that run at once, and the order of the waiting calls.
 //!
-//! A queue is a concrete type. What a fleet would replace is [`Queue::acquire`]: a slot is already a lease that its
-//! holder gives back by dropping it, and no holder outlives its call's deadline.
+//! A queue is a concrete type. A distributed version would replace [`Queue::acquire`]: a slot is already a lease that
+//! its holder returns by dropping it, and no holder outlives the deadline of its call.
 
 mod line;
 
@@ -20,21 +20,21 @@ use tokio::time::Instant;
 pub use line::AGEING_ADMISSIONS;
 use line::{Joined, Line, Place};
 
-/// What the operator decides about a queue.
+/// The operator's settings for a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// How many calls run at once.
+    /// The number of calls that run at once.
     pub concurrent: NonZeroUsize,
-    /// How many may wait; who comes then is refused.
+    /// The number of calls that may wait; the queue refuses further calls.
     pub waiting_max: usize,
-    /// How long a call may take, waiting included, unless its own timeout is shorter.
+    /// The longest time for a call, including its wait, unless its own timeout is shorter.
     pub timeout_default: Option<Duration>,
 }
 
-/// The queue of a tool for which none is named, when the operator defines one of this name.
+/// The queue of tools without a named queue, if the operator defines a queue with this name.
 pub const QUEUE_DEFAULT: &str = "default";
 
-/// All queues, by name. Clones share them: orchestrators of several runs stand in the same lines.
+/// All queues, by name. Clones share the queues, so orchestrators of several runs compete for the same slots.
 #[derive(Debug, Clone, Default)]
 pub struct Queues {
     by_name: Arc<HashMap<QueueName, Queue>>,
@@ -49,8 +49,8 @@ impl Queues {
         Self { by_name: Arc::new(by_name), default }
     }
 
-    /// The queues of a new configuration. One whose settings did not change is the same queue: its slots stay taken, and
-    /// its waiting calls keep their turn.
+    /// Returns the queues of a new configuration. A queue with unchanged settings stays the same queue: its slots stay
+    /// taken, and its waiting calls keep their order.
     #[must_use]
     pub fn renewed(&self, configs: impl IntoIterator<Item = (QueueName, QueueConfig)>) -> Self {
         let mut renewed = Self::new(configs);
@@ -68,14 +68,14 @@ impl Queues {
         self.by_name.get(name)
     }
 
-    /// How full every queue is now, by name.
+    /// Returns the fill level of every queue, sorted by name.
     pub fn snapshot(&self) -> Vec<QueueSnapshot> {
         let mut snapshots: Vec<_> = self.by_name.values().map(Queue::snapshot).collect();
         snapshots.sort_by(|left, right| left.name.cmp(&right.name));
         snapshots
     }
 
-    /// The named queue, else the default one if there is one, else none.
+    /// Returns the named queue, or the default queue if no name is given, or `None` if no default exists.
     pub(crate) fn of(&self, named: Option<&QueueName>) -> Result<Option<&Queue>, UndefinedQueue> {
         match named {
             Some(name) => self.get(name).map(Some).ok_or_else(|| UndefinedQueue(name.clone())),
@@ -84,7 +84,7 @@ impl Queues {
     }
 }
 
-/// A policy names a queue that nobody defined.
+/// The error of a policy that names an undefined queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UndefinedQueue(pub QueueName);
 
@@ -96,13 +96,13 @@ impl fmt::Display for UndefinedQueue {
 
 impl std::error::Error for UndefinedQueue {}
 
-/// How full a queue is.
+/// The fill level of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSnapshot {
     pub name: QueueName,
     pub in_use: usize,
     pub waiting: usize,
-    /// How long the call that was let in last had waited.
+    /// The waiting time of the most recently admitted call.
     pub last_wait: Duration,
 }
 
@@ -140,7 +140,7 @@ impl Queue {
         QueueSnapshot { name: self.name.clone(), in_use, waiting, last_wait: state.last_wait }
     }
 
-    /// Gives a slot when it is this call's turn. To drop the future is to leave the line.
+    /// Waits for a slot. Dropping the future leaves the queue.
     pub async fn acquire(&self, priority: Priority) -> Result<Slot, QueueFull> {
         let (mut slot, admitted) = self.join(priority)?;
         let Some(admitted) = admitted else {
@@ -148,8 +148,9 @@ impl Queue {
             return Ok(slot);
         };
         let (began, QueueSnapshot { in_use, waiting, .. }) = (Instant::now(), self.snapshot());
-        // The sender lives as long as the place, and the place as long as the slot. Without tokio's budget per task,
-        // so that those let in at once begin in their order.
+        // The sender lives as long as the place in the queue, and the place as long as the slot, so `admitted` cannot
+        // fail. `unconstrained` disables tokio's cooperative budget, so that calls admitted together start in queue
+        // order.
         let _ = unconstrained(admitted).await;
         let time = began.elapsed();
         slot.wait = Some(Wait { time, in_use, waiting });
@@ -158,7 +159,7 @@ impl Queue {
     }
 
     fn join(&self, priority: Priority) -> Result<(Slot, Option<oneshot::Receiver<()>>), QueueFull> {
-        // A channel is made only for those who wait.
+        // A call that is admitted immediately needs no channel.
         let mut admitted = None;
         let joined = lock(&self.state).line.join(priority, || {
             let (sender, receiver) = oneshot::channel();
@@ -173,7 +174,7 @@ impl Queue {
     }
 }
 
-/// The right to run now, or a place in the line until then. Dropping it lets the next one in.
+/// Permission to run, or a place in the queue until then. Dropping it admits the next call.
 #[derive(Debug)]
 pub struct Slot {
     state: Arc<Mutex<State>>,
@@ -181,18 +182,18 @@ pub struct Slot {
     wait: Option<Wait>,
 }
 
-/// What it took to get a slot.
+/// The wait of a call for its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wait {
     pub time: Duration,
-    /// How many calls ran when this one came.
+    /// The number of running calls when this call arrived.
     pub in_use: usize,
-    /// How many waited then, this one included.
+    /// The number of waiting calls at that time, including this one.
     pub waiting: usize,
 }
 
 impl Slot {
-    /// `None` for who was let in at once.
+    /// Returns `None` for a call that was admitted immediately.
     pub fn wait(&self) -> Option<Wait> {
         self.wait
     }
@@ -202,13 +203,13 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let next = lock(&self.state).line.leave(self.place);
         if let Some(next) = next {
-            // Who stopped listening is about to leave, and lets in the next.
+            // A dropped receiver means that the waiting call is about to drop its own slot, which admits the next one.
             let _ = next.send(());
         }
     }
 }
 
-/// As many wait as may.
+/// The error of a queue whose waiting list is full.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueFull {
     pub name: QueueName,

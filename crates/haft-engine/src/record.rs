@@ -1,4 +1,4 @@
-//! What is known of one call while it is carried out, and the promise that its end is told exactly once.
+//! The state of one call during execution. It guarantees that exactly one `ToolFinished` event is emitted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,18 +19,18 @@ use crate::orchestrator::Capture;
 use crate::progress::BoundedProgress;
 use crate::size::content_bytes;
 
-/// How much of a name that means no tool, or of an asker's id, is repeated to those who watch.
+/// The longest prefix of an unknown tool name, or of a call id, that events repeat, in characters.
 const WRITTEN_CHARS_MAX: usize = 64;
 
-/// How much of the arguments, and of the result, is told where the operator wants what was said.
+/// The longest prefix of the arguments, and of the result, that events carry with content capture on, in bytes.
 const SAID_BYTES_MAX: usize = 16 << 10;
 
-/// A call under way. The stages fill its receipt.
+/// A call in progress. The stages fill in its receipt.
 pub(crate) struct CallRecord {
     pub(crate) call: ToolCall,
     pub(crate) receipt: Receipt,
     capture: Capture,
-    /// What is done with an output that is too large, once the tool is known.
+    /// The policy for outputs that are too large. The tool's own policy replaces the initial value.
     pub(crate) output: OutputPolicy,
     end: EndGuard,
 }
@@ -67,7 +67,7 @@ impl CallRecord {
         Self { call, receipt: Receipt::default(), capture, output, end }
     }
 
-    /// The time a call waits for its turn is not its own.
+    /// Restarts the latency clock, so that the time before the call's turn does not count as its own.
     pub(crate) fn after_waiting(mut self) -> Self {
         self.end.began = Instant::now();
         self
@@ -77,7 +77,7 @@ impl CallRecord {
         &self.end.operation
     }
 
-    /// From now on the call is told under the name of its tool.
+    /// Replaces the name that the model wrote by the resolved tool in all further events.
     pub(crate) fn name_tool(&mut self, tool: Arc<KnownTool>) {
         self.end.tool = ToolSeen::Known(tool);
     }
@@ -86,7 +86,7 @@ impl CallRecord {
         self.receipt.notes.insert(topic, value);
     }
 
-    /// Puts who decided about the call on the record.
+    /// Records the permission decision about the call.
     pub(crate) fn judge(&mut self, verdict: Verdict) {
         self.end.account.verdict = Some(verdict);
     }
@@ -97,8 +97,8 @@ impl CallRecord {
         }
     }
 
-    /// Marks the call as executed, tells so, and makes what the provider is told about it. `progress` is where the
-    /// provider's own events go.
+    /// Marks the call as executed, emits `ToolStarted`, and creates the provider's context. `progress` receives the
+    /// events of the provider.
     pub(crate) fn reach_provider(
         &mut self,
         run: Arc<RunContext>,
@@ -117,7 +117,7 @@ impl CallRecord {
         CallContext::of(self.call.id.clone(), operation, run, Some(limit), progress)
     }
 
-    /// Where the provider's progress goes, no more of it than those who watch can take.
+    /// Returns the rate-limited sink for the provider's progress events.
     pub(crate) fn bounded_progress(&self) -> Arc<BoundedProgress> {
         Arc::new(BoundedProgress::before(Arc::clone(&self.end.events)))
     }
@@ -144,7 +144,8 @@ impl CallRecord {
     }
 }
 
-/// Tells the end of the call when it is dropped. Until the call has an outcome, that end is a cancellation.
+/// Emits `ToolFinished` when dropped. The failure is `Cancelled` until the call has an outcome, so a dropped future
+/// reports a cancellation.
 struct EndGuard {
     account: Account,
     operation: Arc<Operation>,
@@ -168,7 +169,7 @@ impl Drop for EndGuard {
     }
 }
 
-/// Counted over the whole process: several orchestrators may tell the same watcher.
+/// Uses one counter for the whole process, because several orchestrators may emit to the same sink.
 fn next_operation() -> OperationId {
     static LAST: AtomicU64 = AtomicU64::new(0);
     OperationId(LAST.fetch_add(1, Ordering::Relaxed) + 1)

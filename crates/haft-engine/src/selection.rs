@@ -1,21 +1,21 @@
-//! Which of the tools there are one request is about.
+//! The tools that one request may use.
 
 use std::sync::Arc;
 
 use haft_core::glob::ToolGlob;
 use haft_core::name::{GroupName, ToolName};
 
-/// What a request chose. It only ever narrows: what the operator switched off cannot be chosen.
+/// The selection of a request. It only narrows: a request cannot select a tool that the operator disabled.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Selection {
-    /// All tools that are active.
+    /// All active tools.
     #[default]
     All,
-    /// Those that one of these names.
+    /// The tools that match at least one of these.
     Only(Arc<[Pick]>),
 }
 
-/// One choice.
+/// One group or tool-name pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pick {
     Group(GroupName),
@@ -27,7 +27,7 @@ impl Selection {
         Self::Only(picks.into_iter().collect())
     }
 
-    /// Whether a tool of this exposed name and these groups is among what was chosen.
+    /// Returns true if the selection includes a tool with this exposed name and these groups.
     pub fn covers(&self, tool: &ToolName, groups: &[GroupName]) -> bool {
         match self {
             Self::All => true,

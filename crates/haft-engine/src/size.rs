@@ -1,24 +1,24 @@
-//! How large an output is, in bytes.
+//! The size of an output, in bytes.
 
 use std::io;
 
 use haft_core::output::{Content, ToolOutput};
 use serde_json::Value;
 
-/// What an output takes, structured part included.
+/// Returns the size of an output, including the structured part.
 pub(crate) fn output_bytes(output: &ToolOutput) -> usize {
     content_bytes(output) + output.structured.as_ref().map_or(0, json_bytes)
 }
 
-/// What the content of an output takes.
+/// Returns the size of an output without the structured part.
 pub(crate) fn content_bytes(output: &ToolOutput) -> usize {
     output.content.iter().map(piece_bytes).sum()
 }
 
-/// The length of a value's JSON text, which is never held in memory.
+/// Returns the length of a value's JSON text without building the text.
 pub(crate) fn json_bytes(value: &Value) -> usize {
     let mut counted = Counter(0);
-    // Counting cannot fail.
+    // The counter accepts every write, so serialization cannot fail.
     let _ = serde_json::to_writer(&mut counted, value);
     counted.0
 }
@@ -30,7 +30,7 @@ fn piece_bytes(content: &Content) -> usize {
             bytes.len()
         }
         Content::Resource { text, .. } => text.as_ref().map_or(0, String::len),
-        // What is stored is not carried along; what is said about it is.
+        // A stored output counts with its description, because only the description goes to the model.
         Content::Stored(stored) => stored.told().len(),
     }
 }

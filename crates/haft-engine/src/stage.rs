@@ -1,4 +1,4 @@
-//! The stages of a call, one file each. Their order stands in the orchestrator.
+//! The stages of a call, one file each. The orchestrator defines their order.
 
 mod admit;
 mod approve;

@@ -1,4 +1,4 @@
-//! Who sees what a run cannot know by itself, and may say it in place of the world: recordings, and what plays them.
+//! The hook that records the external inputs of a run, or replays a recording in their place.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,20 +12,22 @@ use haft_core::tool::ToolCall;
 
 use crate::options::CallOptions;
 
-/// Stands between a driver and the world. One that records passes everything on; one that plays gives what was recorded.
+/// Sees every external input of a run and may replace it. A recorder returns each input unchanged; a replayer returns
+/// the recorded one.
 pub trait Witness: fmt::Debug + Send + Sync {
-    /// The tools that the model is shown from the next step on, where they have changed; the driver goes by what is given back.
+    /// Reports the tools that the model sees from the next step on, if they changed. The driver uses the returned
+    /// value.
     fn tools(&self, place: Place, live: Option<Arc<[ModelTool]>>) -> Option<Arc<[ModelTool]>>;
 
-    /// What clock and meters read at a step; the driver goes by what is given back.
+    /// Reports the clock and meter readings of a step. The driver uses the returned value.
     fn readings(&self, place: Place, live: Readings) -> Readings;
 
-    /// What the call gives, where it is not to be made.
+    /// Returns a recorded result for the call. The driver then does not execute the call.
     fn instead(&self, call: &ToolCall, options: &CallOptions) -> Option<BoxFuture<'_, ToolResult>>;
 
-    /// A call has ended.
+    /// Reports the result of a call.
     fn ended(&self, place: Place, result: &ToolResult);
 
-    /// The run is ended from outside.
+    /// Reports that the caller or the driver aborts the run.
     fn aborted(&self, place: Place, why: &Abort);
 }

@@ -1,4 +1,4 @@
-//! What is kept of a run, so that it can go on after whatever ended its process.
+//! The write-ahead journal of a run, from which it resumes after a crash.
 
 use std::fmt;
 
@@ -8,31 +8,31 @@ use crate::run::told::Told;
 use crate::tool::{Effects, ToolCall};
 use futures_util::future::BoxFuture;
 
-/// Keeps what a run was told, and which calls reached their tool. A call that is not on record is not made, so whatever a
-/// chronicle does not know did not happen.
+/// Records the inputs of a run and the calls that reach their tools. A call that is not in the journal does not run, so
+/// the journal contains every call that may have had effects.
 pub trait Chronicle: fmt::Debug + Send + Sync {
-    /// Puts down what the run is told. It outlives this process from then on.
+    /// Appends an input of the run. From then on it survives a crash of this process.
     fn told(&self, told: &Told) -> Result<(), Unrecorded>;
 
-    /// Puts down that a call is about to reach its tool.
+    /// Appends the start of a call, before the call reaches its tool.
     fn begins(&self, call: &ToolCall, operation: &Operation) -> Result<(), Unrecorded>;
 
-    /// Returns when everything that was put down outlives the machine, too, or will soon enough.
+    /// Returns when all appended entries survive a crash of the machine, or will soon enough.
     fn secure(&self, haste: Haste) -> BoxFuture<'_, Result<(), Unrecorded>>;
 }
 
-/// How soon what was put down must outlive the machine.
+/// The required durability of journal entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Haste {
-    /// Before anything else is done.
+    /// Synced to disk before anything else happens.
     Now,
-    /// Whatever is lost with the machine can be done again and nobody sees a difference: to be secured once in a while
-    /// is enough.
+    /// May be lost with the machine, because the lost work can be repeated without a visible difference. The journal
+    /// syncs it later.
     Soon,
 }
 
 impl Haste {
-    /// For a call of which this much is known for sure.
+    /// Returns the durability for a call with these trusted effects.
     pub fn for_effects(assured: Effects) -> Self {
         match assured {
             Effects::ReadOnly => Self::Soon,
@@ -41,7 +41,7 @@ impl Haste {
     }
 }
 
-/// Something could not be put down; after that nothing more can be, until somebody has looked after it.
+/// The journal could not record an entry. It accepts no further entries until an operator fixes the cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unrecorded {
     pub problem: String,

@@ -1,4 +1,4 @@
-//! What a run tells those who watch it while it goes on.
+//! The events that a run emits while it works.
 
 use crate::event::Event;
 use std::time::Duration;
@@ -11,16 +11,16 @@ use crate::price::Cost;
 use crate::result::ToolErrorKind;
 use crate::tool::{CallId, ToolCall};
 
-/// Something that happened in a run. Unlike other events these hold what is said: they are for whoever asked, and no
-/// record keeps them unless it was made for that.
+/// An event of a run. Unlike other events it contains content, so it is meant for the caller of the run; audit records
+/// skip it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunEvent {
     /// The first event of a run.
     Began(Began),
-    /// The model is asked for a reply of this turn.
+    /// The run sends a request to the model in this turn.
     Asked,
     Said(ModelEvent),
-    /// The model asked for this call, and it may be made.
+    /// The model requested this call, and the run executes it.
     Called(ToolCall),
     Answered(Answered),
     Noted(RunNote),
@@ -32,7 +32,7 @@ pub enum RunEvent {
 }
 
 impl RunEvent {
-    /// The stable name on every wire.
+    /// Returns the stable name for all wire formats.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Began(_) => "began",
@@ -46,29 +46,29 @@ impl RunEvent {
     }
 }
 
-/// Who begins to work on what.
+/// The agent, model and request of a run that begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Began {
-    /// The agents above, from the one that was asked first, and the one whose run it is.
+    /// The names of the agents from the first one down to the agent of this run.
     pub path: Vec<String>,
-    /// As `provider/model`.
+    /// In the form `provider/model`.
     pub model: String,
     pub request: String,
-    /// The names of the tools that the model is shown.
+    /// The names of the tools that the model sees.
     pub tools: Vec<String>,
     pub speaks: Speaks,
 }
 
-/// What the words of a run are to whoever asked.
+/// The meaning of the model's text for the caller of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Speaks {
-    /// Those of its last reply are the answer, as they are written.
+    /// The text of the last reply is the answer itself.
     Answer,
-    /// The answer is given as a report, or by somebody else.
+    /// The answer is a structured report, or comes from another agent.
     Draft,
 }
 
-/// How a call ended, as the model is told.
+/// The end of a call, with the text that the model receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered {
     pub call: CallId,
@@ -79,20 +79,20 @@ pub struct Answered {
     pub latency: Duration,
 }
 
-/// What a run and its descendants cost so far.
+/// The cost of a run and its sub-agents so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Bill {
-    /// Attempts at models, those that failed included.
+    /// The attempts at model requests, including failed ones.
     pub requests: u64,
     pub usage: Usage,
     pub cost: Cost,
-    /// Requests whose cost nobody knows: without a price, or without a word about usage.
+    /// The requests of unknown cost: the model has no price, or the provider reported no usage.
     pub unpriced: u64,
     pub calls: u64,
 }
 
 impl Bill {
-    /// Of what was seen.
+    /// Sums up the events.
     pub fn of(events: &[Event]) -> Self {
         let mut bill = Self::default();
         for event in events {

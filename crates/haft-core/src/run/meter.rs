@@ -1,4 +1,4 @@
-//! Adds up what a run costs and holds it against its budget, as a fold over the events that pass through it.
+//! Sums up the cost of a run from the events that pass through it, and compares it with the budget.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -9,19 +9,19 @@ use super::budget::{Budget, Spent};
 use super::event::Bill;
 use crate::event::{Event, EventSink};
 
-/// Passes every event on and keeps the bill of one run and its descendants. The meter of a descendant passes its events to
-/// the one above, so each bill has everything below it, once.
+/// Forwards every event and keeps the bill of one run and its sub-agents. The meter of a sub-agent forwards to its
+/// parent's meter, so each bill includes everything below it exactly once.
 pub struct Meter {
     next: Next,
     budget: Budget,
     tally: Mutex<Tally>,
-    /// Whoever keeps what happens; it sees every event before those who watch.
+    /// Records events. It receives each event before the next sink does.
     keeper: OnceLock<Arc<dyn EventSink>>,
-    /// Who waits until something that is set aside anywhere in the tree is known; only the first meter has any.
+    /// The tasks that wait for a reservation in the tree to be released. Only the root meter uses this.
     waiting: Mutex<Vec<Waker>>,
 }
 
-/// Where events go from here.
+/// The next receiver of events.
 enum Next {
     Watchers(Arc<dyn EventSink>),
     Above(Arc<Meter>),
@@ -30,11 +30,11 @@ enum Next {
 #[derive(Debug, Clone, Copy, Default)]
 struct Tally {
     bill: Bill,
-    /// Set aside for what is under way.
+    /// The reservations of requests and calls in progress.
     held: Amount,
 }
 
-/// What is about to be spent.
+/// An amount to reserve.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Amount {
     pub tokens: u64,
@@ -42,12 +42,12 @@ pub struct Amount {
 }
 
 impl Meter {
-    /// Of a run that works for nobody else.
+    /// Creates the meter of a run without a parent.
     pub fn new(watchers: Arc<dyn EventSink>, budget: Budget) -> Arc<Self> {
         Self::carried_on(watchers, budget, Bill::default())
     }
 
-    /// Of a run that has spent something before.
+    /// Creates the meter of a resumed run that has already spent `bill`.
     pub fn carried_on(watchers: Arc<dyn EventSink>, budget: Budget, bill: Bill) -> Arc<Self> {
         let tally = Tally { bill, ..Tally::default() };
         Arc::new(Self {
@@ -59,7 +59,7 @@ impl Meter {
         })
     }
 
-    /// Of a descendant: it has a budget of its own, within what is left here.
+    /// Creates the meter of a sub-agent, with its own budget within the remaining budget here.
     pub fn below(self: &Arc<Self>, budget: Budget) -> Arc<Self> {
         Arc::new(Self {
             next: Next::Above(Arc::clone(self)),
@@ -70,12 +70,12 @@ impl Meter {
         })
     }
 
-    /// What was spent before, by a run that goes on; whoever is above knows it already.
+    /// Sets the cost so far of a resumed run. The parent's bill already includes it.
     pub fn carry(&self, bill: Bill) {
         self.tally().bill = bill;
     }
 
-    /// From now on this one sees every event, too. There is only one such, the first that comes.
+    /// Also sends every event to `keeper` from now on. Only the first keeper counts.
     pub fn keep_with(&self, keeper: Arc<dyn EventSink>) {
         self.keeper.get_or_init(|| keeper);
     }
@@ -88,13 +88,14 @@ impl Meter {
         &self.budget
     }
 
-    /// What may still be spent after so much time, here and above; what is held for others counts as spent. Time goes by for
-    /// all at once, so a descendant is given what is left of it when it begins.
+    /// Returns the remaining budget after `time`, here and in all parents. Reservations count as spent. Parents do not
+    /// limit the time here, because a sub-agent gets its share of the remaining time when it starts.
     pub fn left(&self, time: Duration) -> Budget {
         self.left_after(time, |tally| tally.spent(time))
     }
 
-    /// Whether all that is in the way is set aside for requests under way: once those are answered, more may be left.
+    /// Returns true if only the token reservations of pending requests exhaust the budget, so that waiting for their
+    /// replies may free some of it.
     pub fn is_only_held(&self) -> bool {
         let answered = |tally: &Tally| {
             let calls = tally.held.calls;
@@ -104,14 +105,14 @@ impl Meter {
         now.is_some() && self.left_after(Duration::ZERO, answered).used_up().is_none()
     }
 
-    /// Ready when more is in the way than what is set aside, or nothing is. Whoever is told to wait is woken as soon as
-    /// something that was set aside is known.
+    /// Returns `Ready` unless waiting can help, as `is_only_held` decides. After `Pending`, the release of any
+    /// reservation in the tree wakes the task.
     pub fn poll_settled(&self, cx: &mut Context<'_>) -> Poll<()> {
         if !self.is_only_held() {
             return Poll::Ready(());
         }
         self.first().wake_later(cx.waker());
-        // What became known between the look and the word is not told again.
+        // Check again: a reservation released between the first check and the registration would not wake this task.
         if self.is_only_held() { Poll::Pending } else { Poll::Ready(()) }
     }
 
@@ -128,7 +129,7 @@ impl Meter {
         left
     }
 
-    /// Sets something aside, here and above, until it is known what was spent. Dropped, it is free again.
+    /// Reserves an amount, here and in all parents, until the real cost is known. Dropping the result releases it.
     pub fn hold(self: &Arc<Self>, amount: Amount) -> Held {
         self.for_all(|tally| tally.held = tally.held.plus(amount));
         Held { meter: Arc::clone(self), amount }
@@ -143,7 +144,7 @@ impl Meter {
         }
     }
 
-    /// The meter of the run that works for nobody else.
+    /// Returns the meter of the run without a parent.
     fn first(&self) -> &Self {
         let mut first = self;
         while let Next::Above(above) = &first.next {
@@ -179,7 +180,7 @@ impl Tally {
         }
     }
 
-    /// What the tokens that are held will cost, if they cost what tokens have cost so far.
+    /// Returns the expected cost of the reserved tokens, at the average price per token so far.
     fn held_nano_usd(&self) -> u64 {
         let Self { bill, held } = self;
         let product = u128::from(bill.cost.nano_usd) * u128::from(held.tokens);
@@ -203,7 +204,7 @@ impl Amount {
     }
 }
 
-/// Something that was set aside.
+/// A reservation.
 #[derive(Debug)]
 pub struct Held {
     meter: Arc<Meter>,
@@ -321,7 +322,8 @@ mod tests {
         check(10, tokens(90), true);
         check(10, tokens(5000), true);
         check(100, tokens(90), false);
-        // Calls are counted whatever comes of them; whoever made one may be waiting for us.
+        // Calls count even if they fail, and the run that made them may be waiting for this one, so waiting would not
+        // help.
         check(10, Amount { tokens: 0, calls: 3 }, false);
         check(10, Amount { tokens: 90, calls: 3 }, false);
     }

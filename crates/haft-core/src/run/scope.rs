@@ -1,18 +1,18 @@
-//! The run that a call is made for, as far as whoever works on its behalf must know it.
+//! The limits that a run passes down to the calls and sub-agents it starts.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::meter::Meter;
 
-/// What a run hands down. A sub-agent spends from its meter, and ends no later than it does.
+/// The scope of a run. A sub-agent spends from its meter and ends no later than it does.
 #[derive(Debug, Clone)]
 pub struct RunScope {
-    /// Sees every event of the run and of its descendants.
+    /// Receives every event of the run and its sub-agents.
     pub meter: Arc<Meter>,
-    /// The agents that work here: the one asked first, the one it called, and so on to the one whose run this is.
+    /// The names of the agents from the first one down to the agent of this run.
     pub path: Vec<String>,
     pub began: Instant,
-    /// When the run is ended, however far it is.
+    /// The time when the run is aborted.
     pub until: Instant,
 }

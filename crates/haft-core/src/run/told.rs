@@ -1,5 +1,5 @@
-//! What a run was told. With its beginning this is all there is to know of it: a run is a fold over these, so whoever keeps
-//! them can have the run again, at a cost per turn that does not grow.
+//! The inputs of a run's state machine. A run is a fold over them, so its initial state and its inputs reproduce it.
+//! The journal appends one entry per input, and the cost per turn does not grow.
 
 use super::calls::CallState;
 use super::{Abort, AgentRun, Readings, RunError, Verdict};
@@ -9,10 +9,10 @@ use crate::model_reply::ModelReply;
 use crate::result::{ToolErrorKind, ToolResult};
 use crate::tool::CallId;
 
-/// Everything that changes a run.
+/// An input that changes the state of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Told {
-    /// It was asked for its next step, with these readings.
+    /// The driver asked for the next step, with these readings.
     Stepped(Readings),
     Replied(ModelReply),
     Failed(ModelError),
@@ -23,19 +23,19 @@ pub enum Told {
         call: CallId,
         verdict: Verdict,
     },
-    /// It shall come to its end.
+    /// A graceful stop was requested.
     Stopped,
-    /// It ended at once.
+    /// The run was aborted.
     Aborted(Abort),
-    /// More is asked; what was not done by then is left.
+    /// The user sent another request. Unfinished work is dropped.
     Requested(String),
 }
 
-/// How a call ended, as far as the run is concerned.
+/// The end of a call, as the run records it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallEnd {
     Replied(ToolReply),
-    /// A person has to answer first.
+    /// A user must decide first.
     AwaitsApproval(CallId),
 }
 
@@ -75,7 +75,7 @@ impl CallEnd {
 }
 
 impl AgentRun {
-    /// Tells the run, in whichever way. Notes that come of it wait to be taken.
+    /// Applies an input. The resulting notes wait for `take_notes`.
     pub fn told(&mut self, told: Told) -> Result<(), RunError> {
         match told {
             Told::Stepped(readings) => {
@@ -93,7 +93,7 @@ impl AgentRun {
         Ok(())
     }
 
-    /// More is asked in the same conversation: limits and counts begin anew, what was under way is left undone.
+    /// Continues the conversation with another request. Limits and counts start again, and unfinished work is dropped.
     pub fn requested(&mut self, text: impl Into<String>) -> Result<(), RunError> {
         self.abort(Abort::Interrupted);
         self.say(Message::user(text)).map_err(RunError::Misfit)?;

@@ -1,4 +1,4 @@
-//! What is kept: bounded in number and bytes; what was not used for longest goes first.
+//! A least-recently-used cache, bounded in entries and bytes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::CacheConfig;
 
-/// An output and until when it may be given again.
+/// A cached output with its size and expiry time.
 #[derive(Debug, Clone)]
 pub(super) struct Kept {
     pub(super) output: Arc<ToolOutput>,
@@ -23,12 +23,12 @@ impl Kept {
     }
 }
 
-/// The time is always passed in.
+/// The LRU cache. Callers pass the time in, so tests need no clock.
 #[derive(Debug)]
 pub(super) struct Shelf {
     config: CacheConfig,
     kept: HashMap<Digest, Entry>,
-    /// From the one unused for longest to the one used last.
+    /// The keys, from the least to the most recently used.
     by_use: BTreeMap<u64, Digest>,
     bytes: usize,
     uses: u64,
@@ -60,12 +60,12 @@ impl Shelf {
         Some(output)
     }
 
-    /// Whether something of this size is kept at all.
+    /// Returns true if an output of this size fits at all.
     pub(super) fn takes(&self, bytes: usize) -> bool {
         bytes <= self.config.bytes_max && self.config.entries_max > 0
     }
 
-    /// What is larger than the whole shelf is not kept.
+    /// Stores an output. An output larger than the whole cache is not stored.
     pub(super) fn put(&mut self, key: Digest, kept: Kept) {
         self.remove(&key);
         if !self.takes(kept.bytes) {
@@ -101,8 +101,8 @@ mod tests {
 
     use super::*;
 
-    /// Plays a script on a shelf for three entries and ten bytes: `a5` puts five bytes as `a`, `?a` gets it, `+` lets
-    /// a second pass. Everything is fresh for two seconds. Returns what is still there.
+    /// Runs a script on a cache of three entries and ten bytes: `a5` puts five bytes as `a`, `?a` gets it, `+` advances
+    /// the clock by a second. Every entry expires after two seconds. Compares the remaining entries.
     fn check(script: &str, expected: &str) {
         let began = Instant::now();
         let mut shelf = Shelf::new(CacheConfig { entries_max: 3, bytes_max: 10 });

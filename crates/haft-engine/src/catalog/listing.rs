@@ -1,4 +1,4 @@
-//! Asking a provider for its tools, whatever it does.
+//! Reads a provider's tool list and contains its panics and invalid lists.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,10 +10,10 @@ use haft_core::name::{Namespace, ToolName};
 use haft_core::provider::{ProviderKind, ToolProvider};
 use haft_core::tool::ToolDefinition;
 
-/// Something that the operator should know about a provider. The other providers are not touched by it.
+/// A warning for the operator about one provider. Other providers are not affected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CatalogWarning {
-    /// Whose tools they are, by namespace.
+    /// The namespace of the provider.
     pub provider: String,
     pub message: String,
 }
@@ -24,21 +24,22 @@ impl fmt::Display for CatalogWarning {
     }
 }
 
-/// What a provider lists. One that panics lists nothing.
+/// The tool list of one provider. A provider that panics gets an empty list.
 #[derive(Debug, Clone)]
 pub(super) struct Listing {
     pub(super) kind: ProviderKind,
     pub(super) namespace: Namespace,
-    /// The provider's snapshot, shared by all its tools: to copy 10,000 schemas is most of what a catalog would cost.
+    /// The provider's own list, shared by all catalog entries: copying 10,000 schemas would be most of the catalog's
+    /// cost.
     pub(super) tools: Arc<[ToolDefinition]>,
-    /// Positions in `tools` of those that count.
+    /// The positions in `tools` of the accepted tools.
     pub(super) counted: Vec<usize>,
     pub(super) warnings: Vec<CatalogWarning>,
 }
 
 impl Listing {
     pub(super) fn of(provider: &dyn ToolProvider, tools_max: usize) -> Self {
-        // Nothing of ours is looked at after a panic but whether there was one.
+        // A panic cannot leave our state inconsistent: after one, the code reads only the fact that it happened.
         let asked = catch_unwind(AssertUnwindSafe(|| {
             (provider.kind(), provider.namespace().clone(), provider.tools())
         }));
@@ -87,12 +88,12 @@ impl Listing {
     }
 }
 
-/// The name of a provider for a reader; a provider that cannot even say that has none.
+/// Returns a display name of the provider; `?` if `namespace` panics.
 pub(super) fn name_of(provider: &dyn ToolProvider) -> String {
     catch_unwind(AssertUnwindSafe(|| provider.namespace().to_string())).unwrap_or_else(|_| "?".into())
 }
 
-/// Where providers announce changes, each counter once.
+/// Returns the change counters of the providers, each once.
 pub(super) fn changes(providers: &[Arc<dyn ToolProvider>]) -> Vec<Changes> {
     let mut all: Vec<Changes> = Vec::new();
     for provider in providers {

@@ -1,4 +1,4 @@
-//! Making providers ready and ending them: all at the same time, none for ever, each on its own.
+//! Warm-up and shutdown of providers: concurrent, with a timeout, isolated from each other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,24 +12,25 @@ use tokio::time::timeout;
 use super::listing::name_of;
 use super::{Catalog, CatalogWarning};
 
-/// How many providers are made ready, or ended, at the same time when nobody says otherwise.
+/// The default number of providers that warm up or shut down at the same time.
 pub const PROVIDERS_AT_ONCE_MAX: usize = 16;
 
 impl Catalog {
-    /// Makes the tools of all providers ready. What fails, panics or takes too long is told, and touches no other.
+    /// Warms up all providers. A provider that fails, panics or times out yields a warning and does not affect the
+    /// others.
     pub async fn warm_up(&self) -> Vec<CatalogWarning> {
         let warnings = self.with_each(Work::WarmUp, self.config.warmup_timeout).await;
-        // A provider may have found its tools only now, and not every provider announces.
+        // A provider may know its tools only after warm-up, and not every provider announces changes.
         self.refresh();
         warnings
     }
 
-    /// Ends what providers keep running between calls.
+    /// Shuts down all providers, ending the processes and connections that they keep between calls.
     pub async fn shut_down(&self) -> Vec<CatalogWarning> {
         self.with_each(Work::ShutDown, self.config.shutdown_timeout).await
     }
 
-    /// The warnings stand in the order of the providers.
+    /// Returns the warnings in provider order.
     async fn with_each(&self, work: Work, time: Duration) -> Vec<CatalogWarning> {
         let one = |provider: &Arc<dyn ToolProvider>| alone(Arc::clone(provider), work, time);
         let all: Vec<_> = self.providers.iter().map(one).collect();
@@ -63,8 +64,8 @@ impl Work {
     }
 }
 
-/// In a task of its own: a panic stays there, and where there are several threads so does one that blocks. Dropped, the
-/// task ends.
+/// Runs the work in its own task, so that a panic stays there and, on a multi-threaded runtime, a blocking provider
+/// blocks only that task. Dropping the future aborts the task.
 async fn alone(provider: Arc<dyn ToolProvider>, work: Work, time: Duration) -> Option<CatalogWarning> {
     let name = name_of(&*provider);
     let purpose = work.purpose();

@@ -1,4 +1,4 @@
-//! What the catalog knew at one moment. It never changes.
+//! An immutable view of the catalog at one moment.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -18,14 +18,14 @@ use crate::policy::{Governed, Policies};
 
 /// All tools at one moment.
 pub struct Snapshot {
-    /// How many changes were announced when it was made.
+    /// The sum of the change counters when the snapshot was built.
     pub(super) seen: u64,
     names: NameTable,
-    /// One for each provider.
+    /// One listing per provider.
     listings: Vec<Listing>,
-    /// In the order of the name table.
+    /// The entries, in the order of the name table.
     entries: Vec<Arc<CatalogEntry>>,
-    /// Positions in `entries`, by exposed name.
+    /// Positions in `entries`, sorted by exposed name.
     sorted: Vec<usize>,
 }
 
@@ -37,8 +37,8 @@ impl Snapshot {
         Self::sorted(seen, names, listings, entries)
     }
 
-    /// Names stay with their tools, and what was worked out about a tool stays with it while its provider gives the same
-    /// list.
+    /// Builds the next snapshot. Tools keep their exposed names, and an entry keeps its compiled schemas as long as its
+    /// provider returns the same list.
     pub(super) fn renewed(
         &self,
         providers: &[Arc<dyn ToolProvider>],
@@ -62,17 +62,17 @@ impl Snapshot {
         Self { seen, names, listings, entries, sorted }
     }
 
-    /// All tools, sorted by exposed name.
+    /// Returns all tools, sorted by exposed name.
     pub fn tools(&self) -> impl ExactSizeIterator<Item = &Arc<CatalogEntry>> {
         self.sorted.iter().map(|&position| &self.entries[position])
     }
 
-    /// What is wrong with the lists of providers.
+    /// Returns the warnings about the providers' lists.
     pub fn warnings(&self) -> impl Iterator<Item = &CatalogWarning> {
         self.listings.iter().flat_map(|listing| &listing.warnings)
     }
 
-    /// The tool that a written name means whatever the arguments are, else the names nearest to it.
+    /// Returns the tool of a name independently of arguments, else the most similar names.
     pub fn find(&self, written: &str) -> Result<Arc<CatalogEntry>, Vec<ToolName>> {
         match self.names.resolve(written) {
             Resolution::Known { tool, .. } => Ok(Arc::clone(&self.entries[tool.index])),
@@ -84,8 +84,8 @@ impl Snapshot {
         }
     }
 
-    /// The tool that a call means, else the names nearest to what was written. A name without where the tool comes from
-    /// means the only tool of that name that may be called and takes the arguments.
+    /// Returns the tool of a call, else the most similar names. A name without namespace resolves only if exactly one
+    /// tool of that name is active and accepts the arguments.
     pub(crate) fn resolve(
         &self,
         written: &str,
@@ -120,7 +120,7 @@ fn identities(listing: &Listing) -> impl Iterator<Item = ToolIdentity> {
     })
 }
 
-/// The entries of all providers. `before` gives those of a provider whose list is the same as before.
+/// Builds the entries of all providers. `before` returns the old entries of a provider whose list did not change.
 fn entries<'s>(
     providers: &[Arc<dyn ToolProvider>],
     listings: &[Listing],
@@ -152,15 +152,15 @@ impl fmt::Debug for Snapshot {
 pub struct CatalogEntry {
     exposed: ToolName,
     identity: ToolIdentity,
-    /// The list the definition stands in.
+    /// The provider's list that contains the definition.
     tools: Arc<[ToolDefinition]>,
     position: usize,
     provider: Arc<dyn ToolProvider>,
     worked_out: WorkedOut,
 }
 
-/// What is worked out when it is first asked for: most tools never are called. An entry belongs to one orchestrator, so
-/// its draft and its policies are always the same.
+/// Values computed on first use, because most tools are never called. An entry belongs to one orchestrator, so its
+/// draft and policies never change.
 #[derive(Default)]
 struct WorkedOut {
     schema: OnceLock<Schema>,
@@ -187,7 +187,7 @@ impl CatalogEntry {
         }
     }
 
-    /// The name by which askers know the tool.
+    /// Returns the name that the model and other callers use.
     pub fn exposed(&self) -> &ToolName {
         &self.exposed
     }
@@ -196,17 +196,17 @@ impl CatalogEntry {
         &self.identity
     }
 
-    /// As the provider describes it; its `name` is the provider's own.
+    /// Returns the provider's definition; its `name` has no namespace.
     pub fn definition(&self) -> &ToolDefinition {
         &self.tools[self.position]
     }
 
-    /// Of the definition: a tool that changed has another one.
+    /// Returns the digest of the definition, which changes when the tool does.
     pub fn digest(&self) -> Digest {
         *self.worked_out.digest.get_or_init(|| Digest::of_definition(self.definition()))
     }
 
-    /// The tool as those who watch are told of it.
+    /// Returns the tool in the form that events carry.
     pub(crate) fn known(&self) -> Arc<KnownTool> {
         let make = || KnownTool {
             exposed: self.exposed.clone(),
@@ -224,7 +224,7 @@ impl CatalogEntry {
         self.worked_out.schema.get_or_init(|| Schema::compile_as(&self.definition().input_schema, draft))
     }
 
-    /// `None` for a tool that promises nothing about its output.
+    /// Returns `None` for a tool without an output schema.
     pub(crate) fn output_schema(&self, draft: Draft) -> Option<&Schema> {
         let written = self.definition().output_schema.as_ref()?;
         Some(self.worked_out.output_schema.get_or_init(|| Schema::compile_as(written, draft)))
@@ -234,7 +234,7 @@ impl CatalogEntry {
         self.worked_out.governed.get_or_init(|| Box::new(policies.govern(self)))
     }
 
-    /// Whether a call without the tool's namespace can be meant for it.
+    /// Returns true if a call without a namespace can mean this tool.
     pub(crate) fn fits(&self, arguments: &ParsedArguments, policies: &Policies, draft: Draft) -> bool {
         self.governed(policies).activity.is_active() && self.schema(draft).accepts(arguments)
     }
@@ -249,7 +249,7 @@ impl fmt::Debug for CatalogEntry {
     }
 }
 
-/// A tool that a written name led to. Only a snapshot makes one.
+/// The result of a name lookup. Only a snapshot creates one.
 #[derive(Debug, Clone, Copy)]
 pub struct ResolvedTool<'a> {
     entry: &'a CatalogEntry,
@@ -261,7 +261,7 @@ impl<'a> ResolvedTool<'a> {
         self.entry
     }
 
-    /// How the written name was recognised.
+    /// Returns the way in which the name matched.
     pub fn matched(&self) -> Match {
         self.matched
     }

@@ -1,11 +1,11 @@
-//! The line before a queue's slots: pure, without clock or channel.
+//! The waiting list of a queue: pure data, without clock or channels.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 use haft_core::priority::Priority;
 
-/// How many admissions later than the highest a priority counts as having come.
+/// Returns the number of admissions that a priority is placed behind the highest priority.
 fn handicap(priority: Priority) -> u64 {
     match priority {
         Priority::High => 0,
@@ -14,21 +14,21 @@ fn handicap(priority: Priority) -> u64 {
     }
 }
 
-/// After so many admissions a call that waits has caught up one level of priority.
+/// The number of admissions after which a waiting call has gained one priority level.
 ///
-/// Ageing is a head start, not a clock: a call stands in the line as if it had come this many admissions later per level
-/// below the highest. Its place is fixed when it comes, so nothing is sorted again; equal priorities keep their order;
-/// and whoever comes that many admissions later can no longer pass, so nobody starves.
+/// Ageing needs no clock: a call is placed as if it had arrived this many admissions later per level below the highest.
+/// Its place is fixed on arrival, so the list is never sorted again. Equal priorities keep their order, and a call that
+/// arrives that many admissions later can no longer overtake, so no call starves.
 pub const AGEING_ADMISSIONS: u64 = 8;
 
-/// Where somebody stands: by when they count as having come, then by when they came.
+/// A position in the waiting list: ordered by effective arrival, then by actual arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     counts_from: u64,
     ticket: u64,
 }
 
-/// What came of joining.
+/// The outcome of joining.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Joined {
     In(Place),
@@ -36,7 +36,7 @@ pub(super) enum Joined {
     Full,
 }
 
-/// Everyone who waits, in the order they will be let in. `W` is how a waiter is woken.
+/// All waiting calls, in the order of admission. `W` wakes a waiting call.
 #[derive(Debug)]
 pub(super) struct Line<W> {
     concurrent: usize,
@@ -61,7 +61,7 @@ impl<W> Line<W> {
         self.waiting.len()
     }
 
-    /// Goes in when there is room. Nobody waits while there is, so nobody is passed.
+    /// Admits the call if a slot is free. No call waits while a slot is free, so this overtakes none.
     pub(super) fn join(&mut self, priority: Priority, waiter: impl FnOnce() -> W) -> Joined {
         let place = Place { counts_from: self.admissions + handicap(priority), ticket: self.next_ticket };
         if self.in_use < self.concurrent {
@@ -77,7 +77,7 @@ impl<W> Line<W> {
         Joined::Waits(place)
     }
 
-    /// Leaves the line, or gives back the slot; then the next one is in, and is to be woken.
+    /// Leaves the waiting list, or returns the slot. In the second case it admits the next call and returns its waker.
     pub(super) fn leave(&mut self, place: Place) -> Option<W> {
         if self.waiting.remove(&place).is_some() {
             return None;
@@ -98,8 +98,9 @@ impl<W> Line<W> {
 mod tests {
     use super::*;
 
-    /// Plays a script over one slot and up to nine waiting: `l`, `n` and `h` join with that priority and are numbered as
-    /// they come, `.` ends the one inside, a digit leaves. Returns the numbers in the order they were let in.
+    /// Runs a script on one slot with up to nine waiting calls: `l`, `n` and `h` join with that priority and get the
+    /// next number, `.` ends the running call, a digit makes that call leave. Returns the numbers in order of
+    /// admission.
     fn play(script: &str) -> Vec<usize> {
         let mut line = Line::new(NonZeroUsize::MIN, 9);
         let (mut places, mut let_in) = (Vec::new(), Vec::new());
@@ -160,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_low_priority_that_waits_is_not_passed_for_ever() {
-        // One slot, always a fresh `h` in the line: the low one is let in after two levels of ageing.
+        // One slot, and a new `h` before each admission: the low call is admitted after two levels of ageing.
         let script = format!("nl{}", "h.".repeat(30));
         let let_in = play(&script);
         let turn = let_in.iter().position(|&number| number == 1).unwrap();

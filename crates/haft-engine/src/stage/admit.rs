@@ -1,4 +1,4 @@
-//! Admit: may this tool be called at all, by its name alone.
+//! Admit: decides by name alone if the tool may be called.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::policy::{Activity, Governed};
 use crate::record::CallRecord;
 use crate::selection::Selection;
 
-/// Denied here only if every call of the tool is: nothing about its arguments is told to who may not call it.
+/// Denies a tool only if every call of it is denied. It runs before validation, so a caller without permission learns
+/// nothing about the tool's schema.
 pub(crate) fn admit(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,

@@ -1,4 +1,4 @@
-//! Approve: a person's word, where the rules want it.
+//! Approve: asks a user where the rules require it.
 
 use haft_core::approval::{Answer, ApprovalId, ApprovalKey, ApprovalRequest};
 use haft_core::event::Consent;
@@ -11,7 +11,8 @@ use serde_json::json;
 use crate::catalog::ResolvedTool;
 use crate::record::CallRecord;
 
-/// Goes on when the call is allowed, was allowed before, or is allowed now. No one to ask means no.
+/// Succeeds if the rules allow the call, a stored grant covers it, or the user approves it now. Without an approver the
+/// call is denied.
 pub(crate) async fn approve(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,

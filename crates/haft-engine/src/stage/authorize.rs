@@ -1,4 +1,4 @@
-//! Authorize: what the rules say about this very call.
+//! Authorize: applies the permission rules to the call and its arguments.
 
 use haft_core::event::Verdict;
 use haft_core::result::{ToolError, ToolErrorKind};
@@ -11,7 +11,8 @@ use crate::authority::Authority;
 use crate::catalog::ResolvedTool;
 use crate::record::CallRecord;
 
-/// Denied, or the ruling that the next stage goes by. The receipt says which rule decided.
+/// Returns the ruling for the approve stage, or an error if the rules deny the call. The receipt names the deciding
+/// rule.
 pub(crate) fn authorize(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,

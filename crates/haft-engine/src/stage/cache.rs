@@ -1,4 +1,4 @@
-//! Cache: a call equal to one that was made a moment ago, or is being made now, is not made again.
+//! Cache: answers a call from an equal earlier call, or from an equal call in flight.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::cache::{Cache, CacheUse, Lead, Lookup};
 use crate::record::CallRecord;
 use crate::stage::Deadline;
 
-/// What the cache said.
+/// The result of the cache stage.
 #[derive(Debug)]
 pub(crate) enum Cached {
     Hit(ToolOutput),
     Miss(Keeper),
 }
 
-/// Keeps what the provider gives, if it is to be kept.
+/// Stores the provider's output if the call is cacheable.
 #[derive(Debug)]
 pub(crate) struct Keeper(Option<(Lead, Duration)>);
 
 impl Keeper {
-    /// Only success is kept, and only when it came in time: what comes at the deadline may be a part of the output.
+    /// Stores only a success, and only before the deadline: an output at the deadline may be partial.
     pub(crate) fn keep(self, outcome: &Result<ToolOutput, ToolError>, deadline: &Deadline<'_>) {
         if let (Some((lead, ttl)), Ok(output)) = (self.0, outcome)
             && !deadline.is_past()
@@ -34,10 +34,10 @@ impl Keeper {
     }
 }
 
-/// How long outputs are kept; `None` when this call has nothing to do with the cache.
+/// Returns the time to live of the output; `None` if this call does not use the cache.
 ///
-/// A tool known to change something is never answered from the cache, whatever its policy says: the change would be
-/// left out in silence. An operator who knows better says so in the tool's effects.
+/// A tool with known effects never uses the cache, regardless of its policy: a hit would silently skip the effect. An
+/// operator who knows better overrides the tool's effects.
 pub(crate) fn ttl(policy: Option<Duration>, effects: Effects, wish: CacheUse) -> Option<Duration> {
     match (wish, effects) {
         (CacheUse::Use, Effects::ReadOnly | Effects::Unknown) => policy,

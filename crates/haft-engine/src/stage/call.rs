@@ -1,4 +1,4 @@
-//! Call: the provider does the work. If it panics, only this call is lost.
+//! Call: runs the provider. A panic of the provider fails only this call.
 
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
@@ -17,9 +17,9 @@ pub(crate) async fn call(
     context: &CallContext,
 ) -> Result<ToolOutput, ToolError> {
     let entry = tool.entry();
-    // Inside the block, so that a panic while the future is made is caught as well.
+    // The `async` block also catches a panic while the provider creates its future.
     let work = async { entry.provider().call(&entry.identity().tool, arguments, context).await };
-    // What the panic left half done belongs to the provider; nothing of ours is looked at afterwards but its notes.
+    // A panic may leave the provider's own state inconsistent; of the shared state, only the notes are read afterwards.
     match AssertUnwindSafe(work).catch_unwind().await {
         Ok(outcome) => outcome,
         Err(panic) => Err(panicked(tool, panic.as_ref())),

@@ -1,4 +1,4 @@
-//! Fit: what came out is cut to what may be shown, or kept elsewhere.
+//! Fit: truncates an output to its limit, or moves it to the output store.
 
 mod cut;
 mod keep;
@@ -18,10 +18,10 @@ use keep::Keeping;
 pub use settle::ANSWER_TOKENS_MIN;
 pub(crate) use settle::{reserve, settle};
 
-/// What there is beside the policy of the tool.
+/// The resources for fitting, apart from the tool's policy.
 #[derive(Clone, Copy)]
 pub(crate) struct Means<'a> {
-    /// Where outputs go that are too large; without it they are cut.
+    /// Takes outputs that are too large; without a store they are truncated.
     pub(crate) store: Option<&'a dyn OutputStore>,
     pub(crate) counter: &'a dyn TokenCounter,
 }
@@ -43,7 +43,8 @@ pub(crate) fn fit(
     })
 }
 
-/// The failure of a command carries its output: what holds for an output holds for a message.
+/// Applies `fit` to an output and to an error message alike, because the message of a failed command contains its
+/// output.
 fn each_way(
     outcome: Result<ToolOutput, ToolError>,
     fit: impl FnOnce(ToolOutput) -> ToolOutput,
@@ -57,7 +58,7 @@ fn each_way(
     }
 }
 
-/// What is too large goes to the store, whether the call succeeded or not; where it cannot, it is cut.
+/// Moves text that is too large to the store, or truncates it if storing fails.
 fn keep_or_cut(
     record: &mut CallRecord,
     output: ToolOutput,
@@ -87,8 +88,8 @@ fn cut(record: &mut CallRecord, output: ToolOutput, chars_max: usize) -> ToolOut
     ToolOutput { content: cut_content(output.content, chars_max), structured }
 }
 
-/// Half of a value is no value: what is too large is left out as a whole, and the receipt says so. The maximum counts
-/// its bytes, which are at least its characters.
+/// Drops structured output that is too large as a whole, because half a value is invalid, and records that in the
+/// receipt. The limit counts bytes, which are at least as many as the characters.
 fn fit_structured(record: &mut CallRecord, value: Value, bytes_max: usize) -> Option<Value> {
     let bytes = json_bytes(&value);
     if bytes <= bytes_max {

@@ -1,4 +1,4 @@
-//! Idle: a call that shows no sign of life is stopped before its deadline.
+//! Idle: stops a call that reports no progress, before its deadline.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,8 +12,8 @@ use tokio::time::{Instant, sleep_until};
 
 use super::timeout::TIMEOUT_MAX;
 
-/// Watches the progress of one call, when its policy asks for that. Progress starts the time again; the deadline stays
-/// where it is.
+/// Watches the progress of one call if its policy sets an idle timeout. Progress restarts the timeout; the deadline
+/// stays.
 pub(crate) enum Idle<'a> {
     Unwatched { events: Arc<dyn EventSink> },
     Watched { tool: &'a ToolName, timeout: Duration, pulse: Arc<Pulse> },
@@ -30,7 +30,7 @@ impl<'a> Idle<'a> {
         }
     }
 
-    /// Where the call's events must go to be seen.
+    /// Returns the sink that must receive the call's events.
     pub(crate) fn sink(&self) -> Arc<dyn EventSink> {
         match self {
             Self::Unwatched { events } => Arc::clone(events),
@@ -60,14 +60,14 @@ fn timed_out(tool: &ToolName, timeout: Duration) -> ToolError {
     ToolError::new(ToolErrorKind::Timeout, message)
 }
 
-/// Passes events on and remembers when the last one came.
+/// Forwards events and remembers the time of the last one.
 pub(crate) struct Pulse {
     events: Arc<dyn EventSink>,
     last: Mutex<Instant>,
 }
 
 impl Pulse {
-    /// Ends when nothing came for so long.
+    /// Returns after `timeout` without an event.
     async fn silence(&self, timeout: Duration) {
         loop {
             let until = *self.last.lock().unwrap_or_else(PoisonError::into_inner) + timeout;

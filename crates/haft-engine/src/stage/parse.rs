@@ -1,4 +1,4 @@
-//! Parse: the asker's text becomes a JSON object, and what it took is put on the receipt.
+//! Parse: reads the model's text as a JSON object. The receipt lists the repairs.
 
 use haft_core::arguments::{ArgumentLimits, ParsedArguments};
 use haft_core::result::ToolError;

@@ -1,4 +1,4 @@
-//! Promise: structured output is what the tool says it gives, or it is marked.
+//! Check output: compares structured output with the tool's output schema.
 
 use haft_core::output::ToolOutput;
 use haft_core::result::{ToolError, ToolErrorKind};
@@ -11,7 +11,7 @@ use crate::record::CallRecord;
 use crate::size::json_bytes;
 use crate::stage::Checking;
 
-/// A failure promises nothing, and neither does a tool without an output schema.
+/// Checks successful outputs of tools with an output schema; everything else passes.
 pub(crate) fn hold_to_promise(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,

@@ -1,4 +1,4 @@
-//! Put down: a call is on record before it reaches its tool, or it is not made.
+//! Journal: records the call before it reaches its tool. If recording fails, the tool does not run.
 
 use haft_core::result::ToolError;
 use haft_core::run::chronicle::{Chronicle, Haste};

@@ -1,4 +1,4 @@
-//! Queue: the call waits until one of its queue's slots is free.
+//! Queue: waits for a free slot of the tool's queue.
 
 use haft_core::priority::Priority;
 use haft_core::provider::ProviderKind;
@@ -12,8 +12,8 @@ use crate::queue::{Queue, QueueFull, Queues, Slot, UndefinedQueue};
 use crate::record::CallRecord;
 use crate::stage::Deadline;
 
-/// The queue a call goes through. A sub-agent goes through none: the calls inside it do, and if it held a slot while they
-/// wait for one, all could wait for ever.
+/// Returns the queue of a call. A sub-agent has none: its inner calls need slots, and a sub-agent that held one while
+/// they wait could deadlock.
 pub(crate) fn queue_of<'q>(
     tool: &ResolvedTool<'_>,
     policy: &ToolPolicy,
@@ -29,7 +29,7 @@ pub(crate) fn queue_of<'q>(
     }
 }
 
-/// Waiting counts: the deadline of a call began before it.
+/// Waits for a slot. The wait counts against the deadline, which started before it.
 pub(crate) async fn queue(
     record: &mut CallRecord,
     queue: Option<&Queue>,
@@ -55,7 +55,8 @@ impl From<QueueFull> for ToolError {
     }
 }
 
-/// Found when the orchestrator is built with `try_new`; what cannot decide, denies.
+/// `try_new` finds an undefined queue at start. With `new` each call of the tool fails here instead of running
+/// unlimited.
 impl From<UndefinedQueue> for ToolError {
     fn from(undefined: UndefinedQueue) -> Self {
         ToolError::new(ToolErrorKind::Internal, undefined.to_string())

@@ -1,4 +1,4 @@
-//! Resolve: the written name becomes a tool, or the asker is told which names are near.
+//! Resolve: finds the tool of a name, or returns an error with similar names.
 
 use haft_core::name::ToolName;
 use haft_core::naming::Match;
@@ -8,10 +8,10 @@ use serde_json::Value;
 use crate::catalog::{CatalogEntry, ResolvedTool, Snapshot};
 use crate::record::CallRecord;
 
-/// How much of a name that means no tool is repeated to the asker.
+/// The longest prefix of an unknown name that the error repeats, in characters.
 const WRITTEN_NAME_CHARS_MAX: usize = 200;
 
-/// `fits` says whether a tool may be meant by a call that leaves out where it comes from.
+/// Resolves the name. `fits` returns true if a call without a namespace may mean the tool.
 pub(crate) fn resolve<'c>(
     record: &mut CallRecord,
     catalog: &'c Snapshot,

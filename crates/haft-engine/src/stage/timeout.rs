@@ -1,4 +1,4 @@
-//! Timeout: no call takes longer than the smallest limit that holds for it.
+//! Timeout: stops a call at the smallest limit that applies to it.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,14 +15,15 @@ use crate::catalog::ResolvedTool;
 use crate::options::{CallOptions, Concurrency};
 use crate::queue::Queue;
 
-/// Longer timeouts are cut to this, so that no clock overflows.
+/// The upper limit of a timeout, so that adding it to the clock cannot overflow.
 pub(super) const TIMEOUT_MAX: Duration = Duration::from_hours(30 * 24);
 
-/// What a provider has left at the deadline to end its work and answer. Without it partial output would be a race
-/// between two timers of the same instant, and a provider that must first stop a process would always lose it.
+/// The grace period for a provider to stop its work and return partial output at the deadline. Without it, partial
+/// output would be a race between two timers of the same instant, and a provider that must first stop a process would
+/// always lose it.
 const LAST_WORD: Duration = Duration::from_millis(250);
 
-/// Whose limit it is. The reader of an error must know what to change.
+/// The owner of a limit, so that the reader of an error knows which setting to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner<'q> {
     Tool,
@@ -42,15 +43,15 @@ impl fmt::Display for Owner<'_> {
     }
 }
 
-/// The smallest wins; of equal ones, the one nearest to the tool.
+/// Returns the smallest limit; of equal ones, the one closest to the tool.
 fn smallest<'q>(limits: impl IntoIterator<Item = (Duration, Owner<'q>)>) -> (Duration, Owner<'q>) {
     limits.into_iter().min_by_key(|(timeout, _)| *timeout).unwrap_or((TIMEOUT_MAX, Owner::Global))
 }
 
-/// When a call is stopped. The provider is told the same instant.
+/// The time when a call is stopped. The provider receives the same instant.
 ///
-/// It begins when the call is known to be allowed, and waiting counts against it: for an equal call, for a slot, for the
-/// provider. So an asker knows how long an answer takes at most, however full a queue is.
+/// The deadline starts when the call is allowed, and all waiting counts against it: for an equal call, for a slot, for
+/// the provider. A caller therefore knows the longest time for a result, even with a full queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline<'a> {
     tool: &'a ToolName,
@@ -70,7 +71,7 @@ impl<'a> Deadline<'a> {
         let of_queue =
             queue.and_then(|queue| Some((queue.config().timeout_default?, Owner::Queue(queue.name()))));
         let of_all = match (tool.entry().identity().kind, options.concurrency) {
-            // Each call inside a sub-agent or a batch is held to the limit; the whole of them is not one tool's work.
+            // The limit applies to each call inside a sub-agent or a batch, not to their sum.
             (ProviderKind::Agent, _) | (_, Concurrency::Bypass) => None,
             (
                 ProviderKind::Builtin | ProviderKind::Mcp | ProviderKind::Rest | ProviderKind::Client,
@@ -84,7 +85,7 @@ impl<'a> Deadline<'a> {
         Self { tool: tool.entry().exposed(), at: Instant::now() + timeout, timeout, owner }
     }
 
-    /// What the provider is told.
+    /// Returns the limit for the provider.
     pub(crate) fn limit(&self) -> TimeLimit {
         TimeLimit { timeout: self.timeout, deadline: self.at.into_std() }
     }
@@ -93,7 +94,7 @@ impl<'a> Deadline<'a> {
         self.at <= Instant::now()
     }
 
-    /// Ends a wait at the deadline. `doing` says what for.
+    /// Stops waiting at the deadline. `doing` names the wait in the error message.
     pub(crate) async fn wait<T>(
         &self,
         wait: impl Future<Output = T>,
@@ -102,7 +103,7 @@ impl<'a> Deadline<'a> {
         timeout_at(self.at, wait).await.map_err(|_| self.timed_out(&format!(" while still {doing}")))
     }
 
-    /// Stops the call shortly after the deadline: a provider that watches it answers then with what it has so far.
+    /// Stops the call shortly after the deadline: a provider that watches the deadline then returns its partial output.
     pub(crate) async fn bound(
         &self,
         call: impl Future<Output = Result<ToolOutput, ToolError>>,

@@ -1,4 +1,4 @@
-//! Validate: the arguments fit the tool's schema, and they are all there.
+//! Validate: checks the arguments against the tool's schema, and rejects arguments that were cut off.
 
 use haft_core::arguments::ParsedArguments;
 use haft_core::result::{ToolError, ToolErrorKind};
@@ -10,11 +10,11 @@ use crate::catalog::ResolvedTool;
 use crate::policy::UncheckedSchemas;
 use crate::record::CallRecord;
 
-/// What the operator decides about checking.
+/// The operator's settings for schema checks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Checking {
     pub(crate) unchecked: UncheckedSchemas,
-    /// Of schemas that name none.
+    /// The draft of schemas that name none.
     pub(crate) draft: Draft,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn validate(
     Ok(arguments)
 }
 
-/// Also what cannot be checked afterwards is found before anything is done.
+/// Also checks the output schema, so that a tool whose output cannot be checked is refused before it has effects.
 fn refuse_unchecked(tool: &ResolvedTool<'_>, input: &Schema, draft: Draft) -> Result<(), ToolError> {
     let output = tool.entry().output_schema(draft);
     let reason = std::iter::once(input).chain(output).find_map(|schema| match schema {
@@ -59,8 +59,9 @@ fn refuse_unchecked(tool: &ResolvedTool<'_>, input: &Schema, draft: Draft) -> Re
     }
 }
 
-/// A model that runs out of room stops in the middle of its call. Reading with half a path does no harm; writing half a
-/// file or running half a command does.
+/// Rejects arguments that end in the middle of a value, unless the tool is read-only. A model that reaches its token
+/// limit stops in the middle of a call: reading with half a path does no harm, writing half a file or running half a
+/// command does.
 fn refuse_half_a_change(effects: Effects, arguments: &ParsedArguments) -> Result<(), ToolError> {
     match effects {
         Effects::ReadOnly => Ok(()),

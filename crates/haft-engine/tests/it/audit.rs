@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::fake::{Fake, Log, Rig, call, config};
 
-/// Keeps whole events.
+/// A sink that keeps whole events.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<Event>>>);
 
@@ -45,7 +45,7 @@ fn watched(provider: impl ToolProvider + 'static, config: OrchestratorConfig) ->
     (Rig::new(Orchestrator::try_new(catalog, config).unwrap(), context), kept)
 }
 
-/// The built-ins under these rules, for a run whose person gives this answer.
+/// Returns the built-ins under these rules, for a run whose approver gives this answer.
 fn judged(rules: Rules, answer: Option<Answer>) -> (Rig, Kept) {
     let authority = Authority { rules, ..Authority::default() };
     let config = OrchestratorConfig { authority, ..OrchestratorConfig::default() };
@@ -78,7 +78,7 @@ impl Approver for Person {
     }
 }
 
-/// What is put on record about a call of `echo` under one rule.
+/// Checks the audit record of a call of `echo` under one rule.
 async fn check(decision: Decision, answer: Option<Answer>, consent: Option<Consent>) {
     let rule = Rule { tool: ToolGlob::new("echo").unwrap(), command: None, decision };
     let rules = Rules { rules: vec![rule], default: Decision::Allow };
@@ -159,7 +159,7 @@ async fn words_are_told_only_when_the_operator_wants_it() {
     assert_eq!(said(Capture::Content).await, Some(words));
 }
 
-/// Fails in whatever way its arguments name, and says the secret wherever a provider can say something.
+/// A provider that fails in the way its arguments name, and puts the secret into every text it returns.
 struct Leaky {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
@@ -204,7 +204,7 @@ async fn no_way_to_fail_puts_what_was_said_into_an_event() {
     let ways = ToolErrorKind::ALL.iter().map(|kind| kind.name()).chain(["panic", "ok"]);
     let mut calls: Vec<_> =
         ways.map(|way| call("leaky__echo", &format!(r#"{{"text": "{way} {SECRET}"}}"#))).collect();
-    // Refused before the provider: no JSON, not what the schema asks for, no such tool.
+    // Calls refused before the provider runs: invalid JSON, a schema mismatch, an unknown tool.
     calls.push(call("leaky__echo", &format!("{{{SECRET}")));
     calls.push(call("leaky__echo", &format!(r#"{{"{SECRET}": "{SECRET}"}}"#)));
     calls.push(call("nothing", &format!(r#"{{"text": "{SECRET}"}}"#)));

@@ -12,7 +12,7 @@ use haft_engine::{Authority, CallOptions, OrchestratorConfig, RunContext};
 
 use crate::fake::{Log, Rig, call, orchestrator_for, said};
 
-/// Answers always the same, and keeps what it was asked.
+/// An approver that always gives the same answer and records the requests.
 struct Person {
     answer: Answer,
     asked: Log,
@@ -30,14 +30,14 @@ fn rule(tool: &str, command: Option<&str>, decision: Decision) -> Rule {
     Rule { tool: ToolGlob::new(tool).unwrap(), command, decision }
 }
 
-/// A run whose person always gives this answer; without an answer it has no one to ask.
+/// Returns a run whose approver always gives this answer; `None` means no approver.
 fn run(answer: Option<Answer>, asked: &Log) -> RunContext {
     let approver =
         answer.map(|answer| Arc::new(Person { answer, asked: asked.clone() }) as Arc<dyn Approver>);
     RunContext { approver, ..RunContext::default() }
 }
 
-/// `echo` stands for a shell here: its `text` is a command line.
+/// Returns an orchestrator in which `echo` acts as a shell: its `text` is a command line.
 fn governed(rules: Vec<Rule>, answer: Option<Answer>, asked: &Log) -> Rig {
     let command_lines = [(ToolName::new("echo").unwrap(), "text".to_owned())].into();
     let rules = Rules { rules, default: Decision::Allow };
@@ -99,8 +99,8 @@ async fn nobody_is_asked_about_a_malformed_call() {
     assert!(asked.lines().is_empty());
 }
 
-/// One orchestrator that asks about `echo`, for Anna, who always gives this answer, and for Bert, who always refuses. Both
-/// work in one workspace, so only their grants differ.
+/// Returns two runs on one orchestrator that asks about `echo`: Anna always gives this answer, Bert always refuses.
+/// Both work in one workspace, so only their grants differ.
 fn two_principals(answer: Answer, asked: &Log) -> (Rig, Rig) {
     let anna = governed(vec![rule("echo", None, Decision::Ask)], None, &Log::default());
     let of = |subject: &str, answer: Answer| RunContext {
@@ -154,7 +154,7 @@ async fn a_grant_for_one_call_does_not_cover_it_in_another_workspace() {
     }
 }
 
-/// Puts every call aside, and records the id of each approval.
+/// An approver that defers every call and records the approval ids.
 #[derive(Default)]
 struct Recorder(Mutex<Vec<ApprovalId>>);
 
@@ -165,8 +165,8 @@ impl Approver for Recorder {
     }
 }
 
-/// The id of the approval that a call at this place waits for. Each is asked for on an orchestrator of its own, as after
-/// the start of another process.
+/// Returns the approval id of a call at this position. Each request uses a new orchestrator, as after a restart of the
+/// process.
 async fn approval_of(session: u128, turn: u32, id: &str) -> ApprovalId {
     let recorder = Arc::new(Recorder::default());
     let orchestrator = governed(vec![rule("echo", None, Decision::Ask)], None, &Log::default());

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::fake::{Fake, Log, call, config, definition, said};
 
-/// How a provider is bad.
+/// The fault of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Vice {
     PanicsInTools,
@@ -95,7 +95,7 @@ impl ToolProvider for Bad {
     }
 }
 
-/// A bad provider before a good one.
+/// Returns an orchestrator with a bad provider before a good one.
 fn beside_a_good_one(vice: Vice) -> Orchestrator {
     let good = Arc::new(Fake::builtins(Log::default()));
     Orchestrator::new(
@@ -104,7 +104,7 @@ fn beside_a_good_one(vice: Vice) -> Orchestrator {
     )
 }
 
-/// What is told from start to end, one line each; the good provider works all the while.
+/// Returns all warnings from start to end, and checks that the good provider works.
 async fn told(vice: Vice) -> Vec<String> {
     let orchestrator = beside_a_good_one(vice);
     let mut warnings = orchestrator.catalog().warnings();
@@ -165,7 +165,7 @@ fn the_limit_on_tools_is_the_operators() {
     assert_eq!(catalog.resolve("bad__t6").unwrap().identity().tool.as_str(), "t6");
 }
 
-/// Runs in a process of its own, so that nobody else's memory is counted.
+/// Runs in its own process, so that the memory of other tests does not count.
 #[test]
 fn a_gigantic_output_is_cut_without_being_copied() {
     const BYTES: usize = 256 * 1024 * 1024;
@@ -192,7 +192,7 @@ fn a_gigantic_output_is_cut_without_being_copied() {
     assert!(grown < BYTES + BYTES / 4, "{grown} bytes for an output of {BYTES}");
 }
 
-/// The most memory this process ever had.
+/// Returns the peak memory of this process.
 fn peak_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();

@@ -29,7 +29,7 @@ fn passing(store: Option<Shelf>) -> (Rig, Log) {
     orchestrator_for(context, config(|policy| policy.output = OutputPolicy::Pass))
 }
 
-/// A call whose answer has a little more than this many tokens, as the engine judges them here.
+/// Returns a call whose answer has slightly more than this many tokens, by the engine's estimate.
 fn echo(tokens: usize) -> haft_core::tool::ToolCall {
     call("echo", &format!("{{\"text\": \"{}\"}}", "word".repeat(tokens)))
 }

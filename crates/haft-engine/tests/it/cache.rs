@@ -16,7 +16,7 @@ fn bypass() -> CallOptions {
     CallOptions { cache: CacheUse::Bypass, ..CallOptions::default() }
 }
 
-/// Outputs are kept for a minute.
+/// Returns a configuration that caches outputs for a minute.
 fn keeping() -> OrchestratorConfig {
     config(|policy| policy.cache_ttl = Some(Duration::from_mins(1)))
 }
@@ -31,7 +31,7 @@ fn is_hit(result: &ToolResult) -> bool {
     noted
 }
 
-/// The number of the provider's call that answered.
+/// Checks the number of the provider's call that produced the answer.
 async fn check(orchestrator: &Rig, tool: &str, arguments: &str, expected: &str, hit: bool) {
     let result = orchestrator.execute(call(tool, arguments)).await;
     assert_eq!(result.text(), expected, "{tool} {arguments}");
@@ -96,7 +96,7 @@ async fn what_is_kept_for_one_never_answers_another() {
         let principal = Principal::new(tenant, subject, credential);
         orchestrator.with(RunContext { principal, workspace: workspace.into(), ..RunContext::default() })
     });
-    // All runs call one provider, so an answer of another run would have its number.
+    // All runs call one provider, so an answer from another run would have that run's number.
     for hit in [false, true] {
         for (number, run) in runs.iter().enumerate() {
             check(run, "count", "{}", &number.to_string(), hit).await;

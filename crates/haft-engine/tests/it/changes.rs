@@ -15,7 +15,7 @@ fn orchestrator(providers: &[Arc<Shifting>], scheme: Scheme) -> Orchestrator {
     Orchestrator::new(Catalog::new(all, scheme), OrchestratorConfig::default())
 }
 
-/// The tools of servers.
+/// Returns the names of the servers' tools.
 fn names(orchestrator: &Orchestrator) -> Vec<String> {
     let tools = orchestrator.catalog().tools();
     let of_servers = tools.filter(|tool| tool.identity().namespace.as_str() != "fake");
@@ -79,7 +79,7 @@ fn what_was_worked_out_stays_while_the_list_is_the_same() {
     assert!(Arc::ptr_eq(&old_right, &find("r__x")));
 }
 
-/// Lets tools of one name alone be called.
+/// A governor that allows only `s__later`.
 struct OnlyLater;
 
 impl Governor for OnlyLater {

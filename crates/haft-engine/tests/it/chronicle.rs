@@ -10,7 +10,7 @@ use haft_engine::{Chronicle, Haste, Unrecorded};
 
 use crate::drive::{Scripted, World, call, done, run, text};
 
-/// Keeps so many entries, and then no more.
+/// A journal that accepts `entries_max` entries and then fails.
 #[derive(Debug)]
 struct Notebook {
     entries: Mutex<Vec<String>>,

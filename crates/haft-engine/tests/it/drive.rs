@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use crate::fake::{Fake, Log, Shifting};
 
-/// A model that gives these replies one after the other, and then says nothing more.
+/// A model that returns these replies in order and then never replies again.
 pub(crate) struct Scripted(Mutex<VecDeque<Result<Vec<Body>, ModelErrorKind>>>);
 
 impl Scripted {
@@ -187,7 +187,7 @@ async fn what_others_hold_of_a_budget_forces_the_last_turn() {
     }
 }
 
-/// Takes a second for every reply; each costs 110 tokens.
+/// A model that takes a second per reply; each reply costs 110 tokens.
 struct Slow(Scripted);
 
 impl ModelProvider for Slow {
@@ -205,7 +205,7 @@ impl ModelProvider for Slow {
     }
 }
 
-/// Runs that share a budget, each with two requests that may take 10,000 tokens and take 110.
+/// Runs that share a budget, each with two requests that may cost 10,000 tokens and do cost 110.
 #[tokio::test(start_paused = true)]
 async fn runs_at_once_wait_for_what_others_have_set_aside_before_they_are_cut_short() {
     const WORST_CASE: u64 = 10_000;
@@ -248,11 +248,12 @@ async fn runs_at_once_wait_for_what_others_have_set_aside_before_they_are_cut_sh
         assert_eq!(whole, completed, "{runs} runs, {budget} tokens: {spent} spent");
         assert!(spent <= tokens_max, "{runs} runs, {budget} tokens: {spent} spent");
     };
-    // There is enough for all, though not for what all might take.
+    // The budget covers the real cost of all runs, but not their worst case.
     check(1, 1_000, 1, 220).await;
     check(4, 1_000, 4, 880).await;
     check(4, 50_000, 4, 880).await;
-    // Not for all: a request that was begun while something was left, and a last turn for each.
+    // The budget does not cover all runs: the limit allows one request that started within it, and a final turn for
+    // each run.
     check(4, 500, 2, 500 + 110 + 4 * 110).await;
     check(1, 100, 0, 220).await;
 }

@@ -22,7 +22,7 @@ use haft_engine::{
 };
 use serde_json::{Value, json};
 
-/// Lines in the order they were written, by whoever holds a clone.
+/// Lines in the order of writing. Clones share them.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -36,7 +36,7 @@ impl Log {
     }
 }
 
-/// Events as short lines.
+/// Records events as short lines.
 impl EventSink for Log {
     fn emit(&self, event: Event) {
         self.write(match event {
@@ -71,7 +71,7 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// Every behaviour there is, as built-ins.
+    /// Returns a provider with all behaviours, as built-ins.
     pub(crate) fn builtins(log: Log) -> Self {
         let tools = [
             ("echo", Effects::ReadOnly, schema(&["text"])),
@@ -127,7 +127,7 @@ impl Fake {
             "partial" => {
                 cx.progress(Progress::Output("half".into()));
                 tokio::time::sleep_until(cx.time_limit.unwrap().deadline.into()).await;
-                // To stop what is running takes a moment.
+                // Stopping a process takes a moment.
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 Ok(ToolOutput::text("half of it"))
             }
@@ -156,7 +156,7 @@ impl Fake {
                 }
                 std::future::pending().await
             }
-            // Every call says another number, so that answers tell which call they came from.
+            // Each call returns a new number, so an answer identifies the call that produced it.
             "count" | "count_write" | "count_fail" => {
                 let number = self.calls.fetch_add(1, Ordering::Relaxed);
                 tokio::time::sleep(Duration::from_secs(1)).await;
@@ -204,7 +204,7 @@ impl ToolProvider for Fake {
     }
 }
 
-/// A small picture, one that is too large to carry along, and bytes that are no text.
+/// Returns a small image, an image that is too large to show, and binary data.
 fn pictures() -> Vec<Content> {
     let gif = |bytes: usize| [b"GIF89a\x05\0\x07\0".as_slice(), &vec![0; bytes]].concat();
     let image = |bytes: usize| Content::Image { media_type: "image/gif".into(), bytes: gif(bytes).into() };
@@ -212,7 +212,7 @@ fn pictures() -> Vec<Content> {
     vec![Content::Text("pictures".into()), image(1), image(6 << 20), binary]
 }
 
-/// A server whose list of tools can change at any time. Its tools echo.
+/// A server whose tool list can change at any time. Its tools echo.
 pub(crate) struct Shifting {
     namespace: Namespace,
     tools: Mutex<Arc<[ToolDefinition]>>,
@@ -225,7 +225,7 @@ impl Shifting {
         Arc::new(Self { namespace, tools: Mutex::new(listed(tools)), changes: Changes::default() })
     }
 
-    /// From now on it lists these.
+    /// Replaces the list and announces the change.
     pub(crate) fn list(&self, tools: &[&str]) {
         self.list_quietly(tools);
         self.changes.announce();
@@ -257,7 +257,7 @@ impl ToolProvider for Shifting {
         Some(&self.changes)
     }
 
-    /// `shift` changes the list while it is called.
+    /// `shift` changes the list during its call.
     fn call<'a>(
         &'a self,
         tool: &'a ToolName,
@@ -274,7 +274,7 @@ impl ToolProvider for Shifting {
     }
 }
 
-/// What a provider has to undo when its call is dropped.
+/// Records that the provider's cleanup ran when its call was dropped.
 struct Undo(Log);
 
 impl Drop for Undo {
@@ -283,7 +283,7 @@ impl Drop for Undo {
     }
 }
 
-/// An object schema whose properties are all required strings.
+/// Returns an object schema whose properties are all required strings.
 pub(crate) fn schema(properties: &[&str]) -> Value {
     let declared: serde_json::Map<_, _> =
         properties.iter().map(|name| ((*name).to_owned(), json!({"type": "string"}))).collect();
@@ -294,8 +294,8 @@ pub(crate) fn definition(name: &str, effects: Effects, input_schema: Value) -> T
     ToolDefinition::new(name, String::new(), input_schema).with_effects(effects)
 }
 
-/// An orchestrator, and the run that its calls are made for. It has the methods of an orchestrator that execute calls, and
-/// each of them fills in the context of the run.
+/// An orchestrator with the run of its calls. It has the orchestrator's methods for executing calls, and each fills in
+/// the context of the run.
 #[derive(Clone)]
 pub(crate) struct Rig {
     orchestrator: Arc<Orchestrator>,
@@ -307,7 +307,7 @@ impl Rig {
         Self { orchestrator: Arc::new(orchestrator), context: Arc::new(context) }
     }
 
-    /// The same orchestrator for another run.
+    /// Returns the same orchestrator for another run.
     pub(crate) fn with(&self, context: RunContext) -> Self {
         Self { orchestrator: Arc::clone(&self.orchestrator), context: Arc::new(context) }
     }
@@ -357,7 +357,7 @@ impl Deref for Rig {
     }
 }
 
-/// An orchestrator over the built-ins that writes its events, and what the tools do, to one log.
+/// Returns an orchestrator over the built-ins, with one log for its events and the actions of the tools.
 pub(crate) fn orchestrator() -> (Rig, Log) {
     orchestrator_with(Policies::default())
 }
@@ -370,7 +370,7 @@ pub(crate) fn orchestrator_from(config: OrchestratorConfig) -> (Rig, Log) {
     orchestrator_for(RunContext::default(), config)
 }
 
-/// The events of the run go to the log.
+/// Returns an orchestrator for this run, with the run's events in the log.
 pub(crate) fn orchestrator_for(context: RunContext, config: OrchestratorConfig) -> (Rig, Log) {
     let log = Log::default();
     let catalog = Catalog::new(vec![Arc::new(Fake::builtins(log.clone()))], Scheme::Double);
@@ -378,7 +378,7 @@ pub(crate) fn orchestrator_for(context: RunContext, config: OrchestratorConfig) 
     (Rig::new(Orchestrator::try_new(catalog, config).unwrap(), context), log)
 }
 
-/// A configuration whose default policy is changed.
+/// Returns a configuration with a changed default policy.
 pub(crate) fn config(change: impl FnOnce(&mut ToolPolicy)) -> OrchestratorConfig {
     let mut config = OrchestratorConfig::default();
     change(&mut config.policies.default);
@@ -389,7 +389,7 @@ pub(crate) fn call(name: &str, arguments: &str) -> ToolCall {
     ToolCall { id: CallId("c1".into()), name: name.into(), arguments: Arguments::from_text(arguments) }
 }
 
-/// `kind: message` of an error, or the text of an output.
+/// Returns `kind: message` of an error, or the text of an output.
 pub(crate) fn said(result: &ToolResult) -> String {
     match &result.outcome {
         Ok(output) => output.as_text(),

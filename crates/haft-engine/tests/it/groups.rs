@@ -15,7 +15,7 @@ fn group(name: &str) -> GroupName {
     GroupName::new(name).unwrap()
 }
 
-/// Puts every `read` into the group `reading`, and switches off what is called `off`.
+/// A governor that adds `read` to the group `reading` and disables `off`.
 struct Operator;
 
 impl Governor for Operator {
@@ -72,7 +72,7 @@ async fn what_is_not_active_or_not_chosen_is_refused_before_anything_else() {
         .await;
     check("web__off", &[], "denied: tool `web__off` is not active: the operator says so").await;
     check("web__off", &["web"], "denied: tool `web__off` is not active: the operator says so").await;
-    // A name alone never means a tool that may not be called.
+    // A name without namespace never resolves to an inactive tool.
     check("off", &[], "unknown_tool: Unknown tool: off; did you mean `web__off`?").await;
     check("log", &[], "git/log").await;
 }

@@ -1,51 +1,51 @@
-//! What callers of the engine rely on, one file per capability.
+//! The behaviour that callers of the engine rely on, one file per capability.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "what tests share lies outside of test functions")]
 
-/// Providers, sinks and calls made up for these tests; no tests of its own.
+/// Shared providers, sinks and calls; no tests.
 mod fake;
 
-/// Arguments that are not JSON, not complete or not what the schema asks for.
+/// Arguments that are not JSON, incomplete, or against the schema.
 mod arguments;
-/// What is put on record of a call, and that nothing said is among it.
+/// The audit record of a call, and the absence of content in it.
 mod audit;
-/// Rules, the answers of a person, and the runs that an answer holds for.
+/// Permission rules, user approvals, and the runs that an approval covers.
 mod authority;
-/// Providers that panic, hang, fail, say too much, or list too many tools.
+/// Providers that panic, hang, fail, return too much, or list too many tools.
 mod bad_providers;
-/// What a run's context still holds, and outputs that do not fit it.
+/// The context budget of a run, and outputs that do not fit.
 mod budget;
-/// Equal calls that are not made again.
+/// Cached outputs and equal concurrent calls.
 mod cache;
-/// Dropping a call: what is told and what is undone.
+/// Dropped calls: their events and their cleanup.
 mod cancellation;
-/// Lists of tools that change, and making providers ready.
+/// Changing tool lists, and the warm-up of providers.
 mod changes;
-/// What is kept of runs, and runs of which nothing can be kept.
+/// Journals of runs, and runs with a failing journal.
 mod chronicle;
-/// Runs that are driven to their end.
+/// Runs from start to end.
 mod drive;
-/// Who is told what, and what stands on the receipt.
+/// Events and receipts.
 mod events;
-/// Cutting output that is too large.
+/// Truncation of outputs that are too large.
 mod fit;
-/// Which tools are active, and which a request is about.
+/// Active tools, and the tools that a request selects.
 mod groups;
-/// From written names to tools, and what is said about names that mean none.
+/// Name resolution, and the errors for unknown names.
 mod names;
-/// Which calls of a turn run at the same time.
+/// The calls of a turn that run concurrently.
 mod order;
 /// Providers that panic.
 mod panics;
-/// Tools the operator does not allow.
+/// Tools that the operator denies.
 mod policy;
-/// Structured output, held against what the tool promises.
+/// Structured output and its schema.
 mod promise;
-/// How many calls run at once, who is next, and who waits no longer.
+/// Concurrency limits, queue order and cancelled waits.
 mod queue;
-/// Random calls, cancels, timeouts and panics over virtual time, and what holds whatever happens.
+/// Random calls, cancellations, timeouts and panics on a virtual clock, with invariants over all of them.
 mod simulation;
-/// Outputs that are stored instead of shown, and the runs that can read them.
+/// Stored outputs, and the runs that can read them.
 mod stored;
-/// Calls that take too long, with and without partial output, and the limits that end them.
+/// Calls that time out, with and without partial output, and the limits that apply.
 mod timeout;

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::fake::{Fake, Log, call, orchestrator, said, schema};
 
-/// Built-ins last, to show that their place in the list does not matter.
+/// The built-ins are last, to show that provider order does not affect their names.
 fn with_servers(scheme: Scheme) -> Orchestrator {
     let log = Log::default();
     let server = |name: &str| -> Arc<dyn ToolProvider> {
@@ -45,7 +45,7 @@ async fn a_name_that_was_not_exact_is_noted() {
     assert_eq!(log.lines(), ["c1 echo started", "c1 echo finished ok"]);
 }
 
-/// Two servers whose tools have one name and different arguments, and one with a name of its own.
+/// Two servers with tools of the same name but different arguments, and one with a unique tool name.
 fn without_namespaces() -> Orchestrator {
     let server = |name: &str, tools: &[(&str, Effects, serde_json::Value)]| -> Arc<dyn ToolProvider> {
         Arc::new(Fake::new(ProviderKind::Mcp, name, tools, Log::default()))
@@ -83,7 +83,7 @@ async fn a_name_without_its_namespace_means_the_one_tool_that_takes_the_argument
     let unknown = "unknown_tool: Unknown tool: search; did you mean `git__search` or `web__search`?";
     check("search", "{}", Err(unknown)).await;
     check("get", "{}", Err("unknown_tool: Unknown tool: get; did you mean `web__get`?")).await;
-    // What cannot be checked is not known to fit.
+    // A schema that does not compile cannot confirm that the arguments match.
     check("loose", "{}", Err("unknown_tool: Unknown tool: loose; did you mean `odd__loose`?")).await;
 }
 

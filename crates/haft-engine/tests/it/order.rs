@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::fake::{Fake, Log, call, orchestrator, schema};
 
-/// Calls as letters: upper case writes, lower case reads. Each call takes one second.
+/// Returns one call per letter: upper case writes, lower case reads. Each call takes one second.
 fn calls(letters: &str) -> Vec<ToolCall> {
     let make = |letter: char| {
         let tool = if letter.is_ascii_uppercase() { "slow_write" } else { "slow_read" };

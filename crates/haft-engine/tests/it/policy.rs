@@ -18,7 +18,7 @@ async fn check(approval: Approval, expected: &str) {
 #[tokio::test]
 async fn a_tool_that_is_not_allowed_reveals_no_complaints() {
     check(Approval::Deny, "denied: tool `echo` is denied by the operator").await;
-    // Nobody is asked about a malformed call.
+    // A malformed call fails before the approver is asked.
     check(Approval::Ask, "invalid_arguments: Error: 'text' parameter is required (string)").await;
     check(Approval::Allow, "invalid_arguments: Error: 'text' parameter is required (string)").await;
 }

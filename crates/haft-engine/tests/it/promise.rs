@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::fake::{call, definition, said};
 
-/// One tool, `give`, that promises something and gives something.
+/// A provider of `give`, with an output schema and a fixed output.
 struct Giving {
     namespace: Namespace,
     promised: Option<Value>,

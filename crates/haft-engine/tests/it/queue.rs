@@ -29,7 +29,7 @@ fn queue(concurrent: usize, waiting_max: usize) -> QueueConfig {
     QueueConfig { concurrent: NonZeroUsize::new(concurrent).unwrap(), waiting_max, timeout_default: None }
 }
 
-/// All tools go through one queue, `slow`.
+/// Sends all tools through one queue, `slow`.
 fn through(queue: QueueConfig) -> OrchestratorConfig {
     OrchestratorConfig {
         queues: Queues::new([(name("slow"), queue)]),
@@ -49,7 +49,7 @@ fn entered(log: &Log) -> Vec<String> {
     log.lines().iter().filter_map(|line| line.strip_suffix(" in").map(Into::into)).collect()
 }
 
-/// In use, waiting.
+/// Returns the number of running and waiting calls.
 fn fill(orchestrator: &Orchestrator) -> (usize, usize) {
     let snapshot = orchestrator.config().queues.snapshot().remove(0);
     (snapshot.in_use, snapshot.waiting)
@@ -108,7 +108,7 @@ async fn a_higher_priority_goes_first_and_the_lowest_goes_in_the_end() {
     join_all(calls).await;
     let order = entered(&log);
     assert_eq!(order[..3], ["first", "high", "n0"]);
-    // All came at once, so ageing lets no one pass whom they did not come before.
+    // All calls arrived together, so ageing changes nothing and the low priority comes last.
     assert_eq!(order.last().unwrap(), "low");
 }
 
@@ -178,7 +178,7 @@ async fn a_slot_given_to_one_who_left_goes_on_to_the_next() {
     let (orchestrator, _) = orchestrator_from(through(queue(1, 2)));
     let mut calls: Vec<_> = ["a", "b", "c"].map(|text| orchestrator.execute(slow(text)).boxed()).into();
     assert!(calls.iter_mut().all(|call| call.now_or_never().is_none()));
-    // `a` gives its slot to `b`, which is dropped before it could see it.
+    // `a` passes its slot to `b`, which is dropped before it can notice.
     drop(calls.drain(..2));
     assert_eq!(fill(&orchestrator), (1, 0));
     assert_eq!(said(&calls.remove(0).await), "c");
@@ -223,7 +223,7 @@ async fn a_queue_nobody_defined_is_found_before_the_first_call() {
     assert!(!result.receipt.executed);
 }
 
-/// A sub-agent: its one tool calls another tool and gives what that gave.
+/// A sub-agent: its only tool calls another tool and returns that tool's output.
 struct Agent {
     kind: ProviderKind,
     namespace: Namespace,
@@ -257,7 +257,7 @@ impl ToolProvider for Agent {
     }
 }
 
-/// One slot, for the outer calls and for those they make.
+/// Uses one slot for the outer calls and the inner calls.
 fn nested(kind: ProviderKind) -> (Orchestrator, Log) {
     let mut config = through(queue(1, 10));
     config.policies.default.timeout = Duration::from_secs(20);

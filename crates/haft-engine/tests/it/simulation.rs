@@ -1,5 +1,5 @@
-//! Every seed is one story: what is asked when, how providers behave, who is cancelled. The clock is virtual and there is
-//! one thread, so that a seed always tells the same story.
+//! Each seed generates one scenario: the calls and their times, the behaviour of providers, the cancellations. The
+//! clock is virtual and the runtime has one thread, so a seed always gives the same scenario.
 
 mod story;
 mod world;
@@ -12,7 +12,7 @@ use world::World;
 
 const SEEDS: u64 = 2_000;
 
-/// Seeds know nothing of each other, so they are played side by side.
+/// Seeds are independent, so they run in parallel.
 const THREADS: u64 = 2;
 
 #[test]
@@ -36,7 +36,7 @@ fn a_seed_always_tells_the_same_story() {
     assert_eq!(told(), told());
 }
 
-/// If the stories were dull, the invariants would say little.
+/// Checks that the scenarios reach every kind of outcome; otherwise the invariants would prove little.
 #[test]
 fn the_stories_are_not_dull() {
     let mut told = std::collections::BTreeMap::new();
@@ -69,7 +69,7 @@ fn play(story: &Story) -> Arc<World> {
 }
 
 impl World {
-    /// All invariants, each with what would break it.
+    /// Returns the violations of all invariants.
     fn broken_promises(&self, story: &Story) -> Vec<String> {
         let mut broken = self.overheard();
         for call in self.calls() {
@@ -78,7 +78,8 @@ impl World {
                 broken.push(format!("{call:?} ended {} times", call.ends));
             }
             let longest = story.timeout + Duration::from_millis(250);
-            // The time that a cancelled call waited for its turn is counted, and is not its own.
+            // A call cancelled before its turn has a latency that includes the time before the turn, so the limit does
+            // not apply.
             if call.latency > longest && call.end != "cancelled" {
                 broken.push(format!("{call:?} took longer than {longest:?}"));
             }

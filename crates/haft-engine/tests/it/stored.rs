@@ -16,7 +16,7 @@ use crate::fake::{Fake, Log, Rig, call, config, definition, orchestrator_for, sa
 
 const NAME: &str = "0a1b2c3d-0000-4000-8000-000000000000";
 
-/// Keeps what it is given, or fails as a full disk would.
+/// A store in memory that can fail like a full disk.
 #[derive(Clone, Default)]
 pub(crate) struct Shelf {
     pub(crate) kept: Arc<Mutex<Vec<u8>>>,
@@ -31,7 +31,7 @@ impl OutputStore for Shelf {
         Ok(Box::new(self.clone()))
     }
 
-    /// All outputs have one handle, so a handle from another shelf means the output of this one.
+    /// Ignores the handle, so a handle from another store reads the output of this one.
     fn read(&self, _: &Handle) -> Result<Vec<u8>, StoreError> {
         if self.is_empty() { Err(StoreError::NotFound) } else { Ok(self.kept.lock().unwrap().clone()) }
     }
@@ -53,7 +53,7 @@ impl Spool for Shelf {
     }
 }
 
-/// A run with this store.
+/// Returns a run with this store.
 fn run(store: Option<Shelf>) -> RunContext {
     let outputs = store.map(|shelf| Arc::new(shelf) as Arc<dyn OutputStore>);
     RunContext { outputs, ..RunContext::default() }
@@ -130,7 +130,7 @@ async fn text_beside_pictures_is_stored_and_the_pictures_keep_their_handles() {
     assert_eq!(result.receipt.notes["stored"].as_array().unwrap().len(), 3);
 }
 
-/// Gives `recall`, which reads an output of the calling run. It is shown to runs that have one.
+/// A provider of `recall`, which reads an output of the calling run. Only runs with a stored output show it.
 struct Reader {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
@@ -176,7 +176,8 @@ impl ToolProvider for Reader {
     }
 }
 
-/// One orchestrator that stores long outputs of `echo` and reads them with `recall`, for two runs with a store each.
+/// Returns one orchestrator for two runs with a store each. It stores long outputs of `echo` and reads them with
+/// `recall`.
 fn two_runs() -> (Rig, Rig) {
     let providers: Vec<Arc<dyn ToolProvider>> =
         vec![Arc::new(Fake::builtins(Log::default())), Arc::new(Reader::new())];

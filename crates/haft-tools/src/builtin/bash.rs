@@ -1,4 +1,4 @@
-//! `bash`: a shell command in the sandbox.
+//! `bash`: runs a shell command in the sandbox.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -20,16 +20,16 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::file::note_confinement;
 use super::transcript::Transcript;
 
-/// Characters of output before it is cut.
+/// The longest output before truncation, in characters.
 pub const MAX_BASH_OUTPUT: usize = 30_000;
 
-/// Seconds a command may take unless the operator says otherwise.
+/// The default timeout of a command, in seconds.
 pub const BASH_TIMEOUT_SECS: u64 = 120;
 
-/// The longest command line: the kernel takes no longer argument.
+/// The longest command line, in bytes: the kernel's limit for one argument.
 pub const COMMAND_BYTES_MAX: usize = 128 * 1024 - 1;
 
-/// How long output is still read after the shell has ended.
+/// The longest time for reading output after the shell has ended.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
 
 /// Run a shell command with `bash -c` in the workspace directory. Standard output and standard error come back
@@ -85,26 +85,26 @@ fn not_started(error: &SandboxError) -> ToolError {
     ToolError::new(ToolErrorKind::Unavailable, format!("Failed to execute command: {error}"))
 }
 
-/// Reads until the shell has ended and its output too, or until a background process has held the pipe too long.
+/// Reads until the shell and its output have ended, or until a background process has held the pipe too long.
 async fn follow(
     child: &mut SandboxedChild,
     output: &mut Transcript<'_>,
     cx: &CallContext,
 ) -> Result<Exit, SandboxError> {
     let Some(mut pipe) = child.stdout.take() else { return child.wait().await };
-    // One wait for both branches: the end of a command is reported once, and a wait that is dropped may have read it.
+    // Both branches share one wait: the exit status is reported once, and a dropped wait may have consumed it.
     let mut ended = pin!(child.wait());
     tokio::select! {
         () = drain(&mut pipe, output, cx) => ended.await,
         exit = &mut ended => {
-            // Beyond this the output belongs to nobody: the shell is gone.
+            // After this, only background processes still hold the pipe, and their output is not part of the command.
             let _ = timeout(DRAIN_MAX, drain(&mut pipe, output, cx)).await;
             exit
         }
     }
 }
 
-/// Reads to the end, keeping what fits and counting the rest.
+/// Reads to the end, keeps the output that fits and counts the rest.
 async fn drain(pipe: &mut pipe::Receiver, output: &mut Transcript<'_>, cx: &CallContext) {
     let mut chunk = vec![0; 64 << 10];
     while let Ok(read @ 1..) = pipe.read(&mut chunk).await {
@@ -136,7 +136,7 @@ fn describe(exit: Exit) -> String {
     }
 }
 
-/// What was printed until then is not lost: it often says what the command was waiting for.
+/// Keeps the output so far, because it often shows why the command did not finish.
 fn timed_out(cx: &CallContext, output: Transcript<'_>) -> ToolError {
     let limit = cx.time_limit.map_or_else(String::new, |limit| format!(" after {}", limit.in_words()));
     let printed =

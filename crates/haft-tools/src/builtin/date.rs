@@ -1,4 +1,4 @@
-//! The `current_date` tool: what time it is, in a zone that the caller names.
+//! `current_date`: the current time in a given time zone.
 
 use haft_core::output::ToolOutput;
 use haft_core::result::{ToolError, ToolErrorKind};
@@ -28,12 +28,12 @@ pub(super) fn call(input: &CurrentDateInput) -> Result<ToolOutput, ToolError> {
         .map_err(|message| ToolError::new(ToolErrorKind::InvalidArguments, format!("Error: {message}")))
 }
 
-/// The longest IANA name has 32 characters; a longer one is not looked up.
+/// The longest accepted zone name, in characters. The longest IANA name has 32.
 const TIMEZONE_CHARS_MAX: usize = 64;
-/// How many names an unknown zone is answered with.
+/// The number of suggestions for an unknown zone.
 const SUGGESTIONS_MAX: usize = 3;
 
-/// The moment as JSON text, in the named zone, or in the system's where none is named.
+/// Returns the time as JSON text, in the named zone or the system's.
 pub fn current_date(now: Timestamp, timezone: Option<&str>, system: TimeZone) -> Result<String, String> {
     let zone = match timezone {
         None | Some("") => system,
@@ -49,7 +49,7 @@ pub fn current_date(now: Timestamp, timezone: Option<&str>, system: TimeZone) ->
     serde_json::to_string(&told).map_err(|error| error.to_string())
 }
 
-/// The answer's own form; the order of its fields is the order the model reads.
+/// The JSON form of the answer. The model reads the fields in this order.
 #[derive(Serialize)]
 struct Told {
     date: String,
@@ -65,7 +65,7 @@ fn zone_named(name: &str) -> Result<TimeZone, String> {
     tz::db().get(name).map_err(|_| unknown_zone(name))
 }
 
-/// A system without a known zone keeps UTC, and that is what the model should be told.
+/// Returns the name of a zone. A system without a known zone runs on UTC, so the model gets `UTC`.
 fn zone_name(zone: &TimeZone) -> Option<String> {
     if zone.is_unknown() {
         return Some("UTC".to_owned());
@@ -79,8 +79,8 @@ fn unknown_zone(name: &str) -> String {
     format!("unknown time zone `{name}`; the nearest IANA names are: {nearest}")
 }
 
-/// Names that contain the wanted one come first, then those that are spelled most like it, as a whole or in the part
-/// after the last slash.
+/// Returns the most similar names: first those that contain the wanted one, then by spelling, compared with the whole
+/// name and with the part after the last slash.
 fn nearest<'a>(wanted: &str, known: &'a [String]) -> Vec<&'a str> {
     let wanted = wanted.trim().to_lowercase().replace(' ', "_");
     let mut ranked: Vec<(f64, &str)> =
@@ -100,7 +100,7 @@ fn likeness(wanted: &str, name: &str) -> f64 {
 mod tests {
     use super::*;
 
-    // 2024-02-29T23:30:00Z, a Thursday, a moment that is a different day and month further east.
+    // 2024-02-29T23:30:00Z, a Thursday: further east it is already another day and month.
     const LEAP_EVENING: i64 = 1_709_249_400;
 
     fn at(timezone: Option<&str>, system: TimeZone) -> Result<String, String> {

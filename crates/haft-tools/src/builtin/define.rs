@@ -1,11 +1,12 @@
-//! A tool's definition, derived from the type of its input: the doc comment is the description.
+//! Derives a tool definition from the input type, with the doc comment as the description.
 
 use haft_core::name::{GroupName, ToolName};
 use haft_core::tool::{Effects, ToolDefinition};
 use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
 
-/// Describes the tool whose input is `I`. `None` only for a name that is no tool name, which the tests rule out.
+/// Returns the definition of the tool with input `I`. It is `None` only for an invalid tool name, which the tests rule
+/// out.
 pub(crate) fn define<I: JsonSchema>(name: &str, effects: Effects) -> Option<ToolDefinition> {
     let mut schema = schema_for!(I).to_value();
     let object = schema.as_object_mut()?;

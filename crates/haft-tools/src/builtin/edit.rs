@@ -1,4 +1,4 @@
-//! `edit`: one string in a file replaced by another.
+//! `edit`: replaces a string in a file.
 
 use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;

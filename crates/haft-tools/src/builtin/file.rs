@@ -1,4 +1,4 @@
-//! Asking the confined file worker, after the fast and readable refusal.
+//! Sends requests to the sandboxed file worker, after a fast policy check with a readable error.
 
 use std::path::{Path, PathBuf};
 
@@ -13,16 +13,16 @@ use serde_json::json;
 use crate::exchange::exchange;
 use crate::files::{FileErrorKind, FileReply, FileRequest, FileText};
 
-/// What a tool wants with a path.
+/// The access that a tool needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     Read,
     Write,
 }
 
-/// The path as the worker is to use it, if the policy has nothing against it.
+/// Returns the path for the worker, or an error if the policy forbids the access.
 ///
-/// On a thread of its own: the look at the file system may hang, and no call may hang with it.
+/// The check runs on a blocking thread, because file system access may hang and must not block the runtime.
 pub(super) async fn admit(written: &str, purpose: Purpose, policy: &Policy) -> Result<String, ToolError> {
     if written.is_empty() {
         return Err(ToolError::new(ToolErrorKind::InvalidArguments, "Error: the path is empty"));
@@ -67,7 +67,7 @@ fn denied(message: String) -> ToolError {
     ToolError::new(ToolErrorKind::Denied, message)
 }
 
-/// Has the request carried out by a confined worker.
+/// Executes the request in a sandboxed worker.
 pub(super) async fn ask(
     request: &FileRequest,
     files: &Workers,
@@ -78,14 +78,15 @@ pub(super) async fn ask(
     };
     let mut worker = files.take().await.map_err(|error| unavailable(&error))?;
     note_confinement(cx, worker.confinement());
-    // A worker whose reply was not read to its end is dropped here, and with it dies.
+    // On an error or a cancellation the worker is dropped and killed, because the rest of its reply could be mistaken
+    // for the next one.
     let reply: FileReply =
         exchange(&mut worker.channel, request).await.map_err(|error| unavailable(&error))?;
     files.give_back(worker);
     reply.map_err(|error| ToolError::new(kind(error.kind), error.message))
 }
 
-/// The output of a request whose text is shown as it is.
+/// Returns the output of a request whose text is shown unchanged.
 pub(super) fn whole(text: FileText) -> ToolOutput {
     ToolOutput::text(text.text)
 }
@@ -97,7 +98,7 @@ fn kind(kind: FileErrorKind) -> ToolErrorKind {
     }
 }
 
-/// Puts the layers that held the call into its receipt.
+/// Records the active sandbox layers in the call's receipt.
 pub(super) fn note_confinement(cx: &CallContext, confinement: &Confinement) {
     let layers: Vec<&str> =
         confinement.layers.iter().filter(|layer| layer.active).map(|layer| layer.name.as_str()).collect();

@@ -1,4 +1,4 @@
-//! `introspect`: a repository as text.
+//! `introspect`: shows a repository as text.
 
 use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;

@@ -1,4 +1,4 @@
-//! The tools that come with haft: a shell, files, the date, and a look at a repository.
+//! The built-in tools: a shell, files, the date, and a view of a repository.
 
 mod bash;
 pub mod date;
@@ -26,16 +26,16 @@ use haft_sandbox::{Policy, Workers};
 
 pub use bash::{BASH_TIMEOUT_SECS, COMMAND_BYTES_MAX, MAX_BASH_OUTPUT};
 
-/// The name under which the file worker is known to the launcher.
+/// The launcher's name of the file worker.
 pub const FILE_WORKER: &str = "files";
 
-/// What the file worker does, for the launcher's list of workers.
+/// Runs the file worker, for the launcher's list of workers.
 pub fn serve_files(channel: UnixStream) {
-    // A broken channel means that nobody listens any more; the end of the process says the same.
+    // A broken channel means that the parent has closed it, so this process just ends.
     let _ = crate::files::serve(channel);
 }
 
-/// All built-in tools, in the order they are listed.
+/// All built-in tools, in listing order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Builtin {
     Bash,
@@ -100,12 +100,12 @@ impl Builtin {
     }
 }
 
-/// The definitions of the built-in tools, `bash`, `read`, `write` and `edit` first.
+/// Returns the definitions of the built-in tools, with `bash`, `read`, `write` and `edit` first.
 pub fn definitions() -> Vec<ToolDefinition> {
     Builtin::ALL.into_iter().filter_map(Builtin::definition).collect()
 }
 
-/// Gives the built-in tools under one policy.
+/// Provides the built-in tools under one policy.
 pub struct BuiltinTools {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
@@ -113,7 +113,8 @@ pub struct BuiltinTools {
 }
 
 impl BuiltinTools {
-    /// The output store of each run takes the part of long outputs of `bash` and `read` that the model is not shown.
+    /// Creates the tools. Long outputs of `bash` and `read` go to the output store of each run, which is not known
+    /// here.
     pub fn new(policy: Policy) -> Self {
         Self {
             namespace: Namespace::sanitize("builtin"),

@@ -1,4 +1,4 @@
-//! `read`: the text of a file.
+//! `read`: returns the text of a file.
 
 use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
@@ -13,7 +13,7 @@ use super::file::{Purpose, admit, ask};
 use super::transcript::Transcript;
 use crate::files::{FileRequest, FileText, MAX_READ_OUTPUT, READ_STORED_BYTES_MAX};
 
-/// What is shown has at most this many bytes, whatever its characters are.
+/// The most bytes of the shown text: `MAX_READ_OUTPUT` characters of up to four bytes each.
 const SHOWN_BYTES_MAX: usize = 4 * MAX_READ_OUTPUT;
 
 /// Read a text file and return its content exactly as it is. Long files are cut after 50,000 characters with a

@@ -1,4 +1,4 @@
-//! What a tool that caps its own output shows: the beginning for the model, and all of it for the store when that is not all.
+//! The output of a tool that limits its own output: shows the beginning, and stores the whole if it is longer.
 
 use std::borrow::Cow;
 
@@ -9,21 +9,21 @@ use haft_core::text::CappedText;
 use haft_core::tokens::Tokens;
 use serde_json::json;
 
-/// Keeps the beginning in memory; once there is more than that, everything goes to the store as it comes.
+/// Keeps the beginning in memory. As soon as the output may exceed it, all bytes also go to the store.
 pub(super) struct Transcript<'a> {
     shown: CappedText,
     chars_max: usize,
     keeping: Keeping<'a>,
 }
 
-/// What becomes of what is not shown.
+/// The destination of the whole output.
 enum Keeping<'a> {
-    /// Nothing: it is let go.
+    /// Dropped, because there is no store.
     No,
-    /// The bytes so far, while they may still turn out to be all.
+    /// The bytes so far, as long as all of them may still be shown.
     Head(&'a dyn OutputStore, Vec<u8>),
     Spool(Box<dyn Spool>),
-    /// A store that fails costs what is not shown, never the call.
+    /// The store failed. Only the part that is not shown is lost, never the call.
     Failed(StoreError),
 }
 
@@ -39,7 +39,7 @@ impl<'a> Transcript<'a> {
         self.shown.push(bytes)
     }
 
-    /// Counts characters that came after all others and are known to nobody here.
+    /// Counts characters at the end of the output that the caller has not read.
     pub(super) fn push_unseen(&mut self, chars: usize) {
         self.shown.push_unseen(chars);
     }
@@ -48,9 +48,10 @@ impl<'a> Transcript<'a> {
         self.shown.is_empty()
     }
 
-    /// What the model is shown, and where the whole is when that is more; the receipt says so too.
+    /// Returns the shown text, with the handle of the stored output if text was cut. The receipt records the handle
+    /// too.
     pub(super) fn finish(self, cx: &CallContext) -> ToolOutput {
-        // With characters of several bytes all may be shown although the spool was begun.
+        // The spool starts by bytes, so with multi-byte characters everything may be shown although it was started.
         let stored = if self.shown.is_cut() { self.keeping.finish() } else { Ok(None) };
         let unseen = self.shown.unseen_chars();
         let mut output = ToolOutput::text(self.shown.finish());
@@ -67,7 +68,7 @@ impl<'a> Transcript<'a> {
     }
 }
 
-/// The handle of an output whose beginning is shown.
+/// Describes a stored output whose beginning is shown.
 fn beside(stored: Stored) -> StoredOutput {
     let glimpse = Glimpse::Shown { tokens: Tokens::by_length(stored.bytes) };
     StoredOutput { stored, reason: StoreReason::SizeCap, glimpse }
@@ -76,7 +77,7 @@ fn beside(stored: Stored) -> StoredOutput {
 impl Keeping<'_> {
     fn push(self, bytes: &[u8], chars_max: usize) -> Result<Self, StoreError> {
         match self {
-            // A character has at least one byte: as long as there are fewer bytes, all of it is shown.
+            // A character has at least one byte, so up to `chars_max` bytes everything is shown.
             Keeping::Head(store, mut head) if head.len() + bytes.len() <= chars_max => {
                 head.extend_from_slice(bytes);
                 Ok(Keeping::Head(store, head))
@@ -116,7 +117,7 @@ mod tests {
         CallContext::new(CallId("1".into()), Arc::default(), None, Arc::new(NoEvents))
     }
 
-    /// Takes nothing, as a disk that is full.
+    /// A store that accepts nothing, like a full disk.
     struct Full;
 
     impl OutputStore for Full {

@@ -1,4 +1,4 @@
-//! `write`: a whole file.
+//! `write`: writes a whole file.
 
 use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;

@@ -1,4 +1,4 @@
-//! What we are to a server: how its questions are answered, and where its notices go.
+//! The client side of a connection: answers the server's requests and handles its notifications.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use super::trace::{Trace, Traced};
 use super::trace_parent::{self, TraceParents};
 use crate::withheld::Withheld;
 
-/// How much of a notice or of noise is kept.
+/// The longest excerpt of a notification or of noise in the log, in characters.
 const EXCERPT_CHARS_MAX: usize = 500;
 
-/// The largest question that a person is asked.
+/// The largest elicitation request that a user sees, in bytes.
 const QUESTION_BYTES_MAX: usize = 64 << 10;
 
-/// The most questions that are put to a person for one call.
+/// The most elicitation requests during one call.
 const ASKED_MAX: u32 = 32;
 
-/// Whether the server learns that a person can be asked. Some servers list fewer tools to clients that cannot.
+/// Decides if the client announces elicitation. Some servers list fewer tools to clients without it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Elicitation {
     Offered,
@@ -36,28 +36,29 @@ pub enum Elicitation {
     NotOffered,
 }
 
-/// Our side of one connection: the questions that we answer.
+/// The client side of one connection.
 pub(super) struct Host {
     pub(super) server: String,
-    /// Announces that we can ask a person. The run of each call decides who that is.
+    /// Announces that the client supports elicitation. The run of each call provides the user to ask.
     pub(super) elicitation: Elicitation,
-    /// Directories we tell the server of; some servers take them for all they may touch, so none unless configured.
+    /// The directories of the `roots` capability. It is empty unless configured, because some servers treat the roots
+    /// as the only directories they may touch.
     pub(super) roots: Vec<PathBuf>,
-    /// The limits of its model requests; none where it may make none.
+    /// The limits of the server's sampling requests; `None` if sampling is not allowed.
     pub(super) sampling: Option<SamplingPolicy>,
     pub(super) calls: Calls,
     pub(super) log: Arc<Ring>,
-    /// What it may repeat and nobody is to see.
+    /// The secrets that the server may repeat and that logs must not contain.
     pub(super) withheld: Arc<Withheld>,
     pub(super) trace: Option<Trace>,
-    /// Knows the spans of calls, where any are made.
+    /// Returns the spans of calls, if tracing is enabled.
     pub(super) parents: Option<Arc<dyn TraceParents>>,
-    /// Rung when the server says that its tools have changed.
+    /// Notified when the server announces a changed tool list.
     pub(super) tools_changed: Arc<Notify>,
 }
 
 impl Host {
-    /// What we say we can do.
+    /// Returns the client capabilities.
     pub(super) fn capabilities(&self) -> Value {
         let mut capabilities = serde_json::Map::new();
         if self.elicitation == Elicitation::Offered {
@@ -72,8 +73,8 @@ impl Host {
         Value::Object(capabilities)
     }
 
-    /// The result of a question as JSON. A person or a model is asked only for a call that is known: its principal answers,
-    /// and its run pays.
+    /// Returns the JSON result of a server's request. Elicitation and sampling need a known call: its principal
+    /// answers, and its run pays.
     pub(super) async fn answer(
         &self,
         method: &str,
@@ -111,7 +112,7 @@ impl Host {
         }
     }
 
-    /// Declines where the run has no person to ask.
+    /// Asks the user of the run; declines if the run has none.
     async fn elicited(&self, request: Value, call: &InFlight) -> Elicited {
         match &call.caller.run.elicitor {
             Some(elicitor) => elicitor.elicit(&self.server, request).await,
@@ -123,18 +124,19 @@ impl Host {
         match method {
             "notifications/tools/list_changed" => self.tools_changed.notify_one(),
             "notifications/message" => self.log.note(&excerpt(params.map_or("", RawValue::get))),
-            // Other lists are not kept, and a question that was taken back is answered for nobody.
+            // Other lists are not cached. A cancelled request needs no action, because the server ignores a late answer
+            // to it.
             _ => {}
         }
     }
 
-    /// The trace that a call belongs to.
+    /// Returns the trace context of a call.
     pub(super) fn trace_parent(&self, operation: &Operation) -> Option<String> {
         let span = self.parents.as_ref().and_then(|parents| parents.of(operation));
         span.or_else(|| trace_parent::of_session(operation))
     }
 
-    /// Shows a message to an operator who asked to see them all.
+    /// Sends a message to the operator's trace, if enabled.
     pub(super) fn trace(&self, what: Traced, text: &str) {
         if let Some(trace) = &self.trace {
             trace.tell(what, text);

@@ -1,4 +1,4 @@
-//! A server as a provider of tools.
+//! An MCP server as a tool provider.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,25 +16,25 @@ use serde_json::json;
 
 use super::server::Server;
 
-/// Gives the tools of one server. Several may share it.
+/// Provides the tools of one server. Several providers may share a server.
 pub struct McpProvider {
     server: Arc<Server>,
     left: AtomicBool,
 }
 
 impl McpProvider {
-    /// Uses a server that nobody has left for good.
+    /// Becomes a user of a server that is not over.
     pub fn new(server: Arc<Server>) -> Self {
         let left = !server.users.join();
         Self { server, left: AtomicBool::new(left) }
     }
 
-    /// Uses a server together with others; nothing when all of them have left.
+    /// Becomes another user of a shared server. Returns `None` if the last user has left.
     pub(super) fn join(server: Arc<Server>) -> Option<Self> {
         server.users.join().then(|| Self { server, left: AtomicBool::new(false) })
     }
 
-    /// Whether nobody uses the server any more.
+    /// Leaves the server. Returns true if this was the last user.
     fn leave(&self) -> bool {
         !self.left.swap(true, Ordering::AcqRel) && self.server.users.leave()
     }
@@ -81,7 +81,7 @@ impl ToolProvider for McpProvider {
         Some(&self.server.shared.changes)
     }
 
-    /// A server that is known from another time is not started before it is called.
+    /// Starts the server only if no cached tool list exists; otherwise the first call starts it.
     fn warmup(&self) -> BoxFuture<'_, Result<(), ToolError>> {
         Box::pin(async { if self.server.is_known() { Ok(()) } else { self.server.start().await } })
     }

@@ -1,4 +1,4 @@
-//! A server that wants a model to write something: what of that is taken, who is asked, and what it is told.
+//! MCP sampling: reads a server's model request, asks for consent, and returns the model's answer.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,16 +16,16 @@ use super::bounded::cut;
 use super::in_flight::InFlight;
 use super::refusal::Refusal;
 
-/// The largest request that is read.
+/// The largest request, in bytes.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// How many messages one request may have.
+/// The most messages of a request.
 const MESSAGES_MAX: usize = 100;
 
-/// How many sequences may end what is written.
+/// The most stop sequences of a request.
 const STOPS_MAX: usize = 16;
 
-/// How much of a request a person is shown before it is allowed.
+/// The longest excerpt of a request in the consent question, in characters.
 const SHOWN_CHARS_MAX: usize = 1_000;
 
 /// The limits of one server's model requests.
@@ -35,7 +35,7 @@ pub(super) struct SamplingPolicy {
 }
 
 impl SamplingPolicy {
-    /// The result as JSON. The run of the call pays, its person consents and its sampler asks the model.
+    /// Returns the JSON result. The run of the call pays, its user consents, and its sampler calls the model.
     pub(super) async fn answer(
         &self,
         server: &str,
@@ -110,7 +110,7 @@ enum Speaker {
     Assistant,
 }
 
-/// One piece, or in the newer versions several.
+/// One part, or several in newer protocol versions.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Content {
@@ -131,8 +131,8 @@ struct Piece {
     mime_type: String,
 }
 
-/// Reads a request. Nothing of a conversation of ours ever goes into it, whatever it says of context, and which model is
-/// asked is for the operator to say.
+/// Reads a request. It ignores `includeContext`, so no conversation of ours reaches the server, and the model
+/// preferences, because the operator chooses the model.
 fn read(server: &str, params: &RawValue, settings: &Sampling) -> Result<Sample, Refusal> {
     let bytes = params.get().len();
     if bytes > REQUEST_BYTES_MAX {
@@ -201,7 +201,8 @@ fn media(piece: &Piece) -> Result<Media, Refusal> {
     Ok(Media { media_type: piece.mime_type.clone(), source: Source::Bytes(bytes.into()) })
 }
 
-/// What a person is asked. It looks like any other question about the server, so every face can ask it.
+/// Returns the consent question for the user. It has the form of an elicitation request, so every user interface can
+/// show it.
 fn question(wanted: &Sample) -> Value {
     let Sample { output_tokens_max, model, .. } = wanted;
     let model = model.as_ref().map_or_else(|| "a model".to_owned(), |model| format!("`{model}`"));
@@ -221,7 +222,7 @@ fn shown(part: &Part) -> String {
     match &part.body {
         Body::Text { text, .. } => text.clone(),
         Body::Image(media) | Body::Audio(media) => format!("({})", media.media_type),
-        // No other is ever read from a request.
+        // `part` creates no other body.
         Body::Refusal(_)
         | Body::File { .. }
         | Body::Reasoning(_)

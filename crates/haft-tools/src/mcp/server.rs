@@ -1,4 +1,4 @@
-//! One server kept alive: carries out what the table of its life says, and lends its connection to calls.
+//! One MCP server: runs its lifecycle state machine and provides its connection to calls.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -36,16 +36,16 @@ use super::trace::{Trace, TraceSink, Traced};
 use super::trace_parent::TraceParents;
 use crate::withheld::Withheld;
 
-/// How many notes to the driver may wait; each call leaves at most two.
+/// The most queued notes to the driver; each call sends at most two.
 const NOTES_WAITING_MAX: usize = 1024;
 
-/// How often a call that waits for its server says so.
+/// The interval at which a call that waits for its server reports progress.
 const STARTING_TOLD_EVERY: Duration = Duration::from_millis(1100);
 
-/// How long after it was said is kept what a server says: a flood costs no more than this often.
+/// The delay before new log lines are written to the file, which limits the number of writes during a flood.
 const KEPT_AFTER: Duration = Duration::from_millis(500);
 
-/// A server, whether it runs or not. Dropping it ends its process and all that it started.
+/// An MCP server, running or not. Dropping it ends its process and all child processes.
 pub struct Server {
     pub(super) shared: Arc<Shared>,
     pub(super) users: Users,
@@ -58,15 +58,15 @@ pub struct McpEnvironment {
     /// The directory of logs and cached tool lists.
     pub directory: Option<PathBuf>,
     pub elicitation: Elicitation,
-    /// Each start takes one for as long as it lasts.
+    /// Limits concurrent starts: each start holds a permit until it ends.
     pub starts: Arc<Semaphore>,
-    /// Sees every message.
+    /// Receives every message.
     pub trace: Option<Arc<dyn TraceSink>>,
-    /// Knows the spans of calls, so that servers learn which they work for.
+    /// Returns the spans of calls, so that trace context reaches the servers.
     pub parents: Option<Arc<dyn TraceParents>>,
 }
 
-/// How many servers are started at the same time when nobody says otherwise.
+/// The default number of concurrent server starts.
 const STARTS_MAX: usize = 16;
 
 impl Default for McpEnvironment {
@@ -81,7 +81,7 @@ impl Default for McpEnvironment {
     }
 }
 
-/// What the driver and the calls both know.
+/// The state that the driver and the calls share.
 pub(super) struct Shared {
     pub(super) config: ServerConfig,
     pub(super) host: Arc<Host>,
@@ -90,12 +90,12 @@ pub(super) struct Shared {
     pub(super) state: watch::Sender<State>,
     pub(super) changes: Changes,
     pub(super) starts: Arc<Semaphore>,
-    /// Where the log is kept.
+    /// The file of the log.
     log_file: Option<PathBuf>,
     lent: Mutex<Lent>,
 }
 
-/// What calls use.
+/// The part of the state that calls use.
 #[derive(Default)]
 struct Lent {
     connection: Option<Arc<Connection>>,
@@ -105,32 +105,32 @@ struct Lent {
     transport: Option<&'static str>,
 }
 
-/// An opened connection, and which of all it is.
+/// An open connection, with its number among all connections of this server.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) session: Session,
     pub(super) generation: u64,
 }
 
-/// What can be told of a server.
+/// The status of a server for the operator.
 #[derive(Debug, Clone)]
 pub struct Status {
     pub name: String,
     /// `configured`, `starting`, `ready`, `degraded`, `restarting`, `failed`, `needs_auth` or `stopped`.
     pub state: &'static str,
-    /// Why it is not ready, where there is a reason.
+    /// The reason why the server is not ready, if there is one.
     pub reason: Option<String>,
     pub era: Option<Era>,
-    /// By which it was reached last.
+    /// The transport of the latest connection.
     pub transport: Option<&'static str>,
     pub greeting: Greeting,
     pub listing: Arc<Listing>,
-    /// Lines on its output that were no messages.
+    /// The number of lines on standard output that were not protocol messages.
     pub noise: u64,
 }
 
 impl Server {
-    /// A server that is not started yet. What is remembered of it is offered at once.
+    /// Creates a server without starting it. A cached tool list is available immediately.
     pub fn new(config: ServerConfig, environment: &McpEnvironment) -> Self {
         let McpEnvironment { directory, elicitation, starts, trace, parents } = environment;
         let withheld = Arc::new(Withheld::of(config.secrets.iter().map(ExposeSecret::expose_secret)));
@@ -174,12 +174,12 @@ impl Server {
         self.shared.config.namespace.as_str()
     }
 
-    /// Whether its tools are known, from now or from another time.
+    /// Returns true if the tool list is known, from this run or from the cache.
     pub fn is_known(&self) -> bool {
         self.shared.lent().era.is_some()
     }
 
-    /// Starts it if need be, and waits until it is ready or has failed.
+    /// Starts the server if needed, and waits until it is ready or has failed.
     pub async fn start(&self) -> Result<(), ToolError> {
         self.ready().await.map(drop)
     }
@@ -200,12 +200,12 @@ impl Server {
         }
     }
 
-    /// What it said on standard error, and what it logged: the last lines.
+    /// Returns the last lines of its standard error and of its log messages.
     pub fn log(&self, lines: usize) -> Vec<String> {
         self.shared.log.last(lines)
     }
 
-    /// Ends it in good order.
+    /// Shuts the server down gracefully.
     pub async fn stop(&self) {
         let (done, ended) = oneshot::channel();
         if self.notes.send(Note::Stop(done)).await.is_ok() {
@@ -213,7 +213,8 @@ impl Server {
         }
     }
 
-    /// Calls a tool. A call is made a second time only when the server said that it knew nothing of the first.
+    /// Calls a tool. A second attempt follows only if the server reports that the session of the first one had expired,
+    /// because then the tool did not run.
     pub(super) async fn call(
         &self,
         tool: &Known,
@@ -264,7 +265,7 @@ impl Server {
         Err(self.error(ToolErrorKind::Unavailable, "the server forgets every session it opens"))
     }
 
-    /// Waits for the connection, and tells whoever watches the call why it takes so long.
+    /// Waits for the connection, and reports progress meanwhile.
     async fn ready_for(&self, cx: &CallContext) -> Result<Arc<Connection>, ToolError> {
         let mut ready = pin!(self.ready());
         loop {
@@ -276,8 +277,8 @@ impl Server {
         }
     }
 
-    /// The connection, as soon as there is one. While the server is being started again there is none, and that is said
-    /// at once: whoever calls can do something else meanwhile.
+    /// Returns the connection as soon as one is open. While the server restarts, it returns an error immediately, so
+    /// that the model can do something else.
     async fn ready(&self) -> Result<Arc<Connection>, ToolError> {
         let mut state = self.shared.state.subscribe();
         let mut asked = false;
@@ -314,14 +315,14 @@ impl Server {
         }
     }
 
-    /// A server that had refused us answers again, for somebody has logged in meanwhile.
+    /// Reports that the server accepts requests again after it had required a login.
     fn let_in(&self, generation: u64) {
         if matches!(*self.shared.state.borrow(), State::NeedsAuth { .. }) {
             self.note(generation, Event::Alive);
         }
     }
 
-    /// Tells the driver about one connection, and lends it to nobody else when it is of no more use.
+    /// Sends an event about one connection to the driver. Stops lending out an expired connection.
     pub(super) fn note(&self, generation: u64, event: Event) {
         if event == Event::Expired {
             self.shared.withdraw(generation);
@@ -360,7 +361,7 @@ impl Server {
 
     fn restarting(&self, word: &str, reason: &str, at: Instant) -> ToolError {
         let name = &self.shared.config.name;
-        // A part of a second is not now.
+        // Round up, so that a fraction of a second does not read as "now".
         let wait = at.saturating_duration_since(Instant::now()).as_millis().div_ceil(1000);
         let next = if wait == 0 { "now".to_owned() } else { format!("in {wait} s") };
         let message = format!("{word}:{name}: {reason}\nit is started again {next}; nothing was called");
@@ -412,19 +413,20 @@ impl Shared {
         lent.connection = Some(connection);
     }
 
-    /// Takes the connection back; nobody is lent it any more.
+    /// Withdraws the connection, so that no further call gets it.
     pub(super) fn take_back(&self) -> Option<Arc<Connection>> {
         self.lent().connection.take()
     }
 
-    /// Something happened to the server itself.
+    /// Logs a lifecycle event of the server.
     pub(super) fn lived(&self, what: &str) {
         self.log.note(what);
         self.host.trace(Traced::Life, what);
         self.keep_log();
     }
 
-    /// Keeps what the server says as it says it, so that it can be read while it runs, and also when we are killed.
+    /// Writes new log lines to the file while the server runs, so that the operator can follow them and a crash of this
+    /// process does not lose them.
     pub(super) async fn keep_what_is_said(&self) {
         loop {
             self.log.grew().await;
@@ -433,7 +435,7 @@ impl Shared {
         }
     }
 
-    /// A log that cannot be kept is still there while we run.
+    /// Writes the log file. An error is ignored, because the log is still available in memory.
     fn keep_log(&self) {
         if let Some(path) = &self.log_file {
             let _ = self.log.keep(path);
@@ -447,7 +449,8 @@ impl Shared {
         }
     }
 
-    /// The one place where the tools of a running server change; whoever shows tools is told from here.
+    /// Replaces the tool list and announces the change. No other function may do this, because the catalog relies on
+    /// the announcement.
     pub(super) fn tools_are(&self, listing: Listing) {
         for skipped in &listing.skipped {
             self.log.note(&format!("tool `{}` is left out: {}", skipped.name, skipped.reason));

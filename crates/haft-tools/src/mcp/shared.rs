@@ -1,4 +1,4 @@
-//! One process for all who want the same server: whoever comes first starts it, whoever leaves last ends it.
+//! Shares one server process between all users of the same server. The first user starts it, the last one stops it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -7,16 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::provider::McpProvider;
 use super::server::Server;
 
-/// Servers by what they are: configuration and credentials, as [`ServerConfig::digest`](super::ServerConfig) sums them up.
+/// The servers, by the digest of their configuration and credentials ([`ServerConfig::digest`](super::ServerConfig)).
 #[derive(Default)]
 pub struct SharedServers {
     by_digest: Mutex<HashMap<String, Weak<Server>>>,
 }
 
 impl SharedServers {
-    /// Joins the server that is there already, or makes it.
+    /// Joins the running server with this digest, or creates one.
     pub fn join(&self, digest: &str, make: impl FnOnce() -> Server) -> McpProvider {
-        // Held to the end: nobody may leave a server for good while somebody else joins it.
+        // Hold the lock to the end, so that the last user cannot leave a server while another one joins it.
         let mut servers = self.by_digest.lock().unwrap_or_else(PoisonError::into_inner);
         servers.retain(|_, server| server.strong_count() > 0);
         let found = servers.get(digest).and_then(Weak::upgrade);
@@ -35,7 +35,7 @@ impl fmt::Debug for SharedServers {
     }
 }
 
-/// How many use a server. Once nobody does it is over, and nobody can join any more.
+/// The number of users of a server. After the last one has left, the server is over and cannot be joined again.
 #[derive(Debug, Default)]
 pub(super) struct Users(Mutex<Count>);
 
@@ -46,14 +46,14 @@ struct Count {
 }
 
 impl Users {
-    /// Whether there is still something to join.
+    /// Adds a user. Returns false if the server is over.
     pub(super) fn join(&self) -> bool {
         let mut count = self.lock();
         count.now += usize::from(!count.over);
         !count.over
     }
 
-    /// Whether that was the last one.
+    /// Removes a user. Returns true if it was the last one.
     pub(super) fn leave(&self) -> bool {
         let mut count = self.lock();
         count.now = count.now.saturating_sub(1);

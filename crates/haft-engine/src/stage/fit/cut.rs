@@ -1,22 +1,22 @@
-//! Text cut to a number of characters, over all pieces of an output.
+//! Truncates the text of an output to a number of characters over all its content parts.
 
 use haft_core::output::Content;
 use haft_core::shorten::shorten;
 use haft_core::text::truncation_notice;
 
-/// Pieces of content beyond these are left out.
+/// The most content parts of an output; the rest is dropped.
 const PIECES_MAX: usize = 1_000;
 
-/// The maximum is for all pieces of text together. A text that stands alone keeps its beginning and its end. Of several,
-/// the one in which the maximum is reached is cut there and carries the notice; text after it is left out, so that what
-/// remains is a beginning without gaps.
+/// Truncates text to `chars_max` characters over all parts. A single text keeps its beginning and its end. Of several
+/// texts, the one that exceeds the limit is cut there and gets the notice; later texts are dropped, so that the result
+/// is a prefix without gaps.
 pub(super) fn cut_content(content: Vec<Content>, chars_max: usize) -> Vec<Content> {
     let chars_total = content.iter().map(chars).sum();
     let mut cutter = Cutter { room: Some(chars_max), chars_total, chars_max };
     content.into_iter().filter_map(|content| cutter.cut(content)).take(PIECES_MAX).collect()
 }
 
-/// How much room is left; `None` when the notice was given.
+/// The remaining characters; `room` is `None` after the notice.
 struct Cutter {
     room: Option<usize>,
     chars_total: usize,
@@ -56,7 +56,7 @@ impl Cutter {
     }
 }
 
-/// As [`Cutter`] counts them.
+/// Returns the number of characters that [`Cutter`] counts.
 fn chars(content: &Content) -> usize {
     match content {
         Content::Text(text) => text.chars().count(),

@@ -1,4 +1,4 @@
-//! Putting into the store what is not carried along.
+//! Moves parts of an output to the output store.
 
 use std::borrow::Cow;
 
@@ -13,26 +13,26 @@ use serde_json::{Value, json};
 use super::Means;
 use crate::record::CallRecord;
 
-/// What all images and sounds of an output may take together; common model providers refuse larger ones.
+/// The most bytes of all images and audio of an output. Common model providers reject more.
 pub(super) const MEDIA_BYTES_MAX: usize = 5 * 1024 * 1024;
 
-/// How many pieces of one output are stored each under a handle of its own; more are only described.
+/// The most parts of one output that get a handle of their own; the rest is only described.
 const MEDIA_HANDLES_MAX: usize = 20;
 
-/// What is left for the images and sounds of an output.
+/// The remaining room for the images and audio of an output.
 struct Room {
     bytes: usize,
     handles: usize,
 }
 
-/// Puts parts of an output into the store, and notes it on the receipt.
+/// Moves parts of an output to the store and records that in the receipt.
 pub(super) struct Keeping<'a> {
     pub(super) record: &'a mut CallRecord,
     pub(super) means: Means<'a>,
 }
 
 impl Keeping<'_> {
-    /// Stores the text of an output; `None` when it cannot be, or when the whole of it is stored already.
+    /// Stores the text of an output. Returns `None` if storing fails or the whole text is already stored.
     pub(super) fn text(&mut self, output: &ToolOutput, reason: StoreReason) -> Option<StoredOutput> {
         if self.is_stored(&output.content) {
             return None;
@@ -46,14 +46,14 @@ impl Keeping<'_> {
         Some(self.noted(StoredOutput { stored, reason, glimpse }))
     }
 
-    /// A tool that caps its own output has stored the whole itself. What failed says so on the receipt alone: its
-    /// message is one text.
+    /// Returns true if the tool capped its own output and has already stored the whole. For a failed call only the
+    /// receipt shows that, because its message is a single text.
     fn is_stored(&self, content: &[Content]) -> bool {
         let noted = self.record.receipt.notes.get("stored").is_some_and(|note| note["tokens"].is_u64());
         noted || content.iter().any(|content| matches!(content, Content::Stored(stored) if stored.is_text()))
     }
 
-    /// Stores bytes that no model reads, and images and sounds for which there is no room.
+    /// Stores binary data that no model reads, and images and audio that do not fit.
     pub(super) fn media(
         &mut self,
         content: Vec<Content>,
@@ -91,7 +91,8 @@ impl Keeping<'_> {
         }
     }
 
-    /// A store that fails costs what is not shown, never the call; the receipt says why.
+    /// Writes to the store. A failing store loses only the part that is not shown, never the call; the receipt records
+    /// the error.
     fn put(&mut self, bytes: &[u8]) -> Option<Stored> {
         match put(self.means.store?, bytes) {
             Ok(stored) => Some(stored),
@@ -130,14 +131,14 @@ fn why_left_out(reason: StoreReason) -> String {
     }
 }
 
-/// What stands for an output whose text was stored; all else stays.
+/// Returns an output in which the stored text is replaced by its handle; other content stays.
 pub(super) fn in_place_of_text(stored: StoredOutput, content: Vec<Content>) -> ToolOutput {
     let rest = content.into_iter().filter(|content| !is_text(content));
     let content = std::iter::once(Content::Stored(Box::new(stored))).chain(rest).collect();
     ToolOutput { content, structured: None }
 }
 
-/// The bytes of the text of an output.
+/// Returns the size of the text of an output, in bytes.
 pub(super) fn text_bytes(content: &[Content]) -> usize {
     let bytes = |content: &Content| match content {
         Content::Text(text) => text.len(),
@@ -147,11 +148,11 @@ pub(super) fn text_bytes(content: &[Content]) -> usize {
     content.iter().map(bytes).sum()
 }
 
-/// The text of an output: what could be stored or cut.
+/// Returns the text of an output, which can be stored or truncated.
 pub(super) fn text_of(content: &[Content]) -> Cow<'_, str> {
     let texts: Vec<_> = content.iter().filter(|content| is_text(content)).collect();
     match texts.as_slice() {
-        // Most outputs are one text, and it may be a large one: it is not copied.
+        // Borrow the text in the usual case of a single one, which may be large.
         [Content::Text(text)] => text.into(),
         texts => texts.iter().map(|content| content.as_text()).collect::<Vec<_>>().join("\n").into(),
     }

@@ -1,4 +1,4 @@
-//! The run's token budget: room is reserved before a call, and what the call says is made to fit it.
+//! The run's context budget: reserves tokens before a call and fits the result into them.
 
 use std::sync::Arc;
 
@@ -14,16 +14,18 @@ use super::keep::{Keeping, in_place_of_text, text_of};
 use super::{Means, each_way};
 use crate::record::CallRecord;
 
-/// What the shortest answer takes at most: the handle of a stored output and how to ask about it, or a refusal.
+/// The most tokens of the shortest answer: a refusal, or the handle of a stored output with instructions for querying
+/// it.
 pub const ANSWER_TOKENS_MIN: u64 = 512;
 
-/// What an image or a sound is taken to cost. Models differ; this is what a large picture costs at most.
+/// The estimated tokens of an image or audio. Models differ; this is the cost of a large image.
 const MEDIA_TOKENS: u64 = 1_600;
 
-/// How much of a stored output is previewed: as much as fits.
+/// The preview lengths of a stored output, in characters. The first that fits is used.
 const PREVIEWS_CHARS: [usize; 3] = [1_000, 200, 0];
 
-/// Room for the shortest answer. Without it nothing is called: an answer that cannot be told is of no use.
+/// Reserves tokens for the shortest answer. Without them the tool does not run, because the model could not receive its
+/// result.
 pub(crate) fn reserve(budget: Option<&Arc<Budget>>) -> Result<Option<Reservation>, ToolError> {
     let reserved = budget.map(|budget| budget.reserve(ANSWER_TOKENS_MIN)).transpose();
     reserved.map_err(|Shortage { left_tokens, .. }| {
@@ -35,7 +37,7 @@ pub(crate) fn reserve(budget: Option<&Arc<Budget>>) -> Result<Option<Reservation
     })
 }
 
-/// Makes what the call says part of the conversation. What does not fit is stored, or else cut until it does.
+/// Counts the result against the budget. A result that does not fit is stored, or truncated until it fits.
 pub(crate) fn settle(
     record: &mut CallRecord,
     outcome: Result<ToolOutput, ToolError>,
@@ -83,7 +85,8 @@ fn smaller(
     shortest_preview(&output, reserved, means).unwrap_or_else(|| cut_to_fit(&output, reserved, means))
 }
 
-/// The output with as long a preview as fits; `None` when there is none, or even without it there is too much.
+/// Returns the output with the longest preview that fits; `None` if it has no preview, or does not fit even without
+/// one.
 fn shortest_preview(output: &ToolOutput, reserved: &mut Reservation, means: Means<'_>) -> Option<ToolOutput> {
     PREVIEWS_CHARS.iter().find_map(|chars_max| {
         let mut output = output.clone();
@@ -103,10 +106,11 @@ fn shortest_preview(output: &ToolOutput, reserved: &mut Reservation, means: Mean
     })
 }
 
-/// More than text ever has; to begin there spares counting megabytes again and again.
+/// An upper bound for the characters of a token. Starting the search there avoids counting the tokens of megabytes
+/// again and again.
 const CHARS_PER_TOKEN_MAX: usize = 8;
 
-/// Halves the text until it fits. At the end there is a notice that fits what was reserved before the call.
+/// Halves the text until it fits. The final notice always fits into the initial reservation.
 fn cut_to_fit(output: &ToolOutput, reserved: &mut Reservation, means: Means<'_>) -> ToolOutput {
     let room = usize::try_from(reserved.room_tokens()).unwrap_or(usize::MAX);
     let chars = text_of(&output.content).chars().count();
@@ -121,11 +125,11 @@ fn cut_to_fit(output: &ToolOutput, reserved: &mut Reservation, means: Means<'_>)
     ToolOutput::text("(the output was left out: the context has no room for it)")
 }
 
-/// What a model sees of an output.
+/// The part of an output that the model sees.
 struct Shown {
-    /// Whatever is shown as text.
+    /// All content that the model sees as text.
     text: String,
-    /// Images and sounds are judged.
+    /// The estimated tokens of images and audio.
     media_tokens: u64,
 }
 

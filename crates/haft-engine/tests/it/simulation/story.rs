@@ -20,10 +20,10 @@ use tokio::time::sleep;
 use super::world::{Actor, World};
 use crate::fake::Rig;
 
-/// How long outputs of `kept` are kept.
+/// The cache TTL of `kept`.
 pub(super) const TTL: Duration = Duration::from_secs(2);
 
-/// Tools and the queue each goes through. `kept` is cached.
+/// The tools and their queues. `kept` is cached.
 pub(super) const TOOLS: [(&str, Option<&str>); 5] = [
     ("free", None),
     ("write", None),
@@ -32,15 +32,15 @@ pub(super) const TOOLS: [(&str, Option<&str>); 5] = [
     ("kept", Some("wide")),
 ];
 
-/// Places in `TOOLS`: single calls are mostly of tools with a queue.
+/// Positions in `TOOLS`, weighted towards tools with a queue, for single calls.
 const CROWDED: [usize; 7] = [0, 2, 2, 2, 3, 3, 4];
 
 pub(super) const QUEUES: [(&str, usize, usize); 2] = [("narrow", 1, 4), ("wide", 2, 4)];
 
-/// What is asked, in order.
+/// The calls of a scenario, in order.
 pub(super) struct Story {
     pub(super) timeout: Duration,
-    /// Of the run that some of the calls belong to.
+    /// The context budget of the run that some of the calls belong to.
     usable_tokens: u64,
     pub(super) acts: Vec<Act>,
 }
@@ -54,11 +54,11 @@ pub(super) struct Act {
     pub(super) cancelled_after: Option<Duration>,
 }
 
-/// Whether a call counts against the run's budget.
+/// Decides if a call counts against the run's budget.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Budgeted {
     Yes,
-    /// And the conversation was made short before.
+    /// Counts, after the conversation was reset to zero tokens.
     Anew,
     No,
 }
@@ -69,7 +69,7 @@ pub(super) struct Asked {
     pub(super) tool: &'static str,
     pub(super) behaviour: &'static str,
     pub(super) millis: u64,
-    /// What tells calls of `kept` apart.
+    /// Distinguishes the calls of `kept`.
     pub(super) key: u64,
 }
 
@@ -83,7 +83,7 @@ impl Story {
         Self { timeout, usable_tokens, acts }
     }
 
-    /// Plays the story to its end.
+    /// Runs the scenario to its end.
     pub(super) async fn play(&self) -> Arc<World> {
         let limits =
             ContextLimits { window_tokens: self.usable_tokens, buffer_tokens: 0, output_tokens_max: 0 };
@@ -97,7 +97,7 @@ impl Story {
             tasks.push(task);
         }
         for task in tasks {
-            // Cancelled ones give an error; what matters of them is in the world.
+            // A cancelled task returns an error; the world has recorded its outcome.
             let _ = task.await;
         }
         world.close(orchestrator.config());
@@ -130,12 +130,12 @@ impl Story {
 
 impl Act {
     fn roll(dice: &mut Dice, numbers: &mut impl Iterator<Item = usize>) -> Self {
-        // Bursts, so that queues fill up.
+        // Half of the calls follow without a pause, so that queues fill up.
         let pause = if dice.one_in(2) { 0 } else { dice.below(200) };
         let cancelled_after = dice.one_in(5).then(|| Duration::from_millis(dice.below(1_500)));
         let priority = dice.of(&Priority::ALL);
         let cache = if dice.one_in(8) { CacheUse::Bypass } else { CacheUse::Use };
-        // Calls of one turn wait for each other, so only tools without a queue are asked that way.
+        // Calls of one turn wait for each other, so they use only tools without a queue.
         let (size, tools): (_, &[usize]) = if dice.one_in(8) { (3, &[0, 1]) } else { (1, &CROWDED) };
         let calls = numbers.take(size).map(|number| Asked::roll(dice, number, tools)).collect();
         let options = CallOptions { priority, cache, ..Default::default() };
@@ -178,7 +178,7 @@ impl Asked {
 
     fn call(&self) -> ToolCall {
         let Self { number, tool, behaviour, millis, key } = self;
-        // Calls of `kept` with the same key are equal; all others differ.
+        // Calls of `kept` with the same key are equal; all other calls differ.
         let arguments = match *tool {
             "kept" => json!({"key": key, "behaviour": "work", "millis": 400}),
             _ => json!({"number": number, "behaviour": behaviour, "millis": millis}),
@@ -199,7 +199,7 @@ fn cancel(task: &JoinHandle<()>, after: Duration) -> JoinHandle<()> {
     })
 }
 
-/// Splitmix64: enough for dice, and the same everywhere.
+/// Splitmix64: sufficient for test data, and deterministic on every platform.
 struct Dice(u64);
 
 impl Dice {

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 
 use super::story::{Asked, QUEUES, TOOLS};
 
-/// All that is seen from outside, written down as it happens.
+/// Records everything that is visible from outside, as it happens.
 pub(super) struct World {
     book: Mutex<Book>,
     budget: Arc<Budget>,
@@ -27,16 +27,16 @@ pub(super) struct World {
 #[derive(Default)]
 struct Book {
     calls: Vec<Seen>,
-    /// Calls let in so far, by queue.
+    /// The number of admitted calls, by queue.
     started: HashMap<&'static str, u64>,
-    /// Calls at the provider now, by queue, and by key for those of `kept`.
+    /// The calls that the provider runs now, by queue, and by key for those of `kept`.
     running: HashMap<String, usize>,
-    /// What the provider gave, by its text: for which key and when.
+    /// The outputs of the provider, by text, with key and time.
     given: HashMap<String, (u64, Instant)>,
     broken: Vec<String>,
 }
 
-/// What is known of one call.
+/// The observations of one call.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     pub(super) tool: &'static str,
@@ -54,7 +54,7 @@ pub(super) struct Seen {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrival {
     place: usize,
-    /// How many calls its queue had let in by then.
+    /// The number of calls that its queue had admitted at that time.
     admissions: u64,
 }
 
@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// When all is done nothing may be left.
+    /// Checks that no slot, flight, reservation or call is left at the end.
     pub(super) fn close(&self, config: &OrchestratorConfig) {
         let mut book = self.book();
         for queue in config.queues.snapshot() {
@@ -144,8 +144,9 @@ impl World {
         self.book().broken.clone()
     }
 
-    /// Who came later and went in earlier must have had a higher priority, and must have come before the other one had
-    /// aged. `kept` is left out: when its calls come to the queue is up to the cache.
+    /// Returns the calls that overtook another one unfairly. A call may overtake only with a higher priority, and only
+    /// if it arrived before the other had aged. `kept` is excluded, because the cache decides when its calls reach the
+    /// queue.
     pub(super) fn passed_unfairly(&self) -> Vec<String> {
         let book = self.book();
         let queued: Vec<_> =
@@ -179,15 +180,15 @@ impl World {
 }
 
 impl Seen {
-    /// Whether all is well between this call and one that waited: it did not pass it, or it was right to.
+    /// Returns true if this call did not overtake the waiting one, or was entitled to.
     fn may_pass(&self, waited: &Seen) -> bool {
         let (Some(mine), Some(theirs)) = (self.arrived, waited.arrived) else { return true };
         let (Some(my_start), Some(their_start)) = (self.started_at, waited.started_at) else { return true };
-        // Who is let in at the same instant is polled in any order.
+        // Calls that are admitted at the same instant are polled in any order.
         if mine.place <= theirs.place || my_start >= their_start {
             return true;
         }
-        // Who was let in but not yet polled is not counted as admitted here.
+        // A call that is admitted but not yet polled is missing from this count.
         let let_in_unseen =
             u64::try_from(QUEUES.map(|(_, concurrent, _)| concurrent).into_iter().max().unwrap()).unwrap();
         let head_start =
@@ -208,7 +209,7 @@ fn number(id: &CallId) -> usize {
     id.0.parse().unwrap()
 }
 
-/// What is taken is never more than there is, and what an answer takes is counted.
+/// Returns an error if the reserved and used tokens exceed the budget.
 fn overdrawn(budget: &Budget) -> Option<String> {
     let Usage { current_tokens, pending_tokens, schema_tokens } = budget.usage();
     let taken = current_tokens.checked_add(pending_tokens)?.checked_add(schema_tokens)?;
@@ -243,7 +244,7 @@ impl EventSink for World {
     }
 }
 
-/// Counts a call at the provider for as long as it lives.
+/// Counts a running call of the provider until it is dropped.
 struct Running {
     world: Arc<World>,
     what: String,
@@ -255,7 +256,7 @@ impl Drop for Running {
     }
 }
 
-/// Does as its arguments say, and watches that no more calls come at once than may.
+/// A provider that follows its arguments and checks the concurrency limits.
 pub(super) struct Actor {
     world: Arc<World>,
     namespace: Namespace,
@@ -266,7 +267,7 @@ impl Actor {
         Self { world, namespace: Namespace::new("actor").unwrap() }
     }
 
-    /// Guards for the rules that hold for this call.
+    /// Returns the guards for the limits of this call.
     fn guards(&self, tool: &str, id: &CallId, key: Option<u64>) -> Vec<Running> {
         let queue = TOOLS.iter().find(|(name, _)| *name == tool).and_then(|(_, queue)| *queue);
         let of_queue = queue.and_then(|queue| QUEUES.iter().find(|(name, ..)| *name == queue));
@@ -291,10 +292,10 @@ impl Actor {
         sleep(Duration::from_millis(arguments["millis"].as_u64().unwrap())).await;
         match arguments["behaviour"].as_str().unwrap() {
             "fail" => Err(ToolError::new(ToolErrorKind::Failed, "failed")),
-            // Without the hook, which would print thousands of backtraces.
+            // `resume_unwind` skips the panic hook, which would print thousands of backtraces.
             "panic" => std::panic::resume_unwind(Box::new("panicked")),
             "hang" => std::future::pending().await,
-            // Often more than fits.
+            // Often more than the budget.
             "talk" => Ok(ToolOutput::text("much ".repeat(2_000))),
             _ => {
                 let text = format!("given to {}", cx.id.0);
