@@ -8,8 +8,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use futures_util::future::select_all;
 use haft_core::changes::Changes;
-use haft_core::name::ToolName;
+use haft_core::name::{Namespace, ToolName};
 use haft_core::naming::Scheme;
 use haft_core::provider::ToolProvider;
 
@@ -22,13 +23,31 @@ pub use snapshot::{CatalogEntry, ResolvedTool, Snapshot};
 /// The catalog holds an immutable [`Snapshot`], which is cheap to share. When a provider announces a changed list, the
 /// next reader builds a new snapshot; running calls keep the snapshot they started with.
 pub struct Catalog {
-    providers: Vec<Arc<dyn ToolProvider>>,
     config: CatalogConfig,
-    /// The change counters of the providers. A counter that providers share appears once.
-    changes: Vec<Changes>,
     current: RwLock<Arc<Snapshot>>,
     /// Held while a thread builds a snapshot, so that concurrent readers build only one per change.
     renewing: Mutex<()>,
+    /// Counts added and removed providers.
+    membership: Changes,
+}
+
+/// The providers of a catalog.
+pub(crate) struct Sources {
+    providers: Arc<[Arc<dyn ToolProvider>]>,
+    /// The change counters of the providers. A counter that providers share appears once.
+    changes: Vec<Changes>,
+}
+
+impl Sources {
+    fn of(providers: Vec<Arc<dyn ToolProvider>>) -> Arc<Self> {
+        let changes = listing::changes(&providers);
+        Arc::new(Self { providers: providers.into(), changes })
+    }
+
+    /// Sums the counters. Each counter only grows, so the sum changes when any counter does.
+    fn count(&self) -> u64 {
+        self.changes.iter().map(Changes::count).fold(0, u64::wrapping_add)
+    }
 }
 
 /// The operator's settings for the catalog.
@@ -65,16 +84,60 @@ impl Catalog {
 
     /// Lists the tools of every provider. If names collide, the earlier provider keeps the name.
     pub fn with(providers: Vec<Arc<dyn ToolProvider>>, config: CatalogConfig) -> Self {
-        let changes = listing::changes(&providers);
-        let seen = count(&changes);
-        let current = RwLock::new(Arc::new(Snapshot::first(&providers, config, seen)));
-        Self { providers, config, changes, current, renewing: Mutex::default() }
+        let sources = Sources::of(providers);
+        let seen = sources.count();
+        let current = RwLock::new(Arc::new(Snapshot::first(sources, config, seen)));
+        Self { config, current, renewing: Mutex::default(), membership: Changes::default() }
+    }
+
+    /// Adds a provider. Calls that are running do not see it; the next call does, and no tool changes its name.
+    pub fn add(&self, provider: Arc<dyn ToolProvider>) {
+        let added = |before: &[Arc<dyn ToolProvider>]| before.iter().cloned().chain([provider]).collect();
+        self.change(added);
+    }
+
+    /// Removes the providers of a namespace and returns them. Calls that are running finish; the caller shuts the
+    /// providers down.
+    pub fn remove(&self, namespace: &Namespace) -> Vec<Arc<dyn ToolProvider>> {
+        let mut removed = Vec::new();
+        self.change(|before| {
+            let (gone, kept) = before.iter().cloned().partition(|provider| provider.namespace() == namespace);
+            removed = gone;
+            kept
+        });
+        removed
+    }
+
+    fn change(&self, change: impl FnOnce(&[Arc<dyn ToolProvider>]) -> Vec<Arc<dyn ToolProvider>>) {
+        let _one = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.current();
+        let sources = Sources::of(change(&before.sources.providers));
+        let seen = sources.count();
+        self.replace(&before, sources, seen);
+        self.membership.announce();
+    }
+
+    /// Waits until a provider announces another list of tools, or providers were added or removed.
+    pub async fn changed(&self, seen: &Arc<Snapshot>) -> Arc<Snapshot> {
+        loop {
+            let current = self.snapshot();
+            if !Arc::ptr_eq(&current, seen) {
+                return current;
+            }
+            let counters = current.sources.changes.iter().chain([&self.membership]);
+            let waits: Vec<_> = counters.map(|changes| Box::pin(changes.changed(changes.count()))).collect();
+            // The counters are read before this look, so no announcement in between is missed.
+            if !Arc::ptr_eq(&self.snapshot(), seen) {
+                continue;
+            }
+            select_all(waits).await;
+        }
     }
 
     /// Returns the current snapshot. If no list changed, the cost does not depend on the number of tools.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         let current = self.current();
-        if current.seen == count(&self.changes) { current } else { self.renew() }
+        if current.seen == current.sources.count() { current } else { self.renew() }
     }
 
     /// Returns all tools, sorted by exposed name, so that the model sees the same order in every run.
@@ -89,9 +152,9 @@ impl Catalog {
         self.snapshot().find(written)
     }
 
-    /// Returns the providers in the order of construction.
-    pub fn providers(&self) -> &[Arc<dyn ToolProvider>] {
-        &self.providers
+    /// Returns the providers in the order in which they were added.
+    pub fn providers(&self) -> Arc<[Arc<dyn ToolProvider>]> {
+        Arc::clone(&self.current().sources.providers)
     }
 
     /// Returns the operator's warnings about the providers' tool lists.
@@ -106,31 +169,27 @@ impl Catalog {
     fn renew(&self) -> Arc<Snapshot> {
         let _one = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
         // Read the counters before the lists: a change during the rebuild then triggers another rebuild.
-        let seen = count(&self.changes);
         let before = self.current();
+        let seen = before.sources.count();
         if before.seen == seen {
             return before;
         }
-        self.replace(&before, seen)
+        self.replace(&before, Arc::clone(&before.sources), seen)
     }
 
     /// Lists all providers again, even without an announcement.
     fn refresh(&self) {
         let _one = self.renewing.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = count(&self.changes);
-        self.replace(&self.current(), seen);
+        let before = self.current();
+        let seen = before.sources.count();
+        self.replace(&before, Arc::clone(&before.sources), seen);
     }
 
-    fn replace(&self, before: &Snapshot, seen: u64) -> Arc<Snapshot> {
-        let renewed = Arc::new(before.renewed(&self.providers, self.config, seen));
+    fn replace(&self, before: &Snapshot, sources: Arc<Sources>, seen: u64) -> Arc<Snapshot> {
+        let renewed = Arc::new(before.renewed(sources, self.config, seen));
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&renewed);
         renewed
     }
-}
-
-/// Sums the counters. Each counter only grows, so the sum changes when any counter does.
-fn count(changes: &[Changes]) -> u64 {
-    changes.iter().map(Changes::count).fold(0, u64::wrapping_add)
 }
 
 impl fmt::Debug for Catalog {

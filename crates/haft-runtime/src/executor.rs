@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use haft_core::arguments::Arguments;
+use haft_core::naming::Scheme;
 use haft_core::provider::ToolProvider;
 use haft_core::tool::{CallId, ToolCall, ToolDefinition};
 use haft_engine::{Orchestrator, RunContext, Selection};
@@ -46,6 +47,7 @@ pub struct ToolExecutor {
     workspace_path: PathBuf,
     data_dir: PathBuf,
     sandbox_mode: SandboxMode,
+    naming: Scheme,
     policy: Result<Policy, String>,
     mcp_clients: HashMap<String, Arc<McpProvider>>,
     mcp_servers: BTreeMap<String, resolved::McpServer>,
@@ -68,6 +70,7 @@ impl ToolExecutor {
             workspace_path,
             data_dir,
             sandbox_mode,
+            naming: Scheme::default(),
             policy,
             mcp_clients: HashMap::new(),
             mcp_servers: BTreeMap::new(),
@@ -77,11 +80,20 @@ impl ToolExecutor {
         executor
     }
 
+    /// Names the tools of MCP servers by another scheme; `double`, as in `server__tool`, is the default.
+    #[must_use]
+    pub fn with_naming(mut self, scheme: Scheme) -> Self {
+        self.naming = scheme;
+        self.rebuild();
+        self
+    }
+
     /// Puts an orchestrator around whatever gives tools now.
     fn rebuild(&mut self) {
         self.orchestrator = self.policy.clone().and_then(|policy| {
             let mut config = haft_config::defaults().map_err(|errors| errors.to_string())?;
             config.mcp_servers.clone_from(&self.mcp_servers);
+            config.naming = self.naming;
             let settings = ToolSettings { policy, timeout: None, config };
             let clients = self.mcp_clients.values();
             let clients = clients.map(|client| Arc::clone(client) as Arc<dyn ToolProvider>).collect();
@@ -97,9 +109,9 @@ impl ToolExecutor {
         &self.data_dir
     }
 
-    /// All tools, the four that every executor has first and those of MCP servers last.
+    /// The four tools that every executor has, and after them those of MCP servers.
     pub fn all_tool_defs(&self) -> Vec<ToolDef> {
-        let own = haft_tools::builtin::definitions().into_iter().map(ToolDef::from);
+        let own = builtin_tool_defs();
         let served = self.mcp_tool_map();
         let all = self
             .orchestrator
@@ -110,7 +122,7 @@ impl ToolExecutor {
                 let name = shown.entry.exposed().to_string();
                 ToolDef { name, ..ToolDef::from(shown.entry.definition().clone()) }
             });
-        own.chain(of_servers).collect()
+        own.into_iter().chain(of_servers).collect()
     }
 
     /// Runs one tool. There is always a result; names are matched exactly first, then without regard to case.

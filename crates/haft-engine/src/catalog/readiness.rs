@@ -33,7 +33,7 @@ impl Catalog {
     /// Returns the warnings in provider order.
     async fn with_each(&self, work: Work, time: Duration) -> Vec<CatalogWarning> {
         let one = |provider: &Arc<dyn ToolProvider>| alone(Arc::clone(provider), work, time);
-        let all: Vec<_> = self.providers.iter().map(one).collect();
+        let all: Vec<_> = self.providers().iter().map(one).collect();
         let warnings = stream::iter(all).buffered(self.config.providers_at_once_max.max(1));
         warnings.filter_map(std::future::ready).collect().await
     }

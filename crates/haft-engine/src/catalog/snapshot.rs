@@ -13,11 +13,12 @@ use haft_core::tool::ToolDefinition;
 use haft_core::validate::{Draft, Schema};
 
 use super::listing::Listing;
-use super::{CatalogConfig, CatalogWarning};
+use super::{CatalogConfig, CatalogWarning, Sources};
 use crate::policy::{Governed, Policies};
 
 /// All tools at one moment.
 pub struct Snapshot {
+    pub(super) sources: Arc<Sources>,
     /// The sum of the change counters when the snapshot was built.
     pub(super) seen: u64,
     names: NameTable,
@@ -30,36 +31,40 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    pub(super) fn first(providers: &[Arc<dyn ToolProvider>], config: CatalogConfig, seen: u64) -> Self {
+    pub(super) fn first(sources: Arc<Sources>, config: CatalogConfig, seen: u64) -> Self {
+        let providers = &sources.providers;
         let listings = list(providers, config);
         let names = NameTable::build(config.scheme, listings.iter().flat_map(identities));
         let entries = entries(providers, &listings, names.tools(), |_| None);
-        Self::sorted(seen, names, listings, entries)
+        Self::sorted((sources, seen), names, listings, entries)
     }
 
     /// Builds the next snapshot. Tools keep their exposed names, and an entry keeps its compiled schemas as long as its
     /// provider returns the same list.
-    pub(super) fn renewed(
-        &self,
-        providers: &[Arc<dyn ToolProvider>],
-        config: CatalogConfig,
-        seen: u64,
-    ) -> Self {
+    pub(super) fn renewed(&self, sources: Arc<Sources>, config: CatalogConfig, seen: u64) -> Self {
+        let providers = &sources.providers;
         let listings = list(providers, config);
         let names = self.names.rebuild(listings.iter().flat_map(identities));
         let entries = entries(providers, &listings, names.tools(), |origin| {
-            let begin = self.listings[..origin].iter().map(|listing| listing.counted.len()).sum();
-            let before = &self.listings[origin];
+            let is_it = |before: &Arc<dyn ToolProvider>| Arc::ptr_eq(before, &providers[origin]);
+            let then = self.sources.providers.iter().position(is_it)?;
+            let begin = self.listings[..then].iter().map(|listing| listing.counted.len()).sum();
+            let before = &self.listings[then];
             let same = Arc::ptr_eq(&before.tools, &listings[origin].tools);
             same.then(|| &self.entries[begin..begin + before.counted.len()])
         });
-        Self::sorted(seen, names, listings, entries)
+        Self::sorted((sources, seen), names, listings, entries)
     }
 
-    fn sorted(seen: u64, names: NameTable, listings: Vec<Listing>, entries: Vec<Arc<CatalogEntry>>) -> Self {
+    fn sorted(
+        (sources, seen): (Arc<Sources>, u64),
+        names: NameTable,
+        listings: Vec<Listing>,
+        entries: Vec<Arc<CatalogEntry>>,
+    ) -> Self {
         let mut sorted: Vec<_> = (0..entries.len()).collect();
         sorted.sort_by(|&left, &right| entries[left].exposed.cmp(&entries[right].exposed));
-        Self { seen, names, listings, entries, sorted }
+        Self { sources, seen, names, listings, entries, sorted }
     }
 
     /// Returns all tools, sorted by exposed name.

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use haft_core::name::ToolName;
+use haft_core::name::{Namespace, ToolName};
 use haft_core::naming::Scheme;
 use haft_core::provider::ToolProvider;
 use haft_core::tool::ToolPolicy;
@@ -120,4 +120,36 @@ fn many_threads_see_every_change() {
             assert_eq!(orchestrator.catalog().resolve(exposed.as_str()).unwrap().exposed(), &exposed);
         }
     });
+}
+
+#[test]
+fn providers_come_and_go_and_no_other_tool_changes_its_name() {
+    let [one, two, three] = ["one", "two", "three"].map(|name| Shifting::new(name, &["a", "b"]));
+    let orchestrator = orchestrator(&[one, two], Scheme::Double);
+    let catalog = orchestrator.catalog();
+    let before = names(&orchestrator);
+    let kept = catalog.resolve("one__a").unwrap();
+    catalog.add(three);
+    assert_eq!(names(&orchestrator), ["one__a", "one__b", "three__a", "three__b", "two__a", "two__b"]);
+    assert!(Arc::ptr_eq(&kept, &catalog.resolve("one__a").unwrap()), "an entry keeps its compiled schemas");
+    let removed = catalog.remove(&Namespace::new("three").unwrap());
+    assert_eq!((removed.len(), names(&orchestrator)), (1, before));
+    assert!(catalog.remove(&Namespace::new("three").unwrap()).is_empty());
+}
+
+#[tokio::test]
+async fn a_change_of_the_tools_can_be_awaited() {
+    let server = Shifting::new("s", &["one"]);
+    let orchestrator = orchestrator(&[Arc::clone(&server)], Scheme::Double);
+    let catalog = orchestrator.catalog();
+    let check = async |change: &dyn Fn()| {
+        let seen = catalog.snapshot();
+        let mut changed = Box::pin(catalog.changed(&seen));
+        assert!((&mut changed).now_or_never().is_none(), "nothing has changed yet");
+        change();
+        assert!(!Arc::ptr_eq(&seen, &changed.await));
+    };
+    check(&|| server.list(&["two"])).await;
+    check(&|| catalog.add(Shifting::new("t", &["three"]))).await;
+    check(&|| drop(catalog.remove(&Namespace::new("t").unwrap()))).await;
 }

@@ -218,6 +218,7 @@ impl PreparedAgent {
         let destinations = self.links.destinations.iter().map(|to| to.agent());
         let body = system::with_destinations(&self.agent.body, destinations);
         let (providers, skills) = (self.orchestrator().catalog().providers(), self.environment.skills());
+        let providers = &*providers;
         let told =
             if self.environment.config().instructions { Told { providers, skills } } else { Told::default() };
         system::text(&body, told, shown, &plan.report)
