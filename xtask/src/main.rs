@@ -9,6 +9,7 @@ mod deny;
 mod fuzz;
 mod install;
 mod mcp_servers;
+mod prose;
 mod python;
 mod step;
 mod tidy;
@@ -19,6 +20,7 @@ const USAGE: &str = "\
 cargo xtask test          install what the tests need, then run every check that CI runs; --long also fuzzes
 cargo xtask fuzz [S]      every decoder with made-up bytes, S seconds each (60)
 cargo xtask tidy          what no other tool checks: loose scripts, foreign paths, crate papers, sizes
+cargo xtask prose         count patterns of unclear language; fails when a count rises
 cargo xtask deny          licences, sources and bans of dependencies
 cargo xtask install       install what the tests need
 cargo xtask conformance   the official conformance suite of MCP against our client
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         "test" => test(),
         "fuzz" => seconds(more.as_deref()).and_then(fuzz::fuzz),
         "tidy" => tidy::tidy(),
+        "prose" => prose::prose(),
         "deny" => deny::deny(),
         "install" => install::install(),
         "conformance" => conformance::install().and_then(|()| conformance::conformance()),
@@ -58,6 +61,7 @@ fn seconds(written: Option<&str>) -> Result<u32, String> {
 fn test() -> Result<(), String> {
     install::install()?;
     tidy::tidy()?;
+    prose::prose()?;
     check::format()?;
     check::fuzz_lock()?;
     check::lint()?;

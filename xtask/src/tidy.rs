@@ -154,7 +154,7 @@ fn dependencies(manifest: &str) -> impl Iterator<Item = &str> {
     names.filter(|name| name.starts_with("haft"))
 }
 
-fn files(directory: &Path) -> Vec<PathBuf> {
+pub(crate) fn files(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let mut found = Vec::new();
     for path in entries.flatten().map(|entry| entry.path()) {

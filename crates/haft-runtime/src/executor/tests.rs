@@ -215,7 +215,10 @@ async fn tools_of_mcp_servers_are_listed_called_and_gone_after_the_end() {
     let map = executor.mcp_tool_map();
     assert_eq!((map["one__echo"].as_str(), map["two__fail"].as_str(), map.len()), ("one", "two", 6));
     let listed: Vec<String> = executor.all_tool_defs().into_iter().map(|def| def.name).collect();
-    assert_eq!((listed.len(), listed[0].as_str()), (12, "bash"));
+    assert_eq!((listed.len(), listed[0].as_str()), (10, "bash"), "the four, and three of each server");
+    executor = executor.with_naming(Scheme::Claude);
+    assert_eq!(executor.mcp_tool_map()["mcp__one__echo"], "one");
+    executor = executor.with_naming(Scheme::Double);
 
     let called = executor.execute("one__echo", &json!({ "text": "hi" })).await;
     assert_eq!((called.content.as_str(), called.is_error), ("echo: hi", false));
