@@ -166,7 +166,7 @@ mod tests {
         let text = "// What is kept here.\n// it is told by nobody\nlet x = 1; // not counted\n/// Why not?\nstruct Told;\n";
         tally.comments_of(text, &patterns);
         assert_eq!((tally.comments, tally.opening, tally.somebody, tally.stilted), (3, 1, 1, 1));
-        tally.types.insert("Kept".into(), ["a".to_owned(), "b".to_owned()].into());
+        tally.types.insert("Asked".into(), ["a".to_owned(), "b".to_owned()].into());
         tally.types.insert("JournalLine".into(), ["a".to_owned()].into());
         let summary = tally.summary(&patterns);
         assert_eq!(summary["bare_participles_percent"], json!(50.0));
