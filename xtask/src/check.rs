@@ -30,6 +30,7 @@ pub(crate) fn bench() -> Result<(), String> {
         "cargo",
         &["bench", "--locked", "-p", "haft-cli", "--bench", "spawn", "--bench", "mcp", "--bench", "loop"],
     )?;
+    run("cargo", &["bench", "--locked", "-p", "haft-runtime", "--bench", "events"])?;
     run("cargo", &["bench", "--locked", "-p", "haft-models", "--bench", "encode"])?;
     run("cargo", &["bench", "--locked", "-p", "haft-tools", "--bench", "openapi"])
 }

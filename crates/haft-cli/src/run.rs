@@ -122,6 +122,9 @@ impl Started {
         };
         let code = self.show.end(finish, &summary);
         let recorded = self.record_end(summary.took, stopped_by);
+        if let (Some(_), Some(_), true) = (stopped_by, self.show.screen(), self.keeps_session) {
+            terminal::note(&format!("`haft resume {}` continues it", &self.handle.id().to_string()[..8]));
+        }
         self.watch.draw_tree();
         self.watch.finish();
         if let (Some(problem), Exit::Success) = (recorded, summary.exit) {

@@ -75,6 +75,8 @@ pub(crate) struct Started {
     pub(super) began: Instant,
     /// Warnings that were shown when the run began.
     pub(super) shown_warnings: usize,
+    /// True when the run can be resumed.
+    pub(super) keeps_session: bool,
 }
 
 /// Starts or resumes a run, and watches it as the command line says.
@@ -97,6 +99,7 @@ pub(crate) async fn start(
     telemetry.capture_content =
         watch.tells_a_collector() && captures_content().unwrap_or(telemetry.capture_content);
     let recording = record.map(|file| Recording::create(file, config, &variables, &job)).transpose()?;
+    let keeps_session = keeps_session && configuration.resolved.sessions.enabled;
     let hooks = RunHooks {
         approvals: Answers::by(TerminalApprover::when_somebody_is_there()),
         elicitations: Answers::by(TerminalElicitor::when_somebody_is_there()),
@@ -125,7 +128,7 @@ pub(crate) async fn start(
         screen.show_budget(&meter);
     }
     let recorder = recording.map(Recording::keep);
-    Ok(Started { handle, watch, show, recorder, began, shown_warnings: warnings.len() })
+    Ok(Started { handle, watch, show, recorder, began, shown_warnings: warnings.len(), keeps_session })
 }
 
 async fn launch(
