@@ -10,13 +10,13 @@
 pub mod budget;
 mod calls;
 pub mod choice;
-pub mod chronicle;
 pub mod context;
 mod error;
 pub mod event;
 pub mod final_report;
 pub mod final_turn;
 pub mod finish;
+pub mod journal;
 pub mod limits;
 pub mod meter;
 mod note;

@@ -28,7 +28,7 @@ use crate::orchestrator::Orchestrator;
 use crate::order::EffectOrder;
 use crate::outlook::Outlook;
 use crate::witness::Witness;
-use haft_core::run::chronicle::{Haste, Unrecorded};
+use haft_core::run::journal::{Haste, Unrecorded};
 
 /// The environment of a run. Dropping the future of [`Driver::drive`] cancels the current step; the run survives and
 /// can be aborted, stored or driven again.
@@ -101,7 +101,7 @@ impl Driver<'_> {
     /// Ends the run now and records the abort. The caller has already cancelled the current step.
     pub async fn abort(&self, run: &mut AgentRun, why: Abort) -> Result<Driven, RunError> {
         // A failed journal must not prevent the abort: the missing record shows on resume that the run did not finish.
-        let _ = self.put_down(&Told::Aborted(why.clone()));
+        let _ = self.append(&Told::Aborted(why.clone()));
         self.witness.iter().for_each(|witness| witness.aborted(self.options.place, &why));
         run.abort(why);
         match run.next_step(&self.readings()) {
@@ -115,7 +115,7 @@ impl Driver<'_> {
     /// Records and applies an input that does not come from driving, such as a user's decision.
     pub fn tell_run(&self, run: &mut AgentRun, told: Told) -> Result<(), RunError> {
         // A failing journal fails again at the next step, and that ends the run.
-        let _ = self.put_down(&told);
+        let _ = self.append(&told);
         run.told(told)
     }
 
@@ -125,7 +125,7 @@ impl Driver<'_> {
             self.tell(place, RunEvent::Finished { finish: finish.clone(), bill: self.scope.meter.bill() });
         }
         // The error can be ignored: no later action depends on this sync.
-        let _ = self.secure(Haste::Now).await;
+        let _ = self.sync(Haste::Now).await;
         Ok(driven)
     }
 
@@ -136,7 +136,7 @@ impl Driver<'_> {
             self.until_settled().await;
             let readings = self.readings();
             let step = run.next_step(&readings);
-            self.put_down(&Told::Stepped(readings))?;
+            self.append(&Told::Stepped(readings))?;
             for note in run.take_notes() {
                 self.tell(self.place(run.counts().turns), RunEvent::Noted(note));
             }
@@ -146,7 +146,7 @@ impl Driver<'_> {
                         Ok(reply) => Told::Replied(reply),
                         Err(error) => Told::Failed(error),
                     };
-                    self.put_down(&told)?;
+                    self.append(&told)?;
                     run.told(told)?;
                 }
                 Step::CallTools(calls) => {
@@ -237,8 +237,8 @@ impl Driver<'_> {
                 let answered = RunEvent::Answered(answered(&result));
                 let haste = self.orchestrator.haste_for(&result.call.name);
                 let told = Told::Ended(vec![CallEnd::of(result)]);
-                self.put_down(&told)?;
-                self.secure(haste).await?;
+                self.append(&told)?;
+                self.sync(haste).await?;
                 self.tell(place, answered);
                 Ok(told)
             }
@@ -256,13 +256,13 @@ impl Driver<'_> {
         recorded.unwrap_or_else(|| Box::pin(self.orchestrator.execute_in_turn_with(order, call, options)))
     }
 
-    fn put_down(&self, told: &Told) -> Result<(), Unrecorded> {
-        self.options.chronicle.as_ref().map_or(Ok(()), |chronicle| chronicle.told(told))
+    fn append(&self, told: &Told) -> Result<(), Unrecorded> {
+        self.options.journal.as_ref().map_or(Ok(()), |journal| journal.append(told))
     }
 
-    async fn secure(&self, haste: Haste) -> Result<(), Unrecorded> {
-        match &self.options.chronicle {
-            Some(chronicle) => chronicle.secure(haste).await,
+    async fn sync(&self, haste: Haste) -> Result<(), Unrecorded> {
+        match &self.options.journal {
+            Some(journal) => journal.sync(haste).await,
             None => Ok(()),
         }
     }

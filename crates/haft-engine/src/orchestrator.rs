@@ -26,7 +26,7 @@ use crate::queue::{Queues, UndefinedQueue};
 use crate::record::CallRecord;
 use crate::selection::Selection;
 use crate::stage::{self, Cached, Checking, Deadline, Means};
-use haft_core::run::chronicle::Haste;
+use haft_core::run::journal::Haste;
 
 /// Turns calls into results. Dropping the future of a call cancels it; a failed call does not affect other calls.
 #[derive(Debug)]
@@ -268,7 +268,7 @@ impl Orchestrator {
                 let priority = policy.priority.unwrap_or(options.priority);
                 let _slot = stage::queue(record, queue, priority, &deadline).await?;
                 let haste = Haste::for_effects(*assured);
-                stage::put_down(record, options.chronicle.as_deref(), haste, &deadline).await?;
+                stage::journal(record, options.journal.as_deref(), haste, &deadline).await?;
                 let progress = record.bounded_progress();
                 let idle = stage::Idle::watch(tool.entry().exposed(), policy.idle_timeout, progress.clone());
                 let context = record

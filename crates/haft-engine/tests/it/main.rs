@@ -21,8 +21,6 @@ mod cache;
 mod cancellation;
 /// Changing tool lists, and the warm-up of providers.
 mod changes;
-/// Journals of runs, and runs with a failing journal.
-mod chronicle;
 /// Runs from start to end.
 mod drive;
 /// Events and receipts.
@@ -31,6 +29,8 @@ mod events;
 mod fit;
 /// Active tools, and the tools that a request selects.
 mod groups;
+/// Journals of runs, and runs with a failing journal.
+mod journal;
 /// Name resolution, and the errors for unknown names.
 mod names;
 /// The calls of a turn that run concurrently.

@@ -274,7 +274,7 @@ impl ActiveRun {
                 self.keep_with(Arc::new(journal));
             }
             Some(Err(error)) if self.task.place.parent.is_some() => {
-                self.options.chronicle = Some(Arc::new(lineage::LostJournal(error.to_string())));
+                self.options.journal = Some(Arc::new(lineage::LostJournal(error.to_string())));
             }
             Some(Err(error)) => self.unkept = Some(error),
             None => {}
@@ -283,7 +283,7 @@ impl ActiveRun {
 
     pub(super) fn keep_with(&mut self, journal: Arc<SessionJournal>) {
         self.task.scope.meter.keep_with(Arc::clone(&journal) as _);
-        self.options.chronicle = Some(journal);
+        self.options.journal = Some(journal);
     }
 
     /// Until the request is answered, or somebody outside has to do something first. Agents that are handed the request, or

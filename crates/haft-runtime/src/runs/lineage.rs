@@ -4,7 +4,7 @@ use futures_util::future::BoxFuture;
 use haft_core::place::{Operation, SessionId};
 use haft_core::run::told::Told;
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{Chronicle, Haste, Unrecorded};
+use haft_engine::{Haste, RunJournal, Unrecorded};
 use sha2::{Digest as _, Sha256};
 
 /// The session of the agent that a call asks.
@@ -38,16 +38,16 @@ impl LostJournal {
     }
 }
 
-impl Chronicle for LostJournal {
-    fn told(&self, _: &Told) -> Result<(), Unrecorded> {
+impl RunJournal for LostJournal {
+    fn append(&self, _: &Told) -> Result<(), Unrecorded> {
         self.refused()
     }
 
-    fn begins(&self, _: &ToolCall, _: &Operation) -> Result<(), Unrecorded> {
+    fn append_call(&self, _: &ToolCall, _: &Operation) -> Result<(), Unrecorded> {
         self.refused()
     }
 
-    fn secure(&self, _: Haste) -> BoxFuture<'_, Result<(), Unrecorded>> {
+    fn sync(&self, _: Haste) -> BoxFuture<'_, Result<(), Unrecorded>> {
         Box::pin(async { self.refused() })
     }
 }

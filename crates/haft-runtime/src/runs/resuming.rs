@@ -138,7 +138,7 @@ impl ActiveRun {
     ) -> Result<Self, RunError> {
         match journal.resumed() {
             Ok(()) => self.keep_with(Arc::new(journal)),
-            Err(unrecorded) => self.options.chronicle = Some(Arc::new(LostJournal(unrecorded.problem))),
+            Err(unrecorded) => self.options.journal = Some(Arc::new(LostJournal(unrecorded.problem))),
         }
         let done = more.as_ref().map_or(0, |_| self.run.counts().turns);
         self.tell_beginning_in(self.task.place.turn + done);

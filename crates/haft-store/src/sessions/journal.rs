@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use haft_core::event::{Event, EventSink};
 use haft_core::place::{Operation, SessionId};
-use haft_core::run::chronicle::{Chronicle, Haste, Unrecorded};
 use haft_core::run::event::RunEvent;
+use haft_core::run::journal::{Haste, RunJournal, Unrecorded};
 use haft_core::run::snapshot::StoredTold;
 use haft_core::run::told::Told;
 use haft_core::tool::ToolCall;
@@ -84,7 +84,7 @@ impl SessionJournal {
         if let Some(failed) = &written.failed {
             return Err(failed.clone());
         }
-        let outcome = self.append(&bytes, written.bytes);
+        let outcome = self.append_line(&bytes, written.bytes);
         match &outcome {
             Ok(()) => written.bytes += bytes.len() as u64,
             Err(unrecorded) => written.failed = Some(unrecorded.clone()),
@@ -92,7 +92,7 @@ impl SessionJournal {
         outcome
     }
 
-    fn append(&self, line: &[u8], bytes: u64) -> Result<(), Unrecorded> {
+    fn append_line(&self, line: &[u8], bytes: u64) -> Result<(), Unrecorded> {
         if bytes.saturating_add(line.len() as u64) > self.bytes_max {
             let max = self.bytes_max;
             let problem = format!("a session may take {max} bytes, and this one would take more");
@@ -152,12 +152,12 @@ impl EventSink for SessionJournal {
     }
 }
 
-impl Chronicle for SessionJournal {
-    fn told(&self, told: &Told) -> Result<(), Unrecorded> {
+impl RunJournal for SessionJournal {
+    fn append(&self, told: &Told) -> Result<(), Unrecorded> {
         self.write(&Line::Told { at_ms: now_ms(), told: StoredTold::of(told) })
     }
 
-    fn begins(&self, call: &ToolCall, operation: &Operation) -> Result<(), Unrecorded> {
+    fn append_call(&self, call: &ToolCall, operation: &Operation) -> Result<(), Unrecorded> {
         self.write(&Line::Begun {
             at_ms: now_ms(),
             call: call.id.0.clone(),
@@ -168,7 +168,7 @@ impl Chronicle for SessionJournal {
     }
 
     /// Calls of one turn end together often; who waited while another's bytes were secured may find its own among them.
-    fn secure(&self, haste: Haste) -> BoxFuture<'_, Result<(), Unrecorded>> {
+    fn sync(&self, haste: Haste) -> BoxFuture<'_, Result<(), Unrecorded>> {
         Box::pin(async move {
             let wanted = self.written().bytes;
             let mut secured = self.secured.lock().await;

@@ -6,7 +6,7 @@ use haft_core::place::Operation;
 use haft_core::run::RunPlan;
 use haft_core::run::told::Told;
 use haft_core::tool::ToolCall;
-use haft_engine::{Chronicle, Haste, Unrecorded};
+use haft_engine::{Haste, RunJournal, Unrecorded};
 
 use crate::drive::{Scripted, World, call, done, run, text};
 
@@ -37,8 +37,8 @@ impl Notebook {
     }
 }
 
-impl Chronicle for Notebook {
-    fn told(&self, told: &Told) -> Result<(), Unrecorded> {
+impl RunJournal for Notebook {
+    fn append(&self, told: &Told) -> Result<(), Unrecorded> {
         self.put(match told {
             Told::Stepped(_) => "step".into(),
             Told::Replied(_) => "reply".into(),
@@ -47,11 +47,11 @@ impl Chronicle for Notebook {
         })
     }
 
-    fn begins(&self, call: &ToolCall, _: &Operation) -> Result<(), Unrecorded> {
+    fn append_call(&self, call: &ToolCall, _: &Operation) -> Result<(), Unrecorded> {
         self.put(format!("begin {}", call.id.0))
     }
 
-    fn secure(&self, haste: Haste) -> BoxFuture<'_, Result<(), Unrecorded>> {
+    fn sync(&self, haste: Haste) -> BoxFuture<'_, Result<(), Unrecorded>> {
         self.secured.lock().unwrap().push(haste);
         async { Ok(()) }.boxed()
     }
@@ -68,7 +68,7 @@ fn models() -> Scripted {
 async fn a_call_is_on_record_before_it_is_made_and_after_it_ended() {
     let (world, notebook, models) = (World::new(), Notebook::of(usize::MAX), models());
     let mut driver = world.driver(&models);
-    driver.options.chronicle = Some(Arc::clone(&notebook) as _);
+    driver.options.journal = Some(Arc::clone(&notebook) as _);
     done(driver.drive(&mut run(RunPlan::default())).await.unwrap());
     let expected = ["step", "reply", "step", "begin 1", "end 1", "end 2", "step", "reply", "step"];
     assert_eq!(notebook.entries(), expected, "a call that reaches no tool never begins");
@@ -81,7 +81,7 @@ async fn only_what_can_be_done_again_may_wait_for_the_disk() {
             Scripted::new(vec![Ok(vec![call("1", tool, r#"{"text":"a"}"#)]), Ok(vec![text("done")])]);
         let (world, notebook) = (World::new(), Notebook::of(usize::MAX));
         let mut driver = world.driver(&models);
-        driver.options.chronicle = Some(Arc::clone(&notebook) as _);
+        driver.options.journal = Some(Arc::clone(&notebook) as _);
         done(driver.drive(&mut run(RunPlan::default())).await.unwrap());
         notebook.secured.lock().unwrap().clone()
     };
@@ -94,7 +94,7 @@ async fn a_run_that_cannot_be_put_on_record_ends_before_its_next_call_and_says_s
     for entries_max in 0..8 {
         let (world, notebook, models) = (World::new(), Notebook::of(entries_max), models());
         let mut driver = world.driver(&models);
-        driver.options.chronicle = Some(Arc::clone(&notebook) as _);
+        driver.options.journal = Some(Arc::clone(&notebook) as _);
         let finish = done(driver.drive(&mut run(RunPlan::default())).await.unwrap());
         assert_eq!(finish.reason.name(), "unrecorded", "{entries_max}");
         assert!(finish.detail.contains("it is full"), "{}", finish.detail);

@@ -10,15 +10,15 @@ use futures_util::future::BoxFuture;
 
 /// Records the inputs of a run and the calls that reach their tools. A call that is not in the journal does not run, so
 /// the journal contains every call that may have had effects.
-pub trait Chronicle: fmt::Debug + Send + Sync {
+pub trait RunJournal: fmt::Debug + Send + Sync {
     /// Appends an input of the run. From then on it survives a crash of this process.
-    fn told(&self, told: &Told) -> Result<(), Unrecorded>;
+    fn append(&self, told: &Told) -> Result<(), Unrecorded>;
 
     /// Appends the start of a call, before the call reaches its tool.
-    fn begins(&self, call: &ToolCall, operation: &Operation) -> Result<(), Unrecorded>;
+    fn append_call(&self, call: &ToolCall, operation: &Operation) -> Result<(), Unrecorded>;
 
     /// Returns when all appended entries survive a crash of the machine, or will soon enough.
-    fn secure(&self, haste: Haste) -> BoxFuture<'_, Result<(), Unrecorded>>;
+    fn sync(&self, haste: Haste) -> BoxFuture<'_, Result<(), Unrecorded>>;
 }
 
 /// The required durability of journal entries.
