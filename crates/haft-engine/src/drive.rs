@@ -28,7 +28,7 @@ use crate::orchestrator::Orchestrator;
 use crate::order::EffectOrder;
 use crate::outlook::Outlook;
 use crate::witness::Witness;
-use haft_core::run::journal::{Haste, Unrecorded};
+use haft_core::run::journal::{Durability, Unrecorded};
 
 /// The environment of a run. Dropping the future of [`Driver::drive`] cancels the current step; the run survives and
 /// can be aborted, stored or driven again.
@@ -125,7 +125,7 @@ impl Driver<'_> {
             self.tell(place, RunEvent::Finished { finish: finish.clone(), bill: self.scope.meter.bill() });
         }
         // The error can be ignored: no later action depends on this sync.
-        let _ = self.sync(Haste::Now).await;
+        let _ = self.sync(Durability::Synced).await;
         Ok(driven)
     }
 
@@ -235,10 +235,10 @@ impl Driver<'_> {
                 drop(held);
                 self.witness.iter().for_each(|witness| witness.ended(place, &result));
                 let answered = RunEvent::Answered(answered(&result));
-                let haste = self.orchestrator.haste_for(&result.call.name);
+                let durability = self.orchestrator.durability_for(&result.call.name);
                 let told = Told::Ended(vec![CallEnd::of(result)]);
                 self.append(&told)?;
-                self.sync(haste).await?;
+                self.sync(durability).await?;
                 self.tell(place, answered);
                 Ok(told)
             }
@@ -260,9 +260,9 @@ impl Driver<'_> {
         self.options.journal.as_ref().map_or(Ok(()), |journal| journal.append(told))
     }
 
-    async fn sync(&self, haste: Haste) -> Result<(), Unrecorded> {
+    async fn sync(&self, durability: Durability) -> Result<(), Unrecorded> {
         match &self.options.journal {
-            Some(journal) => journal.sync(haste).await,
+            Some(journal) => journal.sync(durability).await,
             None => Ok(()),
         }
     }

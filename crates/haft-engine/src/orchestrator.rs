@@ -26,7 +26,7 @@ use crate::queue::{Queues, UndefinedQueue};
 use crate::record::CallRecord;
 use crate::selection::Selection;
 use crate::stage::{self, Cached, Checking, Deadline, Means};
-use haft_core::run::journal::Haste;
+use haft_core::run::journal::Durability;
 
 /// Turns calls into results. Dropping the future of a call cancels it; a failed call does not affect other calls.
 #[derive(Debug)]
@@ -189,9 +189,9 @@ impl Orchestrator {
     }
 
     /// Returns the durability that the journal entry for the result of this tool needs.
-    pub(crate) fn haste_for(&self, written_name: &str) -> Haste {
+    pub(crate) fn durability_for(&self, written_name: &str) -> Durability {
         let assured = |tool: Arc<CatalogEntry>| tool.governed(&self.config.policies).assured;
-        Haste::for_effects(self.catalog.resolve(written_name).map_or(Effects::Unknown, assured))
+        Durability::for_effects(self.catalog.resolve(written_name).map_or(Effects::Unknown, assured))
     }
 
     /// Returns true if a call that may already have run can run again after a crash. A sub-agent's call always can,
@@ -267,8 +267,8 @@ impl Orchestrator {
             Cached::Miss(keeper) => {
                 let priority = policy.priority.unwrap_or(options.priority);
                 let _slot = stage::queue(record, queue, priority, &deadline).await?;
-                let haste = Haste::for_effects(*assured);
-                stage::journal(record, options.journal.as_deref(), haste, &deadline).await?;
+                let durability = Durability::for_effects(*assured);
+                stage::journal(record, options.journal.as_deref(), durability, &deadline).await?;
                 let progress = record.bounded_progress();
                 let idle = stage::Idle::watch(tool.entry().exposed(), policy.idle_timeout, progress.clone());
                 let context = record

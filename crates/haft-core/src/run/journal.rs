@@ -18,25 +18,25 @@ pub trait RunJournal: fmt::Debug + Send + Sync {
     fn append_call(&self, call: &ToolCall, operation: &Operation) -> Result<(), Unrecorded>;
 
     /// Returns when all appended entries survive a crash of the machine, or will soon enough.
-    fn sync(&self, haste: Haste) -> BoxFuture<'_, Result<(), Unrecorded>>;
+    fn sync(&self, durability: Durability) -> BoxFuture<'_, Result<(), Unrecorded>>;
 }
 
 /// The required durability of journal entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Haste {
+pub enum Durability {
     /// Synced to disk before anything else happens.
-    Now,
+    Synced,
     /// May be lost with the machine, because the lost work can be repeated without a visible difference. The journal
-    /// syncs it later.
-    Soon,
+    /// syncs it at most once a second.
+    Buffered,
 }
 
-impl Haste {
+impl Durability {
     /// Returns the durability for a call with these trusted effects.
     pub fn for_effects(assured: Effects) -> Self {
         match assured {
-            Effects::ReadOnly => Self::Soon,
-            Effects::Idempotent | Effects::Mutating | Effects::Unknown => Self::Now,
+            Effects::ReadOnly => Self::Buffered,
+            Effects::Idempotent | Effects::Mutating | Effects::Unknown => Self::Synced,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Journal: records the call before it reaches its tool. If recording fails, the tool does not run.
 
 use haft_core::result::ToolError;
-use haft_core::run::journal::{Haste, RunJournal};
+use haft_core::run::journal::{Durability, RunJournal};
 
 use crate::record::CallRecord;
 use crate::stage::Deadline;
@@ -9,13 +9,13 @@ use crate::stage::Deadline;
 pub(crate) async fn journal(
     record: &CallRecord,
     journal: Option<&dyn RunJournal>,
-    haste: Haste,
+    durability: Durability,
     deadline: &Deadline<'_>,
 ) -> Result<(), ToolError> {
     let Some(journal) = journal else { return Ok(()) };
     let kept = async {
         journal.append_call(&record.call, record.operation())?;
-        journal.sync(haste).await
+        journal.sync(durability).await
     };
     Ok(deadline.wait(kept, "being put on record").await??)
 }

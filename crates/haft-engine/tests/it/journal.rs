@@ -6,7 +6,7 @@ use haft_core::place::Operation;
 use haft_core::run::RunPlan;
 use haft_core::run::told::Told;
 use haft_core::tool::ToolCall;
-use haft_engine::{Haste, RunJournal, Unrecorded};
+use haft_engine::{Durability, RunJournal, Unrecorded};
 
 use crate::drive::{Scripted, World, call, done, run, text};
 
@@ -15,7 +15,7 @@ use crate::drive::{Scripted, World, call, done, run, text};
 struct Notebook {
     entries: Mutex<Vec<String>>,
     entries_max: usize,
-    secured: Mutex<Vec<Haste>>,
+    secured: Mutex<Vec<Durability>>,
 }
 
 impl Notebook {
@@ -51,8 +51,8 @@ impl RunJournal for Notebook {
         self.put(format!("begin {}", call.id.0))
     }
 
-    fn sync(&self, haste: Haste) -> BoxFuture<'_, Result<(), Unrecorded>> {
-        self.secured.lock().unwrap().push(haste);
+    fn sync(&self, durability: Durability) -> BoxFuture<'_, Result<(), Unrecorded>> {
+        self.secured.lock().unwrap().push(durability);
         async { Ok(()) }.boxed()
     }
 }
@@ -85,8 +85,8 @@ async fn only_what_can_be_done_again_may_wait_for_the_disk() {
         done(driver.drive(&mut run(RunPlan::default())).await.unwrap());
         notebook.secured.lock().unwrap().clone()
     };
-    assert_eq!(secured("store").await, [Haste::Now; 3], "before, after, and at the end of the run");
-    assert_eq!(secured("echo").await, [Haste::Soon, Haste::Soon, Haste::Now]);
+    assert_eq!(secured("store").await, [Durability::Synced; 3], "before, after, and at the end of the run");
+    assert_eq!(secured("echo").await, [Durability::Buffered, Durability::Buffered, Durability::Synced]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ use futures_util::future::BoxFuture;
 use haft_core::place::{Operation, SessionId};
 use haft_core::run::told::Told;
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{Haste, RunJournal, Unrecorded};
+use haft_engine::{Durability, RunJournal, Unrecorded};
 use sha2::{Digest as _, Sha256};
 
 /// The session of the agent that a call asks.
@@ -47,7 +47,7 @@ impl RunJournal for LostJournal {
         self.refused()
     }
 
-    fn sync(&self, _: Haste) -> BoxFuture<'_, Result<(), Unrecorded>> {
+    fn sync(&self, _: Durability) -> BoxFuture<'_, Result<(), Unrecorded>> {
         Box::pin(async { self.refused() })
     }
 }

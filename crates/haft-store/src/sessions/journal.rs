@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 use haft_core::event::{Event, EventSink};
 use haft_core::place::{Operation, SessionId};
 use haft_core::run::event::RunEvent;
-use haft_core::run::journal::{Haste, RunJournal, Unrecorded};
+use haft_core::run::journal::{Durability, RunJournal, Unrecorded};
 use haft_core::run::snapshot::StoredTold;
 use haft_core::run::told::Told;
 use haft_core::tool::ToolCall;
@@ -39,10 +39,10 @@ struct Secured {
 }
 
 impl Secured {
-    fn is_soon_enough(&self, haste: Haste) -> bool {
-        match haste {
-            Haste::Now => false,
-            Haste::Soon => self.at.is_some_and(|at| at.elapsed() < SECURED_EVERY),
+    fn is_soon_enough(&self, durability: Durability) -> bool {
+        match durability {
+            Durability::Synced => false,
+            Durability::Buffered => self.at.is_some_and(|at| at.elapsed() < SECURED_EVERY),
         }
     }
 }
@@ -168,11 +168,11 @@ impl RunJournal for SessionJournal {
     }
 
     /// Calls of one turn end together often; who waited while another's bytes were secured may find its own among them.
-    fn sync(&self, haste: Haste) -> BoxFuture<'_, Result<(), Unrecorded>> {
+    fn sync(&self, durability: Durability) -> BoxFuture<'_, Result<(), Unrecorded>> {
         Box::pin(async move {
             let wanted = self.written().bytes;
             let mut secured = self.secured.lock().await;
-            if secured.bytes >= wanted || secured.is_soon_enough(haste) {
+            if secured.bytes >= wanted || secured.is_soon_enough(durability) {
                 return self.written().failed.clone().map_or(Ok(()), Err);
             }
             let bytes = self.written().bytes;
@@ -200,12 +200,16 @@ mod tests {
     #[test]
     fn what_can_be_done_again_is_secured_once_in_a_while() {
         let now = Instant::now();
-        let check = |at: Option<Instant>, haste: Haste, expected: bool| {
-            assert_eq!(Secured { bytes: 0, at }.is_soon_enough(haste), expected, "{at:?} {haste:?}");
+        let check = |at: Option<Instant>, durability: Durability, expected: bool| {
+            assert_eq!(
+                Secured { bytes: 0, at }.is_soon_enough(durability),
+                expected,
+                "{at:?} {durability:?}"
+            );
         };
-        check(None, Haste::Soon, false);
-        check(now.checked_sub(SECURED_EVERY), Haste::Soon, false);
-        check(now.checked_add(SECURED_EVERY), Haste::Soon, true);
-        check(now.checked_add(SECURED_EVERY), Haste::Now, false);
+        check(None, Durability::Buffered, false);
+        check(now.checked_sub(SECURED_EVERY), Durability::Buffered, false);
+        check(now.checked_add(SECURED_EVERY), Durability::Buffered, true);
+        check(now.checked_add(SECURED_EVERY), Durability::Synced, false);
     }
 }

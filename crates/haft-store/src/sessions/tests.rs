@@ -3,7 +3,7 @@ use std::fs;
 use haft_core::conversation::{Conversation, Message};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_request::ModelRequest;
-use haft_core::run::journal::{Haste, RunJournal};
+use haft_core::run::journal::{Durability, RunJournal};
 use haft_core::run::told::Told;
 use haft_core::run::{Abort, AgentRun, Readings, RunPlan};
 use serde_json::Value;
@@ -197,6 +197,6 @@ async fn what_is_put_down_is_secured() {
     let fixture = Fixture::new();
     let journal = begin(&fixture.sessions(), 1);
     journal.append(&Told::Stopped).unwrap();
-    let (one, other) = tokio::join!(journal.sync(Haste::Now), journal.sync(Haste::Now));
+    let (one, other) = tokio::join!(journal.sync(Durability::Synced), journal.sync(Durability::Synced));
     assert_eq!((one, other), (Ok(()), Ok(())));
 }
