@@ -28,7 +28,7 @@ use crate::orchestrator::Orchestrator;
 use crate::order::EffectOrder;
 use crate::outlook::Outlook;
 use crate::witness::Witness;
-use haft_core::run::journal::{Durability, Unrecorded};
+use haft_core::run::journal::{Durability, JournalError};
 
 /// The environment of a run. Dropping the future of [`Driver::drive`] cancels the current step; the run survives and
 /// can be aborted, stored or driven again.
@@ -68,7 +68,7 @@ pub enum Driven {
 /// The error that ends the step loop.
 enum Halt {
     Mistake(RunError),
-    Unrecorded(Unrecorded),
+    Journal(JournalError),
 }
 
 impl From<RunError> for Halt {
@@ -77,9 +77,9 @@ impl From<RunError> for Halt {
     }
 }
 
-impl From<Unrecorded> for Halt {
-    fn from(unrecorded: Unrecorded) -> Self {
-        Self::Unrecorded(unrecorded)
+impl From<JournalError> for Halt {
+    fn from(error: JournalError) -> Self {
+        Self::Journal(error)
     }
 }
 
@@ -90,8 +90,8 @@ impl Driver<'_> {
         let driven = match timeout_at(Instant::from_std(self.scope.until), self.steps(run)).await {
             Ok(Ok(driven)) => driven,
             Ok(Err(Halt::Mistake(error))) => return Err(error),
-            Ok(Err(Halt::Unrecorded(unrecorded))) => {
-                return self.abort(run, Abort::Unrecorded(unrecorded.to_string())).await;
+            Ok(Err(Halt::Journal(error))) => {
+                return self.abort(run, Abort::Unrecorded(error.to_string())).await;
             }
             Err(_) => return self.abort(run, Abort::TimedOut).await,
         };
@@ -222,7 +222,7 @@ impl Driver<'_> {
 
     /// Executes the calls of one step. Every call has its position in the order before the first one starts. Each
     /// result is journaled and reported as soon as its call ends.
-    async fn call(&self, run: &AgentRun, calls: Vec<ToolCall>) -> Vec<Result<Told, Unrecorded>> {
+    async fn call(&self, run: &AgentRun, calls: Vec<ToolCall>) -> Vec<Result<Told, JournalError>> {
         let order = EffectOrder::default();
         let place = self.place(run.counts().turns);
         let options = CallOptions { place, scope: Some(Arc::clone(&self.scope)), ..self.options.clone() };
@@ -256,11 +256,11 @@ impl Driver<'_> {
         recorded.unwrap_or_else(|| Box::pin(self.orchestrator.execute_in_turn_with(order, call, options)))
     }
 
-    fn append(&self, told: &Told) -> Result<(), Unrecorded> {
+    fn append(&self, told: &Told) -> Result<(), JournalError> {
         self.options.journal.as_ref().map_or(Ok(()), |journal| journal.append(told))
     }
 
-    async fn sync(&self, durability: Durability) -> Result<(), Unrecorded> {
+    async fn sync(&self, durability: Durability) -> Result<(), JournalError> {
         match &self.options.journal {
             Some(journal) => journal.sync(durability).await,
             None => Ok(()),

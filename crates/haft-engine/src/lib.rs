@@ -29,7 +29,7 @@ pub use catalog::{
 pub use drive::{Driven, Driver};
 pub use haft_core::priority::Priority;
 pub use haft_core::run::context::RunContext;
-pub use haft_core::run::journal::{Durability, RunJournal, Unrecorded};
+pub use haft_core::run::journal::{Durability, JournalError, RunJournal};
 pub use haft_core::run::meter::Meter;
 pub use haft_core::run::scope::RunScope;
 pub use options::{CallOptions, Concurrency};

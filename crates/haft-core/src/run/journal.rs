@@ -12,13 +12,13 @@ use futures_util::future::BoxFuture;
 /// the journal contains every call that may have had effects.
 pub trait RunJournal: fmt::Debug + Send + Sync {
     /// Appends an input of the run. From then on it survives a crash of this process.
-    fn append(&self, told: &Told) -> Result<(), Unrecorded>;
+    fn append(&self, told: &Told) -> Result<(), JournalError>;
 
     /// Appends the start of a call, before the call reaches its tool.
-    fn append_call(&self, call: &ToolCall, operation: &Operation) -> Result<(), Unrecorded>;
+    fn append_call(&self, call: &ToolCall, operation: &Operation) -> Result<(), JournalError>;
 
     /// Returns when all appended entries survive a crash of the machine, or will soon enough.
-    fn sync(&self, durability: Durability) -> BoxFuture<'_, Result<(), Unrecorded>>;
+    fn sync(&self, durability: Durability) -> BoxFuture<'_, Result<(), JournalError>>;
 }
 
 /// The required durability of journal entries.
@@ -43,21 +43,21 @@ impl Durability {
 
 /// The journal could not record an entry. It accepts no further entries until an operator fixes the cause.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unrecorded {
+pub struct JournalError {
     pub problem: String,
 }
 
-impl fmt::Display for Unrecorded {
+impl fmt::Display for JournalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "what happens can no longer be put on record: {}", self.problem)
     }
 }
 
-impl std::error::Error for Unrecorded {}
+impl std::error::Error for JournalError {}
 
-impl From<Unrecorded> for ToolError {
-    fn from(unrecorded: Unrecorded) -> Self {
-        let message = format!("the call was not made: {unrecorded}");
+impl From<JournalError> for ToolError {
+    fn from(error: JournalError) -> Self {
+        let message = format!("the call was not made: {error}");
         ToolError::new(ToolErrorKind::Unavailable, message)
     }
 }

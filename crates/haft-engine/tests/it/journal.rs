@@ -6,7 +6,7 @@ use haft_core::place::Operation;
 use haft_core::run::RunPlan;
 use haft_core::run::told::Told;
 use haft_core::tool::ToolCall;
-use haft_engine::{Durability, RunJournal, Unrecorded};
+use haft_engine::{Durability, JournalError, RunJournal};
 
 use crate::drive::{Scripted, World, call, done, run, text};
 
@@ -23,10 +23,10 @@ impl Notebook {
         Arc::new(Self { entries: Mutex::default(), entries_max, secured: Mutex::default() })
     }
 
-    fn put(&self, entry: String) -> Result<(), Unrecorded> {
+    fn put(&self, entry: String) -> Result<(), JournalError> {
         let mut entries = self.entries.lock().unwrap();
         if entries.len() == self.entries_max {
-            return Err(Unrecorded { problem: "it is full".into() });
+            return Err(JournalError { problem: "it is full".into() });
         }
         entries.push(entry);
         Ok(())
@@ -38,7 +38,7 @@ impl Notebook {
 }
 
 impl RunJournal for Notebook {
-    fn append(&self, told: &Told) -> Result<(), Unrecorded> {
+    fn append(&self, told: &Told) -> Result<(), JournalError> {
         self.put(match told {
             Told::Stepped(_) => "step".into(),
             Told::Replied(_) => "reply".into(),
@@ -47,11 +47,11 @@ impl RunJournal for Notebook {
         })
     }
 
-    fn append_call(&self, call: &ToolCall, _: &Operation) -> Result<(), Unrecorded> {
+    fn append_call(&self, call: &ToolCall, _: &Operation) -> Result<(), JournalError> {
         self.put(format!("begin {}", call.id.0))
     }
 
-    fn sync(&self, durability: Durability) -> BoxFuture<'_, Result<(), Unrecorded>> {
+    fn sync(&self, durability: Durability) -> BoxFuture<'_, Result<(), JournalError>> {
         self.secured.lock().unwrap().push(durability);
         async { Ok(()) }.boxed()
     }

@@ -4,7 +4,7 @@ use futures_util::future::BoxFuture;
 use haft_core::place::{Operation, SessionId};
 use haft_core::run::told::Told;
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{Durability, RunJournal, Unrecorded};
+use haft_engine::{Durability, JournalError, RunJournal};
 use sha2::{Digest as _, Sha256};
 
 /// The session of the agent that a call asks.
@@ -33,21 +33,21 @@ fn derived(from: &str) -> SessionId {
 pub(super) struct LostJournal(pub(super) String);
 
 impl LostJournal {
-    fn refused<T>(&self) -> Result<T, Unrecorded> {
-        Err(Unrecorded { problem: self.0.clone() })
+    fn refused<T>(&self) -> Result<T, JournalError> {
+        Err(JournalError { problem: self.0.clone() })
     }
 }
 
 impl RunJournal for LostJournal {
-    fn append(&self, _: &Told) -> Result<(), Unrecorded> {
+    fn append(&self, _: &Told) -> Result<(), JournalError> {
         self.refused()
     }
 
-    fn append_call(&self, _: &ToolCall, _: &Operation) -> Result<(), Unrecorded> {
+    fn append_call(&self, _: &ToolCall, _: &Operation) -> Result<(), JournalError> {
         self.refused()
     }
 
-    fn sync(&self, _: Durability) -> BoxFuture<'_, Result<(), Unrecorded>> {
+    fn sync(&self, _: Durability) -> BoxFuture<'_, Result<(), JournalError>> {
         Box::pin(async { self.refused() })
     }
 }
