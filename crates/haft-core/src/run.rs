@@ -16,6 +16,7 @@ pub mod event;
 pub mod final_report;
 pub mod final_turn;
 pub mod finish;
+pub mod input;
 pub mod journal;
 pub mod limits;
 pub mod meter;
@@ -26,7 +27,6 @@ mod reply;
 pub mod scope;
 pub mod snapshot;
 mod state;
-pub mod told;
 mod turn;
 
 use std::sync::Arc;
@@ -43,8 +43,8 @@ use calls::{CallState, From, OpenCalls, Waiting};
 use choice::Moment;
 use final_turn::WhyFinal;
 use finish::{Finish, FinishReason};
+use input::CallEnd;
 use state::{Phase, Signal, State};
-use told::CallEnd;
 
 pub use error::RunError;
 pub use note::RunNote;

@@ -16,9 +16,9 @@ use haft_core::place::Place;
 use haft_core::result::ToolResult;
 use haft_core::run::event::{Answered, RunEvent};
 use haft_core::run::finish::Finish;
+use haft_core::run::input::{CallEnd, RunInput};
 use haft_core::run::meter::Amount;
 use haft_core::run::scope::RunScope;
-use haft_core::run::told::{CallEnd, Told};
 use haft_core::run::{Abort, AgentRun, Readings, RunError, Step};
 use haft_core::tool::ToolCall;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -101,7 +101,7 @@ impl Driver<'_> {
     /// Ends the run now and records the abort. The caller has already cancelled the current step.
     pub async fn abort(&self, run: &mut AgentRun, why: Abort) -> Result<Driven, RunError> {
         // A failed journal must not prevent the abort: the missing record shows on resume that the run did not finish.
-        let _ = self.append(&Told::Aborted(why.clone()));
+        let _ = self.append(&RunInput::Aborted(why.clone()));
         self.witness.iter().for_each(|witness| witness.aborted(self.options.place, &why));
         run.abort(why);
         match run.next_step(&self.readings()) {
@@ -113,10 +113,10 @@ impl Driver<'_> {
     }
 
     /// Records and applies an input that does not come from driving, such as a user's decision.
-    pub fn tell_run(&self, run: &mut AgentRun, told: Told) -> Result<(), RunError> {
+    pub fn tell_run(&self, run: &mut AgentRun, input: RunInput) -> Result<(), RunError> {
         // A failing journal fails again at the next step, and that ends the run.
-        let _ = self.append(&told);
-        run.told(told)
+        let _ = self.append(&input);
+        run.apply(input)
     }
 
     async fn stopped(&self, run: &AgentRun, driven: Driven) -> Result<Driven, RunError> {
@@ -136,22 +136,22 @@ impl Driver<'_> {
             self.until_settled().await;
             let readings = self.readings();
             let step = run.next_step(&readings);
-            self.append(&Told::Stepped(readings))?;
+            self.append(&RunInput::Stepped(readings))?;
             for note in run.take_notes() {
                 self.tell(self.place(run.counts().turns), RunEvent::Noted(note));
             }
             match step {
                 Step::CallModel(request) => {
-                    let told = match self.ask_in_time(run, *request).await {
-                        Ok(reply) => Told::Replied(reply),
-                        Err(error) => Told::Failed(error),
+                    let input = match self.ask_in_time(run, *request).await {
+                        Ok(reply) => RunInput::Replied(reply),
+                        Err(error) => RunInput::Failed(error),
                     };
-                    self.append(&told)?;
-                    run.told(told)?;
+                    self.append(&input)?;
+                    run.apply(input)?;
                 }
                 Step::CallTools(calls) => {
-                    for told in self.call(run, calls).await {
-                        run.told(told?)?;
+                    for input in self.call(run, calls).await {
+                        run.apply(input?)?;
                     }
                 }
                 Step::AwaitClient(calls) => return Ok(Driven::AwaitsClient(calls)),
@@ -222,7 +222,7 @@ impl Driver<'_> {
 
     /// Executes the calls of one step. Every call has its position in the order before the first one starts. Each
     /// result is journaled and reported as soon as its call ends.
-    async fn call(&self, run: &AgentRun, calls: Vec<ToolCall>) -> Vec<Result<Told, JournalError>> {
+    async fn call(&self, run: &AgentRun, calls: Vec<ToolCall>) -> Vec<Result<RunInput, JournalError>> {
         let order = EffectOrder::default();
         let place = self.place(run.counts().turns);
         let options = CallOptions { place, scope: Some(Arc::clone(&self.scope)), ..self.options.clone() };
@@ -236,11 +236,11 @@ impl Driver<'_> {
                 self.witness.iter().for_each(|witness| witness.ended(place, &result));
                 let answered = RunEvent::Answered(answered(&result));
                 let durability = self.orchestrator.durability_for(&result.call.name);
-                let told = Told::Ended(vec![CallEnd::of(result)]);
-                self.append(&told)?;
+                let input = RunInput::Ended(vec![CallEnd::of(result)]);
+                self.append(&input)?;
                 self.sync(durability).await?;
                 self.tell(place, answered);
-                Ok(told)
+                Ok(input)
             }
         });
         join_all(carried_out).await
@@ -256,8 +256,8 @@ impl Driver<'_> {
         recorded.unwrap_or_else(|| Box::pin(self.orchestrator.execute_in_turn_with(order, call, options)))
     }
 
-    fn append(&self, told: &Told) -> Result<(), JournalError> {
-        self.options.journal.as_ref().map_or(Ok(()), |journal| journal.append(told))
+    fn append(&self, input: &RunInput) -> Result<(), JournalError> {
+        self.options.journal.as_ref().map_or(Ok(()), |journal| journal.append(input))
     }
 
     async fn sync(&self, durability: Durability) -> Result<(), JournalError> {

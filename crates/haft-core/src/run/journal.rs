@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::place::Operation;
 use crate::result::{ToolError, ToolErrorKind};
-use crate::run::told::Told;
+use crate::run::input::RunInput;
 use crate::tool::{Effects, ToolCall};
 use futures_util::future::BoxFuture;
 
@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 /// the journal contains every call that may have had effects.
 pub trait RunJournal: fmt::Debug + Send + Sync {
     /// Appends an input of the run. From then on it survives a crash of this process.
-    fn append(&self, told: &Told) -> Result<(), JournalError>;
+    fn append(&self, input: &RunInput) -> Result<(), JournalError>;
 
     /// Appends the start of a call, before the call reaches its tool.
     fn append_call(&self, call: &ToolCall, operation: &Operation) -> Result<(), JournalError>;

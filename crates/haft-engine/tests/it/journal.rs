@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use haft_core::place::Operation;
 use haft_core::run::RunPlan;
-use haft_core::run::told::Told;
+use haft_core::run::input::RunInput;
 use haft_core::tool::ToolCall;
 use haft_engine::{Durability, JournalError, RunJournal};
 
@@ -38,11 +38,11 @@ impl Notebook {
 }
 
 impl RunJournal for Notebook {
-    fn append(&self, told: &Told) -> Result<(), JournalError> {
-        self.put(match told {
-            Told::Stepped(_) => "step".into(),
-            Told::Replied(_) => "reply".into(),
-            Told::Ended(ends) => format!("end {}", ends[0].call().0),
+    fn append(&self, input: &RunInput) -> Result<(), JournalError> {
+        self.put(match input {
+            RunInput::Stepped(_) => "step".into(),
+            RunInput::Replied(_) => "reply".into(),
+            RunInput::Ended(ends) => format!("end {}", ends[0].call().0),
             other => format!("{other:?}"),
         })
     }

@@ -18,9 +18,9 @@ use haft_core::run::context::RunContext;
 use haft_core::run::event::{Began, Bill, RunEvent, Speaks};
 use haft_core::run::final_report::FinalReport;
 use haft_core::run::finish::Finish;
+use haft_core::run::input::RunInput;
 use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
-use haft_core::run::told::Told;
 use haft_core::run::{Abort, AgentRun, RunError, RunPlan, Verdict};
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{CallOptions, Concurrency, Driven, Priority};
@@ -314,14 +314,14 @@ impl ActiveRun {
                     let parked = Instant::now();
                     let mut verdicts = self.verdicts(calls);
                     while let Some((call, verdict)) = verdicts.next().await {
-                        self.tell(Told::Judged { call, verdict })?;
+                        self.tell(RunInput::Judged { call, verdict })?;
                     }
                     self.not_counting(parked.elapsed());
                 }
                 Driven::AwaitsClient(calls) => {
                     let parked = Instant::now();
                     let outputs = client.run(&calls).await;
-                    self.tell(Told::ClientReplied(outputs))?;
+                    self.tell(RunInput::ClientReplied(outputs))?;
                     self.not_counting(parked.elapsed());
                 }
             }
@@ -381,7 +381,7 @@ impl ActiveRun {
     }
 
     /// Tells the run what came from outside, on record.
-    pub fn tell(&mut self, told: Told) -> Result<(), RunError> {
+    pub fn tell(&mut self, told: RunInput) -> Result<(), RunError> {
         let Self { worker, task, run, options, .. } = self;
         worker.driver(&task.scope, options).tell_run(run, told)
     }

@@ -2,7 +2,7 @@
 
 use futures_util::future::BoxFuture;
 use haft_core::place::{Operation, SessionId};
-use haft_core::run::told::Told;
+use haft_core::run::input::RunInput;
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{Durability, JournalError, RunJournal};
 use sha2::{Digest as _, Sha256};
@@ -39,7 +39,7 @@ impl LostJournal {
 }
 
 impl RunJournal for LostJournal {
-    fn append(&self, _: &Told) -> Result<(), JournalError> {
+    fn append(&self, _: &RunInput) -> Result<(), JournalError> {
         self.refused()
     }
 

@@ -9,9 +9,9 @@ use futures_util::future::BoxFuture;
 use haft_core::event::{Event, EventSink};
 use haft_core::place::{Operation, SessionId};
 use haft_core::run::event::RunEvent;
+use haft_core::run::input::RunInput;
 use haft_core::run::journal::{Durability, JournalError, RunJournal};
-use haft_core::run::snapshot::StoredTold;
-use haft_core::run::told::Told;
+use haft_core::run::snapshot::StoredInput;
 use haft_core::tool::ToolCall;
 use tokio::time::Instant;
 
@@ -153,8 +153,8 @@ impl EventSink for SessionJournal {
 }
 
 impl RunJournal for SessionJournal {
-    fn append(&self, told: &Told) -> Result<(), JournalError> {
-        self.write(&Line::Told { at_ms: now_ms(), told: StoredTold::of(told) })
+    fn append(&self, input: &RunInput) -> Result<(), JournalError> {
+        self.write(&Line::Input { at_ms: now_ms(), input: StoredInput::of(input) })
     }
 
     fn append_call(&self, call: &ToolCall, operation: &Operation) -> Result<(), JournalError> {
