@@ -23,11 +23,11 @@ use haft_core::run::{Abort, AgentRun, Readings, RunError, Step};
 use haft_core::tool::ToolCall;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::observer::RunObserver;
 use crate::options::CallOptions;
 use crate::orchestrator::Orchestrator;
 use crate::order::EffectOrder;
 use crate::outlook::Outlook;
-use crate::witness::Witness;
 use haft_core::run::journal::{Durability, JournalError};
 
 /// The environment of a run. Dropping the future of [`Driver::drive`] cancels the current step; the run survives and
@@ -43,7 +43,7 @@ pub struct Driver<'a> {
     /// The longest time for one model reply.
     pub reply_timeout: Duration,
     /// Records the run, or replays a recording.
-    pub witness: Option<Arc<dyn Witness>>,
+    pub observer: Option<Arc<dyn RunObserver>>,
 }
 
 impl fmt::Debug for Driver<'_> {
@@ -102,7 +102,7 @@ impl Driver<'_> {
     pub async fn abort(&self, run: &mut AgentRun, why: Abort) -> Result<Driven, RunError> {
         // A failed journal must not prevent the abort: the missing record shows on resume that the run did not finish.
         let _ = self.append(&RunInput::Aborted(why.clone()));
-        self.witness.iter().for_each(|witness| witness.aborted(self.options.place, &why));
+        self.observer.iter().for_each(|observer| observer.aborted(self.options.place, &why));
         run.abort(why);
         match run.next_step(&self.readings()) {
             Step::Done(finish) => self.stopped(run, Driven::Done(finish)).await,
@@ -167,8 +167,8 @@ impl Driver<'_> {
         let now = self.orchestrator.outlook(&self.options.context);
         let changed = (now != *seen)
             .then(|| self.orchestrator.model_tools(&self.options.selection, &self.options.context));
-        let changed = match &self.witness {
-            Some(witness) => witness.tools(self.options.place, changed),
+        let changed = match &self.observer {
+            Some(observer) => observer.tools(self.options.place, changed),
             None => changed,
         };
         if let Some(tools) = changed {
@@ -233,7 +233,7 @@ impl Driver<'_> {
             async {
                 let result = ends.await;
                 drop(held);
-                self.witness.iter().for_each(|witness| witness.ended(place, &result));
+                self.observer.iter().for_each(|observer| observer.ended(place, &result));
                 let answered = RunEvent::Answered(answered(&result));
                 let durability = self.orchestrator.durability_for(&result.call.name);
                 let input = RunInput::Ended(vec![CallEnd::of(result)]);
@@ -252,7 +252,7 @@ impl Driver<'_> {
         call: ToolCall,
         options: CallOptions,
     ) -> BoxFuture<'a, ToolResult> {
-        let recorded = self.witness.as_ref().and_then(|witness| witness.instead(&call, &options));
+        let recorded = self.observer.as_ref().and_then(|observer| observer.instead(&call, &options));
         recorded.unwrap_or_else(|| Box::pin(self.orchestrator.execute_in_turn_with(order, call, options)))
     }
 
@@ -283,7 +283,7 @@ impl Driver<'_> {
             left: self.scope.meter.left(time),
             context_tokens: self.context_tokens(),
         };
-        self.witness.as_ref().map_or(live, |witness| witness.readings(self.options.place, live))
+        self.observer.as_ref().map_or(live, |observer| observer.readings(self.options.place, live))
     }
 
     fn context_tokens(&self) -> Option<u64> {

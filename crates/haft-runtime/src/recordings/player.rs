@@ -25,7 +25,7 @@ use haft_core::run::scope::RunScope;
 use haft_core::run::{Abort, AgentRun, Readings, RunError, Verdict};
 use haft_core::tool::ToolCall;
 use haft_engine::drive::not_in_time;
-use haft_engine::{CallOptions, Catalog, Driven, Driver, Orchestrator, OrchestratorConfig, Witness};
+use haft_engine::{CallOptions, Catalog, Driven, Driver, Orchestrator, OrchestratorConfig, RunObserver};
 use haft_models::cassette::{Matching, Recording, RecordingError, Replayer};
 use tokio::task::yield_now;
 use tokio::time::Instant;
@@ -210,7 +210,7 @@ impl RunPlayer {
             scope: Arc::new(scope),
             options: CallOptions { place, ..CallOptions::default() },
             reply_timeout: TIMEOUT,
-            witness: Some(Arc::new(self.clone())),
+            observer: Some(Arc::new(self.clone())),
         };
         let Some(why) = self.0.left.aborted(&beginning.session) else {
             return to_the_end(&driver, run).await;
@@ -346,7 +346,7 @@ async fn to_the_end(driver: &Driver<'_>, run: &mut AgentRun) -> Result<Finish, R
     }
 }
 
-impl Witness for RunPlayer {
+impl RunObserver for RunPlayer {
     fn tools(&self, place: Place, _: Option<Arc<[ModelTool]>>) -> Option<Arc<[ModelTool]>> {
         self.0.left.tools(place)
     }

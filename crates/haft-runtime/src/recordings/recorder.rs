@@ -14,7 +14,7 @@ use haft_core::run::snapshot::StoredInput;
 use haft_core::run::{Abort, Readings};
 use haft_core::stored::StoredTool;
 use haft_core::tool::ToolCall;
-use haft_engine::{CallOptions, Witness};
+use haft_engine::{CallOptions, RunObserver};
 use haft_models::cassette::Tape;
 use serde_json::Value;
 
@@ -130,7 +130,7 @@ impl EventSink for Recorded {
     }
 }
 
-impl Witness for RunRecorder {
+impl RunObserver for RunRecorder {
     fn tools(&self, place: Place, live: Option<Arc<[ModelTool]>>) -> Option<Arc<[ModelTool]>> {
         if let Some(tools) = &live {
             let tools = tools.iter().map(StoredTool::of).collect();
