@@ -27,7 +27,7 @@ use crate::observer::RunObserver;
 use crate::options::CallOptions;
 use crate::orchestrator::Orchestrator;
 use crate::order::EffectOrder;
-use crate::outlook::Outlook;
+use crate::toolset_version::ToolsetVersion;
 use haft_core::run::journal::{Durability, JournalError};
 
 /// The environment of a run. Dropping the future of [`Driver::drive`] cancels the current step; the run survives and
@@ -130,7 +130,7 @@ impl Driver<'_> {
     }
 
     async fn steps(&self, run: &mut AgentRun) -> Result<Driven, Halt> {
-        let mut seen = self.orchestrator.outlook(&self.options.context);
+        let mut seen = self.orchestrator.toolset_version(&self.options.context);
         loop {
             self.renew_tools(run, &mut seen);
             self.until_settled().await;
@@ -163,8 +163,8 @@ impl Driver<'_> {
 
     /// Updates the tools of the run after a change: a server may add tools, and the tool that queries stored outputs
     /// appears with the first stored output.
-    fn renew_tools(&self, run: &mut AgentRun, seen: &mut Outlook) {
-        let now = self.orchestrator.outlook(&self.options.context);
+    fn renew_tools(&self, run: &mut AgentRun, seen: &mut ToolsetVersion) {
+        let now = self.orchestrator.toolset_version(&self.options.context);
         let changed = (now != *seen)
             .then(|| self.orchestrator.model_tools(&self.options.selection, &self.options.context));
         let changed = match &self.observer {

@@ -12,7 +12,6 @@ pub mod observer;
 pub mod options;
 pub mod orchestrator;
 pub mod order;
-mod outlook;
 pub mod policy;
 mod progress;
 pub mod queue;
@@ -20,6 +19,7 @@ mod record;
 pub mod selection;
 mod size;
 mod stage;
+mod toolset_version;
 
 pub use authority::Authority;
 pub use cache::{Cache, CacheConfig, CacheUse};
