@@ -33,8 +33,8 @@ pub enum Durability {
 
 impl Durability {
     /// Returns the durability for a call with these trusted effects.
-    pub fn for_effects(assured: Effects) -> Self {
-        match assured {
+    pub fn for_effects(trusted: Effects) -> Self {
+        match trusted {
             Effects::ReadOnly => Self::Buffered,
             Effects::Idempotent | Effects::Mutating | Effects::Unknown => Self::Synced,
         }
