@@ -264,7 +264,7 @@ impl Orchestrator {
         let ttl = stage::ttl(policy.cache_ttl, *effects, options.cache);
         let key = key(&tool, &arguments, &options.context);
         let outcome = match stage::cache(record, &config.cache, ttl, key, &deadline).await? {
-            Cached::Hit(output) => stage::hold_to_promise(record, &tool, Ok(output), checking),
+            Cached::Hit(output) => stage::check_output(record, &tool, Ok(output), checking),
             Cached::Miss(keeper) => {
                 let priority = policy.priority.unwrap_or(options.priority);
                 let _slot = stage::queue(record, queue, priority, &deadline).await?;
@@ -279,7 +279,7 @@ impl Orchestrator {
                 let call = stage::call(&tool, &arguments, &context);
                 let outcome = deadline.bound(idle.bound(call)).await;
                 record.keep_notes(&context, &progress);
-                let outcome = stage::hold_to_promise(record, &tool, outcome, checking);
+                let outcome = stage::check_output(record, &tool, outcome, checking);
                 keeper.keep(&outcome, &deadline);
                 outcome
             }

@@ -21,6 +21,8 @@ mod cache;
 mod cancellation;
 /// Changing tool lists, and the warm-up of providers.
 mod changes;
+/// Structured output and its schema.
+mod check_output;
 /// Runs from start to end.
 mod drive;
 /// Events and receipts.
@@ -39,8 +41,6 @@ mod order;
 mod panics;
 /// Tools that the operator denies.
 mod policy;
-/// Structured output and its schema.
-mod promise;
 /// Concurrency limits, queue order and cancelled waits.
 mod queue;
 /// Random calls, cancellations, timeouts and panics on a virtual clock, with invariants over all of them.
