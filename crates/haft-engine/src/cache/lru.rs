@@ -25,7 +25,7 @@ impl Kept {
 
 /// The LRU cache. Callers pass the time in, so tests need no clock.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct Lru {
     config: CacheConfig,
     kept: HashMap<Digest, Entry>,
     /// The keys, from the least to the most recently used.
@@ -40,7 +40,7 @@ struct Entry {
     used: u64,
 }
 
-impl Shelf {
+impl Lru {
     pub(super) fn new(config: CacheConfig) -> Self {
         Self { config, kept: HashMap::new(), by_use: BTreeMap::new(), bytes: 0, uses: 0 }
     }
@@ -105,24 +105,24 @@ mod tests {
     /// the clock by a second. Every entry expires after two seconds. Compares the remaining entries.
     fn check(script: &str, expected: &str) {
         let began = Instant::now();
-        let mut shelf = Shelf::new(CacheConfig { entries_max: 3, bytes_max: 10 });
+        let mut lru = Lru::new(CacheConfig { entries_max: 3, bytes_max: 10 });
         let mut now = began;
         let key = |name: &str| Digest::of_value(&json!(name));
         for step in script.split(' ') {
             match step.split_at(1) {
                 ("+", _) => now += Duration::from_secs(1),
-                ("?", name) => drop(shelf.get(&key(name), now)),
+                ("?", name) => drop(lru.get(&key(name), now)),
                 (name, bytes) => {
                     let (bytes, expires) = (bytes.parse().unwrap(), now + Duration::from_secs(2));
-                    shelf.put(key(name), Kept { output: Arc::default(), bytes, expires });
+                    lru.put(key(name), Kept { output: Arc::default(), bytes, expires });
                 }
             }
         }
         let left: String =
-            ["a", "b", "c", "d"].into_iter().filter(|name| shelf.get(&key(name), now).is_some()).collect();
+            ["a", "b", "c", "d"].into_iter().filter(|name| lru.get(&key(name), now).is_some()).collect();
         assert_eq!(left, expected, "{script}");
-        let bytes: usize = shelf.kept.values().map(|entry| entry.kept.bytes).sum();
-        assert_eq!((shelf.bytes, shelf.by_use.len()), (bytes, shelf.kept.len()), "{script}");
+        let bytes: usize = lru.kept.values().map(|entry| entry.kept.bytes).sum();
+        assert_eq!((lru.bytes, lru.by_use.len()), (bytes, lru.kept.len()), "{script}");
     }
 
     #[test]
