@@ -16,7 +16,7 @@ use tokio::sync::{Mutex as Baton, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use crate::size::output_bytes;
-use lru::{Kept, Lru};
+use lru::{CachedOutput, Lru};
 
 /// The capacity of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ struct Flight {
     /// The number of leading and waiting calls. The last one removes the flight.
     seats: usize,
     /// The holder of this lock leads. Waiting calls get the lock in order of arrival and find the output in it.
-    baton: Arc<Baton<Option<Kept>>>,
+    baton: Arc<Baton<Option<CachedOutput>>>,
 }
 
 /// The upper limit of a TTL, so that adding it to the clock cannot overflow.
@@ -88,7 +88,7 @@ impl Cache {
         }
     }
 
-    fn take_seat(&self, key: Digest) -> (Seat, Arc<Baton<Option<Kept>>>) {
+    fn take_seat(&self, key: Digest) -> (Seat, Arc<Baton<Option<CachedOutput>>>) {
         let mut state = self.lock();
         let new = || Flight { seats: 0, baton: Arc::default() };
         let flight = state.flights.entry(key).or_insert_with(new);
@@ -141,7 +141,7 @@ pub(crate) enum Lookup {
 #[derive(Debug)]
 pub(crate) struct Lead {
     // Fields drop in this order: the next waiting call must get the lock before the seat's drop can remove the flight.
-    baton: OwnedMutexGuard<Option<Kept>>,
+    baton: OwnedMutexGuard<Option<CachedOutput>>,
     seat: Seat,
 }
 
@@ -153,8 +153,11 @@ impl Lead {
         if !self.seat.cache.is_wanted(&self.seat.key, bytes) {
             return;
         }
-        let kept =
-            Kept { output: Arc::new(output.clone()), bytes, expires: Instant::now() + ttl.min(TTL_MAX) };
+        let kept = CachedOutput {
+            output: Arc::new(output.clone()),
+            bytes,
+            expires: Instant::now() + ttl.min(TTL_MAX),
+        };
         self.seat.cache.lock().lru.put(self.seat.key, kept.clone());
         *self.baton = Some(kept);
     }

@@ -11,13 +11,13 @@ use super::CacheConfig;
 
 /// A cached output with its size and expiry time.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
+pub(super) struct CachedOutput {
     pub(super) output: Arc<ToolOutput>,
     pub(super) bytes: usize,
     pub(super) expires: Instant,
 }
 
-impl Kept {
+impl CachedOutput {
     pub(super) fn is_fresh(&self, now: Instant) -> bool {
         now < self.expires
     }
@@ -36,7 +36,7 @@ pub(super) struct Lru {
 
 #[derive(Debug)]
 struct Entry {
-    kept: Kept,
+    kept: CachedOutput,
     used: u64,
 }
 
@@ -66,7 +66,7 @@ impl Lru {
     }
 
     /// Stores an output. An output larger than the whole cache is not stored.
-    pub(super) fn put(&mut self, key: Digest, kept: Kept) {
+    pub(super) fn put(&mut self, key: Digest, kept: CachedOutput) {
         self.remove(&key);
         if !self.takes(kept.bytes) {
             return;
@@ -78,14 +78,14 @@ impl Lru {
         self.insert(key, kept);
     }
 
-    fn insert(&mut self, key: Digest, kept: Kept) {
+    fn insert(&mut self, key: Digest, kept: CachedOutput) {
         self.uses += 1;
         self.bytes += kept.bytes;
         self.by_use.insert(self.uses, key);
         self.kept.insert(key, Entry { kept, used: self.uses });
     }
 
-    fn remove(&mut self, key: &Digest) -> Option<Kept> {
+    fn remove(&mut self, key: &Digest) -> Option<CachedOutput> {
         let Entry { kept, used } = self.kept.remove(key)?;
         self.by_use.remove(&used);
         self.bytes -= kept.bytes;
@@ -114,7 +114,7 @@ mod tests {
                 ("?", name) => drop(lru.get(&key(name), now)),
                 (name, bytes) => {
                     let (bytes, expires) = (bytes.parse().unwrap(), now + Duration::from_secs(2));
-                    lru.put(key(name), Kept { output: Arc::default(), bytes, expires });
+                    lru.put(key(name), CachedOutput { output: Arc::default(), bytes, expires });
                 }
             }
         }
