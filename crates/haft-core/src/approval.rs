@@ -12,7 +12,7 @@ use crate::digest::Digest;
 use crate::naming::ToolIdentity;
 use crate::place::Place;
 use crate::rules::{Decision, Rules, Ruling};
-use crate::run::Verdict;
+use crate::run::ApprovalVerdict;
 use crate::tool::{CallId, ToolCall};
 use crate::validate::ValidArguments;
 
@@ -106,9 +106,14 @@ pub trait Approver: Send + Sync {
 
     /// Waits for the decision about a call that was deferred with [`Answer::Later`]. The default denies the call, for
     /// an approver that never defers.
-    fn resolve<'a>(&'a self, id: ApprovalId, place: Place, call: &'a ToolCall) -> BoxFuture<'a, Verdict> {
+    fn resolve<'a>(
+        &'a self,
+        id: ApprovalId,
+        place: Place,
+        call: &'a ToolCall,
+    ) -> BoxFuture<'a, ApprovalVerdict> {
         let _ = (id, place, call);
-        Box::pin(async { Verdict::Denied })
+        Box::pin(async { ApprovalVerdict::Denied })
     }
 }
 

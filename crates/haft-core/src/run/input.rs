@@ -2,7 +2,7 @@
 //! The journal appends one entry per input, and the cost per turn does not grow.
 
 use super::calls::CallState;
-use super::{Abort, AgentRun, Readings, RunError, Verdict};
+use super::{Abort, AgentRun, ApprovalVerdict, Readings, RunError};
 use crate::conversation::{Message, ToolReply};
 use crate::model_error::ModelError;
 use crate::model_reply::ModelReply;
@@ -21,7 +21,7 @@ pub enum RunInput {
     ClientReplied(Vec<ToolReply>),
     Judged {
         call: CallId,
-        verdict: Verdict,
+        verdict: ApprovalVerdict,
     },
     /// A graceful stop was requested.
     Stopped,

@@ -22,7 +22,7 @@ use haft_core::run::finish::Finish;
 use haft_core::run::input::RunInput;
 use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
-use haft_core::run::{Abort, AgentRun, Readings, RunError, Verdict};
+use haft_core::run::{Abort, AgentRun, ApprovalVerdict, Readings, RunError};
 use haft_core::tool::ToolCall;
 use haft_engine::drive::not_in_time;
 use haft_engine::{CallOptions, Catalog, Driven, Driver, Orchestrator, OrchestratorConfig, RunObserver};
@@ -341,7 +341,7 @@ async fn to_the_end(driver: &Driver<'_>, run: &mut AgentRun) -> Result<Finish, R
             Driven::AwaitsClient(calls) | Driven::AwaitsApproval(calls) => calls,
         };
         for call in calls {
-            driver.tell_run(run, RunInput::Judged { call: call.id, verdict: Verdict::Denied })?;
+            driver.tell_run(run, RunInput::Judged { call: call.id, verdict: ApprovalVerdict::Denied })?;
         }
     }
 }

@@ -21,7 +21,7 @@ use haft_core::run::finish::Finish;
 use haft_core::run::input::RunInput;
 use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
-use haft_core::run::{Abort, AgentRun, RunError, RunPlan, Verdict};
+use haft_core::run::{Abort, AgentRun, ApprovalVerdict, RunError, RunPlan};
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{CallOptions, Concurrency, Driven, Priority};
 use serde_json::Value;
@@ -329,16 +329,19 @@ impl ActiveRun {
     }
 
     /// Waits for the decisions about calls, all at once; each is given as soon as it is here.
-    fn verdicts(&self, calls: Vec<ToolCall>) -> FuturesUnordered<BoxFuture<'static, (CallId, Verdict)>> {
+    fn verdicts(
+        &self,
+        calls: Vec<ToolCall>,
+    ) -> FuturesUnordered<BoxFuture<'static, (CallId, ApprovalVerdict)>> {
         let place = self.position();
         let approver = self.options.context.approver.clone();
-        let verdict = |call: ToolCall| -> BoxFuture<'static, (CallId, Verdict)> {
+        let verdict = |call: ToolCall| -> BoxFuture<'static, (CallId, ApprovalVerdict)> {
             let approver = approver.clone();
             Box::pin(async move {
                 let id = ApprovalId::of_call(place, &call.id);
                 let verdict = match approver {
                     Some(approver) => approver.resolve(id, place, &call).await,
-                    None => Verdict::Denied,
+                    None => ApprovalVerdict::Denied,
                 };
                 (call.id, verdict)
             })

@@ -18,7 +18,7 @@ use haft_core::provider::Principal;
 use haft_core::result::ToolErrorKind;
 use haft_core::run::event::Bill;
 use haft_core::run::input::{CallEnd, RunInput};
-use haft_core::run::{AgentRun, RunError, RunPlan, Verdict};
+use haft_core::run::{AgentRun, ApprovalVerdict, RunError, RunPlan};
 use haft_core::tool::CallId;
 
 use super::line::{Line, Opened};
@@ -229,7 +229,7 @@ impl Past {
                 self.allowed.clear();
                 self.turns += 1;
             }
-            (_, RunInput::Judged { call, verdict: Verdict::Allowed }) => {
+            (_, RunInput::Judged { call, verdict: ApprovalVerdict::Allowed }) => {
                 self.allowed.push((self.turns, call.clone()));
             }
             (_, RunInput::Ended(ends)) => {

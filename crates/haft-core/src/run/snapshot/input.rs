@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::SnapshotError;
 use super::plan::StoredBudget;
 use crate::run::input::{CallEnd, RunInput};
-use crate::run::{Abort, Readings, Verdict};
+use crate::run::{Abort, ApprovalVerdict, Readings};
 use crate::stored::{StoredModelError, StoredModelReply, StoredReply};
 use crate::tool::CallId;
 
@@ -49,7 +49,7 @@ impl StoredInput {
                 Self::ClientReplied(replies.iter().map(StoredReply::of).collect())
             }
             RunInput::Judged { call, verdict } => {
-                Self::Judged { call: call.0.clone(), allowed: *verdict == Verdict::Allowed }
+                Self::Judged { call: call.0.clone(), allowed: *verdict == ApprovalVerdict::Allowed }
             }
             RunInput::Stopped => Self::Stopped,
             RunInput::Aborted(why) => stored_abort(why),
@@ -71,7 +71,7 @@ impl StoredInput {
             }
             Self::Judged { call, allowed } => RunInput::Judged {
                 call: CallId(call),
-                verdict: if allowed { Verdict::Allowed } else { Verdict::Denied },
+                verdict: if allowed { ApprovalVerdict::Allowed } else { ApprovalVerdict::Denied },
             },
             Self::Stopped => RunInput::Stopped,
             Self::Aborted { why, problem } => RunInput::Aborted(abort(why, problem)?),

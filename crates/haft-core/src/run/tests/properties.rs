@@ -12,7 +12,7 @@ use crate::run::final_report::FinalReport;
 use crate::run::input::{CallEnd, RunInput};
 use crate::run::limits::Limits;
 use crate::run::snapshot::{RunSnapshot, StoredInput};
-use crate::run::{AgentRun, Offer, Readings, RunPlan, Step, Verdict};
+use crate::run::{AgentRun, ApprovalVerdict, Offer, Readings, RunPlan, Step};
 
 const NAMES: [&str; 8] = [
     "read",
@@ -138,7 +138,10 @@ impl World {
                 self.tell(run, RunInput::Ended(ends));
             }
             Step::AwaitApproval(calls) => {
-                self.tell(run, RunInput::Judged { call: calls[0].id.clone(), verdict: Verdict::Allowed });
+                self.tell(
+                    run,
+                    RunInput::Judged { call: calls[0].id.clone(), verdict: ApprovalVerdict::Allowed },
+                );
             }
             Step::AwaitClient(calls) => {
                 self.tell(run, RunInput::ClientReplied(vec![ToolReply::text(&calls[0], "ok")]));
