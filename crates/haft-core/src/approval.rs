@@ -12,7 +12,7 @@ use crate::digest::Digest;
 use crate::naming::ToolIdentity;
 use crate::place::Place;
 use crate::rules::{Decision, Rules, Ruling};
-use crate::run::Verdict;
+use crate::run::ApprovalVerdict;
 use crate::tool::{CallId, ToolCall};
 use crate::validate::ValidArguments;
 
@@ -106,9 +106,14 @@ pub trait Approver: Send + Sync {
 
     /// Waits for the decision about a call that was deferred with [`Answer::Later`]. The default denies the call, for
     /// an approver that never defers.
-    fn resolve<'a>(&'a self, id: ApprovalId, place: Place, call: &'a ToolCall) -> BoxFuture<'a, Verdict> {
+    fn resolve<'a>(
+        &'a self,
+        id: ApprovalId,
+        place: Place,
+        call: &'a ToolCall,
+    ) -> BoxFuture<'a, ApprovalVerdict> {
         let _ = (id, place, call);
-        Box::pin(async { Verdict::Denied })
+        Box::pin(async { ApprovalVerdict::Denied })
     }
 }
 
@@ -141,13 +146,13 @@ impl ApprovalKey<'_> {
 
 /// The permanent grants. The storage format is not defined here; both sets hold plain data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Remembered {
+pub struct GrantSet {
     pub exact: BTreeSet<Digest>,
     /// The texts of the approved rules, so that a changed rule asks again.
     pub rules: BTreeSet<String>,
 }
 
-impl Remembered {
+impl GrantSet {
     /// Returns true if a grant covers a call that needs approval. A grant never overrides a denial.
     pub fn covers(&self, rules: &Rules, ruling: &Ruling, digest: &Digest) -> bool {
         match ruling.decision {
@@ -174,15 +179,15 @@ impl Remembered {
 
 /// The grants of one principal, shared by all its runs in this process.
 #[derive(Debug, Clone, Default)]
-pub struct Grants(Arc<Mutex<Remembered>>);
+pub struct Grants(Arc<Mutex<GrantSet>>);
 
 impl Grants {
-    pub fn new(remembered: Remembered) -> Self {
-        Self(Arc::new(Mutex::new(remembered)))
+    pub fn new(grants: GrantSet) -> Self {
+        Self(Arc::new(Mutex::new(grants)))
     }
 
     /// Returns a copy of all grants, for the store.
-    pub fn snapshot(&self) -> Remembered {
+    pub fn snapshot(&self) -> GrantSet {
         self.lock().clone()
     }
 
@@ -194,7 +199,7 @@ impl Grants {
         self.lock().remember(request, answer);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Remembered> {
+    fn lock(&self) -> MutexGuard<'_, GrantSet> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -319,10 +324,10 @@ mod tests {
             let digest = Digest::of_value(&json!("git push"));
             let texts = rules.asking(&ruling);
             let texts: Vec<_> = texts.iter().map(String::as_str).collect();
-            let mut remembered = Remembered::default();
-            remembered.remember(&request(digest, &texts), answer);
+            let mut grants = GrantSet::default();
+            grants.remember(&request(digest, &texts), answer);
             let found =
-                remembered.covers(&rules, &rules.decide("bash", Some(line)), &Digest::of_value(&json!(line)));
+                grants.covers(&rules, &rules.decide("bash", Some(line)), &Digest::of_value(&json!(line)));
             assert_eq!(found, covered, "{answer:?} {line}");
         };
         check(Answer::AllowOnce, "git push", false);

@@ -135,12 +135,12 @@ pub struct Account {
     /// The digest of the arguments as written.
     pub arguments: Digest,
     /// `None` if the call ended before a permission decision.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<PolicyDecision>,
 }
 
 /// The permission decision about a call, with its origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
+pub struct PolicyDecision {
     pub decision: Decision,
     /// The text of the deciding rule; `None` if the default applied or the rules could not decide.
     pub rule: Option<Arc<str>>,

@@ -10,13 +10,14 @@
 pub mod budget;
 mod calls;
 pub mod choice;
-pub mod chronicle;
 pub mod context;
 mod error;
 pub mod event;
 pub mod final_report;
 pub mod final_turn;
 pub mod finish;
+pub mod input;
+pub mod journal;
 pub mod limits;
 pub mod meter;
 mod note;
@@ -26,7 +27,6 @@ mod reply;
 pub mod scope;
 pub mod snapshot;
 mod state;
-pub mod told;
 mod turn;
 
 use std::sync::Arc;
@@ -43,8 +43,8 @@ use calls::{CallState, From, OpenCalls, Waiting};
 use choice::Moment;
 use final_turn::WhyFinal;
 use finish::{Finish, FinishReason};
+use input::CallEnd;
 use state::{Phase, Signal, State};
-use told::CallEnd;
 
 pub use error::RunError;
 pub use note::RunNote;
@@ -77,7 +77,7 @@ pub struct Readings {
 
 /// A user's decision about a call that waits for approval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ApprovalVerdict {
     /// The run makes the call again, and the stored approval permits it.
     Allowed,
     Denied,
@@ -205,11 +205,13 @@ impl AgentRun {
     }
 
     /// Reports a user's decision.
-    pub fn approval_given(&mut self, id: &CallId, verdict: Verdict) -> Result<(), RunError> {
+    pub fn approval_given(&mut self, id: &CallId, verdict: ApprovalVerdict) -> Result<(), RunError> {
         let call = ToolCall { id: id.clone(), ..self.open_call(id)? };
         let state = match verdict {
-            Verdict::Allowed => CallState::New,
-            Verdict::Denied => CallState::Ended(ToolReply::error(&call, "Error: a person denied this call")),
+            ApprovalVerdict::Allowed => CallState::New,
+            ApprovalVerdict::Denied => {
+                CallState::Ended(ToolReply::error(&call, "Error: a person denied this call"))
+            }
         };
         self.answer(From::Approval, vec![(id.clone(), state)])
     }

@@ -3,7 +3,7 @@
 //! It is not a general cache crate because of the single flight: equal concurrent calls reach the provider once, and
 //! when the leading call fails or is cancelled, the next waiting call becomes the leader.
 
-mod shelf;
+mod lru;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use tokio::sync::{Mutex as Baton, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use crate::size::output_bytes;
-use shelf::{Kept, Shelf};
+use lru::{CachedOutput, Lru};
 
 /// The capacity of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub struct Cache(Arc<Mutex<State>>);
 
 #[derive(Debug)]
 struct State {
-    shelf: Shelf,
+    lru: Lru,
     flights: HashMap<Digest, Flight>,
 }
 
@@ -58,7 +58,7 @@ struct Flight {
     /// The number of leading and waiting calls. The last one removes the flight.
     seats: usize,
     /// The holder of this lock leads. Waiting calls get the lock in order of arrival and find the output in it.
-    baton: Arc<Baton<Option<Kept>>>,
+    baton: Arc<Baton<Option<CachedOutput>>>,
 }
 
 /// The upper limit of a TTL, so that adding it to the clock cannot overflow.
@@ -66,22 +66,18 @@ const TTL_MAX: Duration = Duration::from_hours(10 * 365 * 24);
 
 impl Cache {
     pub fn new(config: CacheConfig) -> Self {
-        Self(Arc::new(Mutex::new(State { shelf: Shelf::new(config), flights: HashMap::new() })))
+        Self(Arc::new(Mutex::new(State { lru: Lru::new(config), flights: HashMap::new() })))
     }
 
     /// Returns the fill level of the cache and the number of calls in flight.
     pub fn snapshot(&self) -> CacheSnapshot {
         let state = self.lock();
-        CacheSnapshot {
-            entries: state.shelf.entries(),
-            bytes: state.shelf.bytes(),
-            flights: state.flights.len(),
-        }
+        CacheSnapshot { entries: state.lru.entries(), bytes: state.lru.bytes(), flights: state.flights.len() }
     }
 
     /// Returns the output of an equal call, or the right to make the call. Waits while an equal call is in flight.
     pub(crate) async fn look_up(&self, key: Digest) -> Lookup {
-        if let Some(kept) = self.lock().shelf.get(&key, Instant::now()) {
+        if let Some(kept) = self.lock().lru.get(&key, Instant::now()) {
             return Lookup::Hit(kept);
         }
         let (seat, baton) = self.take_seat(key);
@@ -92,7 +88,7 @@ impl Cache {
         }
     }
 
-    fn take_seat(&self, key: Digest) -> (Seat, Arc<Baton<Option<Kept>>>) {
+    fn take_seat(&self, key: Digest) -> (Seat, Arc<Baton<Option<CachedOutput>>>) {
         let mut state = self.lock();
         let new = || Flight { seats: 0, baton: Arc::default() };
         let flight = state.flights.entry(key).or_insert_with(new);
@@ -104,7 +100,7 @@ impl Cache {
     /// Returns true if the output fits the cache or another call waits for it.
     fn is_wanted(&self, key: &Digest, bytes: usize) -> bool {
         let state = self.lock();
-        state.shelf.takes(bytes) || state.flights.get(key).is_some_and(|flight| flight.seats > 1)
+        state.lru.takes(bytes) || state.flights.get(key).is_some_and(|flight| flight.seats > 1)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -145,7 +141,7 @@ pub(crate) enum Lookup {
 #[derive(Debug)]
 pub(crate) struct Lead {
     // Fields drop in this order: the next waiting call must get the lock before the seat's drop can remove the flight.
-    baton: OwnedMutexGuard<Option<Kept>>,
+    baton: OwnedMutexGuard<Option<CachedOutput>>,
     seat: Seat,
 }
 
@@ -157,9 +153,12 @@ impl Lead {
         if !self.seat.cache.is_wanted(&self.seat.key, bytes) {
             return;
         }
-        let kept =
-            Kept { output: Arc::new(output.clone()), bytes, expires: Instant::now() + ttl.min(TTL_MAX) };
-        self.seat.cache.lock().shelf.put(self.seat.key, kept.clone());
+        let kept = CachedOutput {
+            output: Arc::new(output.clone()),
+            bytes,
+            expires: Instant::now() + ttl.min(TTL_MAX),
+        };
+        self.seat.cache.lock().lru.put(self.seat.key, kept.clone());
         *self.baton = Some(kept);
     }
 }

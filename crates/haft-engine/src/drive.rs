@@ -16,19 +16,19 @@ use haft_core::place::Place;
 use haft_core::result::ToolResult;
 use haft_core::run::event::{Answered, RunEvent};
 use haft_core::run::finish::Finish;
+use haft_core::run::input::{CallEnd, RunInput};
 use haft_core::run::meter::Amount;
 use haft_core::run::scope::RunScope;
-use haft_core::run::told::{CallEnd, Told};
 use haft_core::run::{Abort, AgentRun, Readings, RunError, Step};
 use haft_core::tool::ToolCall;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::observer::RunObserver;
 use crate::options::CallOptions;
 use crate::orchestrator::Orchestrator;
 use crate::order::EffectOrder;
-use crate::outlook::Outlook;
-use crate::witness::Witness;
-use haft_core::run::chronicle::{Haste, Unrecorded};
+use crate::toolset_version::ToolsetVersion;
+use haft_core::run::journal::{Durability, JournalError};
 
 /// The environment of a run. Dropping the future of [`Driver::drive`] cancels the current step; the run survives and
 /// can be aborted, stored or driven again.
@@ -43,7 +43,7 @@ pub struct Driver<'a> {
     /// The longest time for one model reply.
     pub reply_timeout: Duration,
     /// Records the run, or replays a recording.
-    pub witness: Option<Arc<dyn Witness>>,
+    pub observer: Option<Arc<dyn RunObserver>>,
 }
 
 impl fmt::Debug for Driver<'_> {
@@ -68,7 +68,7 @@ pub enum Driven {
 /// The error that ends the step loop.
 enum Halt {
     Mistake(RunError),
-    Unrecorded(Unrecorded),
+    Journal(JournalError),
 }
 
 impl From<RunError> for Halt {
@@ -77,9 +77,9 @@ impl From<RunError> for Halt {
     }
 }
 
-impl From<Unrecorded> for Halt {
-    fn from(unrecorded: Unrecorded) -> Self {
-        Self::Unrecorded(unrecorded)
+impl From<JournalError> for Halt {
+    fn from(error: JournalError) -> Self {
+        Self::Journal(error)
     }
 }
 
@@ -90,8 +90,8 @@ impl Driver<'_> {
         let driven = match timeout_at(Instant::from_std(self.scope.until), self.steps(run)).await {
             Ok(Ok(driven)) => driven,
             Ok(Err(Halt::Mistake(error))) => return Err(error),
-            Ok(Err(Halt::Unrecorded(unrecorded))) => {
-                return self.abort(run, Abort::Unrecorded(unrecorded.to_string())).await;
+            Ok(Err(Halt::Journal(error))) => {
+                return self.abort(run, Abort::Unrecorded(error.to_string())).await;
             }
             Err(_) => return self.abort(run, Abort::TimedOut).await,
         };
@@ -101,8 +101,8 @@ impl Driver<'_> {
     /// Ends the run now and records the abort. The caller has already cancelled the current step.
     pub async fn abort(&self, run: &mut AgentRun, why: Abort) -> Result<Driven, RunError> {
         // A failed journal must not prevent the abort: the missing record shows on resume that the run did not finish.
-        let _ = self.put_down(&Told::Aborted(why.clone()));
-        self.witness.iter().for_each(|witness| witness.aborted(self.options.place, &why));
+        let _ = self.append(&RunInput::Aborted(why.clone()));
+        self.observer.iter().for_each(|observer| observer.aborted(self.options.place, &why));
         run.abort(why);
         match run.next_step(&self.readings()) {
             Step::Done(finish) => self.stopped(run, Driven::Done(finish)).await,
@@ -113,10 +113,10 @@ impl Driver<'_> {
     }
 
     /// Records and applies an input that does not come from driving, such as a user's decision.
-    pub fn tell_run(&self, run: &mut AgentRun, told: Told) -> Result<(), RunError> {
+    pub fn tell_run(&self, run: &mut AgentRun, input: RunInput) -> Result<(), RunError> {
         // A failing journal fails again at the next step, and that ends the run.
-        let _ = self.put_down(&told);
-        run.told(told)
+        let _ = self.append(&input);
+        run.apply(input)
     }
 
     async fn stopped(&self, run: &AgentRun, driven: Driven) -> Result<Driven, RunError> {
@@ -125,33 +125,33 @@ impl Driver<'_> {
             self.tell(place, RunEvent::Finished { finish: finish.clone(), bill: self.scope.meter.bill() });
         }
         // The error can be ignored: no later action depends on this sync.
-        let _ = self.secure(Haste::Now).await;
+        let _ = self.sync(Durability::Synced).await;
         Ok(driven)
     }
 
     async fn steps(&self, run: &mut AgentRun) -> Result<Driven, Halt> {
-        let mut seen = self.orchestrator.outlook(&self.options.context);
+        let mut seen = self.orchestrator.toolset_version(&self.options.context);
         loop {
             self.renew_tools(run, &mut seen);
             self.until_settled().await;
             let readings = self.readings();
             let step = run.next_step(&readings);
-            self.put_down(&Told::Stepped(readings))?;
+            self.append(&RunInput::Stepped(readings))?;
             for note in run.take_notes() {
                 self.tell(self.place(run.counts().turns), RunEvent::Noted(note));
             }
             match step {
                 Step::CallModel(request) => {
-                    let told = match self.ask_in_time(run, *request).await {
-                        Ok(reply) => Told::Replied(reply),
-                        Err(error) => Told::Failed(error),
+                    let input = match self.ask_in_time(run, *request).await {
+                        Ok(reply) => RunInput::Replied(reply),
+                        Err(error) => RunInput::Failed(error),
                     };
-                    self.put_down(&told)?;
-                    run.told(told)?;
+                    self.append(&input)?;
+                    run.apply(input)?;
                 }
                 Step::CallTools(calls) => {
-                    for told in self.call(run, calls).await {
-                        run.told(told?)?;
+                    for input in self.call(run, calls).await {
+                        run.apply(input?)?;
                     }
                 }
                 Step::AwaitClient(calls) => return Ok(Driven::AwaitsClient(calls)),
@@ -163,12 +163,12 @@ impl Driver<'_> {
 
     /// Updates the tools of the run after a change: a server may add tools, and the tool that queries stored outputs
     /// appears with the first stored output.
-    fn renew_tools(&self, run: &mut AgentRun, seen: &mut Outlook) {
-        let now = self.orchestrator.outlook(&self.options.context);
+    fn renew_tools(&self, run: &mut AgentRun, seen: &mut ToolsetVersion) {
+        let now = self.orchestrator.toolset_version(&self.options.context);
         let changed = (now != *seen)
             .then(|| self.orchestrator.model_tools(&self.options.selection, &self.options.context));
-        let changed = match &self.witness {
-            Some(witness) => witness.tools(self.options.place, changed),
+        let changed = match &self.observer {
+            Some(observer) => observer.tools(self.options.place, changed),
             None => changed,
         };
         if let Some(tools) = changed {
@@ -222,7 +222,7 @@ impl Driver<'_> {
 
     /// Executes the calls of one step. Every call has its position in the order before the first one starts. Each
     /// result is journaled and reported as soon as its call ends.
-    async fn call(&self, run: &AgentRun, calls: Vec<ToolCall>) -> Vec<Result<Told, Unrecorded>> {
+    async fn call(&self, run: &AgentRun, calls: Vec<ToolCall>) -> Vec<Result<RunInput, JournalError>> {
         let order = EffectOrder::default();
         let place = self.place(run.counts().turns);
         let options = CallOptions { place, scope: Some(Arc::clone(&self.scope)), ..self.options.clone() };
@@ -233,14 +233,14 @@ impl Driver<'_> {
             async {
                 let result = ends.await;
                 drop(held);
-                self.witness.iter().for_each(|witness| witness.ended(place, &result));
+                self.observer.iter().for_each(|observer| observer.ended(place, &result));
                 let answered = RunEvent::Answered(answered(&result));
-                let haste = self.orchestrator.haste_for(&result.call.name);
-                let told = Told::Ended(vec![CallEnd::of(result)]);
-                self.put_down(&told)?;
-                self.secure(haste).await?;
+                let durability = self.orchestrator.durability_for(&result.call.name);
+                let input = RunInput::Ended(vec![CallEnd::of(result)]);
+                self.append(&input)?;
+                self.sync(durability).await?;
                 self.tell(place, answered);
-                Ok(told)
+                Ok(input)
             }
         });
         join_all(carried_out).await
@@ -252,17 +252,17 @@ impl Driver<'_> {
         call: ToolCall,
         options: CallOptions,
     ) -> BoxFuture<'a, ToolResult> {
-        let recorded = self.witness.as_ref().and_then(|witness| witness.instead(&call, &options));
+        let recorded = self.observer.as_ref().and_then(|observer| observer.instead(&call, &options));
         recorded.unwrap_or_else(|| Box::pin(self.orchestrator.execute_in_turn_with(order, call, options)))
     }
 
-    fn put_down(&self, told: &Told) -> Result<(), Unrecorded> {
-        self.options.chronicle.as_ref().map_or(Ok(()), |chronicle| chronicle.told(told))
+    fn append(&self, input: &RunInput) -> Result<(), JournalError> {
+        self.options.journal.as_ref().map_or(Ok(()), |journal| journal.append(input))
     }
 
-    async fn secure(&self, haste: Haste) -> Result<(), Unrecorded> {
-        match &self.options.chronicle {
-            Some(chronicle) => chronicle.secure(haste).await,
+    async fn sync(&self, durability: Durability) -> Result<(), JournalError> {
+        match &self.options.journal {
+            Some(journal) => journal.sync(durability).await,
             None => Ok(()),
         }
     }
@@ -283,7 +283,7 @@ impl Driver<'_> {
             left: self.scope.meter.left(time),
             context_tokens: self.context_tokens(),
         };
-        self.witness.as_ref().map_or(live, |witness| witness.readings(self.options.place, live))
+        self.observer.as_ref().map_or(live, |observer| observer.readings(self.options.place, live))
     }
 
     fn context_tokens(&self) -> Option<u64> {

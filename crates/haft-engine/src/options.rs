@@ -11,7 +11,7 @@ use haft_core::run::scope::RunScope;
 
 use crate::cache::CacheUse;
 use crate::selection::Selection;
-use haft_core::run::chronicle::Chronicle;
+use haft_core::run::journal::RunJournal;
 
 /// The options of a call, apart from its tool and arguments.
 #[derive(Debug, Clone, Default)]
@@ -31,7 +31,7 @@ pub struct CallOptions {
     /// The tools that the request selected. The orchestrator refuses calls of other tools.
     pub selection: Selection,
     /// The journal that records the call before the tool runs; without it the call is not recorded.
-    pub chronicle: Option<Arc<dyn Chronicle>>,
+    pub journal: Option<Arc<dyn RunJournal>>,
     /// The run that pays for the call. Its meter receives the call's events, in place of the sink in `context`.
     pub scope: Option<Arc<RunScope>>,
 }

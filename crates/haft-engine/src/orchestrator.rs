@@ -26,7 +26,7 @@ use crate::queue::{Queues, UndefinedQueue};
 use crate::record::CallRecord;
 use crate::selection::Selection;
 use crate::stage::{self, Cached, Checking, Deadline, Means};
-use haft_core::run::chronicle::Haste;
+use haft_core::run::journal::Durability;
 
 /// Turns calls into results. Dropping the future of a call cancels it; a failed call does not affect other calls.
 #[derive(Debug)]
@@ -189,9 +189,9 @@ impl Orchestrator {
     }
 
     /// Returns the durability that the journal entry for the result of this tool needs.
-    pub(crate) fn haste_for(&self, written_name: &str) -> Haste {
-        let assured = |tool: Arc<CatalogEntry>| tool.governed(&self.config.policies).assured;
-        Haste::for_effects(self.catalog.resolve(written_name).map_or(Effects::Unknown, assured))
+    pub(crate) fn durability_for(&self, written_name: &str) -> Durability {
+        let trusted_effects = |tool: Arc<CatalogEntry>| tool.governed(&self.config.policies).trusted_effects;
+        Durability::for_effects(self.catalog.resolve(written_name).map_or(Effects::Unknown, trusted_effects))
     }
 
     /// Returns true if a call that may already have run can run again after a crash. A sub-agent's call always can,
@@ -199,7 +199,7 @@ impl Orchestrator {
     pub fn may_repeat(&self, written_name: &str) -> bool {
         let Ok(tool) = self.catalog.resolve(written_name) else { return false };
         let is_agent = tool.identity().kind == ProviderKind::Agent;
-        match tool.governed(&self.config.policies).assured {
+        match tool.governed(&self.config.policies).trusted_effects {
             Effects::ReadOnly | Effects::Idempotent => true,
             Effects::Mutating | Effects::Unknown => is_agent,
         }
@@ -252,7 +252,8 @@ impl Orchestrator {
         let catalog = self.catalog.snapshot();
         let fits = |tool: &CatalogEntry| tool.fits(&arguments, &config.policies, config.draft);
         let tool = stage::resolve(record, &catalog, fits)?;
-        let governed @ Governed { policy, effects, assured, .. } = tool.entry().governed(&config.policies);
+        let governed @ Governed { policy, effects, trusted_effects, .. } =
+            tool.entry().governed(&config.policies);
         stage::admit(record, &tool, governed, &options.selection, &config.authority.rules)?;
         let arguments = stage::validate(record, &tool, *effects, arguments, checking)?;
         let ruling = stage::authorize(record, &tool, &arguments, policy.approval, &config.authority)?;
@@ -263,12 +264,12 @@ impl Orchestrator {
         let ttl = stage::ttl(policy.cache_ttl, *effects, options.cache);
         let key = key(&tool, &arguments, &options.context);
         let outcome = match stage::cache(record, &config.cache, ttl, key, &deadline).await? {
-            Cached::Hit(output) => stage::hold_to_promise(record, &tool, Ok(output), checking),
+            Cached::Hit(output) => stage::check_output(record, &tool, Ok(output), checking),
             Cached::Miss(keeper) => {
                 let priority = policy.priority.unwrap_or(options.priority);
                 let _slot = stage::queue(record, queue, priority, &deadline).await?;
-                let haste = Haste::for_effects(*assured);
-                stage::put_down(record, options.chronicle.as_deref(), haste, &deadline).await?;
+                let durability = Durability::for_effects(*trusted_effects);
+                stage::journal(record, options.journal.as_deref(), durability, &deadline).await?;
                 let progress = record.bounded_progress();
                 let idle = stage::Idle::watch(tool.entry().exposed(), policy.idle_timeout, progress.clone());
                 let context = record
@@ -278,7 +279,7 @@ impl Orchestrator {
                 let call = stage::call(&tool, &arguments, &context);
                 let outcome = deadline.bound(idle.bound(call)).await;
                 record.keep_notes(&context, &progress);
-                let outcome = stage::hold_to_promise(record, &tool, outcome, checking);
+                let outcome = stage::check_output(record, &tool, outcome, checking);
                 keeper.keep(&outcome, &deadline);
                 outcome
             }

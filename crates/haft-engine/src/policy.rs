@@ -38,7 +38,7 @@ pub struct Governed {
     pub effects: Effects,
     /// The effects that a trusted source declares: built-in knowledge, an HTTP method, or the operator. An MCP server's
     /// own claims are not part of it, because this field decides if a call that may already have run is repeated.
-    pub assured: Effects,
+    pub trusted_effects: Effects,
     pub groups: Vec<GroupName>,
     pub activity: Activity,
 }
@@ -93,7 +93,7 @@ impl Policies {
         let undecided = Governed {
             policy: self.of(tool.exposed()).clone(),
             effects: definition.effects,
-            assured: assured(tool.identity().kind, definition.effects),
+            trusted_effects: trusted_effects(tool.identity().kind, definition.effects),
             groups: with_origin(definition.groups.clone(), tool),
             activity: Activity::Active,
         };
@@ -104,7 +104,7 @@ impl Policies {
     }
 }
 
-fn assured(kind: ProviderKind, effects: Effects) -> Effects {
+fn trusted_effects(kind: ProviderKind, effects: Effects) -> Effects {
     match kind {
         ProviderKind::Builtin | ProviderKind::Rest => effects,
         ProviderKind::Mcp | ProviderKind::Agent | ProviderKind::Client => Effects::Unknown,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use haft_core::digest::Digest;
-use haft_core::event::{Account, Consent, Event, EventSink, KnownTool, Said, ToolSeen, Verdict};
+use haft_core::event::{Account, Consent, Event, EventSink, KnownTool, PolicyDecision, Said, ToolSeen};
 use haft_core::output::ToolOutput;
 use haft_core::place::{Operation, OperationId, Place};
 use haft_core::provider::{CallContext, Principal};
@@ -87,7 +87,7 @@ impl CallRecord {
     }
 
     /// Records the permission decision about the call.
-    pub(crate) fn judge(&mut self, verdict: Verdict) {
+    pub(crate) fn judge(&mut self, verdict: PolicyDecision) {
         self.end.account.verdict = Some(verdict);
     }
 

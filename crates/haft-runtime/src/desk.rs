@@ -12,7 +12,7 @@ use haft_core::approval::{Answer, ApprovalId, ApprovalRequest, Approver};
 use haft_core::elicitation::{Elicited, Elicitor};
 use haft_core::event_log::LogEvent;
 use haft_core::place::Place;
-use haft_core::run::Verdict;
+use haft_core::run::ApprovalVerdict;
 use haft_core::tool::ToolCall;
 use serde_json::Value;
 use tokio::sync::{oneshot, watch};
@@ -91,7 +91,7 @@ pub(crate) struct Desk {
 struct DeskState {
     /// Requests that the engine asked about, until the run waits for them.
     asked: BTreeMap<ApprovalId, ApprovalRequest>,
-    approvals: BTreeMap<ApprovalId, (PendingApproval, oneshot::Sender<Verdict>)>,
+    approvals: BTreeMap<ApprovalId, (PendingApproval, oneshot::Sender<ApprovalVerdict>)>,
     /// Calls that were allowed and not made yet.
     allowed: HashSet<ApprovalId>,
     decided: HashSet<ApprovalId>,
@@ -133,8 +133,8 @@ impl Desk {
         };
         state.decided.insert(id);
         let verdict = match decision {
-            ApprovalDecision::Allow => Verdict::Allowed,
-            ApprovalDecision::Deny => Verdict::Denied,
+            ApprovalDecision::Allow => ApprovalVerdict::Allowed,
+            ApprovalDecision::Deny => ApprovalVerdict::Denied,
         };
         // A run that was cancelled meanwhile no longer waits.
         let _ = waiting.send(verdict);
@@ -152,7 +152,7 @@ impl Desk {
     }
 
     /// Registers a call and returns the channel on which its verdict comes.
-    fn wait_for(&self, id: ApprovalId, place: Place, call: &ToolCall) -> oneshot::Receiver<Verdict> {
+    fn wait_for(&self, id: ApprovalId, place: Place, call: &ToolCall) -> oneshot::Receiver<ApprovalVerdict> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
         let request = state.asked.remove(&id);
@@ -195,10 +195,15 @@ impl Approver for Desk {
         Box::pin(async move { answer })
     }
 
-    fn resolve<'a>(&'a self, id: ApprovalId, place: Place, call: &'a ToolCall) -> BoxFuture<'a, Verdict> {
+    fn resolve<'a>(
+        &'a self,
+        id: ApprovalId,
+        place: Place,
+        call: &'a ToolCall,
+    ) -> BoxFuture<'a, ApprovalVerdict> {
         Box::pin(async move {
-            let verdict = self.wait_for(id, place, call).await.unwrap_or(Verdict::Denied);
-            let allowed = verdict == Verdict::Allowed;
+            let verdict = self.wait_for(id, place, call).await.unwrap_or(ApprovalVerdict::Denied);
+            let allowed = verdict == ApprovalVerdict::Allowed;
             if allowed {
                 self.state().allowed.insert(id);
             }

@@ -39,7 +39,7 @@ impl Governor for Configured {
         let mut decided = self.decide(tool.exposed(), Governed { policy, ..undecided });
         if let Some(server) = self.server(tool) {
             self.fill_in(&mut decided.policy, tool, server);
-            decided.assured = self.assured_of(tool, server);
+            decided.trusted_effects = self.assured_of(tool, server);
         }
         decided
     }
@@ -80,7 +80,7 @@ impl Configured {
         Governed {
             activity: activity(name, &groups, wanted.enabled, &self.config),
             effects: wanted.effects.unwrap_or(undecided.effects),
-            assured: wanted.effects.unwrap_or(undecided.assured),
+            trusted_effects: wanted.effects.unwrap_or(undecided.trusted_effects),
             policy: self.policy(name, wanted, &undecided.policy),
             groups,
         }

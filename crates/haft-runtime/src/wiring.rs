@@ -84,7 +84,7 @@ pub fn definitions(config: &Resolved, rest: Vec<RestTool>) -> Vec<ToolDefinition
         let undecided = Governed {
             policy,
             effects: tool.effects,
-            assured: tool.effects,
+            trusted_effects: tool.effects,
             groups: tool.groups.clone(),
             activity: Activity::Active,
         };

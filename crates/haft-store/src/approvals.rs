@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
-use haft_core::approval::Remembered;
+use haft_core::approval::GrantSet;
 use haft_core::digest::Digest;
 use haft_core::home::Home;
 use rustix::fs::{FlockOperation, flock};
@@ -23,17 +23,17 @@ struct Written {
 
 /// Reads what was remembered; nothing when nothing was. A file that cannot be read as such counts as nothing: then a
 /// person is asked again.
-pub fn load(home: &Home) -> Remembered {
+pub fn load(home: &Home) -> GrantSet {
     let text = std::fs::read(path_in(home)).unwrap_or_default();
     let written: Written = serde_json::from_slice(&text).unwrap_or_default();
-    Remembered {
+    GrantSet {
         exact: written.exact.iter().filter_map(|text| Digest::from_hex(text)).collect(),
         rules: written.rules.into_iter().collect(),
     }
 }
 
 /// Adds to what is kept. What another run kept meanwhile stays, and where nothing is new nothing is written.
-pub fn add(home: &Home, said: &Remembered) -> io::Result<()> {
+pub fn add(home: &Home, said: &GrantSet) -> io::Result<()> {
     if covers(&load(home), said) {
         return Ok(());
     }
@@ -46,15 +46,15 @@ pub fn add(home: &Home, said: &Remembered) -> io::Result<()> {
     save(home, &all)
 }
 
-fn covers(kept: &Remembered, said: &Remembered) -> bool {
+fn covers(kept: &GrantSet, said: &GrantSet) -> bool {
     said.exact.is_subset(&kept.exact) && said.rules.is_subset(&kept.rules)
 }
 
 /// In one step: who reads meanwhile sees all of it or nothing.
-fn save(home: &Home, remembered: &Remembered) -> io::Result<()> {
+fn save(home: &Home, grants: &GrantSet) -> io::Result<()> {
     let written = Written {
-        exact: remembered.exact.iter().map(ToString::to_string).collect(),
-        rules: remembered.rules.iter().cloned().collect(),
+        exact: grants.exact.iter().map(ToString::to_string).collect(),
+        rules: grants.rules.iter().cloned().collect(),
     };
     crate::private_file::replace(&path_in(home), &serde_json::to_vec_pretty(&written)?)
 }
@@ -73,8 +73,8 @@ mod tests {
 
     use super::*;
 
-    fn said(exact: &str, rule: &str) -> Remembered {
-        Remembered { exact: [Digest::of_text(exact)].into(), rules: [rule.to_owned()].into() }
+    fn said(exact: &str, rule: &str) -> GrantSet {
+        GrantSet { exact: [Digest::of_text(exact)].into(), rules: [rule.to_owned()].into() }
     }
 
     fn place() -> (tempfile::TempDir, Home) {
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn nothing_is_written_when_nothing_is_new() {
         let (_directory, home) = place();
-        add(&home, &Remembered::default()).unwrap();
+        add(&home, &GrantSet::default()).unwrap();
         assert!(!path_in(&home).exists());
         add(&home, &said("a", "r")).unwrap();
         let written = path_in(&home).metadata().unwrap().ino();
@@ -125,7 +125,7 @@ mod tests {
     fn a_file_that_cannot_be_read_counts_as_nothing_and_is_replaced() {
         let (_directory, home) = place();
         std::fs::write(path_in(&home), "nonsense").unwrap();
-        assert_eq!(load(&home), Remembered::default());
+        assert_eq!(load(&home), GrantSet::default());
         add(&home, &said("a", "r")).unwrap();
         assert_eq!(load(&home), said("a", "r"));
     }

@@ -3,9 +3,9 @@
 //! The types here and below exist only for storage and change only together with [`VERSION`]. A snapshot does not
 //! contain the model, the system text and the tools: the caller supplies them again on resume.
 
+mod input;
 mod plan;
 mod state;
-mod told;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::conversation::{Body, Conversation, ConversationError};
 use crate::model_request::ModelRequest;
 use crate::stored::{StoredError, StoredMessage};
 
-pub use told::StoredTold;
+pub use input::StoredInput;
 
 /// The format version that this program writes, and the only one that it reads.
 pub const VERSION: u32 = 1;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use haft_core::event::Verdict;
+use haft_core::event::PolicyDecision;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::rules::{Decision, Rules};
 use haft_core::tool::Approval;
@@ -39,6 +39,6 @@ pub(crate) fn admit(
 }
 
 fn denied(record: &mut CallRecord, rule: Option<Arc<str>>, message: String) -> ToolError {
-    record.judge(Verdict { decision: Decision::Deny, rule, consent: None });
+    record.judge(PolicyDecision { decision: Decision::Deny, rule, consent: None });
     ToolError::new(ToolErrorKind::Denied, message)
 }

@@ -1,6 +1,6 @@
 //! Authorize: applies the permission rules to the call and its arguments.
 
-use haft_core::event::Verdict;
+use haft_core::event::PolicyDecision;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::rules::{Decision, Ruling};
 use haft_core::tool::Approval;
@@ -30,7 +30,7 @@ pub(crate) fn authorize(
         let rule = rule.as_deref();
         record.note("ruling", json!({ "decision": ruling.decision.name(), "rule": rule, "why": ruling.why }));
     }
-    record.judge(Verdict { decision: ruling.decision, rule, consent: None });
+    record.judge(PolicyDecision { decision: ruling.decision, rule, consent: None });
     match ruling.decision {
         Decision::Deny => Err(ToolError::new(
             ToolErrorKind::Denied,

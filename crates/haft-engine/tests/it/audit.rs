@@ -2,7 +2,7 @@ use std::sync::{Arc, Mutex};
 
 use futures_util::future::BoxFuture;
 use haft_core::approval::{Answer, ApprovalRequest, Approver};
-use haft_core::event::{Consent, Event, EventSink, Said, ToolSeen, Verdict};
+use haft_core::event::{Consent, Event, EventSink, PolicyDecision, Said, ToolSeen};
 use haft_core::glob::ToolGlob;
 use haft_core::name::Namespace;
 use haft_core::naming::Scheme;
@@ -55,7 +55,7 @@ fn judged(rules: Rules, answer: Option<Answer>) -> (Rig, Kept) {
     (orchestrator.with(context), kept)
 }
 
-fn verdict(event: &Event) -> Option<Verdict> {
+fn verdict(event: &Event) -> Option<PolicyDecision> {
     match event {
         Event::ToolFinished { account, .. } => account.verdict.clone(),
         Event::ToolStarted { .. }
@@ -85,7 +85,7 @@ async fn check(decision: Decision, answer: Option<Answer>, consent: Option<Conse
     let (orchestrator, kept) = judged(rules, answer);
     orchestrator.execute(call("echo", r#"{"text": "x"}"#)).await;
     let rule = Some(format!("{} echo", decision.name()).into());
-    assert_eq!(verdict(&kept.last()), Some(Verdict { decision, rule, consent }));
+    assert_eq!(verdict(&kept.last()), Some(PolicyDecision { decision, rule, consent }));
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn an_answer_given_before_is_on_record_as_such() {
     for _ in 0..2 {
         orchestrator.execute(call("echo", r#"{"text": "x"}"#)).await;
     }
-    let expected = Verdict { decision: Decision::Ask, rule: None, consent: Some(Consent::Remembered) };
+    let expected = PolicyDecision { decision: Decision::Ask, rule: None, consent: Some(Consent::Remembered) };
     assert_eq!(verdict(&kept.last()), Some(expected));
 }
 
@@ -117,7 +117,7 @@ async fn nobody_decided_about_a_call_that_means_no_tool() {
     orchestrator.execute(call("nothing", "{}")).await;
     assert_eq!(verdict(&kept.last()), None);
     orchestrator.execute(call("echo", "{}")).await;
-    let expected = Verdict { decision: Decision::Deny, rule: None, consent: None };
+    let expected = PolicyDecision { decision: Decision::Deny, rule: None, consent: None };
     assert_eq!(verdict(&kept.last()), Some(expected));
 }
 

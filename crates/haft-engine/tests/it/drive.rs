@@ -108,7 +108,7 @@ impl World {
             scope: self.scope(Duration::from_mins(10)),
             options: CallOptions { place: Place::first(SessionId(7)), ..CallOptions::default() },
             reply_timeout: Duration::from_mins(5),
-            witness: None,
+            observer: None,
         }
     }
 
@@ -238,7 +238,7 @@ async fn runs_at_once_wait_for_what_others_have_set_aside_before_they_are_cut_sh
                 scope: Arc::new(scope),
                 options: CallOptions::default(),
                 reply_timeout: Duration::from_mins(5),
-                witness: None,
+                observer: None,
             };
             done(driver.drive(&mut AgentRun::new(request, RunPlan::default())).await.unwrap())
         });

@@ -21,8 +21,8 @@ mod cache;
 mod cancellation;
 /// Changing tool lists, and the warm-up of providers.
 mod changes;
-/// Journals of runs, and runs with a failing journal.
-mod chronicle;
+/// Structured output and its schema.
+mod check_output;
 /// Runs from start to end.
 mod drive;
 /// Events and receipts.
@@ -31,6 +31,8 @@ mod events;
 mod fit;
 /// Active tools, and the tools that a request selects.
 mod groups;
+/// Journals of runs, and runs with a failing journal.
+mod journal;
 /// Name resolution, and the errors for unknown names.
 mod names;
 /// The calls of a turn that run concurrently.
@@ -39,8 +41,6 @@ mod order;
 mod panics;
 /// Tools that the operator denies.
 mod policy;
-/// Structured output and its schema.
-mod promise;
 /// Concurrency limits, queue order and cancelled waits.
 mod queue;
 /// Random calls, cancellations, timeouts and panics on a virtual clock, with invariants over all of them.

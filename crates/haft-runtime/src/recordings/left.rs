@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use haft_core::model_request::ModelTool;
 use haft_core::place::{Place, SessionId};
-use haft_core::run::told::Told;
+use haft_core::run::input::RunInput;
 use haft_core::run::{Abort, Readings};
 use haft_core::stored::StoredTool;
 use haft_core::tool::ToolCall;
@@ -80,7 +80,7 @@ impl Left {
         }
         for line in recording.of_kind(KIND_ABORT) {
             let stepped: Stepped = recording.parse(line)?;
-            if let Ok(Told::Aborted(why)) = stepped.told.into_told() {
+            if let Ok(RunInput::Aborted(why)) = stepped.told.into_input() {
                 left.aborts.insert(stepped.session, why);
             }
         }
@@ -170,7 +170,7 @@ fn steps(recording: &Recording) -> Result<HashMap<String, VecDeque<Step>>, Recor
             offered.insert(session, tools.into_iter().map(StoredTool::into_tool).collect());
         } else if line.kind == KIND_STEP {
             let Stepped { session, told } = recording.parse(line)?;
-            if let Ok(Told::Stepped(readings)) = told.into_told() {
+            if let Ok(RunInput::Stepped(readings)) = told.into_input() {
                 let step = Step { tools: offered.remove(&session), readings };
                 steps.entry(session).or_default().push_back(step);
             }

@@ -11,7 +11,7 @@ use haft_core::output::ToolOutput;
 use haft_core::place::{Operation, Place, SessionId};
 use haft_core::provider::Principal;
 use haft_core::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
-use haft_core::run::snapshot::{RunSnapshot, StoredTold};
+use haft_core::run::snapshot::{RunSnapshot, StoredInput};
 use haft_core::stored::{StoredError, StoredReply, StoredTool, find};
 use haft_core::tool::{CallId, ToolCall};
 use haft_models::cassette::{StoredAccount, StoredAttempt};
@@ -71,7 +71,7 @@ pub(super) struct Typed {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Stepped {
     pub(super) session: String,
-    pub(super) told: StoredTold,
+    pub(super) told: StoredInput,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -19,13 +19,13 @@ use haft_core::run::budget::Budget;
 use haft_core::run::event::{Began, Bill, RunEvent, Speaks};
 use haft_core::run::final_report::FinalReport;
 use haft_core::run::finish::Finish;
+use haft_core::run::input::RunInput;
 use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
-use haft_core::run::told::Told;
-use haft_core::run::{Abort, AgentRun, Readings, RunError, Verdict};
+use haft_core::run::{Abort, AgentRun, ApprovalVerdict, Readings, RunError};
 use haft_core::tool::ToolCall;
 use haft_engine::drive::not_in_time;
-use haft_engine::{CallOptions, Catalog, Driven, Driver, Orchestrator, OrchestratorConfig, Witness};
+use haft_engine::{CallOptions, Catalog, Driven, Driver, Orchestrator, OrchestratorConfig, RunObserver};
 use haft_models::cassette::{Matching, Recording, RecordingError, Replayer};
 use tokio::task::yield_now;
 use tokio::time::Instant;
@@ -210,7 +210,7 @@ impl RunPlayer {
             scope: Arc::new(scope),
             options: CallOptions { place, ..CallOptions::default() },
             reply_timeout: TIMEOUT,
-            witness: Some(Arc::new(self.clone())),
+            observer: Some(Arc::new(self.clone())),
         };
         let Some(why) = self.0.left.aborted(&beginning.session) else {
             return to_the_end(&driver, run).await;
@@ -341,12 +341,12 @@ async fn to_the_end(driver: &Driver<'_>, run: &mut AgentRun) -> Result<Finish, R
             Driven::AwaitsClient(calls) | Driven::AwaitsApproval(calls) => calls,
         };
         for call in calls {
-            driver.tell_run(run, Told::Judged { call: call.id, verdict: Verdict::Denied })?;
+            driver.tell_run(run, RunInput::Judged { call: call.id, verdict: ApprovalVerdict::Denied })?;
         }
     }
 }
 
-impl Witness for RunPlayer {
+impl RunObserver for RunPlayer {
     fn tools(&self, place: Place, _: Option<Arc<[ModelTool]>>) -> Option<Arc<[ModelTool]>> {
         self.0.left.tools(place)
     }

@@ -9,12 +9,12 @@ use haft_core::event::{Event, EventSink, Watchers};
 use haft_core::model_request::ModelTool;
 use haft_core::place::{OperationId, Place};
 use haft_core::result::ToolResult;
-use haft_core::run::snapshot::StoredTold;
-use haft_core::run::told::Told;
+use haft_core::run::input::RunInput;
+use haft_core::run::snapshot::StoredInput;
 use haft_core::run::{Abort, Readings};
 use haft_core::stored::StoredTool;
 use haft_core::tool::ToolCall;
-use haft_engine::{CallOptions, Witness};
+use haft_engine::{CallOptions, RunObserver};
 use haft_models::cassette::Tape;
 use serde_json::Value;
 
@@ -104,8 +104,8 @@ impl RunRecorder {
     }
 }
 
-fn step(place: Place, told: &Told) -> Stepped {
-    Stepped { session: place.session.to_string(), told: StoredTold::of(told) }
+fn step(place: Place, told: &RunInput) -> Stepped {
+    Stepped { session: place.session.to_string(), told: StoredInput::of(told) }
 }
 
 /// Those who watch a run that is recorded: they see everything in the order that is written down.
@@ -130,7 +130,7 @@ impl EventSink for Recorded {
     }
 }
 
-impl Witness for RunRecorder {
+impl RunObserver for RunRecorder {
     fn tools(&self, place: Place, live: Option<Arc<[ModelTool]>>) -> Option<Arc<[ModelTool]>> {
         if let Some(tools) = &live {
             let tools = tools.iter().map(StoredTool::of).collect();
@@ -140,7 +140,7 @@ impl Witness for RunRecorder {
     }
 
     fn readings(&self, place: Place, live: Readings) -> Readings {
-        self.tape.write(KIND_STEP, &step(place, &Told::Stepped(live)));
+        self.tape.write(KIND_STEP, &step(place, &RunInput::Stepped(live)));
         live
     }
 
@@ -154,6 +154,6 @@ impl Witness for RunRecorder {
     }
 
     fn aborted(&self, place: Place, why: &Abort) {
-        self.tape.write(KIND_ABORT, &step(place, &Told::Aborted(why.clone())));
+        self.tape.write(KIND_ABORT, &step(place, &RunInput::Aborted(why.clone())));
     }
 }

@@ -18,10 +18,10 @@ use haft_core::run::context::RunContext;
 use haft_core::run::event::{Began, Bill, RunEvent, Speaks};
 use haft_core::run::final_report::FinalReport;
 use haft_core::run::finish::Finish;
+use haft_core::run::input::RunInput;
 use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
-use haft_core::run::told::Told;
-use haft_core::run::{Abort, AgentRun, RunError, RunPlan, Verdict};
+use haft_core::run::{Abort, AgentRun, ApprovalVerdict, RunError, RunPlan};
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{CallOptions, Concurrency, Driven, Priority};
 use serde_json::Value;
@@ -274,7 +274,7 @@ impl ActiveRun {
                 self.keep_with(Arc::new(journal));
             }
             Some(Err(error)) if self.task.place.parent.is_some() => {
-                self.options.chronicle = Some(Arc::new(lineage::LostJournal(error.to_string())));
+                self.options.journal = Some(Arc::new(lineage::LostJournal(error.to_string())));
             }
             Some(Err(error)) => self.unkept = Some(error),
             None => {}
@@ -283,7 +283,7 @@ impl ActiveRun {
 
     pub(super) fn keep_with(&mut self, journal: Arc<SessionJournal>) {
         self.task.scope.meter.keep_with(Arc::clone(&journal) as _);
-        self.options.chronicle = Some(journal);
+        self.options.journal = Some(journal);
     }
 
     /// Until the request is answered, or somebody outside has to do something first. Agents that are handed the request, or
@@ -314,14 +314,14 @@ impl ActiveRun {
                     let parked = Instant::now();
                     let mut verdicts = self.verdicts(calls);
                     while let Some((call, verdict)) = verdicts.next().await {
-                        self.tell(Told::Judged { call, verdict })?;
+                        self.tell(RunInput::Judged { call, verdict })?;
                     }
                     self.not_counting(parked.elapsed());
                 }
                 Driven::AwaitsClient(calls) => {
                     let parked = Instant::now();
                     let outputs = client.run(&calls).await;
-                    self.tell(Told::ClientReplied(outputs))?;
+                    self.tell(RunInput::ClientReplied(outputs))?;
                     self.not_counting(parked.elapsed());
                 }
             }
@@ -329,16 +329,19 @@ impl ActiveRun {
     }
 
     /// Waits for the decisions about calls, all at once; each is given as soon as it is here.
-    fn verdicts(&self, calls: Vec<ToolCall>) -> FuturesUnordered<BoxFuture<'static, (CallId, Verdict)>> {
+    fn verdicts(
+        &self,
+        calls: Vec<ToolCall>,
+    ) -> FuturesUnordered<BoxFuture<'static, (CallId, ApprovalVerdict)>> {
         let place = self.position();
         let approver = self.options.context.approver.clone();
-        let verdict = |call: ToolCall| -> BoxFuture<'static, (CallId, Verdict)> {
+        let verdict = |call: ToolCall| -> BoxFuture<'static, (CallId, ApprovalVerdict)> {
             let approver = approver.clone();
             Box::pin(async move {
                 let id = ApprovalId::of_call(place, &call.id);
                 let verdict = match approver {
                     Some(approver) => approver.resolve(id, place, &call).await,
-                    None => Verdict::Denied,
+                    None => ApprovalVerdict::Denied,
                 };
                 (call.id, verdict)
             })
@@ -381,7 +384,7 @@ impl ActiveRun {
     }
 
     /// Tells the run what came from outside, on record.
-    pub fn tell(&mut self, told: Told) -> Result<(), RunError> {
+    pub fn tell(&mut self, told: RunInput) -> Result<(), RunError> {
         let Self { worker, task, run, options, .. } = self;
         worker.driver(&task.scope, options).tell_run(run, told)
     }

@@ -9,7 +9,7 @@ use haft_core::model_provider::ModelProvider;
 use haft_core::place::SessionId;
 use haft_core::provider::ToolProvider;
 use haft_core::run::AgentRun;
-use haft_engine::Witness;
+use haft_engine::RunObserver;
 use haft_models::cassette::{Recorder, Tape};
 
 use super::active_run::RunRequest;
@@ -174,7 +174,7 @@ impl RunEnvironment {
     }
 
     /// Whoever sees what becomes of runs.
-    pub(super) fn witness(&self) -> Option<Arc<dyn Witness>> {
+    pub(super) fn observer(&self) -> Option<Arc<dyn RunObserver>> {
         self.recorder().map(|recorder| Arc::clone(recorder) as _)
     }
 

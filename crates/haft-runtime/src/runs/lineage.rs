@@ -2,9 +2,9 @@
 
 use futures_util::future::BoxFuture;
 use haft_core::place::{Operation, SessionId};
-use haft_core::run::told::Told;
+use haft_core::run::input::RunInput;
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{Chronicle, Haste, Unrecorded};
+use haft_engine::{Durability, JournalError, RunJournal};
 use sha2::{Digest as _, Sha256};
 
 /// The session of the agent that a call asks.
@@ -33,21 +33,21 @@ fn derived(from: &str) -> SessionId {
 pub(super) struct LostJournal(pub(super) String);
 
 impl LostJournal {
-    fn refused<T>(&self) -> Result<T, Unrecorded> {
-        Err(Unrecorded { problem: self.0.clone() })
+    fn refused<T>(&self) -> Result<T, JournalError> {
+        Err(JournalError { problem: self.0.clone() })
     }
 }
 
-impl Chronicle for LostJournal {
-    fn told(&self, _: &Told) -> Result<(), Unrecorded> {
+impl RunJournal for LostJournal {
+    fn append(&self, _: &RunInput) -> Result<(), JournalError> {
         self.refused()
     }
 
-    fn begins(&self, _: &ToolCall, _: &Operation) -> Result<(), Unrecorded> {
+    fn append_call(&self, _: &ToolCall, _: &Operation) -> Result<(), JournalError> {
         self.refused()
     }
 
-    fn secure(&self, _: Haste) -> BoxFuture<'_, Result<(), Unrecorded>> {
+    fn sync(&self, _: Durability) -> BoxFuture<'_, Result<(), JournalError>> {
         Box::pin(async { self.refused() })
     }
 }

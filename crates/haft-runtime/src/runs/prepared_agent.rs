@@ -231,7 +231,7 @@ impl PreparedAgent {
             scope: Arc::clone(scope),
             options: options.clone(),
             reply_timeout: self.agent.times.llm,
-            witness: self.environment.witness(),
+            observer: self.environment.observer(),
         }
     }
 

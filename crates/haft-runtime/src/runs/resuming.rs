@@ -12,9 +12,9 @@ use haft_core::place::Place;
 use haft_core::result::ToolErrorKind;
 use haft_core::run::context::RunContext;
 use haft_core::run::event::{Answered, Bill, RunEvent};
+use haft_core::run::input::{CallEnd, RunInput};
 use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
-use haft_core::run::told::{CallEnd, Told};
 use haft_core::run::{AgentRun, Readings, RunError, Step};
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{Concurrency, Orchestrator, Priority};
@@ -138,7 +138,7 @@ impl ActiveRun {
     ) -> Result<Self, RunError> {
         match journal.resumed() {
             Ok(()) => self.keep_with(Arc::new(journal)),
-            Err(unrecorded) => self.options.chronicle = Some(Arc::new(LostJournal(unrecorded.problem))),
+            Err(unrecorded) => self.options.journal = Some(Arc::new(LostJournal(unrecorded.problem))),
         }
         let done = more.as_ref().map_or(0, |_| self.run.counts().turns);
         self.tell_beginning_in(self.task.place.turn + done);
@@ -156,7 +156,7 @@ impl ActiveRun {
         self.task.place.turn += self.run.counts().turns;
         self.options.place = self.task.place;
         self.original = more.as_str().into();
-        self.tell(Told::Requested(more))
+        self.tell(RunInput::Requested(more))
     }
 
     /// Whether somebody else has to go on with what has ended here.
@@ -179,7 +179,7 @@ impl ActiveRun {
             text: TOLD.into(),
             latency: Duration::ZERO,
         }));
-        self.tell(Told::Ended(vec![CallEnd::Replied(ToolReply::error(call, TOLD))]))
+        self.tell(RunInput::Ended(vec![CallEnd::Replied(ToolReply::error(call, TOLD))]))
     }
 
     fn show(&self, event: RunEvent) {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use haft_core::event::{Account, Consent, Event, EventSink, ToolSeen, Verdict};
+use haft_core::event::{Account, Consent, Event, EventSink, PolicyDecision, ToolSeen};
 use haft_core::home::Home;
 use haft_core::model_provider::{Attempt, ModelAccount, Next};
 use haft_core::place::{Operation, Place};
@@ -111,7 +111,7 @@ fn standing(operation: &Operation) -> Standing {
     }
 }
 
-fn audit(verdict: &Verdict) -> Audit {
+fn audit(verdict: &PolicyDecision) -> Audit {
     let (approver, answer) = match verdict.consent {
         None => (None, None),
         Some(Consent::Remembered) => (Some("remembered"), None),
@@ -212,7 +212,8 @@ mod tests {
     #[test]
     fn who_decided_is_written_in_words() {
         let check = |consent: Option<Consent>, approver: Option<&str>, answer: Option<&str>| {
-            let found = audit(&Verdict { decision: Decision::Ask, rule: Some("ask bash".into()), consent });
+            let found =
+                audit(&PolicyDecision { decision: Decision::Ask, rule: Some("ask bash".into()), consent });
             assert_eq!((found.approver.as_deref(), found.answer.as_deref()), (approver, answer));
             assert_eq!((found.decision.as_deref(), found.rule.as_deref()), (Some("ask"), Some("ask bash")));
         };

@@ -8,10 +8,10 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use haft_core::event::{Event, EventSink};
 use haft_core::place::{Operation, SessionId};
-use haft_core::run::chronicle::{Chronicle, Haste, Unrecorded};
 use haft_core::run::event::RunEvent;
-use haft_core::run::snapshot::StoredTold;
-use haft_core::run::told::Told;
+use haft_core::run::input::RunInput;
+use haft_core::run::journal::{Durability, JournalError, RunJournal};
+use haft_core::run::snapshot::StoredInput;
 use haft_core::tool::ToolCall;
 use tokio::time::Instant;
 
@@ -39,10 +39,10 @@ struct Secured {
 }
 
 impl Secured {
-    fn is_soon_enough(&self, haste: Haste) -> bool {
-        match haste {
-            Haste::Now => false,
-            Haste::Soon => self.at.is_some_and(|at| at.elapsed() < SECURED_EVERY),
+    fn is_soon_enough(&self, durability: Durability) -> bool {
+        match durability {
+            Durability::Synced => false,
+            Durability::Buffered => self.at.is_some_and(|at| at.elapsed() < SECURED_EVERY),
         }
     }
 }
@@ -51,7 +51,7 @@ impl Secured {
 struct Written {
     bytes: u64,
     /// What went wrong first. A line that is missing must not be followed by others, so that is the end.
-    failed: Option<Unrecorded>,
+    failed: Option<JournalError>,
 }
 
 impl SessionJournal {
@@ -71,37 +71,37 @@ impl SessionJournal {
     }
 
     /// Puts down that another process goes on from here.
-    pub fn resumed(&self) -> Result<(), Unrecorded> {
+    pub fn resumed(&self) -> Result<(), JournalError> {
         self.write(&Line::Resumed { at_ms: now_ms() })
     }
 
     /// Appends a line in one write. A short wait for the disk's cache is all it takes.
-    pub(super) fn write(&self, line: &Line) -> Result<(), Unrecorded> {
+    pub(super) fn write(&self, line: &Line) -> Result<(), JournalError> {
         let mut bytes =
-            serde_json::to_vec(line).map_err(|error| Unrecorded { problem: error.to_string() })?;
+            serde_json::to_vec(line).map_err(|error| JournalError { problem: error.to_string() })?;
         bytes.push(b'\n');
         let mut written = self.written();
         if let Some(failed) = &written.failed {
             return Err(failed.clone());
         }
-        let outcome = self.append(&bytes, written.bytes);
+        let outcome = self.append_line(&bytes, written.bytes);
         match &outcome {
             Ok(()) => written.bytes += bytes.len() as u64,
-            Err(unrecorded) => written.failed = Some(unrecorded.clone()),
+            Err(error) => written.failed = Some(error.clone()),
         }
         outcome
     }
 
-    fn append(&self, line: &[u8], bytes: u64) -> Result<(), Unrecorded> {
+    fn append_line(&self, line: &[u8], bytes: u64) -> Result<(), JournalError> {
         if bytes.saturating_add(line.len() as u64) > self.bytes_max {
             let max = self.bytes_max;
             let problem = format!("a session may take {max} bytes, and this one would take more");
-            return Err(Unrecorded { problem: format!("{problem}; see `sessions.bytesMax`") });
+            return Err(JournalError { problem: format!("{problem}; see `sessions.bytesMax`") });
         }
         (&*self.file).write_all(line).map_err(|error| {
             // Half a line is worse than none: whoever goes on would have to guess.
             let _ = self.file.set_len(bytes);
-            Unrecorded { problem: error.to_string() }
+            JournalError { problem: error.to_string() }
         })
     }
 
@@ -152,12 +152,12 @@ impl EventSink for SessionJournal {
     }
 }
 
-impl Chronicle for SessionJournal {
-    fn told(&self, told: &Told) -> Result<(), Unrecorded> {
-        self.write(&Line::Told { at_ms: now_ms(), told: StoredTold::of(told) })
+impl RunJournal for SessionJournal {
+    fn append(&self, input: &RunInput) -> Result<(), JournalError> {
+        self.write(&Line::Input { at_ms: now_ms(), input: StoredInput::of(input) })
     }
 
-    fn begins(&self, call: &ToolCall, operation: &Operation) -> Result<(), Unrecorded> {
+    fn append_call(&self, call: &ToolCall, operation: &Operation) -> Result<(), JournalError> {
         self.write(&Line::Begun {
             at_ms: now_ms(),
             call: call.id.0.clone(),
@@ -168,11 +168,11 @@ impl Chronicle for SessionJournal {
     }
 
     /// Calls of one turn end together often; who waited while another's bytes were secured may find its own among them.
-    fn secure(&self, haste: Haste) -> BoxFuture<'_, Result<(), Unrecorded>> {
+    fn sync(&self, durability: Durability) -> BoxFuture<'_, Result<(), JournalError>> {
         Box::pin(async move {
             let wanted = self.written().bytes;
             let mut secured = self.secured.lock().await;
-            if secured.bytes >= wanted || secured.is_soon_enough(haste) {
+            if secured.bytes >= wanted || secured.is_soon_enough(durability) {
                 return self.written().failed.clone().map_or(Ok(()), Err);
             }
             let bytes = self.written().bytes;
@@ -186,9 +186,9 @@ impl Chronicle for SessionJournal {
                 Ok(Err(error)) => error.to_string(),
                 Err(error) => error.to_string(),
             };
-            let unrecorded = Unrecorded { problem };
-            self.written().failed = Some(unrecorded.clone());
-            Err(unrecorded)
+            let error = JournalError { problem };
+            self.written().failed = Some(error.clone());
+            Err(error)
         })
     }
 }
@@ -200,12 +200,16 @@ mod tests {
     #[test]
     fn what_can_be_done_again_is_secured_once_in_a_while() {
         let now = Instant::now();
-        let check = |at: Option<Instant>, haste: Haste, expected: bool| {
-            assert_eq!(Secured { bytes: 0, at }.is_soon_enough(haste), expected, "{at:?} {haste:?}");
+        let check = |at: Option<Instant>, durability: Durability, expected: bool| {
+            assert_eq!(
+                Secured { bytes: 0, at }.is_soon_enough(durability),
+                expected,
+                "{at:?} {durability:?}"
+            );
         };
-        check(None, Haste::Soon, false);
-        check(now.checked_sub(SECURED_EVERY), Haste::Soon, false);
-        check(now.checked_add(SECURED_EVERY), Haste::Soon, true);
-        check(now.checked_add(SECURED_EVERY), Haste::Now, false);
+        check(None, Durability::Buffered, false);
+        check(now.checked_sub(SECURED_EVERY), Durability::Buffered, false);
+        check(now.checked_add(SECURED_EVERY), Durability::Buffered, true);
+        check(now.checked_add(SECURED_EVERY), Durability::Synced, false);
     }
 }

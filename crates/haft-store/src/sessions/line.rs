@@ -2,7 +2,7 @@
 
 use haft_core::place::SessionId;
 use haft_core::principal::Principal;
-use haft_core::run::snapshot::{RunSnapshot, StoredTold};
+use haft_core::run::snapshot::{RunSnapshot, StoredInput};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -24,12 +24,13 @@ pub enum Line {
     /// The first line.
     Session(Box<Opened>),
     /// Another process goes on.
-    Resumed {
+    Resumed { at_ms: u64 },
+    /// An input of the run. Both names on disk are older than the type's.
+    #[serde(rename = "told")]
+    Input {
         at_ms: u64,
-    },
-    Told {
-        at_ms: u64,
-        told: StoredTold,
+        #[serde(rename = "told")]
+        input: StoredInput,
     },
     /// A call is about to reach its tool.
     Begun {
@@ -45,17 +46,9 @@ pub enum Line {
     /// What an attempt at a model was and cost.
     Model(Box<ModelRecord>),
     /// Something the run decided.
-    Note {
-        at_ms: u64,
-        turn: u32,
-        note: String,
-    },
+    Note { at_ms: u64, turn: u32, note: String },
     /// The run ended, with this reason.
-    Finished {
-        at_ms: u64,
-        reason: String,
-        turns: u32,
-    },
+    Finished { at_ms: u64, reason: String, turns: u32 },
 }
 
 /// How a session began.

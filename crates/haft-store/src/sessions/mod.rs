@@ -131,7 +131,7 @@ impl Sessions {
         lock(&file, id)?;
         let journal = SessionJournal::new(id, file, 0, self.limits.bytes_max);
         let first = journal.write(&Line::Session(Box::new(opened)));
-        first.map_err(|unrecorded| SessionError::Io { problem: io::Error::other(unrecorded.problem) })?;
+        first.map_err(|error| SessionError::Io { problem: io::Error::other(error.problem) })?;
         // The file is found again after a crash only when its directory knows it.
         File::open(&self.root)?.sync_all()?;
         Ok(journal)

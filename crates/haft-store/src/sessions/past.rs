@@ -17,8 +17,8 @@ use haft_core::price::Cost;
 use haft_core::provider::Principal;
 use haft_core::result::ToolErrorKind;
 use haft_core::run::event::Bill;
-use haft_core::run::told::{CallEnd, Told};
-use haft_core::run::{AgentRun, RunError, RunPlan, Verdict};
+use haft_core::run::input::{CallEnd, RunInput};
+use haft_core::run::{AgentRun, ApprovalVerdict, RunError, RunPlan};
 use haft_core::tool::CallId;
 
 use super::line::{Line, Opened};
@@ -39,7 +39,7 @@ pub struct Past {
     /// What the last request cost so far; its budget goes by that.
     pub bill: Bill,
     pub tree: OpTree,
-    told: Vec<Told>,
+    inputs: Vec<RunInput>,
     /// Calls of the last turn that reached their tool, and of which no end is on record.
     begun: Vec<CallId>,
     /// Approvals of the last turn whose calls have no end on record.
@@ -101,7 +101,7 @@ impl Past {
             total: Bill::default(),
             bill: Bill::default(),
             tree: OpTree::default(),
-            told: Vec::new(),
+            inputs: Vec::new(),
             begun: Vec::new(),
             allowed: Vec::new(),
             turns: 0,
@@ -151,11 +151,11 @@ impl Past {
         let broken = |problem: String| ReadError::Broken { problem };
         let mut run = self.opened.run.resume(request).map_err(|error| broken(error.to_string()))?;
         let mut turns_before = 0;
-        for told in self.told {
-            if matches!(told, Told::Requested(_)) {
+        for input in self.inputs {
+            if matches!(input, RunInput::Requested(_)) {
                 turns_before += run.counts().turns;
             }
-            run.told(told).map_err(|error: RunError| broken(error.to_string()))?;
+            run.apply(input).map_err(|error: RunError| broken(error.to_string()))?;
             // They were told when they were new.
             run.take_notes();
         }
@@ -175,11 +175,11 @@ impl Past {
                     self.standing = Standing::Open;
                 }
             }
-            Line::Told { at_ms, told } => {
+            Line::Input { at_ms, input } => {
                 self.last_ms = at_ms;
-                let told =
-                    told.into_told().map_err(|error| ReadError::Broken { problem: error.to_string() })?;
-                self.take_told(told);
+                let input =
+                    input.into_input().map_err(|error| ReadError::Broken { problem: error.to_string() })?;
+                self.take_input(input);
             }
             Line::Begun { at_ms, call, tool, turn, operation } => {
                 self.last_ms = at_ms;
@@ -206,9 +206,9 @@ impl Past {
 
     /// What ended the run against its will is no part of it: whoever goes on, goes on before that. What is told after it
     /// only brought it to its end.
-    fn take_told(&mut self, told: Told) {
-        match (&self.standing, &told) {
-            (_, Told::Requested(text)) => {
+    fn take_input(&mut self, input: RunInput) {
+        match (&self.standing, &input) {
+            (_, RunInput::Requested(text)) => {
                 self.requests.push(text.clone());
                 self.begun.clear();
                 self.bill = Bill::default();
@@ -216,30 +216,30 @@ impl Past {
                 self.standing = Standing::Open;
             }
             (Standing::Cut { .. }, _) => return,
-            (_, Told::Failed(error)) => {
+            (_, RunInput::Failed(error)) => {
                 self.standing = Standing::Cut { reason: error.kind.name().into() };
                 return;
             }
-            (_, Told::Aborted(why)) => {
+            (_, RunInput::Aborted(why)) => {
                 self.standing = Standing::Cut { reason: why.name().into() };
                 return;
             }
-            (_, Told::Replied(_)) => {
+            (_, RunInput::Replied(_)) => {
                 self.begun.clear();
                 self.allowed.clear();
                 self.turns += 1;
             }
-            (_, Told::Judged { call, verdict: Verdict::Allowed }) => {
+            (_, RunInput::Judged { call, verdict: ApprovalVerdict::Allowed }) => {
                 self.allowed.push((self.turns, call.clone()));
             }
-            (_, Told::Ended(ends)) => {
+            (_, RunInput::Ended(ends)) => {
                 self.begun.retain(|call| ends.iter().all(|end: &CallEnd| end.call() != call));
                 self.allowed.retain(|(_, call)| ends.iter().all(|end: &CallEnd| end.call() != call));
             }
-            (_, Told::Stepped(readings)) => self.context_tokens = readings.context_tokens,
-            (_, Told::ClientReplied(_) | Told::Judged { .. } | Told::Stopped) => {}
+            (_, RunInput::Stepped(readings)) => self.context_tokens = readings.context_tokens,
+            (_, RunInput::ClientReplied(_) | RunInput::Judged { .. } | RunInput::Stopped) => {}
         }
-        self.told.push(told);
+        self.inputs.push(input);
     }
 
     fn take_tool(&mut self, record: &Record) {

@@ -3,8 +3,8 @@ use std::fs;
 use haft_core::conversation::{Conversation, Message};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_request::ModelRequest;
-use haft_core::run::chronicle::{Chronicle, Haste};
-use haft_core::run::told::Told;
+use haft_core::run::input::RunInput;
+use haft_core::run::journal::{Durability, RunJournal};
 use haft_core::run::{Abort, AgentRun, Readings, RunPlan};
 use serde_json::Value;
 
@@ -105,9 +105,9 @@ fn a_session_is_found_by_the_beginning_of_its_id() {
 fn a_last_line_that_is_half_written_never_was() {
     let fixture = Fixture::new();
     let journal = begin(&fixture.sessions(), 1);
-    journal.told(&Told::Stepped(Readings::default())).unwrap();
+    journal.append(&RunInput::Stepped(Readings::default())).unwrap();
     let before = fs::metadata(fixture.file(1)).unwrap().len();
-    journal.told(&Told::Aborted(Abort::Interrupted)).unwrap();
+    journal.append(&RunInput::Aborted(Abort::Interrupted)).unwrap();
     drop(journal);
     let whole = fs::read(fixture.file(1)).unwrap();
     for cut in usize::try_from(before).unwrap()..whole.len() {
@@ -126,7 +126,7 @@ fn a_last_line_that_is_half_written_never_was() {
 fn what_cannot_be_read_is_said_with_its_line_and_left_as_it_is() {
     let fixture = Fixture::new();
     let journal = begin(&fixture.sessions(), 1);
-    journal.told(&Told::Stepped(Readings::default())).unwrap();
+    journal.append(&RunInput::Stepped(Readings::default())).unwrap();
     drop(journal);
     let whole = fs::read_to_string(fixture.file(1)).unwrap();
     let check = |text: String, expected: &str| {
@@ -146,12 +146,12 @@ fn what_cannot_be_read_is_said_with_its_line_and_left_as_it_is() {
 
 #[test]
 fn what_ended_a_run_against_its_will_is_no_part_of_it() {
-    let check = |told: Told, expected: Standing| {
+    let check = |input: RunInput, expected: Standing| {
         let fixture = Fixture::new();
         let journal = begin(&fixture.sessions(), 1);
-        journal.told(&Told::Stepped(Readings::default())).unwrap();
-        journal.told(&told).unwrap();
-        journal.told(&Told::Stepped(Readings::default())).unwrap();
+        journal.append(&RunInput::Stepped(Readings::default())).unwrap();
+        journal.append(&input).unwrap();
+        journal.append(&RunInput::Stepped(Readings::default())).unwrap();
         drop(journal);
         let (past, journal) = fixture.sessions().resume(SessionId(1)).unwrap();
         assert_eq!(past.standing, expected);
@@ -162,9 +162,9 @@ fn what_ended_a_run_against_its_will_is_no_part_of_it() {
         drop(journal);
         assert_eq!(fixture.sessions().past(SessionId(1)).unwrap().standing, Standing::Open);
     };
-    check(Told::Aborted(Abort::Interrupted), Standing::Cut { reason: "interrupted".into() });
+    check(RunInput::Aborted(Abort::Interrupted), Standing::Cut { reason: "interrupted".into() });
     let error = ModelError::new(ModelErrorKind::QuotaExhausted, "no more");
-    check(Told::Failed(error), Standing::Cut { reason: "quota_exhausted".into() });
+    check(RunInput::Failed(error), Standing::Cut { reason: "quota_exhausted".into() });
 }
 
 #[test]
@@ -175,9 +175,9 @@ fn a_session_takes_no_more_than_it_may_and_ends_with_a_whole_line() {
         fs::metadata(fixture.file(1)).unwrap().len()
     };
     let journal = begin(&fixture.limited(size + 10, Duration::MAX), 2);
-    let full = journal.told(&Told::Stepped(Readings::default())).unwrap_err();
+    let full = journal.append(&RunInput::Stepped(Readings::default())).unwrap_err();
     assert!(full.problem.contains("sessions.bytesMax"), "{full}");
-    assert!(journal.told(&Told::Stopped).is_err(), "a line that is missing is not followed by others");
+    assert!(journal.append(&RunInput::Stopped).is_err(), "a line that is missing is not followed by others");
     assert_eq!(fs::metadata(fixture.file(2)).unwrap().len(), size);
 }
 
@@ -196,7 +196,7 @@ fn old_sessions_go_when_a_new_one_begins_but_none_that_is_at_work() {
 async fn what_is_put_down_is_secured() {
     let fixture = Fixture::new();
     let journal = begin(&fixture.sessions(), 1);
-    journal.told(&Told::Stopped).unwrap();
-    let (one, other) = tokio::join!(journal.secure(Haste::Now), journal.secure(Haste::Now));
+    journal.append(&RunInput::Stopped).unwrap();
+    let (one, other) = tokio::join!(journal.sync(Durability::Synced), journal.sync(Durability::Synced));
     assert_eq!((one, other), (Ok(()), Ok(())));
 }

@@ -14,7 +14,7 @@ use crate::output::ToolOutput;
 use crate::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
 use crate::run::final_report::FinalReport;
 use crate::run::finish::Finish;
-use crate::run::{AgentRun, Readings, RunPlan, Step, Verdict};
+use crate::run::{AgentRun, ApprovalVerdict, Readings, RunPlan, Step};
 use crate::tool::{CallId, ToolCall};
 
 pub(super) fn part(text: &str) -> Part {
@@ -124,7 +124,7 @@ impl Bench {
                 Step::AwaitApproval(calls) => {
                     self.asked = true;
                     for call in calls {
-                        self.run.approval_given(&call.id, Verdict::Allowed).unwrap();
+                        self.run.approval_given(&call.id, ApprovalVerdict::Allowed).unwrap();
                     }
                 }
                 Step::AwaitClient(calls) => {

@@ -9,10 +9,10 @@ use crate::model_reply::{ModelReply, StopReason};
 use crate::model_request::ToolChoice;
 use crate::run::budget::Budget;
 use crate::run::final_report::FinalReport;
+use crate::run::input::{CallEnd, RunInput};
 use crate::run::limits::Limits;
-use crate::run::snapshot::{RunSnapshot, StoredTold};
-use crate::run::told::{CallEnd, Told};
-use crate::run::{AgentRun, Offer, Readings, RunPlan, Step, Verdict};
+use crate::run::snapshot::{RunSnapshot, StoredInput};
+use crate::run::{AgentRun, ApprovalVerdict, Offer, Readings, RunPlan, Step};
 
 const NAMES: [&str; 8] = [
     "read",
@@ -101,23 +101,23 @@ struct World {
     asked: usize,
     readings: Readings,
     steps: Vec<String>,
-    told: Vec<Told>,
+    inputs: Vec<RunInput>,
 }
 
 impl World {
     fn new(replies: Vec<ModelReply>) -> Self {
-        Self { replies, asked: 0, readings: Readings::default(), steps: Vec::new(), told: Vec::new() }
+        Self { replies, asked: 0, readings: Readings::default(), steps: Vec::new(), inputs: Vec::new() }
     }
 
-    fn tell(&mut self, run: &mut AgentRun, told: Told) {
-        self.told.push(told.clone());
-        run.told(told).unwrap();
+    fn tell(&mut self, run: &mut AgentRun, input: RunInput) {
+        self.inputs.push(input.clone());
+        run.apply(input).unwrap();
     }
 
     /// Carries out one step and returns true if the run is done.
     fn turn(&mut self, run: &mut AgentRun) -> bool {
         let step = run.next_step(&self.readings);
-        self.told.push(Told::Stepped(self.readings));
+        self.inputs.push(RunInput::Stepped(self.readings));
         self.steps.push(match &step {
             Step::CallModel(request) => format!("{:?} {:?}", request.tool_choice, request.conversation),
             other => format!("{other:?}"),
@@ -126,7 +126,7 @@ impl World {
             Step::CallModel(_) => {
                 let reply = self.replies[self.asked % self.replies.len()].clone();
                 self.asked += 1;
-                self.tell(run, Told::Replied(reply));
+                self.tell(run, RunInput::Replied(reply));
             }
             Step::CallTools(calls) => {
                 let left = self.readings.left.calls.unwrap_or(12);
@@ -135,13 +135,16 @@ impl World {
                 let results =
                     calls.iter().map(|call| if is_new(&call.name) { pending(call) } else { succeeded(call) });
                 let ends = results.map(CallEnd::of).collect();
-                self.tell(run, Told::Ended(ends));
+                self.tell(run, RunInput::Ended(ends));
             }
             Step::AwaitApproval(calls) => {
-                self.tell(run, Told::Judged { call: calls[0].id.clone(), verdict: Verdict::Allowed });
+                self.tell(
+                    run,
+                    RunInput::Judged { call: calls[0].id.clone(), verdict: ApprovalVerdict::Allowed },
+                );
             }
             Step::AwaitClient(calls) => {
-                self.tell(run, Told::ClientReplied(vec![ToolReply::text(&calls[0], "ok")]));
+                self.tell(run, RunInput::ClientReplied(vec![ToolReply::text(&calls[0], "ok")]));
             }
             Step::Done(_) => return true,
         }
@@ -209,14 +212,14 @@ proptest! {
             world.turn(&mut run);
         }
         if more {
-            world.tell(&mut run, Told::Requested("and now?".into()));
+            world.tell(&mut run, RunInput::Requested("and now?".into()));
             world.turn(&mut run);
         }
         let mut again = AgentRun::new(request(), plan);
-        for told in &world.told {
-            let stored = serde_json::to_string(&StoredTold::of(told)).unwrap();
-            let told = serde_json::from_str::<StoredTold>(&stored).unwrap().into_told().unwrap();
-            again.told(told).unwrap();
+        for input in &world.inputs {
+            let stored = serde_json::to_string(&StoredInput::of(input)).unwrap();
+            let input = serde_json::from_str::<StoredInput>(&stored).unwrap().into_input().unwrap();
+            again.apply(input).unwrap();
         }
         prop_assert_eq!(again.snapshot(), run.snapshot());
     }

@@ -8,7 +8,7 @@ use crate::internal::handoff::Routes;
 use crate::model_request::{MustCall, ToolChoice};
 use crate::run::choice::ChoiceSupport;
 use crate::run::limits::Limits;
-use crate::run::{Offer, RunError, RunNote, RunPlan, Step, Verdict};
+use crate::run::{ApprovalVerdict, Offer, RunError, RunNote, RunPlan, Step};
 use crate::tool::CallId;
 
 fn client() -> RunPlan {
@@ -60,7 +60,7 @@ fn a_denied_call_is_told_and_the_run_goes_on() {
     let Step::CallTools(open) = bench.step() else { panic!() };
     bench.run.tools_replied(vec![super::bench::pending(&open[0])]).unwrap();
     bench.step();
-    bench.run.approval_given(&open[0].id, Verdict::Denied).unwrap();
+    bench.run.approval_given(&open[0].id, ApprovalVerdict::Denied).unwrap();
     bench.step();
     assert_eq!(bench.log, ["model auto", "tools ask", "approval ask", "model auto"]);
     assert!(bench.replies()[0].contains("denied"));

@@ -14,7 +14,7 @@ use crate::options::CallOptions;
 
 /// Sees every external input of a run and may replace it. A recorder returns each input unchanged; a replayer returns
 /// the recorded one.
-pub trait Witness: fmt::Debug + Send + Sync {
+pub trait RunObserver: fmt::Debug + Send + Sync {
     /// Reports the tools that the model sees from the next step on, if they changed. The driver uses the returned
     /// value.
     fn tools(&self, place: Place, live: Option<Arc<[ModelTool]>>) -> Option<Arc<[ModelTool]>>;

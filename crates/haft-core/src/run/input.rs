@@ -2,7 +2,7 @@
 //! The journal appends one entry per input, and the cost per turn does not grow.
 
 use super::calls::CallState;
-use super::{Abort, AgentRun, Readings, RunError, Verdict};
+use super::{Abort, AgentRun, ApprovalVerdict, Readings, RunError};
 use crate::conversation::{Message, ToolReply};
 use crate::model_error::ModelError;
 use crate::model_reply::ModelReply;
@@ -11,7 +11,7 @@ use crate::tool::CallId;
 
 /// An input that changes the state of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Told {
+pub enum RunInput {
     /// The driver asked for the next step, with these readings.
     Stepped(Readings),
     Replied(ModelReply),
@@ -21,7 +21,7 @@ pub enum Told {
     ClientReplied(Vec<ToolReply>),
     Judged {
         call: CallId,
-        verdict: Verdict,
+        verdict: ApprovalVerdict,
     },
     /// A graceful stop was requested.
     Stopped,
@@ -76,19 +76,19 @@ impl CallEnd {
 
 impl AgentRun {
     /// Applies an input. The resulting notes wait for `take_notes`.
-    pub fn told(&mut self, told: Told) -> Result<(), RunError> {
-        match told {
-            Told::Stepped(readings) => {
+    pub fn apply(&mut self, input: RunInput) -> Result<(), RunError> {
+        match input {
+            RunInput::Stepped(readings) => {
                 self.next_step(&readings);
             }
-            Told::Replied(reply) => return self.model_replied(reply),
-            Told::Failed(error) => return self.model_failed(&error),
-            Told::Ended(ends) => return self.calls_ended(ends),
-            Told::ClientReplied(replies) => return self.client_replied(replies),
-            Told::Judged { call, verdict } => return self.approval_given(&call, verdict),
-            Told::Stopped => self.stop(),
-            Told::Aborted(why) => self.abort(why),
-            Told::Requested(text) => return self.requested(text),
+            RunInput::Replied(reply) => return self.model_replied(reply),
+            RunInput::Failed(error) => return self.model_failed(&error),
+            RunInput::Ended(ends) => return self.calls_ended(ends),
+            RunInput::ClientReplied(replies) => return self.client_replied(replies),
+            RunInput::Judged { call, verdict } => return self.approval_given(&call, verdict),
+            RunInput::Stopped => self.stop(),
+            RunInput::Aborted(why) => self.abort(why),
+            RunInput::Requested(text) => return self.requested(text),
         }
         Ok(())
     }

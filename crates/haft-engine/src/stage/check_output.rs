@@ -12,7 +12,7 @@ use crate::size::json_bytes;
 use crate::stage::Checking;
 
 /// Checks successful outputs of tools with an output schema; everything else passes.
-pub(crate) fn hold_to_promise(
+pub(crate) fn check_output(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,
     outcome: Result<ToolOutput, ToolError>,

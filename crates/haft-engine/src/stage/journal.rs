@@ -1,21 +1,21 @@
 //! Journal: records the call before it reaches its tool. If recording fails, the tool does not run.
 
 use haft_core::result::ToolError;
-use haft_core::run::chronicle::{Chronicle, Haste};
+use haft_core::run::journal::{Durability, RunJournal};
 
 use crate::record::CallRecord;
 use crate::stage::Deadline;
 
-pub(crate) async fn put_down(
+pub(crate) async fn journal(
     record: &CallRecord,
-    chronicle: Option<&dyn Chronicle>,
-    haste: Haste,
+    journal: Option<&dyn RunJournal>,
+    durability: Durability,
     deadline: &Deadline<'_>,
 ) -> Result<(), ToolError> {
-    let Some(chronicle) = chronicle else { return Ok(()) };
+    let Some(journal) = journal else { return Ok(()) };
     let kept = async {
-        chronicle.begins(&record.call, record.operation())?;
-        chronicle.secure(haste).await
+        journal.append_call(&record.call, record.operation())?;
+        journal.sync(durability).await
     };
     Ok(deadline.wait(kept, "being put on record").await??)
 }

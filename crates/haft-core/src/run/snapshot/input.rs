@@ -4,15 +4,15 @@ use serde::{Deserialize, Serialize};
 
 use super::SnapshotError;
 use super::plan::StoredBudget;
-use crate::run::told::{CallEnd, Told};
-use crate::run::{Abort, Readings, Verdict};
+use crate::run::input::{CallEnd, RunInput};
+use crate::run::{Abort, ApprovalVerdict, Readings};
 use crate::stored::{StoredModelError, StoredModelReply, StoredReply};
 use crate::tool::CallId;
 
-/// The stored form of [`Told`]. It changes only together with [`VERSION`](super::VERSION).
+/// The stored form of [`RunInput`]. It changes only together with [`VERSION`](super::VERSION).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StoredTold {
+pub enum StoredInput {
     Stepped(StoredReadings),
     Replied(StoredModelReply),
     Failed(StoredModelError),
@@ -38,54 +38,54 @@ pub enum StoredEnd {
     AwaitsApproval(String),
 }
 
-impl StoredTold {
-    pub fn of(told: &Told) -> Self {
-        match told {
-            Told::Stepped(readings) => Self::Stepped(StoredReadings::of(readings)),
-            Told::Replied(reply) => Self::Replied(StoredModelReply::of(reply)),
-            Told::Failed(error) => Self::Failed(StoredModelError::of(error)),
-            Told::Ended(ends) => Self::Ended(ends.iter().map(StoredEnd::of).collect()),
-            Told::ClientReplied(replies) => {
+impl StoredInput {
+    pub fn of(input: &RunInput) -> Self {
+        match input {
+            RunInput::Stepped(readings) => Self::Stepped(StoredReadings::of(readings)),
+            RunInput::Replied(reply) => Self::Replied(StoredModelReply::of(reply)),
+            RunInput::Failed(error) => Self::Failed(StoredModelError::of(error)),
+            RunInput::Ended(ends) => Self::Ended(ends.iter().map(StoredEnd::of).collect()),
+            RunInput::ClientReplied(replies) => {
                 Self::ClientReplied(replies.iter().map(StoredReply::of).collect())
             }
-            Told::Judged { call, verdict } => {
-                Self::Judged { call: call.0.clone(), allowed: *verdict == Verdict::Allowed }
+            RunInput::Judged { call, verdict } => {
+                Self::Judged { call: call.0.clone(), allowed: *verdict == ApprovalVerdict::Allowed }
             }
-            Told::Stopped => Self::Stopped,
-            Told::Aborted(why) => stored_abort(why),
-            Told::Requested(text) => Self::Requested(text.clone()),
+            RunInput::Stopped => Self::Stopped,
+            RunInput::Aborted(why) => stored_abort(why),
+            RunInput::Requested(text) => Self::Requested(text.clone()),
         }
     }
 
-    pub fn into_told(self) -> Result<Told, SnapshotError> {
+    pub fn into_input(self) -> Result<RunInput, SnapshotError> {
         Ok(match self {
-            Self::Stepped(readings) => Told::Stepped(readings.into_readings()?),
-            Self::Replied(reply) => Told::Replied(reply.into_reply()?),
-            Self::Failed(error) => Told::Failed(error.into_error()?),
+            Self::Stepped(readings) => RunInput::Stepped(readings.into_readings()?),
+            Self::Replied(reply) => RunInput::Replied(reply.into_reply()?),
+            Self::Failed(error) => RunInput::Failed(error.into_error()?),
             Self::Ended(ends) => {
-                Told::Ended(ends.into_iter().map(StoredEnd::into_end).collect::<Result<_, _>>()?)
+                RunInput::Ended(ends.into_iter().map(StoredEnd::into_end).collect::<Result<_, _>>()?)
             }
             Self::ClientReplied(replies) => {
                 let replies = replies.into_iter().map(StoredReply::into_reply);
-                Told::ClientReplied(replies.collect::<Result<_, _>>()?)
+                RunInput::ClientReplied(replies.collect::<Result<_, _>>()?)
             }
-            Self::Judged { call, allowed } => Told::Judged {
+            Self::Judged { call, allowed } => RunInput::Judged {
                 call: CallId(call),
-                verdict: if allowed { Verdict::Allowed } else { Verdict::Denied },
+                verdict: if allowed { ApprovalVerdict::Allowed } else { ApprovalVerdict::Denied },
             },
-            Self::Stopped => Told::Stopped,
-            Self::Aborted { why, problem } => Told::Aborted(abort(why, problem)?),
-            Self::Requested(text) => Told::Requested(text),
+            Self::Stopped => RunInput::Stopped,
+            Self::Aborted { why, problem } => RunInput::Aborted(abort(why, problem)?),
+            Self::Requested(text) => RunInput::Requested(text),
         })
     }
 }
 
-fn stored_abort(why: &Abort) -> StoredTold {
+fn stored_abort(why: &Abort) -> StoredInput {
     let problem = match why {
         Abort::Interrupted | Abort::TimedOut => "",
         Abort::Unrecorded(problem) => problem.as_str(),
     };
-    StoredTold::Aborted { why: why.name().into(), problem: problem.into() }
+    StoredInput::Aborted { why: why.name().into(), problem: problem.into() }
 }
 
 fn abort(why: String, problem: String) -> Result<Abort, SnapshotError> {

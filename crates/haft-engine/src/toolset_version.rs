@@ -12,23 +12,23 @@ use crate::selection::Selection;
 /// The inputs that decide which tools a model sees, at one moment. Creating and comparing it costs the same for any
 /// number of tools.
 #[derive(Debug)]
-pub(crate) struct Outlook {
+pub(crate) struct ToolsetVersion {
     snapshot: Arc<Snapshot>,
     /// One flag per provider: true if the run shows its tools.
-    of_use: Vec<bool>,
+    shown: Vec<bool>,
 }
 
-impl PartialEq for Outlook {
+impl PartialEq for ToolsetVersion {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.snapshot, &other.snapshot) && self.of_use == other.of_use
+        Arc::ptr_eq(&self.snapshot, &other.snapshot) && self.shown == other.shown
     }
 }
 
 impl Orchestrator {
-    pub(crate) fn outlook(&self, run: &RunContext) -> Outlook {
+    pub(crate) fn toolset_version(&self, run: &RunContext) -> ToolsetVersion {
         let catalog = self.catalog();
-        let of_use = catalog.providers().iter().map(|provider| provider.is_shown(run)).collect();
-        Outlook { snapshot: catalog.snapshot(), of_use }
+        let shown = catalog.providers().iter().map(|provider| provider.is_shown(run)).collect();
+        ToolsetVersion { snapshot: catalog.snapshot(), shown }
     }
 
     /// Returns the tools of a request in the form that the model receives.

@@ -11,13 +11,13 @@ use super::CacheConfig;
 
 /// A cached output with its size and expiry time.
 #[derive(Debug, Clone)]
-pub(super) struct Kept {
+pub(super) struct CachedOutput {
     pub(super) output: Arc<ToolOutput>,
     pub(super) bytes: usize,
     pub(super) expires: Instant,
 }
 
-impl Kept {
+impl CachedOutput {
     pub(super) fn is_fresh(&self, now: Instant) -> bool {
         now < self.expires
     }
@@ -25,7 +25,7 @@ impl Kept {
 
 /// The LRU cache. Callers pass the time in, so tests need no clock.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct Lru {
     config: CacheConfig,
     kept: HashMap<Digest, Entry>,
     /// The keys, from the least to the most recently used.
@@ -36,11 +36,11 @@ pub(super) struct Shelf {
 
 #[derive(Debug)]
 struct Entry {
-    kept: Kept,
+    kept: CachedOutput,
     used: u64,
 }
 
-impl Shelf {
+impl Lru {
     pub(super) fn new(config: CacheConfig) -> Self {
         Self { config, kept: HashMap::new(), by_use: BTreeMap::new(), bytes: 0, uses: 0 }
     }
@@ -66,7 +66,7 @@ impl Shelf {
     }
 
     /// Stores an output. An output larger than the whole cache is not stored.
-    pub(super) fn put(&mut self, key: Digest, kept: Kept) {
+    pub(super) fn put(&mut self, key: Digest, kept: CachedOutput) {
         self.remove(&key);
         if !self.takes(kept.bytes) {
             return;
@@ -78,14 +78,14 @@ impl Shelf {
         self.insert(key, kept);
     }
 
-    fn insert(&mut self, key: Digest, kept: Kept) {
+    fn insert(&mut self, key: Digest, kept: CachedOutput) {
         self.uses += 1;
         self.bytes += kept.bytes;
         self.by_use.insert(self.uses, key);
         self.kept.insert(key, Entry { kept, used: self.uses });
     }
 
-    fn remove(&mut self, key: &Digest) -> Option<Kept> {
+    fn remove(&mut self, key: &Digest) -> Option<CachedOutput> {
         let Entry { kept, used } = self.kept.remove(key)?;
         self.by_use.remove(&used);
         self.bytes -= kept.bytes;
@@ -105,24 +105,24 @@ mod tests {
     /// the clock by a second. Every entry expires after two seconds. Compares the remaining entries.
     fn check(script: &str, expected: &str) {
         let began = Instant::now();
-        let mut shelf = Shelf::new(CacheConfig { entries_max: 3, bytes_max: 10 });
+        let mut lru = Lru::new(CacheConfig { entries_max: 3, bytes_max: 10 });
         let mut now = began;
         let key = |name: &str| Digest::of_value(&json!(name));
         for step in script.split(' ') {
             match step.split_at(1) {
                 ("+", _) => now += Duration::from_secs(1),
-                ("?", name) => drop(shelf.get(&key(name), now)),
+                ("?", name) => drop(lru.get(&key(name), now)),
                 (name, bytes) => {
                     let (bytes, expires) = (bytes.parse().unwrap(), now + Duration::from_secs(2));
-                    shelf.put(key(name), Kept { output: Arc::default(), bytes, expires });
+                    lru.put(key(name), CachedOutput { output: Arc::default(), bytes, expires });
                 }
             }
         }
         let left: String =
-            ["a", "b", "c", "d"].into_iter().filter(|name| shelf.get(&key(name), now).is_some()).collect();
+            ["a", "b", "c", "d"].into_iter().filter(|name| lru.get(&key(name), now).is_some()).collect();
         assert_eq!(left, expected, "{script}");
-        let bytes: usize = shelf.kept.values().map(|entry| entry.kept.bytes).sum();
-        assert_eq!((shelf.bytes, shelf.by_use.len()), (bytes, shelf.kept.len()), "{script}");
+        let bytes: usize = lru.kept.values().map(|entry| entry.kept.bytes).sum();
+        assert_eq!((lru.bytes, lru.by_use.len()), (bytes, lru.kept.len()), "{script}");
     }
 
     #[test]

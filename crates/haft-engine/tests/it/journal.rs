@@ -4,9 +4,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use haft_core::place::Operation;
 use haft_core::run::RunPlan;
-use haft_core::run::told::Told;
+use haft_core::run::input::RunInput;
 use haft_core::tool::ToolCall;
-use haft_engine::{Chronicle, Haste, Unrecorded};
+use haft_engine::{Durability, JournalError, RunJournal};
 
 use crate::drive::{Scripted, World, call, done, run, text};
 
@@ -15,7 +15,7 @@ use crate::drive::{Scripted, World, call, done, run, text};
 struct Notebook {
     entries: Mutex<Vec<String>>,
     entries_max: usize,
-    secured: Mutex<Vec<Haste>>,
+    secured: Mutex<Vec<Durability>>,
 }
 
 impl Notebook {
@@ -23,10 +23,10 @@ impl Notebook {
         Arc::new(Self { entries: Mutex::default(), entries_max, secured: Mutex::default() })
     }
 
-    fn put(&self, entry: String) -> Result<(), Unrecorded> {
+    fn put(&self, entry: String) -> Result<(), JournalError> {
         let mut entries = self.entries.lock().unwrap();
         if entries.len() == self.entries_max {
-            return Err(Unrecorded { problem: "it is full".into() });
+            return Err(JournalError { problem: "it is full".into() });
         }
         entries.push(entry);
         Ok(())
@@ -37,22 +37,22 @@ impl Notebook {
     }
 }
 
-impl Chronicle for Notebook {
-    fn told(&self, told: &Told) -> Result<(), Unrecorded> {
-        self.put(match told {
-            Told::Stepped(_) => "step".into(),
-            Told::Replied(_) => "reply".into(),
-            Told::Ended(ends) => format!("end {}", ends[0].call().0),
+impl RunJournal for Notebook {
+    fn append(&self, input: &RunInput) -> Result<(), JournalError> {
+        self.put(match input {
+            RunInput::Stepped(_) => "step".into(),
+            RunInput::Replied(_) => "reply".into(),
+            RunInput::Ended(ends) => format!("end {}", ends[0].call().0),
             other => format!("{other:?}"),
         })
     }
 
-    fn begins(&self, call: &ToolCall, _: &Operation) -> Result<(), Unrecorded> {
+    fn append_call(&self, call: &ToolCall, _: &Operation) -> Result<(), JournalError> {
         self.put(format!("begin {}", call.id.0))
     }
 
-    fn secure(&self, haste: Haste) -> BoxFuture<'_, Result<(), Unrecorded>> {
-        self.secured.lock().unwrap().push(haste);
+    fn sync(&self, durability: Durability) -> BoxFuture<'_, Result<(), JournalError>> {
+        self.secured.lock().unwrap().push(durability);
         async { Ok(()) }.boxed()
     }
 }
@@ -68,7 +68,7 @@ fn models() -> Scripted {
 async fn a_call_is_on_record_before_it_is_made_and_after_it_ended() {
     let (world, notebook, models) = (World::new(), Notebook::of(usize::MAX), models());
     let mut driver = world.driver(&models);
-    driver.options.chronicle = Some(Arc::clone(&notebook) as _);
+    driver.options.journal = Some(Arc::clone(&notebook) as _);
     done(driver.drive(&mut run(RunPlan::default())).await.unwrap());
     let expected = ["step", "reply", "step", "begin 1", "end 1", "end 2", "step", "reply", "step"];
     assert_eq!(notebook.entries(), expected, "a call that reaches no tool never begins");
@@ -81,12 +81,12 @@ async fn only_what_can_be_done_again_may_wait_for_the_disk() {
             Scripted::new(vec![Ok(vec![call("1", tool, r#"{"text":"a"}"#)]), Ok(vec![text("done")])]);
         let (world, notebook) = (World::new(), Notebook::of(usize::MAX));
         let mut driver = world.driver(&models);
-        driver.options.chronicle = Some(Arc::clone(&notebook) as _);
+        driver.options.journal = Some(Arc::clone(&notebook) as _);
         done(driver.drive(&mut run(RunPlan::default())).await.unwrap());
         notebook.secured.lock().unwrap().clone()
     };
-    assert_eq!(secured("store").await, [Haste::Now; 3], "before, after, and at the end of the run");
-    assert_eq!(secured("echo").await, [Haste::Soon, Haste::Soon, Haste::Now]);
+    assert_eq!(secured("store").await, [Durability::Synced; 3], "before, after, and at the end of the run");
+    assert_eq!(secured("echo").await, [Durability::Buffered, Durability::Buffered, Durability::Synced]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -94,7 +94,7 @@ async fn a_run_that_cannot_be_put_on_record_ends_before_its_next_call_and_says_s
     for entries_max in 0..8 {
         let (world, notebook, models) = (World::new(), Notebook::of(entries_max), models());
         let mut driver = world.driver(&models);
-        driver.options.chronicle = Some(Arc::clone(&notebook) as _);
+        driver.options.journal = Some(Arc::clone(&notebook) as _);
         let finish = done(driver.drive(&mut run(RunPlan::default())).await.unwrap());
         assert_eq!(finish.reason.name(), "unrecorded", "{entries_max}");
         assert!(finish.detail.contains("it is full"), "{}", finish.detail);
