@@ -3,8 +3,7 @@
 use std::process::ExitCode;
 
 use haft_core::arguments::{ArgumentLimits, Arguments};
-use haft_core::name::ToolName;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::args::ExplainArgs;
 use super::exit::Exit;
@@ -21,9 +20,8 @@ pub(super) fn explain(args: &ExplainArgs) -> ExitCode {
         Ok(parsed) => parsed,
         Err(error) => return terminal::failed(Exit::Input, &error.to_string()),
     };
-    let argument = ToolName::new(&args.tool).ok().and_then(|name| wiring::command_lines().remove(&name));
-    let line =
-        argument.and_then(|name| parsed.object().get(&name).and_then(Value::as_str).map(str::to_owned));
+    let argument = wiring::command_argument(&args.tool);
+    let line = argument.and_then(|name| parsed.object().get(name)?.as_str().map(str::to_owned));
     let rules = wiring::rules(&config);
     if !args.json {
         return terminal::answer(&rules.explain(&args.tool, line.as_deref()));

@@ -23,7 +23,7 @@ pub(super) struct Asked<'a> {
 /// Returns the providers of the servers that the command may need. No server is started yet.
 pub(super) fn providers(config: &Resolved, policy: &Policy, asked: Asked<'_>) -> Vec<Arc<dyn ToolProvider>> {
     let Asked { tool, elicitation, parents } = asked;
-    if config.mcp_servers.is_empty() || tool.is_some_and(is_builtin) {
+    if config.mcp_servers.is_empty() || tool.is_some_and(wiring::is_builtin) {
         return Vec::new();
     }
     let face = McpFace { elicitation, parents, ..face(config) };
@@ -71,9 +71,4 @@ impl TraceSink for OnStandardError {
 pub(super) fn begins_with(tool: &str, namespace: &str) -> bool {
     let tool = tool.strip_prefix("mcp__").unwrap_or(tool);
     tool.strip_prefix(namespace).is_some_and(|rest| rest.starts_with('_'))
-}
-
-fn is_builtin(tool: &str) -> bool {
-    let own = haft_tools::builtin::definitions();
-    tool == "tool_output" || own.iter().any(|definition| definition.name.as_str().eq_ignore_ascii_case(tool))
 }

@@ -46,8 +46,16 @@ impl Digest {
 
     /// Returns the digest of all parts of a definition that a model or a provider could depend on.
     pub fn of_definition(definition: &ToolDefinition) -> Self {
-        let ToolDefinition { name, description, input_schema, output_schema, effects, groups: _, raw } =
-            definition;
+        let ToolDefinition {
+            name,
+            description,
+            input_schema,
+            output_schema,
+            effects,
+            groups: _,
+            facts: _,
+            raw,
+        } = definition;
         let mut canonical = Canonical::default();
         canonical.list(|list| {
             list.item(|item| item.text(name.as_str()));

@@ -20,6 +20,7 @@ pub struct ToolDefinition {
     pub output_schema: Option<Value>,
     pub effects: Effects,
     pub groups: Vec<GroupName>,
+    pub facts: ToolFacts,
     /// The definition as the server sent it, for lossless re-export.
     pub raw: Option<Arc<RawValue>>,
 }
@@ -34,6 +35,7 @@ impl ToolDefinition {
             output_schema: None,
             effects: Effects::Unknown,
             groups: Vec::new(),
+            facts: ToolFacts::default(),
             raw: None,
         }
     }
@@ -42,6 +44,33 @@ impl ToolDefinition {
     pub fn with_effects(self, effects: Effects) -> Self {
         Self { effects, ..self }
     }
+
+    #[must_use]
+    pub fn with_facts(self, facts: ToolFacts) -> Self {
+        Self { facts, ..self }
+    }
+}
+
+/// Facts that the code of a tool knows about itself, and that the engine goes by. Remote servers cannot set them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ToolFacts {
+    pub output: OutputFact,
+    /// The timeout unless the operator sets one; without it the default of the tool's kind holds.
+    pub timeout: Option<Duration>,
+    /// The argument that is a shell command line, which rules on commands read.
+    pub command_argument: Option<&'static str>,
+}
+
+/// How a tool limits its own output.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OutputFact {
+    /// Not at all: the operator's limit holds.
+    #[default]
+    Unlimited,
+    /// At a limit of its own, beyond which it stores the rest. The operator's general limit does not apply.
+    CapsItself,
+    /// In pages of at most this many characters. A page is truncated, never stored again.
+    Pages { chars_max: usize },
 }
 
 /// The effects of a tool. They decide which calls may run concurrently and which may be repeated.

@@ -23,7 +23,7 @@ use haft_core::naming::Scheme;
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::ToolError;
-use haft_core::tool::{CallId, Effects, ToolCall, ToolDefinition};
+use haft_core::tool::{CallId, Effects, ToolCall, ToolDefinition, ToolFacts};
 use haft_core::validate::ValidArguments;
 use haft_engine::{CallOptions, Catalog, Orchestrator, OrchestratorConfig, QueueConfig, Queues, RunContext};
 use serde_json::{Value, json};
@@ -71,6 +71,7 @@ impl Idle {
             output_schema: None,
             effects: Effects::ReadOnly,
             groups: Vec::new(),
+            facts: ToolFacts::default(),
             raw: None,
         };
         Arc::new(Self {

@@ -4,7 +4,6 @@
 //! [`drive`] performs the actions that a run decides on. This crate knows no wire format, no transport and no concrete
 //! tool: it reaches tools only through `ToolProvider`.
 
-pub mod authority;
 pub mod cache;
 pub mod catalog;
 pub mod drive;
@@ -21,7 +20,6 @@ mod size;
 mod stage;
 mod toolset_version;
 
-pub use authority::Authority;
 pub use cache::{Cache, CacheConfig, CacheUse};
 pub use catalog::{
     Catalog, CatalogConfig, CatalogEntry, CatalogWarning, PROVIDERS_AT_ONCE_MAX, ResolvedTool, Snapshot,

@@ -11,12 +11,12 @@ use haft_core::event::EventSink;
 use haft_core::output::ToolOutput;
 use haft_core::provider::ProviderKind;
 use haft_core::result::{ToolError, ToolResult};
+use haft_core::rules::Rules;
 use haft_core::run::context::RunContext;
 use haft_core::tokens::{ByLength, TokenCounter};
 use haft_core::tool::{Effects, ToolCall};
 use haft_core::validate::{Draft, ValidArguments};
 
-use crate::authority::Authority;
 use crate::cache::Cache;
 use crate::catalog::{Catalog, CatalogEntry, ResolvedTool};
 use crate::options::CallOptions;
@@ -47,7 +47,8 @@ pub struct OrchestratorConfig {
     pub tool_timeout_max: Duration,
     pub queues: Queues,
     pub cache: Cache,
-    pub authority: Authority,
+    /// The operator's rules; without any, everything is allowed.
+    pub rules: Rules,
     /// Counts the tokens of an output for the context budget. A call without a budget does not use it.
     pub tokens: Arc<dyn TokenCounter>,
     /// Decides if events carry arguments and results.
@@ -75,7 +76,7 @@ impl Default for OrchestratorConfig {
             tool_timeout_max: TOOL_TIMEOUT_MAX_DEFAULT,
             queues: Queues::default(),
             cache: Cache::default(),
-            authority: Authority::default(),
+            rules: Rules::default(),
             tokens: Arc::new(ByLength),
             capture: Capture::Nothing,
         }
@@ -90,7 +91,7 @@ impl fmt::Debug for OrchestratorConfig {
             .field("tool_timeout_max", &self.tool_timeout_max)
             .field("queues", &self.queues)
             .field("cache", &self.cache)
-            .field("authority", &self.authority)
+            .field("rules", &self.rules)
             .finish_non_exhaustive()
     }
 }
@@ -254,11 +255,11 @@ impl Orchestrator {
         let tool = stage::resolve(record, &catalog, fits)?;
         let governed @ Governed { policy, effects, trusted_effects, .. } =
             tool.entry().governed(&config.policies);
-        stage::admit(record, &tool, governed, &options.selection, &config.authority.rules)?;
+        stage::admit(record, &tool, governed, &options.selection, &config.rules)?;
         let arguments = stage::validate(record, &tool, *effects, arguments, checking)?;
-        let ruling = stage::authorize(record, &tool, &arguments, policy.approval, &config.authority)?;
+        let ruling = stage::authorize(record, &tool, &arguments, policy.approval, &config.rules)?;
         // The deadline starts after the user's answer, because the time that a person takes must not time out the call.
-        stage::approve(record, &tool, &arguments, &ruling, &config.authority.rules, &options.context).await?;
+        stage::approve(record, &tool, &arguments, &ruling, &config.rules, &options.context).await?;
         let queue = stage::queue_of(&tool, policy, options.concurrency, &config.queues)?;
         let deadline = Deadline::begin(&tool, policy, queue, options, config.tool_timeout_max);
         let ttl = stage::ttl(policy.cache_ttl, *effects, options.cache);

@@ -7,20 +7,12 @@ use std::time::Duration;
 use haft_core::glob::ToolGlob;
 use haft_core::name::{GroupName, Namespace, ToolName};
 use haft_core::provider::ProviderKind;
-use haft_core::tool::{Effects, OutputPolicy, ToolPolicy};
+use haft_core::tool::{Effects, OutputFact, OutputPolicy, ToolFacts, ToolPolicy};
 use haft_engine::{Activity, CatalogEntry, Governed, Governor};
-use haft_tools::output::PAGE_BYTES_MAX;
 use serde::Deserialize;
 
-use crate::wiring::TIMEOUT_DEFAULT;
 use haft_config::Resolved;
 use haft_config::resolved::{CacheFor, McpServer, Oversize, Tool};
-
-/// Built-in tools that cap their own output, each at its own limit.
-const CAPPED_BY_THEMSELVES: [&str; 3] = ["bash", "read", "introspect"];
-
-/// What an answer about a stored output may take: a page, and the lines around it. It is never stored itself.
-const ANSWER_CHARS_MAX: usize = PAGE_BYTES_MAX + 1_000;
 
 /// The operator, as the configuration speaks for them.
 #[derive(Debug, Clone)]
@@ -36,7 +28,8 @@ impl Governor for Configured {
     fn govern(&self, tool: &CatalogEntry, undecided: Governed) -> Governed {
         let undecided = with_own_timeout(undecided, tool);
         let policy = of_its_source(tool, undecided.policy, &self.config, &self.answers_kept);
-        let mut decided = self.decide(tool.exposed(), Governed { policy, ..undecided });
+        let mut decided =
+            self.decide(tool.exposed(), &tool.definition().facts, Governed { policy, ..undecided });
         if let Some(server) = self.server(tool) {
             self.fill_in(&mut decided.policy, tool, server);
             decided.trusted_effects = self.assured_of(tool, server);
@@ -73,7 +66,7 @@ fn ttl_or(wanted: Option<CacheFor>, undecided: Option<Duration>) -> Option<Durat
 
 impl Configured {
     /// What holds for the tool of this exposed name.
-    pub fn decide(&self, exposed: &ToolName, undecided: Governed) -> Governed {
+    pub fn decide(&self, exposed: &ToolName, facts: &ToolFacts, undecided: Governed) -> Governed {
         let name = exposed.as_str();
         let wanted = self.config.tool(name);
         let groups = with_named(undecided.groups, name, &self.config);
@@ -81,7 +74,7 @@ impl Configured {
             activity: activity(name, &groups, wanted.enabled, &self.config),
             effects: wanted.effects.unwrap_or(undecided.effects),
             trusted_effects: wanted.effects.unwrap_or(undecided.trusted_effects),
-            policy: self.policy(name, wanted, &undecided.policy),
+            policy: self.policy(facts, wanted, &undecided.policy),
             groups,
         }
     }
@@ -112,10 +105,10 @@ impl Configured {
         of_tool.or_else(|| server.effects_of(&own_name(tool))).unwrap_or(Effects::Unknown)
     }
 
-    fn policy(&self, name: &str, wanted: Tool, undecided: &ToolPolicy) -> ToolPolicy {
+    fn policy(&self, facts: &ToolFacts, wanted: Tool, undecided: &ToolPolicy) -> ToolPolicy {
         ToolPolicy {
             timeout: self.timeout.or(wanted.timeout).unwrap_or(undecided.timeout),
-            output: output(name, &wanted, self.config.tool_response_bytes_max),
+            output: output(facts.output, &wanted, self.config.tool_response_bytes_max),
             queue: wanted.queue.or_else(|| undecided.queue.clone()),
             priority: wanted.priority,
             cache_ttl: ttl_or(wanted.cache, undecided.cache_ttl),
@@ -142,26 +135,20 @@ fn ttl(cache: CacheFor) -> Option<Duration> {
     }
 }
 
-/// Tools that are not ours are held to `toolTimeout`, and to what their server says, but to no limit of their own. So is a
-/// question about a stored output, which a model may have to answer.
+/// A tool without a timeout of its own is held to `toolTimeout` and the limits of its server.
 fn with_own_timeout(mut undecided: Governed, tool: &CatalogEntry) -> Governed {
-    undecided.policy.timeout = match tool.identity().kind {
-        ProviderKind::Builtin if tool.exposed().as_str() == "tool_output" => Duration::MAX,
-        ProviderKind::Builtin => TIMEOUT_DEFAULT,
-        ProviderKind::Mcp | ProviderKind::Rest | ProviderKind::Agent | ProviderKind::Client => Duration::MAX,
-    };
+    undecided.policy.timeout = tool.definition().facts.timeout.unwrap_or(Duration::MAX);
     undecided
 }
 
-fn output(name: &str, wanted: &Tool, bytes_max_default: usize) -> OutputPolicy {
+fn output(fact: OutputFact, wanted: &Tool, bytes_max_default: usize) -> OutputPolicy {
     let bytes_max = wanted.bytes_max.unwrap_or(bytes_max_default);
-    let by_itself = CAPPED_BY_THEMSELVES.contains(&name) && wanted.bytes_max.is_none();
-    match wanted.output {
-        Some(Oversize::Pass) => OutputPolicy::Pass,
-        None if by_itself => OutputPolicy::Pass,
-        None if name == "tool_output" => OutputPolicy::Truncate { chars_max: ANSWER_CHARS_MAX },
-        Some(Oversize::Truncate) => OutputPolicy::Truncate { chars_max: bytes_max },
-        Some(Oversize::Store) | None => OutputPolicy::Store { bytes_max },
+    match (wanted.output, fact) {
+        (Some(Oversize::Pass), _) => OutputPolicy::Pass,
+        (None, OutputFact::CapsItself) if wanted.bytes_max.is_none() => OutputPolicy::Pass,
+        (None, OutputFact::Pages { chars_max }) => OutputPolicy::Truncate { chars_max },
+        (Some(Oversize::Truncate), _) => OutputPolicy::Truncate { chars_max: bytes_max },
+        (Some(Oversize::Store) | None, _) => OutputPolicy::Store { bytes_max },
     }
 }
 
@@ -229,15 +216,8 @@ mod tests {
 
     impl Says {
         fn of(kind: ProviderKind, effects: Effects) -> Self {
-            let tool = ToolDefinition {
-                name: ToolName::new("t").unwrap(),
-                description: String::new(),
-                input_schema: serde_json::json!({"type": "object"}),
-                output_schema: None,
-                effects,
-                groups: Vec::new(),
-                raw: None,
-            };
+            let schema = serde_json::json!({"type": "object"});
+            let tool = ToolDefinition::new("t", "", schema).with_effects(effects);
             Self(kind, Namespace::new("s").unwrap(), [tool].into())
         }
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use haft_core::name::ToolName;
-use haft_core::tool::ToolDefinition;
+use haft_core::tool::{ToolDefinition, ToolFacts};
 use haft_sandbox::Home;
 use haft_tools::rest::openapi::{self, Filter, Imported, Settings, Source};
 use haft_tools::rest::{Expected, Plan, Private, Reach, RestTool, Service, Templated, Written};
@@ -184,6 +184,7 @@ fn written_tool(name: &str, tool: &resolved::RestTool, variables: Lookup<'_>) ->
             output_schema: None,
             effects: tool.method.effects(),
             groups: Vec::new(),
+            facts: ToolFacts::default(),
             raw: None,
         },
         plan: Plan::Templated(templated),

@@ -9,7 +9,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use haft_core::name::{QueueName, ToolName};
+use haft_core::name::QueueName;
 use haft_core::provider::ToolProvider;
 use haft_core::rules::{CommandPattern, Decision, Rule, Rules};
 use haft_core::tool::{Approval, ToolDefinition};
@@ -18,7 +18,7 @@ use haft_engine::{
     Policies, QueueConfig, Queues,
 };
 use haft_sandbox::Policy;
-use haft_tools::builtin::BASH_TIMEOUT_SECS;
+use haft_tools::output::OUTPUT_TOOL;
 use haft_tools::rest::{RestTool, RestTools};
 
 pub use authorization::{Keeping, authorizer};
@@ -37,9 +37,6 @@ pub struct ToolSettings {
     pub timeout: Option<Duration>,
     pub config: Resolved,
 }
-
-/// How long a call of a built-in tool may take unless the operator says otherwise.
-pub const TIMEOUT_DEFAULT: Duration = Duration::from_secs(BASH_TIMEOUT_SECS);
 
 /// An orchestrator over the built-in tools, as configured.
 pub fn orchestrator(settings: ToolSettings) -> Orchestrator {
@@ -72,7 +69,7 @@ fn warmup_timeout(config: &Resolved) -> Duration {
 /// Whether a name is that of a built-in tool, which no other tool can take.
 pub fn is_builtin(name: &str) -> bool {
     let is_it = |tool: &ToolDefinition| tool.name.as_str().eq_ignore_ascii_case(name);
-    name.eq_ignore_ascii_case("tool_output") || haft_tools::builtin::definitions().iter().any(is_it)
+    name.eq_ignore_ascii_case(OUTPUT_TOOL) || haft_tools::builtin::definitions().iter().any(is_it)
 }
 
 /// The tools as the operator wants them seen, those that are active, under the names by which they are called.
@@ -88,7 +85,7 @@ pub fn definitions(config: &Resolved, rest: Vec<RestTool>) -> Vec<ToolDefinition
             groups: tool.groups.clone(),
             activity: Activity::Active,
         };
-        let Governed { effects, groups, activity, .. } = governor.decide(&tool.name, undecided);
+        let Governed { effects, groups, activity, .. } = governor.decide(&tool.name, &tool.facts, undecided);
         activity.is_active().then_some(ToolDefinition { effects, groups, ..tool })
     };
     let catalog = Catalog::with(vec![Arc::new(RestTools::new(rest))], catalog_config(config));
@@ -119,9 +116,10 @@ fn decision(approval: Approval) -> Decision {
     }
 }
 
-/// The tools one of whose arguments is a shell command line, and which.
-pub fn command_lines() -> HashMap<ToolName, String> {
-    ToolName::new("bash").into_iter().map(|name| (name, "command".to_owned())).collect()
+/// The argument of a built-in tool that is a shell command line.
+pub fn command_argument(tool: &str) -> Option<&'static str> {
+    let mut tools = haft_tools::builtin::definitions().into_iter();
+    tools.find(|definition| definition.name.as_str() == tool)?.facts.command_argument
 }
 
 fn queues(config: &Resolved) -> Queues {

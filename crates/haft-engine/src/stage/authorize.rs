@@ -2,12 +2,11 @@
 
 use haft_core::event::PolicyDecision;
 use haft_core::result::{ToolError, ToolErrorKind};
-use haft_core::rules::{Decision, Ruling};
+use haft_core::rules::{Decision, Rules, Ruling};
 use haft_core::tool::Approval;
 use haft_core::validate::ValidArguments;
 use serde_json::json;
 
-use crate::authority::Authority;
 use crate::catalog::ResolvedTool;
 use crate::record::CallRecord;
 
@@ -18,14 +17,16 @@ pub(crate) fn authorize(
     tool: &ResolvedTool<'_>,
     arguments: &ValidArguments,
     approval: Approval,
-    authority: &Authority,
+    rules: &Rules,
 ) -> Result<Ruling, ToolError> {
     let name = tool.entry().exposed();
-    let mut ruling = authority.rules.decide(name.as_str(), authority.command_line(name, arguments));
+    let argument = tool.entry().definition().facts.command_argument;
+    let line = argument.and_then(|argument| arguments.value().get(argument)?.as_str());
+    let mut ruling = rules.decide(name.as_str(), line);
     if approval == Approval::Ask && ruling.decision == Decision::Allow {
         ruling = Ruling { decision: Decision::Ask, why: "the operator wants to be asked".into(), ..ruling };
     }
-    let rule = authority.rules.text(&ruling);
+    let rule = rules.text(&ruling);
     if ruling.decision != Decision::Allow {
         let rule = rule.as_deref();
         record.note("ruling", json!({ "decision": ruling.decision.name(), "rule": rule, "why": ruling.why }));

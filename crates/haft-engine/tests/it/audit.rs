@@ -13,7 +13,7 @@ use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::rules::{Decision, Rule, Rules};
 use haft_core::tool::{Approval, CallId, ToolDefinition};
 use haft_core::validate::ValidArguments;
-use haft_engine::{Authority, CallOptions, Capture, Catalog, Orchestrator, OrchestratorConfig, RunContext};
+use haft_engine::{CallOptions, Capture, Catalog, Orchestrator, OrchestratorConfig, RunContext};
 use serde_json::Value;
 
 use crate::fake::{Fake, Log, Rig, call, config};
@@ -47,8 +47,7 @@ fn watched(provider: impl ToolProvider + 'static, config: OrchestratorConfig) ->
 
 /// Returns the built-ins under these rules, for a run whose approver gives this answer.
 fn judged(rules: Rules, answer: Option<Answer>) -> (Rig, Kept) {
-    let authority = Authority { rules, ..Authority::default() };
-    let config = OrchestratorConfig { authority, ..OrchestratorConfig::default() };
+    let config = OrchestratorConfig { rules, ..OrchestratorConfig::default() };
     let (orchestrator, kept) = watched(Fake::builtins(Log::default()), config);
     let approver = answer.map(|answer| Arc::new(Person(answer)) as Arc<dyn Approver>);
     let context = RunContext { approver, events: Arc::new(kept.clone()), ..RunContext::default() };

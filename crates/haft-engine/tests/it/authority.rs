@@ -3,12 +3,11 @@ use std::sync::{Arc, Mutex};
 use futures_util::future::BoxFuture;
 use haft_core::approval::{Answer, ApprovalId, ApprovalRequest, Approver, Grants};
 use haft_core::glob::ToolGlob;
-use haft_core::name::ToolName;
 use haft_core::place::{Place, SessionId};
 use haft_core::principal::Principal;
 use haft_core::rules::{CommandPattern, Decision, Rule, Rules};
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::{Authority, CallOptions, OrchestratorConfig, RunContext};
+use haft_engine::{CallOptions, OrchestratorConfig, RunContext};
 
 use crate::fake::{Log, Rig, call, orchestrator_for, said};
 
@@ -39,10 +38,8 @@ fn run(answer: Option<Answer>, asked: &Log) -> RunContext {
 
 /// Returns an orchestrator in which `echo` acts as a shell: its `text` is a command line.
 fn governed(rules: Vec<Rule>, answer: Option<Answer>, asked: &Log) -> Rig {
-    let command_lines = [(ToolName::new("echo").unwrap(), "text".to_owned())].into();
     let rules = Rules { rules, default: Decision::Allow };
-    let authority = Authority { rules, command_lines };
-    let config = OrchestratorConfig { authority, ..OrchestratorConfig::default() };
+    let config = OrchestratorConfig { rules, ..OrchestratorConfig::default() };
     orchestrator_for(run(answer, asked), config).0
 }
 

@@ -15,7 +15,7 @@ use haft_core::naming::Scheme;
 use haft_core::output::{Content, ToolOutput};
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
-use haft_core::tool::{CallId, Effects, ToolCall, ToolDefinition, ToolPolicy};
+use haft_core::tool::{CallId, Effects, ToolCall, ToolDefinition, ToolFacts, ToolPolicy};
 use haft_core::validate::ValidArguments;
 use haft_engine::{
     CallOptions, Catalog, EffectOrder, Orchestrator, OrchestratorConfig, Policies, RunContext,
@@ -291,7 +291,10 @@ pub(crate) fn schema(properties: &[&str]) -> Value {
 }
 
 pub(crate) fn definition(name: &str, effects: Effects, input_schema: Value) -> ToolDefinition {
-    ToolDefinition::new(name, String::new(), input_schema).with_effects(effects)
+    // `echo` acts as a shell, so that rules on commands can be tested.
+    let command_argument = (name == "echo").then_some("text");
+    let facts = ToolFacts { command_argument, ..ToolFacts::default() };
+    ToolDefinition::new(name, String::new(), input_schema).with_effects(effects).with_facts(facts)
 }
 
 /// An orchestrator with the run of its calls. It has the orchestrator's methods for executing calls, and each fills in

@@ -11,7 +11,7 @@ use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::run::RunError;
 use haft_core::run::finish::{Answer, Finish, FinishClass};
-use haft_core::tool::{Effects, ToolDefinition};
+use haft_core::tool::{Effects, ToolDefinition, ToolFacts};
 use haft_core::validate::ValidArguments;
 use serde_json::{Map, Value, json};
 
@@ -71,6 +71,7 @@ fn definition(agent: &Agent) -> ToolDefinition {
         output_schema: None,
         effects: Effects::Unknown,
         groups: Vec::new(),
+        facts: ToolFacts::default(),
         raw: None,
     }
 }

@@ -9,14 +9,14 @@ use std::time::Duration;
 use haft_core::name::ToolName;
 use haft_core::provider::ToolProvider;
 use haft_engine::{
-    Authority, Cache, CacheConfig, Capture, Catalog, Orchestrator, OrchestratorConfig, Policies, Queues,
+    Cache, CacheConfig, Capture, Catalog, Orchestrator, OrchestratorConfig, Policies, Queues,
     UncheckedSchemas,
 };
 use haft_sandbox::Policy;
 use haft_tools::builtin::BuiltinTools;
 use haft_tools::output::{OutputReader, OutputTools};
 
-use super::{ToolSettings, catalog_config, command_lines, queue_configs, queues, rules};
+use super::{ToolSettings, catalog_config, queue_configs, queues, rules};
 use crate::governing::Configured;
 #[cfg(feature = "tiktoken")]
 use crate::tokens::Vocabulary;
@@ -90,7 +90,7 @@ impl Parts {
             draft: config.validation.draft,
             queues: shared.queues.clone(),
             cache: shared.cache.clone(),
-            authority: Authority { rules: rules(&config), command_lines: command_lines() },
+            rules: rules(&config),
             tokens: Arc::new(Vocabulary),
             capture: if config.telemetry.capture_content { Capture::Content } else { Capture::Nothing },
             ..OrchestratorConfig::default()

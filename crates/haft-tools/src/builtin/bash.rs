@@ -8,7 +8,7 @@ use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::store::OutputStore;
-use haft_core::tool::{Effects, ToolDefinition};
+use haft_core::tool::{Effects, OutputFact, ToolDefinition, ToolFacts};
 use haft_sandbox::{Exit, Policy, SandboxError, SandboxedChild, sandboxed_command};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -43,7 +43,13 @@ pub(super) struct BashInput {
 }
 
 pub(super) fn definition() -> Option<ToolDefinition> {
-    super::define::<BashInput>("bash", Effects::Mutating)
+    let definition = super::define::<BashInput>("bash", Effects::Mutating)?;
+    let facts = ToolFacts {
+        output: OutputFact::CapsItself,
+        command_argument: Some("command"),
+        ..definition.facts.clone()
+    };
+    Some(definition.with_facts(facts))
 }
 
 pub(super) async fn call(

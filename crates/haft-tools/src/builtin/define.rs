@@ -1,9 +1,14 @@
 //! Derives a tool definition from the input type, with the doc comment as the description.
 
+use std::time::Duration;
+
 use haft_core::name::{GroupName, ToolName};
-use haft_core::tool::{Effects, ToolDefinition};
+use haft_core::tool::{Effects, ToolDefinition, ToolFacts};
 use schemars::{JsonSchema, schema_for};
 use serde_json::Value;
+
+/// The timeout of built-in tools unless the operator sets one.
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(super::BASH_TIMEOUT_SECS);
 
 /// Returns the definition of the tool with input `I`. It is `None` only for an invalid tool name, which the tests rule
 /// out.
@@ -20,6 +25,7 @@ pub(crate) fn define<I: JsonSchema>(name: &str, effects: Effects) -> Option<Tool
         output_schema: None,
         effects,
         groups: GroupName::new("builtin").into_iter().collect(),
+        facts: ToolFacts { timeout: Some(TIMEOUT_DEFAULT), ..ToolFacts::default() },
         raw: None,
     })
 }

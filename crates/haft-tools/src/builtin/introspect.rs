@@ -3,7 +3,7 @@
 use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::ToolError;
-use haft_core::tool::{Effects, ToolDefinition};
+use haft_core::tool::{Effects, OutputFact, ToolDefinition, ToolFacts};
 use haft_sandbox::Workers;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -32,7 +32,9 @@ enum Level {
 }
 
 pub(super) fn definition() -> Option<ToolDefinition> {
-    super::define::<IntrospectInput>("introspect", Effects::ReadOnly)
+    let definition = super::define::<IntrospectInput>("introspect", Effects::ReadOnly)?;
+    let facts = ToolFacts { output: OutputFact::CapsItself, ..definition.facts.clone() };
+    Some(definition.with_facts(facts))
 }
 
 pub(super) async fn call(

@@ -4,7 +4,7 @@ use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
 use haft_core::result::ToolError;
 use haft_core::store::OutputStore;
-use haft_core::tool::{Effects, ToolDefinition};
+use haft_core::tool::{Effects, OutputFact, ToolDefinition, ToolFacts};
 use haft_sandbox::Workers;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -34,7 +34,9 @@ pub(super) struct ReadInput {
 }
 
 pub(super) fn definition() -> Option<ToolDefinition> {
-    super::define::<ReadInput>("read", Effects::ReadOnly)
+    let definition = super::define::<ReadInput>("read", Effects::ReadOnly)?;
+    let facts = ToolFacts { output: OutputFact::CapsItself, ..definition.facts.clone() };
+    Some(definition.with_facts(facts))
 }
 
 pub(super) async fn call(

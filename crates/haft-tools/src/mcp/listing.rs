@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use haft_core::glob::ToolGlob;
 use haft_core::name::{GroupName, NAME_CHARS_MAX, ToolName};
-use haft_core::tool::{Effects, ToolDefinition};
+use haft_core::tool::{Effects, ToolDefinition, ToolFacts};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -186,6 +186,7 @@ impl Reading<'_> {
             output_schema: sent.output_schema.filter(Value::is_object),
             effects: self.wanted.effects_of(&sent.name).unwrap_or_else(|| effects(&sent.annotations)),
             groups: self.wanted.group.iter().cloned().collect(),
+            facts: ToolFacts::default(),
             raw: Some(raw.to_owned().into()),
         });
         self.known.insert(name, Known { name: sent.name, headers });

@@ -12,5 +12,5 @@ mod worker;
 pub use extract::{ExtractError, PAGE_BYTES_MAX, Question, about_binary};
 pub use haft_core::settings::outputs::{Reading, StoreLimits};
 pub use reader::{FreeQuestion, OutputReader, Strategy};
-pub use tool::OutputTools;
+pub use tool::{OUTPUT_TOOL, OutputTools};
 pub use worker::{EXTRACT_WORKER, ask, serve};

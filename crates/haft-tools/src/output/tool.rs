@@ -12,7 +12,7 @@ use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::run::context::RunContext;
 use haft_core::shorten::shorten;
 use haft_core::store::{Handle, StoreError};
-use haft_core::tool::{Effects, ToolDefinition};
+use haft_core::tool::{Effects, OutputFact, ToolDefinition, ToolFacts};
 use haft_core::validate::ValidArguments;
 use haft_sandbox::{Policy, Workers};
 use schemars::JsonSchema;
@@ -24,6 +24,9 @@ use super::reader::{FreeQuestion, OutputReader, strategy};
 use super::worker::{EXTRACT_WORKER, ask};
 use crate::builtin::define;
 use haft_core::settings::outputs::Reading;
+
+/// The name of the tool that reads stored outputs.
+pub const OUTPUT_TOOL: &str = "tool_output";
 
 /// Ask about a tool output that was too large to show. `extract` understands: `lines 10-40`, `first 50 lines`,
 /// `last 50 lines`, `bytes 0-4096`, `grep [-i] [-B n] [-A n] PATTERN`, `jq FILTER`, `schema` (the shape of JSON) and
@@ -56,11 +59,21 @@ pub struct OutputTools {
     reader: Option<Arc<dyn OutputReader>>,
 }
 
+/// A page of an output, with the lines around it.
+const ANSWER_CHARS_MAX: usize = PAGE_BYTES_MAX + 1_000;
+
+/// A model may have to answer, so the tool has no timeout of its own.
+fn definition() -> Option<ToolDefinition> {
+    let definition = define::<OutputInput>(OUTPUT_TOOL, Effects::ReadOnly)?;
+    let output = OutputFact::Pages { chars_max: ANSWER_CHARS_MAX };
+    Some(definition.with_facts(ToolFacts { output, ..ToolFacts::default() }))
+}
+
 impl OutputTools {
     pub fn new(policy: Policy, reading: Reading) -> Self {
         Self {
             namespace: Namespace::sanitize("output"),
-            tools: define::<OutputInput>("tool_output", Effects::ReadOnly).into_iter().collect(),
+            tools: definition().into_iter().collect(),
             workers: Workers::new(EXTRACT_WORKER, policy),
             reading,
             reader: None,

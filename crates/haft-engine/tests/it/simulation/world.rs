@@ -9,7 +9,7 @@ use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
-use haft_core::tool::{CallId, Effects, ToolDefinition};
+use haft_core::tool::{CallId, Effects, ToolDefinition, ToolFacts};
 use haft_core::validate::ValidArguments;
 use haft_engine::queue::AGEING_ADMISSIONS;
 use haft_engine::{CacheUse, CallOptions, OrchestratorConfig, Priority};
@@ -323,6 +323,7 @@ impl ToolProvider for Actor {
             output_schema: None,
             effects: if tool == "write" { Effects::Mutating } else { Effects::ReadOnly },
             groups: Vec::new(),
+            facts: ToolFacts::default(),
             raw: None,
         };
         TOOLS.iter().map(|(tool, _)| definition(tool)).collect()

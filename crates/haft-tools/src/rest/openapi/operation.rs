@@ -1,7 +1,7 @@
 //! Turns one operation into a tool.
 
 use haft_core::name::{GroupName, ToolName};
-use haft_core::tool::ToolDefinition;
+use haft_core::tool::{ToolDefinition, ToolFacts};
 use http::HeaderValue;
 use serde_json::{Value, json};
 use url::Url;
@@ -127,6 +127,7 @@ pub(super) fn definition(name: ToolName, spec: &str, made: &Made) -> ToolDefinit
         output_schema: made.output_schema.clone(),
         effects: made.plan.method.effects(),
         groups: GroupName::new(spec).into_iter().collect(),
+        facts: ToolFacts::default(),
         raw: None,
     }
 }
