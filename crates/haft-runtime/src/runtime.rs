@@ -6,6 +6,7 @@
 mod builder;
 mod error;
 mod generation;
+mod shared_provider;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,6 +18,7 @@ use haft_core::event_store::RunKey;
 use haft_core::home::Home;
 use haft_core::place::{Place, SessionId};
 use haft_core::principal::Principal;
+use haft_core::provider::ToolProvider;
 use haft_core::run::context::RunContext;
 use haft_core::run::event::Bill;
 use haft_store::outputs::FileStore;
@@ -43,6 +45,7 @@ use haft_config::skills::{self, Skill};
 pub use builder::{Answers, NoHome, RunHooks, RuntimeBuilder, Stores};
 pub use error::{ResumeFailure, StartError};
 use generation::Generation;
+use shared_provider::SharedProvider;
 
 /// Runs agents. Clones share everything.
 #[derive(Clone)]
@@ -269,6 +272,20 @@ impl Runtime {
         warnings
     }
 
+    /// Cancels all runs, waits until everything that they started has ended, and shuts down the tools of the program.
+    pub async fn shut_down(&self) {
+        let runs: Vec<RunHandle> = self.runs().values().map(|run| RunHandle::new(Arc::clone(run))).collect();
+        for run in &runs {
+            run.cancel();
+        }
+        for run in &runs {
+            run.closed().await;
+        }
+        for provider in &self.generation().providers {
+            provider.shutdown().await;
+        }
+    }
+
     /// Everything of a run that must be there before its first step.
     async fn prepare(
         &self,
@@ -345,7 +362,10 @@ impl Runtime {
             |(name, reason): &(String, String)| format!("MCP server `{name}` cannot be used: {reason}");
         let warnings = servers.unusable.iter().map(unusable).collect();
         let settings = ToolSettings { policy, timeout: None, config };
-        let providers = [servers.providers(), generation.providers.clone()].concat();
+        let shared = generation.providers.iter();
+        let shared =
+            shared.map(|provider| Arc::new(SharedProvider(Arc::clone(provider))) as Arc<dyn ToolProvider>);
+        let providers = servers.providers().into_iter().chain(shared).collect();
         let environment = RunEnvironment::sharing(settings, providers, variables, skills, &generation.engine);
         if let Some((tape, recorder)) = &hooks.recorder {
             environment.record_on(Arc::clone(tape), Arc::clone(recorder));

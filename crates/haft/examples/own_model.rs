@@ -13,7 +13,7 @@ use haft::prelude::*;
 struct Parrot;
 
 impl ModelProvider for Parrot {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "parrot"
     }
 

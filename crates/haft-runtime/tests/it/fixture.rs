@@ -34,11 +34,16 @@ pub(crate) struct Fixture {
 pub(crate) struct Calls {
     pub(crate) count: AtomicU32,
     pub(crate) texts: Mutex<Vec<String>>,
+    shutdowns: AtomicU32,
 }
 
 impl Calls {
     pub(crate) fn count(&self) -> u32 {
         self.count.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn shutdowns(&self) -> u32 {
+        self.shutdowns.load(Ordering::SeqCst)
     }
 }
 
@@ -56,6 +61,10 @@ impl Tool for Note {
         let text = arguments.value().get("text").and_then(Value::as_str).unwrap_or_default();
         self.0.texts.lock().unwrap().push(format!("{}: {text}", cx.run.principal));
         Ok(ToolOutput::text(format!("noted as number {number}")))
+    }
+
+    async fn shutdown(&self) {
+        self.0.shutdowns.fetch_add(1, Ordering::SeqCst);
     }
 }
 

@@ -148,3 +148,27 @@ async fn a_reload_governs_the_next_run_and_leaves_the_running_one_alone() {
     finished(&after).await;
     assert_eq!(fixture.calls.count(), 1, "the next one has the new rules");
 }
+
+#[tokio::test]
+async fn the_end_of_a_run_leaves_the_tools_of_the_program_to_the_others() {
+    let fixture = Fixture::in_order([note("one"), Step::text("done"), note("two"), Step::text("done")]);
+    let runtime = fixture.runtime(&json!({})).await;
+    for _ in 0..2 {
+        let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+        finished(&run).await;
+        run.closed().await;
+        assert_eq!(fixture.calls.shutdowns(), 0);
+    }
+    runtime.shut_down().await;
+    assert_eq!((fixture.calls.count(), fixture.calls.shutdowns()), (2, 1));
+}
+
+#[tokio::test]
+async fn a_runtime_that_shuts_down_ends_its_runs() {
+    let slow = Pace { first_byte_milliseconds: 60_000, ..Pace::default() };
+    let fixture = Fixture::new([Step::text("never").at_pace(slow)]);
+    let runtime = fixture.runtime(&json!({})).await;
+    let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+    runtime.shut_down().await;
+    assert_eq!(finished(&run).await.finish.reason, FinishReason::Aborted);
+}

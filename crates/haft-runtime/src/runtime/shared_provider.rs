@@ -1,0 +1,55 @@
+//! A provider that several runs use: no run may shut it down.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use haft_core::changes::Changes;
+use haft_core::name::{Namespace, ToolName};
+use haft_core::output::ToolOutput;
+use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
+use haft_core::result::ToolError;
+use haft_core::run::context::RunContext;
+use haft_core::tool::ToolDefinition;
+use haft_core::validate::ValidArguments;
+
+/// Passes everything on but `shutdown`: each run shuts down the catalog that it used, and other runs go on.
+pub(super) struct SharedProvider(pub(super) Arc<dyn ToolProvider>);
+
+impl ToolProvider for SharedProvider {
+    fn kind(&self) -> ProviderKind {
+        self.0.kind()
+    }
+
+    fn namespace(&self) -> &Namespace {
+        self.0.namespace()
+    }
+
+    fn tools(&self) -> Arc<[ToolDefinition]> {
+        self.0.tools()
+    }
+
+    fn is_shown(&self, run: &RunContext) -> bool {
+        self.0.is_shown(run)
+    }
+
+    fn changes(&self) -> Option<&Changes> {
+        self.0.changes()
+    }
+
+    fn warmup(&self) -> BoxFuture<'_, Result<(), ToolError>> {
+        self.0.warmup()
+    }
+
+    fn instructions(&self) -> Option<Arc<str>> {
+        self.0.instructions()
+    }
+
+    fn call<'a>(
+        &'a self,
+        tool: &'a ToolName,
+        arguments: &'a ValidArguments,
+        cx: &'a CallContext,
+    ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
+        self.0.call(tool, arguments, cx)
+    }
+}
