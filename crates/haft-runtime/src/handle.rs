@@ -189,6 +189,10 @@ impl RunHandle {
 
     /// Waits until the run has finished, whatever it waits for on the way.
     pub async fn finished(&self) -> Result<RunOutcome, RunDefect> {
+        if !self.shared.lacks.is_empty() {
+            let names = self.shared.lacks.join(", ");
+            return Err(RunDefect(format!("the run cannot continue without its secrets: {names}")));
+        }
         let mut outcome = self.shared.outcome.subscribe();
         // The sender lives as long as this handle.
         let end = outcome.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());

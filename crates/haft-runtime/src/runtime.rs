@@ -6,6 +6,7 @@
 mod builder;
 mod error;
 mod generation;
+mod prepare;
 mod shared_provider;
 
 use std::collections::HashMap;
@@ -13,39 +14,30 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use haft_core::event::{Event, EventSink, Watchers};
+use haft_core::event::Event;
 use haft_core::event_store::RunKey;
 use haft_core::home::Home;
 use haft_core::place::{Place, SessionId};
 use haft_core::principal::Principal;
-use haft_core::provider::ToolProvider;
 use haft_core::run::context::RunContext;
 use haft_core::run::event::Bill;
 use haft_store::outputs::FileStore;
 use haft_store::sessions::SessionError;
-use haft_tools::mcp::{Elicitation, SharedServers, TraceParents, TraceSink};
+use haft_tools::mcp::{SharedServers, TraceParents, TraceSink};
 use secrecy::ExposeSecret;
 
 use crate::desk::Desk;
 use crate::event_log::EventLog;
 use crate::handle::{Functions, RunHandle, RunShared};
 use crate::models::ModelsError;
-use crate::runs::{
-    ActiveRun, AvailableSkills, LeftSessions, PreparedAgent, ResumedSession, RunEnvironment, RunRequest,
-    Variables, model_names, route,
-};
-use crate::sampling::ModelSampler;
+use crate::runs::{ActiveRun, LeftSessions, PreparedAgent, ResumedSession, RunRequest, Variables};
 use crate::spec::{ModelChoice, RunSecrets, RunSpec, SkillSource, SpecError, StoredSpec};
-use crate::wiring::{self, McpFace, ToolSettings};
+use crate::wiring;
 use haft_config::Resolved;
-use haft_config::agents::graph::AgentGraph;
-use haft_config::resolved::ModelName;
-use haft_config::skills::{self, Skill};
 
 pub use builder::{Answers, NoHome, RunHooks, RuntimeBuilder, Stores};
 pub use error::{ResumeFailure, StartError};
 use generation::Generation;
-use shared_provider::SharedProvider;
 
 /// Runs agents. Clones share everything.
 #[derive(Clone)]
@@ -149,16 +141,13 @@ impl Runtime {
         generation: &Arc<Generation>,
     ) -> Result<RunHandle, StartError> {
         let variables = self.variables(secrets);
-        let active = generation.skills.matching(&spec.request, &*variables);
-        spec.skills = active
-            .iter()
-            .map(|skill| SkillSource { file: skill.path.clone(), text: skill.text.clone() })
-            .collect();
+        trigger_skills(&mut spec, None, generation, &*variables);
         let functions = functions_of(&spec);
+        let keeps_session = hooks.keeps_session && generation.config.sessions.enabled;
         let prepared = self.prepare(id, &spec, variables, hooks, LeftSessions::Ignored, generation).await?;
         let Prepared { agent, context, shared, routing } = prepared;
         let (stored, blob) = StoredSpec::of(&spec);
-        if self.shared.stores.sessions(&self.config()).is_some() {
+        if keeps_session {
             self.shared.stores.blobs.put(&blob).map_err(StartError::Store)?;
         }
         let spent = Bill::of(&routing);
@@ -200,6 +189,8 @@ impl Runtime {
         };
         let digest = stored.digest().map_err(ResumeFailure::Spec)?;
         let blob = self.shared.stores.blobs.get(&digest).map_err(missing)?;
+        // Storing it again marks it as used, so that retention counts from now.
+        let _ = self.shared.stores.blobs.put(&blob);
         let mut spec = stored.into_spec(&blob).map_err(ResumeFailure::Spec)?;
         // The model was chosen when the run began.
         if let (ModelChoice::Routed, Some(model), true) =
@@ -215,7 +206,7 @@ impl Runtime {
     pub async fn resume_with(
         &self,
         id: SessionId,
-        spec: RunSpec,
+        mut spec: RunSpec,
         more: Option<String>,
         secrets: RunSecrets,
         hooks: RunHooks,
@@ -228,6 +219,7 @@ impl Runtime {
             return Ok(RunHandle::new(Arc::new(shared)));
         }
         let variables = self.variables(&secrets);
+        trigger_skills(&mut spec, more.as_deref(), &generation, &*variables);
         let functions = functions_of(&spec);
         let prepared = self.prepare(id, &spec, variables, hooks, LeftSessions::Continued, &generation).await;
         let Prepared { agent, context, shared, .. } = prepared.map_err(ResumeFailure::Start)?;
@@ -245,6 +237,16 @@ impl Runtime {
     pub fn attach(&self, id: SessionId) -> Result<RunHandle, SessionError> {
         let found = self.runs().get(&id).map(Arc::clone);
         found.map(RunHandle::new).ok_or_else(|| SessionError::NotFound { id: id.to_string() })
+    }
+
+    /// The same for a principal: the run of another is not found.
+    pub fn attach_for(&self, principal: &Principal, id: SessionId) -> Result<RunHandle, SessionError> {
+        let run = self.attach(id)?;
+        if run.principal() == principal {
+            Ok(run)
+        } else {
+            Err(SessionError::NotFound { id: id.to_string() })
+        }
     }
 
     /// The stored runs of a principal that no other run made, the newest first.
@@ -284,126 +286,6 @@ impl Runtime {
         for provider in &self.generation().providers {
             provider.shutdown().await;
         }
-    }
-
-    /// Everything of a run that must be there before its first step.
-    async fn prepare(
-        &self,
-        id: SessionId,
-        spec: &RunSpec,
-        variables: Variables,
-        hooks: RunHooks,
-        left: LeftSessions,
-        generation: &Arc<Generation>,
-    ) -> Result<Prepared, StartError> {
-        let mut graph = spec.graph(&*variables).map_err(StartError::Agent)?;
-        if left == LeftSessions::Ignored {
-            crate::runs::check_input(&graph.first().agent, &spec.request)?;
-        }
-        let policy = spec.workspace.policy(&self.shared.home).map_err(StartError::Policy)?;
-        let (config, skills) = with_skills(generation, spec, &*variables);
-        let usual = model_names(&graph.first().agent, &config).map_err(StartError::Models)?;
-        let sampler = ModelSampler::new(&config, &policy, Arc::clone(&variables), usual.into_iter().next());
-        let kept = hooks.keeps_session && generation.config.sessions.enabled;
-        let (log, desk) = self.log_and_desk(id, &spec.principal, kept).await;
-        let outputs = self.outputs(id, &config)?;
-        let context = Arc::new(RunContext {
-            principal: spec.principal.clone(),
-            workspace: policy.workspace().to_string_lossy().into(),
-            approver: hooks.approvals.or(Arc::clone(&desk) as _),
-            grants: self.shared.stores.grants(&spec.principal),
-            outputs,
-            elicitor: hooks.elicitations.or(Arc::clone(&desk) as _),
-            sampler: Some(Arc::new(sampler)),
-            events: hooks.sink(&log),
-        });
-        let (environment, unusable) =
-            self.environment(spec, config, policy, (skills, variables), generation, &hooks);
-        if let Some(sessions) =
-            self.shared.stores.sessions(&generation.config).filter(|_| hooks.keeps_session)
-        {
-            environment.keep_sessions(sessions, left);
-        }
-        let (routing, route_warning) = match spec.model_choice {
-            ModelChoice::Named => (Vec::new(), None),
-            ModelChoice::Routed => self.route(&environment, &mut graph, spec, id, &context).await?,
-        };
-        let agent = environment.prepare(&graph).map_err(StartError::Models)?;
-        let shared = RunShared::new(id, spec.principal.clone(), log, desk);
-        let mut warnings = unusable;
-        warnings.extend(route_warning);
-        warnings.extend(wiring::warm_up(agent.orchestrator()).await.iter().map(ToString::to_string));
-        warnings.extend(agent.reachable_agents().iter().flat_map(|agent| agent.missing_tools()));
-        shared.warn(warnings);
-        Ok(Prepared { agent, context, shared, routing })
-    }
-
-    fn environment(
-        &self,
-        spec: &RunSpec,
-        config: Resolved,
-        policy: haft_sandbox::Policy,
-        (skills, variables): (AvailableSkills, Variables),
-        generation: &Generation,
-        hooks: &RunHooks,
-    ) -> (Arc<RunEnvironment>, Vec<String>) {
-        let face = McpFace {
-            elicitation: match hooks.elicitations {
-                Answers::ThroughHandle | Answers::By(_) => Elicitation::Offered,
-                Answers::Denied => Elicitation::NotOffered,
-            },
-            principal: spec.principal.clone(),
-            trace: self.shared.trace.clone(),
-            parents: self.shared.parents.clone(),
-            shared: Arc::clone(&self.shared.servers),
-        };
-        let servers = wiring::mcp_servers(&config, &policy, &face);
-        let unusable =
-            |(name, reason): &(String, String)| format!("MCP server `{name}` cannot be used: {reason}");
-        let warnings = servers.unusable.iter().map(unusable).collect();
-        let settings = ToolSettings { policy, timeout: None, config };
-        let shared = generation.providers.iter();
-        let shared =
-            shared.map(|provider| Arc::new(SharedProvider(Arc::clone(provider))) as Arc<dyn ToolProvider>);
-        let providers = servers.providers().into_iter().chain(shared).collect();
-        let environment = RunEnvironment::sharing(settings, providers, variables, skills, &generation.engine);
-        if let Some((tape, recorder)) = &hooks.recorder {
-            environment.record_on(Arc::clone(tape), Arc::clone(recorder));
-        }
-        if let Some(models) = hooks.models.as_ref().or(generation.models.as_ref()) {
-            environment.ask_instead(Arc::clone(models));
-        }
-        (environment, warnings)
-    }
-
-    /// Lets the fast model choose, where no model is named and there are two. A fast model that cannot be asked is no reason
-    /// not to run.
-    async fn route(
-        &self,
-        environment: &Arc<RunEnvironment>,
-        graph: &mut AgentGraph,
-        spec: &RunSpec,
-        id: SessionId,
-        context: &RunContext,
-    ) -> Result<(Vec<Event>, Option<String>), StartError> {
-        let choices = route::choices(&environment.config().models);
-        let Some(choices) = choices.filter(|_| graph.first().agent.models.is_empty()) else {
-            return Ok((Vec::new(), None));
-        };
-        let complex: ModelName = choices.1.clone();
-        let fast = environment.models(std::slice::from_ref(&choices.0)).map_err(StartError::Models)?;
-        let seen = Arc::new(Seen::default());
-        let watchers = Watchers(vec![Arc::clone(&seen) as _, Arc::clone(&context.events)]);
-        let chosen = route::choose(&*fast, choices, &spec.request, id, Arc::new(watchers)).await;
-        let (chosen, warning) = match chosen {
-            Ok(chosen) => (chosen, None),
-            Err(error) => {
-                let warning = format!("the fast model cannot choose: {error}; `{complex}` is asked");
-                (complex, Some(warning))
-            }
-        };
-        graph.ask_model(chosen.to_string());
-        Ok((seen.take(), warning))
     }
 
     fn launch(&self, run: ActiveRun, shared: RunShared, functions: Functions) -> RunHandle {
@@ -483,38 +365,23 @@ impl Runtime {
     }
 }
 
-/// The configuration with the servers of the run's skills, and the skills as the model learns of them.
-fn with_skills(
+/// Adds the skills that the requests trigger to those that the run has already.
+fn trigger_skills(
+    spec: &mut RunSpec,
+    more: Option<&str>,
     generation: &Generation,
-    spec: &RunSpec,
     variables: &dyn Fn(&str) -> Option<String>,
-) -> (Resolved, AvailableSkills) {
-    let mut config = Resolved::clone(&generation.config);
-    let read = |source: &SkillSource| Skill::read(&source.file, &source.text, variables).ok();
-    let active: Vec<Skill> = spec.skills.iter().filter_map(read).collect();
-    skills::add_servers(&mut config, &active);
-    let available = AvailableSkills::of(&generation.skills, &active, variables);
-    (config, available)
+) {
+    let asked = [Some(spec.request.as_str()), more].into_iter().flatten().collect::<Vec<_>>().join("\n");
+    for skill in generation.skills.matching(&asked, variables) {
+        if spec.skills.iter().all(|known| known.file != skill.path) {
+            spec.skills.push(SkillSource { file: skill.path.clone(), text: skill.text.clone() });
+        }
+    }
 }
 
 fn functions_of(spec: &RunSpec) -> Functions {
     if spec.functions.is_empty() { Functions::None } else { Functions::OfCaller }
-}
-
-/// Collects events.
-#[derive(Debug, Default)]
-struct Seen(Mutex<Vec<Event>>);
-
-impl Seen {
-    fn take(&self) -> Vec<Event> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl EventSink for Seen {
-    fn emit(&self, event: Event) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(event);
-    }
 }
 
 impl From<ModelsError> for StartError {

@@ -4,6 +4,7 @@ use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
 use haft_core::digest::Digest;
 use haft_core::home::Home;
@@ -44,6 +45,19 @@ impl IdempotencyKeys {
                 Ok(SessionId(id.as_u128()))
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Removes keys that were bound before the sessions that are kept.
+    pub fn sweep(&self, keep: Duration, now: SystemTime) {
+        let tenants = std::fs::read_dir(&self.root).into_iter().flatten().flatten();
+        for key in tenants.flat_map(|tenant| std::fs::read_dir(tenant.path()).into_iter().flatten().flatten())
+        {
+            let modified = key.metadata().and_then(|meta| meta.modified()).ok();
+            if modified.and_then(|modified| now.duration_since(modified).ok()).is_some_and(|age| age > keep) {
+                // A key that cannot be removed now is tried again at the next sweep.
+                let _ = std::fs::remove_file(key.path());
+            }
         }
     }
 

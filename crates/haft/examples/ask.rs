@@ -19,9 +19,13 @@ impl Tool for CountWords {
     }
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // Before any thread: the sandbox starts this very binary again.
     haft::init();
+    tokio::runtime::Runtime::new()?.block_on(run())
+}
+
+async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);
     let (model, request) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let mut agent = haft::Agent::new(model).tool(CountWords);

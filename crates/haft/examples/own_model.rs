@@ -35,9 +35,13 @@ impl ModelProvider for Parrot {
     }
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // Before any thread: the sandbox starts this very binary again.
     haft::init();
+    tokio::runtime::Runtime::new()?.block_on(run())
+}
+
+async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let answer = haft::Agent::new("parrot/one").models(Arc::new(Parrot)).run("Hello").await?;
     println!("{answer}");
     Ok(())

@@ -10,9 +10,13 @@ use serde_json::json;
 
 const AGENT: &str = "---\nmodels: openai/gpt-4o\n---\nYou ask for the weather.\n";
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // Before any thread: the sandbox starts this very binary again.
     haft::init();
+    tokio::runtime::Runtime::new()?.block_on(run())
+}
+
+async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let word = std::env::args().nth(1).unwrap_or_default();
     let runtime = Runtime::builder(haft::config::defaults()?).build().await?;
     let run = if word == "start" {

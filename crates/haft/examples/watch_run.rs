@@ -8,9 +8,13 @@ use haft::{ApprovalDecision, EventSeq, ParkReason, RunSecrets, RunSpec, RunState
 
 const AGENT: &str = "---\nmodels: openai/gpt-4o\ntools: [current_date]\n---\nYou tell the date.\n";
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // Before any thread: the sandbox starts this very binary again.
     haft::init();
+    tokio::runtime::Runtime::new()?.block_on(run())
+}
+
+async fn run() -> Result<(), Box<dyn std::error::Error>> {
     let mut config = haft::config::defaults()?;
     config.policy.default = Approval::Ask;
 

@@ -23,6 +23,8 @@ pub use haft_tools as tools;
 
 #[cfg(feature = "model-server")]
 pub use haft_runtime::model_server;
+#[cfg(feature = "otlp")]
+pub use haft_runtime::telemetry;
 
 /// The Rust shown in documents is compiled and run with the tests.
 #[cfg(doctest)]

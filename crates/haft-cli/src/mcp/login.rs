@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use haft_core::principal::Principal;
 use haft_tools::mcp::{AuthError, Authorizer, Consent, Grant, Preference};
 use serde_json::json;
 
@@ -61,8 +62,13 @@ fn authorizer(
     consent: Option<Arc<dyn Consent>>,
 ) -> Result<Authorizer, Refused> {
     let home = settings::home()?;
-    let made = wiring::authorizer(name, reach, Keeping { home: &home, keyring }, consent)
-        .map_err(|reason| unusable(name, &reason))?;
+    let made = wiring::authorizer(
+        name,
+        reach,
+        Keeping { home: &home, keyring, principal: &Principal::local() },
+        consent,
+    )
+    .map_err(|reason| unusable(name, &reason))?;
     made.ok_or_else(|| {
         let hint =
             "a process gets what it needs in `env`, and an `Authorization` header says who you are already";

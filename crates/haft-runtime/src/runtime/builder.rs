@@ -95,6 +95,7 @@ impl Stores {
     pub(super) fn sweep(&self, keep: Duration) {
         let now = std::time::SystemTime::now();
         self.blobs.sweep(keep, now);
+        self.keys.sweep(keep, now);
         FileEvents::of(&self.home).sweep(keep, now);
     }
 }

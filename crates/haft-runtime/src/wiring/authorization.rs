@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use haft_core::digest::Digest;
 use haft_core::name::Namespace;
+use haft_core::principal::Principal;
 use haft_sandbox::Home;
 use haft_tools::mcp::{Authorizer, Consent, KnownClient, OauthConfig, Preference, Protocol, TokenFile};
 use secrecy::SecretString;
@@ -17,6 +19,8 @@ use haft_config::resolved::{McpOauth, McpReach};
 pub struct Keeping<'a> {
     pub home: &'a Home,
     pub keyring: Preference,
+    /// The tokens of each principal are apart; those of the local user may be in the keyring.
+    pub principal: &'a Principal,
 }
 
 /// What gets tokens for a server, or why it could not; nothing for a server that is not asked for any: a process, one whose
@@ -37,9 +41,15 @@ pub fn authorizer(
         };
     }
     let url = address("url", &url.0)?;
-    let Keeping { home, keyring } = keeping;
-    let file = TokenFile::new(&home.data().join("tokens"), Namespace::sanitize(name).as_str(), &url);
-    let file = with_keyring(file, keyring)?;
+    let Keeping { home, keyring, principal } = keeping;
+    let tokens = home.data().join("tokens");
+    let file = if *principal == Principal::local() {
+        with_keyring(TokenFile::new(&tokens, Namespace::sanitize(name).as_str(), &url), keyring)?
+    } else {
+        let owner = (principal.tenant(), principal.subject(), principal.credential_id());
+        let directory = tokens.join(Digest::of_text(&format!("{owner:?}")).to_string());
+        TokenFile::new(&directory, Namespace::sanitize(name).as_str(), &url)
+    };
     let made = Authorizer::new(name, &url, meant(oauth)?, file, consent);
     made.map(Some).map_err(|error| error.to_string())
 }

@@ -71,7 +71,7 @@ pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpSer
             made.unusable.push((name.clone(), reason));
             continue;
         }
-        match server_config(name, server, policy, config.token_store) {
+        match server_config(name, server, policy, (config.token_store, &face.principal)) {
             Ok(config) => {
                 // A server of another principal, name, confinement or tool selection is another server.
                 let principal = &face.principal;
@@ -95,13 +95,13 @@ fn server_config(
     name: &str,
     server: &McpServer,
     policy: &Policy,
-    keyring: Preference,
+    tokens: (Preference, &Principal),
 ) -> Result<ServerConfig, String> {
     let namespace = Namespace::sanitize(name);
     let reach = server.reach.as_ref().map_err(Clone::clone)?;
     Ok(ServerConfig {
         name: name.to_owned(),
-        connect: connect(name, reach, policy, keyring)?,
+        connect: connect(name, reach, policy, tokens)?,
         request_timeout: server.request_timeout,
         startup_timeout: server.startup_timeout,
         health_probe: server.health_probe,
@@ -153,7 +153,12 @@ fn directory(home: &Home) -> PathBuf {
     home.data().join("mcp")
 }
 
-fn connect(name: &str, reach: &McpReach, policy: &Policy, keyring: Preference) -> Result<Connect, String> {
+fn connect(
+    name: &str,
+    reach: &McpReach,
+    policy: &Policy,
+    (keyring, principal): (Preference, &Principal),
+) -> Result<Connect, String> {
     match reach {
         McpReach::Process { command, args, env, directory, writable, unix_sockets, confined } => {
             let process = ProcessConfig {
@@ -178,7 +183,7 @@ fn connect(name: &str, reach: &McpReach, policy: &Policy, keyring: Preference) -
                 let schemes = schemes.join(":// or ");
                 return Err(format!("its `url` must begin with {schemes}://; got `{}://`", url.scheme()));
             }
-            let keeping = Keeping { home: policy.home(), keyring };
+            let keeping = Keeping { home: policy.home(), keyring, principal };
             let auth = authorization::authorizer(name, reach, keeping, None)?;
             let secret =
                 |(name, value): (&String, &Concealed)| (name.clone(), SecretString::from(value.0.clone()));

@@ -1,0 +1,60 @@
+use haft_config::agents::graph::AgentGraph;
+use haft_config::agents::loader;
+use serde_json::json;
+
+use super::*;
+
+fn spec() -> RunSpec {
+    let odd = PathBuf::from(OsString::from_vec(b"/caf\xe9".to_vec()));
+    let agent = loader::of_text("a.md", "You answer.", &Overrides::default()).unwrap();
+    let graph = AgentGraph::gather(agent, &loader::AgentLoader::default()).unwrap();
+    RunSpec {
+        changes: AgentChanges {
+            models: vec!["p/m".into()],
+            turns_max: Some(3),
+            timeout: Some(Duration::from_secs(5)),
+            tools: Some(vec![ToolGlob::new("read*").unwrap()]),
+            output_schema: Some(Arc::new(json!({"type": "object"}))),
+            overrides: Overrides(vec![Override::parse("budget.usd=0.5").unwrap()]),
+            ..AgentChanges::default()
+        },
+        skills: vec![SkillSource { file: "/s/SKILL.md".into(), text: "text".into() }],
+        tool_choice: ToolChoice::Allowed { names: vec!["read".into()], must_call: MustCall::Yes },
+        functions: vec![FunctionTool {
+            name: "f".into(),
+            description: "d".into(),
+            parameters: Arc::new(json!({"type": "object"})),
+        }],
+        model_choice: ModelChoice::Routed,
+        principal: Principal::new("acme", "anna", "key-1"),
+        idempotency_key: Some("k".into()),
+        secrets: ["TOKEN".to_owned()].into(),
+        generation: 7,
+        metadata: [("a".to_owned(), "b".to_owned())].into(),
+        config: ConfigFiles { named: Some(odd), project: Some("/p".into()) },
+        ..RunSpec::new(
+            &graph,
+            "go",
+            WorkspaceSpec { network: Some(Access::Allow), ..WorkspaceSpec::at("/w") },
+        )
+    }
+}
+
+#[test]
+fn a_spec_survives_its_stored_form() {
+    let (stored, blob) = StoredSpec::of(&spec());
+    let text = serde_json::to_string(&stored).unwrap();
+    let read = StoredSpec::read(&serde_json::from_str(&text).unwrap()).unwrap();
+    assert_eq!(read.into_spec(&blob).unwrap(), spec());
+}
+
+#[test]
+fn another_version_and_a_damaged_blob_are_refused() {
+    let (stored, blob) = StoredSpec::of(&spec());
+    let mut value = serde_json::to_value(&stored).unwrap();
+    value["version"] = json!(9);
+    assert_eq!(StoredSpec::read(&value), Err(SpecError::Version { found: 9 }));
+    assert_eq!(StoredSpec::read(&json!({})), Err(SpecError::Version { found: 0 }));
+    let damaged = [&blob[1..], b"x"].concat();
+    assert!(matches!(stored.into_spec(&damaged), Err(SpecError::Sources { .. })));
+}
