@@ -165,14 +165,12 @@ impl RunEnvironment {
         Preparation { environment: self, graph, models, done: HashMap::new() }.worker(&first)
     }
 
-    /// Records models, tools and clocks of all runs from now on. Call it before [`Self::prepare`]: agents that are
-    /// prepared earlier are not recorded.
+    /// Records models, tools and clocks of all runs from now on. Call it before `prepare`.
     pub fn record_on(&self, tape: Arc<Tape>, recorder: Arc<RunRecorder>) {
         self.recorder.get_or_init(|| (tape, recorder));
     }
 
-    /// Uses this provider instead of the configured models. Call it before [`Self::prepare`]: agents that are prepared
-    /// earlier keep the configured models.
+    /// Uses this provider instead of the configured models. Call it before `prepare`, which binds agents to models.
     pub fn ask_instead(&self, models: Arc<dyn ModelProvider>) {
         self.models.get_or_init(|| models);
     }

@@ -113,7 +113,7 @@ impl ModelReader {
     }
 
     /// Asks the agent one question. The run bypasses the queues: the call that waits for it may hold a slot, and a
-    /// nested call that waited for the same queue would deadlock.
+    /// nested call that waited for the same queue could deadlock.
     async fn ask(
         &self,
         worker: &Arc<PreparedAgent>,
