@@ -1,7 +1,7 @@
 //! `Runtime`: one per process, shared by all runs. It starts, resumes, finds and lists them.
 //!
-//! A run gets everything from its [`RunSpec`]; whatever belongs to one run (principal, approver, outputs, events) is made
-//! here for that run and reaches the engine as its [`RunContext`].
+//! A run gets everything from its [`RunSpec`]. The state of a single run (principal, approver, outputs, events) is
+//! created here and reaches the engine as its [`RunContext`].
 
 mod builder;
 mod error;
@@ -63,7 +63,7 @@ struct RuntimeShared {
     runs: Mutex<HashMap<SessionId, Arc<RunShared>>>,
 }
 
-/// One run on its way to being driven.
+/// A run that is ready to be driven.
 struct Prepared {
     agent: Arc<PreparedAgent>,
     context: Arc<RunContext>,
@@ -90,7 +90,7 @@ pub struct ListedRun {
 }
 
 impl Runtime {
-    /// A builder over a resolved configuration.
+    /// Creates a builder over a resolved configuration.
     pub fn builder(config: Resolved) -> RuntimeBuilder {
         RuntimeBuilder::new(config)
     }
@@ -112,7 +112,7 @@ impl Runtime {
         self.start_with(spec, secrets, RunHooks::default()).await
     }
 
-    /// Starts a run with interfaces of the caller's own.
+    /// Starts a run with the caller's own interfaces.
     pub async fn start_with(
         &self,
         mut spec: RunSpec,
@@ -170,7 +170,7 @@ impl Runtime {
         Ok(self.launch(run, shared, functions))
     }
 
-    /// Continues a stored run: with what it was doing, or with a further request in the same conversation.
+    /// Continues a stored run: with its unfinished work, or with a further request in the same conversation.
     pub async fn resume(
         &self,
         id: SessionId,
@@ -181,7 +181,7 @@ impl Runtime {
         self.resume_with(id, spec, more, secrets, RunHooks::default()).await
     }
 
-    /// The spec of a stored run.
+    /// Returns the spec of a stored run.
     pub fn stored_spec(&self, id: SessionId) -> Result<RunSpec, ResumeFailure> {
         let sessions = self.shared.stores.all_sessions();
         let opened = sessions.opened(id).map_err(ResumeFailure::Session)?;
@@ -198,7 +198,7 @@ impl Runtime {
         let digest = stored.digest().map_err(ResumeFailure::Spec)?;
         let blob = self.shared.stores.blobs.get(&digest).map_err(missing)?;
         let mut spec = stored.into_spec(&blob).map_err(ResumeFailure::Spec)?;
-        // The model was chosen when the run began.
+        // The run chose its model when it started; a resumed run keeps that model.
         if let (ModelChoice::Routed, Some(model), true) =
             (spec.model_choice, opened.model, spec.changes.models.is_empty())
         {
@@ -208,7 +208,7 @@ impl Runtime {
         Ok(spec)
     }
 
-    /// Continues a stored run under a spec that the caller may have changed, with interfaces of the caller's own.
+    /// Continues a stored run with a spec that the caller may have changed, and with the caller's own interfaces.
     pub async fn resume_with(
         &self,
         id: SessionId,
@@ -238,13 +238,13 @@ impl Runtime {
         Ok(self.launch(run, shared, functions))
     }
 
-    /// The handle of a run that this runtime drives.
+    /// Returns the handle of a run that this runtime drives.
     pub fn attach(&self, id: SessionId) -> Result<RunHandle, SessionError> {
         let found = self.runs().get(&id).map(Arc::clone);
         found.map(RunHandle::new).ok_or_else(|| SessionError::NotFound { id: id.to_string() })
     }
 
-    /// The stored runs of a principal that no other run made, the newest first.
+    /// Returns the stored root runs of a principal, the newest first.
     pub fn list(&self, principal: &Principal, page: Page) -> Result<Vec<ListedRun>, SessionError> {
         let sessions = self.shared.stores.all_sessions();
         let opened = |id: SessionId| sessions.opened(id).ok().map(|opened| (id, opened));
@@ -260,7 +260,7 @@ impl Runtime {
         Ok(listed.collect())
     }
 
-    /// Uses another configuration for runs that start from now on. Running runs keep theirs; queues that did not change
+    /// Replaces the configuration for runs that start from now on. Active runs keep theirs; queues that did not change
     /// keep their slots, and shared servers that did not change keep their processes.
     pub async fn reload(&self, config: Resolved) -> Vec<String> {
         let before = self.generation();
@@ -269,7 +269,7 @@ impl Runtime {
         warnings
     }
 
-    /// Everything of a run that must be there before its first step.
+    /// Builds everything that a run needs before its first step.
     async fn prepare(
         &self,
         id: SessionId,
@@ -356,8 +356,8 @@ impl Runtime {
         (environment, warnings)
     }
 
-    /// Lets the fast model choose, where no model is named and there are two. A fast model that cannot be asked is no reason
-    /// not to run.
+    /// Lets the fast model choose between two models, unless a model is named. If the fast model fails, the run starts
+    /// all the same.
     async fn route(
         &self,
         environment: &Arc<RunEnvironment>,
@@ -422,7 +422,7 @@ impl Runtime {
         (log, desk)
     }
 
-    /// Outputs are stored under the session, so that a run that continues can still read them.
+    /// Opens the output store of the session, so that a resumed run can still read its outputs.
     fn outputs(
         &self,
         id: SessionId,
@@ -436,7 +436,7 @@ impl Runtime {
         store.map(|store| Some(Arc::new(store) as _)).map_err(StartError::Outputs)
     }
 
-    /// Secrets of the run first, then the variables of the process.
+    /// Returns a lookup that tries the secrets of the run first, then the variables of the process.
     fn variables(&self, secrets: &RunSecrets) -> Variables {
         let (secrets, process) = (secrets.clone(), Arc::clone(&self.shared.variables));
         Arc::new(move |name: &str| {
@@ -445,7 +445,7 @@ impl Runtime {
         })
     }
 
-    /// Old blobs and event logs are removed in the background, once per process and without delaying a run.
+    /// Removes old blobs and event logs in the background, once per process and without delaying a run.
     fn sweep_once(&self) {
         if self.shared.swept.swap(true, Ordering::Relaxed) {
             return;
@@ -463,7 +463,7 @@ impl Runtime {
     }
 }
 
-/// The configuration with the servers of the run's skills, and the skills as the model learns of them.
+/// Returns the configuration with the servers of the run's skills, and the skills for the system text.
 fn with_skills(
     generation: &Generation,
     spec: &RunSpec,

@@ -101,7 +101,7 @@ impl Left {
         self.end.as_ref().map(|end| Duration::from_micros(end.took_us)).unwrap_or_default()
     }
 
-    /// Returns the exit code of the program, if a signal or the operator stopped it.
+    /// Returns the exit code of the program, if a signal or a closed pipe ended the run.
     pub(super) fn stopped_by(&self) -> Option<u8> {
         self.end.as_ref()?.stopped_by
     }

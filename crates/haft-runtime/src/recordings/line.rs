@@ -83,7 +83,7 @@ pub(super) struct Offered {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct End {
     pub(super) took_us: u64,
-    /// The exit code of the program, if a signal or the operator stopped it.
+    /// The exit code of the program, if a signal or a closed pipe ended the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) stopped_by: Option<u8>,
 }

@@ -73,7 +73,7 @@ pub struct Played {
     pub turns: u32,
     pub bill: Bill,
     pub took: Duration,
-    /// The exit code of the program, if a signal or the operator stopped it.
+    /// The exit code of the program, if a signal or a closed pipe ended the run.
     pub stopped_by: Option<u8>,
     /// The first difference between the replay and the recorded run.
     pub difference: Option<String>,
@@ -337,7 +337,7 @@ fn unreadable(problem: &dyn std::fmt::Display) -> RunError {
     RunError::Unreadable { problem: problem.to_string() }
 }
 
-/// Drives the run to its end. It denies calls that wait for an approval or a client, as the recorded run did.
+/// Drives the run to its end. It denies calls that wait for an approval or a client: a replay has neither.
 async fn to_the_end(driver: &Driver<'_>, run: &mut AgentRun) -> Result<Finish, RunError> {
     loop {
         let calls = match driver.drive(run).await? {

@@ -88,7 +88,7 @@ impl RunRecorder {
         self.tape.write(KIND_RUN, beginning);
     }
 
-    /// Records the end. `stopped_by` is the exit code of the program, if a signal or the operator stopped the run.
+    /// Records the end. `stopped_by` is the exit code of the program, if a signal or a closed pipe ended the run.
     pub fn end(&self, took: Duration, stopped_by: Option<u8>) {
         self.seen().order.end(&self.tape);
         self.tape.write(KIND_END, &End { took_us: micros(took), stopped_by });
