@@ -124,8 +124,8 @@ pub enum ModelChoice {
     Routed,
 }
 
-/// Secrets of one run, by name. They take precedence over the environment where the configuration or a provider asks for a
-/// variable, and are never stored.
+/// Secrets of one run, by name. They take precedence over the environment where the configuration or a provider asks
+/// for a variable, and are never stored.
 #[derive(Debug, Clone, Default)]
 pub struct RunSecrets(BTreeMap<String, SecretString>);
 

@@ -27,8 +27,7 @@ pub(super) struct Generation {
 }
 
 impl Generation {
-    /// Builds the first generation. It uses given REST tools as they are; otherwise it loads them from the
-    /// configuration.
+    /// Builds the first generation. The warnings name REST tools of the configuration that cannot be used.
     pub(super) async fn first(
         config: Resolved,
         skills: Skills,
