@@ -27,7 +27,7 @@ pub(super) use prepare::{Given, Job, start};
 use prepare::{Started, warn};
 use screen::Screen;
 
-/// The interval at which the status line moves.
+/// The interval at which the status line is redrawn.
 const TICK: Duration = Duration::from_millis(100);
 
 pub(super) use replay::run as replay;
@@ -42,7 +42,7 @@ async fn started(args: &RunArgs) -> Result<Started, Refused> {
     Box::pin(begin(args, given)).await
 }
 
-/// Starts the run that the arguments describe, in the surroundings that are given.
+/// Starts the run that the arguments describe, with the given configuration and environment.
 pub(super) async fn begin(args: &RunArgs, given: Given) -> Result<Started, Refused> {
     if args.show.no_color {
         anstream::ColorChoice::Never.write_global();
@@ -76,7 +76,8 @@ async fn to_the_end(started: Started, mut listening: Listening) -> ExitCode {
     tokio::select! {
         biased;
         () = started.handle.closed() => {}
-        // The run is over and its end is known: a second signal does not wait for servers that take their time.
+        // The run is over and its result is known: a signal now must not wait for servers that shut down slowly. After
+        // an earlier signal this branch stays off, because `heard` resolves only once.
         _ = listening.heard(), if stopped_by.is_none() => {}
     }
     for warning in started.handle.warnings().iter().skip(started.shown_warnings) {
@@ -110,7 +111,7 @@ async fn watched(
 }
 
 impl Started {
-    /// Gives the answer and says how it came about.
+    /// Prints the answer and the summary, and returns the exit code.
     fn end(self, outcome: &RunOutcome, stopped_by: Option<Exit>) -> ExitCode {
         let RunOutcome { finish, turns, bill } = outcome;
         let summary = ending::Summary {

@@ -1,4 +1,4 @@
-//! The `claude` command in the sandbox, for the provider that asks it.
+//! Runs the `claude` command in the sandbox, for the provider that uses it.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -24,7 +24,7 @@ use crate::models::ModelsError;
 use haft_config::Resolved;
 use haft_config::resolved::{McpReach, Provider};
 
-/// What the command needs of our environment: its keys, its address, its proxies.
+/// The environment variables that the command needs: its credentials, its base URL and its proxies.
 const PASSED: [&str; 12] = [
     "ANTHROPIC_API_KEY",
     "ANTHROPIC_AUTH_TOKEN",
@@ -40,23 +40,23 @@ const PASSED: [&str; 12] = [
     "NODE_EXTRA_CA_CERTS",
 ];
 
-/// Where the command keeps its sessions when the user has no place for them, and where it is handed servers: below the
-/// cache of haft's home.
+/// The subdirectory of haft's cache that holds the command's sessions when the user has no `.claude` directory, and the
+/// files that list MCP servers for it.
 const CACHE: &str = "claude-code";
 
-/// How the names of files with servers begin.
+/// The prefix of the files that list MCP servers.
 const HANDED: &str = "servers-";
 
-/// How old a file with servers is that no run can need any more.
+/// The age at which no running command can need such a file any more.
 const FORGOTTEN_AFTER: Duration = Duration::from_hours(24);
 
-/// How much of what it says on standard error is kept.
+/// The most bytes of standard error that are kept for an error message.
 const LAST_WORDS_BYTES_MAX: usize = 2 << 10;
 
-/// How much of its output is taken at once.
+/// The most bytes of output that one read returns.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The provider, confined by `policy`, or by what the configuration says when no policy was put together.
+/// Builds the provider, confined by `policy`, or by a policy from the configuration when there is none.
 pub(crate) fn provider(
     config: &Resolved,
     name: &str,
@@ -82,10 +82,10 @@ pub(crate) fn provider(
     Ok(ClaudeCode::new(settings, Box::new(start)))
 }
 
-/// Whether the command is on this machine; it is not started.
+/// Tests if the command exists on this machine, without starting it.
 pub(crate) fn is_installed(program: &str) -> bool {
     let search = std::env::var_os("PATH").unwrap_or_default();
-    // A program with a slash in its name is joined to nothing.
+    // A program with a slash in its name is a path, so `PATH` does not apply.
     let directories =
         if program.contains('/') { vec![PathBuf::new()] } else { std::env::split_paths(&search).collect() };
     directories.iter().any(|directory| directory.join(program).is_file())
@@ -103,8 +103,8 @@ fn plain_policy(config: &Resolved) -> Result<Policy, String> {
         .map_err(|error| error.to_string())
 }
 
-/// The operator's policy, and what the command cannot do without: its model is on the network, its sessions in a
-/// directory of its own.
+/// Returns the operator's policy, extended by the needs of the command: network access for its model, and a writable
+/// directory for its sessions.
 fn command_policy(policy: Policy) -> Result<Policy, String> {
     let mut policy = policy.network(Access::Allow).cache(CACHE).map_err(|error| error.to_string())?;
     policy = PASSED.iter().fold(policy, |policy, name| policy.environment(*name));
@@ -119,7 +119,7 @@ fn command_policy(policy: Policy) -> Result<Policy, String> {
     Ok(policy.variable("CLAUDE_CONFIG_DIR", own))
 }
 
-/// The servers of the configuration that the command can reach, as it reads them.
+/// Returns the configured MCP servers in the format that the command reads.
 fn handed_over(config: &Resolved) -> Option<HandedOver> {
     let servers: Map<String, Value> = config
         .mcp_servers
@@ -181,14 +181,14 @@ impl StartCommand for Confined {
     }
 }
 
-/// The command while it runs. Dropped, the sandbox kills it with all it started.
+/// The running command. Dropping it makes the sandbox kill the command and every process that it started.
 struct Command {
     program: String,
     child: SandboxedChild,
     stdout: Option<pipe::Receiver>,
     last_words: Arc<Mutex<Vec<u8>>>,
     tasks: Vec<JoinHandle<()>>,
-    /// Gone when the command is.
+    /// The file that lists MCP servers; removed when the command ends.
     _file: Option<PrivateFile>,
 }
 
@@ -198,7 +198,7 @@ impl Command {
         let mut tasks = Vec::new();
         if let Some(mut stdin) = child.stdin.take() {
             tasks.push(tokio::spawn(async move {
-                // A command that does not want to hear it all says so by its answer.
+                // A command that stops reading its input reports the reason in its output, so a write error is ignored.
                 let _ = stdin.write_all(&input).await;
             }));
         }
@@ -250,7 +250,7 @@ fn cannot_start(program: &str, error: &dyn std::fmt::Display) -> String {
     format!("`{program}` cannot be started: {error}; {HOW_TO_INSTALL}")
 }
 
-/// For whoever has not got the command.
+/// The installation hint in errors about a missing command.
 pub(crate) const HOW_TO_INSTALL: &str =
     "install it with `npm install -g @anthropic-ai/claude-code`, or name it in `command` of the provider";
 
@@ -264,11 +264,11 @@ async fn keep_last_words(mut stderr: pipe::Receiver, last_words: Arc<Mutex<Vec<u
     }
 }
 
-/// A file for the command's eyes, as long as this is there.
+/// A file that only the command may read. Dropping it removes the file.
 struct PrivateFile(PathBuf);
 
 impl PrivateFile {
-    /// The command runs as the owner of its workspace, who owns the directory.
+    /// Writes the file and gives it to the owner of the directory: the command runs as the owner of its workspace.
     fn write(directory: &Path, text: &str) -> io::Result<Self> {
         remove_forgotten(directory, SystemTime::now());
         let path = directory.join(format!("{HANDED}{}.json", uuid::Uuid::new_v4().simple()));
@@ -281,7 +281,7 @@ impl PrivateFile {
     }
 }
 
-/// Removes files of runs that were killed and could not do it themselves: they may hold secrets.
+/// Removes old files of runs that were killed before they could do so: the files may hold secrets.
 fn remove_forgotten(directory: &Path, now: SystemTime) {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();

@@ -1,7 +1,8 @@
-//! The questions of one run that wait for someone outside: approvals, elicitations, and functions that the caller runs.
+//! The questions of one run that wait for an answer from outside: approvals, elicitations, and functions that the
+//! caller runs.
 //!
-//! The desk answers `Later` to the engine, so a call that waits holds no slot and no deadline; the run parks until the
-//! decision is here.
+//! The desk answers `Later` to the engine, so a waiting call holds no slot and has no deadline; the run parks until the
+//! decision arrives.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -32,7 +33,8 @@ pub struct PendingApproval {
     pub id: ApprovalId,
     pub tool: String,
     pub arguments: Value,
-    /// The rule that asks, in words; empty for a call that waited when its process ended.
+    /// The rule that requires approval, as text; empty for a call that was already waiting when an earlier process
+    /// ended.
     pub why: String,
 }
 
@@ -52,14 +54,14 @@ impl PendingApproval {
 pub struct PendingElicitation {
     pub id: u64,
     pub server: String,
-    /// As the server sent it: `message`, `requestedSchema` or `url`.
+    /// The request as the server sent it: `message`, `requestedSchema` or `url`.
     pub request: Value,
 }
 
 /// A decision that could not be delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecideError {
-    /// Nothing waits under this id.
+    /// No question with this id is pending.
     NotPending {
         id: String,
     },
@@ -83,16 +85,16 @@ impl std::error::Error for DecideError {}
 pub(crate) struct Desk {
     log: EventLog,
     state: Mutex<DeskState>,
-    /// Counts changes of what is pending.
+    /// Counts the changes of the pending questions.
     changed: watch::Sender<u64>,
 }
 
 #[derive(Default)]
 struct DeskState {
-    /// Requests that the engine asked about, until the run waits for them.
+    /// Requests that the engine sent, until the run waits for them.
     asked: BTreeMap<ApprovalId, ApprovalRequest>,
     approvals: BTreeMap<ApprovalId, (PendingApproval, oneshot::Sender<ApprovalVerdict>)>,
-    /// Calls that were allowed and not made yet.
+    /// Calls that were allowed and have not started yet.
     allowed: HashSet<ApprovalId>,
     decided: HashSet<ApprovalId>,
     elicitations: BTreeMap<u64, (PendingElicitation, oneshot::Sender<Elicited>)>,
@@ -104,7 +106,7 @@ impl Desk {
         Arc::new(Self { log, state: Mutex::default(), changed: watch::Sender::new(0) })
     }
 
-    /// Restores a decision that was on record when its process ended.
+    /// Restores a decision that the journal held when an earlier process ended.
     pub(crate) fn allow(&self, id: ApprovalId) {
         self.state().allowed.insert(id);
     }
@@ -136,7 +138,7 @@ impl Desk {
             ApprovalDecision::Allow => ApprovalVerdict::Allowed,
             ApprovalDecision::Deny => ApprovalVerdict::Denied,
         };
-        // A run that was cancelled meanwhile no longer waits.
+        // A run that was cancelled in the meantime no longer waits, so a send error is ignored.
         let _ = waiting.send(verdict);
         drop(state);
         self.changed.send_modify(|count| *count += 1);
@@ -151,7 +153,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Registers a call and returns the channel on which its verdict comes.
+    /// Registers a call and returns the channel that delivers its verdict.
     fn wait_for(&self, id: ApprovalId, place: Place, call: &ToolCall) -> oneshot::Receiver<ApprovalVerdict> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();

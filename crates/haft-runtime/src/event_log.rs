@@ -1,7 +1,7 @@
 //! The event log of one root run: numbers events, keeps the newest in memory, and feeds any number of readers.
 //!
-//! The run only appends under a short lock. A task of the log (`pump`) wakes readers and writes to the store, so that neither
-//! 10,000 readers nor a slow disk can slow the run.
+//! The run only appends under a short lock. A separate task (`pump`) wakes readers and writes to the store, so that
+//! neither 10,000 readers nor a slow disk can slow the run.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,7 +15,7 @@ use haft_core::place::Place;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
-/// Deltas of one part that come faster than this are joined into one event.
+/// Deltas of one part that arrive faster than this are joined into one event.
 const DELTA_INTERVAL: Duration = Duration::from_millis(30);
 
 /// The most events that are kept in memory; a reader that is further behind reads from the store, or misses events.
@@ -32,7 +32,7 @@ const READ_MAX: usize = 512;
 pub struct EventSeq(pub u64);
 
 impl EventSeq {
-    /// Before the first event.
+    /// The number of the first event.
     pub const START: EventSeq = EventSeq(1);
 }
 
@@ -44,9 +44,9 @@ pub struct EventLog {
 
 struct Shared {
     state: Mutex<State>,
-    /// Wakes the pump; one waiter, whatever the number of readers.
+    /// Wakes the pump, which is the only waiter: the cost of an append does not depend on the number of readers.
     changed: Arc<Notify>,
-    /// The number of the next event, as far as readers were told.
+    /// The number of the next event, as published to readers.
     next: watch::Sender<u64>,
     store: Option<(RunKey, Arc<dyn EventStore>)>,
 }
@@ -91,12 +91,12 @@ impl DeltaKind {
 }
 
 impl EventLog {
-    /// A log in memory. To be called inside a tokio runtime.
+    /// Creates a log in memory. Must be called inside a tokio runtime.
     pub fn in_memory() -> Self {
         Self::new(None, 1)
     }
 
-    /// A log that is also stored. A run that continues numbers its events on from `next`.
+    /// Creates a log that is also stored. A resumed run continues its numbering at `next`.
     pub fn stored(key: RunKey, store: Arc<dyn EventStore>, next: u64) -> Self {
         Self::new(Some((key, store)), next)
     }
@@ -130,7 +130,7 @@ impl EventLog {
         self.shared.changed.notify_one();
     }
 
-    /// No event follows. Readers end after the last one.
+    /// Closes the log. Readers end after the last event.
     pub fn close(&self) {
         let mut state = self.shared.state();
         state.flush();
@@ -143,11 +143,11 @@ impl EventLog {
     pub async fn flushed(&self) {
         let wanted = self.shared.state().next;
         let mut next = self.shared.next.subscribe();
-        // The channel closes only with the log itself.
+        // The channel closes only together with the log.
         let _ = next.wait_for(|told| *told >= wanted).await;
     }
 
-    /// Reads from any number on: first the events that have happened, then those to come, without gap or repeat.
+    /// Reads from any number on: first the past events, then the new ones, without gap or repeat.
     pub fn events(&self, from: EventSeq) -> RunEvents {
         let from = from.0.max(1);
         RunEvents {
@@ -183,7 +183,7 @@ impl Shared {
 }
 
 impl State {
-    /// The first delta of a part is numbered at once; those that follow quickly are joined.
+    /// Numbers the first delta of a part at once and joins those that follow quickly.
     fn take(&mut self, place: Place, event: LogEvent, now: Instant) {
         let (kind, text) = match event {
             LogEvent::TextDelta { text } => (DeltaKind::Text, text),
@@ -231,8 +231,8 @@ impl State {
         self.evict();
     }
 
-    /// Drops the oldest events beyond the limits. Those that are not stored yet stay while the store works: the pump is about
-    /// to write them.
+    /// Drops the oldest events beyond the limits. Events that are not stored yet stay while the store works: the pump
+    /// is about to write them.
     fn evict(&mut self) {
         let first = |state: &Self| state.next - state.events.len() as u64;
         while (self.events.len() > EVENTS_MAX || self.bytes > BYTES_MAX)
@@ -274,7 +274,7 @@ async fn pump(log: Weak<Shared>, changed: Arc<Notify>) {
     }
 }
 
-/// One round; true when the log is closed and everything is stored.
+/// Runs one round; returns true when the log is closed and everything is stored.
 async fn step(shared: &Shared) -> bool {
     let (next, closed, unstored) = {
         let state = shared.state();
@@ -287,7 +287,7 @@ async fn step(shared: &Shared) -> bool {
         let mut state = shared.state();
         match stored {
             Ok(()) => state.stored = next,
-            // A full disk must not end the run: readers still get what is in memory.
+            // A full disk must not end the run: readers still get the events in memory.
             Err(_) => state.store_failed = true,
         }
         state.evict();
@@ -296,8 +296,8 @@ async fn step(shared: &Shared) -> bool {
     closed && shared.state().next == next
 }
 
-/// Reads the events of a run. A reader is never in the way of the run: one that falls too far behind reads from the store, or
-/// gets an [`EventGap`] where nothing is stored.
+/// Reads the events of a run. A reader never blocks the run: one that falls too far behind reads from the store, or
+/// gets an [`EventGap`] when nothing is stored.
 pub struct RunEvents {
     shared: Arc<Shared>,
     next: u64,
@@ -321,7 +321,7 @@ impl fmt::Display for EventGap {
 
 impl std::error::Error for EventGap {}
 
-/// Where the next event is.
+/// The location of the next event.
 enum Found {
     Event(Arc<EventEnvelope>),
     InStore { before: u64 },
@@ -331,7 +331,7 @@ enum Found {
 }
 
 impl RunEvents {
-    /// The next event; `None` after the last one of a finished run.
+    /// Returns the next event; `None` after the last one of a finished run.
     pub async fn next(&mut self) -> Option<Result<Arc<EventEnvelope>, EventGap>> {
         loop {
             if let Some(event) = self.read.pop_front() {
@@ -381,7 +381,7 @@ impl RunEvents {
         }
     }
 
-    /// Fills the buffer from the store; the gap when the store has not got the events either.
+    /// Fills the buffer from the store; returns the gap when the store lacks the events too.
     async fn read_store(&mut self, before: u64) -> Option<EventGap> {
         let gap = EventGap { first: self.next, last: before - 1 };
         let Some((key, store)) = &self.shared.store else { return Some(gap) };
@@ -402,7 +402,7 @@ impl fmt::Debug for RunEvents {
     }
 }
 
-/// An estimate of the memory that an event takes.
+/// Estimates the memory that an event takes.
 fn size(envelope: &EventEnvelope) -> usize {
     const OVERHEAD: usize = 128;
     OVERHEAD

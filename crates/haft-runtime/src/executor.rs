@@ -1,4 +1,4 @@
-//! A small, self-contained face for programs that only want tools run: definitions in, text out.
+//! A small interface for programs that only want to run tools: definitions in, text out.
 
 mod servers;
 
@@ -26,7 +26,7 @@ pub use haft_core::text::truncate_chars as truncate_output;
 pub use haft_tools::builtin::{BASH_TIMEOUT_SECS, MAX_BASH_OUTPUT};
 pub use haft_tools::files::MAX_READ_OUTPUT;
 
-/// A tool as any provider's wire format can describe it.
+/// A tool definition that the wire format of any model provider can express.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ToolDef {
     pub name: String,
@@ -34,7 +34,7 @@ pub struct ToolDef {
     pub parameters: Value,
 }
 
-/// The text a tool gave, and whether it failed.
+/// The output text of a tool, and a flag that marks a failure.
 #[derive(Debug, Clone)]
 pub struct ToolResult {
     pub content: String,
@@ -51,18 +51,19 @@ pub struct ToolExecutor {
     policy: Result<Policy, String>,
     mcp_clients: HashMap<String, Arc<McpProvider>>,
     mcp_servers: BTreeMap<String, resolved::McpServer>,
-    /// `Err` when the workspace cannot be used; every call then says so.
+    /// `Err` when the workspace cannot be used; every call then returns that error.
     orchestrator: Result<Orchestrator, String>,
 }
 
 /// Names in the data directory that tools neither read nor write.
 const HIDDEN: [&str; 2] = ["data", "config.toml"];
 
-/// Names in the data directory that tools read but never write: what is written there becomes instructions.
+/// Names in the data directory that tools read but never write: files there become instructions of later runs.
 const FROZEN: [&str; 2] = ["skills", "agents"];
 
 impl ToolExecutor {
-    /// The data directory is the workspace's parent, or the workspace itself when it has none.
+    /// Creates an executor. The data directory is the workspace's parent, or the workspace itself when it has no
+    /// parent.
     pub fn new(workspace_path: PathBuf, sandbox_mode: SandboxMode) -> Self {
         let data_dir = workspace_path.parent().unwrap_or(&workspace_path).to_path_buf();
         let policy = policy(&workspace_path, &data_dir, sandbox_mode);
@@ -80,7 +81,7 @@ impl ToolExecutor {
         executor
     }
 
-    /// Names the tools of MCP servers by another scheme; `double`, as in `server__tool`, is the default.
+    /// Names the tools of MCP servers by another scheme; the default is `double`, as in `server__tool`.
     #[must_use]
     pub fn with_naming(mut self, scheme: Scheme) -> Self {
         self.naming = scheme;
@@ -88,7 +89,7 @@ impl ToolExecutor {
         self
     }
 
-    /// Puts an orchestrator around whatever gives tools now.
+    /// Builds a new orchestrator over the current tool providers.
     fn rebuild(&mut self) {
         self.orchestrator = self.policy.clone().and_then(|policy| {
             let mut config = haft_config::defaults().map_err(|errors| errors.to_string())?;
@@ -109,7 +110,7 @@ impl ToolExecutor {
         &self.data_dir
     }
 
-    /// The four tools that every executor has, and after them those of MCP servers.
+    /// Returns the four tools that every executor has, followed by those of MCP servers.
     pub fn all_tool_defs(&self) -> Vec<ToolDef> {
         let own = builtin_tool_defs();
         let served = self.mcp_tool_map();
@@ -125,7 +126,7 @@ impl ToolExecutor {
         own.into_iter().chain(of_servers).collect()
     }
 
-    /// Runs one tool. There is always a result; names are matched exactly first, then without regard to case.
+    /// Runs one tool. It always returns a result. Names match exactly first, then without regard to case.
     pub async fn execute(&mut self, tool_name: &str, args: &Value) -> ToolResult {
         let orchestrator = match &self.orchestrator {
             Ok(orchestrator) => orchestrator,
@@ -140,7 +141,7 @@ impl ToolExecutor {
         ToolResult { content: result.text(), is_error: result.outcome.is_err() }
     }
 
-    /// Whether the mode grants writing this path; a relative one is resolved against the workspace.
+    /// Tests if the sandbox mode allows a write to this path; a relative path is resolved against the workspace.
     pub fn is_write_allowed(&self, path: &Path) -> bool {
         haft_sandbox::is_within_roots(
             &self.workspace_path.join(path),
@@ -150,7 +151,7 @@ impl ToolExecutor {
     }
 }
 
-/// The four tools that every executor has: `bash`, `read`, `write`, `edit`.
+/// Returns the four tools that every executor has: `bash`, `read`, `write`, `edit`.
 pub fn builtin_tool_defs() -> Vec<ToolDef> {
     haft_tools::builtin::definitions().into_iter().take(4).map(ToolDef::from).collect()
 }
@@ -181,7 +182,7 @@ fn policy(workspace: &Path, data_dir: &Path, mode: SandboxMode) -> Result<Policy
     grant(policy, &data_dir).map_err(|error| error.to_string())
 }
 
-/// A parent that is everybody's is not the data directory of anybody.
+/// Tests if the data directory may be granted to tools. Shared directories, the user's home and haft's home may not.
 fn is_grantable(data_dir: &Path, home: &Home, user_home: Option<&Path>) -> bool {
     let shared =
         ["/", "/tmp", "/var/tmp", "/home", "/root"].iter().any(|shared| data_dir == Path::new(shared));
@@ -190,7 +191,7 @@ fn is_grantable(data_dir: &Path, home: &Home, user_home: Option<&Path>) -> bool 
     !shared && !of_user && !of_haft
 }
 
-/// A name can only be covered where something is.
+/// Creates the protected names. The sandbox can only cover a path that exists.
 fn protect_names(data_dir: &Path) -> io::Result<()> {
     for name in ["data", "skills", "agents"] {
         ignore_existing(std::fs::create_dir(data_dir.join(name)))?;

@@ -1,4 +1,4 @@
-//! What the configuration says about each tool, decided by the name under which it is exposed.
+//! Applies the configured settings to each tool, by the name under which it is exposed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use serde::Deserialize;
 use haft_config::Resolved;
 use haft_config::resolved::{CacheFor, McpServer, Oversize, Tool};
 
-/// The operator, as the configuration speaks for them.
+/// The operator's settings, as a governor of tools.
 #[derive(Debug, Clone)]
 pub struct Configured {
     pub config: Arc<Resolved>,
-    /// Beats what the configuration says about any tool.
+    /// Overrides the configured timeout of every tool.
     pub timeout: Option<Duration>,
-    /// How long the answers of agents are kept that are tools, by their names there.
+    /// The time that answers of agents stay cached, by the names of the agents as tools.
     pub answers_kept: HashMap<ToolName, Duration>,
 }
 
@@ -38,7 +38,7 @@ impl Governor for Configured {
     }
 }
 
-/// What holds for a tool because of where it comes from.
+/// Returns the policy that a tool gets from its source: a REST configuration or an agent.
 fn of_its_source(
     tool: &CatalogEntry,
     undecided: ToolPolicy,
@@ -65,7 +65,7 @@ fn ttl_or(wanted: Option<CacheFor>, undecided: Option<Duration>) -> Option<Durat
 }
 
 impl Configured {
-    /// What holds for the tool of this exposed name.
+    /// Applies the settings of the tool with this exposed name.
     pub fn decide(&self, exposed: &ToolName, facts: &ToolFacts, undecided: Governed) -> Governed {
         let name = exposed.as_str();
         let wanted = self.config.tool(name);
@@ -79,7 +79,7 @@ impl Configured {
         }
     }
 
-    /// The MCP server that gives the tool.
+    /// Returns the MCP server that provides the tool.
     fn server(&self, tool: &CatalogEntry) -> Option<&McpServer> {
         if tool.identity().kind != ProviderKind::Mcp {
             return None;
@@ -89,7 +89,7 @@ impl Configured {
         servers.find(|(name, _)| Namespace::sanitize(name) == *given_by).map(|(_, server)| server)
     }
 
-    /// What is said of a server counts where nothing is said of the tool.
+    /// Applies the settings of the server that the tool itself does not set.
     fn fill_in(&self, policy: &mut ToolPolicy, tool: &CatalogEntry, server: &McpServer) {
         if policy.queue.is_none() {
             policy.queue.clone_from(&server.queue);
@@ -99,7 +99,8 @@ impl Configured {
         }
     }
 
-    /// What the operator says of a server's tool; what the server says of it assures nothing.
+    /// Returns the effects that the operator declared for a server's tool. The server's own annotations are not
+    /// trusted.
     fn assured_of(&self, tool: &CatalogEntry, server: &McpServer) -> Effects {
         let of_tool = self.config.tool(tool.exposed().as_str()).effects;
         of_tool.or_else(|| server.effects_of(&own_name(tool))).unwrap_or(Effects::Unknown)
@@ -117,7 +118,7 @@ impl Configured {
     }
 }
 
-/// What its server calls a tool, which may be more than a name of ours can have.
+/// Returns the name that the server uses for the tool, which may contain characters that our tool names cannot.
 fn own_name(tool: &CatalogEntry) -> String {
     #[derive(Deserialize)]
     struct Named {
@@ -135,7 +136,7 @@ fn ttl(cache: CacheFor) -> Option<Duration> {
     }
 }
 
-/// A tool without a timeout of its own is held to `toolTimeout` and the limits of its server.
+/// Sets the tool's own timeout. A tool without one is limited by `toolTimeout` and by its server.
 fn with_own_timeout(mut undecided: Governed, tool: &CatalogEntry) -> Governed {
     undecided.policy.timeout = tool.definition().facts.timeout.unwrap_or(Duration::MAX);
     undecided
@@ -152,7 +153,7 @@ fn output(fact: OutputFact, wanted: &Tool, bytes_max_default: usize) -> OutputPo
     }
 }
 
-/// The groups a tool has of itself, and those whose patterns name it.
+/// Returns the tool's own groups, and the configured groups whose patterns match it.
 fn with_named(mut groups: Vec<GroupName>, name: &str, config: &Resolved) -> Vec<GroupName> {
     for (group, globs) in &config.groups {
         if any(globs, name) && !groups.contains(group) {
@@ -162,7 +163,7 @@ fn with_named(mut groups: Vec<GroupName>, name: &str, config: &Resolved) -> Vec<
     groups
 }
 
-/// Deny wins; then what is said about the tool itself; then its groups.
+/// Decides if a tool is active: `toolsDenied` wins, then the settings of the tool itself, then its groups.
 fn activity(name: &str, groups: &[GroupName], enabled: Option<bool>, config: &Resolved) -> Activity {
     let why = if any(&config.tools_denied, name) {
         "`toolsDenied` names it".to_owned()
@@ -210,7 +211,7 @@ mod tests {
         GroupName::new(name).unwrap()
     }
 
-    /// One tool `t` of the server, spec or agent `s`, which says of it what it likes.
+    /// One tool `t` of the server, spec or agent `s`, with arbitrary declared effects.
     #[derive(Debug)]
     struct Says(ProviderKind, Namespace, Arc<[ToolDefinition]>);
 
@@ -245,8 +246,8 @@ mod tests {
         }
     }
 
-    /// Whoever goes on after a crash makes an unfinished call again only where built-in code, a method of HTTP or the operator
-    /// says that this does no harm. What a server says of its own tool never does.
+    /// A resumed run repeats an unfinished call only if built-in code, the HTTP method or the operator declares it
+    /// safe. A server's own annotations never count.
     #[test]
     fn an_unfinished_call_is_repeated_by_everybodys_word_but_the_servers() {
         use Effects::{Idempotent, Mutating, ReadOnly, Unknown};
@@ -275,7 +276,7 @@ mod tests {
             check(Mcp, says, "", false);
             check(Mcp, says, &plain, false);
             check(Client, says, "", false);
-            // It goes on by its own journal.
+            // An agent resumes from its own journal, so repeating its call is safe.
             check(Agent, says, "", true);
             for (word, harmless) in [("read-only", true), ("idempotent", true), ("mutating", false)] {
                 let of_server = server.replace("EFFECTS", &format!(r#", "effects": {{"t": "{word}"}}"#));

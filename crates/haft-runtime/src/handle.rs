@@ -1,4 +1,5 @@
-//! `RunHandle`: watches and steers a run that a [`Runtime`](crate::Runtime) drives. Dropping it detaches; the run goes on.
+//! `RunHandle`: watches and steers a run that a [`Runtime`](crate::Runtime) drives. Dropping it detaches; the run
+//! continues.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -31,7 +32,7 @@ pub struct RunHandle {
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunState {
     Finished(Box<RunOutcome>),
-    /// The run waits for someone outside.
+    /// The run waits for an answer from outside.
     Parked(ParkReason),
 }
 
@@ -88,14 +89,14 @@ pub(crate) struct RunShared {
     outcome: watch::Sender<Option<Arc<RunEnd>>>,
     cancelled: watch::Sender<bool>,
     closed: watch::Sender<bool>,
-    /// Secrets that a resumed run lacks; it is not driven then.
+    /// Secrets that a resumed run lacks; the run is not driven until they are given.
     lacks: Vec<String>,
     warnings: Mutex<Vec<String>>,
     /// Weak, because the meter keeps the journal open: a handle must not keep a finished session busy.
     meter: Weak<Meter>,
 }
 
-/// How driving ended: an outcome, or a defect.
+/// The result of driving: an outcome, or a defect.
 #[derive(Debug)]
 pub(crate) enum RunEnd {
     Outcome(Box<RunOutcome>),
@@ -119,7 +120,7 @@ impl RunHandle {
         Self { shared }
     }
 
-    /// The session of the run.
+    /// Returns the session of the run.
     pub fn id(&self) -> SessionId {
         self.shared.id
     }
@@ -128,24 +129,25 @@ impl RunHandle {
         &self.shared.principal
     }
 
-    /// The events of the run and of its sub-agents from any number on: those that happened, then those to come.
+    /// Returns the events of the run and of its sub-agents from any number on: first the past ones, then the new ones.
     pub fn events(&self, from: EventSeq) -> RunEvents {
         self.shared.log.events(from)
     }
 
-    /// The spend of the run so far; nothing for a run that is not driven any more.
+    /// Returns the meter of the run; `None` once the run is no longer driven.
     pub fn meter(&self) -> Option<Arc<Meter>> {
         self.shared.meter.upgrade()
     }
 
-    /// Problems that do not keep the run from working, such as a tool that an agent names and that does not exist.
+    /// Returns problems that do not keep the run from working, such as a tool that an agent names and that does not
+    /// exist.
     pub fn warnings(&self) -> Vec<String> {
         self.shared.warnings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Decides about a call that waits for approval.
     ///
-    /// The decision is in the journal before the call is made, and the run asks again if its process ends before that.
+    /// The journal stores the decision before the call is made. If the process ends before that, the run asks again.
     pub fn decide(&self, approval: ApprovalId, decision: ApprovalDecision) -> Result<(), DecideError> {
         self.shared.desk.decide(approval, decision)
     }
@@ -155,17 +157,17 @@ impl RunHandle {
         self.shared.desk.answer(elicitation, answer)
     }
 
-    /// Gives the outputs of functions that the caller ran; all of them or some.
+    /// Submits some or all outputs of the functions that the caller ran.
     pub fn submit(&self, outputs: Vec<ToolReply>) -> Result<(), SubmitError> {
         self.shared.client.submit(outputs)
     }
 
-    /// Ends the run now. Calls under way are cancelled, and the end is in the journal.
+    /// Ends the run now. Cancels the calls in progress and records the end in the journal.
     pub fn cancel(&self) {
         self.shared.cancelled.send_replace(true);
     }
 
-    /// Waits until the run has finished or waits for someone outside.
+    /// Waits until the run has finished or parks.
     pub async fn wait(&self) -> Result<RunState, RunDefect> {
         if !self.shared.lacks.is_empty() {
             return Ok(RunState::Parked(ParkReason::Credentials(self.shared.lacks.clone())));
@@ -187,7 +189,7 @@ impl RunHandle {
         }
     }
 
-    /// Waits until the run has finished, whatever it waits for on the way.
+    /// Waits until the run has finished, including any time that it is parked.
     pub async fn finished(&self) -> Result<RunOutcome, RunDefect> {
         if !self.shared.lacks.is_empty() {
             let names = self.shared.lacks.join(", ");
@@ -241,7 +243,7 @@ impl fmt::Debug for RunHandle {
     }
 }
 
-/// Whether the caller runs functions.
+/// Tells if the caller runs functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Functions {
     None,
@@ -270,7 +272,7 @@ impl RunShared {
         self
     }
 
-    /// A run that cannot continue without these secrets.
+    /// Marks a run that cannot continue without these secrets.
     pub(crate) fn lacking(mut self, names: Vec<String>) -> Self {
         self.lacks = names;
         self
@@ -280,12 +282,12 @@ impl RunShared {
         self.warnings.lock().unwrap_or_else(PoisonError::into_inner).extend(warnings);
     }
 
-    /// Nothing of the run is left.
+    /// Announces that everything the run started has ended.
     pub(crate) fn close(&self) {
         self.closed.send_replace(true);
     }
 
-    /// Drives a run to its end, whatever ends it, and says how it ended.
+    /// Drives a run to its end and publishes the result.
     pub(crate) async fn drive(&self, mut run: ActiveRun, functions: Functions) {
         let end = self.to_the_end(&mut run, functions).await;
         self.log.close();

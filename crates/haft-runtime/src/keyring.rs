@@ -1,4 +1,5 @@
-//! The keyring of a desktop: whatever answers as the secret service on the session bus. Nobody is ever asked to unlock it.
+//! The desktop keyring: any service that implements the Secret Service API on the session bus. It never prompts the
+//! user to unlock it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,13 +9,13 @@ use haft_tools::mcp::Keyring;
 use secrecy::{ExposeSecret, SecretString};
 use secret_service::{Collection, EncryptionType, Error, SecretService};
 
-/// How long it may take to answer; all that is asked of it together.
+/// The timeout of one operation, including its connection.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Under what our secrets are found again.
+/// The application attribute of our secrets.
 const APPLICATION: &str = "haft";
 
-/// The secret service, where there is one.
+/// The Secret Service on the session bus, if there is one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SecretServiceKeyring;
 
@@ -63,7 +64,7 @@ async fn within_patience<T>(work: impl Future<Output = Result<T, Error>>) -> Res
     }
 }
 
-/// Without one, nothing is tried: a bus must not be started for our sake.
+/// Tests if a session bus exists. Without this check the D-Bus library may start a bus just for us.
 fn there_is_a_bus(is_set: impl Fn(&str) -> bool) -> bool {
     is_set("DBUS_SESSION_BUS_ADDRESS") || is_set("XDG_RUNTIME_DIR")
 }
@@ -72,7 +73,8 @@ async fn connect() -> Result<SecretService<'static>, Error> {
     SecretService::connect(EncryptionType::Dh).await
 }
 
-/// To unlock it would ask the person for a password, at a moment when nobody expects it.
+/// Returns the default collection if it is unlocked. Unlocking would prompt the user for a password at an unexpected
+/// moment.
 async fn unlocked<'a>(service: &'a SecretService<'_>) -> Result<Collection<'a>, Error> {
     let collection = service.get_default_collection().await?;
     if collection.is_locked().await? { Err(Error::Locked) } else { Ok(collection) }

@@ -1,4 +1,4 @@
-//! What was learned about models and is known to the next process: which of them need their tools in the prompt.
+//! A persistent cache of model capabilities: the models that need their tools described in the prompt.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,26 +11,26 @@ use serde::{Deserialize, Serialize};
 
 use haft_tools::private_file;
 
-/// A model may learn to call tools, so after this long it is asked natively again.
+/// The lifetime of an entry. A model may gain native tool calling, so it is tried natively again after this time.
 const KEPT_SECONDS: u64 = 30 * 24 * 60 * 60;
 
-/// How many models are remembered; the oldest are forgotten first.
+/// The most models in the cache; the oldest entries are removed first.
 const MODELS_MAX: usize = 1000;
 
 /// The largest file that is read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What is known of the models of one provider.
+/// The cached capabilities of one provider's models.
 #[derive(Debug, Clone)]
 pub(crate) struct Learned {
     path: PathBuf,
     provider: String,
 }
 
-/// As it stands in the file.
+/// The content of the cache file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Written {
-    /// By `provider/model`, the second since 1970 in which it was found.
+    /// The Unix time in seconds at which each `provider/model` was found to need prompted tools.
     prompted: BTreeMap<String, u64>,
 }
 
@@ -39,7 +39,7 @@ impl Learned {
         Self { path: home.data().join("tool-calling.json"), provider: provider.to_owned() }
     }
 
-    /// The models that are known to need their tools in the prompt.
+    /// Returns the models that need their tools in the prompt.
     pub(crate) fn prompted(&self) -> Vec<String> {
         let written = self.read(now());
         let own =
@@ -47,7 +47,7 @@ impl Learned {
         own.map(str::to_owned).collect()
     }
 
-    /// Two processes that learn at the same moment may forget one of it; it is learned again.
+    /// Adds a model. Two processes that write at the same moment may lose one entry, which is then found again.
     pub(crate) fn remember(&self, model: &str) {
         let mut written = self.read(now());
         written.prompted.insert(format!("{}/{model}", self.provider), now());
@@ -58,11 +58,11 @@ impl Learned {
         }
         let text = serde_json::to_vec_pretty(&written).unwrap_or_default();
         let made = self.path.parent().map_or(Ok(()), std::fs::create_dir_all);
-        // What cannot be kept costs the next process one request.
+        // Errors are ignored: a lost entry costs the next process one request.
         let _ = made.and_then(|()| private_file::replace(&self.path, &text));
     }
 
-    /// A file that cannot be read is none: what it held is learned again.
+    /// Reads the file. An unreadable file counts as empty, and its entries are found again.
     fn read(&self, now: u64) -> Written {
         let mut text = String::new();
         let read =

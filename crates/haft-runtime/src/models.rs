@@ -1,4 +1,4 @@
-//! Providers of models, as configured: who is asked, and who when that fails.
+//! Builds model providers from the configuration, with their fallbacks.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -22,11 +22,11 @@ use haft_config::agents::loader::read_bounded;
 use haft_config::expand::{Lookup, expand};
 use haft_config::resolved::{ModelName, Provider, Template};
 
-/// The largest file of certificates; those of a whole machine are a quarter of it.
+/// The largest file of CA certificates. The bundle of a whole machine is about a quarter of it.
 const AUTHORITIES_BYTES_MAX: u64 = 1024 * 1024;
 
-/// What is asked by default: the provider, the model for simple steps, and the one for difficult steps. Any request may
-/// name another model of the same provider.
+/// Builds the default provider, and returns it with the names of its fast and its complex model. A request may name any
+/// other model of the same provider.
 pub fn build_provider(
     config: &Resolved,
     variables: Lookup<'_>,
@@ -43,8 +43,8 @@ pub fn build_provider(
     Ok((chain(config, &names, variables)?, fast, complex))
 }
 
-/// The provider of the first model, with the others behind it. A request to it names the first model; the others are
-/// asked by their own names.
+/// Builds the provider of the first model, with the others as fallbacks. A request to it names the first model; a
+/// fallback receives its own model name.
 pub fn chain(
     config: &Resolved,
     names: &[ModelName],
@@ -53,13 +53,14 @@ pub fn chain(
     Providers::default().chain(None, config, names, variables)
 }
 
-/// The providers of one configuration. Whoever asks the same one shares its connections, and what was found out about its models.
+/// The providers of one configuration. All users of a provider share its connections and its cache of model
+/// capabilities.
 #[derive(Default)]
 pub struct Providers(Mutex<HashMap<String, Arc<dyn ModelProvider>>>);
 
 impl Providers {
-    /// As [`chain`], with the policy for providers that are commands of this machine; without one it is made from the
-    /// configuration.
+    /// Builds a chain like [`chain`], with a sandbox policy for providers that run a local command. Without a policy,
+    /// the configuration supplies one.
     pub fn chain(
         &self,
         policy: Option<&Policy>,
@@ -78,7 +79,8 @@ impl Providers {
         Ok(Box::new(Fallback::new(provider, then?)))
     }
 
-    /// A command has no connections, and its sessions belong to whoever began them.
+    /// Returns the shared provider of this name. A command is created anew each time: it has no connections to share,
+    /// and its sessions belong to one user of it.
     fn of(
         &self,
         policy: Option<&Policy>,
@@ -106,7 +108,7 @@ impl fmt::Debug for Providers {
     }
 }
 
-/// A provider that also knows how each of its models is given tools.
+/// Builds a provider that adapts tool calling to each of its models.
 fn fitted(
     home: Option<&Home>,
     config: &Resolved,
@@ -120,7 +122,8 @@ fn fitted(
     Ok(fitted.remembering(known, Box::new(move |model| learned.remember(model))))
 }
 
-/// A command has tools of its own; ours stand in its prompt only where the operator says so.
+/// Builds a provider that runs a command. The command has its own tools; ours are added to its prompt only if the
+/// operator configures that.
 fn command(
     policy: Option<&Policy>,
     config: &Resolved,
@@ -133,23 +136,23 @@ fn command(
     Ok(if said.is_empty() { command } else { Box::new(FitTools::new(command, said)) })
 }
 
-/// What the operator says about how models of a provider call tools.
+/// Returns the operator's tool-calling settings for the models of a provider.
 fn said(config: &Resolved, name: &str) -> HashMap<String, ToolCalling> {
     let settings = config.models.settings.iter().filter(|(model, _)| model.provider == name);
     settings.filter_map(|(model, said)| Some((model.model.clone(), said.tool_calling?))).collect()
 }
 
-/// The kind of a provider, by its name.
+/// Returns the kind of a provider, by its name.
 fn kind<'a>(config: &'a Resolved, name: &'a str) -> &'a str {
     config.providers.get(name).map_or(name, |provider| provider.kind)
 }
 
-/// Whether a provider does more than answer: asked for something, it may do it.
+/// Tests if a provider can act by itself: a request to it may run its own tools.
 pub(crate) fn has_tools_of_its_own(config: &Resolved, name: &str) -> bool {
     kind(config, name) == claude_code::NAME
 }
 
-/// Every key and header value that is known here, so that no recording holds one.
+/// Returns every known API key and header value, so that recordings can redact them.
 pub fn secrets(config: &Resolved, variables: Lookup<'_>) -> Vec<SecretString> {
     let names = PROVIDERS.iter().flat_map(|row| row.key_variables).filter_map(|name| variables(name));
     let configured = config
@@ -160,7 +163,7 @@ pub fn secrets(config: &Resolved, variables: Lookup<'_>) -> Vec<SecretString> {
     names.chain(written).map(Into::into).collect()
 }
 
-/// One provider: configured under this name, or known by it.
+/// Builds one provider: a configured one, or a known one by its name.
 pub fn provider(config: &Resolved, name: &str, variables: Lookup<'_>) -> Result<HttpProvider, ModelsError> {
     if kind(config, name) == claude_code::NAME {
         let (fast, complex) = (claude_code::MODEL_FAST, claude_code::MODEL_COMPLEX);
@@ -185,7 +188,7 @@ pub fn provider(config: &Resolved, name: &str, variables: Lookup<'_>) -> Result<
     HttpProvider::new(settings).map_err(ModelsError::Client)
 }
 
-/// Who vouches for a provider, from the file that the configuration names.
+/// Returns the certificate authorities of a provider, from the file in the configuration.
 fn authorities(
     name: &str,
     file: Option<&Template>,
@@ -208,7 +211,7 @@ fn found(config: &Resolved, name: &str) -> Result<(&'static ProviderRow, Provide
     Ok((row, configured.unwrap_or_else(|| Provider::of_kind(row.name))))
 }
 
-/// The models that a provider has. A command is not asked: it has no list, and takes the newest of each by its name.
+/// Lists the models of a provider. A command has no list; its aliases select the newest model of each kind.
 pub async fn listed(
     config: &Resolved,
     name: &str,
@@ -221,7 +224,7 @@ pub async fn listed(
     provider(config, name, variables)?.models().await.map_err(ModelsError::Client)
 }
 
-/// How one provider is spoken to, and why it cannot be asked if it cannot. Nobody is asked.
+/// Returns the wire format of a provider, and the reason it cannot be used, if any. Sends no request.
 pub fn state(
     config: &Resolved,
     name: &str,
@@ -243,7 +246,7 @@ pub fn state(
     ("command", found)
 }
 
-/// The names under which providers can be asked.
+/// Returns the names of all usable providers.
 pub fn known(config: &Resolved) -> Vec<String> {
     let rows = PROVIDERS.iter().map(|row| row.name).chain([claude_code::NAME]).map(str::to_owned);
     let mut names: Vec<String> = rows.chain(config.providers.keys().cloned()).collect();
@@ -274,17 +277,17 @@ fn wishes(name: &str, wanted: &Provider, variables: Lookup<'_>) -> Result<Wishes
     })
 }
 
-/// Why nobody can be asked; read by the operator.
+/// The reason no model can be used; a message for the operator.
 #[derive(Debug)]
 pub enum ModelsError {
     NoModel,
-    /// A name that is none.
+    /// An invalid model name.
     Name(String),
     Unknown {
         provider: String,
         known: Vec<String>,
     },
-    /// A variable that is not set, or a file that is no good.
+    /// A variable that is not set, or a file that cannot be used.
     Variable {
         key: String,
         message: String,
@@ -294,7 +297,7 @@ pub enum ModelsError {
         error: SetupError,
     },
     Client(ModelError),
-    /// A provider that is a command.
+    /// A problem with a provider that runs a command.
     Command {
         provider: String,
         problem: String,
@@ -374,7 +377,7 @@ mod tests {
         let first = Arc::clone(&providers.0.lock().unwrap()["mine"]);
         assert_eq!(chain(&["mine/b", "ollama/x"]), ["mine".to_owned(), "ollama".to_owned()].into());
         assert!(Arc::ptr_eq(&first, &providers.0.lock().unwrap()["mine"]));
-        // A command has none.
+        // A command is not shared, so it adds no entry.
         assert_eq!(chain(&["claude-code/sonnet"]).len(), 2);
     }
 

@@ -1,4 +1,5 @@
-//! Tools over HTTP, from the configuration: descriptions are read, variables put in, and what cannot be used is told.
+//! Loads HTTP tools from the configuration: reads OpenAPI descriptions, expands variables, and reports entries that
+//! cannot be used.
 
 mod kept;
 
@@ -21,31 +22,31 @@ use haft_config::resolved::{self, Secret, Spec};
 
 pub use kept::Freshness;
 
-/// What became of all that is configured.
+/// The tools that could be loaded, and the problems with the others.
 #[derive(Debug, Default)]
 pub struct Loaded {
     pub tools: Vec<RestTool>,
     pub problems: Vec<Problem>,
 }
 
-/// Something that is configured and cannot be used; the rest can.
+/// A configured entry that cannot be used. The other entries still work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The key that is concerned.
+    /// The configuration key of the entry.
     pub key: String,
     pub message: String,
 }
 
-/// What reading takes beside the configuration.
+/// The inputs of loading beside the configuration.
 #[derive(Clone, Copy)]
 pub struct Around<'a> {
-    /// Where fetched descriptions are kept.
+    /// The home whose cache stores fetched descriptions.
     pub home: Option<&'a Home>,
     pub variables: Lookup<'a>,
     pub freshness: Freshness,
 }
 
-/// Reads everything that is configured. One problem never costs more than what it concerns.
+/// Loads all configured tools. A problem with one entry does not affect the others.
 pub async fn load(config: &resolved::Rest, around: Around<'_>) -> Loaded {
     let mut loaded = Loaded::default();
     for (name, tool) in &config.tools {
@@ -60,7 +61,7 @@ pub async fn load(config: &resolved::Rest, around: Around<'_>) -> Loaded {
 }
 
 impl Loaded {
-    /// A name that is there already stays with its first tool.
+    /// Adds the tools of one entry. The first tool with a name wins; a later one becomes a problem.
     fn take(&mut self, key: &str, made: Result<Vec<RestTool>, String>) {
         match made {
             Ok(tools) => {
@@ -79,7 +80,7 @@ impl Loaded {
     }
 }
 
-/// Reads one description and makes its tools.
+/// Reads one OpenAPI description and builds its tools.
 pub async fn import(name: &str, spec: &Spec, around: Around<'_>) -> Result<Imported, String> {
     let expanded = |key: &str, secret: &Secret| {
         secret.expand(around.variables).map_err(|error| format!("`{key}`: {error}"))
@@ -132,7 +133,7 @@ pub async fn import(name: &str, spec: &Spec, around: Around<'_>) -> Result<Impor
     openapi::import(&documents, settings).map_err(|error| error.to_string())
 }
 
-/// A large description takes a while; others need not wait for it.
+/// Reads a description on a blocking thread: parsing a large one takes long, and other tasks must not wait for it.
 async fn read_file(path: &Path) -> Result<openapi::Documents, String> {
     let path = path.to_owned();
     let read = tokio::task::spawn_blocking(move || Source::read_file(&path)).await;
@@ -195,7 +196,7 @@ fn written_tool(name: &str, tool: &resolved::RestTool, variables: Lookup<'_>) ->
     })
 }
 
-/// Variables are put into texts, never into keys.
+/// Expands variables in string values, never in keys.
 fn expanded(value: &Value, variables: Lookup<'_>) -> Result<Value, ExpandError> {
     Ok(match value {
         Value::String(text) => Value::String(expand(text, variables)?),

@@ -1,8 +1,8 @@
-//! Runs, put together: an agent, its models and its tools become a run and what drives it.
+//! Builds runs: combines an agent, its models and its tools, and drives the result.
 //!
-//! Start with [`RunEnvironment`], which holds what all runs of a process share; a [`PreparedAgent`] is an agent ready to be asked, and an
-//! [`ActiveRun`] a request on its way. The command line, sub-agents and whoever else runs agents do it through these. Nothing
-//! here writes to a screen or knows an exit code.
+//! Start with [`RunEnvironment`], which holds the state that all runs of a process share. A [`PreparedAgent`] is an
+//! agent bound to models and tools, and an [`ActiveRun`] is a request in progress. The command line, sub-agents and
+//! embedding programs all run agents through these types. Nothing here writes to a screen or knows an exit code.
 
 mod active_run;
 mod agent_tools;

@@ -1,4 +1,5 @@
-//! Writes for MCP servers that may ask for it, with a model that is configured, on the account of the call they are at.
+//! Samples a configured model for MCP servers that may request it. The cost counts toward the call that the server
+//! works on.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,18 +19,18 @@ use crate::runs::Variables;
 use haft_config::Resolved;
 use haft_config::resolved::ModelName;
 
-/// Asks models for servers. They are given no tools and nothing of any conversation but the server's own.
+/// Answers the sampling requests of servers. The model gets no tools, and sees only the server's own conversation.
 pub struct ModelSampler {
     config: Arc<Resolved>,
     policy: Policy,
     variables: Variables,
     providers: Providers,
-    /// Asked for servers of which nobody says which.
+    /// The model for servers without a configured one.
     usual: Option<ModelName>,
 }
 
 impl ModelSampler {
-    /// `usual` is the model of the run; without one it is the default of the configuration.
+    /// Creates a sampler. `usual` is the model of the run; without one the configured default applies.
     pub fn new(config: &Resolved, policy: &Policy, variables: Variables, usual: Option<ModelName>) -> Self {
         let usual = usual.or_else(|| config.models.default.clone());
         let (config, policy, providers) = (Arc::new(config.clone()), policy.clone(), Providers::default());
@@ -56,7 +57,7 @@ impl ModelSampler {
         let hint = "`sampling.model` or `models.default` names one";
         let model =
             named.or_else(|| self.usual.clone()).ok_or_else(|| format!("there is no model; {hint}"))?;
-        // What a server wants written must not be able to make anything happen.
+        // A provider with its own tools could act on a server's prompt, so sampling must not use it.
         if models::has_tools_of_its_own(&self.config, &model.provider) {
             return Err(format!("`{}` has tools of its own and writes for nobody else", model.provider));
         }
@@ -86,13 +87,14 @@ fn request(wanted: &Sample, model: &ModelName) -> ModelRequest {
             ..Sampling::default()
         },
         output_tokens_max: Some(wanted.output_tokens_max),
-        // Nobody asks the same again.
+        // A sampling request is not repeated, so caching its prompt would only cost.
         caching: PromptCaching::None,
         ..ModelRequest::new(model.model.clone(), Arc::new(wanted.conversation.clone()))
     }
 }
 
-/// Sets aside what may be written, within what the run has left; a run that has nothing left pays for nothing more.
+/// Reserves the output tokens, limited to the remaining budget of the run. A run without remaining budget gets an
+/// error.
 fn within_budget(
     mut request: ModelRequest,
     wanted: &Sample,
@@ -109,7 +111,7 @@ fn within_budget(
     Ok((request, Some(scope.meter.hold(Amount { tokens: output.into(), calls: 0 }))))
 }
 
-/// A session of its own, below the call.
+/// Returns the context of a new session below the call.
 fn context(caller: &Caller) -> ModelContext {
     let session = SessionId(uuid::Uuid::new_v4().as_u128());
     let place = caller.place.below(session, caller.operation);

@@ -1,5 +1,5 @@
-//! `RunSpec`: everything that starts or continues a run anywhere. It holds no argument vector, no current directory and no
-//! secret.
+//! `RunSpec`: everything that starts or continues a run on any machine. It holds no argument vector, no current
+//! directory and no secret.
 
 mod stored;
 
@@ -80,7 +80,7 @@ pub struct WorkspaceSpec {
     pub unix_sockets: Option<Access>,
     pub git: GitMetadata,
     pub writable: Vec<PathBuf>,
-    /// Secrets of the user that tools may read all the same.
+    /// Secrets of the user that tools may read despite the default protection.
     pub readable: Vec<PathBuf>,
     /// Names of environment variables that commands see; their values are read when a command starts.
     pub environment: Vec<String>,
@@ -89,7 +89,7 @@ pub struct WorkspaceSpec {
     pub limits: Limits,
 }
 
-/// Where the configuration of a run came from, beside haft's own directory.
+/// The files that the configuration of a run came from, beside haft's own directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConfigFiles {
     /// A file that the operator named.
@@ -114,18 +114,18 @@ pub struct SkillSource {
     pub text: String,
 }
 
-/// How the model of a run is chosen.
+/// The method of choosing the model of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ModelChoice {
-    /// The caller's, the agent's, else the configured default.
+    /// The caller's model, else the agent's, else the configured default.
     #[default]
     Named,
-    /// The configured fast model decides whether it or the complex one works on the request.
+    /// The configured fast model decides if it or the complex model works on the request.
     Routed,
 }
 
-/// Secrets of one run, by name. They take precedence over the environment where the configuration or a provider asks for a
-/// variable, and are never stored.
+/// Secrets of one run, by name. They take precedence over the environment where the configuration or a provider asks
+/// for a variable, and are never stored.
 #[derive(Debug, Clone, Default)]
 pub struct RunSecrets(BTreeMap<String, SecretString>);
 
@@ -150,7 +150,7 @@ impl RunSecrets {
 }
 
 impl RunSpec {
-    /// A run of an agent in a workspace, with everything else at its default.
+    /// Creates a run of an agent in a workspace, with everything else at its default.
     pub fn new(agents: &AgentGraph, request: impl Into<String>, workspace: WorkspaceSpec) -> Self {
         Self {
             request: request.into(),
@@ -170,7 +170,7 @@ impl RunSpec {
         }
     }
 
-    /// The agents of the spec, with the changes applied to the one that is asked.
+    /// Returns the agents of the spec, with the changes applied to the one that receives the request.
     pub fn graph(&self, variable: &dyn Fn(&str) -> Option<String>) -> Result<AgentGraph, AgentGraphError> {
         let mut graph = AgentGraph::from_source(&self.agents, &self.changes.overrides, variable)?;
         if let Some(agent) = graph.first_mut() {
@@ -184,7 +184,7 @@ impl RunSpec {
 }
 
 impl WorkspaceSpec {
-    /// The strictest sandbox around a directory.
+    /// Creates the strictest sandbox around a directory.
     pub fn at(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
@@ -202,10 +202,11 @@ impl WorkspaceSpec {
 }
 
 impl WorkspaceSpec {
-    /// The sandbox policy. Paths that do not exist, and a directory that would expose haft's own data, are refused.
+    /// Builds the sandbox policy. Fails for paths that do not exist, and for a directory that would expose haft's own
+    /// data.
     pub fn policy(&self, home: &Home) -> Result<Policy, PolicyError> {
         let user_home = user_home();
-        // Secrets that are taken off the list must be so before the workspace is checked against it.
+        // Readable secrets must leave the protected list before the workspace is checked against that list.
         let mut policy = Policy::new_with_readable(
             self.mode,
             &self.directory,

@@ -1,16 +1,17 @@
-//! Counting tokens with a vocabulary. It is read at the first count, so that whoever never counts pays nothing.
+//! Counts tokens with a vocabulary. The first count loads it, so that programs that never count pay nothing.
 
 use std::panic::catch_unwind;
 
 use haft_core::tokens::{TokenCounter, Tokens};
 
-/// The vocabulary `o200k`, of current models. Others cut text into nearly as many pieces, and budgets keep a buffer.
+/// The vocabulary `o200k` of current models. Other vocabularies split text into nearly as many tokens, and budgets keep
+/// a buffer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Vocabulary;
 
 impl TokenCounter for Vocabulary {
     fn count(&self, text: &str) -> Tokens {
-        // Its regular expressions give up on some texts by panicking; a call must not end with them.
+        // The tokenizer's regular expressions panic on some texts. Fall back to an estimate, so that the call survives.
         let counted = catch_unwind(|| tiktoken_rs::o200k_base_singleton().count_ordinary(text));
         counted.map_or_else(|_| Tokens::by_length(text.len() as u64), |count| Tokens::Counted(count as u64))
     }

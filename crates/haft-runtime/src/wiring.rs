@@ -1,4 +1,4 @@
-//! Puts providers, engine, policy and configuration together. The only place that knows every crate.
+//! Combines providers, engine, policy and configuration into an orchestrator.
 
 mod authorization;
 mod mcp;
@@ -28,8 +28,8 @@ pub use parts::{EngineState, Own, Parts};
 use crate::governing::Configured;
 use haft_config::Resolved;
 
-/// Configuration and sandbox policy of an orchestrator. Principal, approver, output store and event sink belong to each run:
-/// see [`RunContext`](haft_core::run::context::RunContext).
+/// The configuration and sandbox policy of an orchestrator. Principal, approver, output store and event sink belong to
+/// each run: see [`RunContext`](haft_core::run::context::RunContext).
 #[derive(Debug)]
 pub struct ToolSettings {
     pub policy: Policy,
@@ -38,13 +38,13 @@ pub struct ToolSettings {
     pub config: Resolved,
 }
 
-/// An orchestrator over the built-in tools, as configured.
+/// Builds an orchestrator over the built-in tools, as configured.
 pub fn orchestrator(settings: ToolSettings) -> Orchestrator {
     orchestrator_with(settings, Vec::new())
 }
 
-/// An orchestrator over the built-in tools and those of other providers, for example [MCP servers](McpServers::providers) or
-/// a [`Registry`](haft_tools::registry::Registry) of the program's own.
+/// Builds an orchestrator over the built-in tools and those of other providers, for example [MCP
+/// servers](McpServers::providers) or a [`Registry`](haft_tools::registry::Registry) of the embedding program.
 pub fn orchestrator_with(settings: ToolSettings, others: Vec<Arc<dyn ToolProvider>>) -> Orchestrator {
     let parts = Parts::new(settings, others);
     parts.orchestrator(parts.config(), Own::default())
@@ -60,19 +60,20 @@ fn catalog_config(config: &Resolved) -> CatalogConfig {
     }
 }
 
-/// A server may have to be downloaded first; what it is given for that counts here too.
+/// Returns the longest configured startup time. The first start of a server may download it, so a warm-up must not give
+/// up before the server's own `startup_timeout`.
 fn warmup_timeout(config: &Resolved) -> Duration {
     let servers = config.mcp_servers.values().filter(|server| server.enabled);
     servers.map(|server| server.startup_timeout).fold(config.catalog.warmup_timeout, Duration::max)
 }
 
-/// Whether a name is that of a built-in tool, which no other tool can take.
+/// Tests if a name belongs to a built-in tool. No other tool can take such a name.
 pub fn is_builtin(name: &str) -> bool {
     let is_it = |tool: &ToolDefinition| tool.name.as_str().eq_ignore_ascii_case(name);
     name.eq_ignore_ascii_case(OUTPUT_TOOL) || haft_tools::builtin::definitions().iter().any(is_it)
 }
 
-/// The tools as the operator wants them seen, those that are active, under the names by which they are called.
+/// Returns the active tools with the operator's settings applied, under the names by which a model calls them.
 pub fn definitions(config: &Resolved, rest: Vec<RestTool>) -> Vec<ToolDefinition> {
     let governor =
         Configured { config: Arc::new(config.clone()), timeout: None, answers_kept: HashMap::new() };
@@ -95,10 +96,10 @@ pub fn definitions(config: &Resolved, rest: Vec<RestTool>) -> Vec<ToolDefinition
     haft_tools::builtin::definitions().into_iter().chain(rest).filter_map(described).collect()
 }
 
-/// The operator's rules, as the engine decides by them.
+/// Returns the operator's rules in the form that the engine evaluates.
 pub fn rules(config: &Resolved) -> Rules {
     let rules = config.policy.rules.iter().filter_map(|rule| {
-        // Patterns were tried when the configuration was read.
+        // The configuration reader already rejected patterns that do not compile.
         let command = match &rule.command {
             Some(pattern) => Some(CommandPattern::new(pattern).ok()?),
             None => None,
@@ -116,7 +117,7 @@ fn decision(approval: Approval) -> Decision {
     }
 }
 
-/// The argument of a built-in tool that is a shell command line.
+/// Returns the argument of a built-in tool that holds a shell command line.
 pub fn command_argument(tool: &str) -> Option<&'static str> {
     let mut tools = haft_tools::builtin::definitions().into_iter();
     tools.find(|definition| definition.name.as_str() == tool)?.facts.command_argument
@@ -135,7 +136,7 @@ fn queue_configs(config: &Resolved) -> impl Iterator<Item = (QueueName, QueueCon
     })
 }
 
-/// Makes the tools of all providers ready, and says what the operator should know about them.
+/// Makes the tools of all providers ready, and returns warnings for the operator.
 pub async fn warm_up(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
     let catalog = orchestrator.catalog();
     let mut warnings = catalog.warm_up().await;
@@ -143,7 +144,7 @@ pub async fn warm_up(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
     warnings
 }
 
-/// Ends what providers keep running between calls.
+/// Stops the processes and connections that providers keep open between calls.
 pub async fn shut_down(orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
     orchestrator.catalog().shut_down().await
 }

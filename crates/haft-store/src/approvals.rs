@@ -1,4 +1,4 @@
-//! What a person allowed for good, kept in haft's own data.
+//! The approvals that a person granted permanently, stored in haft's own data.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -11,7 +11,7 @@ use haft_core::home::Home;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-/// The file's own form.
+/// The content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -21,8 +21,7 @@ struct Written {
     rules: Vec<String>,
 }
 
-/// Reads what was remembered; nothing when nothing was. A file that cannot be read as such counts as nothing: then a
-/// person is asked again.
+/// Reads the stored grants. A missing or unreadable file counts as empty: the person is asked again.
 pub fn load(home: &Home) -> GrantSet {
     let text = std::fs::read(path_in(home)).unwrap_or_default();
     let written: Written = serde_json::from_slice(&text).unwrap_or_default();
@@ -32,12 +31,13 @@ pub fn load(home: &Home) -> GrantSet {
     }
 }
 
-/// Adds to what is kept. What another run kept meanwhile stays, and where nothing is new nothing is written.
+/// Adds grants to the file. Grants that another run stored in the meantime stay. Writes nothing if all are stored
+/// already.
 pub fn add(home: &Home, said: &GrantSet) -> io::Result<()> {
     if covers(&load(home), said) {
         return Ok(());
     }
-    // Released when the file is closed. A run holds it for as long as it takes to write a small file.
+    // Closing the file releases the lock. A run holds it only for the time of writing a small file.
     let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(lock_in(home))?;
     flock(&lock, FlockOperation::LockExclusive)?;
     let mut all = load(home);
@@ -50,7 +50,7 @@ fn covers(kept: &GrantSet, said: &GrantSet) -> bool {
     said.exact.is_subset(&kept.exact) && said.rules.is_subset(&kept.rules)
 }
 
-/// In one step: who reads meanwhile sees all of it or nothing.
+/// Replaces the file atomically, so that a reader sees the old or the new content.
 fn save(home: &Home, grants: &GrantSet) -> io::Result<()> {
     let written = Written {
         exact: grants.exact.iter().map(ToString::to_string).collect(),
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn what_two_runs_were_told_is_both_kept() {
         let (_directory, home) = place();
-        // Both read before either wrote, so neither knows of the other.
+        // Both read before either wrote, so neither has the other's grant.
         let (mut one, mut other) = (load(&home), load(&home));
         one.exact.extend(said("a", "").exact);
         other.rules.insert("ask write".into());

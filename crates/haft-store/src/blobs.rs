@@ -1,4 +1,4 @@
-//! Immutable bytes under their digest: the agents and skills of runs. Many runs share one blob.
+//! Immutable blobs under their digest: the agents and skills of runs. Many runs share one blob.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;

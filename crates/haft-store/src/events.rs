@@ -16,17 +16,17 @@ use haft_core::store::StoreError;
 
 use crate::tenant::directory_of;
 
-/// One position is remembered for this many events, so that a reader in the middle of a long log need not scan it all.
+/// The number of events between two index entries, so that a reader in the middle of a long log need not scan it all.
 const INDEX_EVERY: u64 = 256;
 
-/// How much of the end of a log is read to find its last event; more when that event is larger.
+/// The bytes at the end of a log that are read to find its last event; more when that event is larger.
 const TAIL_BYTES: u64 = 16 << 10;
 
 /// The directory of all event logs.
 #[derive(Debug)]
 pub struct FileEvents {
     root: PathBuf,
-    /// For each log that was read: known events and their offsets, in ascending order.
+    /// For each log that was read: event numbers and their file offsets, in ascending order.
     index: Mutex<HashMap<RunKey, Vec<(u64, u64)>>>,
 }
 
@@ -35,7 +35,7 @@ impl FileEvents {
         Self { root: home.data().join("events"), index: Mutex::default() }
     }
 
-    /// Removes the log of a run; one that does not exist is removed already.
+    /// Removes the log of a run. A log that does not exist is no error.
     pub fn remove(&self, key: &RunKey) -> io::Result<()> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         match std::fs::remove_file(self.path(key)) {
@@ -98,7 +98,7 @@ impl FileEvents {
             if line.last() != Some(&b'\n') {
                 break;
             }
-            // A line that a crash cut short was never complete, and the events after it carry their own numbers.
+            // Skip a line that a crash cut short. The events after it carry their own numbers.
             if let Ok(event) = serde_json::from_slice::<EventEnvelope>(&line) {
                 self.remember(key, event.seq, offset);
                 if event.seq >= from {
@@ -110,7 +110,7 @@ impl FileEvents {
         Ok(events)
     }
 
-    /// The number in the last complete line. Only the end of the file is read.
+    /// Returns the number in the last complete line. Reads only the end of the file.
     fn last_now(&self, key: &RunKey) -> io::Result<u64> {
         let mut file = match OpenOptions::new().read(true).open(self.path(key)) {
             Ok(file) => file,

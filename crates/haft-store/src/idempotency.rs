@@ -1,4 +1,4 @@
-//! Idempotency keys: starting a run twice under one key finds the first.
+//! Idempotency keys: starting a run twice under one key returns the first run.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};

@@ -1,4 +1,4 @@
-//! Everything haft keeps between processes: sessions, accounting, approvals and stored outputs, as files below `data`.
+//! Everything that haft stores between processes: sessions, accounting, approvals and outputs, as files below `data`.
 //!
 //! Start reading at [`sessions`], whose journal lets a run continue after a crash. This crate knows the vocabulary of
 //! `haft-core` and nothing of models, tools or configuration files.

@@ -1,4 +1,4 @@
-//! How a run ended: its exit code, and what is said about it.
+//! The end of a run: its exit code, and the messages about it.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use haft_core::run::finish::{Answer, Finish, FinishClass, FinishReason};
 
 use crate::exit::Exit;
 
-/// What a run did and cost.
+/// The effort and cost of a run.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Summary {
     pub(super) session: SessionId,
@@ -19,7 +19,7 @@ pub(super) struct Summary {
     pub(super) exit: Exit,
 }
 
-/// Only a run that gave a whole answer is a success.
+/// Returns the exit code. Only a run with a complete answer is a success.
 pub(super) fn exit(finish: &Finish, denied_calls: u64) -> Exit {
     let failed = if denied_calls > 0 { Exit::Denied } else { Exit::Failed };
     match (&finish.reason, finish.reason.row().class) {
@@ -37,14 +37,14 @@ pub(super) fn exit(finish: &Finish, denied_calls: u64) -> Exit {
     }
 }
 
-/// What went wrong, for a person; nothing when nothing did.
+/// Returns the error message for the user; `None` for a successful run.
 pub(super) fn complaint(finish: &Finish, exit: Exit) -> Option<String> {
     let row = finish.reason.row();
     let hint = match &finish.reason {
         FinishReason::ModelFailed(kind) => kind.row().hint,
         _ => row.hint,
     };
-    // What a model's error says ends with the hint that stands on a line of its own here.
+    // The message of a model error ends with the hint, which is printed on its own line here.
     let detail = finish
         .detail
         .strip_suffix(hint)
@@ -61,7 +61,7 @@ pub(super) fn complaint(finish: &Finish, exit: Exit) -> Option<String> {
     }
 }
 
-/// One line: turns, calls, tokens, cost and time.
+/// Formats one line with turns, calls, tokens, cost and time.
 pub(super) fn line(summary: &Summary) -> String {
     let Bill { usage, cost, unpriced, calls, requests } = summary.bill;
     let price = match (unpriced, requests) {

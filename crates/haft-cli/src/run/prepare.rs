@@ -35,20 +35,20 @@ use haft_runtime::spec::{RunSecrets, RunSpec, StoredSpec};
 use haft_runtime::telemetry::captures_content;
 use haft_runtime::{Answers, RunHandle, RunHooks, Runtime};
 
-/// Configuration and environment of a run, beside its spec.
+/// The configuration and environment of a run, beside its spec.
 pub(crate) struct Given {
     pub(crate) configuration: Configuration,
     pub(crate) skills: Skills,
-    /// Name the provider of the model, and hold its key.
+    /// The variables that name the model provider and hold its API key.
     pub(crate) variables: Variables,
-    /// Asked instead of the configured models.
+    /// A provider that replaces the configured models.
     pub(crate) models: Option<Arc<dyn ModelProvider>>,
     /// False for a run that leaves no session behind.
     pub(crate) keeps_session: bool,
 }
 
 impl Given {
-    /// The operator's files and environment.
+    /// Reads the operator's files and environment.
     pub(super) fn configured(files: &FileArgs) -> Result<Self, Refused> {
         Ok(Self {
             configuration: settings::configuration(files)?,
@@ -60,13 +60,13 @@ impl Given {
     }
 }
 
-/// The part of a run that the command line asks for.
+/// The kind of run that the command line requests.
 pub(crate) enum Job {
     New(Box<RunSpec>),
     Resume { id: SessionId, spec: Box<RunSpec>, more: Option<String> },
 }
 
-/// A run that was started, and everything that watches it.
+/// A started run, and everything that watches it.
 pub(crate) struct Started {
     pub(super) handle: RunHandle,
     pub(super) watch: Watch,
@@ -79,7 +79,7 @@ pub(crate) struct Started {
     pub(super) keeps_session: bool,
 }
 
-/// Starts or resumes a run, and watches it as the command line says.
+/// Starts or resumes a run, and attaches the watchers that the command line requests.
 pub(crate) async fn start(
     show_args: ShowArgs,
     record: Option<&Path>,
@@ -152,14 +152,14 @@ async fn launch(
     }
 }
 
-/// Adds the command that helps.
+/// Prints a warning, with a hint at the command that helps.
 pub(super) fn warn(warning: &str) {
     let hint =
         if warning.starts_with("there is no tool `") { "; `haft tools` lists those there are" } else { "" };
     terminal::warn(&format!("{warning}{hint}"));
 }
 
-/// An exit code and a hint for each reason.
+/// Returns the exit code and a message with a hint for each reason.
 pub(super) fn not_started(error: &StartError) -> Refused {
     match error {
         StartError::Agent(AgentGraphError::Load { error, .. }) => (Exit::Input, error.to_string()),
@@ -178,7 +178,7 @@ pub(super) fn not_started(error: &StartError) -> Refused {
     }
 }
 
-/// A stored run that nothing can continue.
+/// Returns the error for a stored run that cannot be continued.
 pub(super) fn lost(problem: &dyn std::fmt::Display) -> Refused {
     let hint = "hint: `haft sessions show` tells what it did; begin anew with `haft run`";
     (Exit::Input, format!("the run cannot be put together again: {problem}\n{hint}"))
@@ -205,7 +205,7 @@ fn refused_session(error: &SessionError) -> Refused {
 }
 
 impl Started {
-    /// The reason the recording is incomplete, if it is.
+    /// Records the end; returns the reason the recording is incomplete, if it is.
     pub(super) fn record_end(&self, took: Duration, stopped_by: Option<Exit>) -> Option<String> {
         let recorder = self.recorder.as_ref()?;
         recorder.end(took, stopped_by.map(Exit::code));
@@ -213,8 +213,8 @@ impl Started {
     }
 }
 
-/// A recording of a run that has not begun. Dropped, its file is removed, so that the same command can be typed again once
-/// its mistake is corrected.
+/// The recording of a run that has not started yet. Dropping it removes the file, so that the user can correct a
+/// mistake and type the same command again.
 struct Recording {
     tape: Arc<Tape>,
     recorder: Arc<RunRecorder>,
@@ -233,7 +233,7 @@ impl Recording {
         Ok(Self { tape, recorder: Arc::new(recorder), unused: Cell::new(Some(file.to_owned())) })
     }
 
-    /// There is a run: its recording stays.
+    /// Keeps the file, because the run has started.
     fn keep(self) -> Arc<RunRecorder> {
         self.unused.take();
         Arc::clone(&self.recorder)

@@ -1,4 +1,4 @@
-//! `haft replay`: a recorded run is seen again.
+//! `haft replay`: replays a recorded run.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ fn unusable(error: &RecordingError) -> Refused {
     (Exit::Input, format!("{}\nhint: {}", error.message(), error.hint()))
 }
 
-/// The calls are made again, by the tools of the recorded spec.
+/// Replays the model replies, but makes the calls again with the tools of the recorded spec.
 async fn live(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Refused> {
     let beginning = recordings::beginning(recording).map_err(|error| unusable(&error))?;
     let order = recordings::order(recording).map_err(|error| unusable(&error))?;
@@ -51,14 +51,14 @@ async fn live(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Refu
     Ok(carry_out(Box::pin(start(shown_as(args), None, given, Job::New(Box::new(spec))))).await)
 }
 
-/// The spec in the recording; recordings of version 0.1 have a command line instead.
+/// Returns the spec in the recording; recordings of version 0.1 hold a command line instead.
 async fn recorded_spec(order: Value, request: &str) -> Result<RunSpec, Refused> {
     let Some(sources) = order["sources"].as_str() else { return resume::typed_spec(order, request).await };
     let broken = |error: SpecError| not_resumed(&ResumeFailure::Spec(error));
     StoredSpec::read(&order["spec"]).and_then(|stored| stored.into_spec(sources.as_bytes())).map_err(broken)
 }
 
-/// Shown as a run is.
+/// Returns the display options of a run for a replay.
 fn shown_as(args: &ReplayArgs) -> ShowArgs {
     ShowArgs {
         output_format: args.output_format,
@@ -71,7 +71,7 @@ fn shown_as(args: &ReplayArgs) -> ShowArgs {
     }
 }
 
-/// Nothing is asked and nothing is done: the same driver, with a recording in place of the world.
+/// Replays the whole run from the recording, with the same driver as a live run. It calls no model and no tool.
 async fn played(args: &ReplayArgs, recording: &Recording) -> Result<ExitCode, Refused> {
     if args.no_color {
         anstream::ColorChoice::Never.write_global();

@@ -22,7 +22,7 @@ const REQUEST_BYTES_MAX: u64 = 16 << 20;
 /// The longest schema that is read.
 const SCHEMA_BYTES_MAX: u64 = 1 << 20;
 
-/// The run that the command line describes.
+/// Builds the run that the command line describes.
 pub(super) async fn spec(
     args: &RunArgs,
     configuration: &Configuration,
@@ -64,7 +64,7 @@ pub(super) async fn spec(
     Ok(spec)
 }
 
-/// The configuration files of a run that was started elsewhere.
+/// Returns the configuration files of a stored run.
 pub(super) fn files_of(spec: &RunSpec) -> FileArgs {
     let project = spec.config.project.as_ref().unwrap_or(&spec.workspace.directory);
     FileArgs { config: spec.config.named.clone(), workspace: Some(project.clone()) }
@@ -86,7 +86,7 @@ fn changes(args: &RunArgs, overrides: Overrides) -> Result<AgentChanges, Refused
     })
 }
 
-/// The workspace and its sandbox: the command line first, then the configuration.
+/// Builds the workspace and its sandbox: the command line first, then the configuration.
 fn workspace(args: &PolicyArgs, configuration: &Configuration) -> Result<WorkspaceSpec, Refused> {
     let config = &configuration.resolved.sandbox;
     Ok(WorkspaceSpec {
@@ -103,7 +103,8 @@ fn workspace(args: &PolicyArgs, configuration: &Configuration) -> Result<Workspa
     })
 }
 
-/// The request, or standard input for `-`. A person who types it may take their time, and may change their mind.
+/// Returns the request, or standard input for `-`. A user may take long to type it, or interrupt, so the read must not
+/// block signals.
 pub(super) async fn written_request(word: &str) -> Result<String, Refused> {
     let unusable = |problem: &dyn std::fmt::Display| {
         (
@@ -141,12 +142,12 @@ fn output_schema(args: &RunArgs) -> Result<Option<Arc<Value>>, Refused> {
     let text = read_bounded(file, SCHEMA_BYTES_MAX).map_err(wrong)?;
     let schema: Arc<Value> =
         serde_json::from_str(&text).map(Arc::new).map_err(|error| wrong(error.to_string()))?;
-    // The error names the file; the runtime would only name the schema.
+    // Check the schema here, because this error names the file; the runtime would only name the schema.
     ReportShape::json(Arc::clone(&schema)).map_err(wrong)?;
     Ok(Some(schema))
 }
 
-/// `--tools ''` is no tools at all.
+/// Removes empty words, so that `--tools ''` means no tools at all.
 fn words(typed: &[String]) -> Vec<String> {
     typed.iter().map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect()
 }

@@ -1,4 +1,4 @@
-//! `haft resume`: a session goes on.
+//! `haft resume`: continues a session.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -46,12 +46,12 @@ async fn resumed(args: &ResumeArgs) -> Result<Started, Refused> {
         return Err(lost(&format!("its directory `{}` does not exist", directory.display())));
     }
     let given = Given::configured(&request::files_of(&spec))?;
-    // The configuration in force now is protected, wherever it is.
+    // Protect the files of the current configuration, which may differ from those at the start of the run.
     spec.workspace.protected = given.configuration.in_use().to_vec();
     Box::pin(start(args.show, None, given, Job::Resume { id, spec: Box::new(spec), more })).await
 }
 
-/// The spec that the session was started with. Version 1 stored the command line instead.
+/// Returns the spec that the session was started with. Version 1 stored the command line instead.
 async fn spec_of(id: SessionId, opened: Opened, more: Option<&str>) -> Result<RunSpec, Refused> {
     if let Some(origin) = opened.origin {
         return Err(not_resumed(&ResumeFailure::WorksForAnother { origin }));
@@ -78,7 +78,7 @@ struct Order {
     words: Vec<Word>,
 }
 
-/// An argument; names of files need not be UTF-8.
+/// An argument. File names need not be UTF-8.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Word {
@@ -95,14 +95,14 @@ impl Word {
     }
 }
 
-/// The spec of a run that version 1 stored as a command line.
+/// Builds the spec of a run that version 1 stored as a command line.
 pub(super) async fn typed_spec(order: Value, request: &str) -> Result<RunSpec, Refused> {
     let typed = typed_then(order, request)?;
     let configuration = settings::configuration(&typed.policy.files)?;
     request::spec(&typed, &configuration, &agents::loader(&typed.policy.files)?).await
 }
 
-/// The arguments of that command line with another request, in its directory: files are relative to it.
+/// Parses that command line with another request. Changes to its directory first, because its files are relative to it.
 fn typed_then(order: Value, request: &str) -> Result<RunArgs, Refused> {
     let order: Order = serde_json::from_value(order).map_err(|_| lost(&"it was not typed"))?;
     let directory = order.directory.into_os();

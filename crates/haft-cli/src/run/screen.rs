@@ -1,4 +1,4 @@
-//! What a person sees of a run on standard error: one line per call, what is running, and the bill.
+//! The progress of a run on standard error: one line per call, the calls in progress, and the cost.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
@@ -21,28 +21,29 @@ use super::wire::{Output, Texts};
 use crate::args::{OutputFormat, ShowArgs};
 use crate::{question, terminal};
 
-/// The most of a call's arguments that is shown.
+/// The longest prefix of a call's arguments that is shown.
 const ARGUMENTS_CHARS_MAX: usize = 60;
 
-/// The frames of the line that says what is running.
+/// The animation frames of the status line.
 const FRAMES: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 
-/// Standard error of a run.
+/// The standard error of a run.
 #[derive(Debug)]
 pub(crate) struct Screen {
     words: Words,
-    /// Only a terminal has a line that moves.
+    /// True on a terminal, where the status line can be redrawn.
     moves: bool,
     output: Arc<Output>,
-    /// What is spent of the budget. It holds whoever watches, this screen among them.
+    /// The meter of the run, for the spent budget. Weak, because the meter holds its watchers, and this screen is one
+    /// of them.
     meter: OnceLock<Weak<Meter>>,
     state: Mutex<State>,
 }
 
-/// How much is said.
+/// The amount of output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Words {
-    /// Only how it ended: programs read the rest elsewhere.
+    /// Only the end of the run: programs read the rest from standard output.
     Few,
     Usual,
     Many,
@@ -51,20 +52,21 @@ enum Words {
 #[derive(Debug, Default)]
 struct State {
     running: Vec<Running>,
-    /// The agents below the one that was asked, by their sessions.
+    /// The names of the agents below the root run, by session.
     below: HashMap<SessionId, Vec<String>>,
     frame: usize,
-    /// What the model said in this turn, and which of its parts are text.
+    /// The text of the model in this turn.
     said: String,
+    /// For each part of the reply, true when it is text.
     texts: Vec<bool>,
 }
 
-/// A call that was asked for. It may wait for its turn, or for a person who is being asked about it.
+/// A call that the model requested. It may wait for a slot or for an approval.
 #[derive(Debug)]
 struct Running {
     session: SessionId,
     call: ToolCall,
-    /// Since when its tool is at work.
+    /// The time at which its tool started.
     began: Option<Instant>,
 }
 
@@ -79,12 +81,12 @@ impl Screen {
         Self { words, moves, output: Arc::clone(output), meter: OnceLock::new(), state: Mutex::default() }
     }
 
-    /// Shows how much of the budget is spent, from now on.
+    /// Shows the spent part of the budget from now on.
     pub(super) fn show_budget(&self, meter: &Arc<Meter>) {
         let _ = self.meter.set(Arc::downgrade(meter));
     }
 
-    /// Time went by.
+    /// Advances the animation and redraws the status line.
     pub(super) fn tick(&self) {
         let mut state = self.state();
         state.frame = state.frame.wrapping_add(1);
@@ -106,7 +108,7 @@ impl Screen {
                 state.below.insert(place.session, below);
             }
             RunEvent::Said(ModelEvent::Noted(note)) if note.is_alarm() => warn(note),
-            // What those below say is for whoever called them.
+            // The text of a sub-agent is the output of a call, not a message to the user.
             RunEvent::Asked | RunEvent::Said(_) if place.parent.is_some() => {}
             RunEvent::Asked => {
                 state.said.clear();
@@ -128,7 +130,7 @@ impl Screen {
         }
     }
 
-    /// What the model said before it called something is not the answer, but worth reading.
+    /// Shows the text that the model wrote before a tool call. It is not part of the answer, but useful to read.
     fn tell_aside(&self, state: &mut State) {
         let said = std::mem::take(&mut state.said);
         let said = terminal::harmless(said.trim());
@@ -136,13 +138,13 @@ impl Screen {
             return;
         }
         match self.output.texts() {
-            // It stands there already.
+            // The terminal already shows the streamed text.
             Texts::Streamed => {}
             Texts::Held => self.say(&format!("\x1b[2m{said}\x1b[0m")),
         }
     }
 
-    /// Events name a call by the beginning of its id.
+    /// Marks a call as started. Events carry only a prefix of the call id.
     fn started(&self, operation: &Operation) {
         let mut state = self.state();
         let waits = |running: &&mut Running| {
@@ -195,7 +197,7 @@ impl Screen {
     }
 
     fn show_running(&self, state: &State) {
-        // Nothing moves while a person is asked: the question must stay readable, and so must what is typed.
+        // Do not redraw while a question is open: the question and the user's input must stay readable.
         if !self.moves || question::is_open() {
             return;
         }
@@ -213,7 +215,7 @@ impl Screen {
         terminal::moving(&format!("{frame} {who}{call}{more}"), &end);
     }
 
-    /// How much of the budget is used up, where there is one.
+    /// Formats the used part of the budget, if there is one.
     fn spent(&self) -> String {
         let meter = self.meter.get().and_then(Weak::upgrade);
         let used = meter.and_then(|meter| meter.budget().used_percent(&meter.left(Duration::ZERO)));
@@ -238,7 +240,7 @@ impl EventSink for Screen {
     }
 }
 
-/// How far a line is moved in, and whose it is, by the agents below the one that was asked.
+/// Returns the indentation and the name prefix of a line, by the path of sub-agents.
 fn standing(below: Option<&Vec<String>>) -> (String, String) {
     let Some(below) = below else { return (String::new(), String::new()) };
     let who = below.last().map(|agent| format!("{}: ", first_line(agent))).unwrap_or_default();
@@ -266,7 +268,7 @@ fn keep_text(state: &mut State, event: &ModelEvent) {
     }
 }
 
-/// The tool and the beginning of what it is asked, on one line and harmless to a terminal.
+/// Formats the tool and the beginning of its arguments on one line, without terminal control characters.
 fn in_words(call: &ToolCall) -> String {
     let text = call.arguments.as_text();
     let said = match serde_json::from_str::<Value>(text) {
@@ -278,7 +280,7 @@ fn in_words(call: &ToolCall) -> String {
     if said.is_empty() { name } else { format!("{name} {said}") }
 }
 
-/// The argument that says most: one of those whose name promises it, else any text.
+/// Returns the most informative argument: one with a well-known name, else the first string.
 fn telling(fields: &Map<String, Value>) -> &str {
     const NAMES: [&str; 6] = ["command", "file_path", "path", "pattern", "url", "query"];
     let named = NAMES.iter().find_map(|name| fields.get(*name).and_then(Value::as_str));

@@ -1,4 +1,4 @@
-//! What is seen of a run: its answer on standard output, its progress on standard error.
+//! The output of a run: its answer on standard output, its progress on standard error.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::args::ShowArgs;
 use crate::exit::Exit;
 use crate::terminal;
 
-/// All that shows a run to whoever typed it.
+/// The outputs that show a run to the user.
 pub(super) struct Show {
     output: Arc<Output>,
-    /// Where nobody said that they want it quiet.
+    /// `None` with `--quiet`.
     screen: Option<Arc<Screen>>,
     denials: Arc<Denials>,
 }
@@ -41,12 +41,12 @@ impl Show {
         self.screen.as_deref()
     }
 
-    /// How a run exits that nobody stopped.
+    /// Returns the exit code of a run that no signal ended.
     pub(super) fn exit(&self, finish: &Finish) -> Exit {
         ending::exit(finish, self.denials.count())
     }
 
-    /// Gives the answer and says how it came about.
+    /// Prints the answer and the summary, and returns the exit code.
     pub(super) fn end(&self, finish: &Finish, summary: &Summary) -> ExitCode {
         let written = self.output.end(finish, summary);
         self.screen.iter().for_each(|screen| screen.end(summary));
@@ -58,7 +58,7 @@ impl Show {
     }
 }
 
-/// Counts calls that were refused: a run that fails because of them says so by its exit code.
+/// Counts denied calls: a run that fails because of them has its own exit code.
 #[derive(Debug, Default)]
 struct Denials(AtomicU64);
 

@@ -1,4 +1,5 @@
-//! Standard output of a run: the answer, or events for programs. `docs/agents.md` lists their names, which are stable.
+//! The standard output of a run: the answer, or events for programs. `docs/agents.md` lists the event names, which are
+//! stable.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -20,29 +21,29 @@ use crate::exit::Exit;
 use crate::prose::Prose;
 use crate::terminal;
 
-/// Standard output of a run.
+/// The standard output of a run.
 #[derive(Debug)]
 pub(crate) struct Output {
     format: OutputFormat,
-    /// Where the text of the run that has the request now goes.
+    /// The destination of the text of the current root run.
     texts: Mutex<Texts>,
     reply: Mutex<Reply>,
     stream: Mutex<Stream>,
 }
 
-/// The events that programs read, numbered.
+/// The numbered events that programs read.
 #[derive(Debug, Default)]
 struct Stream {
     reader: EventReader,
     seq: u64,
 }
 
-/// Where the text of a model goes while it arrives.
+/// The destination of model text while it arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Texts {
-    /// To the terminal of the person who reads, as it arrives.
+    /// The user's terminal, as the text arrives.
     Streamed,
-    /// Nowhere before the reply is complete. Only then it is known to be the answer, and a pipe gets nothing else.
+    /// Held back until the reply is complete. Only then it is known to be the answer, and a pipe gets nothing else.
     Held,
 }
 
@@ -52,7 +53,7 @@ struct Reply {
     /// For each part, true when it is text.
     texts: Vec<bool>,
     prose: Prose,
-    /// True once a person has seen some of it.
+    /// True once the user has seen some of it.
     seen: bool,
 }
 
@@ -62,7 +63,7 @@ impl Output {
         Self { format, texts, reply: Mutex::default(), stream: Mutex::default() }
     }
 
-    /// Where the text of the run that has the request now goes.
+    /// Returns the destination of the text of the current root run.
     pub(super) fn texts(&self) -> Texts {
         *lock(&self.texts)
     }
@@ -74,7 +75,7 @@ impl Output {
         };
     }
 
-    /// The answer, and with JSON the account of the run.
+    /// Writes the answer and, with JSON, the account of the run.
     pub(super) fn end(&self, finish: &Finish, summary: &Summary) -> ExitCode {
         match self.format {
             OutputFormat::Text => self.end_text(finish),
@@ -107,7 +108,7 @@ impl Output {
         stream.seq
     }
 
-    /// Shows the text of the root run as it arrives; that of sub-agents is no part of the answer.
+    /// Shows the text of the root run as it arrives. The text of sub-agents is not part of the answer.
     fn show(&self, place: Place, event: &RunEvent) {
         match event {
             RunEvent::Said(event) if place.parent.is_none() => self.said(event),
@@ -145,7 +146,7 @@ impl Output {
         }
     }
 
-    /// Ends a line of streamed text, so that the next output begins on its own.
+    /// Ends a line of streamed text, so that the next output begins on a new line.
     fn end_line(&self) {
         let mut reply = lock(&self.reply);
         if reply.seen {
@@ -153,8 +154,8 @@ impl Output {
         }
     }
 
-    /// Writes an event for programs. A replay must write the same bytes, so times, operation numbers and the accounts of
-    /// calls are left out: a recording does not have them.
+    /// Writes an event for programs. It omits times, operation numbers and the accounts of calls: a recording does not
+    /// have them, and a replay must write the same bytes.
     fn stream(&self, event: &Event) {
         let mut stream = lock(&self.stream);
         let Some((place, kind)) = stream.reader.read(event) else { return };
@@ -181,7 +182,7 @@ impl EventSink for Output {
     }
 }
 
-/// How an answer looks that was not seen while it was written.
+/// Returns the writer for an answer that was not streamed.
 fn prose_for(answer: &Answer) -> Prose {
     match answer {
         Answer::Text(_) => Prose::default(),
@@ -190,13 +191,13 @@ fn prose_for(answer: &Answer) -> Prose {
             ReportFormat::Json | ReportFormat::SlackBlockKit | ReportFormat::Pipe | ReportFormat::Text => {
                 Prose::plain()
             }
-            // Its colours were looked at when it was taken.
+            // The escape sequences were checked when the report was accepted.
             ReportFormat::Tty => Prose::coloured(),
         },
     }
 }
 
-/// Where words go that are the answer.
+/// Returns the destination of text that belongs to the answer.
 fn answer_texts(format: OutputFormat) -> Texts {
     let streams = format == OutputFormat::Text && std::io::stdout().is_terminal();
     if streams { Texts::Streamed } else { Texts::Held }
@@ -236,7 +237,7 @@ fn millis(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A reader that went away is noticed elsewhere, and ends the run.
+/// Writes one line. A closed pipe is detected elsewhere and ends the run, so an error is ignored.
 fn write_line(envelope: &EventEnvelope) {
     let mut out = std::io::stdout().lock();
     let written = serde_json::to_writer(&mut out, envelope).map_err(std::io::Error::from);

@@ -14,7 +14,7 @@ use super::*;
 
 const PLACE: Place = Place::first(SessionId(1));
 
-/// Keeps events in memory; can be told to fail, as a full disk does.
+/// Keeps events in memory; can simulate a full disk.
 #[derive(Default)]
 struct MemoryEvents {
     events: Mutex<BTreeMap<u64, EventEnvelope>>,
@@ -74,7 +74,7 @@ fn note(log: &EventLog, number: usize) {
     log.append(PLACE, LogEvent::Note { kind: "n".into(), text: number.to_string(), status: None });
 }
 
-/// The numbers of all events until the log ends.
+/// Returns the numbers of all events until the log ends.
 async fn numbers(mut events: RunEvents) -> Vec<u64> {
     let mut found = Vec::new();
     while let Some(event) = events.next().await {

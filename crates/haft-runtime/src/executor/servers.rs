@@ -1,4 +1,4 @@
-//! The MCP servers of an executor: connected together, called like any other tool, ended together.
+//! The MCP servers of an executor: connected together, called like any other tool, shut down together.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use haft_config::{self, resolved};
 #[derive(Debug, Clone)]
 pub struct McpServer {
     pub name: String,
-    /// How it is reached, or what is wrong with that.
+    /// The connection settings, or the reason they are invalid.
     config: Result<resolved::McpServer, String>,
 }
 
 impl McpServer {
-    /// A program that speaks over its standard streams.
+    /// Describes a server that runs as a local program and speaks over its standard streams.
     pub fn new(name: &str, command: &str, args: &[&str]) -> Self {
         Self::configured(name, &json!({ "command": command, "args": args }))
     }
 
-    /// As an entry of `mcpServers` in `haft.json` would say it.
+    /// Describes a server by an entry of `mcpServers`, as in `haft.json`.
     pub fn configured(name: &str, entry: &serde_json::Value) -> Self {
         let servers = [(name.to_owned(), entry.clone())].into_iter().collect();
         let found = haft_config::mcp_servers_of("mcpServers".as_ref(), &servers, &haft_config::environment);
@@ -40,12 +40,12 @@ impl McpServer {
         Self { name: name.to_owned(), config }
     }
 
-    /// The resolved settings, or the reason they cannot be used.
+    /// Returns the resolved settings, or the reason they cannot be used.
     pub fn resolved(&self) -> Result<resolved::McpServer, String> {
         self.config.clone()
     }
 
-    /// What a skill brings.
+    /// Returns the servers that a skill declares.
     pub fn of_skill(skill: &Skill) -> Vec<Self> {
         let server = |(name, config): (&String, &resolved::McpServer)| Self {
             name: name.clone(),
@@ -55,7 +55,7 @@ impl McpServer {
     }
 }
 
-/// A server that could not be connected, and why: a sentence for the operator.
+/// A server that could not be connected, and the reason for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotConnected {
     pub name: String,
@@ -63,7 +63,7 @@ pub struct NotConnected {
 }
 
 impl ToolExecutor {
-    /// Connects to servers, all at once. One that fails is left out and told; the others are there.
+    /// Connects to all servers at the same time. Returns those that failed; the others are usable.
     pub async fn connect_mcp_servers(&mut self, servers: &[McpServer]) -> Vec<NotConnected> {
         let policy = match &self.policy {
             Ok(policy) => policy.clone(),
@@ -84,12 +84,13 @@ impl ToolExecutor {
         failed
     }
 
-    /// The servers that are connected, by name.
+    /// Returns the connected servers, by name.
     pub fn mcp_clients(&self) -> &HashMap<String, Arc<McpProvider>> {
         &self.mcp_clients
     }
 
-    /// Which server gives a tool, by the name under which the tool is called. Made anew, for servers change their lists.
+    /// Returns the server of each tool, by the name under which a model calls the tool. Computed on each call, because
+    /// servers change their tool lists.
     pub fn mcp_tool_map(&self) -> HashMap<String, String> {
         let namespaces: BTreeMap<&str, &String> =
             self.mcp_clients.iter().map(|(name, client)| (client.namespace().as_str(), name)).collect();
@@ -103,7 +104,7 @@ impl ToolExecutor {
         served.collect()
     }
 
-    /// Ends all servers in good order. To do so twice is fine.
+    /// Shuts all servers down gracefully. Calling it twice is harmless.
     pub async fn shutdown_mcp(&mut self) {
         let clients: Vec<Arc<McpProvider>> = self.mcp_clients.drain().map(|(_, client)| client).collect();
         self.mcp_servers.clear();

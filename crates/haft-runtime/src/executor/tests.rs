@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-/// A workspace below a data directory of its own, as a service would have it. Not below `/tmp`, which is writable
+/// A workspace below its own data directory, as a service would lay it out. It is not below `/tmp`, which is writable
 /// in every mode.
 struct Place {
     dir: tempfile::TempDir,
@@ -222,7 +222,7 @@ async fn tools_of_mcp_servers_are_listed_called_and_gone_after_the_end() {
 
     let called = executor.execute("one__echo", &json!({ "text": "hi" })).await;
     assert_eq!((called.content.as_str(), called.is_error), ("echo: hi", false));
-    // As others write the names of such tools.
+    // The name that other agents use for such a tool.
     assert_eq!(executor.execute("mcp__two__echo", &json!({ "text": "x" })).await.content, "echo: x");
     assert!(executor.execute("two__fail", &json!({})).await.is_error);
 

@@ -1,4 +1,4 @@
-//! What of a recording was not played yet.
+//! The part of a recording that the player has not consumed yet.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,21 +18,21 @@ use super::line::{
     KIND_STEP, KIND_TOOL, KIND_TOOLS, KIND_TYPED, Offered, Stepped, Typed, What, Which,
 };
 
-/// How the run of a recording began; whoever was asked first.
+/// Returns the start of the first run in a recording, which is the root run.
 pub fn beginning(recording: &Recording) -> Result<Beginning, RecordingError> {
     let no_run = || RecordingError { path: recording.path().to_owned(), problem: Problem::NoRun };
     let first = recording.of_kind(KIND_RUN).next().ok_or_else(no_run)?;
     recording.parse(first)
 }
 
-/// What was typed to begin it; nothing where nobody wrote that down.
+/// Returns the stored order of the run (see `RunRecorder::new`); null when the recording has none.
 pub fn order(recording: &Recording) -> Result<Value, RecordingError> {
     let typed =
         recording.of_kind(KIND_TYPED).next().map(|line| recording.parse::<Typed>(line)).transpose()?;
     Ok(typed.map(|typed| typed.order).unwrap_or_default())
 }
 
-/// All runs of a recording, and what is still to be said by clocks and tools.
+/// All runs of a recording, and the recorded steps and calls that are still to be played.
 #[derive(Debug)]
 pub(super) struct Left {
     first: Beginning,
@@ -55,11 +55,11 @@ struct Step {
     readings: Readings,
 }
 
-/// What a call did, and what it gave; nothing when it was not waited for.
+/// The recorded events and result of a call. The result is missing when the run did not wait for it.
 #[derive(Debug, Default)]
 pub(super) struct Made {
     pub(super) happened: Vec<What>,
-    /// What models were asked on its behalf.
+    /// The model attempts that were made on behalf of the call.
     pub(super) asides: Vec<Aside>,
     pub(super) given: Option<Given>,
 }
@@ -92,7 +92,7 @@ impl Left {
         &self.first
     }
 
-    /// In the order in which they began.
+    /// Returns the runs for a call in the order in which they began.
     pub(super) fn runs_for(&self, works_for: Option<&Which>) -> &[Beginning] {
         self.runs.get(&works_for.cloned()).map_or(&[], Vec::as_slice)
     }
@@ -101,12 +101,13 @@ impl Left {
         self.end.as_ref().map(|end| Duration::from_micros(end.took_us)).unwrap_or_default()
     }
 
-    /// With which code the program left, where somebody outside ended it.
+    /// Returns the exit code of the program, if a signal or a closed pipe ended the run.
     pub(super) fn stopped_by(&self) -> Option<u8> {
         self.end.as_ref()?.stopped_by
     }
 
-    /// How a run was ended from outside. A recording without an end was left by whoever wrote it.
+    /// Returns the reason a run was aborted from outside. A recording without an end line belongs to a process that was
+    /// interrupted.
     pub(super) fn aborted(&self, session: &str) -> Option<Abort> {
         let left = self.end.is_none() && session == self.first.session;
         self.aborts.get(session).cloned().or_else(|| left.then_some(Abort::Interrupted))
@@ -121,7 +122,7 @@ impl Left {
         step.map(|step| step.readings)
     }
 
-    /// What a call of the run did, if the recorded one made it too.
+    /// Takes the recorded call, or returns an error when the recorded run did not make the same one.
     pub(super) fn take(&self, which: &Which, call: &ToolCall) -> Result<Made, String> {
         let made = self.open().made.remove(which).ok_or_else(|| format!("no {which}"))?;
         match &made.given {
@@ -132,14 +133,15 @@ impl Left {
         Ok(made)
     }
 
-    /// How long a model had for a reply that was not waited for; nothing when the run was not waited for either.
+    /// Returns the reply timeout of a model whose reply was not awaited to its end; `None` when the run itself was
+    /// aborted.
     pub(super) fn reply_timeout(&self, session: SessionId) -> Option<Duration> {
         let session = session.to_string();
         let run = self.runs.values().flatten().find(|run| run.session == session)?;
         self.goes_on(&session).then(|| Duration::from_millis(run.reply_timeout_ms))
     }
 
-    /// Whether the run took another step. The last one of a run that was ended from outside says only when that was.
+    /// Tests if the run took another step. The last recorded step of an aborted run only marks the time of the abort.
     fn goes_on(&self, session: &str) -> bool {
         let steps = self.open().steps.get(session).map_or(0, VecDeque::len);
         steps > usize::from(self.aborts.contains_key(session))
@@ -160,7 +162,7 @@ impl Left {
     }
 }
 
-/// The tools stand before the step from which on they are shown.
+/// Reads the steps of all runs. A line with tools precedes the first step that shows them.
 fn steps(recording: &Recording) -> Result<HashMap<String, VecDeque<Step>>, RecordingError> {
     let mut offered: HashMap<String, Arc<[ModelTool]>> = HashMap::new();
     let mut steps: HashMap<String, VecDeque<Step>> = HashMap::new();

@@ -1,4 +1,4 @@
-//! The lines of a run in a recording. They change only together with the version of recordings.
+//! The lines of a run in a recording. A change to them requires a new version of the recording format.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,51 +18,51 @@ use haft_models::cassette::{StoredAccount, StoredAttempt};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Where and by which words the run was begun; the first line of its own.
+/// The order that started the run; the first line that a run writes.
 pub(super) const KIND_TYPED: &str = "typed";
-/// How a run began.
+/// The start of a run.
 pub(super) const KIND_RUN: &str = "run";
-/// The tools that a model is shown from the next step on.
+/// The tools that the model sees from the next step on.
 pub(super) const KIND_TOOLS: &str = "tools";
-/// What clock and meters read when a run was asked for its next step.
+/// The readings of clock and meters before a step of a run.
 pub(super) const KIND_STEP: &str = "step";
-/// Something a call did, in the order in which it was seen.
+/// An event of a call, in the order in which watchers saw it.
 pub(super) const KIND_TOOL: &str = "tool";
-/// A model was asked on behalf of a call, by somebody who is no run of ours.
+/// A model attempt on behalf of a call that is not part of a recorded run, such as sampling for an MCP server.
 pub(super) const KIND_ASIDE: &str = "aside";
-/// What a call gave.
+/// The result of a call.
 pub(super) const KIND_RESULT: &str = "result";
-/// A run was ended from outside.
+/// The abort of a run from outside.
 pub(super) const KIND_ABORT: &str = "abort";
-/// In which order all this was seen.
+/// The order in which watchers saw the events.
 pub(super) const KIND_ORDER: &str = "order";
-/// How long it all took, and who ended it; the last line.
+/// The total duration and the exit code of a stopped program; the last line.
 pub(super) const KIND_END: &str = "end";
 
-/// How much of the id of a call is worth repeating.
+/// The longest prefix of a call id that is stored.
 const CALL_CHARS_MAX: usize = 64;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Beginning {
     pub session: String,
-    /// Counted on from those of the session before it.
+    /// The first turn; it continues the numbering of an earlier session.
     pub turn: u32,
-    /// The call that it works for; nothing for whoever was asked first, and whoever goes on after that one.
+    /// The call that started the run; `None` for the root run and for agents that take over from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub works_for: Option<Which>,
-    /// As `provider/model`.
+    /// The model, as `provider/model`.
     pub model: String,
-    /// The agent that was asked.
+    /// The names of the agents from the root run down to this one.
     pub path: Vec<String>,
     pub request: String,
-    /// The names of the tools that the model is shown.
+    /// The names of the tools that the model sees.
     pub tools: Vec<String>,
-    /// How long a model may take for one reply.
+    /// The timeout of one model reply.
     pub reply_timeout_ms: u64,
     pub run: RunSnapshot,
 }
 
-/// For whoever wants the same tools.
+/// The order that a replay needs to rebuild the same tools.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Typed {
     pub(super) order: Value,
@@ -83,12 +83,12 @@ pub(super) struct Offered {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct End {
     pub(super) took_us: u64,
-    /// With which code the program left, where somebody outside ended it.
+    /// The exit code of the program, if a signal or a closed pipe ended the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) stopped_by: Option<u8>,
 }
 
-/// A call, wherever it was made.
+/// The identity of a call: session, turn and call id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Which {
     session: String,
@@ -97,7 +97,7 @@ pub struct Which {
 }
 
 impl Which {
-    /// The ids of calls are shortened, as they are for those who watch.
+    /// Builds the identity of a call. The call id is truncated, as it is for event watchers.
     pub fn of(place: Place, call: &CallId) -> Self {
         let call = call.0.chars().take(CALL_CHARS_MAX).collect();
         Self { session: place.session.to_string(), turn: place.turn, call }
@@ -148,12 +148,12 @@ pub(super) enum What {
     },
 }
 
-/// An attempt at a model on behalf of a call: it begins, or it ends and is accounted for. What is said stays with who asked.
+/// A model attempt on behalf of a call: its start, or its end with the account. The recording omits the messages.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Aside {
     #[serde(flatten)]
     pub(super) which: Which,
-    /// The session in which it is asked.
+    /// The session of the model request.
     below: String,
     attempt: StoredAttempt,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -175,7 +175,7 @@ pub(super) struct Given {
 }
 
 impl What {
-    /// Nothing for what is told of anything but a call.
+    /// Converts an event of a call; `None` for any other event.
     pub(super) fn of(event: &Event) -> Option<Self> {
         match event {
             Event::ToolStarted { tool, waited, .. } => {
@@ -204,7 +204,7 @@ impl What {
         matches!(self, Self::Finished { .. })
     }
 
-    /// The event that it was.
+    /// Restores the event.
     pub(super) fn event(&self, operation: &Arc<Operation>) -> Event {
         let operation = Arc::clone(operation);
         let progress = |progress| Event::ToolProgress { operation: Arc::clone(&operation), progress };
@@ -241,7 +241,7 @@ impl What {
 }
 
 impl Aside {
-    /// Nothing for what is told of anything but an attempt.
+    /// Converts the start or end of a model attempt; `None` for any other event.
     pub(super) fn of(which: Which, event: &Event) -> Option<Self> {
         let (place, attempt, account) = match event {
             Event::ModelStarted { place, attempt, .. } => (place, attempt, None),
@@ -259,7 +259,7 @@ impl Aside {
         })
     }
 
-    /// The event that it was.
+    /// Restores the event.
     pub(super) fn into_event(self, operation: &Operation) -> Result<Event, StoredError> {
         let id: Arc<str> = format!("{}/1", self.below).into();
         let session = uuid::Uuid::parse_str(&self.below).unwrap_or_default();
@@ -297,7 +297,7 @@ impl Given {
         }
     }
 
-    /// Whether it is what this call gave; else how the two differ.
+    /// Checks that this result belongs to an equal call; the error describes the difference.
     pub(super) fn fits(&self, call: &ToolCall) -> Result<(), String> {
         if self.tool != call.name {
             return Err(format!(

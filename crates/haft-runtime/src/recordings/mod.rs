@@ -1,9 +1,9 @@
-//! Recordings of whole runs: what models, tools and clocks said, so that the same run can be seen again.
+//! Recordings of whole runs: the output of models, tools and clocks, so that the same run can be replayed.
 //!
-//! A recording is the file that `haft-models` writes of models, with lines of more kinds in it: how each run began, the one that
-//! was asked and those that worked for it, what its clock and meters read at each step, what tools did, in which order all
-//! that was seen, and how long it took. [`RunRecorder`] writes them, [`RunPlayer`] gives them back to the same driver that a
-//! live run has. Nothing here asks a model or makes a call.
+//! A recording is the file that `haft-models` writes of model traffic, with more kinds of lines in it: the start of
+//! each run (the root run and its sub-agents), the readings of clock and meters at each step, the events of tools, the
+//! order of all events, and the total duration. [`RunRecorder`] writes these lines. [`RunPlayer`] feeds them to the
+//! same driver that a live run uses. Nothing here calls a model or a tool.
 
 mod left;
 mod line;

@@ -1,4 +1,4 @@
-//! In which order those who watch were told what happened at the same time.
+//! The order in which watchers saw concurrent events.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::line::{KIND_END, KIND_ORDER};
 
-/// Whatever happens one after the other in every replay: what a run says itself, or what becomes of one of its calls.
+/// A source of events whose order is the same in every replay: a run itself, or one of its calls.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Lane {
     session: String,
@@ -47,7 +47,7 @@ impl Lane {
     }
 }
 
-/// So many events of a lane, one after the other. A lane is written out once and then named by its number.
+/// A number of consecutive events of one lane. The first stretch of a lane spells it out; later ones use its number.
 #[derive(Debug, Serialize, Deserialize)]
 struct Stretch {
     lane: usize,
@@ -56,11 +56,11 @@ struct Stretch {
     events: u64,
 }
 
-/// Writes the order down, a line for each change of lanes.
+/// Records the order of events: one line for each change of lanes.
 #[derive(Debug, Default)]
 pub(super) struct OrderWriter {
     lanes: HashMap<Lane, usize>,
-    /// The lane that is being counted.
+    /// The current lane and its event count so far.
     open: Option<Stretch>,
 }
 
@@ -87,19 +87,20 @@ impl OrderWriter {
     }
 }
 
-/// Passes events on in the order of a recording, whatever the order in which they come.
+/// Forwards events in the order of a recording, independent of the order in which they arrive.
 pub(super) struct Conductor {
     left: Mutex<Left>,
-    /// Whether all that was seen is on record. What comes beside it was not seen: the run was ended before it was told.
+    /// True when the recording has an end line. Events beyond its order are then dropped: the recorded run was aborted
+    /// before watchers saw them.
     is_whole: bool,
     next: Arc<dyn EventSink>,
 }
 
 struct Left {
     order: VecDeque<(Lane, u64)>,
-    /// Came before their time.
+    /// Events that arrived before their turn.
     early: HashMap<Lane, VecDeque<Event>>,
-    /// How many came at all.
+    /// The number of events that arrived so far.
     seen: u64,
 }
 
@@ -117,12 +118,12 @@ impl Conductor {
         Ok(Self { left, is_whole: recording.of_kind(KIND_END).next().is_some(), next })
     }
 
-    /// How many events came so far.
+    /// Returns the number of events that arrived so far.
     pub(super) fn seen(&self) -> u64 {
         self.left().seen
     }
 
-    /// Nothing more will come: what waited for something that did not come is passed on.
+    /// Ends the input: forwards the events that still waited for a predecessor that never arrived.
     pub(super) fn end(&self) {
         let mut left = self.left();
         while let Some((lane, _)) = left.order.pop_front() {
@@ -132,7 +133,7 @@ impl Conductor {
         early.into_values().flatten().for_each(|event| self.beyond(event));
     }
 
-    /// Something of which the order knows nothing.
+    /// Handles an event that the recorded order does not contain.
     fn beyond(&self, event: Event) {
         if !self.is_whole {
             self.next.emit(event);
@@ -145,7 +146,7 @@ impl Conductor {
 }
 
 impl Left {
-    /// What is next, if it has come.
+    /// Returns the next event of the recorded order, if it has arrived.
     fn next(&mut self) -> Option<Event> {
         let (lane, events) = self.order.front_mut()?;
         let event = self.early.get_mut(lane)?.pop_front()?;
@@ -158,7 +159,7 @@ impl Left {
 }
 
 impl EventSink for Conductor {
-    /// Under the lock, so that nobody overtakes.
+    /// Forwards under the lock, so that no other thread can reorder events.
     fn emit(&self, event: Event) {
         let mut left = self.left();
         left.seen += 1;
@@ -194,7 +195,7 @@ mod tests {
         }
     }
 
-    /// Each is told apart by its session and turn.
+    /// Session and turn make each event distinct.
     fn event(session: u128, turn: u32) -> Event {
         let place = Place { turn, ..Place::first(SessionId(session)) };
         Event::Run { place, event: Arc::new(RunEvent::Asked) }
@@ -249,7 +250,7 @@ mod tests {
             seen.0.lock().unwrap().clone()
         };
         assert_eq!(seen_of(true), [event(1, 1)]);
-        // Of a recording that breaks off nobody knows what else was seen.
+        // A truncated recording does not say which further events watchers saw, so all of them pass.
         assert_eq!(seen_of(false), [event(1, 1), event(1, 2), event(2, 1)]);
     }
 

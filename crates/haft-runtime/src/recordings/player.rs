@@ -1,4 +1,4 @@
-//! Plays a recorded run again: the same driver, with a recording in place of the world.
+//! Replays a recorded run: the same driver, with recorded models, tools and clocks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,36 +34,38 @@ use super::left::{Left, Made};
 use super::line::{Beginning, What, Which};
 use super::order::Conductor;
 
-/// Nothing is waited for, so this is never come to but by a recording that contradicts itself.
+/// The timeout of replayed runs. A replay never waits for the outside world, so only a contradictory recording reaches
+/// it.
 const TIMEOUT: Duration = Duration::from_mins(10);
 
-/// So often is looked at least whether what was not waited for has come to where it was left. Everything else goes on at once.
+/// The least number of polls without a new event after which a run or call counts as idle. Only work that the recorded
+/// run abandoned has to wait for this; everything else proceeds at once.
 const QUIET_AFTER_POLLS: usize = 64;
 
-/// How deep runs are that are told apart in that.
+/// The deepest nesting of runs that gets its own idle threshold.
 const DEPTH_MAX: usize = 32;
 
-/// What may have been left in the middle.
+/// The kinds of work that a recorded run may have abandoned.
 enum Leaves {
     Run,
     Call,
 }
 
-/// A run as it was recorded, with all that worked for it. Clones are the same.
+/// A recorded run with all its sub-agents. Clones share the state.
 #[derive(Debug, Clone)]
 pub struct RunPlayer(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     models: Replayer,
-    /// There is nothing to call.
+    /// An orchestrator without tools: results of calls come from the recording.
     orchestrator: Orchestrator,
     left: Left,
     conductor: Arc<Conductor>,
     operations: AtomicU64,
 }
 
-/// How it ended.
+/// The result of a replay.
 #[derive(Debug)]
 pub struct Played {
     pub session: SessionId,
@@ -71,13 +73,13 @@ pub struct Played {
     pub turns: u32,
     pub bill: Bill,
     pub took: Duration,
-    /// With which code the program left, where somebody outside ended it.
+    /// The exit code of the program, if a signal or a closed pipe ended the run.
     pub stopped_by: Option<u8>,
-    /// How the run was not the recorded one, where that was first seen.
+    /// The first difference between the replay and the recorded run.
     pub difference: Option<String>,
 }
 
-/// Whom a run works for.
+/// The caller of a run: the call it works for, and the meter that pays for it.
 struct Above<'a> {
     works_for: Option<&'a Which>,
     parent: Option<OperationId>,
@@ -85,15 +87,15 @@ struct Above<'a> {
     account: Account,
 }
 
-/// What a run is counted by.
+/// The meter of a run.
 enum Account {
     Own(Arc<Meter>),
-    /// By one of its own, below that.
+    /// A new meter below this one.
     Below(Arc<Meter>),
 }
 
 impl Account {
-    /// What is left of a budget is recorded, so there is none to be held to.
+    /// Returns the meter, without a budget: the recorded readings already contain the remaining budget.
     fn meter(self) -> Arc<Meter> {
         match self {
             Self::Own(meter) => meter,
@@ -102,7 +104,7 @@ impl Account {
     }
 }
 
-/// Who goes on with a request.
+/// Tells if another agent takes over the request after this run.
 #[derive(Clone, Copy)]
 enum After {
     Another,
@@ -122,14 +124,14 @@ fn began(beginning: &Beginning, place: Place, speaks: Speaks) -> Event {
     Event::Run { place, event: Arc::new(RunEvent::Began(began)) }
 }
 
-/// A run that is over.
+/// The end of a run.
 struct Over {
     finish: Finish,
     turns: u32,
 }
 
 impl RunPlayer {
-    /// Those who watch see everything in the order in which it was seen first.
+    /// Builds a player. The watchers receive events in the recorded order.
     pub fn of(recording: &Recording, watchers: Arc<dyn EventSink>) -> Result<Self, RecordingError> {
         let catalog = Catalog::new(Vec::new(), Scheme::Double);
         Ok(Self(Arc::new(Shared {
@@ -155,7 +157,7 @@ impl RunPlayer {
         Ok(Played { session, finish, turns, bill, took, stopped_by, difference: left.difference() })
     }
 
-    /// The question which model to ask, where it was asked.
+    /// Replays the request that chose the model, if the recording has one.
     async fn route(&self, first: &Beginning) -> Result<Bill, RunError> {
         let Shared { models, conductor, .. } = &*self.0;
         let meter = Meter::new(Arc::clone(conductor) as _, Budget::default());
@@ -168,7 +170,7 @@ impl RunPlayer {
         Ok(meter.bill())
     }
 
-    /// Whoever was asked, and whoever went on with it.
+    /// Replays the runs for one call (or the root run), each handing over to the next.
     async fn one_after_another(&self, above: Above<'_>) -> Result<Option<Over>, RunError> {
         let Above { works_for, parent, mut origin, mut account } = above;
         let mut over = None;
@@ -226,7 +228,8 @@ impl RunPlayer {
         }
     }
 
-    /// Returns when nothing more happens. Whoever is deeper notices that first, and a call before its run.
+    /// Waits until no event has arrived for a number of polls. Deeper runs have a lower threshold and a call a lower
+    /// one than its run, so that the innermost abandoned work ends first.
     async fn quiet(&self, what: Leaves, depth: usize) {
         let level = DEPTH_MAX.saturating_sub(depth) * 2;
         let polls = QUIET_AFTER_POLLS
@@ -243,7 +246,7 @@ impl RunPlayer {
         }
     }
 
-    /// Tells what the call did, lets those work that worked for it, and gives what it gave.
+    /// Replays a call: emits its events, runs its sub-agents, and returns the recorded result.
     async fn play_call(&self, call: ToolCall, options: CallOptions) -> ToolResult {
         let which = Which::of(options.place, &call.id);
         let Made { happened, asides, given } = match self.0.left.take(&which, &call) {
@@ -275,7 +278,7 @@ impl RunPlayer {
         let ended = tokio::select! {
             biased;
             over = below => over,
-            // Those below were not waited for.
+            // The recorded call returned without waiting for its sub-agents.
             () = self.quiet(Leaves::Call, scope.path.len()), if given.is_some() => Ok(None),
         };
         let Some(given) = given else { return pending().await };
@@ -287,7 +290,8 @@ impl RunPlayer {
         result.unwrap_or_else(|problem| self.differs(call, &problem))
     }
 
-    /// A reply that was not waited for does not come again: either its time was over, or the run was.
+    /// Handles a reply that the recorded run abandoned: it ends with the recorded reply timeout, or never arrives when
+    /// the run itself was aborted.
     async fn waited_for(
         &self,
         session: SessionId,
@@ -311,7 +315,7 @@ impl RunPlayer {
     }
 }
 
-/// How a call ended. Told when this is dropped, as it is of a call that nobody waits for.
+/// The final events of a call. Dropping this emits them, so that a call whose future is cancelled emits them too.
 struct Ends {
     end: Vec<What>,
     operation: Arc<Operation>,
@@ -333,7 +337,7 @@ fn unreadable(problem: &dyn std::fmt::Display) -> RunError {
     RunError::Unreadable { problem: problem.to_string() }
 }
 
-/// As when it was recorded: what needed somebody who was not there was denied.
+/// Drives the run to its end. It denies calls that wait for an approval or a client: a replay has neither.
 async fn to_the_end(driver: &Driver<'_>, run: &mut AgentRun) -> Result<Finish, RunError> {
     loop {
         let calls = match driver.drive(run).await? {

@@ -1,4 +1,4 @@
-//! Writes down what happens in a run, and in those that work for it, beside their models.
+//! Records the events of a run and its sub-agents, beside the model traffic.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,24 +24,24 @@ use super::line::{
 };
 use super::order::OrderWriter;
 
-/// Records a run and all that work for it.
+/// Records a run and all its sub-agents.
 #[derive(Debug)]
 pub struct RunRecorder {
     tape: Arc<Tape>,
     seen: Mutex<Seen>,
 }
 
-/// What was seen so far, as far as the rest goes by it.
+/// The state that decides how the next event is recorded.
 #[derive(Debug, Default)]
 struct Seen {
     order: OrderWriter,
-    /// The sessions of runs: what their models say is on the tape anyway.
+    /// The sessions of runs. The tape already holds the model replies of these.
     runs: HashSet<String>,
     at_work: HashMap<OperationId, Which>,
 }
 
 impl Seen {
-    /// What is to be written of an event beside its place in the order.
+    /// Records the position of an event and, for events of calls and their model attempts, the event itself.
     fn see(&mut self, event: &Event, tape: &Tape) {
         self.order.see(event, tape);
         if let Some(operation) = event.operation() {
@@ -60,7 +60,7 @@ impl Seen {
         }
     }
 
-    /// The call on whose behalf a model is asked, where no run of ours asks.
+    /// Returns the call on whose behalf a model is asked; `None` when a recorded run asks.
     fn asked_for(&self, event: &Event) -> Option<Which> {
         match event {
             Event::ModelStarted { place, .. } | Event::ModelFinished { place, .. } => {
@@ -76,25 +76,25 @@ impl Seen {
 }
 
 impl RunRecorder {
-    /// `order` is what whoever begins the run needs to put it together again.
+    /// Starts a recording. `order` holds the caller's data for rebuilding the run.
     pub fn new(tape: Arc<Tape>, order: Value) -> Self {
         tape.write(KIND_TYPED, &Typed { order });
         Self { tape, seen: Mutex::default() }
     }
 
-    /// A run begins.
+    /// Records the start of a run.
     pub fn begin(&self, beginning: &Beginning) {
         self.seen().runs.insert(beginning.session.clone());
         self.tape.write(KIND_RUN, beginning);
     }
 
-    /// `stopped_by` is the code with which the program leaves, where somebody outside ended the run.
+    /// Records the end. `stopped_by` is the exit code of the program, if a signal or a closed pipe ended the run.
     pub fn end(&self, took: Duration, stopped_by: Option<u8>) {
         self.seen().order.end(&self.tape);
         self.tape.write(KIND_END, &End { took_us: micros(took), stopped_by });
     }
 
-    /// Why the recording is not whole, if it is not.
+    /// Returns the reason the recording is incomplete, if it is.
     pub fn problem(&self) -> Option<String> {
         self.tape.problem()
     }
@@ -108,7 +108,7 @@ fn step(place: Place, told: &RunInput) -> Stepped {
     Stepped { session: place.session.to_string(), told: StoredInput::of(told) }
 }
 
-/// Those who watch a run that is recorded: they see everything in the order that is written down.
+/// An event sink that records events and forwards them, so that watchers see the recorded order.
 #[derive(Debug)]
 pub struct Recorded {
     recorder: Arc<RunRecorder>,
@@ -122,7 +122,7 @@ impl Recorded {
 }
 
 impl EventSink for Recorded {
-    /// Under the lock: tools tell of their progress from threads of their own.
+    /// Records and forwards under one lock, because tools report progress from their own threads.
     fn emit(&self, event: Event) {
         let mut seen = self.recorder.seen();
         seen.see(&event, &self.recorder.tape);
@@ -144,7 +144,7 @@ impl RunObserver for RunRecorder {
         live
     }
 
-    /// Calls are made as ever.
+    /// Replaces no call: a recorded run calls the real tools.
     fn instead(&self, _: &ToolCall, _: &CallOptions) -> Option<BoxFuture<'_, ToolResult>> {
         None
     }

@@ -1,4 +1,5 @@
-//! Descriptions that were fetched, kept in haft's home for a while: a call must not wait for a description it had yesterday.
+//! A cache of fetched OpenAPI descriptions in haft's home, so that a call does not wait for a description fetched
+//! yesterday.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -15,20 +16,21 @@ use url::Url;
 use super::Around;
 use haft_tools::private_file;
 
-/// Whether a description that is kept will do.
+/// Decides if a cached description may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
     Kept,
     Fetched,
 }
 
-/// How old a description may be before it is fetched again.
+/// The age at which a description is fetched again.
 const AGE_MAX: Duration = Duration::from_hours(24);
 
-/// How long it may take to read all documents of a description.
+/// The timeout for reading all documents of a description.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The description at a URL, with all documents that lie beside it. One of those that cannot be had costs only what refers to it.
+/// Reads the description at a URL with the documents that it references. A missing document only affects the tools that
+/// refer to it.
 pub(super) async fn read(
     url: &Url,
     private: Option<Private>,
@@ -51,7 +53,7 @@ pub(super) async fn read(
     tokio::time::timeout(READ_TIMEOUT, all).await.map_err(late)?
 }
 
-/// One document: the one kept, else a new one, else an old one rather than none.
+/// Reads one document: a fresh cached copy, else a new download, else an outdated cached copy.
 async fn document(
     reading: &mut Reading,
     at: &Url,
@@ -92,7 +94,7 @@ fn is_young(path: &std::path::Path) -> bool {
     changed.is_ok_and(|changed| changed.elapsed().is_ok_and(|age| age < AGE_MAX))
 }
 
-/// What cannot be kept is fetched again next time.
+/// Stores a document in the cache. Errors are ignored: the next process then fetches it again.
 fn keep(path: &std::path::Path, bytes: &[u8]) {
     if let Some(directory) = path.parent() {
         let _ = std::fs::create_dir_all(directory);

@@ -1,4 +1,4 @@
-//! A request on its way: which agent has it now, and how far that run is.
+//! A request in progress: the agent that works on it now, and the state of that agent's run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,30 +35,30 @@ use crate::spec::FunctionTool;
 use haft_config::agents::Agent;
 use haft_store::sessions::{SessionError, SessionJournal};
 
-/// What an agent is asked, and on whose account.
+/// A request to an agent, with the budget, deadline and session that it runs under.
 #[derive(Debug, Clone)]
 pub struct RunRequest {
     pub request: String,
-    /// Principal, approver, outputs and the rest that belongs to this run alone.
+    /// The principal, approver, output store and other state that belongs to this run alone.
     pub context: Arc<RunContext>,
-    /// The session of the run.
+    /// The session and turn of the run.
     pub place: Place,
-    /// The call that it is done for.
+    /// The tool call that started this run; `None` for a root run.
     pub works_for: Option<Arc<Operation>>,
     pub scope: Arc<RunScope>,
     pub priority: Priority,
     pub concurrency: Concurrency,
-    /// Events from before there was a run, which its journal keeps: the choice of its model.
+    /// Events from before the run started (the choice of its model), which the journal stores first.
     pub before: Vec<Event>,
     pub tool_choice: ToolChoice,
-    /// Functions that the caller runs.
+    /// Functions that the caller runs itself.
     pub functions: Vec<FunctionTool>,
-    /// The stored spec of a root run, which begins its journal; null for runs that work for another.
+    /// The stored spec of a root run, written to the start of its journal; null for sub-agents and handoffs.
     pub spec: Value,
 }
 
 impl RunRequest {
-    /// A request that no other run made. `spent` is the cost of choosing its model.
+    /// Builds the request of a root run. `spent` is the cost of choosing its model.
     pub fn first(
         worker: &PreparedAgent,
         request: String,
@@ -88,7 +88,8 @@ impl RunRequest {
         }
     }
 
-    /// For a call: in a session of its own, within what the run above has left of money and time.
+    /// Builds the request of a sub-agent that a tool call starts. It gets its own session, and the remaining budget and
+    /// time of the calling run.
     pub fn below(worker: &PreparedAgent, request: String, cx: &CallContext, above: &RunScope) -> Self {
         let operation = cx.operation();
         let session = lineage::below(operation.place.session, operation.place.turn, &cx.id);
@@ -113,14 +114,15 @@ impl RunRequest {
         }
     }
 
-    /// One of several for the same call, in a session of its own.
+    /// Moves this request to its own session, for a call that starts several runs.
     #[must_use]
     pub(super) fn nth(mut self, number: usize) -> Self {
         self.place.session = lineage::nth(self.place.session, number);
         self
     }
 
-    /// For whoever goes on with the request: beside the session before, on the same account.
+    /// Builds the request of the agent that takes over after `before`: a sibling session that spends from the same
+    /// budget.
     fn after(before: &Self, worker: &PreparedAgent, request: String) -> Self {
         let place = Place { session: lineage::after(before.place.session), turn: 1, ..before.place };
         let scope = Arc::new(within(worker.agent(), &before.scope));
@@ -128,7 +130,7 @@ impl RunRequest {
     }
 }
 
-/// What is left of the run above, or less if the agent says so.
+/// Returns the remaining budget and time of the run above, reduced further where the agent sets lower limits.
 fn within(agent: &Agent, above: &RunScope) -> RunScope {
     let began = Instant::now();
     let time = began.duration_since(Instant::from_std(above.began));
@@ -143,7 +145,7 @@ fn within(agent: &Agent, above: &RunScope) -> RunScope {
     }
 }
 
-/// The plan with the caller's tool choice and functions.
+/// Returns the plan with the caller's tool choice and functions.
 fn for_caller(plan: RunPlan, request: &RunRequest) -> RunPlan {
     let client_tools = request.functions.iter().map(|function| function.name.clone()).collect();
     let tool_choice = match &request.tool_choice {
@@ -153,7 +155,8 @@ fn for_caller(plan: RunPlan, request: &RunRequest) -> RunPlan {
     RunPlan { tool_choice, client_tools, ..plan }
 }
 
-/// The tools of the agent, and after them the functions that the caller runs. A function hides a tool of the same name.
+/// Returns the tools of the agent, followed by the functions that the caller runs. A function hides a tool of the same
+/// name.
 pub(super) fn with_functions(tools: &Arc<[ModelTool]>, functions: &[FunctionTool]) -> Arc<[ModelTool]> {
     if functions.is_empty() {
         return Arc::clone(tools);
@@ -167,13 +170,13 @@ pub(super) fn with_functions(tools: &Arc<[ModelTool]>, functions: &[FunctionTool
     tools.iter().filter(hidden).cloned().chain(functions.iter().map(shown)).collect()
 }
 
-/// Runs the functions of the caller.
+/// Runs the functions that the caller provides.
 pub trait ClientFunctions: Send + Sync {
-    /// The outputs of these calls, in any order.
+    /// Returns the outputs of these calls, in any order.
     fn run<'a>(&'a self, calls: &'a [ToolCall]) -> BoxFuture<'a, Vec<ToolReply>>;
 }
 
-/// No caller runs functions: the model gets an error.
+/// A caller that runs no functions: the model gets an error for every such call.
 #[derive(Debug, Clone, Copy)]
 pub struct NoFunctions;
 
@@ -185,25 +188,25 @@ impl ClientFunctions for NoFunctions {
     }
 }
 
-/// A run and whoever drives it. To drop the future of [`ActiveRun::drive`] is to cancel whatever is under way; what was done so
-/// far is still here.
+/// A run together with the agent that drives it. Dropping the future of [`ActiveRun::drive`] cancels the calls in
+/// progress; the state of the run up to that point stays here.
 #[derive(Debug)]
 pub struct ActiveRun {
     pub(super) worker: Arc<PreparedAgent>,
     pub(super) task: RunRequest,
     pub(super) run: AgentRun,
     pub(super) options: CallOptions,
-    /// What was asked of the first agent that had it.
+    /// The request to the first agent, which a handoff passes on.
     pub(super) original: Arc<str>,
-    /// Of that agent's run: whoever goes on spends from it.
+    /// The meter of the first agent's run. Agents that take over spend from it.
     pub(super) account: Arc<Meter>,
-    /// Why it is not kept, where it should be.
+    /// The reason the session is not stored, when it should be.
     pub(super) unkept: Option<SessionError>,
 }
 
 impl ActiveRun {
-    /// The run, once the tools are ready: they are a part of what the model is told. One that was begun in another process,
-    /// for a run that goes on now, goes on too.
+    /// Starts the run. Call it once the tools are ready, because the model request lists them. A sub-agent whose
+    /// session an earlier process left unfinished continues from that session.
     pub fn begin(worker: Arc<PreparedAgent>, mut task: RunRequest) -> Result<Self, RunError> {
         match worker.environment().session_for(&mut task, worker.agent()) {
             Session::Left { past, journal } => {
@@ -262,8 +265,9 @@ impl ActiveRun {
         Self { worker, task, run, options, original, account, unkept: None }
     }
 
-    /// A run that cannot be put on record from its beginning is made all the same, and nothing is promised about it. One that
-    /// works for another is not: that one would not know what it did.
+    /// Opens the journal of the run. A root run whose journal cannot be opened still runs, without any promise to
+    /// resume it. A sub-agent then gets a journal that refuses every write: the run above could not tell after a crash
+    /// which calls it made.
     fn open_session(&mut self) {
         let opened = self.worker.environment().open_session(&self.task, &self.worker, &self.run);
         match opened {
@@ -286,8 +290,8 @@ impl ActiveRun {
         self.options.journal = Some(journal);
     }
 
-    /// Until the request is answered, or somebody outside has to do something first. Agents that are handed the request, or
-    /// the answer, go on with it here.
+    /// Drives the run until the request is answered, or until it needs an approval or the caller's functions. Agents
+    /// that receive the request or the answer by a handoff continue in the same loop.
     pub async fn drive(&mut self) -> Result<Driven, RunError> {
         loop {
             let Self { worker, task, run, options, .. } = self;
@@ -304,8 +308,7 @@ impl ActiveRun {
         }
     }
 
-    /// Drives the run to its end. Calls that were put aside wait for the run's approver; `client` runs the caller's
-    /// functions.
+    /// Drives the run to its end. Postponed calls wait for the run's approver; `client` runs the caller's functions.
     pub async fn drive_to_end(&mut self, client: &dyn ClientFunctions) -> Result<Finish, RunError> {
         loop {
             match self.drive().await? {
@@ -328,7 +331,7 @@ impl ActiveRun {
         }
     }
 
-    /// Waits for the decisions about calls, all at once; each is given as soon as it is here.
+    /// Requests the decisions about all calls at the same time, and yields each one as it arrives.
     fn verdicts(
         &self,
         calls: Vec<ToolCall>,
@@ -349,7 +352,7 @@ impl ActiveRun {
         calls.into_iter().map(verdict).collect()
     }
 
-    /// The time that a run waits for a person or its caller is not its own: deadline and time budget move by it.
+    /// Moves the deadline and the start of the time budget by the time that the run waited for a person or its caller.
     fn not_counting(&mut self, parked: Duration) {
         let scope = &self.task.scope;
         let (began, until) = (scope.began.checked_add(parked), scope.until.checked_add(parked));
@@ -358,13 +361,13 @@ impl ActiveRun {
         }
     }
 
-    /// Session and turn of the calls under way. The turns of a continued session are counted on.
+    /// Returns the session and turn of the calls in progress. A continued session numbers its turns on.
     pub(super) fn position(&self) -> Place {
         let before = self.options.place.turn.saturating_sub(1);
         Place { turn: before.saturating_add(self.run.counts().turns.max(1)), ..self.options.place }
     }
 
-    /// The agent that has the request now.
+    /// Returns the agent that works on the request now.
     pub fn worker(&self) -> &Arc<PreparedAgent> {
         &self.worker
     }
@@ -377,24 +380,24 @@ impl ActiveRun {
         &self.run
     }
 
-    /// Ends the run now, on record. To drop what drives it comes first.
+    /// Ends the run now and records that in the journal. Drop the future that drives the run first.
     pub async fn abort(&mut self, why: Abort) -> Result<Driven, RunError> {
         let Self { worker, task, run, options, .. } = self;
         worker.driver(&task.scope, options).abort(run, why).await
     }
 
-    /// Tells the run what came from outside, on record.
+    /// Gives the run an input from outside and records it in the journal.
     pub fn tell(&mut self, told: RunInput) -> Result<(), RunError> {
         let Self { worker, task, run, options, .. } = self;
         worker.driver(&task.scope, options).tell_run(run, told)
     }
 
-    /// Why it is not kept, where it should be.
+    /// Returns the reason the session is not stored, when it should be.
     pub fn unkept(&self) -> Option<&SessionError> {
         self.unkept.as_ref()
     }
 
-    /// The cost so far, with all sub-agents.
+    /// Returns the cost so far, with all sub-agents.
     pub fn bill(&self) -> Bill {
         self.account.bill()
     }
@@ -403,7 +406,7 @@ impl ActiveRun {
         self.tell_beginning_in(self.task.place.turn);
     }
 
-    /// Before anything else of it.
+    /// Records the start of the run. Must precede everything else that is recorded of it.
     fn record_beginning(&self, place: Place, began: &Began) {
         let Some(recorder) = self.worker.environment().recorder() else { return };
         let Began { path, model, request, tools, speaks: _ } = began.clone();

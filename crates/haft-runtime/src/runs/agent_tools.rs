@@ -1,4 +1,4 @@
-//! Agents as the tools of another agent.
+//! Offers agents as tools of another agent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::prepared_agent::PreparedAgent;
 use haft_config::agents::graph::NAMESPACE;
 use haft_config::agents::{Agent, Input, InputFormat};
 
-/// Gives one tool for each agent that may be called.
+/// A tool provider with one tool for each agent that may be called.
 pub(super) struct AgentTools {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
@@ -33,7 +33,7 @@ impl AgentTools {
         Self { namespace: Namespace::sanitize(NAMESPACE), tools, workers }
     }
 
-    /// An own run for an own request. Dropped, it ends with everything in it.
+    /// Runs the agent in its own session. Dropping the future cancels the run and everything it started.
     async fn ask(
         &self,
         tool: &ToolName,
@@ -96,12 +96,13 @@ fn input_schema(input: &Input) -> Value {
     }
 }
 
-/// The arguments of a call are an object; what is none is put into one.
+/// Tests if a schema describes an object. Tool arguments must be an object, so any other input is wrapped in one.
 fn is_object(schema: &Value) -> bool {
     schema.get("type").and_then(Value::as_str) == Some("object")
 }
 
-/// What the agent is told. The schema promises that what is looked for is there.
+/// Returns the request text for the agent. The arguments passed the schema of the tool, so the expected member is
+/// present.
 fn request(input: &Input, arguments: &Map<String, Value>) -> String {
     let inside = match (input.format, &input.schema) {
         (InputFormat::Text, _) => arguments.get("request"),
@@ -115,7 +116,8 @@ fn request(input: &Input, arguments: &Map<String, Value>) -> String {
     }
 }
 
-/// What the asker is told. An answer that was cut short is given, and says so.
+/// Turns the end of the agent's run into a tool result. A truncated answer is still returned, with a note that it is
+/// incomplete.
 fn outcome(agent: &str, finish: &Finish) -> Result<ToolOutput, ToolError> {
     let row = finish.reason.row();
     let detail = if finish.detail.is_empty() { row.hint } else { &finish.detail };

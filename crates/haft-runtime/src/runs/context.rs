@@ -1,4 +1,4 @@
-//! How much of a model's context a run takes before it begins.
+//! The part of a model's context window that a run fills before its first turn.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use haft_core::run::limits::ContextLimit;
 use haft_core::tokens::TokenCounter;
 use haft_engine::drive::definition;
 
-/// What the context still holds after the tools, the system text and the request.
+/// Returns the context budget that remains after the tools, the system text and the request.
 pub(super) fn budget(
     limit: ContextLimit,
     request: &ModelRequest,

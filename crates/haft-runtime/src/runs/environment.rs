@@ -1,4 +1,4 @@
-//! What all runs of one process share: configuration, tools, and where models are.
+//! The state that all runs of one process share: configuration, tools and model providers.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,39 +25,39 @@ use haft_config::resolved::ModelName;
 use haft_store::sessions::line::Opened;
 use haft_store::sessions::{Past, SessionError, SessionJournal, Sessions};
 
-/// Looks up the variables that say where providers of models are, and their keys.
+/// Looks up the variables that hold the addresses and API keys of model providers.
 pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// Makes workers. All of them share servers, queues, cache, store and connections to models.
+/// Prepares agents. All of them share MCP servers, queues, cache, store and connections to models.
 pub struct RunEnvironment {
     pub(super) parts: Parts,
     variables: Variables,
     providers: Providers,
     kept: OnceLock<SessionKeeping>,
     recorder: OnceLock<(Arc<Tape>, Arc<RunRecorder>)>,
-    /// Asked instead of those that are configured.
+    /// A provider that replaces the configured ones.
     models: OnceLock<Arc<dyn ModelProvider>>,
     skills: AvailableSkills,
 }
 
-/// Where sessions are kept, and how whoever began them can have them again.
+/// The session store, and the handling of sessions that an earlier process left unfinished.
 struct SessionKeeping {
     sessions: Sessions,
     left_sessions: LeftSessions,
 }
 
-/// Whether sessions that were left behind go on.
+/// Decides if sessions that an earlier process left unfinished are continued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeftSessions {
     Ignored,
-    /// This process goes on with a run; whoever worked for it goes on too.
+    /// This process resumes a run, so the unfinished sessions of its sub-agents continue too.
     Continued,
 }
 
-/// Where a run is put on record.
+/// The session that a run records itself in.
 pub(super) enum Session {
     New,
-    /// It was begun in another process.
+    /// A session that another process began and did not finish.
     Left {
         past: Box<Past>,
         journal: SessionJournal,
@@ -82,7 +82,7 @@ impl RunEnvironment {
         })
     }
 
-    /// The same, sharing queues and cache with other environments.
+    /// Builds an environment that shares queues and cache with other environments.
     pub fn sharing(
         settings: ToolSettings,
         others: Vec<Arc<dyn ToolProvider>>,
@@ -114,8 +114,9 @@ impl RunEnvironment {
         self.kept.get_or_init(|| SessionKeeping { sessions, left_sessions });
     }
 
-    /// Where a task is put on record. The id of a session that works for another follows from that one, so what was left of it
-    /// is found again; when it is somebody else's, the task gets an id of its own.
+    /// Finds the session for a run. The id of a sub-agent's session is derived from the session above it, so a resumed
+    /// run finds an unfinished one again. When that id belongs to a session with a different request or agent, the run
+    /// gets a random id.
     pub(super) fn session_for(&self, task: &mut RunRequest, agent: &Agent) -> Session {
         let Some(kept) = self.kept.get() else { return Session::New };
         if !kept.sessions.has(task.place.session) {
@@ -136,7 +137,7 @@ impl RunEnvironment {
         }
     }
 
-    /// Begins to put a run on record, where runs are.
+    /// Opens the journal of a new session; returns `None` when sessions are not stored.
     pub(super) fn open_session(
         &self,
         task: &RunRequest,
@@ -155,7 +156,8 @@ impl RunEnvironment {
         Some(sessions.open(id, opened))
     }
 
-    /// A worker for each of a graph; gives the one who is asked. Who names no model takes that one's.
+    /// Prepares every agent of a graph and returns the one that receives the request. An agent that names no model uses
+    /// the models of that first agent.
     pub fn prepare(self: &Arc<Self>, graph: &AgentGraph) -> Result<Arc<PreparedAgent>, ModelsError> {
         let names = prepared_agent::model_names(&graph.first().agent, self.config())?;
         let models = names.iter().map(ToString::to_string).collect();
@@ -163,17 +165,17 @@ impl RunEnvironment {
         Preparation { environment: self, graph, models, done: HashMap::new() }.worker(&first)
     }
 
-    /// From now on models, tools and clocks of all runs are recorded. To be said before anybody is employed.
+    /// Records models, tools and clocks of all runs from now on. Call it before `prepare`.
     pub fn record_on(&self, tape: Arc<Tape>, recorder: Arc<RunRecorder>) {
         self.recorder.get_or_init(|| (tape, recorder));
     }
 
-    /// From now on these models are asked, whatever is configured. To be said before anybody is employed.
+    /// Uses this provider instead of the configured models. Call it before `prepare`, which binds agents to models.
     pub fn ask_instead(&self, models: Arc<dyn ModelProvider>) {
         self.models.get_or_init(|| models);
     }
 
-    /// Whoever sees what becomes of runs.
+    /// Returns the observer that records runs, if there is one.
     pub(super) fn observer(&self) -> Option<Arc<dyn RunObserver>> {
         self.recorder().map(|recorder| Arc::clone(recorder) as _)
     }
@@ -182,7 +184,7 @@ impl RunEnvironment {
         self.recorder.get().map(|(_, recorder)| recorder)
     }
 
-    /// The provider of the first model, with the others behind it.
+    /// Returns the provider of the first model, with the others as fallbacks.
     pub fn models(&self, names: &[ModelName]) -> Result<Box<dyn ModelProvider>, ModelsError> {
         if let Some(models) = self.models.get() {
             return Ok(Box::new(Arc::clone(models)));
@@ -196,7 +198,7 @@ impl RunEnvironment {
     }
 }
 
-/// Makes the workers of a graph, those below first. There are no circles in a graph.
+/// Prepares the agents of a graph, sub-agents first. A graph has no cycles, so the recursion ends.
 struct Preparation<'a> {
     environment: &'a Arc<RunEnvironment>,
     graph: &'a AgentGraph,

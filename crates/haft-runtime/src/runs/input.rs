@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::runtime::StartError;
 
-/// An agent that takes JSON gets only a request that fits its schema.
+/// Checks a request against the agent's input schema. Agents that take plain text accept every request.
 pub(crate) fn check_input(agent: &Agent, request: &str) -> Result<(), StartError> {
     if agent.input.format == InputFormat::Text {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Sessions that work for others: their ids follow from whom they work for, so that whoever goes on finds them again.
+//! Session ids of sub-agents. They are derived from the session above, so that a resumed run finds them again.
 
 use futures_util::future::BoxFuture;
 use haft_core::place::{Operation, SessionId};
@@ -7,17 +7,17 @@ use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{Durability, JournalError, RunJournal};
 use sha2::{Digest as _, Sha256};
 
-/// The session of the agent that a call asks.
+/// Returns the session of the agent that a tool call starts.
 pub(super) fn below(session: SessionId, turn: u32, call: &CallId) -> SessionId {
     derived(&format!("{session}/{turn}/{}", call.0))
 }
 
-/// The session of one of several that work for the same call.
+/// Returns the session of one of several runs for the same call.
 pub(super) fn nth(session: SessionId, number: usize) -> SessionId {
     derived(&format!("{session}/part/{number}"))
 }
 
-/// The session of the agent that goes on with a request.
+/// Returns the session of the agent that takes over a request.
 pub(super) fn after(session: SessionId) -> SessionId {
     derived(&format!("{session}/after"))
 }
@@ -28,7 +28,7 @@ fn derived(from: &str) -> SessionId {
     SessionId(bytes)
 }
 
-/// The record of a session that could not be opened: nothing can be put down in it, so nothing is done.
+/// The journal of a session that could not be opened. It refuses every write, so the run makes no call.
 #[derive(Debug)]
 pub(super) struct LostJournal(pub(super) String);
 

@@ -1,4 +1,4 @@
-//! Which of the run's own tools a model is shown beside those that it needs.
+//! The optional internal tools of a run that its model sees.
 
 use haft_core::internal::batch::BATCH;
 use haft_core::internal::task_status::TASK_STATUS;
@@ -6,8 +6,8 @@ use haft_core::run::Offer;
 
 use haft_config::agents::Agent;
 
-/// Only what the agent asks for by name or pattern, and only where it can be of use: a batch of nothing, or a status of
-/// work that has no steps, would cost tokens and say nothing.
+/// Offers only tools that the agent asks for by name or pattern, and only where they can help: a batch without other
+/// tools, or a status of work in a single turn, would cost tokens and add nothing.
 pub(super) fn offer(agent: &Agent, other_tools: usize) -> Offer {
     let globs = agent.reach.tools.as_deref().unwrap_or_default();
     let named = |tool: &str| globs.iter().any(|glob| glob.matches(tool));

@@ -21,28 +21,29 @@ use haft_config::agents::{Agent, Around};
 #[cfg(not(feature = "tiktoken"))]
 use haft_core::tokens::ByLength as Vocabulary;
 
-/// How many pieces of one output are read; more would cost more than any answer is worth.
+/// The most pieces of one output that are read. More would cost more than the answer is worth.
 const PIECES_MAX: usize = 32;
 
 /// The smallest piece that is worth a request.
 const PIECE_BYTES_MIN: usize = 512;
 
-/// Of a token, at most; prose may have more, but what follows it need not.
+/// The most bytes that one token is assumed to have. Prose often has more, but text outside the samples may be denser.
 const BYTES_PER_TOKEN_MAX: usize = 3;
 
-/// How much of an output is counted at each of three places. Digits and dense code have far fewer bytes in a token than prose.
+/// The size of each of the three samples whose tokens are counted. Digits and dense code have far fewer bytes per token
+/// than prose.
 const SAMPLE_BYTES: usize = 16 << 10;
 
 /// Room in the model's context for the question and the text around it.
 const OVERHEAD_TOKENS: u32 = 2048;
 
-/// What a model says of a piece that has nothing of what is asked for.
+/// The reply of a model when a piece contains no answer to the question.
 const NOTHING: &str = "NOTHING FOUND";
 
-/// Reads with the models of an agent. Every request is a session of its own, below the call.
+/// Reads with the models of an agent. Every request runs in its own session, below the call.
 pub(super) struct ModelReader {
     environment: Arc<RunEnvironment>,
-    /// Asked as the agent is.
+    /// The agent whose sampling settings, context limit and timeouts are used.
     like: Agent,
     reading: Reading,
 }
@@ -70,11 +71,12 @@ impl ModelReader {
         let worker = self.worker(PIECES)?;
         let mut found = Vec::new();
         for (at, piece) in pieces.into_iter().enumerate() {
-            // The first line says which piece it is: what is asked twice in equal words may be taken for one question.
+            // The piece number makes each request unique: a provider or cache may treat two requests with equal text as
+            // one.
             let request =
                 format!("Piece {} of {count} of an output.\nQuestion: {}\n\n{piece}", at + 1, asked.question);
             let said = self.ask(&worker, asked.handle, (at + 1, request), cx).await?;
-            // What it quotes may hold the same words.
+            // Test only the start: a reply that answers the question may quote the same words.
             if !said.trim_start().starts_with(NOTHING) {
                 found.push(said);
             }
@@ -99,7 +101,7 @@ impl ModelReader {
         self.ask(&worker, asked.handle, (1, request), cx).await
     }
 
-    /// An agent that has `tool_output` and no other tool.
+    /// Prepares an agent whose only tool is `tool_output`.
     fn worker(&self, text: &str) -> Result<Arc<PreparedAgent>, String> {
         let orchestrator = self.environment.parts.output_orchestrator();
         let around = Around { read: &|_| Err("there is no file".into()), variable: &|_| None };
@@ -110,7 +112,8 @@ impl ModelReader {
         Ok(PreparedAgent::with_tools(&self.environment, agent, &self.reading, orchestrator))
     }
 
-    /// The call that waits for this may hold a slot; what is done for it must not wait for that.
+    /// Asks the agent one question. The run bypasses the queues: the call that waits for it may hold a slot, and a
+    /// nested call that waited for the same queue could deadlock.
     async fn ask(
         &self,
         worker: &Arc<PreparedAgent>,
@@ -165,7 +168,7 @@ impl OutputReader for ModelReader {
     }
 }
 
-/// How many bytes of a text have so many tokens, judged by the densest of a few places in it.
+/// Returns the number of bytes that hold this many tokens, by the densest of three samples of the text.
 fn bytes_of(tokens: usize, text: &str, counter: &dyn TokenCounter) -> usize {
     let last = text.len().saturating_sub(SAMPLE_BYTES);
     let measured = [0, last / 2, last].into_iter().map(|at| {
@@ -177,7 +180,7 @@ fn bytes_of(tokens: usize, text: &str, counter: &dyn TokenCounter) -> usize {
     measured.fold(tokens.saturating_mul(BYTES_PER_TOKEN_MAX), usize::min)
 }
 
-/// A store in which there is one output.
+/// A store that shows a single output of another store.
 struct OnlyOne {
     store: Arc<dyn OutputStore>,
     handle: Handle,

@@ -1,4 +1,4 @@
-//! An agent ready to be asked: its models, its tools and its rules.
+//! An agent bound to its models, tools and limits.
 
 use std::fmt;
 use std::path::Path;
@@ -29,27 +29,28 @@ use haft_config::agents::{Agent, Reach};
 use haft_config::resolved::ModelName;
 use haft_config::{Resolved, printable};
 
-/// An agent with all it needs. Many runs of it may go on at once.
+/// An agent that is ready to receive requests. Several runs of it may be in progress at once.
 pub struct PreparedAgent {
     agent: Agent,
     model: ModelName,
     models: Arc<dyn ModelProvider>,
-    /// Who reads stored outputs; made when it is first needed, from names that were tried.
+    /// The model that reads stored outputs. Its names are checked when the agent is prepared; the reader is built on
+    /// first use.
     reading: Reading,
     environment: Arc<RunEnvironment>,
-    /// Made when it is first needed: the tools of servers are known only once those are ready.
+    /// Built on first use: the tools of MCP servers are known only once the servers are ready.
     orchestrator: OnceLock<Orchestrator>,
     links: LinkedAgents,
 }
 
-/// Whom an agent leads to.
+/// The agents that an agent can call or hand the request to.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LinkedAgents {
-    /// Those it calls as tools.
+    /// Agents that it calls as tools.
     pub(super) below: Vec<Arc<PreparedAgent>>,
-    /// Those it can give the request to, who then answer instead.
+    /// Agents that can take over the request and then answer in its place.
     pub(super) destinations: Vec<Arc<PreparedAgent>>,
-    /// Who gets its finished answer.
+    /// The agent that receives its finished answer.
     pub(super) handoff: Option<Arc<PreparedAgent>>,
 }
 
@@ -71,7 +72,7 @@ impl PreparedAgent {
         Ok(Arc::new(Self { agent, model, models, reading, environment, orchestrator, links }))
     }
 
-    /// An agent that has only the tools of this orchestrator.
+    /// Prepares an agent that has only the tools of this orchestrator.
     pub(super) fn with_tools(
         environment: &Arc<RunEnvironment>,
         agent: Agent,
@@ -99,7 +100,7 @@ impl PreparedAgent {
         &self.environment
     }
 
-    /// The model that is asked first.
+    /// Returns the model that is tried first.
     pub fn model(&self) -> &ModelName {
         &self.model
     }
@@ -126,7 +127,7 @@ impl PreparedAgent {
         &self.links
     }
 
-    /// The rules of one run of it. `path` are the agents above.
+    /// Returns the plan of one run. `path` lists the agents above it.
     pub fn plan(&self, path: &[String], run: &RunContext) -> RunPlan {
         let nonce = uuid::Uuid::new_v4().simple().to_string();
         let others = self.orchestrator().tools(&self.selection(), run).len();
@@ -135,7 +136,7 @@ impl PreparedAgent {
         RunPlan { offer, allowed_tools, ..self.agent.plan(path.to_vec(), &nonce[..8]) }
     }
 
-    /// By the names under which the model is shown them; whoever allows a tool may call it by any other.
+    /// Returns the allowed tools by the names that the model sees. The configuration may use any name of a tool.
     fn allowed_tools(&self) -> Option<Vec<String>> {
         let catalog = self.orchestrator().catalog();
         let shown = |name: &String| match catalog.resolve(name) {
@@ -145,7 +146,7 @@ impl PreparedAgent {
         self.agent.reach.allowed_tools.as_ref().map(|names| names.iter().map(shown).collect())
     }
 
-    /// Which tools it is shown and may call; the agents it names are always among them.
+    /// Returns the tools that the model sees and may call. The agents that this agent calls are always among them.
     pub fn selection(&self) -> Selection {
         let Some(globs) = &self.agent.reach.tools else { return Selection::All };
         let agents = GroupName::new(NAMESPACE).ok().filter(|_| !self.links.below.is_empty());
@@ -153,7 +154,7 @@ impl PreparedAgent {
         Selection::of(globs.iter().cloned().map(Pick::Tool).chain(agents))
     }
 
-    /// Everybody that a request to it may come to, itself first.
+    /// Returns every agent that can receive the request or a part of it, starting with this one.
     pub fn reachable_agents(self: &Arc<Self>) -> Vec<Arc<Self>> {
         let mut found = vec![Arc::clone(self)];
         let mut at = 0;
@@ -169,7 +170,7 @@ impl PreparedAgent {
         found
     }
 
-    /// What the agent calls its tools, or says may be called, and nothing is called so. To be asked once the tools are ready.
+    /// Returns the tool names and patterns of the agent that match no tool. Call it once the tools are ready.
     pub fn unresolved_names(&self) -> Vec<String> {
         let Reach { tools, allowed_tools, .. } = &self.agent.reach;
         let catalog = self.orchestrator().catalog().snapshot();
@@ -184,7 +185,8 @@ impl PreparedAgent {
         shown.chain(allowed.cloned()).collect()
     }
 
-    /// One warning for each tool that the agent names and that does not exist. To be asked once the tools are ready.
+    /// Returns one warning for each tool that the agent names and that does not exist. Call it once the tools are
+    /// ready.
     pub fn missing_tools(&self) -> Vec<String> {
         let agent = printable(&self.agent.name);
         let warning =
@@ -192,12 +194,12 @@ impl PreparedAgent {
         self.unresolved_names().iter().map(warning).collect()
     }
 
-    /// By whichever of its names.
+    /// Tests if any name or alias resolves to a tool.
     fn is_a_tool(&self, name: &str) -> bool {
         self.orchestrator().catalog().resolve(name).is_ok()
     }
 
-    /// What is asked of the model, but for the conversation.
+    /// Returns the model request without the conversation.
     pub(super) fn request(&self, plan: &RunPlan, run: &RunContext) -> ModelRequest {
         let shown = self.orchestrator().tools(&self.selection(), run);
         let asking = &self.agent.asking;
@@ -213,7 +215,8 @@ impl PreparedAgent {
         }
     }
 
-    /// The agent's text, to whom it can give the request, what tools and skills say of themselves, and how to end.
+    /// Returns the system text: the agent's own text, the handoff destinations, the instructions of tools and skills,
+    /// and the rule for ending.
     fn system(&self, shown: &[Shown], plan: &RunPlan) -> String {
         let destinations = self.links.destinations.iter().map(|to| to.agent());
         let body = system::with_destinations(&self.agent.body, destinations);
@@ -235,7 +238,8 @@ impl PreparedAgent {
         }
     }
 
-    /// The context of a run of this agent. An agent that stores no outputs gets no store: its outputs are truncated.
+    /// Returns the context of a run of this agent. An agent that stores no outputs gets no store: its outputs are
+    /// truncated.
     pub(super) fn context(&self, run: &Arc<RunContext>) -> Arc<RunContext> {
         if self.config().tool_output.enabled || run.outputs.is_none() {
             return Arc::clone(run);
@@ -243,7 +247,7 @@ impl PreparedAgent {
         Arc::new(RunContext { outputs: None, ..RunContext::clone(run) })
     }
 
-    /// The configuration as this agent changes it for its own calls.
+    /// Returns the configuration with this agent's changes for its own calls.
     fn config(&self) -> Arc<Resolved> {
         let shared = self.environment.config();
         let Agent { times, outputs, .. } = &self.agent;
@@ -265,14 +269,14 @@ impl fmt::Debug for PreparedAgent {
     }
 }
 
-/// A model and whoever asks it.
+/// A model and its provider.
 #[derive(Clone)]
 pub(super) struct Reading {
     pub(super) model: ModelName,
     pub(super) models: Arc<dyn ModelProvider>,
 }
 
-/// Who reads stored outputs: those that `toolOutput.models` names, else the agent's own.
+/// Returns the model that reads stored outputs: the first of `toolOutput.models`, else the agent's own.
 fn reading(environment: &RunEnvironment, agent: &Agent, own: Reading) -> Result<Reading, ModelsError> {
     let parse = |text: &String| ModelName::parse(text).map_err(ModelsError::Name);
     let names = agent.outputs.tool_output.models.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
@@ -282,7 +286,7 @@ fn reading(environment: &RunEnvironment, agent: &Agent, own: Reading) -> Result<
     }
 }
 
-/// What the agent says, else the configuration.
+/// Returns the models of the agent, else those of the configuration.
 pub fn model_names(agent: &Agent, config: &Resolved) -> Result<Vec<ModelName>, ModelsError> {
     if agent.models.is_empty() {
         return Ok(config.models.default.iter().chain(&config.models.fallback).cloned().collect());
@@ -297,7 +301,7 @@ fn with_body(mut agent: Agent, workspace: &Path) -> Agent {
     agent
 }
 
-/// What the operator knows about the model wins.
+/// Applies the operator's model settings, which override those of the agent.
 fn as_known(mut agent: Agent, config: &Resolved, model: &ModelName) -> Agent {
     let Some(known) = config.models.settings.get(model) else { return agent };
     agent.asking.output_tokens_max = known.output_tokens_max.unwrap_or(agent.asking.output_tokens_max);

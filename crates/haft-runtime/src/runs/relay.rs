@@ -1,4 +1,4 @@
-//! Who goes on with a request when a run has ended, and what they are told.
+//! The handoff of a request or an answer to the next agent after a run has ended.
 
 use std::sync::Arc;
 
@@ -6,7 +6,8 @@ use haft_core::run::finish::{Answer, Finish, FinishClass, FinishReason};
 
 use super::prepared_agent::PreparedAgent;
 
-/// Who goes on, and with what words; nobody when the answer is the answer. `original` is what was asked first.
+/// Returns the next agent and the request for it, or `None` when the answer is final. `original` is the request to the
+/// first agent.
 pub(super) fn next(
     worker: &PreparedAgent,
     original: &str,

@@ -1,4 +1,4 @@
-//! Takes a run up again where its session was left.
+//! Resumes a run from its stored session.
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use super::relay;
 use crate::spec::FunctionTool;
 use haft_store::sessions::{Past, ReadError, SessionJournal, Standing};
 
-/// Why a session does not go on.
+/// The reason a session cannot be resumed.
 #[derive(Debug)]
 pub enum ResumeError {
-    /// It has ended, and nothing more is asked.
+    /// The run has ended, and there is no further request.
     Finished {
         reason: String,
     },
@@ -53,20 +53,20 @@ impl From<RunError> for ResumeError {
     }
 }
 
-/// A session, and what it is to do.
+/// A stored session and its next request.
 #[derive(Debug)]
 pub struct ResumedSession {
     pub past: Past,
     pub journal: SessionJournal,
     /// A further request; without it the run continues with the one it has.
     pub more: Option<String>,
-    /// Functions that the caller runs.
+    /// Functions that the caller runs itself.
     pub functions: Vec<FunctionTool>,
 }
 
 impl ActiveRun {
-    /// Goes on. No call that has ended is made again; of those that had begun, only what may be repeated is, and of the
-    /// others the model is told that nobody knows what became of them.
+    /// Resumes the run. Finished calls are not repeated. Of the calls that had started, only those that are safe to
+    /// repeat are made again; for the others the model gets an error that says their outcome is unknown.
     pub fn resume(
         worker: Arc<PreparedAgent>,
         resumed: ResumedSession,
@@ -101,7 +101,7 @@ impl ActiveRun {
         Ok(run.go_on(journal, &unknown, more)?)
     }
 
-    /// Goes on with a session on the account of a task.
+    /// Continues a session with the budget and deadline of an existing run request.
     pub(super) fn take_up(
         worker: Arc<PreparedAgent>,
         task: RunRequest,
@@ -112,7 +112,7 @@ impl ActiveRun {
         run.go_on(journal, &unknown, None)
     }
 
-    /// The run as it was left, and the calls of which nobody knows the end.
+    /// Restores the run from its journal, and returns the calls with an unknown outcome.
     fn as_left(
         worker: Arc<PreparedAgent>,
         mut task: RunRequest,
@@ -151,7 +151,7 @@ impl ActiveRun {
         Ok(self)
     }
 
-    /// In the same conversation; its turns are counted on.
+    /// Adds a request to the same conversation. Turn numbers continue.
     fn ask_more(&mut self, more: String) -> Result<(), RunError> {
         self.task.place.turn += self.run.counts().turns;
         self.options.place = self.task.place;
@@ -159,7 +159,7 @@ impl ActiveRun {
         self.tell(RunInput::Requested(more))
     }
 
-    /// Whether somebody else has to go on with what has ended here.
+    /// Tests if the ended run still has work: an unfinished step, or a handoff to another agent.
     fn is_handed_on(&mut self) -> bool {
         match self.run.next_step(&Readings::default()) {
             Step::Done(finish) => relay::next(&self.worker, &self.original, &finish).is_some(),
@@ -167,7 +167,7 @@ impl ActiveRun {
         }
     }
 
-    /// The model decides what to do about a call whose end nobody knows.
+    /// Reports a call with an unknown outcome as failed, so that the model decides how to continue.
     fn tell_unknown(&mut self, call: &ToolCall) -> Result<(), RunError> {
         const TOLD: &str = "Error: haft ended while this call was being made. It is not known whether it took effect: look \
             before you make it again.";
@@ -199,13 +199,13 @@ fn asked_first(run: &AgentRun) -> String {
     texts.collect()
 }
 
-/// Calls that reached their tool, have no end on record and must not be made again on our own account.
+/// Returns the calls that reached their tool, have no end in the journal, and are not safe to repeat.
 fn unknown(run: &AgentRun, begun: &[CallId], orchestrator: &Orchestrator) -> Vec<ToolCall> {
     let is_unknown = |call: &ToolCall| begun.contains(&call.id) && !orchestrator.may_repeat(&call.name);
     run.given_out().into_iter().filter(is_unknown).collect()
 }
 
-/// The time of the whole run begins anew; what was worked before counts for its budget.
+/// Returns the scope of the resumed run: a fresh deadline, but a time budget that includes the time worked before.
 fn scope(
     worker: &PreparedAgent,
     watchers: Arc<dyn EventSink>,

@@ -1,17 +1,17 @@
-//! The skills of a run: those that the request calls for, and those that could be read.
+//! The skills of a run: those that the request activates, and those that the model can read.
 
 use haft_config::expand::Lookup;
 use haft_config::skills::{Skill, Skills};
 
-/// How many skills a model is told of.
+/// The most skills that the system text lists.
 const LINES_MAX: usize = 100;
 
-/// What a model is told of skills.
+/// The skills that the system text describes.
 #[derive(Debug, Clone, Default)]
 pub struct AvailableSkills {
-    /// A line for each that lacks nothing and is not active.
+    /// One line for each inactive skill whose requirements are met.
     pub lines: Vec<String>,
-    /// The names and texts of those that the request calls for.
+    /// The names and texts of the skills that the request activates.
     pub active: Vec<(String, String)>,
 }
 
@@ -23,7 +23,7 @@ impl Default for &AvailableSkills {
 }
 
 impl AvailableSkills {
-    /// The active skills with their texts, and one line for every other skill whose requirements are met.
+    /// Collects the active skills with their texts, and one line for every other skill whose requirements are met.
     pub fn of(found: &Skills, active: &[Skill], variables: Lookup<'_>) -> Self {
         let is_active = |skill: &&Skill| active.iter().any(|other| other.name == skill.name);
         let others =

@@ -1,4 +1,4 @@
-//! What a model is told before the request: the agent's text, then the instructions of tool providers, then how to end.
+//! The system text: the agent's text, then the instructions of tool providers and skills, then the rule for ending.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -13,18 +13,18 @@ use haft_engine::Shown;
 use super::skilled::AvailableSkills;
 use haft_config::agents::Agent;
 
-/// The most of one provider's instructions that is passed on.
+/// The longest instructions of one provider that the system text includes; the rest is cut off.
 const INSTRUCTIONS_CHARS_MAX: usize = 16 << 10;
 
-/// Those who may say something about themselves.
+/// The providers and skills whose instructions the system text may include.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Told<'a> {
     pub(super) providers: &'a [Arc<dyn ToolProvider>],
     pub(super) skills: &'a AvailableSkills,
 }
 
-/// In a fixed order, so that equal runs have equal prompts. Who gives none of the tools that are shown says nothing, and
-/// without tools no skill is of use.
+/// Builds the system text in a fixed order, so that equal runs have equal prompts. It includes the instructions of a
+/// provider only if the model sees a tool of it, and skills only if the model sees any tool.
 pub(super) fn text(body: &str, told: Told<'_>, shown: &[Shown], report: &FinalReport) -> String {
     let gives = |provider: &Arc<dyn ToolProvider>| {
         shown.iter().any(|tool| tool.entry.identity().namespace == *provider.namespace())
@@ -59,7 +59,7 @@ fn add(text: &mut String, of: &str, instructions: &str) {
     let _ = write!(text, "\n\nInstructions of {of}:\n{}", said.trim_end());
 }
 
-/// An agent that can give the request to others is told who they are.
+/// Appends the agents that the model can hand the request to, with their descriptions.
 pub(super) fn with_destinations<'a>(body: &str, destinations: impl Iterator<Item = &'a Agent>) -> String {
     let mut text = body.trim_end().to_owned();
     for (at, agent) in destinations.enumerate() {
@@ -72,7 +72,7 @@ pub(super) fn with_destinations<'a>(body: &str, destinations: impl Iterator<Item
     text
 }
 
-/// For an agent that says nothing of itself.
+/// Returns the default system text, for an agent without its own.
 pub(super) fn plain(workspace: &Path) -> String {
     format!(
         "You work on a person's request with the tools you are given. Relative paths are below `{}`. Look before you \

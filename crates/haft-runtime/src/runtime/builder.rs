@@ -1,4 +1,4 @@
-//! Builds a runtime: configuration, stores, and what the embedding program brings.
+//! Builds a runtime from a configuration, stores, and the tools and interfaces of the embedding program.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
@@ -30,7 +30,7 @@ use crate::event_log::EventLog;
 use crate::recordings::{Recorded, RunRecorder};
 use crate::runs::Variables;
 
-/// Everything that outlives a process.
+/// The stores that outlive a process.
 pub struct Stores {
     home: Home,
     pub(super) events: Option<Arc<dyn EventStore>>,
@@ -41,7 +41,7 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Files below haft's own directory.
+    /// Uses files below haft's own directory.
     pub fn at(home: &Home) -> Self {
         Self {
             home: home.clone(),
@@ -52,14 +52,14 @@ impl Stores {
         }
     }
 
-    /// The same, with event logs in memory only.
+    /// Keeps event logs in memory only.
     #[must_use]
     pub fn without_events(mut self) -> Self {
         self.events = None;
         self
     }
 
-    /// Sessions, where the configuration stores them.
+    /// Returns the session store, if the configuration enables it.
     pub(super) fn sessions(&self, config: &Resolved) -> Option<Sessions> {
         config.sessions.enabled.then(|| self.sessions_of(config))
     }
@@ -68,12 +68,12 @@ impl Stores {
         Sessions::of(&self.home, config.sessions.limits)
     }
 
-    /// Sessions for reading, also those that were written under other limits.
+    /// Returns the session store for reading, including sessions that were written under other limits.
     pub(super) fn all_sessions(&self) -> Sessions {
         Sessions::of(&self.home, SessionLimits { bytes_max: u64::MAX, keep: Duration::MAX })
     }
 
-    /// The grants of a principal: those of the local user are on disk, those of others live in this process.
+    /// Returns the grants of a principal: those of the local user are on disk, those of others live in this process.
     pub(super) fn grants(&self, principal: &Principal) -> Grants {
         let mut grants = self.grants.lock().unwrap_or_else(PoisonError::into_inner);
         let load = || {
@@ -100,18 +100,18 @@ impl Stores {
     }
 }
 
-/// Who answers the questions of a run.
+/// The source of answers to the questions of a run.
 pub enum Answers<T: ?Sized> {
     /// The run parks, and the caller answers through its handle.
     ThroughHandle,
-    /// This interface, at once.
+    /// This interface answers at once.
     By(Arc<T>),
-    /// There is no one: calls that need approval are denied, and questions are declined.
+    /// No source: calls that need approval are denied, and elicitations are declined.
     Denied,
 }
 
 impl<T: ?Sized> Answers<T> {
-    /// The interface if there is one, else no one.
+    /// Returns the interface if there is one, else `Denied`.
     pub fn by(interface: Option<Arc<T>>) -> Self {
         interface.map_or(Self::Denied, Self::By)
     }
@@ -155,9 +155,9 @@ pub struct RunHooks {
     pub watchers: Vec<Arc<dyn EventSink>>,
     /// Records models, tools and clock.
     pub recorder: Option<(Arc<Tape>, Arc<RunRecorder>)>,
-    /// Asked instead of the configured models.
+    /// Replaces the configured models.
     pub models: Option<Arc<dyn ModelProvider>>,
-    /// The id of the run, where the caller has one.
+    /// The id of the run, if the caller chose one.
     pub session: Option<SessionId>,
     /// False for a run that leaves no session behind.
     pub keeps_session: bool,
@@ -183,7 +183,7 @@ impl RunHooks {
         all.push(Arc::new(log.clone()));
         let watchers = Watchers(all);
         match &self.recorder {
-            // Readers see events in the order in which the recording has them.
+            // The recorder forwards events, so that readers see them in the recorded order.
             Some((_, recorder)) => Arc::new(Recorded::new(Arc::clone(recorder), watchers)),
             None => Arc::new(watchers),
         }
@@ -203,7 +203,7 @@ pub struct RuntimeBuilder {
     parents: Option<Arc<dyn TraceParents>>,
 }
 
-/// A runtime that cannot be built.
+/// The error of a runtime without a home directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoHome;
 
@@ -230,7 +230,7 @@ impl RuntimeBuilder {
         }
     }
 
-    /// haft's own directory; by default `$HAFT_HOME`, else `~/.haft`.
+    /// Sets haft's own directory; by default `$HAFT_HOME`, else `~/.haft`.
     #[must_use]
     pub fn home(mut self, home: Home) -> Self {
         self.home = Some(home);
@@ -243,7 +243,7 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Looks up variables; by default those of the process.
+    /// Sets the lookup of variables; by default those of the process.
     #[must_use]
     pub fn variables(mut self, variables: Variables) -> Self {
         self.variables = variables;
@@ -263,21 +263,21 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Asks this provider instead of the configured models.
+    /// Uses this provider instead of the configured models.
     #[must_use]
     pub fn models(mut self, models: Arc<dyn ModelProvider>) -> Self {
         self.models = Some(models);
         self
     }
 
-    /// Shows every message to and from MCP servers.
+    /// Passes every message to and from MCP servers to this sink.
     #[must_use]
     pub fn trace_mcp(mut self, trace: Arc<dyn TraceSink>) -> Self {
         self.trace = Some(trace);
         self
     }
 
-    /// Tells MCP servers the span of each call.
+    /// Sends the span of each call to MCP servers as trace context.
     #[must_use]
     pub fn trace_parents(mut self, parents: Option<Arc<dyn TraceParents>>) -> Self {
         self.parents = parents;

@@ -54,7 +54,7 @@ impl std::error::Error for StartError {}
 #[derive(Debug)]
 pub enum ResumeFailure {
     Session(SessionError),
-    /// A sub-agent's run: the run that it works for continues it.
+    /// The run belongs to a sub-agent. Resume its parent run, which continues it.
     WorksForAnother {
         origin: String,
     },

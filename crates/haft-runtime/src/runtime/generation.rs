@@ -13,7 +13,7 @@ use crate::rest::{self, Around, Freshness};
 use crate::runs::Variables;
 use crate::wiring::EngineState;
 
-/// A configuration, and everything that was made from it once.
+/// A configuration, and everything that was built from it once.
 pub(super) struct Generation {
     pub(super) number: u64,
     pub(super) config: Arc<Resolved>,
@@ -27,7 +27,7 @@ pub(super) struct Generation {
 }
 
 impl Generation {
-    /// The first generation. REST tools that are given are used as they are; otherwise the configuration is read.
+    /// Builds the first generation. The warnings name REST tools of the configuration that cannot be used.
     pub(super) async fn first(
         config: Resolved,
         skills: Skills,

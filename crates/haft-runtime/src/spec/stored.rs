@@ -1,4 +1,4 @@
-//! The stored form of a spec, a type of its own: the journal of a session begins with it.
+//! The stored form of a spec, with which the journal of a session begins.
 //!
 //! Agents and skills are stored once, as blobs under their digest, because many runs share them.
 
@@ -126,7 +126,7 @@ struct StoredWorkspace {
     limits: Limits,
 }
 
-/// A path. Names of files need not be UTF-8; such a path is stored as bytes.
+/// A path. File names need not be UTF-8; a path that is not is stored as bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 enum StoredPath {
@@ -213,7 +213,7 @@ impl fmt::Display for SpecError {
 impl std::error::Error for SpecError {}
 
 impl StoredSpec {
-    /// The stored form, and the blob that it refers to.
+    /// Converts a spec to its stored form and the blob that it refers to.
     pub fn of(spec: &RunSpec) -> (Self, Vec<u8>) {
         let blob = StoredBlob::of(spec);
         // Strings and maps of strings always serialize.
@@ -247,7 +247,7 @@ impl StoredSpec {
         Digest::from_hex(&self.sources).ok_or_else(problem)
     }
 
-    /// Checks the version before anything else: another version may mean something else by the same field.
+    /// Reads a spec. Checks the version first: another version may give the same field another meaning.
     pub fn read(value: &Value) -> Result<Self, SpecError> {
         let version = value["version"].as_u64().and_then(|version| u32::try_from(version).ok()).unwrap_or(0);
         if version != SPEC_VERSION {
@@ -261,7 +261,7 @@ impl StoredSpec {
         Principal::new(tenant, subject, credential_id)
     }
 
-    /// The spec, with the agents and skills of its blob.
+    /// Restores the spec, with the agents and skills of its blob.
     pub fn into_spec(self, blob: &[u8]) -> Result<RunSpec, SpecError> {
         let broken = |problem: String| SpecError::Sources { problem };
         if Digest::of_bytes(blob).to_string() != self.sources {

@@ -1,4 +1,4 @@
-//! Sending spans, and noticing the first time that it fails.
+//! Exports spans and stores the first failure.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,10 +11,10 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
 use super::settings::Settings;
 
-/// The name of this program to a collector, unless the environment gives it another.
+/// The default service name; `service.name` in the environment overrides it.
 const SERVICE_NAME: &str = "haft";
 
-/// What went wrong first. Later troubles are most likely the same one.
+/// The first failure. Later failures most likely have the same cause.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Trouble(Arc<OnceLock<String>>);
 
@@ -25,19 +25,20 @@ impl Trouble {
 }
 
 pub(super) fn exporter(settings: &Settings, trouble: &Trouble) -> Result<Watched, String> {
-    // Whoever embeds us may have chosen a provider already; then that one stays.
+    // The embedding program may have installed a crypto provider already; the call then fails and that provider stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let exporter = opentelemetry_otlp::SpanExporter::builder()
         .with_http()
         .with_protocol(settings.protocol)
-        // A collector that is restarted gets a second chance; the end of the program waits no longer than it says.
+        // One retry covers a collector that restarts. More retries would delay the end of the program beyond the flush
+        // timeout.
         .with_retry_policy(RetryPolicy::recommended().with_max_retries(1))
         .build()
         .map_err(|error| format!("no telemetry: {error}"))?;
     Ok(Watched { exporter, trouble: trouble.clone() })
 }
 
-/// What the environment says of this program, with a name of its own where it says none.
+/// Returns the resource that the environment describes, with a default service name.
 pub(super) fn resource() -> Resource {
     let detected = Resource::builder().build();
     match detected.get(&Key::from_static_str("service.name")) {
@@ -46,7 +47,7 @@ pub(super) fn resource() -> Resource {
     }
 }
 
-/// An exporter whose first failure is kept.
+/// An exporter that stores its first failure.
 #[derive(Debug)]
 pub(super) struct Watched {
     exporter: opentelemetry_otlp::SpanExporter,
@@ -75,7 +76,7 @@ impl SpanExporter for Watched {
     }
 }
 
-/// Not the exporter's own words: they may repeat the endpoint, and a key in it.
+/// Describes a failure without the exporter's own text, which may repeat the endpoint and a key in it.
 fn reason(error: &OTelSdkError) -> String {
     match error {
         OTelSdkError::Timeout(_) => "it did not answer in time".into(),
@@ -87,7 +88,7 @@ fn reason(error: &OTelSdkError) -> String {
     }
 }
 
-/// The HTTP status that a message of the exporter names.
+/// Extracts the HTTP status from a message of the exporter.
 fn status(text: &str) -> Option<u16> {
     let after = text.split("tatus").nth(1)?;
     let digits: String =

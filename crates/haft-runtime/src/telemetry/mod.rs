@@ -1,7 +1,7 @@
-//! Spans for an OpenTelemetry collector, when the environment names one. Without it nothing is started.
+//! Spans for an OpenTelemetry collector, if the environment names one. Otherwise nothing is started.
 //!
-//! A fold over events makes the spans that the conventions for generative AI describe; a thread of its own sends
-//! them. A collector that cannot be reached costs no call anything: it is said once, at the end.
+//! A fold over events builds the spans of the semantic conventions for generative AI; a separate thread sends them. An
+//! unreachable collector does not affect calls: `finish` reports it once, at the end.
 
 mod export;
 mod settings;
@@ -20,10 +20,10 @@ pub use settings::captures_content;
 use settings::{Settings, Wanted};
 use spans::Spans;
 
-/// How long the end of the program waits for spans to be delivered.
+/// The longest time that the end of the program waits for spans to be delivered.
 const FLUSH_MAX: Duration = Duration::from_secs(2);
 
-/// Tells a collector of calls until it is finished.
+/// Sends spans of calls to a collector until it is finished.
 pub struct Telemetry {
     spans: Arc<Spans>,
     provider: SdkTracerProvider,
@@ -32,8 +32,8 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// As the standard `OTEL_…` variables say; `None` when they ask for nothing. An error is a sentence for the operator,
-    /// and no reason not to go on.
+    /// Reads the standard `OTEL_…` variables; `None` when they request nothing. The error is a sentence for the
+    /// operator, and the program continues without telemetry.
     pub fn from_environment() -> Result<Option<Self>, String> {
         match Wanted::from(&|name| std::env::var(name).ok())? {
             Wanted::Nothing => Ok(None),
@@ -50,17 +50,17 @@ impl Telemetry {
         Ok(Self { spans, provider, trouble, collector: settings.collector })
     }
 
-    /// What the engine's events are to be sent to.
+    /// Returns the sink for the engine's events.
     pub fn sink(&self) -> Arc<dyn EventSink> {
         Arc::clone(&self.spans) as _
     }
 
-    /// Which spans the calls under way have.
+    /// Returns the lookup of the spans of calls in progress.
     pub fn trace_parents(&self) -> Arc<dyn TraceParents> {
         Arc::clone(&self.spans) as _
     }
 
-    /// Delivers what is left, within a bounded time, and says what could not be delivered.
+    /// Sends the remaining spans within a bounded time; the error names the first failure.
     pub fn finish(self) -> Result<(), String> {
         let ended = self.provider.shutdown_with_timeout(FLUSH_MAX);
         let reason = match (self.trouble.first(), ended) {

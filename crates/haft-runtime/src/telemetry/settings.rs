@@ -1,4 +1,4 @@
-//! What the environment says about telemetry.
+//! The telemetry settings of the environment.
 
 use std::collections::HashMap;
 
@@ -10,18 +10,18 @@ use opentelemetry_sdk::propagation::TraceContextPropagator;
 /// Reads one variable.
 type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Whether anything is to be told.
+/// The requested telemetry.
 #[derive(Debug)]
 pub(super) enum Wanted {
     Nothing,
     Spans(Settings),
 }
 
-/// Endpoint, headers, timeout and service name are read by the exporter itself; this is what it leaves to us.
+/// The settings that the exporter does not read itself. It reads endpoint, headers, timeout and service name.
 #[derive(Debug)]
 pub(super) struct Settings {
     pub(super) protocol: Protocol,
-    /// For messages: where the spans go, without anything that could be a credential.
+    /// The collector's address for messages, without parts that could be a credential.
     pub(super) collector: String,
     traceparent: Option<String>,
     tracestate: Option<String>,
@@ -29,7 +29,7 @@ pub(super) struct Settings {
 
 impl Wanted {
     pub(super) fn from(environment: Environment<'_>) -> Result<Self, String> {
-        // A variable that is set to nothing counts as not set, as the specification says.
+        // The OpenTelemetry specification treats an empty variable as unset.
         let read =
             |name: &str| environment(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         let general = read("OTEL_EXPORTER_OTLP_ENDPOINT");
@@ -56,7 +56,7 @@ impl Wanted {
 }
 
 impl Settings {
-    /// The span that this program works for; none when the environment names none that can be understood.
+    /// Returns the parent span of this program; an empty context when the environment names none or an invalid one.
     pub(super) fn parent(&self) -> Context {
         let named = [("traceparent", &self.traceparent), ("tracestate", &self.tracestate)];
         let carried: HashMap<String, String> =
@@ -65,12 +65,12 @@ impl Settings {
     }
 }
 
-/// Whether spans may carry what was said; `None` when the environment leaves it to the configuration.
+/// Tells if spans may carry message content; `None` when the environment leaves it to the configuration.
 pub fn captures_content() -> Option<bool> {
     content(std::env::var("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT").ok().as_deref())
 }
 
-/// Only a clear yes is one: older instrumentations write `true`, newer ones where the content goes.
+/// Accepts only explicit values: older instrumentations write `true`, newer ones the destination of the content.
 fn content(written: Option<&str>) -> Option<bool> {
     let written = written.map(|text| text.trim().to_ascii_lowercase()).filter(|text| !text.is_empty())?;
     Some(matches!(written.as_str(), "true" | "1" | "span_only" | "span_and_event"))
@@ -92,7 +92,7 @@ fn unknown(name: &str, found: &str, expected: &str) -> String {
     format!("no telemetry: {name} is `{found}`; expected {expected}")
 }
 
-/// Scheme, host and port; a user, a path or a query may hold a key.
+/// Returns scheme, host and port. User, path and query are dropped, because they may hold a key.
 fn without_credentials(endpoint: &str) -> Result<String, String> {
     let expected = "expected a URL such as http://localhost:4318";
     let url = reqwest::Url::parse(endpoint).map_err(|error| {

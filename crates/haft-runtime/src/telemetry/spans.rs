@@ -1,4 +1,4 @@
-//! Spans as a fold over events, named and attributed as the OpenTelemetry conventions for generative AI say.
+//! Builds spans from events, with the names and attributes of the OpenTelemetry conventions for generative AI.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,19 +13,20 @@ use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt, Trace
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 
-/// Calls that may be under way at once and still be parents of others; a span beyond is made when its call ends.
+/// The most spans that are open at once and can be parents of others. Beyond this limit a span is created when its call
+/// ends.
 const OPEN_MAX: usize = 10_000;
 
-/// How much of a tool's description a span carries.
+/// The longest prefix of a tool's description that a span carries.
 const DESCRIPTION_BYTES_MAX: usize = 1 << 10;
 
-/// Makes a span of each call.
+/// Builds one span for each call.
 #[derive(Debug)]
 pub(super) struct Spans {
     tracer: SdkTracer,
-    /// What the whole program works for.
+    /// The parent span of the whole program.
     parent: Context,
-    /// Those that have begun. Every call that began also ends, so what is in here is what runs.
+    /// The spans of calls in progress. Every call that starts also ends, so this map does not grow without bound.
     open: Mutex<HashMap<OperationId, Context>>,
 }
 
@@ -45,7 +46,7 @@ impl Spans {
         above.with_span(span)
     }
 
-    /// Nothing works for an attempt at a model, so its span is made when it is over.
+    /// Emits the span of a model attempt at its end. An attempt has no child spans, so it need not be open before.
     fn tell_model(&self, place: Place, attempt: &Attempt, account: &ModelAccount) {
         let now = SystemTime::now();
         let builder = SpanBuilder::from_name(format!("chat {}", attempt.model))
@@ -60,7 +61,7 @@ impl Spans {
         context.span().end();
     }
 
-    /// The span that a place works for.
+    /// Returns the parent span for a place.
     fn above(&self, place: Place) -> Context {
         let above = place.parent.and_then(|parent| self.open().get(&parent).cloned());
         above.unwrap_or_else(|| self.parent.clone())
@@ -110,13 +111,13 @@ fn end(context: &Context, failure: Option<ToolErrorKind>, account: &Account, sai
     span.set_attributes(said.map(of_words).into_iter().flatten());
     if let Some(kind) = failure {
         span.set_attribute(KeyValue::new("error.type", kind.name()));
-        // The sentence of the kind, not the call's own message: that may hold anything.
+        // Use the fixed sentence of the error kind: the call's own message may contain secrets or content.
         span.set_status(Status::error(kind.row().told));
     }
     span.end();
 }
 
-/// What a model made up is no part of a span's name: there would be no end of different names.
+/// Returns the span name. A tool name that the model made up is left out, because span names must have low cardinality.
 fn name(tool: &ToolSeen) -> String {
     match tool {
         ToolSeen::Written(_) => "execute_tool".into(),
@@ -172,7 +173,7 @@ fn of_attempt(place: Place, attempt: &Attempt, account: &ModelAccount) -> Vec<Ke
     attributes
 }
 
-/// The conventions have names of their own for some.
+/// Maps a provider to the name that the conventions use for it.
 fn provider_name(provider: &str) -> String {
     let known = match provider {
         "openai" | "openai-responses" => "openai",

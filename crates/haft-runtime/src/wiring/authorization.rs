@@ -1,4 +1,4 @@
-//! Who gets the tokens for an MCP server elsewhere, from its configuration.
+//! Builds the OAuth authorizer of a remote MCP server from its configuration.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use url::Url;
 use crate::keyring::SecretServiceKeyring;
 use haft_config::resolved::{McpOauth, McpReach};
 
-/// Where tokens are kept.
+/// The places that tokens are stored in: haft's home and, by preference, the keyring.
 #[derive(Debug, Clone, Copy)]
 pub struct Keeping<'a> {
     pub home: &'a Home,
@@ -23,8 +23,8 @@ pub struct Keeping<'a> {
     pub principal: &'a Principal,
 }
 
-/// What gets tokens for a server, or why it could not; nothing for a server that is not asked for any: a process, one whose
-/// headers say who we are, one behind a WebSocket.
+/// Builds the authorizer that obtains tokens for a server, or returns an error for the operator. Returns `None` for
+/// servers that use no OAuth: local processes, servers with an `Authorization` header, and servers behind a WebSocket.
 pub fn authorizer(
     name: &str,
     reach: &McpReach,
@@ -60,7 +60,8 @@ fn with_keyring(file: TokenFile, preference: Preference) -> Result<TokenFile, St
     Ok(file.with_keyring(Arc::new(SecretServiceKeyring), preference))
 }
 
-/// An operator who requires the keyring must not get tokens in plain files instead.
+/// Refuses a required keyring in a build without keyring support. Otherwise tokens would end up in plain files against
+/// the operator's setting.
 #[cfg(not(feature = "keyring"))]
 fn with_keyring(file: TokenFile, preference: Preference) -> Result<TokenFile, String> {
     match preference {

@@ -1,4 +1,4 @@
-//! MCP servers, from the configuration to what gives their tools.
+//! Builds the providers of MCP tools from the configuration.
 
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
@@ -24,39 +24,40 @@ use haft_config::Resolved;
 use haft_config::namesake::namesake;
 use haft_config::resolved::{Concealed, McpReach, McpServer, Roots};
 
-/// The servers of a configuration. None of them runs because of this.
+/// The MCP servers of a configuration. Building them starts none of them.
 #[derive(Debug, Default)]
 pub struct McpServers {
     pub providers: Vec<Arc<McpProvider>>,
-    /// Those that cannot be used, and why: a sentence for the operator.
+    /// The names of servers that cannot be used, each with a reason for the operator.
     pub unusable: Vec<(String, String)>,
 }
 
 impl McpServers {
-    /// What gives their tools, for [`orchestrator_with`](super::orchestrator_with).
+    /// Returns the tool providers, for [`orchestrator_with`](super::orchestrator_with).
     pub fn providers(&self) -> Vec<Arc<dyn ToolProvider>> {
         self.providers.iter().map(|provider| Arc::clone(provider) as _).collect()
     }
 }
 
-/// What servers are made with beside the configuration.
+/// The settings of MCP servers that come from the run and not from the configuration.
 #[derive(Clone, Default)]
 pub struct McpFace {
-    /// Set where runs have a person that servers can ask.
+    /// The kinds of elicitation that are supported; set when a run has a person to answer them.
     pub elicitation: Elicitation,
-    /// Connections are never shared between principals: they may carry credentials and keep state.
+    /// The owner of the connections. Principals never share a connection, because it may carry credentials and keep
+    /// state.
     pub principal: Principal,
-    /// Sees every message.
+    /// Receives every message to and from servers.
     pub trace: Option<Arc<dyn TraceSink>>,
-    /// Knows the spans of calls, so that servers learn which they work for.
+    /// Knows the spans of calls, so that requests to servers carry the trace context.
     pub parents: Option<Arc<dyn TraceParents>>,
-    /// Those that other runs of this program use already.
+    /// The servers that other runs of this process already use.
     pub shared: Arc<SharedServers>,
 }
 
-/// Makes the servers that are enabled. `policy` is the operator's own: what it protects stays protected.
+/// Builds the servers that are enabled. `policy` is the operator's own: paths that it protects stay protected.
 ///
-/// To be called inside a runtime: each server has a task that looks after it.
+/// Must be called inside a tokio runtime, because each server spawns a supervising task.
 pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpServers {
     let mut made = McpServers::default();
     let environment = McpEnvironment {
@@ -73,7 +74,8 @@ pub fn mcp_servers(config: &Resolved, policy: &Policy, face: &McpFace) -> McpSer
         }
         match server_config(name, server, policy, (config.token_store, &face.principal)) {
             Ok(config) => {
-                // A server of another principal, name, confinement or tool selection is another server.
+                // The digest covers everything that makes a server distinct: principal, name, confinement and tool
+                // selection.
                 let principal = &face.principal;
                 let owner = (principal.tenant(), principal.subject(), principal.credential_id());
                 let digest = format!("{owner:?}\n{name}\n{}\n{server:?}\n{policy:?}", config.digest);
@@ -131,7 +133,8 @@ fn wanted(namespace: &Namespace, server: &McpServer, reach: &McpReach) -> Wanted
     }
 }
 
-/// What a server is given, or shown, in confidence: by what its name says, and all that authorization is asked for with.
+/// Returns the secrets that a server receives: environment variables or headers whose names mark a secret, and the
+/// OAuth client secret.
 fn secrets(reach: &McpReach) -> Vec<SecretString> {
     let (named, more) = match reach {
         McpReach::Process { env, .. } => (env, None),
@@ -141,14 +144,14 @@ fn secrets(reach: &McpReach) -> Vec<SecretString> {
     named.chain(more).map(|value| SecretString::from(value.0.clone())).collect()
 }
 
-/// What is known of a server from another time, without starting it.
+/// Returns the cached catalog of a server, without starting it.
 pub fn remembered(name: &str, server: &McpServer, home: &Home) -> Option<Remembrance> {
     let (namespace, reach) = (Namespace::sanitize(name), server.reach.as_ref().ok()?);
     let wanted = wanted(&namespace, server, reach);
     remembrance(&directory(home), namespace.as_str(), &digest(server, reach), &wanted)
 }
 
-/// Where what is known of servers is kept.
+/// Returns the directory of the catalog cache.
 fn directory(home: &Home) -> PathBuf {
     home.data().join("mcp")
 }
@@ -197,14 +200,15 @@ fn connect(
     }
 }
 
-/// Another server has another digest. It can be kept: what it is made of cannot be read from it.
+/// Returns a digest that identifies a server in the catalog cache. It is safe to store, because the settings (and the
+/// secrets in them) cannot be recovered from it.
 fn digest(server: &McpServer, reach: &McpReach) -> String {
     let mut hasher = Sha256::new();
     let mut part = |text: &str| {
         hasher.update(text.len().to_le_bytes());
         hasher.update(text);
     };
-    // Servers have other tools for those who can be asked more.
+    // A server may offer other tools to clients that support roots or sampling.
     part(&format!("{:?} {}", server.roots, server.sampling.is_some()));
     match reach {
         McpReach::Process { command, args, env, directory, .. } => {

@@ -1,4 +1,5 @@
-//! What orchestrators are made from. Those made from the same parts share servers, queues, cache, store and what people said.
+//! The parts of orchestrators. Orchestrators that are built from the same parts share servers, queues, cache, store and
+//! approvals.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,7 +25,7 @@ use haft_config::Resolved;
 #[cfg(not(feature = "tiktoken"))]
 use haft_core::tokens::ByLength as Vocabulary;
 
-/// The parts of orchestrators. None of its servers runs before an orchestrator is warmed up.
+/// The parts of orchestrators. No server starts before an orchestrator is warmed up.
 pub struct Parts {
     config: Arc<Resolved>,
     policy: Policy,
@@ -33,14 +34,14 @@ pub struct Parts {
     engine: OrchestratorConfig,
 }
 
-/// What one orchestrator has beside what all of them share.
+/// The settings of a single orchestrator, beside the shared parts.
 #[derive(Default)]
 pub struct Own {
-    /// More tools.
+    /// Additional tool providers.
     pub providers: Vec<Arc<dyn ToolProvider>>,
-    /// How long the answers of agents among them are kept.
+    /// The time that answers of agents stay cached, by tool name.
     pub answers_kept: HashMap<ToolName, Duration>,
-    /// Who answers questions in free words about stored outputs.
+    /// The reader that answers free-form questions about stored outputs.
     pub reader: Option<Arc<dyn OutputReader>>,
 }
 
@@ -56,7 +57,8 @@ impl EngineState {
         Self { queues: queues(config), cache: cache(config) }
     }
 
-    /// The state of the next generation. A queue whose settings did not change keeps its slots and its line.
+    /// Returns the state of the next generation. A queue whose settings did not change keeps its slots and its waiting
+    /// calls.
     #[must_use]
     pub fn renewed(&self, config: &Resolved) -> Self {
         Self { queues: self.queues.renewed(queue_configs(config)), cache: self.cache.clone() }
@@ -76,7 +78,7 @@ impl Parts {
         Self::sharing(settings, others, &engine)
     }
 
-    /// Parts that share queues and cache with others.
+    /// Builds parts that share queues and cache with others.
     pub fn sharing(settings: ToolSettings, others: Vec<Arc<dyn ToolProvider>>, shared: &EngineState) -> Self {
         let config = Arc::new(settings.config);
         let builtin = BuiltinTools::new(settings.policy.clone());
@@ -102,7 +104,7 @@ impl Parts {
         &self.config
     }
 
-    /// What confines everything that is started.
+    /// Returns the sandbox policy of everything that tools start.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -111,8 +113,8 @@ impl Parts {
         self.policy.workspace()
     }
 
-    /// An orchestrator over all tools. What the configuration says about tools may be changed for it; what is shared
-    /// stays as it is.
+    /// Builds an orchestrator over all tools. `config` may differ from the shared configuration in its tool settings;
+    /// the shared parts stay the same.
     pub fn orchestrator(&self, config: &Arc<Resolved>, own: Own) -> Orchestrator {
         let stored = config.tool_output.enabled.then(|| {
             let tools = OutputTools::new(self.policy.clone(), config.tool_output.reading);
@@ -123,7 +125,7 @@ impl Parts {
         self.over(config, providers, own.answers_kept)
     }
 
-    /// An orchestrator that has nothing but `tool_output`.
+    /// Builds an orchestrator whose only tool is `tool_output`.
     pub fn output_orchestrator(&self) -> Orchestrator {
         let tools = OutputTools::new(self.policy.clone(), self.config.tool_output.reading);
         self.over(&self.config, vec![Arc::new(tools)], HashMap::new())
@@ -141,7 +143,7 @@ impl Parts {
             tool_timeout_max: self.timeout.unwrap_or(config.tool_timeout),
             ..self.engine.clone()
         };
-        // Every queue that is named was found when the configuration was read.
+        // The configuration reader already checked that every named queue exists.
         Orchestrator::new(Catalog::with(providers, catalog_config(config)), engine)
     }
 }

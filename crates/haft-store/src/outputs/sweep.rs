@@ -1,8 +1,8 @@
-//! Removes outputs that are too old or too many, a few files at a time, beside the work of the process.
+//! Removes outputs that are too old or too many, a few files at a time, in the background.
 //!
-//! A pass goes over all outputs in the order of their names. It removes those that are too old and sums up the rest by age.
-//! The sums tell the next pass which outputs to remove for the total. A pass continues where another process left it: `haft
-//! call` lives for a few milliseconds, and no such process would ever get to the end of a large store.
+//! A pass goes over all outputs in the order of their names. It removes those that are too old and sums up the rest by
+//! age. The sums tell the next pass which outputs to remove for the total. A pass continues where another process left
+//! it: `haft call` lives for a few milliseconds, and no such process would ever get to the end of a large store.
 
 mod state;
 mod walk;
@@ -37,7 +37,7 @@ pub(super) struct Sweeper {
     limits: StoreLimits,
 }
 
-/// Decides whether a sweep waits until its time.
+/// Decides if a sweep waits for its interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Urgency {
     /// It does nothing when any process swept a moment ago.
@@ -58,7 +58,7 @@ impl Sweeper {
         Self { root: root.to_owned(), limits }
     }
 
-    /// Sweeps unless another process is at it.
+    /// Sweeps unless another process does so now.
     pub(super) fn run(&self, urgency: Urgency) {
         if let Some(_lock) = try_lock(&self.root) {
             self.run_locked(urgency, SystemTime::now, STEP_PAUSE);
@@ -75,8 +75,8 @@ impl Sweeper {
         }
     }
 
-    /// Ends the pass under way. If its sums exceed the total, a second pass removes the excess. `between_steps` runs after
-    /// each step that is not the last one, when its progress is stored.
+    /// Finishes the current pass. If its sums exceed the total, a second pass removes the excess. `between_steps` runs
+    /// after each step that is not the last one, when its progress is stored.
     fn continue_sweep(
         &self,
         state: &mut SweepState,
@@ -91,7 +91,8 @@ impl Sweeper {
                 between_steps()?;
             }
             state.end_pass(self.limits.total_bytes_max, now());
-            // A pass that removed an excess is the last one: files that cannot be removed must not keep this loop going.
+            // A pass that removed an excess is the last one: files that cannot be removed must not keep this loop
+            // going.
             if removes_excess || !state.removes_excess() {
                 state.save_ended(&self.root, now());
                 return ControlFlow::Continue(());
@@ -155,8 +156,8 @@ impl OutputFile {
     }
 }
 
-/// Locks the store against other sweeps. A file system without such locks gets sweeps at the same time: these may remove
-/// more than they must, and nothing worse.
+/// Locks the store against other sweeps. A file system without such locks gets sweeps at the same time: these may
+/// remove more than they must, and nothing worse.
 fn try_lock(root: &Path) -> Option<File> {
     let directory = File::open(root).ok()?;
     match flock(&directory, FlockOperation::NonBlockingLockExclusive) {

@@ -150,7 +150,7 @@ fn a_session_knows_whether_it_has_anything() {
     assert!(store.is_empty());
 }
 
-/// Ten runs at once over a store in which there is always too much and always an empty directory to take away.
+/// Ten concurrent runs over a store that always has an excess and always an empty directory to remove.
 #[test]
 fn runs_at_the_same_time_do_not_take_what_others_are_writing() {
     let dir = tempfile::tempdir().unwrap();
@@ -237,7 +237,7 @@ fn a_sweep_that_is_killed_after_any_step_is_continued_by_the_next_process() {
         assert!(processes < 100, "each process gets further");
         let state = dir.path().join(".sweep");
         let whole = fs::read(&state).unwrap();
-        // A crash of the machine may leave any part of the state; the sweep then begins anew.
+        // A crash of the machine may leave any prefix of the state; the sweep then starts over.
         if processes == 2 {
             for cut in 0..whole.len() {
                 fs::write(&state, &whole[..cut]).unwrap();

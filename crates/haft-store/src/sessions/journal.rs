@@ -1,4 +1,4 @@
-//! Writes down what happens in one session, as it happens.
+//! Writes the journal of one session.
 
 use std::fs::File;
 use std::io::Write;
@@ -18,17 +18,17 @@ use tokio::time::Instant;
 use super::line::Line;
 use crate::accounting::{model_record, now_ms, record};
 
-/// How often what can be done again is secured while nothing else is done.
+/// The sync interval for entries whose work can be repeated.
 const SECURED_EVERY: Duration = Duration::from_secs(1);
 
-/// The open journal of one session. It is locked for as long as this lives, so that only one process goes on with it.
+/// The open journal of one session. It holds a file lock, so that only one process continues the session.
 #[derive(Debug)]
 pub struct SessionJournal {
     session: SessionId,
     bytes_max: u64,
     written: Mutex<Written>,
     file: Arc<File>,
-    /// What is known to be on the disk. Who holds it is just seeing to that.
+    /// The bytes that are known to be on disk. The task that holds the lock is syncing.
     secured: tokio::sync::Mutex<Secured>,
 }
 
@@ -50,12 +50,12 @@ impl Secured {
 #[derive(Debug)]
 struct Written {
     bytes: u64,
-    /// What went wrong first. A line that is missing must not be followed by others, so that is the end.
+    /// The first failure. Every later write fails with it, because a journal with a missing line could not be replayed.
     failed: Option<JournalError>,
 }
 
 impl SessionJournal {
-    /// Goes on in a file that is locked, ends with a whole line and has this many bytes.
+    /// Continues in a file that is locked, ends with a complete line and has this many bytes.
     pub(super) fn new(session: SessionId, file: File, bytes: u64, bytes_max: u64) -> Self {
         Self {
             session,
@@ -70,12 +70,12 @@ impl SessionJournal {
         self.session
     }
 
-    /// Puts down that another process goes on from here.
+    /// Records that another process continues the session from here.
     pub fn resumed(&self) -> Result<(), JournalError> {
         self.write(&Line::Resumed { at_ms: now_ms() })
     }
 
-    /// Appends a line in one write. A short wait for the disk's cache is all it takes.
+    /// Appends a line in one write. It only reaches the page cache; `sync` makes it durable.
     pub(super) fn write(&self, line: &Line) -> Result<(), JournalError> {
         let mut bytes =
             serde_json::to_vec(line).map_err(|error| JournalError { problem: error.to_string() })?;
@@ -99,7 +99,7 @@ impl SessionJournal {
             return Err(JournalError { problem: format!("{problem}; see `sessions.bytesMax`") });
         }
         (&*self.file).write_all(line).map_err(|error| {
-            // Half a line is worse than none: whoever goes on would have to guess.
+            // Truncate a partial line: a resumed run could not interpret it.
             let _ = self.file.set_len(bytes);
             JournalError { problem: error.to_string() }
         })
@@ -109,7 +109,7 @@ impl SessionJournal {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What whoever works for this session does and costs is a part of it.
+    /// Returns the journal line of an event. The calls and costs of sub-agents belong to this session too.
     fn line_of(&self, event: &Event) -> Option<Line> {
         match event {
             Event::ToolFinished { operation, tool, failure, latency, account, said: _ } => {
@@ -127,7 +127,7 @@ impl SessionJournal {
     }
 }
 
-/// What the run was told holds everything else that is said in it.
+/// Returns the line of a run event. Most events need none, because the recorded inputs contain their content.
 fn run_line(turn: u32, event: &RunEvent) -> Option<Line> {
     match event {
         RunEvent::Noted(note) => Some(Line::Note { at_ms: now_ms(), turn, note: note.name().to_owned() }),
@@ -146,7 +146,7 @@ fn run_line(turn: u32, event: &RunEvent) -> Option<Line> {
 impl EventSink for SessionJournal {
     fn emit(&self, event: Event) {
         if let Some(line) = self.line_of(&event) {
-            // A failure is found again by whoever puts down what counts.
+            // Ignore a failure here: the next `append` reports it.
             let _ = self.write(&line);
         }
     }
@@ -167,7 +167,8 @@ impl RunJournal for SessionJournal {
         })
     }
 
-    /// Calls of one turn end together often; who waited while another's bytes were secured may find its own among them.
+    /// Syncs the file. Calls of one turn often end together, so a task that waited for the lock may find its bytes
+    /// synced already.
     fn sync(&self, durability: Durability) -> BoxFuture<'_, Result<(), JournalError>> {
         Box::pin(async move {
             let wanted = self.written().bytes;

@@ -1,4 +1,4 @@
-//! The lines of a session's journal. They change only together with [`VERSION`].
+//! The lines of a session's journal. A change to them requires a new [`VERSION`].
 
 use haft_core::place::SessionId;
 use haft_core::principal::Principal;
@@ -8,24 +8,24 @@ use serde_json::Value;
 
 use crate::accounting::{ModelRecord, Record, now_ms};
 
-/// The version that is written.
+/// The version of the format that is written.
 pub const VERSION: u32 = 2;
 
-/// The oldest version that is read. Version 1 stores the command line of the run instead of its spec.
+/// The oldest version that can be read. Version 1 stores the command line of the run instead of its spec.
 pub const VERSION_OLDEST: u32 = 1;
 
-/// How much of a request names its session.
+/// The longest prefix of a request that is the session's title.
 const TITLE_CHARS_MAX: usize = 80;
 
-/// One line. Every line but the first says when it was written, in milliseconds since 1970.
+/// One line. Every line but the first carries the time of writing, in milliseconds since 1970.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Line {
     /// The first line.
     Session(Box<Opened>),
-    /// Another process goes on.
+    /// Another process continues the session.
     Resumed { at_ms: u64 },
-    /// An input of the run. Both names on disk are older than the type's.
+    /// An input of the run. Both names on disk predate the name of the type.
     #[serde(rename = "told")]
     Input {
         at_ms: u64,
@@ -36,41 +36,41 @@ pub enum Line {
     Begun {
         at_ms: u64,
         call: String,
-        /// As it was written.
+        /// The name as the model wrote it.
         tool: String,
         turn: u32,
         operation: u64,
     },
-    /// What a call was and cost.
+    /// The record of a finished call.
     Tool(Box<Record>),
-    /// What an attempt at a model was and cost.
+    /// The record of a model attempt.
     Model(Box<ModelRecord>),
-    /// Something the run decided.
+    /// A decision of the run.
     Note { at_ms: u64, turn: u32, note: String },
-    /// The run ended, with this reason.
+    /// The end of the run, with its reason.
     Finished { at_ms: u64, reason: String, turns: u32 },
 }
 
-/// How a session began.
+/// The start of a session.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Opened {
     pub version: u32,
     pub id: String,
     pub at_ms: u64,
-    /// What was asked first, shortened.
+    /// The first request, shortened.
     pub title: String,
-    /// The agent that works in it.
+    /// The agent of the session.
     pub agent: String,
-    /// The model that it asks first; whoever goes on does not choose again.
+    /// The first model of the run; a resumed run does not choose again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The session in which the request was first made; nothing when it is this one.
+    /// The session that received the original request; `None` when it is this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<String>,
-    /// The spec of the run, for the code that started it; absent for runs that work for another.
+    /// The spec of the run, for the code that started it; absent for sub-agents.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub spec: Value,
-    /// The tenant and subject that the run works for; version 1 knew only the local user.
+    /// The tenant and subject of the run; version 1 had only the local user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub principal: Option<(String, String)>,
     /// The command line of the run, in version 1.
@@ -97,7 +97,7 @@ impl Opened {
         }
     }
 
-    /// True when the run works for this principal.
+    /// Tests if the run belongs to this principal.
     pub fn belongs_to(&self, principal: &Principal) -> bool {
         match &self.principal {
             Some((tenant, subject)) => tenant == principal.tenant() && subject == principal.subject(),
@@ -105,7 +105,7 @@ impl Opened {
         }
     }
 
-    /// Whether it is the work of this agent on this request.
+    /// Tests if the session has this agent and this request.
     pub fn is_for(&self, request: &str, agent: &str) -> bool {
         self.title == title(request) && self.agent == agent
     }
@@ -116,7 +116,7 @@ fn title(request: &str) -> String {
     first.chars().take(TITLE_CHARS_MAX).collect()
 }
 
-/// What is looked at before all else.
+/// The version field, which is checked before the rest of the line is parsed.
 #[derive(Debug, Deserialize)]
 pub(super) struct Versioned {
     pub(super) version: Option<u32>,

@@ -1,4 +1,4 @@
-//! What a session's journal says: a fold over its lines.
+//! The state of a session, computed as a fold over the lines of its journal.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -25,47 +25,47 @@ use super::line::{Line, Opened};
 use super::read::{Lines, ReadError};
 use crate::accounting::{ModelRecord, Record};
 
-/// A session as it was left.
+/// A session as its journal describes it.
 #[derive(Debug)]
 pub struct Past {
     pub opened: Opened,
     pub standing: Standing,
-    /// What was asked after the first request.
+    /// The requests after the first one.
     pub requests: Vec<String>,
-    /// When the last line was written.
+    /// The time of the last line.
     pub last_ms: u64,
-    /// What everything cost.
+    /// The cost of all requests.
     pub total: Bill,
-    /// What the last request cost so far; its budget goes by that.
+    /// The cost of the last request so far, which counts toward its budget.
     pub bill: Bill,
     pub tree: OpTree,
     inputs: Vec<RunInput>,
-    /// Calls of the last turn that reached their tool, and of which no end is on record.
+    /// Calls of the last turn that reached their tool and have no recorded end.
     begun: Vec<CallId>,
-    /// Approvals of the last turn whose calls have no end on record.
+    /// Approvals of the last turn whose calls have no recorded end.
     allowed: Vec<(u32, CallId)>,
-    /// Replies so far: the number of the last turn.
+    /// The number of replies so far, which is the number of the last turn.
     turns: u32,
     session: SessionId,
-    /// How long the last request was worked on before `since_ms`, when it was last taken up.
+    /// The time spent on the last request before `since_ms`, when the session was last resumed.
     worked_before: Duration,
     since_ms: u64,
-    /// How many processes have worked on it before the last.
+    /// The number of processes that worked on the session before the last one.
     processes: u64,
-    /// What the next request would have had the model read, when that was last known.
+    /// The context size of the next model request, as last known.
     context_tokens: Option<u64>,
-    /// What the tree is made of.
+    /// The events that the tree is built from.
     events: Vec<Event>,
-    /// Calls that the last process began, and of which no end is on record.
+    /// Calls that the last process started and that have no recorded end.
     at_work: Vec<(Arc<Operation>, ToolSeen)>,
 }
 
-/// How far a session has come.
+/// The state of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// No end is on record: it is under way, or what drove it was killed.
+    /// No recorded end: the run is active, or its process was killed.
     Open,
-    /// It came to an end that is none: interrupted, out of time, without a model. It can go on where it was.
+    /// The run was cut off: interrupted, out of time, or without a model. It can be resumed at that point.
     Cut {
         reason: String,
     },
@@ -74,14 +74,14 @@ pub enum Standing {
     },
 }
 
-/// A run that is had again, and what nobody knows the end of.
+/// A restored run, and its calls with an unknown outcome.
 #[derive(Debug)]
 pub struct Unfinished {
     pub run: AgentRun,
     pub begun: Vec<CallId>,
     /// The turns of earlier requests.
     pub turns_before: u32,
-    /// What the model would read next, when that was last known.
+    /// The context size of the next model request, as last known.
     pub context_tokens: Option<u64>,
 }
 
@@ -123,18 +123,19 @@ impl Past {
         self.session
     }
 
-    /// Decisions that a person made before the process ended, for calls that are still to be made.
+    /// Returns the approvals of calls that were allowed before the process ended and have not ended yet.
     pub fn allowed(&self) -> Vec<ApprovalId> {
         let place = |turn: u32| Place { turn, ..Place::first(self.session) };
         self.allowed.iter().map(|(turn, call)| ApprovalId::of_call(place(*turn), call)).collect()
     }
 
-    /// How long the last request was worked on.
+    /// Returns the time spent on the last request.
     pub fn worked(&self) -> Duration {
         self.worked_before + Duration::from_millis(self.last_ms.saturating_sub(self.since_ms))
     }
 
-    /// Nobody is at work on it any more: what was under way then has no end that anybody knows.
+    /// Marks the calls in progress as ended with an unknown outcome. Call it when no process works on the session any
+    /// more.
     pub fn left(&mut self) {
         for (operation, tool) in std::mem::take(&mut self.at_work) {
             self.tree.apply(&cut_off(operation, tool));
@@ -145,8 +146,7 @@ impl Past {
         self.opened.run.plan().map_err(|error| ReadError::Broken { problem: error.to_string() })
     }
 
-    /// The run as it was left. What stands in the request is what the model is told anew: its name, the system text and
-    /// the tools.
+    /// Restores the run. `request` supplies the parts that are not replayed: the model, the system text and the tools.
     pub fn run(self, request: ModelRequest) -> Result<Unfinished, ReadError> {
         let broken = |problem: String| ReadError::Broken { problem };
         let mut run = self.opened.run.resume(request).map_err(|error| broken(error.to_string()))?;
@@ -156,7 +156,7 @@ impl Past {
                 turns_before += run.counts().turns;
             }
             run.apply(input).map_err(|error: RunError| broken(error.to_string()))?;
-            // They were told when they were new.
+            // Drop the notes: the earlier process already emitted them.
             run.take_notes();
         }
         Ok(Unfinished { run, begun: self.begun, turns_before, context_tokens: self.context_tokens })
@@ -204,8 +204,8 @@ impl Past {
         Ok(())
     }
 
-    /// What ended the run against its will is no part of it: whoever goes on, goes on before that. What is told after it
-    /// only brought it to its end.
+    /// Applies an input. An abort or a model failure only marks the session as cut off, so that a resumed run continues
+    /// before it. Inputs after it belong to the shutdown of the run and are ignored.
     fn take_input(&mut self, input: RunInput) {
         match (&self.standing, &input) {
             (_, RunInput::Requested(text)) => {
@@ -267,13 +267,13 @@ impl Past {
     }
 }
 
-/// Each process counts its own operations from one.
+/// Makes an operation id unique across processes, because each process counts its operations from one.
 fn numbered(process: u64, operation: u64) -> OperationId {
     OperationId((process << 48) | operation)
 }
 
-/// A line is written when something has ended, and whoever works for a call ends before it: so all calls are placed first, in the
-/// order in which they were made.
+/// Builds the tree. A line is written at the end of a call, and the calls of a sub-agent end before the call that
+/// started it. So this adds all calls first, in the order of their start.
 fn tree_of(events: &[Event]) -> OpTree {
     let started = |event: &Event| match event {
         Event::ToolStarted { operation, tool, .. } | Event::ToolFinished { operation, tool, .. } => {
@@ -301,7 +301,7 @@ fn place(own: SessionId, session: Option<&str>, turn: u32, parent: Option<Operat
     Place { session: session.map_or(own, |id| SessionId(id.as_u128())), turn, parent, origin: own }
 }
 
-/// The events that a line of a model was made of.
+/// Restores the events that a model line was made from.
 fn attempted(own: SessionId, process: u64, record: &ModelRecord, usage: Usage) -> [Event; 2] {
     let parent = record.parent_operation.map(|operation| numbered(process, operation));
     let place = place(own, record.session.as_deref(), record.turn.unwrap_or(1), parent);
@@ -324,7 +324,7 @@ fn attempted(own: SessionId, process: u64, record: &ModelRecord, usage: Usage) -
     ]
 }
 
-/// The end of a call that was under way when its process ended.
+/// Returns the end event of a call that was in progress when its process ended.
 fn cut_off(operation: Arc<Operation>, tool: ToolSeen) -> Event {
     Event::ToolFinished {
         operation,
@@ -344,7 +344,7 @@ fn cut_off(operation: Arc<Operation>, tool: ToolSeen) -> Event {
     }
 }
 
-/// The event that a line was made of, as far as the tree looks at it.
+/// Restores the event that a line was made from, with the fields that the tree needs.
 fn finished(own: SessionId, process: u64, record: &Record) -> Event {
     let number = |operation: u64| numbered(process, operation);
     let standing = &record.standing;

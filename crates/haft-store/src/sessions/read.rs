@@ -1,17 +1,17 @@
-//! Reads the lines of a session, each bounded, and says where one cannot be read.
+//! Reads the lines of a session with a size limit, and names the line that cannot be read.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
 
 use super::line::{Line, VERSION, VERSION_OLDEST, Versioned};
 
-/// Why lines cannot be used. Lines are counted from one.
+/// The reason lines cannot be used. Line numbers start at one.
 #[derive(Debug)]
 pub enum ReadError {
     Io(io::Error),
-    /// There is not even the first line.
+    /// The first line is missing.
     Empty,
-    /// Written by another version of this program.
+    /// Another version of this program wrote the session.
     Version {
         found: Option<u32>,
     },
@@ -43,7 +43,7 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// The lines of one session. A last line without its end is not given: it was never whole.
+/// The lines of one session. An incomplete last line is skipped: its write never finished.
 #[derive(Debug)]
 pub struct Lines<R> {
     text: BufReader<R>,

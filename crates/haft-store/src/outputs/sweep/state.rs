@@ -1,4 +1,4 @@
-//! The progress of a sweep, kept in a small file that any process may lose or remove.
+//! The progress of a sweep, stored in a small file that any process may lose or remove.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,8 +11,8 @@ use super::OutputFile;
 use super::walk::WalkPosition;
 use crate::log_slots::slot_of;
 
-/// The file is there only while a store is too large for a single step. It is never needed: without it, or with one that
-/// does not parse, a pass begins anew.
+/// The state file. It exists only while a store is too large for a single step. It is optional: when it is missing or
+/// does not parse, a pass starts over.
 const STATE_FILE: &str = ".sweep";
 const NEW_STATE_FILE: &str = ".sweep.new";
 
@@ -22,7 +22,7 @@ const PASS_INTERVAL: Duration = Duration::from_mins(1);
 /// The pause between two steps of different processes. Without it, a hundred short commands in a row would each do one.
 const STEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The progress of the pass under way.
+/// The progress of the current pass.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct SweepState {
     /// The last entry that the pass visited.
@@ -35,7 +35,7 @@ pub(super) struct SweepState {
     excess: Option<Excess>,
     /// The steps that ended before the end of the pass.
     steps: u32,
-    /// Processes that come before this moment leave the sweep alone.
+    /// Processes that start before this time skip the sweep.
     not_before_ms: u64,
 }
 
@@ -75,7 +75,7 @@ impl SweepState {
         self.excess.is_some()
     }
 
-    /// True when the file has to make room.
+    /// Tests if the file must be removed to make room.
     pub(super) fn claims(&mut self, file: &OutputFile) -> bool {
         self.excess.as_mut().is_some_and(|excess| excess.claims(file))
     }
@@ -95,21 +95,21 @@ impl SweepState {
         };
     }
 
-    /// Stores the end of a step. A crash before this repeats the step, which then may remove a few more outputs of the oldest
-    /// slot than it must.
+    /// Stores the end of a step. A crash before this repeats the step, which then may remove a few more outputs of the
+    /// oldest slot than it must.
     pub(super) fn save_step(&mut self, root: &Path, now: SystemTime) {
         self.steps += 1;
         self.save(root, now);
     }
 
-    /// Stores a sweep under way.
+    /// Stores an unfinished sweep.
     pub(super) fn save(&mut self, root: &Path, now: SystemTime) {
         self.not_before_ms = millis(now + STEP_INTERVAL);
         self.write(root);
     }
 
-    /// Stores the end of a sweep. A store that a single step covers needs no file: each process may sweep it at its start.
-    /// The next sweep sums up again, because an excess of today says little about the files of tomorrow.
+    /// Stores the end of a sweep. A store that a single step covers needs no file: each process may sweep it at its
+    /// start. The next sweep computes the sums again, because today's excess says little about tomorrow's files.
     pub(super) fn save_ended(&mut self, root: &Path, now: SystemTime) {
         self.excess = None;
         if self.steps == 0 {
@@ -121,8 +121,8 @@ impl SweepState {
         self.write(root);
     }
 
-    /// Renames a new file over the old one, so that no reader sees half of it. It is not synced: after a power failure the
-    /// next pass begins anew.
+    /// Renames a new file over the old one, so that no reader sees half of it. It is not synced: after a power failure
+    /// the next pass starts over.
     fn write(&self, root: &Path) {
         let new = root.join(NEW_STATE_FILE);
         let Ok(bytes) = serde_json::to_vec(self) else { return };
