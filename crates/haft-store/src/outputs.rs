@@ -1,44 +1,69 @@
 //! The output store of one machine: files below a directory that only its owner can enter.
 
-use std::collections::HashSet;
+mod session;
+mod sweep;
+
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
+use haft_core::place::SessionId;
 pub use haft_core::settings::outputs::StoreLimits;
 use haft_core::store::{Handle, OutputStore, Spool, StoreError, Stored};
 use uuid::Uuid;
 
-/// Outputs of one session, beside those of others that are kept but not given out.
+use self::session::SessionOutputs;
+use self::sweep::{Sweeper, Urgency};
+use crate::sweep_interval;
+
+/// Outputs of one session, beside those of other sessions, which it stores but does not read.
 #[derive(Debug, Clone)]
 pub struct FileStore {
     root: PathBuf,
-    session: String,
+    id: SessionId,
     limits: StoreLimits,
-    /// The outputs of this session that are there.
-    mine: Arc<Mutex<HashSet<PathBuf>>>,
+    session: Arc<SessionOutputs>,
+    /// Bytes that this store took since it last asked for a sweep.
+    unswept_bytes: Arc<AtomicU64>,
 }
 
-/// What an output on its way is called until it is whole.
+/// The name of a file ends like this until the output is whole.
 const PART_SUFFIX: &str = ".part";
 
-/// How long an empty directory is left alone: whoever made it is about to put something there.
-const DIRECTORY_KEPT: Duration = Duration::from_mins(1);
-
-/// How often a directory is made anew that another run found empty and took away. One that was just made is left alone, so it
-/// is not the same again.
+/// The number of times that `create` makes a directory again after a sweep of another run removed it. A sweep leaves a new
+/// directory alone, so that the second time is the last one.
 const DIRECTORY_TRIES: usize = 5;
 
+/// The shortest time between two sweeps of one process.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A process that has stored this part of the total does not wait for the interval, or a fast tool would fill the disk.
+const UNSWEPT_PARTS: u64 = 8;
+
 impl FileStore {
-    /// Opens the store for a new session, and sweeps out what is too old. Fails when the directory cannot be made.
+    /// Opens the store for a new session. Fails when the directory cannot be made.
     pub fn open(root: &Path, limits: StoreLimits) -> io::Result<Self> {
+        Self::of_session(root, SessionId(Uuid::new_v4().as_u128()), limits)
+    }
+
+    /// Opens the store for a session, which reads the outputs that earlier processes stored for it. The cost does not depend
+    /// on the number of stored outputs.
+    pub fn of_session(root: &Path, session: SessionId, limits: StoreLimits) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(root)?;
-        let session = Uuid::new_v4().to_string();
-        let store = Self { root: root.to_path_buf(), session, limits, mine: Arc::default() };
-        store.sweep(SystemTime::now(), 0);
+        let directory = root.join(Handle::directory(&session.to_string()));
+        let store = Self {
+            root: root.to_path_buf(),
+            id: session,
+            limits,
+            session: SessionOutputs::open(directory),
+            unswept_bytes: Arc::default(),
+        };
+        store.sweep_when_due();
         Ok(store)
     }
 
@@ -51,86 +76,82 @@ impl FileStore {
         Ok(bytes)
     }
 
-    /// Removes what is older than it may be, and then the oldest until the rest leaves `room` bytes. Outputs that another
-    /// run is still writing are left to it.
-    fn sweep(&self, now: SystemTime, room: u64) {
-        let mut files = self.files();
-        files.sort_by_key(|file| file.changed);
-        let mut total: u64 = files.iter().map(|file| file.bytes).sum();
-        for file in files {
-            let too_old = now.duration_since(file.changed).is_ok_and(|age| age > self.limits.keep);
-            let in_the_way = total.saturating_add(room) > self.limits.total_bytes_max && !file.is_part();
-            if too_old || in_the_way {
-                // What cannot be removed now is tried again at the next start.
-                let _ = fs::remove_file(&file.path);
-                self.mine().remove(&file.path);
-                total = total.saturating_sub(file.bytes);
-            }
-        }
-        let unused = |directory: &PathBuf| {
-            let changed = Kept::look_at(directory.clone()).map(|kept| kept.changed);
-            changed.is_some_and(|changed| now.duration_since(changed).is_ok_and(|age| age > DIRECTORY_KEPT))
-        };
-        for directory in entries(&self.root).into_iter().filter(unused) {
-            // Succeeds only for those that are empty.
-            let _ = fs::remove_dir(directory);
-        }
+    /// Starts a sweep in a thread of its own when its time has come. The thread ends with the process at the latest; the
+    /// next process continues the sweep.
+    fn sweep_when_due(&self) -> Option<JoinHandle<()>> {
+        let urgency = self.due()?;
+        let sweeper = Sweeper::new(&self.root, self.limits.clone());
+        let sweep = move || sweeper.run(urgency);
+        // Without a thread there is no sweep now; a later call tries again.
+        thread::Builder::new().name("output-sweep".into()).spawn(sweep).ok()
     }
 
-    /// A file that nobody else has, in the directory of the session.
+    fn due(&self) -> Option<Urgency> {
+        if self.limits == StoreLimits::untouched() {
+            return None;
+        }
+        if self.unswept_bytes.load(Ordering::Relaxed) > self.limits.total_bytes_max / UNSWEPT_PARTS {
+            self.unswept_bytes.store(0, Ordering::Relaxed);
+            return Some(Urgency::Pressing);
+        }
+        sweep_interval::is_due(&self.root, SWEEP_INTERVAL).then_some(Urgency::Routine)
+    }
+
+    /// Creates a file that no other process has, in the directory of the session.
     fn create(&self, name: &str) -> io::Result<(File, PathBuf)> {
-        let directory = self.root.join(Handle::directory(&self.session));
+        let directory = self.session.directory();
         let part = directory.join(format!("{name}{PART_SUFFIX}"));
         let mut tries = 0..DIRECTORY_TRIES;
         loop {
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
             let opened =
                 made.and_then(|()| OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part));
             match opened {
-                // A directory that goes while it is looked at is said to be there already and no directory.
+                // For a directory that vanishes meanwhile, `create` reports that it exists and is no directory.
                 Err(error) if is_gone(&error) && tries.next().is_some() => {}
                 opened => return opened.map(|file| (file, part)),
             }
         }
     }
-
-    fn mine(&self) -> MutexGuard<'_, HashSet<PathBuf>> {
-        self.mine.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn files(&self) -> Vec<Kept> {
-        entries(&self.root).iter().flat_map(|session| entries(session)).filter_map(Kept::look_at).collect()
-    }
 }
 
-/// `O_NOFOLLOW`: nothing in the store is a link.
+/// `O_NOFOLLOW`: the store makes no links.
 const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
 impl OutputStore for FileStore {
     fn begin(&self) -> Result<Box<dyn Spool>, StoreError> {
-        self.sweep(SystemTime::now(), self.limits.output_bytes_max);
+        self.sweep_when_due();
         let name = Uuid::new_v4().to_string();
         let (file, part) = self.create(&name).map_err(unavailable)?;
         Ok(Box::new(FileSpool {
             file,
             whole: part.with_extension(""),
             part: Part(Some(part)),
-            handle: Handle::new(&self.session, &name).ok_or(StoreError::NotFound)?,
+            handle: Handle::new(&self.id.to_string(), &name).ok_or(StoreError::NotFound)?,
             bytes_max: self.limits.output_bytes_max,
             bytes: 0,
             lines: 0,
             complete: true,
-            mine: Arc::clone(&self.mine),
+            session: Arc::clone(&self.session),
+            unswept_bytes: Arc::clone(&self.unswept_bytes),
         }))
     }
 
-    /// Another session's handle is answered as one that never was.
+    /// For a handle of another session it gives the same error as for one that never existed.
     fn read(&self, handle: &Handle) -> Result<Vec<u8>, StoreError> {
-        if handle.session() == self.session { self.read_any(handle) } else { Err(StoreError::NotFound) }
+        if handle.session() != self.id.to_string() {
+            return Err(StoreError::NotFound);
+        }
+        let outcome = self.read_any(handle);
+        if outcome == Err(StoreError::NotFound) {
+            // A sweep of another process removed it.
+            self.session.remove(handle.file());
+        }
+        outcome
     }
 
     fn is_empty(&self) -> bool {
-        self.mine().is_empty()
+        self.session.is_empty()
     }
 }
 
@@ -147,7 +168,8 @@ struct FileSpool {
     bytes: u64,
     lines: u64,
     complete: bool,
-    mine: Arc<Mutex<HashSet<PathBuf>>>,
+    session: Arc<SessionOutputs>,
+    unswept_bytes: Arc<AtomicU64>,
 }
 
 impl Spool for FileSpool {
@@ -162,16 +184,18 @@ impl Spool for FileSpool {
     }
 
     fn finish(mut self: Box<Self>) -> Result<Stored, StoreError> {
-        if let Some(part) = self.part.0.take() {
+        if let Some(part) = &self.part.0 {
             fs::rename(part, &self.whole).map_err(unavailable)?;
         }
-        let Self { handle, bytes, lines, complete, whole, mine, .. } = *self;
-        mine.lock().unwrap_or_else(PoisonError::into_inner).insert(whole);
+        self.part.0 = None;
+        self.session.add(self.handle.file());
+        self.unswept_bytes.fetch_add(self.bytes, Ordering::Relaxed);
+        let Self { handle, bytes, lines, complete, .. } = *self;
         Ok(Stored { handle, bytes, lines, complete })
     }
 }
 
-/// A file that is not whole yet; dropped, it is gone.
+/// A file that is not whole yet. Dropping it removes the file.
 struct Part(Option<PathBuf>);
 
 impl Drop for Part {
@@ -180,29 +204,6 @@ impl Drop for Part {
             let _ = fs::remove_file(path);
         }
     }
-}
-
-struct Kept {
-    path: PathBuf,
-    bytes: u64,
-    changed: SystemTime,
-}
-
-impl Kept {
-    fn look_at(path: PathBuf) -> Option<Self> {
-        let meta = fs::symlink_metadata(&path).ok()?;
-        Some(Self { bytes: meta.len(), changed: meta.modified().ok()?, path })
-    }
-
-    fn is_part(&self) -> bool {
-        self.path.to_string_lossy().ends_with(PART_SUFFIX)
-    }
-}
-
-fn entries(directory: &Path) -> Vec<PathBuf> {
-    fs::read_dir(directory)
-        .map(|found| found.flatten().map(|entry| entry.path()).collect())
-        .unwrap_or_default()
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "made for `map_err`")]
@@ -215,130 +216,4 @@ fn not_found(error: io::Error) -> StoreError {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    fn limits(output: u64, total: u64) -> StoreLimits {
-        StoreLimits { output_bytes_max: output, total_bytes_max: total, keep: Duration::from_mins(1) }
-    }
-
-    fn put(store: &FileStore, text: &str) -> Stored {
-        let mut spool = store.begin().unwrap();
-        spool.write(text.as_bytes()).unwrap();
-        spool.finish().unwrap()
-    }
-
-    #[test]
-    fn what_is_put_can_be_read_by_its_own_session_alone() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = FileStore::open(&dir.path().join("outputs"), StoreLimits::default()).unwrap();
-        let stored = put(&store, "one\ntwo\n");
-        assert_eq!((stored.bytes, stored.lines, stored.complete), (8, 2, true));
-        assert_eq!(store.read(&stored.handle).unwrap(), b"one\ntwo\n");
-        let other = FileStore::open(&dir.path().join("outputs"), StoreLimits::default()).unwrap();
-        assert_eq!(other.read(&stored.handle), Err(StoreError::NotFound));
-        assert_eq!(other.read_any(&stored.handle).unwrap(), b"one\ntwo\n");
-        let mode = fs::metadata(dir.path().join("outputs")).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o700);
-    }
-
-    #[test]
-    fn an_output_is_cut_at_its_limit_and_says_so() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = FileStore::open(dir.path(), limits(5, 100)).unwrap();
-        let stored = put(&store, "1234567");
-        assert_eq!((stored.bytes, stored.complete), (5, false));
-        assert_eq!(store.read(&stored.handle).unwrap(), b"12345");
-    }
-
-    #[test]
-    fn the_oldest_make_room_and_what_is_too_old_goes() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = FileStore::open(dir.path(), limits(10, 25)).unwrap();
-        let handles: Vec<Handle> = (0..4).map(|_| put(&store, "0123456789").handle).collect();
-        let left = handles.iter().filter(|handle| store.read(handle).is_ok()).count();
-        assert!((1..=2).contains(&left), "{left}");
-        store.sweep(SystemTime::now() + Duration::from_hours(1), 0);
-        assert!(handles.iter().all(|handle| store.read(handle) == Err(StoreError::NotFound)));
-    }
-
-    #[test]
-    fn a_session_knows_whether_it_has_anything() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = FileStore::open(dir.path(), limits(10, 100)).unwrap();
-        assert!(store.is_empty());
-        let spool = store.begin().unwrap();
-        assert!(store.is_empty(), "what is not whole cannot be asked about");
-        spool.finish().unwrap();
-        assert!(!store.is_empty());
-        assert!(
-            FileStore::open(dir.path(), limits(10, 100)).unwrap().is_empty(),
-            "another session has its own"
-        );
-        store.sweep(SystemTime::now() + Duration::from_hours(1), 0);
-        assert!(store.is_empty());
-    }
-
-    /// Ten runs at once over a store in which there is always too much and always an empty directory to take away.
-    #[test]
-    fn runs_at_the_same_time_do_not_take_what_others_are_writing() {
-        let dir = tempfile::tempdir().unwrap();
-        std::thread::scope(|scope| {
-            for _ in 0..10 {
-                scope.spawn(|| {
-                    for _ in 0..20 {
-                        let store = FileStore::open(dir.path(), limits(10, 50)).unwrap();
-                        let mut spool = store.begin().unwrap();
-                        spool.write(b"01234").unwrap();
-                        spool.write(b"56789").unwrap();
-                        assert_eq!(spool.finish().unwrap().bytes, 10);
-                    }
-                });
-            }
-        });
-        let last = FileStore::open(dir.path(), limits(10, 50)).unwrap();
-        last.sweep(SystemTime::now(), 0);
-        assert!(last.files().iter().map(|file| file.bytes).sum::<u64>() <= 50);
-    }
-
-    #[test]
-    fn an_empty_directory_goes_once_nobody_can_be_about_to_use_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = FileStore::open(dir.path(), limits(10, 100)).unwrap();
-        drop(store.begin().unwrap());
-        store.sweep(SystemTime::now(), 0);
-        assert_eq!(entries(dir.path()).len(), 1, "it was just made");
-        store.sweep(SystemTime::now() + Duration::from_hours(1), 0);
-        assert!(entries(dir.path()).is_empty());
-    }
-
-    #[test]
-    fn an_output_that_was_never_finished_leaves_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = FileStore::open(dir.path(), StoreLimits::default()).unwrap();
-        let mut spool = store.begin().unwrap();
-        spool.write(b"half").unwrap();
-        drop(spool);
-        assert!(store.files().is_empty());
-    }
-
-    #[test]
-    fn a_root_that_cannot_be_made_is_an_error_at_the_start() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("file"), "").unwrap();
-        assert!(FileStore::open(&dir.path().join("file/outputs"), StoreLimits::default()).is_err());
-    }
-
-    #[test]
-    fn a_link_in_the_store_is_not_followed() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = FileStore::open(dir.path(), StoreLimits::default()).unwrap();
-        let stored = put(&store, "x");
-        let path = dir.path().join(Handle::directory(&store.session)).join(stored.handle.file());
-        fs::remove_file(&path).unwrap();
-        std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
-        assert!(store.read(&stored.handle).is_err());
-    }
-}
+mod tests;

@@ -1,0 +1,33 @@
+//! Logarithmic slots: sorts numbers of any size into a bounded number of slots, each at most 1/128 of its numbers wide.
+
+/// Each doubling of a number has 2^7 slots.
+const SLOT_BITS: u32 = 7;
+
+/// Returns the slot of a number. Numbers below 256 have a slot of their own; a larger number has a larger slot.
+pub(crate) fn slot_of(number: u64) -> u32 {
+    let bits = u64::BITS - number.leading_zeros();
+    let shift = bits.saturating_sub(SLOT_BITS + 1);
+    // At most 2^8 - 1 after the shift, so that the sum is below 2^13.
+    let leading = u32::try_from(number >> shift).unwrap_or(u32::MAX);
+    (shift << SLOT_BITS) + leading
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_keep_the_order_of_numbers_and_are_narrow() {
+        let around = |power: u32| {
+            let number = 1_u64 << power;
+            [number.saturating_sub(1), number, number | 1, number | (number >> 1), number | (number >> 8)]
+        };
+        let mut numbers: Vec<u64> = (0..64).flat_map(around).chain(0..5_000).chain([u64::MAX]).collect();
+        numbers.sort_unstable();
+        for pair in numbers.windows(2) {
+            assert!(slot_of(pair[0]) <= slot_of(pair[1]), "{pair:?}");
+        }
+        assert!((0..256).all(|number| u64::from(slot_of(number)) == number));
+        assert!((256..5_000).all(|number| slot_of(number) != slot_of(number + number / 127)));
+    }
+}

@@ -1,0 +1,198 @@
+//! The progress of a sweep, kept in a small file that any process may lose or remove.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, FileTimes};
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+
+use super::OutputFile;
+use super::walk::WalkPosition;
+use crate::log_slots::slot_of;
+
+/// The file is there only between the steps of a sweep. It is never needed: without it, or with one that does not parse, a
+/// pass begins anew.
+const STATE_FILE: &str = ".sweep";
+const NEW_STATE_FILE: &str = ".sweep.new";
+
+/// The pause between two sweeps, over all processes.
+const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
+
+/// The pause between two steps of different processes. Without it, a hundred short commands in a row would each do one.
+const STEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The progress of the pass under way.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct SweepState {
+    /// The last entry that the pass visited.
+    position: Option<WalkPosition>,
+    /// The moment from which the pass counts ages, in milliseconds since 1970.
+    reference_ms: u64,
+    /// The bytes of the outputs that the pass left, by the slot of their age.
+    left: BTreeMap<u32, u64>,
+    /// The outputs that the pass removes for the total, known from the pass before it.
+    excess: Option<Excess>,
+}
+
+/// The oldest outputs, as many as exceed the total. Slots are narrow, so the order within a slot does not matter: its
+/// outputs differ in age by less than one percent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Excess {
+    reference_ms: u64,
+    /// Outputs in older slots go.
+    slot: u32,
+    /// Outputs in `slot` go until they have made room for this much.
+    bytes: u64,
+}
+
+impl SweepState {
+    pub(super) fn load(root: &Path, now: SystemTime) -> Self {
+        let stored = fs::read(root.join(STATE_FILE)).ok();
+        let stored = stored.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        stored.unwrap_or_else(|| Self { reference_ms: millis(now), ..Self::default() })
+    }
+
+    /// True shortly after another step or sweep. The store keeps the time of that as the access time of its directory: it needs
+    /// no file, and a listing by another program only defers the next sweep. A time ahead comes from a clock that was set back.
+    pub(super) fn is_recent(&self, root: &Path, now: SystemTime) -> bool {
+        let interval = if self.is_under_way() { STEP_INTERVAL } else { SWEEP_INTERVAL };
+        let last = fs::metadata(root).and_then(|meta| meta.accessed());
+        last.is_ok_and(|last| now.duration_since(last).is_ok_and(|since| since < interval))
+    }
+
+    fn is_under_way(&self) -> bool {
+        self.position.is_some() || self.excess.is_some()
+    }
+
+    pub(super) fn position(&self) -> Option<&WalkPosition> {
+        self.position.as_ref()
+    }
+
+    pub(super) fn advance(&mut self, position: WalkPosition) {
+        self.position = Some(position);
+    }
+
+    pub(super) fn removes_excess(&self) -> bool {
+        self.excess.is_some()
+    }
+
+    /// True when the file has to make room.
+    pub(super) fn claims(&mut self, file: &OutputFile) -> bool {
+        self.excess.as_mut().is_some_and(|excess| excess.claims(file))
+    }
+
+    /// Counts a file that stays.
+    pub(super) fn keep(&mut self, file: &OutputFile) {
+        *self.left.entry(age_slot(file, self.reference_ms)).or_default() += file.bytes;
+    }
+
+    /// Turns the sums of this pass into the work of the next one.
+    pub(super) fn end_pass(&mut self, total_bytes_max: u64, now: SystemTime) {
+        *self = Self {
+            reference_ms: millis(now),
+            excess: Excess::of(&self.left, self.reference_ms, total_bytes_max),
+            ..Self::default()
+        };
+    }
+
+    /// Stores a sweep under way. A crash before this repeats the step, which then may remove a few more outputs of the oldest
+    /// slot than it must.
+    pub(super) fn save(&self, root: &Path, now: SystemTime) {
+        self.write(root);
+        set_last_sweep(root, now);
+    }
+
+    /// Forgets a sweep that has ended. The next one sums up again, because an excess of today says little about the files of
+    /// tomorrow.
+    pub(super) fn remove(root: &Path, now: SystemTime) {
+        let _ = fs::remove_file(root.join(STATE_FILE));
+        set_last_sweep(root, now);
+    }
+
+    /// Renames a new file over the old one, so that no reader sees half of it. It is not synced: after a power failure the
+    /// next pass begins anew.
+    fn write(&self, root: &Path) {
+        let new = root.join(NEW_STATE_FILE);
+        let Ok(bytes) = serde_json::to_vec(self) else { return };
+        if fs::write(&new, bytes).is_ok() {
+            let _ = fs::rename(new, root.join(STATE_FILE));
+        }
+    }
+}
+
+impl Excess {
+    fn of(left: &BTreeMap<u32, u64>, reference_ms: u64, total_bytes_max: u64) -> Option<Self> {
+        let total = left.values().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+        let mut excess = total.checked_sub(total_bytes_max).filter(|excess| *excess > 0)?;
+        for (&slot, &bytes) in left.iter().rev() {
+            if excess <= bytes {
+                return Some(Self { reference_ms, slot, bytes: excess });
+            }
+            excess -= bytes;
+        }
+        None
+    }
+
+    fn claims(&mut self, file: &OutputFile) -> bool {
+        let slot = age_slot(file, self.reference_ms);
+        let is_claimed = slot > self.slot || slot == self.slot && self.bytes > 0;
+        if is_claimed && slot == self.slot {
+            self.bytes = self.bytes.saturating_sub(file.bytes);
+        }
+        is_claimed
+    }
+}
+
+fn set_last_sweep(root: &Path, now: SystemTime) {
+    // Without it each process sweeps, which costs time and nothing else.
+    let _ = File::open(root).and_then(|root| root.set_times(FileTimes::new().set_accessed(now)));
+}
+
+fn age_slot(file: &OutputFile, reference_ms: u64) -> u32 {
+    slot_of(reference_ms.saturating_sub(millis(file.changed)))
+}
+
+fn millis(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_excess_is_the_oldest_bytes_beyond_the_total() {
+        let left = BTreeMap::from([(1, 10), (5, 10), (9, 10)]);
+        let check = |total: u64, expected: Option<(u32, u64)>| {
+            let excess = Excess::of(&left, 7, total);
+            assert_eq!(excess.map(|excess| (excess.slot, excess.bytes)), expected, "{total}");
+        };
+        check(30, None);
+        check(29, Some((9, 1)));
+        check(20, Some((9, 10)));
+        check(15, Some((5, 5)));
+        check(0, Some((1, 10)));
+    }
+
+    #[test]
+    fn a_recent_sweep_is_left_alone_unless_the_clock_went_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        let check = |state: &SweepState, last: SystemTime, expected: bool| {
+            set_last_sweep(dir.path(), last);
+            assert_eq!(state.is_recent(dir.path(), now), expected, "{last:?} {state:?}");
+        };
+        let ended = SweepState::default();
+        let under_way = SweepState {
+            position: Some(WalkPosition::End { directory: "x".into() }),
+            ..SweepState::default()
+        };
+        check(&ended, now - Duration::from_secs(59), true);
+        check(&ended, now - Duration::from_mins(1), false);
+        check(&under_way, now - Duration::from_millis(900), true);
+        check(&under_way, now - Duration::from_secs(1), false);
+        check(&ended, now + Duration::from_secs(1), false);
+    }
+}

@@ -1,0 +1,93 @@
+//! Goes over the files of a store in the order of their names, from any position.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use haft_core::store::Handle;
+use serde::{Deserialize, Serialize};
+
+/// A position of a walk: a file, or the end of a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum WalkPosition {
+    File { directory: String, name: String },
+    End { directory: String },
+}
+
+/// The positions of a store that are still ahead. It holds the names of all sessions and of the files of one.
+#[derive(Debug)]
+pub(super) struct Walk {
+    root: PathBuf,
+    directories: std::vec::IntoIter<String>,
+    current: Option<(String, std::vec::IntoIter<String>)>,
+}
+
+impl Walk {
+    /// Starts after a position, or at the beginning. Names are the order because they stay: a directory changes its own
+    /// order when files come and go.
+    pub(super) fn after(root: &Path, position: Option<&WalkPosition>) -> Self {
+        let prefix = Handle::directory("");
+        let mut directories = names(root);
+        directories.retain(|name| name.starts_with(&prefix));
+        let mut current = None;
+        match position {
+            None => {}
+            Some(WalkPosition::End { directory }) => directories.retain(|name| name > directory),
+            Some(WalkPosition::File { directory, name: last }) => {
+                directories.retain(|name| name > directory);
+                let mut files = names(&root.join(directory));
+                files.retain(|name| name > last);
+                current = Some((directory.clone(), files.into_iter()));
+            }
+        }
+        Self { root: root.to_owned(), directories: directories.into_iter(), current }
+    }
+}
+
+impl Iterator for Walk {
+    type Item = WalkPosition;
+
+    fn next(&mut self) -> Option<WalkPosition> {
+        if self.current.is_none() {
+            let directory = self.directories.next()?;
+            let files = names(&self.root.join(&directory)).into_iter();
+            self.current = Some((directory, files));
+        }
+        let (directory, files) = self.current.as_mut()?;
+        if let Some(name) = files.next() {
+            return Some(WalkPosition::File { directory: directory.clone(), name });
+        }
+        let (directory, _) = self.current.take()?;
+        Some(WalkPosition::End { directory })
+    }
+}
+
+/// The names in a directory, in order. The store makes only names of letters and digits, so that others are skipped.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort_unstable();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_walk_that_continues_at_any_position_visits_the_rest() {
+        let dir = tempfile::tempdir().unwrap();
+        for (session, files) in [("session-b", 3), ("session-a", 2), ("session-c", 0), ("other", 1)] {
+            fs::create_dir(dir.path().join(session)).unwrap();
+            for file in 0..files {
+                fs::write(dir.path().join(session).join(file.to_string()), "").unwrap();
+            }
+        }
+        let whole: Vec<WalkPosition> = Walk::after(dir.path(), None).collect();
+        assert_eq!(whole.len(), 2 + 3 + 3, "{whole:?}");
+        for (at, position) in whole.iter().enumerate() {
+            let rest: Vec<WalkPosition> = Walk::after(dir.path(), Some(position)).collect();
+            assert_eq!(rest, whole[at + 1..], "after {position:?}");
+        }
+    }
+}

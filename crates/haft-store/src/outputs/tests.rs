@@ -1,0 +1,335 @@
+use std::os::unix::fs::PermissionsExt;
+use std::time::SystemTime;
+
+use super::*;
+
+const HOUR: Duration = Duration::from_hours(1);
+
+fn limits(output: u64, total: u64) -> StoreLimits {
+    StoreLimits { output_bytes_max: output, total_bytes_max: total, keep: Duration::from_mins(1) }
+}
+
+fn put(store: &FileStore, text: &str) -> Stored {
+    let mut spool = store.begin().unwrap();
+    spool.write(text.as_bytes()).unwrap();
+    spool.finish().unwrap()
+}
+
+impl FileStore {
+    fn sweep(&self, now: SystemTime) {
+        Sweeper::new(&self.root, self.limits.clone()).run_at(now).unwrap();
+    }
+
+    fn path(&self, handle: &Handle) -> PathBuf {
+        self.root.join(Handle::directory(handle.session())).join(handle.file())
+    }
+}
+
+/// The directories of all sessions.
+fn directories(root: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.is_dir()).collect()
+}
+
+/// The bytes of all files in the directories of sessions.
+fn file_bytes(root: &Path) -> Vec<u64> {
+    let files = directories(root).into_iter().flat_map(|session| fs::read_dir(session).unwrap());
+    files.map(|file| file.unwrap().metadata().unwrap().len()).collect()
+}
+
+/// Makes a file look as if it was written some time ago.
+fn age(path: &Path, age: Duration) {
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_modified(SystemTime::now() - age).unwrap();
+}
+
+/// Stores outputs of ten bytes, several per session. The first is the oldest, by a minute each.
+fn fill(root: &Path, sessions: usize, per_session: usize) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    for _ in 0..sessions {
+        let store = FileStore::open(root, StoreLimits::untouched()).unwrap();
+        paths.extend((0..per_session).map(|_| store.path(&put(&store, "0123456789").handle)));
+    }
+    for (path, minutes) in paths.iter().rev().zip(100..) {
+        age(path, Duration::from_mins(minutes));
+    }
+    paths
+}
+
+#[test]
+fn what_is_put_can_be_read_by_its_own_session_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FileStore::open(&dir.path().join("outputs"), StoreLimits::default()).unwrap();
+    let stored = put(&store, "one\ntwo\n");
+    assert_eq!((stored.bytes, stored.lines, stored.complete), (8, 2, true));
+    assert_eq!(store.read(&stored.handle).unwrap(), b"one\ntwo\n");
+    let other = FileStore::open(&dir.path().join("outputs"), StoreLimits::default()).unwrap();
+    assert_eq!(other.read(&stored.handle), Err(StoreError::NotFound));
+    assert_eq!(other.read_any(&stored.handle).unwrap(), b"one\ntwo\n");
+    let mode = fs::metadata(dir.path().join("outputs")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
+fn a_session_opened_again_reads_its_earlier_outputs_and_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |id: u128| FileStore::of_session(dir.path(), SessionId(id), StoreLimits::default()).unwrap();
+    let store = open(1);
+    let stored = put(&store, "one");
+    assert_eq!(stored.handle.session(), SessionId(1).to_string());
+    drop(store);
+    let again = open(1);
+    assert!(!again.is_empty());
+    assert_eq!(again.read(&stored.handle).unwrap(), b"one");
+    let other = open(2);
+    assert!(other.is_empty());
+    assert_eq!(other.read(&stored.handle), Err(StoreError::NotFound));
+    put(&again, "two");
+    assert_eq!(again.read(&stored.handle).unwrap(), b"one");
+    again.sweep(SystemTime::now() + 1_000 * HOUR);
+    assert!(again.is_empty(), "the earlier output and the later one have expired");
+}
+
+#[test]
+fn a_part_that_a_crash_left_is_no_output_of_its_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = dir.path().join(Handle::directory(&SessionId(1).to_string()));
+    fs::create_dir(&directory).unwrap();
+    fs::write(directory.join(format!("{}{PART_SUFFIX}", Uuid::new_v4())), "half").unwrap();
+    let store = FileStore::of_session(dir.path(), SessionId(1), limits(10, 100)).unwrap();
+    assert!(store.is_empty());
+    store.sweep(SystemTime::now() + HOUR);
+    assert!(file_bytes(dir.path()).is_empty(), "it goes when it is too old");
+}
+
+#[test]
+fn stores_of_one_session_in_one_process_know_the_same_outputs() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || FileStore::of_session(dir.path(), SessionId(1), limits(10, 100)).unwrap();
+    let (one, other) = (open(), open());
+    let stored = put(&one, "x");
+    assert!(!other.is_empty());
+    fs::remove_file(one.path(&stored.handle)).unwrap();
+    assert_eq!(other.read(&stored.handle), Err(StoreError::NotFound));
+    assert!(one.is_empty(), "another process removed it");
+}
+
+#[test]
+fn an_output_is_cut_at_its_limit_and_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FileStore::open(dir.path(), limits(5, 100)).unwrap();
+    let stored = put(&store, "1234567");
+    assert_eq!((stored.bytes, stored.complete), (5, false));
+    assert_eq!(store.read(&stored.handle).unwrap(), b"12345");
+}
+
+#[test]
+fn the_oldest_make_room_and_what_is_too_old_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FileStore::open(dir.path(), limits(10, 25)).unwrap();
+    let handles: Vec<Handle> = (0..4).map(|_| put(&store, "0123456789").handle).collect();
+    store.sweep(SystemTime::now());
+    let left = handles.iter().filter(|handle| store.read(handle).is_ok()).count();
+    assert!((1..=2).contains(&left), "{left}");
+    assert!(store.read(&handles[3]).is_ok(), "the newest stays");
+    store.sweep(SystemTime::now() + HOUR);
+    assert!(handles.iter().all(|handle| store.read(handle) == Err(StoreError::NotFound)));
+}
+
+#[test]
+fn a_session_knows_whether_it_has_anything() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FileStore::open(dir.path(), limits(10, 100)).unwrap();
+    assert!(store.is_empty());
+    let spool = store.begin().unwrap();
+    assert!(store.is_empty(), "what is not whole cannot be asked about");
+    spool.finish().unwrap();
+    assert!(!store.is_empty());
+    assert!(FileStore::open(dir.path(), limits(10, 100)).unwrap().is_empty(), "another session has its own");
+    store.sweep(SystemTime::now() + HOUR);
+    assert!(store.is_empty());
+}
+
+/// Ten runs at once over a store in which there is always too much and always an empty directory to take away.
+#[test]
+fn runs_at_the_same_time_do_not_take_what_others_are_writing() {
+    let dir = tempfile::tempdir().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..10 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    let store = FileStore::open(dir.path(), limits(10, 50)).unwrap();
+                    let mut spool = store.begin().unwrap();
+                    spool.write(b"01234").unwrap();
+                    store.sweep(SystemTime::now());
+                    spool.write(b"56789").unwrap();
+                    assert_eq!(spool.finish().unwrap().bytes, 10);
+                }
+            });
+        }
+    });
+    let last = FileStore::open(dir.path(), limits(10, 50)).unwrap();
+    last.sweep(SystemTime::now());
+    assert!(file_bytes(dir.path()).iter().sum::<u64>() <= 50);
+}
+
+#[test]
+fn an_empty_directory_goes_once_nobody_can_be_about_to_use_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FileStore::open(dir.path(), limits(10, 100)).unwrap();
+    drop(store.begin().unwrap());
+    store.sweep(SystemTime::now());
+    assert_eq!(directories(dir.path()).len(), 1, "it was just made");
+    store.sweep(SystemTime::now() + HOUR);
+    assert!(directories(dir.path()).is_empty());
+}
+
+#[test]
+fn an_output_that_was_never_finished_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FileStore::open(dir.path(), StoreLimits::default()).unwrap();
+    let mut spool = store.begin().unwrap();
+    spool.write(b"half").unwrap();
+    drop(spool);
+    assert!(file_bytes(dir.path()).is_empty());
+}
+
+#[test]
+fn a_root_that_cannot_be_made_is_an_error_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("file"), "").unwrap();
+    assert!(FileStore::open(&dir.path().join("file/outputs"), StoreLimits::default()).is_err());
+}
+
+#[test]
+fn a_link_in_the_store_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FileStore::open(dir.path(), StoreLimits::default()).unwrap();
+    let stored = put(&store, "x");
+    let path = store.path(&stored.handle);
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
+    assert!(store.read(&stored.handle).is_err());
+}
+
+#[test]
+fn the_oldest_of_all_sessions_go_until_the_rest_fits_and_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = fill(dir.path(), 12, 50);
+    let kept = StoreLimits { keep: 1_000 * HOUR, ..limits(10, 2_995) };
+    FileStore::open(dir.path(), kept).unwrap().sweep(SystemTime::now());
+    let left: Vec<bool> = paths.iter().map(|path| path.exists()).collect();
+    let removed = left.iter().filter(|left| !**left).count();
+    assert_eq!(removed, 301, "299 outputs of ten bytes fit");
+    // Ages that differ by less than a percent count as equal, so that the border may be off by a few outputs.
+    assert!(left[..290].iter().all(|left| !left) && left[310..].iter().all(|left| *left), "{left:?}");
+    assert!(!dir.path().join(".sweep").exists(), "the sweep has ended");
+}
+
+#[test]
+fn a_sweep_that_is_killed_after_any_step_is_continued_by_the_next_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = fill(dir.path(), 12, 50);
+    let sweeper = Sweeper::new(dir.path(), StoreLimits { keep: 1_000 * HOUR, ..limits(10, 3_000) });
+    let mut processes = 0;
+    while sweeper.run_one_step(SystemTime::now()).unwrap() {
+        processes += 1;
+        assert!(processes < 100, "each process gets further");
+        let state = dir.path().join(".sweep");
+        let whole = fs::read(&state).unwrap();
+        // A crash of the machine may leave any part of the state; the sweep then begins anew.
+        if processes == 2 {
+            for cut in (0..whole.len()).step_by(97).chain([whole.len() - 1]) {
+                fs::write(&state, &whole[..cut]).unwrap();
+                assert!(sweeper.begins_anew(SystemTime::now()), "{cut}");
+            }
+            fs::write(&state, &whole).unwrap();
+        }
+        assert!(!sweeper.begins_anew(SystemTime::now()));
+    }
+    assert!(processes > 3, "{processes}");
+    assert_eq!(paths.iter().filter(|path| path.exists()).count(), 300);
+}
+
+#[test]
+fn a_step_visits_a_bounded_number_of_entries() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = fill(dir.path(), 1, 600);
+    let sweeper = Sweeper::new(dir.path(), StoreLimits { keep: HOUR, ..limits(10, u64::MAX) });
+    sweeper.run_one_step(SystemTime::now()).unwrap();
+    let removed = paths.iter().filter(|path| !path.exists()).count();
+    assert_eq!(removed, 256, "all are too old, and a step takes some of them");
+}
+
+#[test]
+fn the_newest_output_of_a_running_session_is_not_removed_for_the_total() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = FileStore::open(dir.path(), limits(100, 1)).unwrap();
+    let other = FileStore::open(dir.path(), limits(100, 1)).unwrap();
+    let (older, newest) = (put(&running, "0123456789").handle, put(&running, "0123456789").handle);
+    age(&running.path(&older), Duration::from_secs(50));
+    age(&running.path(&newest), Duration::from_secs(40));
+    other.sweep(SystemTime::now());
+    assert_eq!(running.read(&older), Err(StoreError::NotFound));
+    assert!(running.read(&newest).is_ok(), "also when the sweep runs for another store");
+}
+
+/// Makes the last sweep of a store look as if it was some time ago.
+fn age_sweep(root: &Path, age: Duration) {
+    let times = fs::FileTimes::new().set_accessed(SystemTime::now() - age);
+    File::open(root).unwrap().set_times(times).unwrap();
+}
+
+#[test]
+fn a_store_sweeps_by_itself_and_only_once_per_interval() {
+    let dir = tempfile::tempdir().unwrap();
+    let reader = FileStore::open(dir.path(), StoreLimits::untouched()).unwrap();
+    let path = reader.path(&put(&reader, "old").handle);
+    age(&path, HOUR);
+    assert!(reader.sweep_when_due().is_none(), "a reader removes nothing");
+    age_sweep(dir.path(), HOUR);
+    let store = FileStore::open(dir.path(), limits(10, 100)).unwrap();
+    assert!(store.sweep_when_due().is_none(), "`open` has started one");
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while path.exists() {
+        assert!(std::time::Instant::now() < deadline, "the sweep of `open` removes it");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn processes_share_one_interval() {
+    let dir = tempfile::tempdir().unwrap();
+    let sweeper = Sweeper::new(dir.path(), limits(10, 100));
+    let check = |last_sweep: Duration, urgency: Urgency, expected: usize| {
+        let path = fill(dir.path(), 1, 1).remove(0);
+        age_sweep(dir.path(), last_sweep);
+        sweeper.run(urgency);
+        assert_eq!(file_bytes(dir.path()).len(), expected, "{last_sweep:?} {urgency:?}");
+        let _ = fs::remove_file(path);
+    };
+    check(Duration::from_secs(30), Urgency::Routine, 1);
+    check(Duration::from_secs(30), Urgency::Pressing, 0);
+    check(Duration::from_secs(90), Urgency::Routine, 0);
+    fill(dir.path(), 1, 1);
+    sweeper.run(Urgency::Routine);
+    assert_eq!(file_bytes(dir.path()).len(), 1, "the last sweep was a moment ago");
+    let later = SystemTime::now() + HOUR;
+    sweeper.run_at(later).unwrap();
+    let last = fs::metadata(dir.path()).unwrap().accessed().unwrap();
+    assert!(
+        later.duration_since(last).unwrap() < Duration::from_secs(1),
+        "the end of the sweep is on record"
+    );
+}
+
+#[test]
+fn much_output_brings_the_next_sweep_forward() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = FileStore::open(dir.path(), limits(100, 800)).unwrap();
+    assert_eq!(store.due(), None, "`open` has started a sweep");
+    put(&store, &"x".repeat(100));
+    assert_eq!(store.due(), None, "an eighth of the total");
+    put(&store, "x");
+    assert_eq!((store.due(), store.due()), (Some(Urgency::Pressing), None));
+}
