@@ -21,6 +21,7 @@ use haft_core::run::{AgentRun, RunError, RunPlan};
 use haft_core::tool::CallId;
 
 use super::line::{Line, Opened};
+use super::overview::Overview;
 use super::read::{Lines, ReadError};
 use crate::accounting::{ModelRecord, Record};
 
@@ -114,6 +115,18 @@ impl Past {
 
     pub fn session(&self) -> SessionId {
         self.session
+    }
+
+    /// The part of it that a list shows.
+    pub fn overview(&self) -> Overview {
+        Overview {
+            session: self.session,
+            title: self.opened.title.clone(),
+            began_ms: self.opened.at_ms,
+            last_ms: self.last_ms,
+            standing: self.standing.clone(),
+            total: self.total,
+        }
     }
 
     /// How long the last request was worked on.
