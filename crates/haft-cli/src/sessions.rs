@@ -13,7 +13,7 @@ use super::exit::Exit;
 use super::settings::{self, Refused};
 use super::{terminal, tree};
 use haft_store::accounting::now_ms;
-use haft_store::sessions::{Past, SessionError, SessionLimits, Sessions, Standing};
+use haft_store::sessions::{Overview, Past, SessionError, SessionLimits, Sessions, Standing};
 
 pub(super) fn run(command: &SessionsCommand) -> ExitCode {
     let answer = sessions().and_then(|sessions| match command {
@@ -23,7 +23,7 @@ pub(super) fn run(command: &SessionsCommand) -> ExitCode {
         }
         SessionsCommand::Show { id, json } => {
             let mut past = sessions.past(find(&sessions, id)?).map_err(refused)?;
-            let standing = standing(&sessions, &past);
+            let standing = standing(&sessions, past.session(), &past.standing);
             if !sessions.is_busy(past.session()) {
                 past.left();
             }
@@ -74,22 +74,21 @@ pub(super) fn exit_of(error: &SessionError) -> Exit {
 /// One line of the list.
 struct Listed {
     id: SessionId,
-    /// What is known of it, or why nothing is.
-    past: Result<(Past, String), String>,
+    /// Its overview and state, or the problem of a session that cannot be read.
+    overview: Result<(Overview, String), String>,
 }
 
+/// Sessions that work for others are a part of them and not listed.
 fn list(sessions: &Sessions, limit: usize) -> Result<Vec<Listed>, Refused> {
-    let ids = sessions.ids().map_err(refused)?.into_iter();
-    // Those that work for others are a part of them.
-    let first = ids.filter(|id| sessions.opened(*id).map_or(true, |opened| opened.origin.is_none()));
     let listed = |id: SessionId| {
-        let past = sessions.past(id).map(|past| {
-            let standing = standing(sessions, &past);
-            (past, standing)
+        let overview = sessions.overview(id).map(|overview| {
+            let standing = standing(sessions, id, &overview.standing);
+            (overview, standing)
         });
-        Listed { id, past: past.map_err(|error| error.to_string().lines().next().unwrap_or_default().into()) }
+        let problem = |error: SessionError| error.to_string().lines().next().unwrap_or_default().into();
+        Listed { id, overview: overview.map_err(problem) }
     };
-    Ok(first.take(limit).map(listed).collect())
+    Ok(sessions.newest_roots(limit).map_err(refused)?.into_iter().map(listed).collect())
 }
 
 fn remove(sessions: &Sessions, words: &[String]) -> Result<Vec<String>, Refused> {
@@ -104,9 +103,9 @@ fn remove(sessions: &Sessions, words: &[String]) -> Result<Vec<String>, Refused>
     Ok(ids.iter().map(ToString::to_string).collect())
 }
 
-fn standing(sessions: &Sessions, past: &Past) -> String {
-    match &past.standing {
-        Standing::Open if sessions.is_busy(past.session()) => "running".into(),
+fn standing(sessions: &Sessions, id: SessionId, standing: &Standing) -> String {
+    match standing {
+        Standing::Open if sessions.is_busy(id) => "running".into(),
         Standing::Open => "unfinished".into(),
         Standing::Cut { reason } | Standing::Finished { reason } => reason.clone(),
     }
@@ -118,18 +117,18 @@ fn listed(found: &[Listed]) -> String {
     }
     let mut text =
         format!("{:<8}  {:>8}  {:<14} {:>5}  {:>9}  request\n", "id", "age", "state", "calls", "cost");
-    for Listed { id, past } in found {
+    for Listed { id, overview } in found {
         let id = &id.to_string()[..8];
         // Writing to a string cannot fail.
-        let _ = match past {
-            Ok((past, standing)) => writeln!(
+        let _ = match overview {
+            Ok((overview, standing)) => writeln!(
                 text,
                 "{id:<8}  {:>8}  {:<14} {:>5}  {:>9}  {}",
-                age(past.last_ms),
+                age(overview.last_ms),
                 shown(standing),
-                past.total.calls,
-                cost(&past.total),
-                shown(&past.opened.title)
+                overview.total.calls,
+                cost(&overview.total),
+                shown(&overview.title)
             ),
             Err(problem) => writeln!(text, "{id:<8}  {problem}"),
         };
@@ -143,25 +142,25 @@ fn cost(total: &Bill) -> String {
 }
 
 fn listed_json(found: &[Listed]) -> String {
-    let list = found.iter().map(|Listed { id, past }| match past {
-        Ok((past, standing)) => summary(past, standing),
+    let list = found.iter().map(|Listed { id, overview }| match overview {
+        Ok((overview, standing)) => summary(overview, standing),
         Err(problem) => json!({ "session": id.to_string(), "error": problem }),
     });
     format!("{:#}", Value::Array(list.collect()))
 }
 
-fn summary(past: &Past, standing: &str) -> Value {
-    let Bill { requests, usage, cost, unpriced, calls } = past.total;
+fn summary(overview: &Overview, standing: &str) -> Value {
+    let Bill { requests, usage, cost, unpriced, calls } = overview.total;
     json!({
-        "session": past.session().to_string(), "state": standing, "request": past.opened.title,
-        "began_ms": past.opened.at_ms, "last_ms": past.last_ms, "calls": calls, "model_requests": requests,
+        "session": overview.session.to_string(), "state": standing, "request": overview.title,
+        "began_ms": overview.began_ms, "last_ms": overview.last_ms, "calls": calls, "model_requests": requests,
         "input_tokens": usage.input, "output_tokens": usage.output, "cost_nano_usd": cost.nano_usd,
         "unpriced_requests": unpriced,
     })
 }
 
 fn shown_json(past: &Past, standing: &str) -> String {
-    let mut value = summary(past, standing);
+    let mut value = summary(&past.overview(), standing);
     value["requests"] = json!(past.requests);
     value["tree"] = tree::as_json(&past.tree);
     format!("{value:#}")

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::args::StatsArgs;
 use super::exit::Exit;
 use super::{settings, terminal};
-use haft_store::accounting::{self, Line, ModelStats, ToolStats};
+use haft_store::accounting::{self, ModelStats, Summary, ToolStats};
 
 pub(super) fn run(args: &StatsArgs) -> ExitCode {
     let home = match settings::home() {
@@ -20,33 +20,37 @@ pub(super) fn run(args: &StatsArgs) -> ExitCode {
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let since = args.since.map_or(0, |since| now.saturating_sub(since).as_millis());
-    match accounting::read(&home, u64::try_from(since).unwrap_or(0)) {
+    match accounting::summarize(&home, u64::try_from(since).unwrap_or(0)) {
         Err(error) => terminal::failed(Exit::Internal, &format!("the journal cannot be read: {error}")),
-        Ok((records, odd)) => {
-            if odd > 0 {
-                terminal::warn(&format!("{odd} lines of the journal are not records and were left out"));
-            }
-            terminal::answer(&if args.models { of_models(args, &records) } else { of_tools(args, &records) })
+        Ok(summary) => {
+            warn(&summary);
+            terminal::answer(&if args.models {
+                of_models(args, &summary.models)
+            } else {
+                of_tools(args, &summary.tools)
+            })
         }
     }
 }
 
-fn of_tools(args: &StatsArgs, lines: &[Line]) -> String {
-    let tools = lines.iter().filter_map(|line| match line {
-        Line::Tool(record) => Some(record),
-        Line::Model(_) => None,
-    });
-    let sums = accounting::stats(tools);
-    if args.json { as_json(&sums) } else { table(&sums) }
+fn warn(summary: &Summary) {
+    let Summary { unreadable_lines, lost_lines, .. } = summary;
+    if *unreadable_lines > 0 {
+        terminal::warn(&format!("{unreadable_lines} lines of the journal are not records and were left out"));
+    }
+    if *lost_lines > 0 {
+        terminal::warn(&format!(
+            "{lost_lines} records are missing because the journal could not be written\nhint: look for a full disk"
+        ));
+    }
 }
 
-fn of_models(args: &StatsArgs, lines: &[Line]) -> String {
-    let models = lines.iter().filter_map(|line| match line {
-        Line::Tool(_) => None,
-        Line::Model(record) => Some(record),
-    });
-    let sums = accounting::model_stats(models);
-    if args.json { models_as_json(&sums) } else { models_table(&sums) }
+fn of_tools(args: &StatsArgs, sums: &[ToolStats]) -> String {
+    if args.json { as_json(sums) } else { table(sums) }
+}
+
+fn of_models(args: &StatsArgs, sums: &[ModelStats]) -> String {
+    if args.json { models_as_json(sums) } else { models_table(sums) }
 }
 
 fn models_as_json(sums: &[ModelStats]) -> String {

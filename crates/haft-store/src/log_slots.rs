@@ -12,6 +12,13 @@ pub(crate) fn slot_of(number: u64) -> u32 {
     (shift << SLOT_BITS) + leading
 }
 
+/// Returns the number in the middle of a slot. It differs from every number of the slot by less than 0.4 %.
+pub(crate) fn middle_of(slot: u32) -> u64 {
+    let shift = (slot >> SLOT_BITS).saturating_sub(1);
+    let lowest = u64::from(slot - (shift << SLOT_BITS)) << shift;
+    lowest + ((1 << shift) - 1) / 2
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -27,7 +34,11 @@ mod tests {
         for pair in numbers.windows(2) {
             assert!(slot_of(pair[0]) <= slot_of(pair[1]), "{pair:?}");
         }
-        assert!((0..256).all(|number| u64::from(slot_of(number)) == number));
-        assert!((256..5_000).all(|number| slot_of(number) != slot_of(number + number / 127)));
+        for number in numbers {
+            let middle = middle_of(slot_of(number));
+            assert_eq!(slot_of(middle), slot_of(number), "{number}");
+            assert!(middle.abs_diff(number) <= number / 250, "{number} became {middle}");
+            assert!(number >= 256 || middle == number);
+        }
     }
 }

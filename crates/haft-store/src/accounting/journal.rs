@@ -1,10 +1,7 @@
 //! The journal: a line per call and per request to a model, appended as it ends.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::io;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use haft_core::event::{Account, Consent, Event, EventSink, PolicyDecision, ToolSeen};
@@ -14,39 +11,25 @@ use haft_core::place::{Operation, Place};
 use haft_core::provider::Principal;
 use haft_core::result::ToolErrorKind;
 
+use super::journal_file::{JournalFile, JournalFileLimits};
 use super::record::{Audit, Line, ModelRecord, Record, Source, Standing};
-
-/// A journal that has grown this large is put aside as the one old journal that is kept.
-const JOURNAL_BYTES_MAX: u64 = 64 << 20;
 
 /// Writes a line for every call that ends.
 #[derive(Debug)]
 pub struct Journal {
-    file: Mutex<Option<File>>,
+    file: Mutex<JournalFile>,
 }
 
 impl Journal {
-    /// Opens the journal in haft's data. A journal that cannot be written is said by the caller, and costs no call.
+    /// Opens the journal in haft's data. The caller reports a journal that cannot be written; calls go on without it.
     pub fn open(home: &Home) -> io::Result<Self> {
-        let path = path_in(home);
-        if fs::metadata(&path).is_ok_and(|meta| meta.len() > JOURNAL_BYTES_MAX) {
-            fs::rename(&path, old_path_in(home))?;
-        }
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
-        Ok(Self { file: Mutex::new(Some(file)) })
+        let file = JournalFile::open(home, JournalFileLimits::default())?;
+        Ok(Self { file: Mutex::new(file) })
     }
 
+    /// A short wait for the disk's cache is all that it takes.
     fn write(&self, line: &Line) {
-        let Ok(mut line) = serde_json::to_vec(line) else { return };
-        line.push(b'\n');
-        // In one write, so that lines of other processes stay whole. A short wait for the disk's cache is all it takes.
-        if let Ok(mut file) = self.file.lock()
-            && let Some(open) = file.as_mut()
-            && open.write_all(&line).is_err()
-        {
-            // A full disk must not be tried again at every call.
-            *file = None;
-        }
+        self.file.lock().unwrap_or_else(PoisonError::into_inner).append(line);
     }
 }
 
@@ -167,39 +150,6 @@ pub fn now_ms() -> u64 {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// All records since a moment, oldest first. Lines that are not records, such as one cut by a crash, are counted and
-/// left out.
-pub fn read(home: &Home, since_ms: u64) -> io::Result<(Vec<Line>, usize)> {
-    let mut records = Vec::new();
-    let mut odd = 0;
-    for path in [old_path_in(home), path_in(home)] {
-        for line in lines(&path)? {
-            match serde_json::from_str::<Line>(&line?) {
-                Ok(record) if record.timestamp_ms() >= since_ms => records.push(record),
-                Ok(_) => {}
-                Err(_) => odd += 1,
-            }
-        }
-    }
-    Ok((records, odd))
-}
-
-fn lines(path: &Path) -> io::Result<Box<dyn Iterator<Item = io::Result<String>>>> {
-    match File::open(path) {
-        Ok(file) => Ok(Box::new(BufReader::new(file).lines())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Box::new(std::iter::empty())),
-        Err(error) => Err(error),
-    }
-}
-
-fn path_in(home: &Home) -> PathBuf {
-    home.data().join("accounting.jsonl")
-}
-
-fn old_path_in(home: &Home) -> PathBuf {
-    home.data().join("accounting.1.jsonl")
 }
 
 #[cfg(test)]

@@ -1,14 +1,19 @@
-//! What was called, how it went and what it cost: one line of JSON per call or request, in haft's own data.
+//! Calls and model requests on record, with their outcome and cost: one line of JSON each, in haft's own data.
 //!
-//! [`Journal`] writes the lines as a fold over events, [`stats()`] sums them up.
+//! [`Journal`] writes the lines as a fold over events, [`summarize`] sums them up.
 
+mod file_parts;
 mod journal;
+mod journal_file;
+mod latencies;
 mod model_stats;
+mod partial;
 mod record;
 mod stats;
+mod summary;
 
-pub use journal::{Journal, read};
-pub use journal::{model_record, now_ms, record};
-pub use model_stats::{ModelStats, model_stats};
-pub use record::{Audit, Line, ModelRecord, Record, Source, Standing};
-pub use stats::{ToolStats, stats};
+pub use journal::{Journal, model_record, now_ms, record};
+pub use model_stats::ModelStats;
+pub use record::{Audit, Line, LostRecord, ModelRecord, Record, Source, Standing};
+pub use stats::ToolStats;
+pub use summary::{Summary, summarize};

@@ -1,8 +1,8 @@
 //! Requests summed up by model.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
-use super::record::ModelRecord;
+use super::partial::ModelLine;
 
 /// The sums of one model.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -15,37 +15,83 @@ pub struct ModelStats {
     pub output_tokens: u64,
     pub cache_read_tokens: u64,
     pub cost_nano_usd: u64,
-    /// Attempts that used tokens whose price nobody knows; the cost is without them.
+    /// Attempts that used tokens without a known price; the cost is without them.
     pub without_price: u64,
 }
 
-/// Sums by model, the dearest first.
-pub fn model_stats<'a>(records: impl IntoIterator<Item = &'a ModelRecord>) -> Vec<ModelStats> {
-    let mut by_model: BTreeMap<String, ModelStats> = BTreeMap::new();
-    for record in records {
-        let model = format!("{}/{}", record.provider, record.model);
-        let sum =
-            by_model.entry(model.clone()).or_insert_with(|| ModelStats { model, ..ModelStats::default() });
-        add(sum, record);
-    }
-    let mut sums: Vec<ModelStats> = by_model.into_values().collect();
-    sums.sort_by_key(|sum| std::cmp::Reverse((sum.cost_nano_usd, sum.attempts)));
-    sums
+/// Sums by model. They grow with the number of models and not with the number of requests.
+#[derive(Debug, Default)]
+pub(super) struct ModelSums {
+    by_model: HashMap<String, ModelStats>,
+    /// The name of the current line, kept because a new string per line would cost more than the sum.
+    name: String,
 }
 
-fn add(sum: &mut ModelStats, record: &ModelRecord) {
-    sum.attempts += 1;
-    sum.errors += u64::from(record.status != "ok");
-    sum.input_tokens += record.input_tokens;
-    sum.output_tokens += record.output_tokens;
-    sum.cache_read_tokens += record.cache_read_tokens;
-    sum.cost_nano_usd = sum.cost_nano_usd.saturating_add(record.cost_nano_usd.unwrap_or(0));
-    let used = record.input_tokens + record.output_tokens > 0;
-    sum.without_price += u64::from(used && record.cost_nano_usd.is_none());
+impl ModelSums {
+    pub(super) fn add(&mut self, line: &ModelLine<'_>) {
+        self.name.clear();
+        self.name.extend([line.provider, "/", line.model]);
+        if !self.by_model.contains_key(&self.name) {
+            let model = self.name.clone();
+            self.by_model.insert(model.clone(), ModelStats { model, ..ModelStats::default() });
+        }
+        if let Some(sum) = self.by_model.get_mut(&self.name) {
+            sum.add(line);
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: Self) {
+        for (model, sum) in other.by_model {
+            match self.by_model.get_mut(&model) {
+                Some(own) => own.merge(&sum),
+                None => drop(self.by_model.insert(model, sum)),
+            }
+        }
+    }
+
+    /// The dearest first.
+    pub(super) fn into_stats(self) -> Vec<ModelStats> {
+        let mut stats: Vec<ModelStats> = self.by_model.into_values().collect();
+        stats.sort_by(|a, b| {
+            (b.cost_nano_usd, b.attempts)
+                .cmp(&(a.cost_nano_usd, a.attempts))
+                .then_with(|| a.model.cmp(&b.model))
+        });
+        stats
+    }
+}
+
+impl ModelStats {
+    fn add(&mut self, line: &ModelLine<'_>) {
+        let used = line.input_tokens > 0 || line.output_tokens > 0;
+        self.merge(&Self {
+            model: String::new(),
+            attempts: 1,
+            errors: u64::from(line.status != "ok"),
+            input_tokens: line.input_tokens,
+            output_tokens: line.output_tokens,
+            cache_read_tokens: line.cache_read_tokens,
+            cost_nano_usd: line.cost_nano_usd.unwrap_or(0),
+            without_price: u64::from(used && line.cost_nano_usd.is_none()),
+        });
+    }
+
+    /// Adds the sums of another part of the journal.
+    fn merge(&mut self, other: &Self) {
+        self.attempts += other.attempts;
+        self.errors += other.errors;
+        self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
+        self.cache_read_tokens = self.cache_read_tokens.saturating_add(other.cache_read_tokens);
+        self.cost_nano_usd = self.cost_nano_usd.saturating_add(other.cost_nano_usd);
+        self.without_price += other.without_price;
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::record::{Line, ModelRecord};
+    use super::super::summary::Summary;
     use super::*;
 
     fn record(model: &str, status: &str, cost_nano_usd: Option<u64>) -> ModelRecord {
@@ -71,6 +117,11 @@ mod tests {
             cost_nano_usd,
             retry_after_ms: None,
         }
+    }
+
+    fn model_stats(records: &[ModelRecord]) -> Vec<ModelStats> {
+        let lines: Vec<Line> = records.iter().cloned().map(Line::Model).collect();
+        Summary::of_lines(&lines).models
     }
 
     #[test]

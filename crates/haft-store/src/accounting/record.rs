@@ -1,4 +1,4 @@
-//! The lines that are kept of calls and of requests to models. They hold sizes, digests and who decided, never what was said.
+//! The lines about calls and requests to models. They hold sizes, digests and decisions, never the content.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,18 +8,19 @@ use serde::{Deserialize, Serialize};
 pub enum Line {
     Tool(Record),
     Model(ModelRecord),
+    Lost(LostRecord),
 }
 
-impl Line {
-    pub fn timestamp_ms(&self) -> u64 {
-        match self {
-            Line::Tool(record) => record.timestamp_ms,
-            Line::Model(record) => record.timestamp_ms,
-        }
-    }
+/// A gap before this line: records that could not be written, for example because the disk was full.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LostRecord {
+    /// Milliseconds since 1970.
+    pub timestamp_ms: u64,
+    pub lost_lines: u64,
 }
 
-/// One call. What lines of an older haft do not have is left empty when they are read.
+/// One call. Fields that lines of an older haft lack are read as empty.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
@@ -28,14 +29,14 @@ pub struct Record {
     /// `ok` or `failed`.
     pub status: String,
     pub error_kind: Option<String>,
-    /// The exposed name; what was written when it means no tool.
+    /// The exposed name; the name as the model wrote it when there is no such tool.
     pub tool: String,
     pub call_id: String,
     pub principal: String,
     pub latency_ms: u64,
     pub bytes_in: u64,
     pub bytes_out: u64,
-    /// Whether the tool was reached.
+    /// True when the call reached its tool.
     pub executed: bool,
     pub cached: bool,
     /// SHA-256 of the arguments as they were written.
@@ -48,7 +49,7 @@ pub struct Record {
     pub audit: Audit,
 }
 
-/// Where the tool comes from; empty when there is no such tool.
+/// The origin of the tool; empty when there is no such tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Source {
@@ -57,7 +58,7 @@ pub struct Source {
     pub namespace: Option<String>,
 }
 
-/// Where in the work the call stands.
+/// The position of the call in the work.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Standing {
@@ -71,7 +72,7 @@ pub struct Standing {
     pub origin: Option<String>,
 }
 
-/// Who decided about the call; empty when it ended before that.
+/// The decision about the call; empty when it ended before that.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Audit {
@@ -79,9 +80,9 @@ pub struct Audit {
     pub decision: Option<String>,
     /// The rule that decided, as `haft policy explain` writes it; empty when it was the default.
     pub rule: Option<String>,
-    /// Who was asked: `terminal`, or `remembered` for an answer given before.
+    /// The source of the answer: `terminal`, or `remembered` for an answer given before.
     pub approver: Option<String>,
-    /// `allow_once`, `allow_exact`, `allow_rule`, `deny` or `later`; `nobody` when there was nobody to ask.
+    /// `allow_once`, `allow_exact`, `allow_rule`, `deny` or `later`; `nobody` when no approver was there.
     pub answer: Option<String>,
 }
 
@@ -97,7 +98,7 @@ pub struct ModelRecord {
     pub provider: String,
     pub model: String,
     pub request_id: String,
-    /// Whose turn it was; lines of before this was written have none.
+    /// The session of the turn; lines of an older haft have none.
     #[serde(default)]
     pub session: Option<String>,
     #[serde(default)]
@@ -116,12 +117,6 @@ pub struct ModelRecord {
     pub reasoning_tokens: u64,
     /// Billionths of a US dollar; nothing where no price is known.
     pub cost_nano_usd: Option<u64>,
-    /// How long until the next attempt, where one follows.
+    /// The pause before the next attempt, if there is one.
     pub retry_after_ms: Option<u64>,
-}
-
-impl Record {
-    pub fn failed(&self) -> bool {
-        self.status != "ok"
-    }
 }

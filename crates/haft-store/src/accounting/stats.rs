@@ -1,8 +1,9 @@
 //! Calls summed up by tool.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
-use super::record::Record;
+use super::latencies::Latencies;
+use super::partial::ToolLine;
 
 /// The sums of one tool.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,43 +17,82 @@ pub struct ToolStats {
     pub latency_p95_ms: u64,
 }
 
-/// Sums by tool, the most called first.
-pub fn stats<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<ToolStats> {
-    let mut by_tool: BTreeMap<&str, Vec<&Record>> = BTreeMap::new();
-    for record in records {
-        by_tool.entry(&record.tool).or_default().push(record);
-    }
-    let mut sums: Vec<ToolStats> = by_tool.into_iter().map(|(tool, records)| sum(tool, &records)).collect();
-    sums.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.tool.cmp(&b.tool)));
-    sums
+/// Sums by tool. They grow with the number of tools and not with the number of calls.
+#[derive(Debug, Default)]
+pub(super) struct ToolSums {
+    by_tool: HashMap<String, ToolSum>,
 }
 
-fn sum(tool: &str, records: &[&Record]) -> ToolStats {
-    // A call that never reached its tool says nothing about how fast the tool is.
-    let mut latencies: Vec<u64> =
-        records.iter().filter(|record| record.executed).map(|record| record.latency_ms).collect();
-    latencies.sort_unstable();
-    let count = |holds: fn(&Record) -> bool| records.iter().filter(|record| holds(record)).count() as u64;
-    ToolStats {
-        tool: tool.to_owned(),
-        calls: records.len() as u64,
-        errors: count(Record::failed),
-        cache_hits: count(|record| record.cached),
-        bytes_out: records.iter().map(|record| record.bytes_out).sum(),
-        latency_p50_ms: percentile(&latencies, 50),
-        latency_p95_ms: percentile(&latencies, 95),
+#[derive(Debug, Default)]
+struct ToolSum {
+    calls: u64,
+    errors: u64,
+    cache_hits: u64,
+    bytes_out: u64,
+    latencies: Latencies,
+}
+
+impl ToolSums {
+    pub(super) fn add(&mut self, line: &ToolLine<'_>) {
+        // `entry` would copy the name at each line.
+        match self.by_tool.get_mut(line.tool) {
+            Some(sum) => sum.add(line),
+            None => self.by_tool.entry(line.tool.to_owned()).or_default().add(line),
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: Self) {
+        for (tool, sum) in other.by_tool {
+            self.by_tool.entry(tool).or_default().merge(sum);
+        }
+    }
+
+    /// The most called first.
+    pub(super) fn into_stats(self) -> Vec<ToolStats> {
+        let mut stats: Vec<ToolStats> =
+            self.by_tool.into_iter().map(|(tool, sum)| sum.into_stats(tool)).collect();
+        stats.sort_by(|a, b| b.calls.cmp(&a.calls).then_with(|| a.tool.cmp(&b.tool)));
+        stats
     }
 }
 
-/// The smallest value that at least `percent` of all do not exceed; nought for none.
-fn percentile(sorted: &[u64], percent: usize) -> u64 {
-    let rank = (sorted.len() * percent).div_ceil(100);
-    sorted.get(rank.saturating_sub(1)).copied().unwrap_or(0)
+impl ToolSum {
+    fn add(&mut self, line: &ToolLine<'_>) {
+        self.calls += 1;
+        self.errors += u64::from(line.status != "ok");
+        self.cache_hits += u64::from(line.cached);
+        self.bytes_out = self.bytes_out.saturating_add(line.bytes_out);
+        // A call that never reached its tool says nothing about how fast the tool is.
+        if line.executed {
+            self.latencies.add(line.latency_ms);
+        }
+    }
+
+    fn merge(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.errors += other.errors;
+        self.cache_hits += other.cache_hits;
+        self.bytes_out = self.bytes_out.saturating_add(other.bytes_out);
+        self.latencies.merge(other.latencies);
+    }
+
+    fn into_stats(self, tool: String) -> ToolStats {
+        ToolStats {
+            tool,
+            calls: self.calls,
+            errors: self.errors,
+            cache_hits: self.cache_hits,
+            bytes_out: self.bytes_out,
+            latency_p50_ms: self.latencies.percentile(50),
+            latency_p95_ms: self.latencies.percentile(95),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::{Audit, Source, Standing};
+    use super::super::record::{Audit, Line, Record, Source, Standing};
+    use super::super::summary::Summary;
     use super::*;
 
     fn record(tool: &str, latency_ms: u64, status: &str) -> Record {
@@ -75,6 +115,11 @@ mod tests {
         }
     }
 
+    fn stats(records: &[Record]) -> Vec<ToolStats> {
+        let lines: Vec<Line> = records.iter().cloned().map(Line::Tool).collect();
+        Summary::of_lines(&lines).tools
+    }
+
     #[test]
     fn tools_are_summed_and_the_busiest_comes_first() {
         let mut records: Vec<Record> = (1..=100).map(|ms| record("bash", ms, "ok")).collect();
@@ -91,5 +136,14 @@ mod tests {
         let sums = stats(&[unexecuted, record("bash", 40, "ok")]);
         assert_eq!((sums[0].calls, sums[0].latency_p50_ms), (2, 40));
         assert_eq!(stats(&[]), []);
+    }
+
+    #[test]
+    fn equally_busy_tools_are_in_the_order_of_their_names() {
+        let cached = Record { cached: true, ..record("a \"quoted\" name", 1, "ok") };
+        let sums = stats(&[record("b", 1, "ok"), cached]);
+        let names: Vec<&str> = sums.iter().map(|sum| sum.tool.as_str()).collect();
+        assert_eq!(names, ["a \"quoted\" name", "b"]);
+        assert_eq!((sums[0].cache_hits, sums[0].bytes_out, sums[1].cache_hits), (1, 10, 0));
     }
 }

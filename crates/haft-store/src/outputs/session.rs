@@ -1,4 +1,4 @@
-//! The outputs of one session that this process knows of.
+//! The outputs of one session, as far as this process knows them.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -74,7 +74,7 @@ impl SessionOutputs {
         }
     }
 
-    /// Checks again for outputs of earlier processes, after a sweep of the directory.
+    /// Looks again whether outputs of earlier processes are left, after a sweep went over the directory.
     pub(super) fn refresh(&self) {
         let mut known = self.known();
         known.earlier = known.earlier && has_output(&self.directory);

@@ -1,8 +1,8 @@
-//! Removes outputs that are too old or too many, a few files at a time, in the background.
+//! Removes outputs that are too old or too many, a few files at a time, beside the work of the process.
 //!
-//! A pass goes over all outputs in the order of their names. It removes those that are too old and sums up the rest by
-//! age. The sums tell the next pass which outputs to remove for the total. A pass continues where another process left
-//! it: `haft call` lives for a few milliseconds, and no such process would ever get to the end of a large store.
+//! A pass goes over all outputs in the order of their names. It removes those that are too old and sums up the rest by age.
+//! The sums tell the next pass which outputs to remove for the total. A pass continues where another process left it: `haft
+//! call` lives for a few milliseconds, and no such process would ever get to the end of a large store.
 
 mod state;
 mod walk;
@@ -37,7 +37,7 @@ pub(super) struct Sweeper {
     limits: StoreLimits,
 }
 
-/// Decides if a sweep waits for its interval.
+/// Decides whether a sweep waits until its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Urgency {
     /// It does nothing when any process swept a moment ago.
@@ -58,7 +58,7 @@ impl Sweeper {
         Self { root: root.to_owned(), limits }
     }
 
-    /// Sweeps unless another process does so now.
+    /// Sweeps unless another process is at it.
     pub(super) fn run(&self, urgency: Urgency) {
         if let Some(_lock) = try_lock(&self.root) {
             self.run_locked(urgency, SystemTime::now, STEP_PAUSE);
@@ -67,7 +67,7 @@ impl Sweeper {
 
     fn run_locked(&self, urgency: Urgency, now: impl Fn() -> SystemTime, pause: Duration) {
         let mut state = SweepState::load(&self.root, now());
-        if urgency == Urgency::Pressing || !state.is_recent(now()) {
+        if urgency == Urgency::Pressing || !state.is_recent(&self.root, now()) {
             let _ = self.continue_sweep(&mut state, now, || {
                 std::thread::sleep(pause);
                 ControlFlow::Continue(())
@@ -75,8 +75,8 @@ impl Sweeper {
         }
     }
 
-    /// Finishes the current pass. If its sums exceed the total, a second pass removes the excess. `between_steps` runs
-    /// after each step that is not the last one, when its progress is stored.
+    /// Ends the pass under way. If its sums exceed the total, a second pass removes the excess. `between_steps` runs after
+    /// each step that is not the last one, when its progress is stored.
     fn continue_sweep(
         &self,
         state: &mut SweepState,
@@ -87,14 +87,13 @@ impl Sweeper {
             let removes_excess = state.removes_excess();
             let mut walk = Walk::after(&self.root, state.position());
             while !self.step(state, &mut walk, now()) {
-                state.save_step(&self.root, now());
+                state.save(&self.root, now());
                 between_steps()?;
             }
             state.end_pass(self.limits.total_bytes_max, now());
-            // A pass that removed an excess is the last one: files that cannot be removed must not keep this loop
-            // going.
+            // A pass that removed an excess is the last one: files that cannot be removed must not keep this loop going.
             if removes_excess || !state.removes_excess() {
-                state.save_ended(&self.root, now());
+                SweepState::remove(&self.root, now());
                 return ControlFlow::Continue(());
             }
             state.save(&self.root, now());
@@ -156,8 +155,8 @@ impl OutputFile {
     }
 }
 
-/// Locks the store against other sweeps. A file system without such locks gets sweeps at the same time: these may
-/// remove more than they must, and nothing worse.
+/// Locks the store against other sweeps. A file system without such locks gets sweeps at the same time: these may remove
+/// more than they must, and nothing worse.
 fn try_lock(root: &Path) -> Option<File> {
     let directory = File::open(root).ok()?;
     match flock(&directory, FlockOperation::NonBlockingLockExclusive) {

@@ -150,7 +150,7 @@ fn a_session_knows_whether_it_has_anything() {
     assert!(store.is_empty());
 }
 
-/// Ten concurrent runs over a store that always has an excess and always an empty directory to remove.
+/// Ten runs at once over a store in which there is always too much and always an empty directory to take away.
 #[test]
 fn runs_at_the_same_time_do_not_take_what_others_are_writing() {
     let dir = tempfile::tempdir().unwrap();
@@ -223,7 +223,7 @@ fn the_oldest_of_all_sessions_go_until_the_rest_fits_and_no_more() {
     assert_eq!(removed, 301, "299 outputs of ten bytes fit");
     // Ages that differ by less than a percent count as equal, so that the border may be off by a few outputs.
     assert!(left[..290].iter().all(|left| !left) && left[310..].iter().all(|left| *left), "{left:?}");
-    assert!(dir.path().join(".sweep").exists(), "other processes see that a large store was swept");
+    assert!(!dir.path().join(".sweep").exists(), "the sweep has ended");
 }
 
 #[test]
@@ -237,9 +237,9 @@ fn a_sweep_that_is_killed_after_any_step_is_continued_by_the_next_process() {
         assert!(processes < 100, "each process gets further");
         let state = dir.path().join(".sweep");
         let whole = fs::read(&state).unwrap();
-        // A crash of the machine may leave any prefix of the state; the sweep then starts over.
+        // A crash of the machine may leave any part of the state; the sweep then begins anew.
         if processes == 2 {
-            for cut in 0..whole.len() {
+            for cut in (0..whole.len()).step_by(97).chain([whole.len() - 1]) {
                 fs::write(&state, &whole[..cut]).unwrap();
                 assert!(sweeper.begins_anew(SystemTime::now()), "{cut}");
             }
@@ -274,6 +274,12 @@ fn the_newest_output_of_a_running_session_is_not_removed_for_the_total() {
     assert!(running.read(&newest).is_ok(), "also when the sweep runs for another store");
 }
 
+/// Makes the last sweep of a store look as if it was some time ago.
+fn age_sweep(root: &Path, age: Duration) {
+    let times = fs::FileTimes::new().set_accessed(SystemTime::now() - age);
+    File::open(root).unwrap().set_times(times).unwrap();
+}
+
 #[test]
 fn a_store_sweeps_by_itself_and_only_once_per_interval() {
     let dir = tempfile::tempdir().unwrap();
@@ -281,6 +287,7 @@ fn a_store_sweeps_by_itself_and_only_once_per_interval() {
     let path = reader.path(&put(&reader, "old").handle);
     age(&path, HOUR);
     assert!(reader.sweep_when_due().is_none(), "a reader removes nothing");
+    age_sweep(dir.path(), HOUR);
     let store = FileStore::open(dir.path(), limits(10, 100)).unwrap();
     assert!(store.sweep_when_due().is_none(), "`open` has started one");
     let deadline = std::time::Instant::now() + Duration::from_secs(20);
@@ -288,6 +295,32 @@ fn a_store_sweeps_by_itself_and_only_once_per_interval() {
         assert!(std::time::Instant::now() < deadline, "the sweep of `open` removes it");
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn processes_share_one_interval() {
+    let dir = tempfile::tempdir().unwrap();
+    let sweeper = Sweeper::new(dir.path(), limits(10, 100));
+    let check = |last_sweep: Duration, urgency: Urgency, expected: usize| {
+        let path = fill(dir.path(), 1, 1).remove(0);
+        age_sweep(dir.path(), last_sweep);
+        sweeper.run(urgency);
+        assert_eq!(file_bytes(dir.path()).len(), expected, "{last_sweep:?} {urgency:?}");
+        let _ = fs::remove_file(path);
+    };
+    check(Duration::from_secs(30), Urgency::Routine, 1);
+    check(Duration::from_secs(30), Urgency::Pressing, 0);
+    check(Duration::from_secs(90), Urgency::Routine, 0);
+    fill(dir.path(), 1, 1);
+    sweeper.run(Urgency::Routine);
+    assert_eq!(file_bytes(dir.path()).len(), 1, "the last sweep was a moment ago");
+    let later = SystemTime::now() + HOUR;
+    sweeper.run_at(later).unwrap();
+    let last = fs::metadata(dir.path()).unwrap().accessed().unwrap();
+    assert!(
+        later.duration_since(last).unwrap() < Duration::from_secs(1),
+        "the end of the sweep is on record"
+    );
 }
 
 #[test]
@@ -299,16 +332,4 @@ fn much_output_brings_the_next_sweep_forward() {
     assert_eq!(store.due(), None, "an eighth of the total");
     put(&store, "x");
     assert_eq!((store.due(), store.due()), (Some(Urgency::Pressing), None));
-}
-
-#[test]
-fn a_small_store_keeps_no_state_of_a_sweep() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = FileStore::open(dir.path(), limits(10, 15)).unwrap();
-    for _ in 0..3 {
-        put(&store, "0123456789");
-    }
-    store.sweep(SystemTime::now());
-    assert_eq!(file_bytes(dir.path()), [10]);
-    assert!(!dir.path().join(".sweep").exists());
 }

@@ -3,18 +3,20 @@
 //! A session is one file of lines below haft's data. [`SessionJournal`] writes it, [`Past`] is what can be read from it, and
 //! [`Sessions`] is the directory. Start reading at [`mod@line`], the form of the file.
 
+mod header;
 mod journal;
 pub mod line;
+mod overview;
 mod past;
+mod quick_line;
 mod read;
+mod retention;
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use haft_core::home::Home;
@@ -23,9 +25,11 @@ use rustix::fs::{FlockOperation, flock};
 
 pub use haft_core::settings::sessions::SessionLimits;
 pub use journal::SessionJournal;
+pub use overview::Overview;
 pub use past::{Past, Standing, Unfinished};
 pub use read::{Lines, ReadError};
 
+use header::Header;
 use line::{Line, Opened};
 
 const SUFFIX: &str = "jsonl";
@@ -41,8 +45,6 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 pub struct Sessions {
     root: PathBuf,
     limits: SessionLimits,
-    /// Whether this process has looked for old ones.
-    swept: Arc<AtomicBool>,
 }
 
 /// Why a session cannot be had.
@@ -117,15 +119,13 @@ impl From<io::Error> for SessionError {
 
 impl Sessions {
     pub fn of(home: &Home, limits: SessionLimits) -> Self {
-        Self { root: home.data().join("sessions"), limits, swept: Arc::default() }
+        Self { root: home.data().join("sessions"), limits }
     }
 
-    /// Begins a session, and sweeps out those that are too old.
+    /// Begins a session. The cost does not depend on the number of kept sessions.
     pub fn open(&self, id: SessionId, opened: Opened) -> Result<SessionJournal, SessionError> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.root)?;
-        if !self.swept.swap(true, Ordering::Relaxed) {
-            self.sweep(SystemTime::now());
-        }
+        self.sweep_when_due();
         let file =
             OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(self.path(id))?;
         lock(&file, id)?;
@@ -162,17 +162,38 @@ impl Sessions {
         self.past_of(id, &File::open(self.path(id))?)
     }
 
+    /// Reads as much of a session as a list shows, also of one that is being written.
+    pub fn overview(&self, id: SessionId) -> Result<Overview, SessionError> {
+        let lines = Lines::of(File::open(self.path(id))?.take(self.limits.bytes_max));
+        Overview::of(lines).map_err(|problem| SessionError::Unreadable { id, problem })
+    }
+
+    fn header(&self, id: SessionId) -> Result<Header, SessionError> {
+        let mut lines = Lines::of(File::open(self.path(id))?.take(self.limits.bytes_max));
+        Header::of(&mut lines).map_err(|problem| SessionError::Unreadable { id, problem })
+    }
+
     fn past_of(&self, id: SessionId, mut file: &File) -> Result<Past, SessionError> {
         let unreadable = |problem| SessionError::Unreadable { id, problem };
         file.seek(SeekFrom::Start(0))?;
         Past::of(Lines::of(file.take(self.limits.bytes_max))).map_err(unreadable)
     }
 
-    /// The newest first. What is no session is passed over.
+    /// The newest first.
     pub fn ids(&self) -> Result<Vec<SessionId>, SessionError> {
-        let mut found: Vec<(SystemTime, SessionId)> = self.files()?;
-        found.sort_by(|one, other| other.cmp(one));
+        let mut found: Vec<(SystemTime, SessionId)> = self.entries(|entry, id| {
+            let changed = entry.metadata().and_then(|meta| meta.modified()).ok()?;
+            Some((changed, id))
+        })?;
+        found.sort_unstable_by(|one, other| other.cmp(one));
         Ok(found.into_iter().map(|(_, id)| id).collect())
+    }
+
+    /// The newest sessions that work for no other, at most `limit`. It reads headers until it has found as many. A session
+    /// that cannot be read is one of them, so that a list reports it.
+    pub fn newest_roots(&self, limit: usize) -> Result<Vec<SessionId>, SessionError> {
+        let is_root = |id: &SessionId| self.header(*id).map_or(true, |header| header.origin.is_none());
+        Ok(self.ids()?.into_iter().filter(is_root).take(limit).collect())
     }
 
     /// The one session whose id begins like this.
@@ -180,7 +201,7 @@ impl Sessions {
         if beginning.len() < PREFIX_CHARS_MIN {
             return Err(SessionError::TooShort { id: beginning.to_owned() });
         }
-        let ids = self.ids()?;
+        let ids = self.unsorted_ids()?;
         let written = beginning.to_ascii_lowercase();
         let fits = |id: &&SessionId| id.to_string().starts_with(&written);
         match ids.iter().filter(fits).collect::<Vec<_>>().as_slice() {
@@ -197,11 +218,11 @@ impl Sessions {
         Ok(fs::remove_file(path)?)
     }
 
-    /// The newest session that works for no other. One that cannot be read may be it: whoever means the newest never gets
-    /// another in its place. One that was killed before its first line has not begun.
+    /// The newest session that works for no other. It may be one that cannot be read: a caller that means the newest must not
+    /// get another one. A session that was killed before its first line has not begun.
     pub fn newest(&self) -> Result<Option<SessionId>, SessionError> {
-        let is_first = |id: &SessionId| match self.opened(*id) {
-            Ok(opened) => opened.origin.is_none(),
+        let is_first = |id: &SessionId| match self.header(*id) {
+            Ok(header) => header.origin.is_none(),
             Err(SessionError::Unreadable { problem: ReadError::Empty, .. }) => false,
             Err(_) => true,
         };
@@ -211,7 +232,7 @@ impl Sessions {
     /// The sessions that work for this one, however far below.
     pub fn below(&self, id: SessionId) -> Result<Vec<SessionId>, SessionError> {
         let origin = Some(id.to_string());
-        let works_for = |below: &SessionId| self.opened(*below).is_ok_and(|opened| opened.origin == origin);
+        let works_for = |below: &SessionId| self.header(*below).is_ok_and(|header| header.origin == origin);
         Ok(self.ids()?.into_iter().filter(works_for).collect())
     }
 
@@ -225,24 +246,23 @@ impl Sessions {
         File::open(self.path(id)).is_ok_and(locked)
     }
 
-    fn sweep(&self, now: SystemTime) {
-        for (changed, id) in self.files().unwrap_or_default() {
-            if now.duration_since(changed).is_ok_and(|age| age > self.limits.keep) {
-                // What cannot be removed now is tried again at the next start.
-                let _ = self.remove(id);
-            }
-        }
+    /// In the order of the directory, without a look at the files.
+    fn unsorted_ids(&self) -> Result<Vec<SessionId>, SessionError> {
+        self.entries(|_, id| Some(id))
     }
 
-    fn files(&self) -> Result<Vec<(SystemTime, SessionId)>, SessionError> {
+    /// Files that are no sessions are skipped.
+    fn entries<T>(
+        &self,
+        read: impl Fn(&fs::DirEntry, SessionId) -> Option<T>,
+    ) -> Result<Vec<T>, SessionError> {
         let entries = match fs::read_dir(&self.root) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error.into()),
         };
-        let session =
-            |entry: fs::DirEntry| Some((entry.metadata().ok()?.modified().ok()?, id_of(&entry.path())?));
-        Ok(entries.flatten().filter_map(session).collect())
+        let entry = |entry: fs::DirEntry| read(&entry, id_of(Path::new(&entry.file_name()))?);
+        Ok(entries.flatten().filter_map(entry).collect())
     }
 
     fn path(&self, id: SessionId) -> PathBuf {

@@ -22,6 +22,7 @@ use haft_core::run::{AgentRun, ApprovalVerdict, RunError, RunPlan};
 use haft_core::tool::CallId;
 
 use super::line::{Line, Opened};
+use super::overview::Overview;
 use super::read::{Lines, ReadError};
 use crate::accounting::{ModelRecord, Record};
 
@@ -127,6 +128,18 @@ impl Past {
     pub fn allowed(&self) -> Vec<ApprovalId> {
         let place = |turn: u32| Place { turn, ..Place::first(self.session) };
         self.allowed.iter().map(|(turn, call)| ApprovalId::of_call(place(*turn), call)).collect()
+    }
+
+    /// The part of it that a list shows.
+    pub fn overview(&self) -> Overview {
+        Overview {
+            session: self.session,
+            title: self.opened.title.clone(),
+            began_ms: self.opened.at_ms,
+            last_ms: self.last_ms,
+            standing: self.standing.clone(),
+            total: self.total,
+        }
     }
 
     /// Returns the time spent on the last request.

@@ -5,6 +5,9 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use super::line::{Line, VERSION, VERSION_OLDEST, Versioned};
 
+/// The size of a read. Most journals are larger than the default of 8 KB.
+const READ_BYTES: usize = 64 << 10;
+
 /// The reason lines cannot be used. Line numbers start at one.
 #[derive(Debug)]
 pub enum ReadError {
@@ -48,26 +51,41 @@ impl std::error::Error for ReadError {}
 pub struct Lines<R> {
     text: BufReader<R>,
     number: usize,
+    /// The last line, without its end. Lines share the memory.
+    line: Vec<u8>,
 }
 
 impl<R: Read> Lines<R> {
     pub fn of(file: R) -> Self {
-        Self { text: BufReader::new(file), number: 0 }
+        Self { text: BufReader::with_capacity(READ_BYTES, file), number: 0, line: Vec::new() }
     }
 
     fn next_line(&mut self) -> Result<Option<Line>, ReadError> {
-        let mut bytes = Vec::new();
-        self.text.read_until(b'\n', &mut bytes).map_err(ReadError::Io)?;
-        if bytes.pop() != Some(b'\n') {
+        if self.next_bytes()?.is_none() {
+            return Ok(None);
+        }
+        self.parse_last().map(Some)
+    }
+
+    /// Reads the next line without parsing it.
+    pub(super) fn next_bytes(&mut self) -> Result<Option<&[u8]>, ReadError> {
+        self.line.clear();
+        self.text.read_until(b'\n', &mut self.line).map_err(ReadError::Io)?;
+        if self.line.pop() != Some(b'\n') {
             return if self.number == 0 { Err(ReadError::Empty) } else { Ok(None) };
         }
         self.number += 1;
+        Ok(Some(&self.line))
+    }
+
+    /// Parses the line that `next_bytes` read last.
+    pub(super) fn parse_last(&self) -> Result<Line, ReadError> {
         if self.number == 1 {
-            check_version(&bytes)?;
+            check_version(&self.line)?;
         }
         let number = self.number;
         let unreadable = |error: serde_json::Error| ReadError::Line { number, problem: error.to_string() };
-        serde_json::from_slice(&bytes).map(Some).map_err(unreadable)
+        serde_json::from_slice(&self.line).map_err(unreadable)
     }
 }
 

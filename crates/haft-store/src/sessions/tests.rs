@@ -1,4 +1,7 @@
+mod lists;
+
 use std::fs;
+use std::sync::Arc;
 
 use haft_core::conversation::{Conversation, Message};
 use haft_core::model_error::{ModelError, ModelErrorKind};
@@ -187,7 +190,7 @@ fn old_sessions_go_when_a_new_one_begins_but_none_that_is_at_work() {
     drop(begin(&fixture.sessions(), 1));
     let working = begin(&fixture.sessions(), 2);
     let later = SystemTime::now() + Duration::from_hours(2);
-    fixture.sessions().sweep(later);
+    fixture.sessions().sweep(later, Duration::ZERO);
     assert_eq!(fixture.sessions().ids().unwrap(), [SessionId(2)]);
     drop(working);
 }

@@ -1,7 +1,7 @@
-//! The progress of a sweep, stored in a small file that any process may lose or remove.
+//! The progress of a sweep, kept in a small file that any process may lose or remove.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File, FileTimes};
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,18 +11,18 @@ use super::OutputFile;
 use super::walk::WalkPosition;
 use crate::log_slots::slot_of;
 
-/// The state file. It exists only while a store is too large for a single step. It is optional: when it is missing or
-/// does not parse, a pass starts over.
+/// The file is there only between the steps of a sweep. It is never needed: without it, or with one that does not parse, a
+/// pass begins anew.
 const STATE_FILE: &str = ".sweep";
 const NEW_STATE_FILE: &str = ".sweep.new";
 
-/// The pause between the end of a pass and the next pass, over all processes.
-const PASS_INTERVAL: Duration = Duration::from_mins(1);
+/// The pause between two sweeps, over all processes.
+const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The pause between two steps of different processes. Without it, a hundred short commands in a row would each do one.
 const STEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The progress of the current pass.
+/// The progress of the pass under way.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct SweepState {
     /// The last entry that the pass visited.
@@ -33,10 +33,6 @@ pub(super) struct SweepState {
     left: BTreeMap<u32, u64>,
     /// The outputs that the pass removes for the total, known from the pass before it.
     excess: Option<Excess>,
-    /// The steps that ended before the end of the pass.
-    steps: u32,
-    /// Processes that start before this time skip the sweep.
-    not_before_ms: u64,
 }
 
 /// The oldest outputs, as many as exceed the total. Slots are narrow, so the order within a slot does not matter: its
@@ -57,10 +53,16 @@ impl SweepState {
         stored.unwrap_or_else(|| Self { reference_ms: millis(now), ..Self::default() })
     }
 
-    /// True shortly after another step or pass. A time that is too far ahead comes from a clock that was set back.
-    pub(super) fn is_recent(&self, now: SystemTime) -> bool {
-        let wait = self.not_before_ms.saturating_sub(millis(now));
-        wait > 0 && Duration::from_millis(wait) <= PASS_INTERVAL
+    /// True shortly after another step or sweep. The store keeps the time of that as the access time of its directory: it needs
+    /// no file, and a listing by another program only defers the next sweep. A time ahead comes from a clock that was set back.
+    pub(super) fn is_recent(&self, root: &Path, now: SystemTime) -> bool {
+        let interval = if self.is_under_way() { STEP_INTERVAL } else { SWEEP_INTERVAL };
+        let last = fs::metadata(root).and_then(|meta| meta.accessed());
+        last.is_ok_and(|last| now.duration_since(last).is_ok_and(|since| since < interval))
+    }
+
+    fn is_under_way(&self) -> bool {
+        self.position.is_some() || self.excess.is_some()
     }
 
     pub(super) fn position(&self) -> Option<&WalkPosition> {
@@ -75,7 +77,7 @@ impl SweepState {
         self.excess.is_some()
     }
 
-    /// Tests if the file must be removed to make room.
+    /// True when the file has to make room.
     pub(super) fn claims(&mut self, file: &OutputFile) -> bool {
         self.excess.as_mut().is_some_and(|excess| excess.claims(file))
     }
@@ -90,39 +92,26 @@ impl SweepState {
         *self = Self {
             reference_ms: millis(now),
             excess: Excess::of(&self.left, self.reference_ms, total_bytes_max),
-            steps: self.steps,
             ..Self::default()
         };
     }
 
-    /// Stores the end of a step. A crash before this repeats the step, which then may remove a few more outputs of the
-    /// oldest slot than it must.
-    pub(super) fn save_step(&mut self, root: &Path, now: SystemTime) {
-        self.steps += 1;
-        self.save(root, now);
-    }
-
-    /// Stores an unfinished sweep.
-    pub(super) fn save(&mut self, root: &Path, now: SystemTime) {
-        self.not_before_ms = millis(now + STEP_INTERVAL);
+    /// Stores a sweep under way. A crash before this repeats the step, which then may remove a few more outputs of the oldest
+    /// slot than it must.
+    pub(super) fn save(&self, root: &Path, now: SystemTime) {
         self.write(root);
+        set_last_sweep(root, now);
     }
 
-    /// Stores the end of a sweep. A store that a single step covers needs no file: each process may sweep it at its
-    /// start. The next sweep computes the sums again, because today's excess says little about tomorrow's files.
-    pub(super) fn save_ended(&mut self, root: &Path, now: SystemTime) {
-        self.excess = None;
-        if self.steps == 0 {
-            let _ = fs::remove_file(root.join(STATE_FILE));
-            return;
-        }
-        self.steps = 0;
-        self.not_before_ms = millis(now + PASS_INTERVAL);
-        self.write(root);
+    /// Forgets a sweep that has ended. The next one sums up again, because an excess of today says little about the files of
+    /// tomorrow.
+    pub(super) fn remove(root: &Path, now: SystemTime) {
+        let _ = fs::remove_file(root.join(STATE_FILE));
+        set_last_sweep(root, now);
     }
 
-    /// Renames a new file over the old one, so that no reader sees half of it. It is not synced: after a power failure
-    /// the next pass starts over.
+    /// Renames a new file over the old one, so that no reader sees half of it. It is not synced: after a power failure the
+    /// next pass begins anew.
     fn write(&self, root: &Path) {
         let new = root.join(NEW_STATE_FILE);
         let Ok(bytes) = serde_json::to_vec(self) else { return };
@@ -155,6 +144,11 @@ impl Excess {
     }
 }
 
+fn set_last_sweep(root: &Path, now: SystemTime) {
+    // Without it each process sweeps, which costs time and nothing else.
+    let _ = File::open(root).and_then(|root| root.set_times(FileTimes::new().set_accessed(now)));
+}
+
 fn age_slot(file: &OutputFile, reference_ms: u64) -> u32 {
     slot_of(reference_ms.saturating_sub(millis(file.changed)))
 }
@@ -184,12 +178,21 @@ mod tests {
 
     #[test]
     fn a_recent_sweep_is_left_alone_unless_the_clock_went_back() {
-        let now = UNIX_EPOCH + Duration::from_hours(1_000);
-        let recent = |not_before: SystemTime| {
-            SweepState { not_before_ms: millis(not_before), ..SweepState::default() }.is_recent(now)
+        let dir = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        let check = |state: &SweepState, last: SystemTime, expected: bool| {
+            set_last_sweep(dir.path(), last);
+            assert_eq!(state.is_recent(dir.path(), now), expected, "{last:?} {state:?}");
         };
-        assert!(recent(now + Duration::from_secs(1)));
-        assert!(!recent(now));
-        assert!(!recent(now + Duration::from_hours(1)));
+        let ended = SweepState::default();
+        let under_way = SweepState {
+            position: Some(WalkPosition::End { directory: "x".into() }),
+            ..SweepState::default()
+        };
+        check(&ended, now - Duration::from_secs(59), true);
+        check(&ended, now - Duration::from_mins(1), false);
+        check(&under_way, now - Duration::from_millis(900), true);
+        check(&under_way, now - Duration::from_secs(1), false);
+        check(&ended, now + Duration::from_secs(1), false);
     }
 }

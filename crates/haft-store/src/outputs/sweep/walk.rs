@@ -1,4 +1,4 @@
-//! Walks over the files of a store in the order of their names, from any position.
+//! Goes over the files of a store in the order of their names, from any position.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ pub(super) enum WalkPosition {
     End { directory: String },
 }
 
-/// The remaining positions of a store. It holds the names of all sessions and the file names of one.
+/// The positions of a store that are still ahead. It holds the names of all sessions and of the files of one.
 #[derive(Debug)]
 pub(super) struct Walk {
     root: PathBuf,
@@ -23,8 +23,8 @@ pub(super) struct Walk {
 }
 
 impl Walk {
-    /// Starts after a position, or at the beginning. The walk sorts by name, because the order of a directory listing
-    /// changes when files come and go.
+    /// Starts after a position, or at the beginning. Names are the order because they stay: a directory changes its own
+    /// order when files come and go.
     pub(super) fn after(root: &Path, position: Option<&WalkPosition>) -> Self {
         let prefix = Handle::directory("");
         let mut directories = names(root);
@@ -62,7 +62,7 @@ impl Iterator for Walk {
     }
 }
 
-/// Returns the names in a directory, sorted. Names that are not UTF-8 are skipped: the store creates none.
+/// The names in a directory, in order. The store makes only names of letters and digits, so that others are skipped.
 fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();

@@ -1,0 +1,109 @@
+//! The part of a line that sums need, borrowed from the line.
+//!
+//! Parsing a whole [`Line`](super::Line) copies twenty strings. Here only the fields of the sums are read, and a string is
+//! copied only when it has escapes.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+/// The fields that any sum needs. Each kind of line has some of them.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PartialLine<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: Text<'a>,
+    pub(super) timestamp_ms: u64,
+    #[serde(borrow)]
+    status: Option<Text<'a>>,
+    #[serde(borrow)]
+    tool: Option<Text<'a>>,
+    latency_ms: Option<u64>,
+    bytes_out: Option<u64>,
+    executed: Option<bool>,
+    cached: Option<bool>,
+    #[serde(borrow)]
+    provider: Option<Text<'a>>,
+    #[serde(borrow)]
+    model: Option<Text<'a>>,
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    cache_read_tokens: Option<u64>,
+    cost_nano_usd: Option<u64>,
+    lost_lines: Option<u64>,
+}
+
+/// A string. Serde borrows a `Cow` inside of a struct of its own, but not directly inside of an `Option`.
+#[derive(Debug, Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// The content of a line, by its kind.
+#[derive(Debug)]
+pub(super) enum Content<'a> {
+    Tool(ToolLine<'a>),
+    Model(ModelLine<'a>),
+    Lost { lines: u64 },
+}
+
+/// A call.
+#[derive(Debug)]
+pub(super) struct ToolLine<'a> {
+    pub(super) tool: &'a str,
+    pub(super) status: &'a str,
+    pub(super) latency_ms: u64,
+    pub(super) bytes_out: u64,
+    pub(super) executed: bool,
+    pub(super) cached: bool,
+}
+
+/// An attempt at a model.
+#[derive(Debug)]
+pub(super) struct ModelLine<'a> {
+    pub(super) provider: &'a str,
+    pub(super) model: &'a str,
+    pub(super) status: &'a str,
+    pub(super) input_tokens: u64,
+    pub(super) output_tokens: u64,
+    pub(super) cache_read_tokens: u64,
+    pub(super) cost_nano_usd: Option<u64>,
+}
+
+impl<'a> PartialLine<'a> {
+    pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
+        // To check the whole line at once is faster than to check each string in it.
+        serde_json::from_str(std::str::from_utf8(line).ok()?).ok()
+    }
+
+    /// Returns nothing when a field of its kind is missing, or for an unknown kind.
+    pub(super) fn content(&self) -> Option<Content<'_>> {
+        match &*self.kind.0 {
+            "tool" => self.tool_line().map(Content::Tool),
+            "model" => self.model_line().map(Content::Model),
+            "lost" => Some(Content::Lost { lines: self.lost_lines? }),
+            _ => None,
+        }
+    }
+
+    fn tool_line(&self) -> Option<ToolLine<'_>> {
+        Some(ToolLine {
+            tool: &self.tool.as_ref()?.0,
+            status: &self.status.as_ref()?.0,
+            latency_ms: self.latency_ms?,
+            bytes_out: self.bytes_out?,
+            executed: self.executed?,
+            cached: self.cached?,
+        })
+    }
+
+    fn model_line(&self) -> Option<ModelLine<'_>> {
+        Some(ModelLine {
+            provider: &self.provider.as_ref()?.0,
+            model: &self.model.as_ref()?.0,
+            status: &self.status.as_ref()?.0,
+            input_tokens: self.input_tokens?,
+            output_tokens: self.output_tokens?,
+            cache_read_tokens: self.cache_read_tokens?,
+            cost_nano_usd: self.cost_nano_usd,
+        })
+    }
+}

@@ -1,0 +1,64 @@
+//! The beginning of a session, without the run that its first line contains.
+
+use std::io::Read;
+
+use haft_core::place::SessionId;
+use serde::Deserialize;
+
+use super::line::{Line, VERSION, VERSION_OLDEST};
+use super::read::{Lines, ReadError};
+
+/// The fields of [`Opened`](super::line::Opened) that lists need.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) session: SessionId,
+    pub(super) at_ms: u64,
+    pub(super) title: String,
+    /// The session in which the request was first made; absent when it is this one.
+    pub(super) origin: Option<String>,
+}
+
+/// The fields of `Opened` that may be large. They follow the fields of a header.
+const LARGE_FIELDS: [&str; 4] = [r#","spec":"#, r#","principal":"#, r#","order":"#, r#","run":"#];
+
+#[derive(Debug, Deserialize)]
+struct HeaderFields {
+    #[serde(rename = "type")]
+    kind: String,
+    version: u32,
+    id: String,
+    at_ms: u64,
+    title: String,
+    #[serde(default)]
+    origin: Option<String>,
+}
+
+impl Header {
+    /// Reads the first line. An unusual one is parsed as a whole, so that its problem is reported as ever.
+    pub(super) fn of<R: Read>(lines: &mut Lines<R>) -> Result<Self, ReadError> {
+        let first = lines.next_bytes()?.ok_or(ReadError::Empty)?;
+        if let Some(header) = Self::quick(first) {
+            return Ok(header);
+        }
+        let Line::Session(opened) = lines.parse_last()? else {
+            return Err(ReadError::Version { found: None });
+        };
+        let id = uuid::Uuid::parse_str(&opened.id);
+        let id = id.map_err(|error| ReadError::Broken { problem: format!("its id is none: {error}") })?;
+        let (at_ms, title, origin) = (opened.at_ms, opened.title, opened.origin);
+        Ok(Self { session: SessionId(id.as_u128()), at_ms, title, origin })
+    }
+
+    /// Cuts the line off before its large fields. Quotes inside of a string are escaped, and the fields before them are no
+    /// objects, so that the first match is a field of the line itself.
+    fn quick(line: &[u8]) -> Option<Self> {
+        let end =
+            LARGE_FIELDS.iter().filter_map(|field| memchr::memmem::find(line, field.as_bytes())).min()?;
+        let fields = [&line[..end], b"}"].concat();
+        let fields: HeaderFields = serde_json::from_slice(&fields).ok()?;
+        let is_known = fields.kind == "session" && (VERSION_OLDEST..=VERSION).contains(&fields.version);
+        let id = uuid::Uuid::parse_str(&fields.id).ok().filter(|_| is_known)?;
+        let HeaderFields { at_ms, title, origin, .. } = fields;
+        Some(Self { session: SessionId(id.as_u128()), at_ms, title, origin })
+    }
+}

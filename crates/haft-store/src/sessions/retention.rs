@@ -1,0 +1,65 @@
+//! Removes sessions that are too old, beside the work of the process.
+
+use std::fs::{self, File};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime};
+
+use haft_core::place::SessionId;
+
+use super::{SessionError, Sessions, lock};
+use crate::sweep_interval;
+
+/// The shortest time between two sweeps of one process.
+const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
+
+/// The number of sessions that one step looks at.
+const STEP_SESSIONS: usize = 256;
+
+/// The pause between two steps. It keeps a sweep at a few percent of one core.
+const STEP_PAUSE: Duration = Duration::from_millis(10);
+
+impl Sessions {
+    /// Starts a sweep in a thread of its own when its time has come, so that the start of a session does not depend on the
+    /// number of kept ones. The thread ends with the process at the latest.
+    pub(super) fn sweep_when_due(&self) -> Option<JoinHandle<()>> {
+        if self.limits.keep == Duration::MAX || !sweep_interval::is_due(&self.root, SWEEP_INTERVAL) {
+            return None;
+        }
+        let sessions = self.clone();
+        let sweep = move || sessions.sweep(SystemTime::now(), STEP_PAUSE);
+        // Without a thread there is no sweep now; a later session tries again.
+        thread::Builder::new().name("session-sweep".into()).spawn(sweep).ok()
+    }
+
+    /// Begins at a random session: processes that end early would otherwise all look at the same ones and never at the rest.
+    pub(super) fn sweep(&self, now: SystemTime, pause: Duration) {
+        let mut ids = self.unsorted_ids().unwrap_or_default();
+        let random = uuid::Uuid::new_v4().as_u128() % (ids.len().max(1) as u128);
+        ids.rotate_left(usize::try_from(random).unwrap_or_default());
+        for step in ids.chunks(STEP_SESSIONS) {
+            for id in step {
+                // A session that cannot be removed now is tried again by the next sweep.
+                let _ = self.remove_if_expired(*id, now);
+            }
+            thread::sleep(pause);
+        }
+    }
+
+    /// Looks at the age again under the lock: another process may have resumed the session since.
+    fn remove_if_expired(&self, id: SessionId, now: SystemTime) -> Result<(), SessionError> {
+        let path = self.path(id);
+        if !self.is_expired(fs::metadata(&path)?.modified()?, now) {
+            return Ok(());
+        }
+        let file = File::open(&path)?;
+        lock(&file, id)?;
+        if self.is_expired(file.metadata()?.modified()?, now) {
+            fs::remove_file(path)?;
+        }
+        Ok(())
+    }
+
+    fn is_expired(&self, changed: SystemTime, now: SystemTime) -> bool {
+        now.duration_since(changed).is_ok_and(|age| age > self.limits.keep)
+    }
+}

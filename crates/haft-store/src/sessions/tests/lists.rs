@@ -1,0 +1,192 @@
+//! Lists of sessions and the removal of old ones.
+
+use haft_core::model_reply::{ModelReply, StopReason};
+use haft_core::run::Verdict;
+use haft_core::run::told::CallEnd;
+use haft_core::tool::CallId;
+
+use super::super::line::Opened;
+use super::*;
+use crate::accounting::{ModelRecord, Record};
+
+/// Writes a session without the sync of `open`, which would take seconds for hundreds of sessions.
+fn write(fixture: &Fixture, id: u128, change: impl FnOnce(&mut Opened)) {
+    let (id, mut opened) = opened(id);
+    change(&mut opened);
+    let sessions = fixture.sessions();
+    fs::create_dir_all(&sessions.root).unwrap();
+    let line = serde_json::to_string(&Line::Session(Box::new(opened))).unwrap();
+    fs::write(sessions.path(id), format!("{line}\n")).unwrap();
+}
+
+/// Makes a session look as if it was written some time ago.
+fn age(fixture: &Fixture, id: u128, age: Duration) {
+    let file = File::options().write(true).open(fixture.file(id)).unwrap();
+    file.set_modified(SystemTime::now() - age).unwrap();
+}
+
+fn tool() -> Line {
+    let text = r#"{"timestampMs":21,"status":"ok","errorKind":null,"tool":"bash","callId":"1","principal":"local",
+        "latencyMs":2,"bytesIn":3,"bytesOut":4,"executed":true,"cached":false,"argumentsDigest":""}"#;
+    Line::Tool(Box::new(serde_json::from_str::<Record>(text).unwrap()))
+}
+
+fn model(cost_nano_usd: Option<u64>) -> Line {
+    let text = r#"{"timestampMs":31,"status":"ok","errorKind":null,"provider":"p","model":"m","requestId":"1","attempt":1,
+        "principal":"local","latencyMs":2,"firstEventMs":1,"inputTokens":100,"outputTokens":20,"cacheReadTokens":3,
+        "cacheWriteTokens":4,"reasoningTokens":5,"costNanoUsd":null,"retryAfterMs":null}"#;
+    let record = serde_json::from_str::<ModelRecord>(text).unwrap();
+    Line::Model(Box::new(ModelRecord { cost_nano_usd, ..record }))
+}
+
+fn told(at_ms: u64, told: &Told) -> Line {
+    Line::Told { at_ms, told: haft_core::run::snapshot::StoredTold::of(told) }
+}
+
+/// Lines of every kind, in an order that leads through every state of a session.
+fn all_lines() -> Vec<Line> {
+    let reply = ModelReply {
+        id: None,
+        model: None,
+        parts: Vec::new(),
+        stop: StopReason::EndOfTurn,
+        usage: None,
+        notes: Vec::new(),
+    };
+    let failed = ModelError::new(ModelErrorKind::QuotaExhausted, "no more");
+    let finished = |at_ms: u64| Line::Finished { at_ms, reason: "completed".into(), turns: 1 };
+    vec![
+        told(11, &Told::Stepped(Readings::default())),
+        model(Some(7)),
+        told(12, &Told::Replied(reply)),
+        Line::Begun { at_ms: 13, call: "1".into(), tool: "bash".into(), turn: 1, operation: 1 },
+        tool(),
+        told(14, &Told::Ended(vec![CallEnd::AwaitsApproval(CallId("1".into()))])),
+        told(15, &Told::Judged { call: CallId("1".into()), verdict: Verdict::Allowed }),
+        told(16, &Told::ClientReplied(Vec::new())),
+        Line::Note { at_ms: 17, turn: 1, note: "x".into() },
+        told(18, &Told::Failed(failed)),
+        told(19, &Told::Aborted(Abort::TimedOut)),
+        finished(20),
+        Line::Resumed { at_ms: 21 },
+        told(22, &Told::Aborted(Abort::Interrupted)),
+        Line::Resumed { at_ms: 23 },
+        told(24, &Told::Stopped),
+        finished(25),
+        Line::Resumed { at_ms: 26 },
+        told(27, &Told::Requested("more".into())),
+        model(None),
+        finished(28),
+        told(29, &Told::Failed(ModelError::new(ModelErrorKind::QuotaExhausted, "no more"))),
+        told(30, &Told::Requested("and more".into())),
+    ]
+}
+
+#[test]
+fn an_overview_is_what_the_whole_session_says_after_every_line() {
+    let fixture = Fixture::new();
+    write(&fixture, 1, |opened| opened.title = r#"a title, "run": and all"#.into());
+    let mut states = Vec::new();
+    for line in all_lines() {
+        let text = fs::read_to_string(fixture.file(1)).unwrap();
+        let line = serde_json::to_string(&line).unwrap();
+        fs::write(fixture.file(1), format!("{text}{line}\n")).unwrap();
+        let past = fixture.sessions().past(SessionId(1)).unwrap();
+        let expected = past.overview();
+        assert_eq!(fixture.sessions().overview(SessionId(1)).unwrap(), expected, "after {line}");
+        states.push(expected.standing);
+    }
+    let cut = |reason: &str| Standing::Cut { reason: reason.into() };
+    for state in
+        [cut("quota_exhausted"), cut("interrupted"), Standing::Finished { reason: "completed".into() }]
+    {
+        assert!(states.contains(&state), "{state:?}");
+    }
+}
+
+#[test]
+fn an_overview_reports_the_problems_that_a_whole_read_reports() {
+    let fixture = Fixture::new();
+    drop(begin(&fixture.sessions(), 1));
+    let first = fs::read_to_string(fixture.file(1)).unwrap();
+    let stepped = serde_json::to_string(&told(1, &Told::Stepped(Readings::default()))).unwrap();
+    let check = |text: String| {
+        fs::write(fixture.file(1), &text).unwrap();
+        let past = fixture.sessions().past(SessionId(1)).unwrap_err().to_string();
+        assert_eq!(fixture.sessions().overview(SessionId(1)).unwrap_err().to_string(), past, "{text}");
+    };
+    check(String::new());
+    check("{}\n".into());
+    check(first.replacen("\"version\":2", "\"version\":9", 1));
+    check(first.replacen("00000000-", "zzzzzzzz-", 1));
+    check(format!("{first}{}\n", stepped.replacen("stepped", "slept", 1)));
+    check(format!("{first}{stepped}\n\0\0garbage\n"));
+    check(format!("{first}{first}"));
+}
+
+#[test]
+fn a_half_written_line_is_no_part_of_an_overview() {
+    let fixture = Fixture::new();
+    drop(begin(&fixture.sessions(), 1));
+    let whole = fs::read_to_string(fixture.file(1)).unwrap();
+    let before = fixture.sessions().overview(SessionId(1)).unwrap();
+    let line = serde_json::to_string(&model(Some(1))).unwrap();
+    fs::write(fixture.file(1), format!("{whole}{line}")).unwrap();
+    assert_eq!(fixture.sessions().overview(SessionId(1)).unwrap(), before);
+}
+
+#[test]
+fn the_newest_roots_are_found_among_sessions_that_work_for_others() {
+    let fixture = Fixture::new();
+    for id in 1..=40_u128 {
+        // Every fourth is a root; the first is the oldest.
+        let root = SessionId(id.next_multiple_of(4)).to_string();
+        write(&fixture, id, |opened| opened.origin = Some(root).filter(|_| id % 4 != 0));
+        age(&fixture, id, Duration::from_secs(100 - u64::try_from(id).unwrap()));
+    }
+    let sessions = fixture.sessions();
+    assert_eq!(sessions.newest_roots(3).unwrap(), [40, 36, 32].map(SessionId));
+    assert_eq!(sessions.newest_roots(100).unwrap().len(), 10);
+    assert_eq!(sessions.newest().unwrap(), Some(SessionId(40)));
+    assert_eq!(sessions.below(SessionId(8)).unwrap(), [7, 6, 5].map(SessionId));
+    fs::write(fixture.file(39), "not a session\n").unwrap();
+    assert_eq!(sessions.newest_roots(1).unwrap(), [SessionId(39)], "a list reports it");
+}
+
+#[test]
+fn a_header_needs_no_readable_run() {
+    let fixture = Fixture::new();
+    write(&fixture, 1, |opened| opened.origin = Some(SessionId(7).to_string()));
+    let text = fs::read_to_string(fixture.file(1)).unwrap();
+    fs::write(fixture.file(1), text.replacen("\"run\":{", "\"run\":{{{{", 1)).unwrap();
+    assert!(fixture.sessions().opened(SessionId(1)).is_err());
+    assert_eq!(fixture.sessions().below(SessionId(7)).unwrap(), [SessionId(1)]);
+}
+
+#[test]
+fn the_first_session_of_a_process_removes_old_ones_and_the_second_does_not_look() {
+    let fixture = Fixture::new();
+    let sessions = fixture.limited(1 << 20, Duration::from_mins(1));
+    for id in 1..=600 {
+        write(&fixture, id, |_| {});
+        age(&fixture, id, Duration::from_hours(1));
+    }
+    drop(begin(&sessions, 1_000));
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while sessions.ids().unwrap() != [SessionId(1_000)] {
+        assert!(std::time::Instant::now() < deadline, "a thread removes them");
+        std::thread::yield_now();
+    }
+    write(&fixture, 1, |_| {});
+    age(&fixture, 1, Duration::from_hours(1));
+    assert!(sessions.sweep_when_due().is_none(), "the interval belongs to the process");
+    assert!(fixture.sessions().sweep_when_due().is_none(), "and not to a value of `Sessions`");
+    assert!(sessions.has(SessionId(1)));
+}
+
+#[test]
+fn a_reader_that_keeps_everything_does_not_sweep() {
+    let fixture = Fixture::new();
+    assert!(fixture.limited(1, Duration::MAX).sweep_when_due().is_none());
+    assert!(fixture.sessions().sweep_when_due().is_some());
+}
