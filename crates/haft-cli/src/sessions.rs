@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use haft_core::approval::shown;
+use haft_core::event_store::RunKey;
 use haft_core::place::SessionId;
 use haft_core::run::event::Bill;
 use serde_json::{Value, json};
@@ -13,6 +14,8 @@ use super::exit::Exit;
 use super::settings::{self, Refused};
 use super::{terminal, tree};
 use haft_store::accounting::now_ms;
+use haft_store::events::FileEvents;
+use haft_store::outputs::FileStore;
 use haft_store::sessions::{Overview, Past, SessionError, SessionLimits, Sessions, Standing};
 
 pub(super) fn run(command: &SessionsCommand) -> ExitCode {
@@ -93,12 +96,22 @@ fn list(sessions: &Sessions, limit: usize) -> Result<Vec<Listed>, Refused> {
 
 fn remove(sessions: &Sessions, words: &[String]) -> Result<Vec<String>, Refused> {
     let ids = words.iter().map(|word| find(sessions, word)).collect::<Result<Vec<_>, _>>()?;
+    let home = settings::home()?;
+    let events = FileEvents::of(&home);
     for id in &ids {
+        let tenant = sessions.opened(*id).ok().and_then(|opened| opened.principal).map(|(tenant, _)| tenant);
         let below = sessions.below(*id).map_err(refused)?;
         sessions.remove(*id).map_err(refused)?;
         for below in below {
             sessions.remove(below).map_err(refused)?;
         }
+        // The event log and the outputs hold content of the run, so they go with it.
+        let key = RunKey { tenant: tenant.unwrap_or_else(|| "local".into()), run: *id };
+        let removed =
+            events.remove(&key).and_then(|()| FileStore::remove_session(&home.data().join("outputs"), *id));
+        removed.map_err(|error| {
+            (Exit::Internal, format!("the content of {id} could not be removed: {error}"))
+        })?;
     }
     Ok(ids.iter().map(ToString::to_string).collect())
 }

@@ -67,6 +67,14 @@ impl FileStore {
         Ok(store)
     }
 
+    /// Removes all outputs of a session; one that stored none is removed already.
+    pub fn remove_session(root: &Path, session: SessionId) -> io::Result<()> {
+        match fs::remove_dir_all(root.join(Handle::directory(&session.to_string()))) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Reads an output of any session: for the operator, not for tools.
     pub fn read_any(&self, handle: &Handle) -> Result<Vec<u8>, StoreError> {
         let path = self.root.join(Handle::directory(handle.session())).join(handle.file());

@@ -10,7 +10,7 @@ use haft_core::model_reply::Usage;
 use haft_core::place::SessionId;
 use haft_core::price::Cost;
 use haft_core::run::event::Bill;
-use haft_core::run::told::Told;
+use haft_core::run::input::RunInput;
 
 use super::header::Header;
 use super::line::Line;
@@ -67,10 +67,10 @@ impl Overview {
                     self.standing = Standing::Open;
                 }
             }
-            Line::Told { at_ms, told } => {
+            Line::Input { at_ms, input } => {
                 self.last_ms = at_ms;
                 let told =
-                    told.into_told().map_err(|error| ReadError::Broken { problem: error.to_string() })?;
+                    input.into_input().map_err(|error| ReadError::Broken { problem: error.to_string() })?;
                 self.take_told(&told);
             }
             Line::Begun { at_ms, .. } | Line::Note { at_ms, .. } => self.last_ms = at_ms,
@@ -92,20 +92,20 @@ impl Overview {
         Ok(())
     }
 
-    fn take_told(&mut self, told: &Told) {
+    fn take_told(&mut self, told: &RunInput) {
         let reason = match told {
-            Told::Requested(_) => {
+            RunInput::Requested(_) => {
                 self.standing = Standing::Open;
                 return;
             }
-            Told::Failed(error) => error.kind.name(),
-            Told::Aborted(why) => why.name(),
-            Told::Replied(_)
-            | Told::Ended(_)
-            | Told::Stepped(_)
-            | Told::ClientReplied(_)
-            | Told::Judged { .. }
-            | Told::Stopped => return,
+            RunInput::Failed(error) => error.kind.name(),
+            RunInput::Aborted(why) => why.name(),
+            RunInput::Replied(_)
+            | RunInput::Ended(_)
+            | RunInput::Stepped(_)
+            | RunInput::ClientReplied(_)
+            | RunInput::Judged { .. }
+            | RunInput::Stopped => return,
         };
         // The first reason is the one that cut the run off.
         if !matches!(self.standing, Standing::Cut { .. }) {

@@ -32,8 +32,11 @@ fn sessions_are_listed_shown_and_removed() {
         let ran = place.haft(&["sessions", "show", word]).output().expect_code(42);
         assert!(ran.stderr.contains(said) && ran.stderr.contains("hint:"), "{word}: {}", ran.stderr);
     }
+    let events = format!("home/data/events/local/{id}.jsonl");
+    assert!(place.exists(&events));
     place.haft(&["sessions", "rm", id]).output().expect_code(0);
     assert!(journals(&place).is_empty());
+    assert!(!place.exists(&events), "the events hold what was said");
     place.haft(&["sessions", "rm", id]).output().expect_code(42);
 }
 

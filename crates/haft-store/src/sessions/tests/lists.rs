@@ -1,8 +1,8 @@
 //! Lists of sessions and the removal of old ones.
 
 use haft_core::model_reply::{ModelReply, StopReason};
-use haft_core::run::Verdict;
-use haft_core::run::told::CallEnd;
+use haft_core::run::ApprovalVerdict;
+use haft_core::run::input::CallEnd;
 use haft_core::tool::CallId;
 
 use super::super::line::Opened;
@@ -39,8 +39,8 @@ fn model(cost_nano_usd: Option<u64>) -> Line {
     Line::Model(Box::new(ModelRecord { cost_nano_usd, ..record }))
 }
 
-fn told(at_ms: u64, told: &Told) -> Line {
-    Line::Told { at_ms, told: haft_core::run::snapshot::StoredTold::of(told) }
+fn told(at_ms: u64, told: &RunInput) -> Line {
+    Line::Input { at_ms, input: haft_core::run::snapshot::StoredInput::of(told) }
 }
 
 /// Lines of every kind, in an order that leads through every state of a session.
@@ -56,29 +56,29 @@ fn all_lines() -> Vec<Line> {
     let failed = ModelError::new(ModelErrorKind::QuotaExhausted, "no more");
     let finished = |at_ms: u64| Line::Finished { at_ms, reason: "completed".into(), turns: 1 };
     vec![
-        told(11, &Told::Stepped(Readings::default())),
+        told(11, &RunInput::Stepped(Readings::default())),
         model(Some(7)),
-        told(12, &Told::Replied(reply)),
+        told(12, &RunInput::Replied(reply)),
         Line::Begun { at_ms: 13, call: "1".into(), tool: "bash".into(), turn: 1, operation: 1 },
         tool(),
-        told(14, &Told::Ended(vec![CallEnd::AwaitsApproval(CallId("1".into()))])),
-        told(15, &Told::Judged { call: CallId("1".into()), verdict: Verdict::Allowed }),
-        told(16, &Told::ClientReplied(Vec::new())),
+        told(14, &RunInput::Ended(vec![CallEnd::AwaitsApproval(CallId("1".into()))])),
+        told(15, &RunInput::Judged { call: CallId("1".into()), verdict: ApprovalVerdict::Allowed }),
+        told(16, &RunInput::ClientReplied(Vec::new())),
         Line::Note { at_ms: 17, turn: 1, note: "x".into() },
-        told(18, &Told::Failed(failed)),
-        told(19, &Told::Aborted(Abort::TimedOut)),
+        told(18, &RunInput::Failed(failed)),
+        told(19, &RunInput::Aborted(Abort::TimedOut)),
         finished(20),
         Line::Resumed { at_ms: 21 },
-        told(22, &Told::Aborted(Abort::Interrupted)),
+        told(22, &RunInput::Aborted(Abort::Interrupted)),
         Line::Resumed { at_ms: 23 },
-        told(24, &Told::Stopped),
+        told(24, &RunInput::Stopped),
         finished(25),
         Line::Resumed { at_ms: 26 },
-        told(27, &Told::Requested("more".into())),
+        told(27, &RunInput::Requested("more".into())),
         model(None),
         finished(28),
-        told(29, &Told::Failed(ModelError::new(ModelErrorKind::QuotaExhausted, "no more"))),
-        told(30, &Told::Requested("and more".into())),
+        told(29, &RunInput::Failed(ModelError::new(ModelErrorKind::QuotaExhausted, "no more"))),
+        told(30, &RunInput::Requested("and more".into())),
     ]
 }
 
@@ -109,7 +109,7 @@ fn an_overview_reports_the_problems_that_a_whole_read_reports() {
     let fixture = Fixture::new();
     drop(begin(&fixture.sessions(), 1));
     let first = fs::read_to_string(fixture.file(1)).unwrap();
-    let stepped = serde_json::to_string(&told(1, &Told::Stepped(Readings::default()))).unwrap();
+    let stepped = serde_json::to_string(&told(1, &RunInput::Stepped(Readings::default()))).unwrap();
     let check = |text: String| {
         fs::write(fixture.file(1), &text).unwrap();
         let past = fixture.sessions().past(SessionId(1)).unwrap_err().to_string();
