@@ -56,7 +56,7 @@ fn line_end(file: &File, mut offset: u64) -> io::Result<u64> {
 
 /// Gives each line without its end. The lines stay in the read buffer, which saves a copy. Of a line that does not fit, only
 /// the beginning is given, which is no JSON.
-pub(super) fn each_line(mut file: impl Read, mut give: impl FnMut(&[u8])) -> io::Result<()> {
+pub(super) fn each_line(mut file: impl Read, mut give: impl FnMut(&mut [u8])) -> io::Result<()> {
     let mut buffer = vec![0; LINE_BYTES_MAX];
     let mut filled = 0;
     let mut is_rest_of_line = false;
@@ -69,26 +69,26 @@ pub(super) fn each_line(mut file: impl Read, mut give: impl FnMut(&[u8])) -> io:
         if read == 0 {
             break;
         }
-        let (start, end) = (filled, filled + read);
-        let mut line_start = 0;
-        for newline in memchr::memchr_iter(b'\n', &buffer[start..end]) {
-            let line_end = start + newline;
+        let end = filled + read;
+        let (mut line_start, mut unsearched) = (0, filled);
+        while let Some(newline) = memchr::memchr(b'\n', &buffer[unsearched..end]) {
+            let line_end = unsearched + newline;
             if !std::mem::take(&mut is_rest_of_line) {
-                give(&buffer[line_start..line_end]);
+                give(&mut buffer[line_start..line_end]);
             }
-            line_start = line_end + 1;
+            (line_start, unsearched) = (line_end + 1, line_end + 1);
         }
         filled = end - line_start;
         buffer.copy_within(line_start..end, 0);
         if filled == buffer.len() {
             if !std::mem::replace(&mut is_rest_of_line, true) {
-                give(&buffer);
+                give(&mut buffer);
             }
             filled = 0;
         }
     }
     if filled > 0 && !is_rest_of_line {
-        give(&buffer[..filled]);
+        give(&mut buffer[..filled]);
     }
     Ok(())
 }
@@ -106,7 +106,7 @@ mod tests {
             }
         }
         let mut lines = Vec::new();
-        let take = |line: &[u8]| lines.push(String::from_utf8(line.to_vec()).unwrap());
+        let take = |line: &mut [u8]| lines.push(String::from_utf8(line.to_vec()).unwrap());
         each_line(Pieces(bytes, piece), take).unwrap();
         lines
     }

@@ -7,6 +7,11 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
+const CALL_START: &[u8] = br#"{"type":"tool","#;
+
+/// The first field that no sum needs. A string contains no quote without a backslash, so that this is no part of one.
+const CALL_REST: &[u8] = br#","argumentsDigest":"#;
+
 /// The fields that any sum needs. Each kind of line has some of them.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -69,7 +74,16 @@ pub(super) struct ModelLine<'a> {
 }
 
 impl<'a> PartialLine<'a> {
-    pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
+    /// Overwrites a byte of the line: the fields of a call that no sum needs follow the others, and half of the time would go
+    /// into them, so the line ends before them.
+    pub(super) fn parse(line: &'a mut [u8]) -> Option<Self> {
+        let line = match end_of_needed(line) {
+            Some(end) => {
+                line[end] = b'}';
+                &line[..=end]
+            }
+            None => line,
+        };
         // To check the whole line at once is faster than to check each string in it.
         serde_json::from_str(std::str::from_utf8(line).ok()?).ok()
     }
@@ -105,5 +119,47 @@ impl<'a> PartialLine<'a> {
             cache_read_tokens: self.cache_read_tokens?,
             cost_nano_usd: self.cost_nano_usd,
         })
+    }
+}
+
+/// The end of the fields that sums need, in a line that is whole.
+fn end_of_needed(line: &[u8]) -> Option<usize> {
+    let is_whole_call = line.starts_with(CALL_START) && line.ends_with(b"}");
+    is_whole_call.then(|| memchr::memmem::find(line, CALL_REST))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tool and the bytes of a call.
+    fn call(line: &str) -> Option<(String, u64)> {
+        let mut line = line.as_bytes().to_vec();
+        match PartialLine::parse(&mut line)?.content()? {
+            Content::Tool(line) => Some((line.tool.to_owned(), line.bytes_out)),
+            Content::Model(_) | Content::Lost { .. } => None,
+        }
+    }
+
+    #[test]
+    fn a_call_is_read_up_to_the_fields_that_no_sum_needs() {
+        let line = |tool: &str, rest: &str| {
+            format!(
+                r#"{{"type":"tool","timestampMs":1,"status":"ok","tool":"{tool}","latencyMs":2,"bytesOut":3,"executed":true,
+                "cached":false{rest}"#
+            )
+        };
+        let rest = r#","argumentsDigest":"aa","turn":1}"#;
+        let expected = |tool: &str| Some((tool.to_owned(), 3));
+        assert_eq!(call(&line("read", rest)), expected("read"));
+        assert_eq!(call(&line("read", "}")), expected("read"), "another order of fields");
+        let quoted = r#"a\",\"argumentsDigest\":b"#;
+        assert_eq!(
+            call(&line(quoted, rest)),
+            expected(r#"a","argumentsDigest":b"#),
+            "the name looks like the field"
+        );
+        assert_eq!(call(&line("read", &rest[..rest.len() - 1])), None, "a crash cut it off");
+        assert_eq!(call(&line("read", r#","turn":1"#)), None);
     }
 }

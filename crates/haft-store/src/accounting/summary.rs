@@ -74,7 +74,7 @@ struct LineSums {
 }
 
 impl LineSums {
-    fn add(&mut self, line: &[u8]) {
+    fn add(&mut self, line: &mut [u8]) {
         let line = PartialLine::parse(line);
         match line.as_ref().and_then(|line| Some((line.timestamp_ms, line.content()?))) {
             None => self.unreadable_lines += 1,
@@ -125,7 +125,7 @@ mod tests {
         pub(in super::super) fn of_lines(lines: &[Line]) -> Self {
             let mut fold = LineSums::default();
             for line in lines {
-                fold.add(&serde_json::to_vec(line).unwrap());
+                fold.add(&mut serde_json::to_vec(line).unwrap());
             }
             assert_eq!(fold.unreadable_lines, 0);
             fold.into_summary()
@@ -160,7 +160,7 @@ mod tests {
         let sum = |lines: &[String]| {
             let mut sums = LineSums::default();
             for line in lines {
-                sums.add(line.as_bytes());
+                sums.add(&mut line.clone().into_bytes());
             }
             sums
         };

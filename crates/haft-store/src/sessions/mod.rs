@@ -125,7 +125,6 @@ impl Sessions {
     /// Begins a session. The cost does not depend on the number of kept sessions.
     pub fn open(&self, id: SessionId, opened: Opened) -> Result<SessionJournal, SessionError> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.root)?;
-        self.sweep_when_due();
         let file =
             OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(self.path(id))?;
         lock(&file, id)?;
@@ -134,6 +133,8 @@ impl Sessions {
         first.map_err(|error| SessionError::Io { problem: io::Error::other(error.problem) })?;
         // The file is found again after a crash only when its directory knows it.
         File::open(&self.root)?.sync_all()?;
+        // Last: a listing of the directory would make the creation of the file wait.
+        self.sweep_when_due();
         Ok(journal)
     }
 

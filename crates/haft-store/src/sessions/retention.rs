@@ -1,7 +1,7 @@
 //! Removes sessions that are too old, beside the work of the process.
 
 use std::fs::{self, File};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use haft_core::place::SessionId;
@@ -19,30 +19,46 @@ const STEP_SESSIONS: usize = 256;
 const STEP_PAUSE: Duration = Duration::from_millis(10);
 
 impl Sessions {
-    /// Starts a sweep in a thread of its own when its time has come, so that the start of a session does not depend on the
-    /// number of kept ones. The thread ends with the process at the latest.
-    pub(super) fn sweep_when_due(&self) -> Option<JoinHandle<()>> {
+    /// Sweeps when its time has come. The first step is done at once, so that also a process that ends soon removes what it
+    /// may not keep. A thread does the others, so that the start of a session does not depend on the number of kept ones. It
+    /// ends with the process at the latest.
+    pub(super) fn sweep_when_due(&self) {
         if self.limits.keep == Duration::MAX || !sweep_interval::is_due(&self.root, SWEEP_INTERVAL) {
-            return None;
+            return;
+        }
+        let now = SystemTime::now();
+        let Ok(mut ids) = self.ids_in_random_order() else { return };
+        let rest = ids.split_off(ids.len().min(STEP_SESSIONS));
+        self.sweep_step(&ids, now);
+        if rest.is_empty() {
+            return;
         }
         let sessions = self.clone();
-        let sweep = move || sessions.sweep(SystemTime::now(), STEP_PAUSE);
-        // Without a thread there is no sweep now; a later session tries again.
-        thread::Builder::new().name("session-sweep".into()).spawn(sweep).ok()
+        let sweep = move || sessions.sweep(&rest, now, STEP_PAUSE);
+        // Without a thread there is no further step now; a later session tries again.
+        let _ = thread::Builder::new().name("session-sweep".into()).spawn(sweep);
+    }
+
+    pub(super) fn sweep(&self, ids: &[SessionId], now: SystemTime, pause: Duration) {
+        for step in ids.chunks(STEP_SESSIONS) {
+            thread::sleep(pause);
+            self.sweep_step(step, now);
+        }
+    }
+
+    fn sweep_step(&self, ids: &[SessionId], now: SystemTime) {
+        for id in ids {
+            // A session that cannot be removed now is tried again by the next sweep.
+            let _ = self.remove_if_expired(*id, now);
+        }
     }
 
     /// Begins at a random session: processes that end early would otherwise all look at the same ones and never at the rest.
-    pub(super) fn sweep(&self, now: SystemTime, pause: Duration) {
-        let mut ids = self.unsorted_ids().unwrap_or_default();
+    pub(super) fn ids_in_random_order(&self) -> Result<Vec<SessionId>, SessionError> {
+        let mut ids = self.unsorted_ids()?;
         let random = uuid::Uuid::new_v4().as_u128() % (ids.len().max(1) as u128);
         ids.rotate_left(usize::try_from(random).unwrap_or_default());
-        for step in ids.chunks(STEP_SESSIONS) {
-            for id in step {
-                // A session that cannot be removed now is tried again by the next sweep.
-                let _ = self.remove_if_expired(*id, now);
-            }
-            thread::sleep(pause);
-        }
+        Ok(ids)
     }
 
     /// Looks at the age again under the lock: another process may have resumed the session since.

@@ -190,7 +190,8 @@ fn old_sessions_go_when_a_new_one_begins_but_none_that_is_at_work() {
     drop(begin(&fixture.sessions(), 1));
     let working = begin(&fixture.sessions(), 2);
     let later = SystemTime::now() + Duration::from_hours(2);
-    fixture.sessions().sweep(later, Duration::ZERO);
+    let sessions = fixture.sessions();
+    sessions.sweep(&sessions.ids_in_random_order().unwrap(), later, Duration::ZERO);
     assert_eq!(fixture.sessions().ids().unwrap(), [SessionId(2)]);
     drop(working);
 }

@@ -1,0 +1,273 @@
+//! Prints how the costs of the store grow with the data that it keeps: `cargo run --release --example store_costs`.
+//!
+//! It generates all data below a temporary directory, about 1 GB. A start is a process of its own, because the store sweeps
+//! once per process.
+#![allow(clippy::print_stdout, reason = "a program that prints figures")]
+
+use std::env;
+use std::fs::{self, File, FileTimes};
+use std::hint::black_box;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use haft_core::conversation::{Conversation, Message};
+use haft_core::home::Home;
+use haft_core::model_request::ModelRequest;
+use haft_core::place::SessionId;
+use haft_core::run::input::RunInput;
+use haft_core::run::snapshot::StoredInput;
+use haft_core::run::{AgentRun, Readings, RunPlan};
+use haft_core::store::OutputStore;
+use haft_store::accounting::{self, ModelRecord, Record};
+use haft_store::outputs::{FileStore, StoreLimits};
+use haft_store::sessions::line::{Line, Opened};
+use haft_store::sessions::{SessionLimits, Sessions};
+use serde_json::Value;
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error>>;
+
+/// The number of processes that each figure about a start is the median of.
+const STARTS: usize = 40;
+
+/// A process that stores an output works for about as long besides. Its sweep may use that time.
+const WORK: Duration = Duration::from_millis(20);
+
+const LIST_LIMIT: usize = 50;
+
+fn main() -> Outcome<()> {
+    let words: Vec<String> = env::args().skip(1).collect();
+    match words.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["start-with-outputs", root] => start_with_outputs(Path::new(root)),
+        ["start-session", home] => start_session(Path::new(home)),
+        _ => measure_all(),
+    }
+}
+
+fn measure_all() -> Outcome<()> {
+    println!("load average: {}", fs::read_to_string("/proc/loadavg")?.trim());
+    let starts = [measure_outputs(100)?, measure_outputs(10_000)?];
+    print("start, with 100 or 10,000 outputs: open and store one", starts.map(|start| start.time));
+    print("the same: CPU time of the process", starts.map(|start| start.cpu));
+    let summaries = [measure_stats(100_000)?, measure_stats(1_000_000)?];
+    print("stats, over 100,000 or 1,000,000 lines", summaries.map(|(time, _)| time));
+    println!("the same: peak memory: {} MB, {} MB", summaries[0].1 / 1_000, summaries[1].1 / 1_000);
+    let sessions = [measure_sessions(500)?, measure_sessions(5_000)?, measure_sessions(50_000)?];
+    print("list of 50, out of 500 or 5,000 sessions", [sessions[0].0, sessions[1].0]);
+    print("list of 50, out of 5,000 or 50,000 sessions", [sessions[1].0, sessions[2].0]);
+    print("start of a session, with 500 or 5,000 kept", [sessions[0].1, sessions[1].1]);
+    println!("load average: {}", fs::read_to_string("/proc/loadavg")?.trim());
+    Ok(())
+}
+
+fn print(figure: &str, [small, large]: [Duration; 2]) {
+    let ratio = large.as_secs_f64() / small.as_secs_f64();
+    println!("{figure}: {small:.2?}, {large:.2?}, ratio {ratio:.1}");
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct StartCosts {
+    time: Duration,
+    cpu: Duration,
+}
+
+fn measure_outputs(count: usize) -> Outcome<StartCosts> {
+    let directory = tempfile::tempdir()?;
+    for _ in 0..count {
+        store_output(&FileStore::open(directory.path(), StoreLimits::untouched())?)?;
+    }
+    // The access time is the time of the last sweep. Without this the store would wait a minute before the first one.
+    File::open(directory.path())?.set_times(FileTimes::new().set_accessed(SystemTime::UNIX_EPOCH))?;
+    measure_starts("start-with-outputs", directory.path())
+}
+
+fn start_with_outputs(root: &Path) -> Outcome<()> {
+    let start = Instant::now();
+    store_output(&FileStore::open(root, StoreLimits::default())?)?;
+    println!("{}", start.elapsed().as_nanos());
+    thread::sleep(WORK);
+    Ok(())
+}
+
+fn store_output(store: &FileStore) -> Outcome<()> {
+    let mut spool = store.begin()?;
+    spool.write(&[b'x'; 1_000])?;
+    spool.finish()?;
+    Ok(())
+}
+
+/// Starts this program again and again. Each process prints the nanoseconds of its measured part.
+fn measure_starts(word: &str, path: &Path) -> Outcome<StartCosts> {
+    let cpu_before = cpu_of_children()?;
+    let mut times = Vec::new();
+    for _ in 0..STARTS {
+        let output = Command::new(env::current_exe()?).arg(word).arg(path).output()?;
+        times.push(Duration::from_nanos(String::from_utf8(output.stdout)?.trim().parse()?));
+    }
+    let cpu = cpu_of_children()?.saturating_sub(cpu_before) / u32::try_from(STARTS)?;
+    Ok(StartCosts { time: median(times), cpu })
+}
+
+/// The CPU time of all processes that have ended, user and system, from fields 16 and 17 of `/proc/self/stat` in ticks of
+/// 10 ms.
+fn cpu_of_children() -> Outcome<Duration> {
+    let stat = fs::read_to_string("/proc/self/stat")?;
+    // The name of the program is in parentheses and may contain spaces.
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
+    let ticks = fields.skip(13).take(2).map(str::parse::<u64>).sum::<Result<u64, _>>()?;
+    Ok(Duration::from_millis(10 * ticks))
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
+
+/// The time of a summary and the peak memory of this process meanwhile, in KB.
+fn measure_stats(lines: u64) -> Outcome<(Duration, u64)> {
+    let directory = tempfile::tempdir()?;
+    let home = Home::at(directory.path());
+    fs::create_dir_all(home.data())?;
+    write_accounting(&home, lines)?;
+    // Resets the peak.
+    fs::write("/proc/self/clear_refs", "5")?;
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        let start = Instant::now();
+        let summary = accounting::summarize(&home, 0)?;
+        times.push(start.elapsed());
+        let calls = summary.tools.iter().map(|tool| tool.calls).sum::<u64>();
+        let attempts = summary.models.iter().map(|model| model.attempts).sum::<u64>();
+        assert_eq!((calls + attempts, summary.unreadable_lines), (lines, 0));
+    }
+    Ok((median(times), peak_memory()?))
+}
+
+fn peak_memory() -> Outcome<u64> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).ok_or("no VmHWM")?;
+    Ok(peak.trim().trim_end_matches(" kB").parse()?)
+}
+
+/// Two calls for each request to a model.
+fn write_accounting(home: &Home, lines: u64) -> Outcome<()> {
+    let mut file = BufWriter::new(File::create(home.data().join("accounting.jsonl"))?);
+    for number in 0..lines {
+        let line = if number % 3 == 0 {
+            accounting::Line::Model(model_record(number)?)
+        } else {
+            accounting::Line::Tool(tool_record(number)?)
+        };
+        serde_json::to_writer(&mut file, &line)?;
+        file.write_all(b"\n")?;
+    }
+    Ok(file.flush()?)
+}
+
+fn tool_record(number: u64) -> Outcome<Record> {
+    let text = r#"{"timestampMs":1,"status":"ok","errorKind":null,"tool":"","callId":"call_0123456789abcdef01234567",
+        "principal":"local/local","latencyMs":1,"bytesIn":120,"bytesOut":4096,"executed":true,"cached":false,
+        "argumentsDigest":"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855","providerKind":"builtin",
+        "namespace":"haft","session":"01234567-89ab-4def-8123-456789abcdef","turn":7,"operation":1,
+        "origin":"01234567-89ab-4def-8123-456789abcdef","decision":"allow","rule":"allow read"}"#;
+    let mut record: Record = serde_json::from_str(text)?;
+    record.timestamp_ms = 1_700_000_000_000 + number;
+    record.tool = format!("tool-{}", number % 40);
+    record.latency_ms = number * 7_919 % 50_000;
+    record.standing.operation = number;
+    Ok(record)
+}
+
+fn model_record(number: u64) -> Outcome<ModelRecord> {
+    let text = r#"{"timestampMs":1,"status":"ok","errorKind":null,"provider":"openai","model":"","requestId":"req-01234567",
+        "session":"01234567-89ab-4def-8123-456789abcdef","turn":7,"attempt":1,"principal":"local/local","latencyMs":900,
+        "firstEventMs":300,"inputTokens":20000,"outputTokens":300,"cacheReadTokens":15000,"cacheWriteTokens":0,
+        "reasoningTokens":0,"costNanoUsd":1000000,"retryAfterMs":null}"#;
+    let mut record: ModelRecord = serde_json::from_str(text)?;
+    record.timestamp_ms = 1_700_000_000_000 + number;
+    record.model = format!("model-{}", number % 7);
+    Ok(record)
+}
+
+/// The time of a list as `haft sessions list` makes it, and of the start of a session.
+fn measure_sessions(count: u64) -> Outcome<(Duration, Duration)> {
+    let directory = tempfile::tempdir()?;
+    let home = Home::at(directory.path());
+    write_sessions(&home, count)?;
+    let sessions = Sessions::of(&home, SessionLimits { bytes_max: u64::MAX, keep: Duration::MAX });
+    let mut times = Vec::new();
+    for _ in 0..9 {
+        let start = Instant::now();
+        for id in sessions.newest_roots(LIST_LIMIT)? {
+            black_box((sessions.overview(id)?, sessions.is_busy(id)));
+        }
+        times.push(start.elapsed());
+    }
+    let start = measure_starts("start-session", home.root())?;
+    Ok((median(times), start.time))
+}
+
+fn start_session(home: &Path) -> Outcome<()> {
+    let limits = SessionLimits { bytes_max: 64 << 20, keep: Duration::from_hours(30 * 24) };
+    let opened = opened("a request");
+    let start = Instant::now();
+    let id = SessionId(uuid::Uuid::new_v4().as_u128());
+    let journal = Sessions::of(&Home::at(home), limits).open(id, opened)?;
+    println!("{}", start.elapsed().as_nanos());
+    thread::sleep(WORK);
+    drop(journal);
+    Ok(())
+}
+
+/// Every third session is a root. The newest ones have twenty turns, as much as a list can reach; the older ones have one,
+/// to save space.
+fn write_sessions(home: &Home, count: u64) -> Outcome<()> {
+    const NEWEST: u64 = 300;
+    let root = home.data().join("sessions");
+    fs::create_dir_all(&root)?;
+    let (long, short) = (session_text(20)?, session_text(1)?);
+    let now = SystemTime::now();
+    for number in 0..count {
+        let id = SessionId(u128::from(number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
+        let text = if count - number <= NEWEST { &long } else { &short };
+        let mut text = text.replace(&SessionId(0).to_string(), &id.to_string());
+        if number % 3 != 0 {
+            let origin = format!(r#""agent":"below","origin":"{}""#, SessionId(1));
+            text = text.replacen(r#""agent":"""#, &origin, 1);
+        }
+        let mut file = File::create(root.join(format!("{id}.jsonl")))?;
+        file.write_all(text.as_bytes())?;
+        file.set_modified(now - Duration::from_secs(count - number))?;
+    }
+    Ok(())
+}
+
+/// A session of about 5 KB per turn.
+fn session_text(turns: u32) -> Outcome<String> {
+    let opened = opened(&"Look at this file and tell me what it does.\n".repeat(100));
+    let mut lines = vec![Line::Session(Box::new(opened))];
+    for turn in 1..=turns {
+        let input = |input: RunInput| Line::Input { at_ms: 1, input: StoredInput::of(&input) };
+        lines.extend([
+            input(RunInput::Stepped(Readings::default())),
+            Line::Model(Box::new(model_record(turn.into())?)),
+            Line::Begun { at_ms: 1, call: "1".into(), tool: "read".into(), turn, operation: turn.into() },
+            Line::Tool(Box::new(tool_record(turn.into())?)),
+            input(RunInput::Requested("0123456789abcdef\n".repeat(240))),
+        ]);
+    }
+    lines.push(Line::Finished { at_ms: 1, reason: "completed".into(), turns });
+    let lines: Result<Vec<String>, _> = lines.iter().map(serde_json::to_string).collect();
+    Ok(lines?.join("\n") + "\n")
+}
+
+fn opened(request: &str) -> Opened {
+    let mut conversation = Conversation::default();
+    // The first message of an empty conversation is always accepted.
+    let _ = conversation.push(Message::user(request));
+    let run = AgentRun::new(ModelRequest::new("m", Arc::new(conversation)), RunPlan::default());
+    Opened::new(SessionId(0), request, Value::Null, run.snapshot())
+}
