@@ -40,10 +40,9 @@ fn list(args: &ListArgs) -> Result<ExitCode, Refused> {
         match read {
             Ok(agent) => agents.push(agent),
             // Only a warning: a file in this directory may be an include of an agent and not an agent itself.
-            Err(error @ (AgentLoadError::Untrusted { .. } | AgentLoadError::Wrong(_))) => {
+            Err(error) => {
                 terminal::warn(&format!("`{}` is left out: {error}", printable(&file.to_string_lossy())));
             }
-            Err(AgentLoadError::Unknown { .. } | AgentLoadError::Unreadable { .. }) => {}
         }
     }
     Ok(terminal::answer(&if args.json {

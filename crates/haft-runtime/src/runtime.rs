@@ -11,8 +11,8 @@ mod shared_provider;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
 
 use haft_core::event::Event;
 use haft_core::event_store::RunKey;
@@ -23,6 +23,7 @@ use haft_core::run::context::RunContext;
 use haft_core::run::event::Bill;
 use haft_store::outputs::FileStore;
 use haft_store::sessions::SessionError;
+use haft_store::sweep;
 use haft_tools::mcp::{SharedServers, TraceParents, TraceSink};
 use secrecy::ExposeSecret;
 
@@ -39,6 +40,9 @@ pub use builder::{Answers, NoHome, RunHooks, RuntimeBuilder, Stores};
 pub use error::{ResumeFailure, StartError};
 use generation::Generation;
 
+/// The shortest time between two sweeps of one process.
+const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
+
 /// Runs agents. Clones share everything.
 #[derive(Clone)]
 pub struct Runtime {
@@ -53,7 +57,6 @@ struct RuntimeShared {
     servers: Arc<SharedServers>,
     trace: Option<Arc<dyn TraceSink>>,
     parents: Option<Arc<dyn TraceParents>>,
-    swept: AtomicBool,
     /// The runs that are driven now.
     runs: Mutex<HashMap<SessionId, Arc<RunShared>>>,
 }
@@ -307,7 +310,7 @@ impl Runtime {
             driven.warn(warnings.iter().map(ToString::to_string));
             driven.close();
         });
-        self.sweep_once();
+        self.sweep_when_due();
         RunHandle::new(shared)
     }
 
@@ -347,9 +350,9 @@ impl Runtime {
         })
     }
 
-    /// Old blobs and event logs are removed in the background, once per process and without delaying a run.
-    fn sweep_once(&self) {
-        if self.shared.swept.swap(true, Ordering::Relaxed) {
+    /// Removes old blobs, keys and event logs in the background, without delaying a run.
+    fn sweep_when_due(&self) {
+        if !sweep::is_due(&self.shared.home.data(), SWEEP_INTERVAL) {
             return;
         }
         let (shared, keep) = (Arc::clone(&self.shared), self.config().sessions.limits.keep);

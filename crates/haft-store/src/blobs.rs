@@ -9,6 +9,8 @@ use std::time::{Duration, SystemTime};
 use haft_core::digest::Digest;
 use haft_core::home::Home;
 
+use crate::sweep;
+
 /// The directory of all blobs.
 #[derive(Debug, Clone)]
 pub struct Blobs {
@@ -39,14 +41,7 @@ impl Blobs {
 
     /// Removes blobs that no run has stored for this long.
     pub fn sweep(&self, keep: Duration, now: SystemTime) {
-        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
-            let modified = entry.metadata().and_then(|meta| meta.modified());
-            let age = modified.ok().and_then(|modified| now.duration_since(modified).ok());
-            if age.is_some_and(|age| age > keep) {
-                // A blob that cannot be removed now is tried again at the next sweep.
-                let _ = fs::remove_file(entry.path());
-            }
-        }
+        sweep::remove_unchanged(sweep::entries(&self.root), keep, now);
     }
 
     fn path(&self, digest: &Digest) -> PathBuf {

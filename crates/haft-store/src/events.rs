@@ -14,6 +14,7 @@ use haft_core::event_store::{EventStore, RunKey};
 use haft_core::home::Home;
 use haft_core::store::StoreError;
 
+use crate::sweep;
 use crate::tenant::directory_of;
 
 /// The number of events between two index entries, so that a reader in the middle of a long log need not scan it all.
@@ -46,16 +47,8 @@ impl FileEvents {
 
     /// Removes logs that were not written for this long.
     pub fn sweep(&self, keep: Duration, now: SystemTime) {
-        let tenants = std::fs::read_dir(&self.root).into_iter().flatten().flatten();
-        let logs =
-            tenants.flat_map(|tenant| std::fs::read_dir(tenant.path()).into_iter().flatten().flatten());
-        for log in logs {
-            let modified = log.metadata().and_then(|meta| meta.modified()).ok();
-            if modified.and_then(|modified| now.duration_since(modified).ok()).is_some_and(|age| age > keep) {
-                // A log that cannot be removed now is tried again at the next sweep.
-                let _ = std::fs::remove_file(log.path());
-            }
-        }
+        let of_tenants = sweep::entries(&self.root).flat_map(|tenant| sweep::entries(&tenant.path()));
+        sweep::remove_unchanged(of_tenants, keep, now);
     }
 
     fn path(&self, key: &RunKey) -> PathBuf {

@@ -11,6 +11,7 @@ use haft_core::home::Home;
 use haft_core::place::SessionId;
 use haft_core::principal::Principal;
 
+use crate::sweep;
 use crate::tenant::directory_of;
 
 /// The directory of all keys.
@@ -50,15 +51,8 @@ impl IdempotencyKeys {
 
     /// Removes keys that were bound before the sessions that are kept.
     pub fn sweep(&self, keep: Duration, now: SystemTime) {
-        let tenants = std::fs::read_dir(&self.root).into_iter().flatten().flatten();
-        for key in tenants.flat_map(|tenant| std::fs::read_dir(tenant.path()).into_iter().flatten().flatten())
-        {
-            let modified = key.metadata().and_then(|meta| meta.modified()).ok();
-            if modified.and_then(|modified| now.duration_since(modified).ok()).is_some_and(|age| age > keep) {
-                // A key that cannot be removed now is tried again at the next sweep.
-                let _ = std::fs::remove_file(key.path());
-            }
-        }
+        let of_tenants = sweep::entries(&self.root).flat_map(|tenant| sweep::entries(&tenant.path()));
+        sweep::remove_unchanged(of_tenants, keep, now);
     }
 
     /// Frees a key whose run could not be started.

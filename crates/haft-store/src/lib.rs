@@ -12,5 +12,5 @@ mod log_slots;
 pub mod outputs;
 mod private_file;
 pub mod sessions;
-mod sweep_interval;
+pub mod sweep;
 mod tenant;

@@ -19,7 +19,6 @@ use uuid::Uuid;
 
 use self::session::SessionOutputs;
 use self::sweep::{Sweeper, Urgency};
-use crate::sweep_interval;
 
 /// Outputs of one session, beside those of other sessions, which it stores but does not read.
 #[derive(Debug, Clone)]
@@ -102,7 +101,7 @@ impl FileStore {
             self.unswept_bytes.store(0, Ordering::Relaxed);
             return Some(Urgency::Pressing);
         }
-        sweep_interval::is_due(&self.root, SWEEP_INTERVAL).then_some(Urgency::Routine)
+        crate::sweep::is_due(&self.root, SWEEP_INTERVAL).then_some(Urgency::Routine)
     }
 
     /// Creates a file that no other process has, in the directory of the session.

@@ -524,6 +524,18 @@ fn agents_are_found_by_name_where_they_count() {
     run(&place, Script::of([Step::text("ok")]), &["@agents/helper.md", "go"]).expect_code(0);
 }
 
+#[test]
+fn the_list_names_an_agent_that_cannot_be_read() {
+    let place = here();
+    place.file("home/agents/clerk.md", "---\ndescription: Of home\n---\n");
+    std::fs::write(place.path("home/agents/odd.md"), b"\xff\xfe").unwrap();
+    let list = place.haft(&["agents", "list", "--json"]).output().expect_code(0);
+    let found: Value = serde_json::from_str(&list.stdout).unwrap();
+    assert_eq!((found.as_array().unwrap().len(), &found[0]["name"]), (1, &"clerk".into()), "{found}");
+    let named = list.stderr.contains("agents/odd.md` is left out") && list.stderr.contains("not UTF-8");
+    assert!(named, "{}", list.stderr);
+}
+
 /// A process that can write the workspace can replace an include by a pipe without a writer.
 #[test]
 fn a_pipe_in_the_place_of_what_an_agent_includes_is_not_waited_for() {

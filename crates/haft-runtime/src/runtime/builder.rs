@@ -1,7 +1,6 @@
 //! Builds a runtime from a configuration, stores, and the tools and interfaces of the embedding program.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -299,7 +298,6 @@ impl RuntimeBuilder {
             servers: Arc::new(SharedServers::default()),
             trace: self.trace,
             parents: self.parents,
-            swept: AtomicBool::new(false),
             runs: Mutex::default(),
         });
         Ok((runtime, warnings))

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use haft_core::place::SessionId;
 
 use super::{SessionError, Sessions, lock};
-use crate::sweep_interval;
+use crate::sweep;
 
 /// The shortest time between two sweeps of one process.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
@@ -23,7 +23,7 @@ impl Sessions {
     /// may not keep. A thread does the others, so that the start of a session does not depend on the number of kept ones. It
     /// ends with the process at the latest.
     pub(super) fn sweep_when_due(&self) {
-        if self.limits.keep == Duration::MAX || !sweep_interval::is_due(&self.root, SWEEP_INTERVAL) {
+        if self.limits.keep == Duration::MAX || !sweep::is_due(&self.root, SWEEP_INTERVAL) {
             return;
         }
         let now = SystemTime::now();

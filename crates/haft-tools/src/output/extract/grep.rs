@@ -75,10 +75,10 @@ impl Grep {
         let mut next = 0;
         for hit in &hits {
             let from = hit.saturating_sub(self.before).max(next);
-            if from > next && next > 0 && self.before + self.after > 0 {
+            if from > next && next > 0 && (self.before > 0 || self.after > 0) {
                 answer.push_str("--\n");
             }
-            let to = (hit + self.after).min(lines.len() - 1);
+            let to = hit.saturating_add(self.after).min(lines.len() - 1);
             for (at, line) in lines.iter().enumerate().take(to + 1).skip(from) {
                 let mark = if hits.binary_search(&at).is_ok() { ':' } else { '-' };
                 let _ = writeln!(answer, "{}{mark}{line}", at + 1);

@@ -7,12 +7,17 @@ pub(super) fn range(text: &str, first: usize, last: usize) -> Result<String, Ext
     if first == 0 {
         return Err(ExtractError("lines are counted from 1".into()));
     }
-    let found: String = text.split_inclusive('\n').skip(first - 1).take(last - first + 1).collect();
+    let found: String =
+        text.split_inclusive('\n').skip(first - 1).take(last.saturating_sub(first - 1)).collect();
     if found.is_empty() && !text.is_empty() {
         let lines = text.split_inclusive('\n').count();
         return Err(ExtractError(format!("line {first} is beyond the end: there are {lines} lines")));
     }
     Ok(found)
+}
+
+pub(super) fn first(text: &str, count: usize) -> String {
+    text.split_inclusive('\n').take(count).collect()
 }
 
 pub(super) fn last(text: &str, count: usize) -> String {

@@ -58,7 +58,7 @@ impl Extract {
         let text = String::from_utf8_lossy(content);
         match self {
             Extract::Lines { first, last } => lines::range(&text, *first, *last),
-            Extract::FirstLines(count) => lines::range(&text, 1, *count),
+            Extract::FirstLines(count) => Ok(lines::first(&text, *count)),
             Extract::LastLines(count) => Ok(lines::last(&text, *count)),
             Extract::Bytes { start, end } => lines::bytes(content, *start, *end),
             Extract::Grep(grep) => Ok(grep.answer(&text)),

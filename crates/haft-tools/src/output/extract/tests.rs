@@ -19,6 +19,10 @@ fn parts_by_line_and_byte() {
     check("lines 2-3", TEXT, "two\nthree\n");
     check("lines 3-99", TEXT, "three\nfour\n");
     check("first 1 lines", TEXT, "one\n");
+    check("first 99 lines", TEXT, TEXT);
+    check("first 0 lines", TEXT, "");
+    check("last 0 lines", TEXT, "");
+    check("lines 1-18446744073709551615", TEXT, TEXT);
     check("last 2 lines", TEXT, "three\nfour\n");
     check("last 99 lines", TEXT, TEXT);
     check("bytes 0-3", TEXT, "one");
@@ -36,6 +40,7 @@ fn lines_that_match() {
     check("grep -i TWO", TEXT, "2:two\n");
     check("grep -B 1 -A 1 three", TEXT, "2-two\n3:three\n4-four\n");
     check("grep -C 1 one", TEXT, "1:one\n2-two\n");
+    check("grep -C 18446744073709551615 one", TEXT, "1:one\n2-two\n3-three\n4-four\n");
     check("grep 'o.e'", TEXT, "1:one\n");
     check("grep nothing", TEXT, "no line matches `nothing`");
     check_error("grep (", TEXT, "cannot be used");

@@ -1,16 +1,17 @@
-//! Limits how often this process sweeps a directory.
+//! Sweeps: how often a process makes them, and the removal of files that have not changed for a time.
 
 use std::collections::HashMap;
+use std::fs::{self, DirEntry};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The last sweep of each directory. It belongs to the process and not to a store, because a server opens a store per
 /// session and would otherwise sweep at each of them.
 static SWEEPS: Mutex<Option<HashMap<PathBuf, Instant>>> = Mutex::new(None);
 
 /// Returns true at most once per interval and directory. The caller sweeps then.
-pub(crate) fn is_due(directory: &Path, interval: Duration) -> bool {
+pub fn is_due(directory: &Path, interval: Duration) -> bool {
     let mut sweeps = SWEEPS.lock().unwrap_or_else(PoisonError::into_inner);
     let sweeps = sweeps.get_or_insert_default();
     let now = Instant::now();
@@ -19,6 +20,22 @@ pub(crate) fn is_due(directory: &Path, interval: Duration) -> bool {
     }
     sweeps.insert(directory.to_owned(), now);
     true
+}
+
+/// Removes the files that have not changed for longer than `keep`.
+pub(crate) fn remove_unchanged(files: impl Iterator<Item = DirEntry>, keep: Duration, now: SystemTime) {
+    for file in files {
+        let changed = file.metadata().and_then(|meta| meta.modified()).ok();
+        if changed.and_then(|changed| now.duration_since(changed).ok()).is_some_and(|age| age > keep) {
+            // A file that cannot be removed now is tried again at the next sweep.
+            let _ = fs::remove_file(file.path());
+        }
+    }
+}
+
+/// The entries of a directory, none if it cannot be read.
+pub(crate) fn entries(directory: &Path) -> impl Iterator<Item = DirEntry> + use<> {
+    fs::read_dir(directory).into_iter().flatten().flatten()
 }
 
 #[cfg(test)]
