@@ -1,4 +1,4 @@
-//! Where the event logs of runs are kept.
+//! The trait of stores that hold the event logs of runs.
 
 use std::sync::Arc;
 

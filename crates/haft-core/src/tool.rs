@@ -61,7 +61,7 @@ pub struct ToolFacts {
     pub command_argument: Option<&'static str>,
 }
 
-/// How a tool limits its own output.
+/// The limit that a tool sets on its own output.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum OutputFact {
     /// Not at all: the operator's limit holds.

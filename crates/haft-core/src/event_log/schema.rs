@@ -41,21 +41,11 @@ fn event(kind: Kind) -> Value {
 }
 
 fn kinds() -> Vec<Kind> {
-    let kind =
-        |name, about, fields: Vec<(&'static str, Value)>, optional| Kind { name, about, fields, optional };
-    let text = || json!({"type": "string"});
-    let words = || json!({"type": "array", "items": {"type": "string"}});
-    let count = || json!({"type": "integer", "minimum": 0});
-    let flag = || json!({"type": "boolean"});
-    let maybe = |schema: Value| json!({"anyOf": [schema, {"type": "null"}]});
-    let usage = json!({
-        "type": "object",
-        "properties": {
-            "input_tokens": count(), "output_tokens": count(), "cache_read_tokens": count(),
-            "cache_write_tokens": count(), "reasoning_tokens": count(),
-        },
-        "required": ["input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"],
-    });
+    [start_kinds(), model_kinds(), tool_kinds(), decision_kinds()].into_iter().flatten().collect()
+}
+
+/// The start of a run and of its turns.
+fn start_kinds() -> Vec<Kind> {
     vec![
         kind(
             "run_started",
@@ -64,6 +54,12 @@ fn kinds() -> Vec<Kind> {
             0,
         ),
         kind("turn_started", "the model is asked for a reply", vec![], 0),
+    ]
+}
+
+/// Replies of models.
+fn model_kinds() -> Vec<Kind> {
+    vec![
         kind("text_delta", "more of the model's text", vec![("text", text())], 0),
         kind("reasoning_delta", "more of the model's reasoning", vec![("text", text())], 0),
         kind(
@@ -73,12 +69,18 @@ fn kinds() -> Vec<Kind> {
                 ("model", text()),
                 ("attempt", count()),
                 ("latency_ms", count()),
-                ("error_kind", maybe(text())),
-                ("usage", maybe(usage)),
-                ("cost_nano_usd", maybe(count())),
+                ("error_kind", maybe(&text())),
+                ("usage", maybe(&usage())),
+                ("cost_nano_usd", maybe(&count())),
             ],
             0,
         ),
+    ]
+}
+
+/// Calls of tools.
+fn tool_kinds() -> Vec<Kind> {
+    vec![
         kind(
             "tool_call",
             "the model asks for a call",
@@ -99,7 +101,7 @@ fn kinds() -> Vec<Kind> {
                 ("id", text()),
                 ("tool", text()),
                 ("is_error", flag()),
-                ("error_kind", maybe(text())),
+                ("error_kind", maybe(&text())),
                 ("text", text()),
                 ("latency_ms", count()),
             ],
@@ -112,7 +114,7 @@ fn kinds() -> Vec<Kind> {
                 ("id", text()),
                 ("operation", count()),
                 ("tool", text()),
-                ("error_kind", maybe(text())),
+                ("error_kind", maybe(&text())),
                 ("latency_ms", count()),
                 ("executed", flag()),
                 ("cached", flag()),
@@ -121,6 +123,12 @@ fn kinds() -> Vec<Kind> {
             ],
             0,
         ),
+    ]
+}
+
+/// Approvals, decisions and the end of a run.
+fn decision_kinds() -> Vec<Kind> {
+    vec![
         kind(
             "approval_requested",
             "the run waits for a decision about a call",
@@ -141,4 +149,44 @@ fn kinds() -> Vec<Kind> {
         ),
         kind("run_finished", "a run has ended", vec![("finish", text()), ("answer", text())], 1),
     ]
+}
+
+fn kind(
+    name: &'static str,
+    about: &'static str,
+    fields: Vec<(&'static str, Value)>,
+    optional: usize,
+) -> Kind {
+    Kind { name, about, fields, optional }
+}
+
+fn text() -> Value {
+    json!({"type": "string"})
+}
+
+fn words() -> Value {
+    json!({"type": "array", "items": {"type": "string"}})
+}
+
+fn count() -> Value {
+    json!({"type": "integer", "minimum": 0})
+}
+
+fn flag() -> Value {
+    json!({"type": "boolean"})
+}
+
+fn maybe(schema: &Value) -> Value {
+    json!({"anyOf": [schema, {"type": "null"}]})
+}
+
+fn usage() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "input_tokens": count(), "output_tokens": count(), "cache_read_tokens": count(),
+            "cache_write_tokens": count(), "reasoning_tokens": count(),
+        },
+        "required": ["input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"],
+    })
 }

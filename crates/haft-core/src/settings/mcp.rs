@@ -1,4 +1,4 @@
-//! How MCP servers are reached, confined and authorized.
+//! Connection, sandbox and authorization settings of MCP servers.
 
 /// Whether OAuth tokens may be kept outside the desktop's keyring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub enum HealthProbe {
     ListTools,
 }
 
-/// What one server may request of models (MCP sampling).
+/// The limits of one server's requests to models (MCP sampling).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sampling {
     pub consent: SamplingConsent,
@@ -68,7 +68,7 @@ pub struct Sampling {
     pub requests_per_call_max: u32,
 }
 
-/// Who approves each sampling request.
+/// The approval that each sampling request needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SamplingConsent {
     /// A person; refused when there is none to ask.

@@ -1,4 +1,4 @@
-//! How model providers are asked.
+//! Settings of requests to model providers.
 
 use std::time::Duration;
 
@@ -31,10 +31,10 @@ pub const CLAUDE_CODE: &str = "claude-code";
 /// The name of that command.
 pub const CLAUDE_CODE_COMMAND: &str = "claude";
 
-/// How many turns the command may take before it is asked to continue.
+/// The largest number of turns that the command takes before haft asks it to continue.
 pub const CLAUDE_CODE_TURNS_MAX: u32 = 25;
 
-/// How often a session of the command is resumed before its failure is final.
+/// The largest number of times that haft resumes a session of the command. After that, its failure is final.
 pub const CLAUDE_CODE_RESUMES_MAX: u32 = 5;
 
 /// Whether a reply is streamed.
@@ -44,7 +44,7 @@ pub enum Delivery {
     Streamed,
 }
 
-/// How a model is given tools.
+/// The way in which a model gets its tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ToolCalling {
     /// By its provider's own API.
@@ -55,7 +55,7 @@ pub enum ToolCalling {
     None,
 }
 
-/// How often a request is retried. Only a request that failed before its first token ever is.
+/// The retries of a request. Only a request that failed before its first token is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// The first attempt counts too.
@@ -87,7 +87,7 @@ impl RetryPolicy {
     };
 }
 
-/// How long each part of a request may take.
+/// The time limits of the parts of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
     pub connect: Duration,
@@ -99,7 +99,7 @@ pub struct Timeouts {
     /// Idle time on an HTTP/2 connection with a request under way, after which we send a PING. Requests share the
     /// connection, so one that died silently would hold up all of them.
     pub ping_after: Duration,
-    /// How long the server may take to answer the PING.
+    /// The time limit for the server's answer to the PING.
     pub pong_within: Duration,
 }
 

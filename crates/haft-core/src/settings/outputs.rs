@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-/// What the output store may use up.
+/// The limits of the output store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreLimits {
     /// The largest single output; the store drops the bytes beyond it, and the handle reports that.
     pub output_bytes_max: u64,
     /// All outputs together; the oldest go first.
     pub total_bytes_max: u64,
-    /// How long an output is kept.
+    /// The age at which an output is removed.
     pub keep: Duration,
 }
 
@@ -26,7 +26,7 @@ impl Default for StoreLimits {
     }
 }
 
-/// How `tool_output` reads an output when the question names no part of it.
+/// The settings by which `tool_output` reads an output when the question names no part of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
     /// `auto` returns an output whole when it has at most this many chunks.

@@ -1,4 +1,4 @@
-//! How tools over HTTP send their requests and read streamed answers.
+//! Request and stream settings of tools over HTTP.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ pub enum Deprecated {
     Kept,
 }
 
-/// How lists and objects are written in the query of a URL.
+/// The form of lists and objects in the query of a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueryForm {
     /// A list repeats its key, an object is JSON text.
@@ -24,7 +24,7 @@ pub enum QueryForm {
     Brackets,
 }
 
-/// How a stream is read.
+/// The settings for reading a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Streaming {
     pub mode: StreamMode,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How much of each session is stored, and for how long.
+/// The limits on the size and age of stored sessions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionLimits {
     /// The largest journal of one session.

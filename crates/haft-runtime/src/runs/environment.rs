@@ -65,23 +65,6 @@ pub(super) enum Session {
 }
 
 impl RunEnvironment {
-    pub fn new(
-        settings: ToolSettings,
-        others: Vec<Arc<dyn ToolProvider>>,
-        variables: Variables,
-        skills: AvailableSkills,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            parts: Parts::new(settings, others),
-            variables,
-            providers: Providers::default(),
-            kept: OnceLock::new(),
-            recorder: OnceLock::new(),
-            models: OnceLock::new(),
-            skills,
-        })
-    }
-
     /// Builds an environment that shares queues and cache with other environments.
     pub fn sharing(
         settings: ToolSettings,
