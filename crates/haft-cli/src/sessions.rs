@@ -70,7 +70,7 @@ pub(super) fn exit_of(error: &SessionError) -> Exit {
         | SessionError::Ambiguous { .. }
         | SessionError::Unreadable { .. } => Exit::Input,
         SessionError::Busy { .. } => Exit::Unavailable,
-        SessionError::Io { .. } => Exit::Internal,
+        SessionError::Exists { .. } | SessionError::Io { .. } => Exit::Internal,
     }
 }
 

@@ -42,6 +42,11 @@ impl Principal {
         &self.0.subject
     }
 
+    /// Tests if both are the same subject of the same tenant. A subject owns its runs whatever credential it uses.
+    pub fn is_subject_of(&self, other: &Self) -> bool {
+        (self.tenant(), self.subject()) == (other.tenant(), other.subject())
+    }
+
     /// The id of the credential; empty where none was used.
     pub fn credential_id(&self) -> &str {
         &self.0.credential

@@ -315,7 +315,7 @@ pub struct EventGap {
 
 impl fmt::Display for EventGap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "events {} to {} are no longer in memory, and the run is not stored", self.first, self.last)
+        write!(f, "events {} to {} were not stored, or were left out by a takeover", self.first, self.last)
     }
 }
 

@@ -21,8 +21,10 @@ use haft_core::place::{Place, SessionId};
 use haft_core::principal::Principal;
 use haft_core::run::context::RunContext;
 use haft_core::run::event::Bill;
+use haft_store::journals::{self, ClaimedJournal};
 use haft_store::outputs::FileStore;
 use haft_store::sessions::SessionError;
+use haft_store::sessions::line::Opened;
 use haft_store::sweep;
 use haft_tools::mcp::{SharedServers, TraceParents, TraceSink};
 use secrecy::ExposeSecret;
@@ -39,9 +41,13 @@ use haft_config::Resolved;
 pub use builder::{Answers, NoHome, RunHooks, RuntimeBuilder, Stores};
 pub use error::{ResumeFailure, StartError};
 use generation::Generation;
+pub use haft_store::journals::{ListedRun, Page, Takeover};
 
 /// The shortest time between two sweeps of one process.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
+
+/// The event numbers that a takeover leaves unused, so that it shares none with the last events of a fenced process.
+const SKIPPED_AT_TAKEOVER: u64 = 1_000_000;
 
 /// Runs agents. Clones share everything.
 #[derive(Clone)]
@@ -67,24 +73,6 @@ struct Prepared {
     context: Arc<RunContext>,
     shared: RunShared,
     routing: Vec<Event>,
-}
-
-/// A page of the runs of one principal, the newest first.
-#[derive(Debug, Clone, Copy)]
-pub struct Page {
-    pub skip: usize,
-    pub count: usize,
-}
-
-/// One stored run, as a list shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListedRun {
-    pub id: SessionId,
-    /// The beginning of the request.
-    pub title: String,
-    pub agent: String,
-    pub started_ms: u64,
-    pub is_running: bool,
 }
 
 impl Runtime {
@@ -121,7 +109,8 @@ impl Runtime {
         if let Some(key) = &spec.idempotency_key {
             let first = self.shared.stores.keys.bind(&spec.principal, key, id).map_err(StartError::Store)?;
             if first != id {
-                return self.attach(first).map_err(|_| StartError::AlreadyStarted { run: first });
+                let running = self.attach_for(&spec.principal, first);
+                return running.map_err(|_| StartError::AlreadyStarted { run: first });
             }
         }
         let principal_and_key = spec.idempotency_key.clone().map(|key| (spec.principal.clone(), key));
@@ -161,25 +150,48 @@ impl Runtime {
             functions: spec.functions.clone(),
             ..RunRequest::first(&agent, spec.request.clone(), Place::first(id), context, spent)
         };
-        let run = ActiveRun::begin(agent, request).map_err(StartError::Run)?;
+        let run = ActiveRun::begin(agent, request).await.map_err(StartError::Run)?;
         Ok(self.launch(run, shared, functions))
     }
 
-    /// Continues a stored run: with what it was doing, or with a further request in the same conversation.
+    /// Continues a stored run of the local user: with what it was doing, or with a further request in the same
+    /// conversation.
     pub async fn resume(
         &self,
         id: SessionId,
         more: Option<String>,
         secrets: RunSecrets,
     ) -> Result<RunHandle, ResumeFailure> {
-        let spec = self.stored_spec(id)?;
+        self.resume_for(&Principal::local(), id, more, secrets).await
+    }
+
+    /// The same for a principal: the run of another is not found.
+    pub async fn resume_for(
+        &self,
+        principal: &Principal,
+        id: SessionId,
+        more: Option<String>,
+        secrets: RunSecrets,
+    ) -> Result<RunHandle, ResumeFailure> {
+        let spec = self.stored_spec(principal, id).await?;
         self.resume_with(id, spec, more, secrets, RunHooks::default()).await
     }
 
-    /// The spec of a stored run.
-    pub fn stored_spec(&self, id: SessionId) -> Result<RunSpec, ResumeFailure> {
-        let sessions = self.shared.stores.all_sessions();
-        let opened = sessions.opened(id).map_err(ResumeFailure::Session)?;
+    /// Returns the first line of a run's journal. The run of another principal is not found.
+    async fn opened(&self, principal: &Principal, id: SessionId) -> Result<Opened, ResumeFailure> {
+        let key = RunKey { tenant: principal.tenant().to_owned(), run: id };
+        let journals = self.shared.stores.journals(&self.config());
+        let opened = journals::opened(&*journals, &key).await.map_err(ResumeFailure::Session)?;
+        if opened.belongs_to(principal) {
+            Ok(opened)
+        } else {
+            Err(ResumeFailure::Session(SessionError::NotFound { id: id.to_string() }))
+        }
+    }
+
+    /// Returns the spec of a stored run. The run of another principal is not found.
+    pub async fn stored_spec(&self, principal: &Principal, id: SessionId) -> Result<RunSpec, ResumeFailure> {
+        let opened = self.opened(principal, id).await?;
         if let Some(origin) = opened.origin {
             return Err(ResumeFailure::WorksForAnother { origin });
         }
@@ -195,6 +207,7 @@ impl Runtime {
         // Storing it again marks it as used, so that retention counts from now.
         let _ = self.shared.stores.blobs.put(&blob);
         let mut spec = stored.into_spec(&blob).map_err(ResumeFailure::Spec)?;
+        spec.principal = principal.clone();
         // The model was chosen when the run began.
         if let (ModelChoice::Routed, Some(model), true) =
             (spec.model_choice, opened.model, spec.changes.models.is_empty())
@@ -215,19 +228,24 @@ impl Runtime {
         hooks: RunHooks,
     ) -> Result<RunHandle, ResumeFailure> {
         let generation = self.generation();
+        self.opened(&spec.principal, id).await?;
         let lacks: Vec<String> = spec.secrets.difference(&secrets.names()).cloned().collect();
         if !lacks.is_empty() {
-            let (log, desk) = self.log_and_desk(id, &spec.principal, true).await;
+            let (log, desk) = self.log_and_desk(id, &spec.principal, true, Takeover::Never).await;
             let shared = RunShared::new(id, spec.principal, log, desk).lacking(lacks);
             return Ok(RunHandle::new(Arc::new(shared)));
         }
         let variables = self.variables(&secrets);
         trigger_skills(&mut spec, more.as_deref(), &generation, &*variables);
         let functions = functions_of(&spec);
-        let prepared = self.prepare(id, &spec, variables, hooks, LeftSessions::Continued, &generation).await;
+        let takeover = hooks.takeover;
+        let left = LeftSessions::Continued(takeover);
+        let prepared = self.prepare(id, &spec, variables, hooks, left, &generation).await;
         let Prepared { agent, context, shared, .. } = prepared.map_err(ResumeFailure::Start)?;
-        let sessions = self.shared.stores.sessions_of(&generation.config);
-        let (past, journal) = sessions.resume(id).map_err(ResumeFailure::Session)?;
+        let key = RunKey { tenant: spec.principal.tenant().to_owned(), run: id };
+        let journals = self.shared.stores.journals(&generation.config);
+        let claimed = journals.claim(&key, takeover).await.map_err(ResumeFailure::Session)?;
+        let ClaimedJournal { past, journal, before: _ } = claimed;
         for allowed in past.allowed() {
             shared.desk.allow(allowed);
         }
@@ -236,36 +254,20 @@ impl Runtime {
         Ok(self.launch(run, shared, functions))
     }
 
-    /// The handle of a run that this runtime drives.
+    /// Returns the handle of a run of the local user that this runtime drives.
     pub fn attach(&self, id: SessionId) -> Result<RunHandle, SessionError> {
-        let found = self.runs().get(&id).map(Arc::clone);
-        found.map(RunHandle::new).ok_or_else(|| SessionError::NotFound { id: id.to_string() })
+        self.attach_for(&Principal::local(), id)
     }
 
     /// The same for a principal: the run of another is not found.
     pub fn attach_for(&self, principal: &Principal, id: SessionId) -> Result<RunHandle, SessionError> {
-        let run = self.attach(id)?;
-        if run.principal() == principal {
-            Ok(run)
-        } else {
-            Err(SessionError::NotFound { id: id.to_string() })
-        }
+        let found = self.runs().get(&id).filter(|run| run.principal.is_subject_of(principal)).map(Arc::clone);
+        found.map(RunHandle::new).ok_or_else(|| SessionError::NotFound { id: id.to_string() })
     }
 
-    /// The stored runs of a principal that no other run made, the newest first.
-    pub fn list(&self, principal: &Principal, page: Page) -> Result<Vec<ListedRun>, SessionError> {
-        let sessions = self.shared.stores.all_sessions();
-        let opened = |id: SessionId| sessions.opened(id).ok().map(|opened| (id, opened));
-        let roots = sessions.ids()?.into_iter().filter_map(opened);
-        let mine = roots.filter(|(_, opened)| opened.origin.is_none() && opened.belongs_to(principal));
-        let listed = mine.skip(page.skip).take(page.count).map(|(id, opened)| ListedRun {
-            id,
-            title: opened.title,
-            agent: opened.agent,
-            started_ms: opened.at_ms,
-            is_running: sessions.is_busy(id),
-        });
-        Ok(listed.collect())
+    /// Returns the stored root runs of a principal, newest first.
+    pub async fn list(&self, principal: &Principal, page: Page) -> Result<Vec<ListedRun>, SessionError> {
+        self.shared.stores.journals(&self.config()).list(principal, page).await
     }
 
     /// Uses another configuration for runs that start from now on. Running runs keep theirs; queues that did not change
@@ -314,12 +316,22 @@ impl Runtime {
         RunHandle::new(shared)
     }
 
-    async fn log_and_desk(&self, id: SessionId, principal: &Principal, kept: bool) -> (EventLog, Arc<Desk>) {
+    async fn log_and_desk(
+        &self,
+        id: SessionId,
+        principal: &Principal,
+        kept: bool,
+        takeover: Takeover,
+    ) -> (EventLog, Arc<Desk>) {
         let log = match self.shared.stores.events.as_ref().filter(|_| kept) {
             Some(store) => {
                 let key = RunKey { tenant: principal.tenant().to_owned(), run: id };
                 let last = store.last(&key).await.unwrap_or(0);
-                EventLog::stored(key, Arc::clone(store), last + 1)
+                let skipped = match takeover {
+                    Takeover::Never => 0,
+                    Takeover::Allowed => SKIPPED_AT_TAKEOVER,
+                };
+                EventLog::stored(key, Arc::clone(store), last + 1 + skipped)
             }
             None => EventLog::in_memory(),
         };

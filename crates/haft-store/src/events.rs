@@ -5,7 +5,7 @@ use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::BoxFuture;
@@ -20,8 +20,12 @@ use crate::tenant::directory_of;
 /// The number of events between two index entries, so that a reader in the middle of a long log need not scan it all.
 const INDEX_EVERY: u64 = 256;
 
-/// The bytes at the end of a log that are read to find its last event; more when that event is larger.
-const TAIL_BYTES: u64 = 16 << 10;
+/// The bytes at the end of a log that are read to find its last event; more when that event is larger. A process that
+/// was fenced writes one more batch of events at most, which is smaller.
+const TAIL_BYTES: u64 = 256 << 10;
+
+/// The number of logs whose index and length are kept in memory.
+const LOGS_MAX: usize = 4_096;
 
 /// The directory of all event logs.
 #[derive(Debug)]
@@ -29,16 +33,19 @@ pub struct FileEvents {
     root: PathBuf,
     /// For each log that was read: event numbers and their file offsets, in ascending order.
     index: Mutex<HashMap<RunKey, Vec<(u64, u64)>>>,
+    /// For each log that this process writes: its length after the last append.
+    lengths: Mutex<HashMap<RunKey, u64>>,
 }
 
 impl FileEvents {
     pub fn of(home: &Home) -> Self {
-        Self { root: home.data().join("events"), index: Mutex::default() }
+        Self { root: home.data().join("events"), index: Mutex::default(), lengths: Mutex::default() }
     }
 
     /// Removes the log of a run. A log that does not exist is no error.
     pub fn remove(&self, key: &RunKey) -> io::Result<()> {
-        self.index.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        lock(&self.index).remove(key);
+        lock(&self.lengths).remove(key);
         match std::fs::remove_file(self.path(key)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -72,7 +79,20 @@ impl FileEvents {
             opened => opened?,
         };
         // One write, so that a crash leaves at most one incomplete line, which readers skip.
-        file.write_all(&lines)
+        file.write_all(&lines)?;
+        self.check_length(key, file.metadata()?.len(), lines.len() as u64)
+    }
+
+    /// Fails if another process has written to the log since the last append of this one: it continues the run, and
+    /// this process must stop writing.
+    fn check_length(&self, key: &RunKey, length: u64, added: u64) -> io::Result<()> {
+        let mut lengths = lock(&self.lengths);
+        match lengths.insert(key.clone(), length) {
+            Some(before) if before + added != length => {
+                Err(io::Error::other("another process continues the run and writes its events"))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     fn read_now(&self, key: &RunKey, from: u64, count: usize) -> io::Result<Vec<EventEnvelope>> {
@@ -85,14 +105,19 @@ impl FileEvents {
         let mut reader = BufReader::new(file);
         reader.seek(SeekFrom::Start(offset))?;
         let (mut events, mut line) = (Vec::new(), Vec::new());
+        let mut highest = 0;
         while events.len() < count {
             line.clear();
             let bytes = reader.read_until(b'\n', &mut line)?;
             if line.last() != Some(&b'\n') {
                 break;
             }
-            // Skip a line that a crash cut short. The events after it carry their own numbers.
-            if let Ok(event) = serde_json::from_slice::<EventEnvelope>(&line) {
+            // Skip a line that a crash cut short, and one of a fenced process behind those of its successor: the
+            // successor leaves out numbers, so the older process has lower ones.
+            if let Ok(event) = serde_json::from_slice::<EventEnvelope>(&line)
+                && event.seq > highest
+            {
+                highest = event.seq;
                 self.remember(key, event.seq, offset);
                 if event.seq >= from {
                     events.push(event);
@@ -103,7 +128,8 @@ impl FileEvents {
         Ok(events)
     }
 
-    /// Returns the number in the last complete line. Reads only the end of the file.
+    /// Returns the highest number at the end of the log. It need not be in the last line: a fenced process may have
+    /// written a few events behind those of its successor.
     fn last_now(&self, key: &RunKey) -> io::Result<u64> {
         let mut file = match OpenOptions::new().read(true).open(self.path(key)) {
             Ok(file) => file,
@@ -111,15 +137,16 @@ impl FileEvents {
             Err(error) => return Err(error),
         };
         let length = file.seek(SeekFrom::End(0))?;
+        // From now on this process writes the log.
+        lock(&self.lengths).insert(key.clone(), length);
         let mut window = TAIL_BYTES;
         loop {
             let start = length.saturating_sub(window);
             file.seek(SeekFrom::Start(start))?;
             let mut tail = Vec::new();
             (&mut file).take(length - start).read_to_end(&mut tail)?;
-            let mut lines = tail.split(|byte| *byte == b'\n').rev().skip(1);
-            let seq = lines.find_map(|line| Some(serde_json::from_slice::<EventEnvelope>(line).ok()?.seq));
-            match seq {
+            let complete = tail.split(|byte| *byte == b'\n').rev().skip(1);
+            match complete.filter_map(seq_of).max() {
                 Some(seq) => return Ok(seq),
                 None if start == 0 => return Ok(0),
                 None => window *= 8,
@@ -128,7 +155,7 @@ impl FileEvents {
     }
 
     fn offset_before(&self, key: &RunKey, from: u64) -> u64 {
-        let index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = lock(&self.index);
         let known = index.get(key).map_or(&[][..], Vec::as_slice);
         let at = known.partition_point(|(seq, _)| *seq <= from);
         at.checked_sub(1).map_or(0, |at| known[at].1)
@@ -138,7 +165,7 @@ impl FileEvents {
         if !seq.is_multiple_of(INDEX_EVERY) {
             return;
         }
-        let mut index = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut index = lock(&self.index);
         let known = index.entry(key.clone()).or_default();
         if known.last().is_none_or(|(last, _)| *last < seq) {
             known.push((seq, offset));
@@ -167,6 +194,22 @@ impl EventStore for FileEvents {
     ) -> BoxFuture<'a, Result<Vec<EventEnvelope>, StoreError>> {
         Box::pin(async move { self.read_now(key, from, count).map_err(unavailable) })
     }
+}
+
+/// Returns the number of an event, which is the first field of its line.
+fn seq_of(line: &[u8]) -> Option<u64> {
+    let rest = line.strip_prefix(br#"{"seq":"#)?;
+    let digits = rest.split(|byte| *byte == b',').next()?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+fn lock<T>(map: &Mutex<HashMap<RunKey, T>>) -> MutexGuard<'_, HashMap<RunKey, T>> {
+    let mut map = map.lock().unwrap_or_else(PoisonError::into_inner);
+    // Both maps only save work or detect a rare case, so a long-lived process may forget them.
+    if map.len() > LOGS_MAX {
+        map.clear();
+    }
+    map
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
@@ -205,6 +248,23 @@ mod tests {
             let expected: Vec<u64> = (from..=1_000).take(count).collect();
             assert_eq!(read, expected, "{from} {count}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_fenced_process_notices_its_successor_and_its_late_events_are_skipped() {
+        let (directory, old, key) = fixture();
+        old.append(&key, &[event(1), event(2)]).await.unwrap();
+        let new = FileEvents::of(&Home::at(directory.path()));
+        assert_eq!(new.last(&key).await.unwrap(), 2);
+        new.append(&key, &[event(1_003)]).await.unwrap();
+        old.append(&key, &[event(3), event(4)]).await.unwrap_err();
+        let read = async |from| -> Vec<u64> {
+            new.read(&key, from, 10).await.unwrap().iter().map(|event| event.seq).collect()
+        };
+        assert_eq!(read(1).await, [1, 2, 1_003]);
+        assert_eq!(read(3).await, [1_003]);
+        let third = FileEvents::of(&Home::at(directory.path()));
+        assert_eq!(third.last(&key).await.unwrap(), 1_003, "no number is used twice");
     }
 
     #[tokio::test]

@@ -8,6 +8,7 @@ pub mod approvals;
 pub mod blobs;
 pub mod events;
 pub mod idempotency;
+pub mod journals;
 mod log_slots;
 pub mod outputs;
 mod private_file;

@@ -21,6 +21,10 @@ pub(crate) struct ResumeArgs {
     #[arg(short, long, value_name = "PROVIDER/MODEL")]
     pub(crate) model: Vec<String>,
 
+    /// Continue even if another process holds the run; that process can do nothing more in it
+    #[arg(long)]
+    pub(crate) take_over: bool,
+
     #[command(flatten)]
     pub(crate) show: ShowArgs,
 }
@@ -29,7 +33,8 @@ const RESUME_EXAMPLES: &str = "\
 Examples:
   haft resume
   haft resume 3f2a
-  haft resume last 'And now write the tests.'";
+  haft resume last 'And now write the tests.'
+  haft resume last --take-over";
 
 /// See what runs did, and remove them
 #[derive(Debug, Args)]

@@ -30,7 +30,7 @@ use haft_config::{Resolved, environment, printable};
 use haft_runtime::models;
 use haft_runtime::recordings::RunRecorder;
 use haft_runtime::runs::{ResumeError, Variables};
-use haft_runtime::runtime::{ResumeFailure, StartError};
+use haft_runtime::runtime::{ResumeFailure, StartError, Takeover};
 use haft_runtime::spec::{RunSecrets, RunSpec, StoredSpec};
 use haft_runtime::telemetry::captures_content;
 use haft_runtime::{Answers, RunHandle, RunHooks, Runtime};
@@ -63,7 +63,7 @@ impl Given {
 /// The kind of run that the command line requests.
 pub(crate) enum Job {
     New(Box<RunSpec>),
-    Resume { id: SessionId, spec: Box<RunSpec>, more: Option<String> },
+    Resume { id: SessionId, spec: Box<RunSpec>, more: Option<String>, takeover: Takeover },
 }
 
 /// A started run, and everything that watches it.
@@ -108,6 +108,7 @@ pub(crate) async fn start(
         models,
         session: Some(watch.place().session),
         keeps_session,
+        takeover: Takeover::Never,
     };
     let trace = servers::trace(&configuration.resolved);
     let mut builder = Runtime::builder(configuration.resolved)
@@ -145,7 +146,8 @@ async fn launch(
         Job::New(spec) => {
             runtime.start_with(*spec, RunSecrets::none(), hooks).await.map_err(|error| not_started(&error))
         }
-        Job::Resume { id, spec, more } => {
+        Job::Resume { id, spec, more, takeover } => {
+            let hooks = RunHooks { takeover, ..hooks };
             let resumed = runtime.resume_with(id, *spec, more, RunSecrets::none(), hooks).await;
             resumed.map_err(|error| not_resumed(&error))
         }
@@ -186,6 +188,10 @@ pub(super) fn lost(problem: &dyn std::fmt::Display) -> Refused {
 
 pub(super) fn not_resumed(error: &ResumeFailure) -> Refused {
     match error {
+        ResumeFailure::Session(error @ SessionError::Busy { .. }) => {
+            let (exit, message) = refused_session(error);
+            (exit, format!("{message}\nhint: if it hangs or was stopped: haft resume ID --take-over"))
+        }
         ResumeFailure::Session(error) => refused_session(error),
         ResumeFailure::WorksForAnother { origin } => {
             let hint = format!("hint: haft resume {origin}");

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use haft_core::place::SessionId;
+use haft_core::principal::Principal;
 use haft_store::sessions::line::Opened;
 use serde::Deserialize;
 use serde_json::Value;
@@ -19,7 +20,7 @@ use crate::exit::Exit;
 use crate::sessions;
 use crate::settings::{self, Refused};
 use haft_runtime::Runtime;
-use haft_runtime::runtime::ResumeFailure;
+use haft_runtime::runtime::{ResumeFailure, Takeover};
 use haft_runtime::spec::RunSpec;
 
 pub(crate) async fn run(args: &ResumeArgs) -> ExitCode {
@@ -48,7 +49,9 @@ async fn resumed(args: &ResumeArgs) -> Result<Started, Refused> {
     let given = Given::configured(&request::files_of(&spec))?;
     // Protect the files of the current configuration, which may differ from those at the start of the run.
     spec.workspace.protected = given.configuration.in_use().to_vec();
-    Box::pin(start(args.show, None, given, Job::Resume { id, spec: Box::new(spec), more })).await
+    let takeover = if args.take_over { Takeover::Allowed } else { Takeover::Never };
+    let job = Job::Resume { id, spec: Box::new(spec), more, takeover };
+    Box::pin(start(args.show, None, given, job)).await
 }
 
 /// Returns the spec that the session was started with. Version 1 stored the command line instead.
@@ -68,7 +71,7 @@ async fn spec_of(id: SessionId, opened: Opened, more: Option<&str>) -> Result<Ru
     let defaults = haft_config::defaults().map_err(|error| (Exit::Internal, error.to_string()))?;
     let runtime = Runtime::builder(defaults).home(settings::home()?).build().await;
     let runtime = runtime.map_err(|error| (Exit::Usage, error.to_string()))?;
-    runtime.stored_spec(id).map_err(|error| not_resumed(&error))
+    runtime.stored_spec(&Principal::local(), id).await.map_err(|error| not_resumed(&error))
 }
 
 /// The command line that started a session of version 1, and its directory.

@@ -179,6 +179,33 @@ fn only_one_process_goes_on_with_a_session() {
     assert!(list.contains("unfinished"), "{list}");
 }
 
+/// The first process is stopped, as by Ctrl-Z. When it wakes up after the takeover, its model asks for one more call.
+#[test]
+fn a_stopped_process_whose_run_was_taken_over_makes_no_further_call() {
+    let place = here();
+    let slow = Pace { first_byte_milliseconds: 1_500, ..Pace::default() };
+    let stale = Step::say([bash("echo stale >> marks")]).at_pace(slow);
+    let first = server([Step::say([bash("echo one >> marks")]), stale, Step::text("never")]);
+    let child = haft(&place, &first, &["run", "-m", "openai/m", "go"]).start();
+    eventually("the call ended", || journals(&place).len() == 1 && journal(&place).contains("ended"));
+    send_signal(child.id(), libc::SIGSTOP);
+    let second = server([Step::text("not this one"), told(Step::text("so it was"), "(exit code: 0)")]);
+    let busy = resume(&place, &second, &[]).expect_code(5);
+    assert!(busy.stderr.contains("--take-over"), "{}", busy.stderr);
+    let ran = resume(&place, &second, &["last", "--take-over"]).expect_code(0);
+    assert_eq!(ran.stdout, "so it was\n");
+    send_signal(child.id(), libc::SIGCONT);
+    let woken = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&woken.stderr);
+    assert_eq!(woken.status.code(), Some(3), "{said}");
+    assert!(said.contains("another process took this run over"), "{said}");
+    assert_eq!(place.text("ws/marks"), "one\n");
+    let list = place.haft(&["sessions", "list"]).output().expect_code(0).stdout;
+    assert!(list.contains("completed"), "{list}");
+    let more = server([Step::text("a"), Step::text("b"), Step::text("more")]);
+    assert_eq!(resume(&place, &more, &["last", "and now?"]).expect_code(0).stdout, "more\n");
+}
+
 /// A limit on file sizes simulates a full disk; it hits the journal like any other write.
 #[test]
 fn a_run_whose_journal_is_full_ends_before_its_next_call_and_can_be_resumed() {
@@ -196,7 +223,11 @@ fn a_run_whose_journal_is_full_ends_before_its_next_call_and_can_be_resumed() {
         .expect_code(3);
     let said: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(said["finish"], "unrecorded", "{said}");
-    assert!(ran.stderr.contains("put on record") && ran.stderr.contains("hint:"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("the journal cannot be written") && ran.stderr.contains("hint:"),
+        "{}",
+        ran.stderr
+    );
     assert_eq!(place.text("ws/marks"), "one\n");
     assert_eq!(resume(&place, &server, &[]).expect_code(0).stdout, "done\n");
     assert_eq!(place.text("ws/marks"), "one\ntwo\n");

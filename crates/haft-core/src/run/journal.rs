@@ -41,15 +41,53 @@ impl Durability {
     }
 }
 
-/// The journal could not record an entry. It accepts no further entries until an operator fixes the cause.
+/// Counts the claims of one journal, from 1. A holder whose epoch is not the newest may append nothing more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u64);
+
+impl Epoch {
+    /// The claim of the process that created the journal.
+    pub const FIRST: Self = Self(1);
+
+    /// Returns the epoch of the next claim.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+/// The journal could not record an entry, and accepts no further entries from this holder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JournalError {
-    pub problem: String,
+pub enum JournalError {
+    /// The store is full, read-only, gone, or over its limit.
+    Unavailable {
+        /// The reason, for the operator.
+        problem: String,
+    },
+    /// Another process claimed the journal, so this holder must not act on the run any more.
+    Fenced {
+        /// The claim of this holder.
+        epoch: Epoch,
+        /// The newer claim.
+        by: Epoch,
+    },
+}
+
+impl JournalError {
+    /// Builds the error of a store that cannot be written.
+    pub fn unavailable(problem: impl fmt::Display) -> Self {
+        Self::Unavailable { problem: problem.to_string() }
+    }
 }
 
 impl fmt::Display for JournalError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "what happens can no longer be put on record: {}", self.problem)
+        match self {
+            Self::Unavailable { problem } => write!(f, "the journal cannot be written: {problem}"),
+            Self::Fenced { epoch: Epoch(epoch), by: Epoch(by) } => {
+                write!(f, "another process took this run over (its claim {by} replaces claim {epoch})")
+            }
+        }
     }
 }
 

@@ -26,7 +26,7 @@ impl Notebook {
     fn put(&self, entry: String) -> Result<(), JournalError> {
         let mut entries = self.entries.lock().unwrap();
         if entries.len() == self.entries_max {
-            return Err(JournalError { problem: "it is full".into() });
+            return Err(JournalError::unavailable("it is full"));
         }
         entries.push(entry);
         Ok(())

@@ -207,15 +207,15 @@ pub struct ActiveRun {
 impl ActiveRun {
     /// Starts the run. Call it once the tools are ready, because the model request lists them. A sub-agent whose
     /// session an earlier process left unfinished continues from that session.
-    pub fn begin(worker: Arc<PreparedAgent>, mut task: RunRequest) -> Result<Self, RunError> {
-        match worker.environment().session_for(&mut task, worker.agent()) {
+    pub async fn begin(worker: Arc<PreparedAgent>, mut task: RunRequest) -> Result<Self, RunError> {
+        match worker.environment().session_for(&mut task, worker.agent()).await {
             Session::Left { past, journal } => {
                 task.scope.meter.carry(past.bill);
                 Self::take_up(worker, task, *past, journal)
             }
             Session::New => {
                 let mut run = Self::new(worker, task)?;
-                run.open_session();
+                run.open_session().await;
                 run.tell_beginning();
                 Ok(run)
             }
@@ -268,8 +268,8 @@ impl ActiveRun {
     /// Opens the journal of the run. A root run whose journal cannot be opened still runs, without any promise to
     /// resume it. A sub-agent then gets a journal that refuses every write: the run above could not tell after a crash
     /// which calls it made.
-    fn open_session(&mut self) {
-        let opened = self.worker.environment().open_session(&self.task, &self.worker, &self.run);
+    async fn open_session(&mut self) {
+        let opened = self.worker.environment().open_session(&self.task, &self.worker, &self.run).await;
         match opened {
             Some(Ok(journal)) => {
                 for event in std::mem::take(&mut self.task.before) {
@@ -304,7 +304,7 @@ impl ActiveRun {
             };
             let task = RunRequest::after(&self.task, &next, request);
             let (original, account) = (Arc::clone(&self.original), Arc::clone(&self.account));
-            *self = Self { original, account, ..Self::begin(next, task)? };
+            *self = Self { original, account, ..Self::begin(next, task).await? };
         }
     }
 

@@ -56,7 +56,7 @@ impl AgentTools {
 }
 
 async fn carry_out(worker: Arc<PreparedAgent>, task: RunRequest) -> Result<Finish, RunError> {
-    ActiveRun::begin(worker, task)?.drive_to_end(&NoFunctions).await
+    ActiveRun::begin(worker, task).await?.drive_to_end(&NoFunctions).await
 }
 
 fn definition(agent: &Agent) -> ToolDefinition {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+use haft_core::event_store::RunKey;
 use haft_core::model_provider::ModelProvider;
 use haft_core::place::SessionId;
 use haft_core::provider::ToolProvider;
@@ -22,8 +23,9 @@ use haft_config::Resolved;
 use haft_config::agents::Agent;
 use haft_config::agents::graph::AgentGraph;
 use haft_config::resolved::ModelName;
+use haft_store::journals::{ClaimedJournal, JournalStore, Takeover};
 use haft_store::sessions::line::Opened;
-use haft_store::sessions::{Past, SessionError, SessionJournal, Sessions};
+use haft_store::sessions::{Past, SessionError, SessionJournal};
 
 /// Looks up the variables that hold the addresses and API keys of model providers.
 pub type Variables = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
@@ -40,9 +42,9 @@ pub struct RunEnvironment {
     skills: AvailableSkills,
 }
 
-/// The session store, and the handling of sessions that an earlier process left unfinished.
+/// The journal store, and the handling of sessions that an earlier process left unfinished.
 struct SessionKeeping {
-    sessions: Sessions,
+    journals: Arc<dyn JournalStore>,
     left_sessions: LeftSessions,
 }
 
@@ -51,7 +53,7 @@ struct SessionKeeping {
 pub enum LeftSessions {
     Ignored,
     /// This process resumes a run, so the unfinished sessions of its sub-agents continue too.
-    Continued,
+    Continued(Takeover),
 }
 
 /// The session that a run records itself in.
@@ -93,24 +95,25 @@ impl RunEnvironment {
     }
 
     /// Stores the sessions of all runs from now on.
-    pub fn keep_sessions(&self, sessions: Sessions, left_sessions: LeftSessions) {
-        self.kept.get_or_init(|| SessionKeeping { sessions, left_sessions });
+    pub fn keep_sessions(&self, journals: Arc<dyn JournalStore>, left_sessions: LeftSessions) {
+        self.kept.get_or_init(|| SessionKeeping { journals, left_sessions });
     }
 
     /// Finds the session for a run. The id of a sub-agent's session is derived from the session above it, so a resumed
     /// run finds an unfinished one again. When that id belongs to a session with a different request or agent, the run
     /// gets a random id.
-    pub(super) fn session_for(&self, task: &mut RunRequest, agent: &Agent) -> Session {
-        let Some(kept) = self.kept.get() else { return Session::New };
-        if !kept.sessions.has(task.place.session) {
+    pub(super) async fn session_for(&self, task: &mut RunRequest, agent: &Agent) -> Session {
+        let Some(SessionKeeping { journals, left_sessions }) = self.kept.get() else { return Session::New };
+        let key = key_of(task);
+        if let Err(SessionError::NotFound { .. }) = journals.read(&key, 0, 1).await {
             return Session::New;
         }
-        let left = match kept.left_sessions {
-            LeftSessions::Continued => kept.sessions.resume(task.place.session).ok(),
+        let left = match left_sessions {
+            LeftSessions::Continued(takeover) => journals.claim(&key, *takeover).await.ok(),
             LeftSessions::Ignored => None,
         };
         match left {
-            Some((past, journal)) if past.opened.is_for(&task.request, &agent.name) => {
+            Some(ClaimedJournal { past, journal, .. }) if past.opened.is_for(&task.request, &agent.name) => {
                 Session::Left { past: Box::new(past), journal }
             }
             _ => {
@@ -121,13 +124,13 @@ impl RunEnvironment {
     }
 
     /// Opens the journal of a new session; returns `None` when sessions are not stored.
-    pub(super) fn open_session(
+    pub(super) async fn open_session(
         &self,
         task: &RunRequest,
         worker: &PreparedAgent,
         run: &AgentRun,
     ) -> Option<Result<SessionJournal, SessionError>> {
-        let SessionKeeping { sessions, .. } = self.kept.get()?;
+        let SessionKeeping { journals, .. } = self.kept.get()?;
         let id = task.place.session;
         let mut opened = Opened::new(id, &task.request, task.spec.clone(), run.snapshot());
         let principal = &task.context.principal;
@@ -136,7 +139,7 @@ impl RunEnvironment {
         opened.model = Some(worker.model().to_string());
         let works_for_another = task.place.origin != id;
         opened.origin = works_for_another.then(|| task.place.origin.to_string());
-        Some(sessions.open(id, opened))
+        Some(journals.create(&key_of(task), opened).await)
     }
 
     /// Prepares every agent of a graph and returns the one that receives the request. An agent that names no model uses
@@ -179,6 +182,10 @@ impl RunEnvironment {
             None => models,
         })
     }
+}
+
+fn key_of(task: &RunRequest) -> RunKey {
+    RunKey { tenant: task.context.principal.tenant().to_owned(), run: task.place.session }
 }
 
 /// Prepares the agents of a graph, sub-agents first. A graph has no cycles, so the recursion ends.

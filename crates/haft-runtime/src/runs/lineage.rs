@@ -34,7 +34,7 @@ pub(super) struct LostJournal(pub(super) String);
 
 impl LostJournal {
     fn refused<T>(&self) -> Result<T, JournalError> {
-        Err(JournalError { problem: self.0.clone() })
+        Err(JournalError::unavailable(&self.0))
     }
 }
 

@@ -127,7 +127,7 @@ impl ModelReader {
         let context = Arc::new(RunContext { outputs: Some(outputs), ..RunContext::clone(&cx.run) });
         let task = RunRequest::below(worker, request, cx, scope).nth(number);
         let task = RunRequest { concurrency: Concurrency::Bypass, context, ..task };
-        let mut run = ActiveRun::begin(Arc::clone(worker), task).map_err(|error| error.to_string())?;
+        let mut run = ActiveRun::begin(Arc::clone(worker), task).await.map_err(|error| error.to_string())?;
         match run.drive().await.map_err(|error| error.to_string())? {
             Driven::Done(finish) => said(&finish),
             Driven::AwaitsClient(_) | Driven::AwaitsApproval(_) => {

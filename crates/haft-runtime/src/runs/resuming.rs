@@ -20,7 +20,6 @@ use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{Concurrency, Orchestrator, Priority};
 
 use super::active_run::{ActiveRun, RunRequest, with_functions};
-use super::lineage::LostJournal;
 use super::prepared_agent::PreparedAgent;
 use super::relay;
 use crate::spec::FunctionTool;
@@ -136,10 +135,7 @@ impl ActiveRun {
         unknown: &[ToolCall],
         more: Option<String>,
     ) -> Result<Self, RunError> {
-        match journal.resumed() {
-            Ok(()) => self.keep_with(Arc::new(journal)),
-            Err(unrecorded) => self.options.journal = Some(Arc::new(LostJournal(unrecorded.problem))),
-        }
+        self.keep_with(Arc::new(journal));
         let done = more.as_ref().map_or(0, |_| self.run.counts().turns);
         self.tell_beginning_in(self.task.place.turn + done);
         for call in unknown {

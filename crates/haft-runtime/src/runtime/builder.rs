@@ -20,7 +20,8 @@ use haft_store::approvals;
 use haft_store::blobs::Blobs;
 use haft_store::events::FileEvents;
 use haft_store::idempotency::IdempotencyKeys;
-use haft_store::sessions::{SessionLimits, Sessions};
+use haft_store::journals::{JournalStore, Takeover};
+use haft_store::sessions::Sessions;
 use haft_tools::mcp::{SharedServers, TraceParents, TraceSink};
 
 use super::generation::Generation;
@@ -32,6 +33,7 @@ use crate::runs::Variables;
 /// The stores that outlive a process.
 pub struct Stores {
     home: Home,
+    journals: Option<Arc<dyn JournalStore>>,
     pub(super) events: Option<Arc<dyn EventStore>>,
     pub(super) blobs: Blobs,
     pub(super) keys: IdempotencyKeys,
@@ -44,6 +46,7 @@ impl Stores {
     pub fn at(home: &Home) -> Self {
         Self {
             home: home.clone(),
+            journals: None,
             events: Some(Arc::new(FileEvents::of(home))),
             blobs: Blobs::of(home),
             keys: IdempotencyKeys::of(home),
@@ -58,18 +61,19 @@ impl Stores {
         self
     }
 
-    /// Returns the session store, if the configuration enables it.
-    pub(super) fn sessions(&self, config: &Resolved) -> Option<Sessions> {
-        config.sessions.enabled.then(|| self.sessions_of(config))
+    /// Keeps journals in this store instead of in files.
+    #[must_use]
+    pub fn with_journals(mut self, journals: Arc<dyn JournalStore>) -> Self {
+        self.journals = Some(journals);
+        self
     }
 
-    pub(super) fn sessions_of(&self, config: &Resolved) -> Sessions {
-        Sessions::of(&self.home, config.sessions.limits)
-    }
-
-    /// Returns the session store for reading, including sessions that were written under other limits.
-    pub(super) fn all_sessions(&self) -> Sessions {
-        Sessions::of(&self.home, SessionLimits { bytes_max: u64::MAX, keep: Duration::MAX })
+    /// Returns the journals; those in files have the limits of this configuration.
+    pub(super) fn journals(&self, config: &Resolved) -> Arc<dyn JournalStore> {
+        match &self.journals {
+            Some(journals) => Arc::clone(journals),
+            None => Arc::new(Sessions::of(&self.home, config.sessions.limits)),
+        }
     }
 
     /// Returns the grants of a principal: those of the local user are on disk, those of others live in this process.
@@ -160,6 +164,8 @@ pub struct RunHooks {
     pub session: Option<SessionId>,
     /// False for a run that leaves no session behind.
     pub keeps_session: bool,
+    /// Decides if a resumed run may be taken from a process that still holds it.
+    pub takeover: Takeover,
 }
 
 impl Default for RunHooks {
@@ -172,6 +178,7 @@ impl Default for RunHooks {
             models: None,
             session: None,
             keeps_session: true,
+            takeover: Takeover::Never,
         }
     }
 }

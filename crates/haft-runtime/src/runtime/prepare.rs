@@ -41,7 +41,8 @@ impl Runtime {
         let usual = model_names(&graph.first().agent, &config).map_err(StartError::Models)?;
         let sampler = ModelSampler::new(&config, &policy, Arc::clone(&variables), usual.into_iter().next());
         let kept = hooks.keeps_session && generation.config.sessions.enabled;
-        let (log, desk) = self.log_and_desk(id, &spec.principal, kept).await;
+        let takeover = hooks.takeover;
+        let (log, desk) = self.log_and_desk(id, &spec.principal, kept, takeover).await;
         let outputs = self.outputs(id, &config)?;
         let context = Arc::new(RunContext {
             principal: spec.principal.clone(),
@@ -55,10 +56,8 @@ impl Runtime {
         });
         let (environment, unusable) =
             self.environment(spec, config, policy, (skills, variables), generation, &hooks);
-        if let Some(sessions) =
-            self.shared.stores.sessions(&generation.config).filter(|_| hooks.keeps_session)
-        {
-            environment.keep_sessions(sessions, left);
+        if kept {
+            environment.keep_sessions(self.shared.stores.journals(&generation.config), left);
         }
         let (routing, route_warning) = match spec.model_choice {
             ModelChoice::Named => (Vec::new(), None),

@@ -122,13 +122,13 @@ async fn runs_are_listed_by_principal_and_page_with_the_newest_first() {
         finished(&run).await;
         run.closed().await;
     }
-    let titles = |principal: &Principal, skip, count| -> Vec<String> {
-        let listed = runtime.list(principal, Page { skip, count }).unwrap();
+    let titles = async |principal: &Principal, skip, count| -> Vec<String> {
+        let listed = runtime.list(principal, Page { skip, count }).await.unwrap();
         listed.into_iter().map(|run| run.title).collect()
     };
-    assert_eq!(titles(&anna, 0, 10), ["third", "second", "first"]);
-    assert_eq!(titles(&anna, 1, 1), ["second"]);
-    assert_eq!(titles(&Principal::local(), 0, 10), Vec::<String>::new());
+    assert_eq!(titles(&anna, 0, 10).await, ["third", "second", "first"]);
+    assert_eq!(titles(&anna, 1, 1).await, ["second"]);
+    assert_eq!(titles(&Principal::local(), 0, 10).await, Vec::<String>::new());
 }
 
 #[tokio::test]

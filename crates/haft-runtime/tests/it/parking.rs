@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use haft_core::approval::ApprovalId;
 use haft_core::conversation::ToolReply;
+use haft_core::run::finish::FinishReason;
 use haft_core::tool::ToolCall;
 use haft_model_server::{Expect, Part, Step};
+use haft_runtime::runtime::Takeover;
 use haft_runtime::spec::FunctionTool;
 use haft_runtime::{
-    ApprovalDecision, DecideError, ParkReason, PendingApproval, RunHandle, RunSecrets, RunSpec, RunState,
-    SubmitError,
+    ApprovalDecision, DecideError, ParkReason, PendingApproval, RunHandle, RunHooks, RunSecrets, RunSpec,
+    RunState, Stores, SubmitError,
 };
+use haft_store::journals::{JournalStore, MemoryJournals};
 use serde_json::json;
 
 use crate::fixture::{Fixture, answer, asking, events, finished, kinds, note, process};
@@ -111,6 +114,42 @@ fn an_approval_outlives_its_process_and_its_call_is_made_once() {
         assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>(), "no number is used twice");
     });
     assert_eq!(fixture.calls.count(), 1);
+}
+
+#[tokio::test]
+async fn a_run_that_was_taken_over_makes_no_call_in_the_older_runtime() {
+    let in_memory: Arc<dyn JournalStore> = Arc::new(MemoryJournals::default());
+    for journals in [None, Some(in_memory)] {
+        let fixture = Fixture::new([note("one"), told(Step::text("done"), "noted as number 1")]);
+        let runtime = async || {
+            let stores = Stores::at(&fixture.home());
+            let stores = match &journals {
+                Some(journals) => stores.with_journals(Arc::clone(journals)),
+                None => stores,
+            };
+            fixture.builder(&asking()).stores(stores).build().await.unwrap()
+        };
+        let (older, newer) = (runtime().await, runtime().await);
+        let old = older.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
+        let [waiting] = pending(&old).await.try_into().unwrap();
+        let busy = newer.resume(old.id(), None, RunSecrets::none()).await.unwrap_err();
+        assert!(busy.to_string().contains("another process"), "{busy}");
+        let spec = newer.stored_spec(old.principal(), old.id()).await.unwrap();
+        let hooks = RunHooks { takeover: Takeover::Allowed, ..RunHooks::default() };
+        let run = newer.resume_with(old.id(), spec, None, RunSecrets::none(), hooks).await.unwrap();
+        pending(&run).await;
+        old.decide(waiting.id, ApprovalDecision::Allow).unwrap();
+        let outcome = finished(&old).await;
+        assert_eq!(outcome.finish.reason, FinishReason::Unrecorded);
+        let detail = outcome.finish.detail;
+        assert!(detail.contains("took this run over"), "{detail}");
+        assert_eq!(fixture.calls.count(), 0, "the older runtime made no call");
+        run.decide(waiting.id, ApprovalDecision::Allow).unwrap();
+        assert_eq!(answer(&finished(&run).await), "done");
+        assert_eq!(fixture.calls.count(), 1);
+        let kept_in_files = fixture.home().data().join("sessions").exists();
+        assert_eq!(kept_in_files, journals.is_none());
+    }
 }
 
 fn weather() -> FunctionTool {

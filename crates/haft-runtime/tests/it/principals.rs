@@ -105,7 +105,14 @@ async fn a_stored_output_of_one_principal_is_not_found_by_another() {
     fixture.ask(&of_anna);
     let id = run.id();
     run.closed().await;
-    let own = runtime.resume(id, Some("read it".into()), RunSecrets::none()).await.unwrap();
+    let (anna, more) = (spec("anna").principal, || Some("read it".to_owned()));
+    for stranger in [spec("bert").principal, Principal::local()] {
+        let error = runtime.resume_for(&stranger, id, more(), RunSecrets::none()).await.unwrap_err();
+        assert!(error.to_string().contains("there is no session"), "{error}");
+        assert!(runtime.stored_spec(&stranger, id).await.is_err());
+    }
+    let own = runtime.resume_for(&anna, id, more(), RunSecrets::none()).await.unwrap();
+    assert!(runtime.attach(id).is_err() && runtime.attach_for(&anna, id).is_ok());
     finished(&own).await;
     let own = format!("{:?}", of_anna.requests());
     assert!(own.contains("a line of a long text") && !own.contains("no such stored output"), "{own}");

@@ -1,8 +1,6 @@
 //! Writes the journal of one session.
 
-use std::fs::File;
-use std::io::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -10,31 +8,31 @@ use haft_core::event::{Event, EventSink};
 use haft_core::place::{Operation, SessionId};
 use haft_core::run::event::RunEvent;
 use haft_core::run::input::RunInput;
-use haft_core::run::journal::{Durability, JournalError, RunJournal};
+use haft_core::run::journal::{Durability, Epoch, JournalError, RunJournal};
 use haft_core::run::snapshot::StoredInput;
 use haft_core::tool::ToolCall;
 use tokio::time::Instant;
 
 use super::line::Line;
 use crate::accounting::{model_record, now_ms, record};
+use crate::journals::JournalClaim;
 
 /// The sync interval for entries whose work can be repeated.
 const SECURED_EVERY: Duration = Duration::from_secs(1);
 
-/// The open journal of one session. It holds a file lock, so that only one process continues the session.
+/// The journal of one session, with the claim that allows this process to append to it.
 #[derive(Debug)]
 pub struct SessionJournal {
     session: SessionId,
-    bytes_max: u64,
+    claim: Box<dyn JournalClaim>,
     written: Mutex<Written>,
-    file: Arc<File>,
-    /// The bytes that are known to be on disk. The task that holds the lock is syncing.
+    /// The lines that are known to be durable. The task that holds the lock is syncing.
     secured: tokio::sync::Mutex<Secured>,
 }
 
 #[derive(Debug, Default)]
 struct Secured {
-    bytes: u64,
+    lines: u64,
     at: Option<Instant>,
 }
 
@@ -47,62 +45,40 @@ impl Secured {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Written {
-    bytes: u64,
+    lines: u64,
     /// The first failure. Every later write fails with it, because a journal with a missing line could not be replayed.
     failed: Option<JournalError>,
 }
 
 impl SessionJournal {
-    /// Continues in a file that is locked, ends with a complete line and has this many bytes.
-    pub(super) fn new(session: SessionId, file: File, bytes: u64, bytes_max: u64) -> Self {
-        Self {
-            session,
-            bytes_max,
-            written: Mutex::new(Written { bytes, failed: None }),
-            file: Arc::new(file),
-            secured: tokio::sync::Mutex::default(),
-        }
+    /// Builds the journal from a claim, which a store gives out.
+    pub fn new(session: SessionId, claim: Box<dyn JournalClaim>) -> Self {
+        let (written, secured) = (Mutex::default(), tokio::sync::Mutex::default());
+        Self { session, claim, written, secured }
     }
 
     pub fn session(&self) -> SessionId {
         self.session
     }
 
-    /// Records that another process continues the session from here.
-    pub fn resumed(&self) -> Result<(), JournalError> {
-        self.write(&Line::Resumed { at_ms: now_ms() })
+    /// Returns the number of the claim.
+    pub fn epoch(&self) -> Epoch {
+        self.claim.epoch()
     }
 
-    /// Appends a line in one write. It only reaches the page cache; `sync` makes it durable.
-    pub(super) fn write(&self, line: &Line) -> Result<(), JournalError> {
-        let mut bytes =
-            serde_json::to_vec(line).map_err(|error| JournalError { problem: error.to_string() })?;
-        bytes.push(b'\n');
+    fn write(&self, line: &Line) -> Result<(), JournalError> {
         let mut written = self.written();
         if let Some(failed) = &written.failed {
             return Err(failed.clone());
         }
-        let outcome = self.append_line(&bytes, written.bytes);
+        let outcome = self.claim.append(line);
         match &outcome {
-            Ok(()) => written.bytes += bytes.len() as u64,
+            Ok(()) => written.lines += 1,
             Err(error) => written.failed = Some(error.clone()),
         }
         outcome
-    }
-
-    fn append_line(&self, line: &[u8], bytes: u64) -> Result<(), JournalError> {
-        if bytes.saturating_add(line.len() as u64) > self.bytes_max {
-            let max = self.bytes_max;
-            let problem = format!("a session may take {max} bytes, and this one would take more");
-            return Err(JournalError { problem: format!("{problem}; see `sessions.bytesMax`") });
-        }
-        (&*self.file).write_all(line).map_err(|error| {
-            // Truncate a partial line: a resumed run could not interpret it.
-            let _ = self.file.set_len(bytes);
-            JournalError { problem: error.to_string() }
-        })
     }
 
     fn written(&self) -> MutexGuard<'_, Written> {
@@ -167,29 +143,23 @@ impl RunJournal for SessionJournal {
         })
     }
 
-    /// Syncs the file. Calls of one turn often end together, so a task that waited for the lock may find its bytes
+    /// Syncs the journal. Calls of one turn often end together, so a task that waited for the lock may find its lines
     /// synced already.
     fn sync(&self, durability: Durability) -> BoxFuture<'_, Result<(), JournalError>> {
         Box::pin(async move {
-            let wanted = self.written().bytes;
+            let wanted = self.written().lines;
             let mut secured = self.secured.lock().await;
-            if secured.bytes >= wanted || secured.is_soon_enough(durability) {
+            if secured.lines >= wanted || secured.is_soon_enough(durability) {
                 return self.written().failed.clone().map_or(Ok(()), Err);
             }
-            let bytes = self.written().bytes;
-            let file = Arc::clone(&self.file);
-            let outcome = tokio::task::spawn_blocking(move || file.sync_data()).await;
-            let problem = match outcome {
-                Ok(Ok(())) => {
-                    *secured = Secured { bytes, at: Some(Instant::now()) };
-                    return Ok(());
-                }
-                Ok(Err(error)) => error.to_string(),
-                Err(error) => error.to_string(),
-            };
-            let error = JournalError { problem };
-            self.written().failed = Some(error.clone());
-            Err(error)
+            let lines = self.written().lines;
+            let outcome = self.claim.sync().await;
+            match &outcome {
+                Ok(()) => *secured = Secured { lines, at: Some(Instant::now()) },
+                Err(error) => self.written().failed = Some(error.clone()),
+            }
+            // A line that could not be appended is not durable, even if all others are.
+            self.written().failed.clone().map_or(Ok(()), Err)
         })
     }
 }
@@ -203,7 +173,7 @@ mod tests {
         let now = Instant::now();
         let check = |at: Option<Instant>, durability: Durability, expected: bool| {
             assert_eq!(
-                Secured { bytes: 0, at }.is_soon_enough(durability),
+                Secured { lines: 0, at }.is_soon_enough(durability),
                 expected,
                 "{at:?} {durability:?}"
             );

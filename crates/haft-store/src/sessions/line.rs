@@ -23,8 +23,14 @@ const TITLE_CHARS_MAX: usize = 80;
 pub enum Line {
     /// The first line.
     Session(Box<Opened>),
-    /// Another process continues the session.
-    Resumed { at_ms: u64 },
+    /// A process claims the journal and continues the session. With the field `epoch`, which every line of a later
+    /// claim carries as its last one, it fences all earlier holders: see [`Lines`](super::Lines).
+    Resumed {
+        at_ms: u64,
+        /// A random number that tells two claims of the same epoch apart: the first of them counts.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        claim: Option<u64>,
+    },
     /// An input of the run. Both names on disk predate the name of the type.
     #[serde(rename = "told")]
     Input {

@@ -3,6 +3,7 @@
 //! A session is one file of lines below haft's data. [`SessionJournal`] writes it, [`Past`] is what can be read from it, and
 //! [`Sessions`] is the directory. Start reading at [`mod@line`], the form of the file.
 
+mod claim;
 mod header;
 mod journal;
 pub mod line;
@@ -19,8 +20,11 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use futures_util::future::BoxFuture;
+use haft_core::event_store::RunKey;
 use haft_core::home::Home;
 use haft_core::place::SessionId;
+use haft_core::principal::Principal;
 use rustix::fs::{FlockOperation, flock};
 
 pub use haft_core::settings::sessions::SessionLimits;
@@ -29,6 +33,9 @@ pub use overview::Overview;
 pub use past::{Past, Standing, Unfinished};
 pub use read::{Lines, ReadError};
 
+use crate::journals::{ClaimedJournal, HolderBefore, JournalClaim, JournalStore, ListedRun, Page, Takeover};
+use crate::tenant::directory_of;
+use claim::FileClaim;
 use header::Header;
 use line::{Line, Opened};
 
@@ -67,6 +74,10 @@ pub enum SessionError {
     Busy {
         id: SessionId,
     },
+    /// A new session has the id of a stored one.
+    Exists {
+        id: SessionId,
+    },
     Unreadable {
         id: SessionId,
         problem: ReadError,
@@ -95,6 +106,7 @@ impl fmt::Display for SessionError {
                 let hint = "hint: wait for the other process, or end it";
                 write!(f, "another process is at work on the session {id}\n{hint}")
             }
+            Self::Exists { id } => write!(f, "the session {id} exists already"),
             Self::Unreadable { id, problem } => {
                 let hint = "hint: `haft sessions rm` removes it; nothing of it was changed";
                 write!(f, "the session {id} cannot be read: {problem}\n{hint}")
@@ -122,30 +134,52 @@ impl Sessions {
         Self { root: home.data().join("sessions"), limits }
     }
 
+    /// Returns the sessions of a tenant.
+    #[must_use]
+    pub fn of_tenant(&self, tenant: &str) -> Self {
+        if Principal::local().tenant() == tenant {
+            return self.clone();
+        }
+        Self { root: self.tenants_root().join(directory_of(tenant)), limits: self.limits }
+    }
+
+    /// Returns the directory of tenants other than the local user. It is not part of the local one, so that a listing
+    /// of that need not skip it.
+    fn tenants_root(&self) -> PathBuf {
+        self.root.with_file_name("tenant-sessions")
+    }
+
     /// Begins a session. The cost does not depend on the number of kept sessions.
     pub fn open(&self, id: SessionId, opened: Opened) -> Result<SessionJournal, SessionError> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.root)?;
-        let file =
-            OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(self.path(id))?;
+        let created =
+            OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(self.path(id));
+        let file = created.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => SessionError::Exists { id },
+            _ => SessionError::Io { problem: error },
+        })?;
         lock(&file, id)?;
-        let journal = SessionJournal::new(id, file, 0, self.limits.bytes_max);
-        let first = journal.write(&Line::Session(Box::new(opened)));
-        first.map_err(|error| SessionError::Io { problem: io::Error::other(error.problem) })?;
+        let claim = FileClaim::first(file, self.limits.bytes_max);
+        let first = claim.append(&Line::Session(Box::new(opened)));
+        first.map_err(|error| SessionError::Io { problem: io::Error::other(error) })?;
         // The file is found again after a crash only when its directory knows it.
         File::open(&self.root)?.sync_all()?;
         // Last: a listing of the directory would make the creation of the file wait.
         self.sweep_when_due();
-        Ok(journal)
+        Ok(SessionJournal::new(id, Box::new(claim)))
     }
 
-    /// Takes a session up again: what was, and where to go on.
-    pub fn resume(&self, id: SessionId) -> Result<(Past, SessionJournal), SessionError> {
-        let mut file = OpenOptions::new().read(true).append(true).open(self.path(id))?;
-        lock(&file, id)?;
-        let bytes = whole_lines(&mut file)?;
-        let past = self.past_of(id, &file)?;
-        let journal = SessionJournal::new(id, file, bytes, self.limits.bytes_max);
-        Ok((past, journal))
+    /// Claims a stored session, so that this process continues it.
+    pub fn resume(&self, id: SessionId, takeover: Takeover) -> Result<ClaimedJournal, SessionError> {
+        let file = OpenOptions::new().read(true).append(true).open(self.path(id));
+        let file = file.map_err(|error| not_found(id, error))?;
+        let before = match (lock(&file, id), takeover) {
+            (Ok(()), _) => HolderBefore::Gone,
+            (Err(_), Takeover::Allowed) => HolderBefore::Fenced,
+            (Err(busy), Takeover::Never) => return Err(busy),
+        };
+        let (past, claim) = FileClaim::of(id, file, before, self.limits.bytes_max)?;
+        Ok(ClaimedJournal { past, journal: SessionJournal::new(id, Box::new(claim)), before })
     }
 
     /// How a session began.
@@ -215,7 +249,7 @@ impl Sessions {
     /// Removes a session that nobody is at work on.
     pub fn remove(&self, id: SessionId) -> Result<(), SessionError> {
         let path = self.path(id);
-        lock(&File::open(&path)?, id)?;
+        lock(&File::open(&path).map_err(|error| not_found(id, error))?, id)?;
         Ok(fs::remove_file(path)?)
     }
 
@@ -268,6 +302,68 @@ impl Sessions {
 
     fn path(&self, id: SessionId) -> PathBuf {
         self.root.join(format!("{id}.{SUFFIX}"))
+    }
+}
+
+impl Sessions {
+    fn list_now(&self, principal: &Principal, page: Page) -> Result<Vec<ListedRun>, SessionError> {
+        let opened = |id: SessionId| self.opened(id).ok().map(|opened| (id, opened));
+        let all = self.ids()?.into_iter().filter_map(opened);
+        let mine = all.filter(|(_, opened)| opened.origin.is_none() && opened.belongs_to(principal));
+        let listed = mine.skip(page.skip).take(page.count);
+        Ok(listed.map(|(id, opened)| ListedRun::of(id, opened, self.is_busy(id))).collect())
+    }
+
+    fn read_now(&self, id: SessionId, from: usize, count: usize) -> Result<Vec<Line>, SessionError> {
+        let file = File::open(self.path(id)).map_err(|error| not_found(id, error))?;
+        let lines = Lines::of(file).skip(from).take(count).collect::<Result<_, _>>();
+        lines.map_err(|problem| SessionError::Unreadable { id, problem })
+    }
+}
+
+impl JournalStore for Sessions {
+    fn create<'a>(
+        &'a self,
+        key: &'a RunKey,
+        opened: Opened,
+    ) -> BoxFuture<'a, Result<SessionJournal, SessionError>> {
+        Box::pin(async move { self.of_tenant(&key.tenant).open(key.run, opened) })
+    }
+
+    fn claim<'a>(
+        &'a self,
+        key: &'a RunKey,
+        takeover: Takeover,
+    ) -> BoxFuture<'a, Result<ClaimedJournal, SessionError>> {
+        Box::pin(async move { self.of_tenant(&key.tenant).resume(key.run, takeover) })
+    }
+
+    fn read<'a>(
+        &'a self,
+        key: &'a RunKey,
+        from: usize,
+        count: usize,
+    ) -> BoxFuture<'a, Result<Vec<Line>, SessionError>> {
+        Box::pin(async move { self.of_tenant(&key.tenant).read_now(key.run, from, count) })
+    }
+
+    fn list<'a>(
+        &'a self,
+        principal: &'a Principal,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Vec<ListedRun>, SessionError>> {
+        Box::pin(async move { self.of_tenant(principal.tenant()).list_now(principal, page) })
+    }
+
+    fn remove<'a>(&'a self, key: &'a RunKey) -> BoxFuture<'a, Result<(), SessionError>> {
+        Box::pin(async move { self.of_tenant(&key.tenant).remove(key.run) })
+    }
+}
+
+fn not_found(id: SessionId, error: io::Error) -> SessionError {
+    match error.kind() {
+        io::ErrorKind::NotFound => SessionError::NotFound { id: id.to_string() },
+        _ => SessionError::Io { problem: error },
     }
 }
 

@@ -61,7 +61,7 @@ impl Overview {
     fn take(&mut self, line: Line) -> Result<(), ReadError> {
         match line {
             Line::Session(_) => return Err(ReadError::Broken { problem: "it begins twice".into() }),
-            Line::Resumed { at_ms } => {
+            Line::Resumed { at_ms, claim: _ } => {
                 self.last_ms = at_ms;
                 if let Standing::Cut { .. } = self.standing {
                     self.standing = Standing::Open;

@@ -1,6 +1,5 @@
 //! The state of a session, computed as a fold over the lines of its journal.
 
-use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +22,7 @@ use haft_core::tool::CallId;
 
 use super::line::{Line, Opened};
 use super::overview::Overview;
-use super::read::{Lines, ReadError};
+use super::read::ReadError;
 use crate::accounting::{ModelRecord, Record};
 
 /// A session as its journal describes it.
@@ -87,7 +86,7 @@ pub struct Unfinished {
 }
 
 impl Past {
-    pub fn of<R: Read>(mut lines: Lines<R>) -> Result<Self, ReadError> {
+    pub fn of(mut lines: impl Iterator<Item = Result<Line, ReadError>>) -> Result<Self, ReadError> {
         let first = lines.next().ok_or(ReadError::Empty)??;
         let Line::Session(opened) = first else { return Err(ReadError::Version { found: None }) };
         let id = uuid::Uuid::parse_str(&opened.id);
@@ -178,7 +177,7 @@ impl Past {
     fn take(&mut self, line: Line) -> Result<(), ReadError> {
         match line {
             Line::Session(_) => return Err(ReadError::Broken { problem: "it begins twice".into() }),
-            Line::Resumed { at_ms } => {
+            Line::Resumed { at_ms, claim: _ } => {
                 let left = std::mem::take(&mut self.at_work).into_iter();
                 self.events.extend(left.map(|(operation, tool)| cut_off(operation, tool)));
                 self.worked_before = self.worked();

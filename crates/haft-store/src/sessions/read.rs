@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read};
 
+use haft_core::run::journal::Epoch;
+
 use super::line::{Line, VERSION, VERSION_OLDEST, Versioned};
 
 /// The size of a read. Most journals are larger than the default of 8 KB.
@@ -46,18 +48,54 @@ impl fmt::Display for ReadError {
 
 impl std::error::Error for ReadError {}
 
-/// The lines of one session. An incomplete last line is skipped: its write never finished.
+/// The lines of one session, without those that do not count.
+///
+/// Each claim of the journal has an epoch, and its lines carry it; those of the first claim carry none. A line of an
+/// older claim than the newest one so far does not count: its writer was fenced, and the next holder did not see the
+/// line. An incomplete last line is skipped, because its write never finished, and so is an empty one, which a takeover
+/// writes to end a line that may be incomplete.
 #[derive(Debug)]
 pub struct Lines<R> {
     text: BufReader<R>,
     number: usize,
+    /// The bytes of the complete lines so far.
+    bytes: u64,
+    epoch: Epoch,
     /// The last line, without its end. Lines share the memory.
     line: Vec<u8>,
 }
 
+/// The beginning of a line that claims a journal.
+const CLAIM: &[u8] = br#"{"type":"resumed","#;
+
+/// Returns the epoch of a line, and true if the line is a claim.
+pub(super) fn epoch_of(line: &[u8]) -> (Epoch, bool) {
+    (Epoch(epoch_field(line).unwrap_or(Epoch::FIRST.0)), line.starts_with(CLAIM))
+}
+
+/// Returns the field `epoch`, which is the last one. Quotes inside a string are escaped, and a nested object would end
+/// with two braces, so nothing else looks like it.
+fn epoch_field(line: &[u8]) -> Option<u64> {
+    let rest = line.strip_suffix(b"}")?;
+    let digits = rest.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let (rest, digits) = rest.split_at(rest.len() - digits);
+    rest.ends_with(br#","epoch":"#).then(|| std::str::from_utf8(digits).ok()?.parse().ok())?
+}
+
 impl<R: Read> Lines<R> {
     pub fn of(file: R) -> Self {
-        Self { text: BufReader::with_capacity(READ_BYTES, file), number: 0, line: Vec::new() }
+        let text = BufReader::with_capacity(READ_BYTES, file);
+        Self { text, number: 0, bytes: 0, epoch: Epoch::FIRST, line: Vec::new() }
+    }
+
+    /// Returns the newest claim so far.
+    pub(super) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Returns the size of the complete lines so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     fn next_line(&mut self) -> Result<Option<Line>, ReadError> {
@@ -67,15 +105,30 @@ impl<R: Read> Lines<R> {
         self.parse_last().map(Some)
     }
 
-    /// Reads the next line without parsing it.
+    /// Reads the next line that counts, without parsing it.
     pub(super) fn next_bytes(&mut self) -> Result<Option<&[u8]>, ReadError> {
-        self.line.clear();
-        self.text.read_until(b'\n', &mut self.line).map_err(ReadError::Io)?;
-        if self.line.pop() != Some(b'\n') {
-            return if self.number == 0 { Err(ReadError::Empty) } else { Ok(None) };
+        loop {
+            self.line.clear();
+            let bytes = self.text.read_until(b'\n', &mut self.line).map_err(ReadError::Io)?;
+            if self.line.pop() != Some(b'\n') {
+                return if self.number == 0 { Err(ReadError::Empty) } else { Ok(None) };
+            }
+            self.number += 1;
+            self.bytes += bytes as u64;
+            if self.number == 1 || self.counts() {
+                return Ok(Some(&self.line));
+            }
         }
-        self.number += 1;
-        Ok(Some(&self.line))
+    }
+
+    fn counts(&mut self) -> bool {
+        let (epoch, is_claim) = epoch_of(&self.line);
+        if is_claim && epoch > self.epoch {
+            self.epoch = epoch;
+            return true;
+        }
+        let is_old_claim = is_claim && epoch != Epoch::FIRST;
+        epoch == self.epoch && !is_old_claim && !self.line.is_empty()
     }
 
     /// Parses the line that `next_bytes` read last.

@@ -30,13 +30,26 @@ impl Sessions {
         let Ok(mut ids) = self.ids_in_random_order() else { return };
         let rest = ids.split_off(ids.len().min(STEP_SESSIONS));
         self.sweep_step(&ids, now);
-        if rest.is_empty() {
+        let tenants = self.tenants();
+        if rest.is_empty() && tenants.is_empty() {
             return;
         }
         let sessions = self.clone();
-        let sweep = move || sessions.sweep(&rest, now, STEP_PAUSE);
+        let sweep = move || {
+            sessions.sweep(&rest, now, STEP_PAUSE);
+            for tenant in tenants {
+                let ids = tenant.unsorted_ids().unwrap_or_default();
+                tenant.sweep(&ids, now, STEP_PAUSE);
+            }
+        };
         // Without a thread there is no further step now; a later session tries again.
         let _ = thread::Builder::new().name("session-sweep".into()).spawn(sweep);
+    }
+
+    /// Returns the sessions of all tenants but the local user.
+    fn tenants(&self) -> Vec<Self> {
+        let of_entry = |entry: fs::DirEntry| Self { root: entry.path(), limits: self.limits };
+        sweep::entries(&self.tenants_root()).map(of_entry).collect()
     }
 
     pub(super) fn sweep(&self, ids: &[SessionId], now: SystemTime, pause: Duration) {

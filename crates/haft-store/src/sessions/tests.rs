@@ -71,14 +71,14 @@ fn a_session_is_one_file_that_only_its_owner_reads() {
 fn only_one_goes_on_with_a_session() {
     let fixture = Fixture::new();
     let journal = begin(&fixture.sessions(), 1);
-    let busy = fixture.sessions().resume(SessionId(1)).unwrap_err();
+    let busy = fixture.sessions().resume(SessionId(1), Takeover::Never).unwrap_err();
     assert!(matches!(busy, SessionError::Busy { .. }), "{busy}");
     assert!(fixture.sessions().is_busy(SessionId(1)));
     assert!(matches!(fixture.sessions().remove(SessionId(1)), Err(SessionError::Busy { .. })));
     drop(journal);
     assert!(!fixture.sessions().is_busy(SessionId(1)));
-    let resumed = fixture.sessions().resume(SessionId(1)).unwrap();
-    assert!(fixture.sessions().resume(SessionId(1)).is_err());
+    let resumed = fixture.sessions().resume(SessionId(1), Takeover::Never).unwrap();
+    assert!(fixture.sessions().resume(SessionId(1), Takeover::Never).is_err());
     drop(resumed);
     fixture.sessions().remove(SessionId(1)).unwrap();
     assert_eq!(fixture.sessions().ids().unwrap(), []);
@@ -115,10 +115,9 @@ fn a_last_line_that_is_half_written_never_was() {
     let whole = fs::read(fixture.file(1)).unwrap();
     for cut in usize::try_from(before).unwrap()..whole.len() {
         fs::write(fixture.file(1), &whole[..cut]).unwrap();
-        let (past, journal) = fixture.sessions().resume(SessionId(1)).unwrap();
-        assert_eq!(past.standing, Standing::Open, "{cut}");
-        journal.resumed().unwrap();
-        drop(journal);
+        let claimed = fixture.sessions().resume(SessionId(1), Takeover::Never).unwrap();
+        assert_eq!(claimed.past.standing, Standing::Open, "{cut}");
+        drop(claimed);
         let text = fs::read_to_string(fixture.file(1)).unwrap();
         assert_eq!(text.lines().filter(|line| line.contains("resumed")).count(), 1);
         assert!(text.lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{text}");
@@ -134,7 +133,7 @@ fn what_cannot_be_read_is_said_with_its_line_and_left_as_it_is() {
     let whole = fs::read_to_string(fixture.file(1)).unwrap();
     let check = |text: String, expected: &str| {
         fs::write(fixture.file(1), &text).unwrap();
-        let error = fixture.sessions().resume(SessionId(1)).unwrap_err().to_string();
+        let error = fixture.sessions().resume(SessionId(1), Takeover::Never).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
         assert!(fs::read_to_string(fixture.file(1)).unwrap() == text);
     };
@@ -156,12 +155,12 @@ fn what_ended_a_run_against_its_will_is_no_part_of_it() {
         journal.append(&input).unwrap();
         journal.append(&RunInput::Stepped(Readings::default())).unwrap();
         drop(journal);
-        let (past, journal) = fixture.sessions().resume(SessionId(1)).unwrap();
+        let ClaimedJournal { past, journal, .. } =
+            fixture.sessions().resume(SessionId(1), Takeover::Never).unwrap();
         assert_eq!(past.standing, expected);
         let mut run = past.run(request()).unwrap().run;
         let step = run.next_step(&Readings::default());
         assert!(matches!(step, haft_core::run::Step::CallModel(_)), "{step:?}");
-        journal.resumed().unwrap();
         drop(journal);
         assert_eq!(fixture.sessions().past(SessionId(1)).unwrap().standing, Standing::Open);
     };
@@ -179,7 +178,7 @@ fn a_session_takes_no_more_than_it_may_and_ends_with_a_whole_line() {
     };
     let journal = begin(&fixture.limited(size + 10, Duration::MAX), 2);
     let full = journal.append(&RunInput::Stepped(Readings::default())).unwrap_err();
-    assert!(full.problem.contains("sessions.bytesMax"), "{full}");
+    assert!(full.to_string().contains("sessions.bytesMax"), "{full}");
     assert!(journal.append(&RunInput::Stopped).is_err(), "a line that is missing is not followed by others");
     assert_eq!(fs::metadata(fixture.file(2)).unwrap().len(), size);
 }

@@ -1,0 +1,138 @@
+//! The store of journals. A journal belongs to one run, and one holder at a time may append to it.
+//!
+//! [`Sessions`](crate::sessions::Sessions) keeps journals in files, [`MemoryJournals`] in memory. Both pass the same
+//! tests, so a further store (for example a database for a fleet of servers) is a third implementation.
+
+mod memory;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use futures_util::future::BoxFuture;
+use haft_core::event_store::RunKey;
+use haft_core::place::SessionId;
+use haft_core::principal::Principal;
+use haft_core::run::journal::{Epoch, JournalError};
+
+use crate::sessions::line::{Line, Opened};
+use crate::sessions::{Past, SessionError, SessionJournal};
+
+pub use memory::MemoryJournals;
+
+/// Keeps the journals of all runs.
+pub trait JournalStore: fmt::Debug + Send + Sync {
+    /// Creates the journal of a new run and claims it.
+    fn create<'a>(
+        &'a self,
+        key: &'a RunKey,
+        opened: Opened,
+    ) -> BoxFuture<'a, Result<SessionJournal, SessionError>>;
+
+    /// Claims the journal of a stored run. Whoever held it before can append nothing more.
+    fn claim<'a>(
+        &'a self,
+        key: &'a RunKey,
+        takeover: Takeover,
+    ) -> BoxFuture<'a, Result<ClaimedJournal, SessionError>>;
+
+    /// Reads up to `count` lines, skipping the first `from`. The journal may have a holder that appends.
+    fn read<'a>(
+        &'a self,
+        key: &'a RunKey,
+        from: usize,
+        count: usize,
+    ) -> BoxFuture<'a, Result<Vec<Line>, SessionError>>;
+
+    /// Returns the root runs of a principal, newest first.
+    fn list<'a>(
+        &'a self,
+        principal: &'a Principal,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Vec<ListedRun>, SessionError>>;
+
+    /// Removes a journal that has no holder.
+    fn remove<'a>(&'a self, key: &'a RunKey) -> BoxFuture<'a, Result<(), SessionError>>;
+}
+
+/// The right to append to one journal.
+pub trait JournalClaim: fmt::Debug + Send + Sync {
+    /// Returns the number of this claim.
+    fn epoch(&self) -> Epoch;
+
+    /// Buffers a line. It survives a crash of the machine only after `sync`. Once another holder has claimed the
+    /// journal, this or the next `sync` fails with [`JournalError::Fenced`].
+    fn append(&self, line: &Line) -> Result<(), JournalError>;
+
+    /// Makes all appended lines durable.
+    fn sync(&self) -> BoxFuture<'_, Result<(), JournalError>>;
+}
+
+/// Decides if a claim may replace the claim of a holder that still exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Takeover {
+    /// A journal with a holder is busy.
+    #[default]
+    Never,
+    /// The holder is fenced. For a process that hangs, or that was stopped and may wake up later.
+    Allowed,
+}
+
+/// A claimed journal and its content before the claim.
+#[derive(Debug)]
+pub struct ClaimedJournal {
+    /// The content of the journal.
+    pub past: Past,
+    /// The journal, for further lines.
+    pub journal: SessionJournal,
+    /// The relation to the holder before.
+    pub before: HolderBefore,
+}
+
+/// The holder that a claim replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HolderBefore {
+    /// It had ended.
+    Gone,
+    /// It may still run and write events, until it tries to append to the journal.
+    Fenced,
+}
+
+/// A page of a list.
+#[derive(Debug, Clone, Copy)]
+pub struct Page {
+    /// The number of newer runs to skip.
+    pub skip: usize,
+    /// The longest page.
+    pub count: usize,
+}
+
+/// One stored run in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedRun {
+    /// The id of the run.
+    pub id: SessionId,
+    /// The beginning of the request.
+    pub title: String,
+    /// The name of the agent that received the request.
+    pub agent: String,
+    /// The start, in milliseconds since 1970.
+    pub started_ms: u64,
+    /// True if a process works on the run now.
+    pub is_running: bool,
+}
+
+impl ListedRun {
+    pub(crate) fn of(id: SessionId, opened: Opened, is_running: bool) -> Self {
+        let Opened { title, agent, at_ms, .. } = opened;
+        Self { id, title, agent, started_ms: at_ms, is_running }
+    }
+}
+
+/// Returns the first line of a journal: how the run began.
+pub async fn opened(store: &dyn JournalStore, key: &RunKey) -> Result<Opened, SessionError> {
+    match store.read(key, 0, 1).await?.pop() {
+        Some(Line::Session(opened)) => Ok(*opened),
+        _ => Err(SessionError::NotFound { id: key.run.to_string() }),
+    }
+}

@@ -1,0 +1,206 @@
+//! Journals in memory, for programs that store nothing on disk. They end with the process.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::BoxFuture;
+use haft_core::event_store::RunKey;
+use haft_core::principal::Principal;
+use haft_core::run::journal::{Epoch, JournalError};
+
+use super::{ClaimedJournal, HolderBefore, JournalClaim, JournalStore, ListedRun, Page, Takeover};
+use crate::accounting::now_ms;
+use crate::sessions::line::{Line, Opened};
+use crate::sessions::{Past, SessionError, SessionJournal};
+
+/// The number of journals that are kept. Beyond it, each new one replaces the oldest one that has no holder.
+const JOURNALS_MAX: usize = 10_000;
+
+/// Journals in memory. Clones share them.
+#[derive(Clone, Default)]
+pub struct MemoryJournals(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    journals: BTreeMap<RunKey, Journal>,
+    /// The number of journals so far, which orders a list.
+    created: u64,
+}
+
+struct Journal {
+    lines: Vec<Line>,
+    epoch: Epoch,
+    is_held: bool,
+    number: u64,
+}
+
+impl State {
+    fn make_room(&mut self) {
+        if self.journals.len() < JOURNALS_MAX {
+            return;
+        }
+        let unheld = self.journals.iter().filter(|(_, journal)| !journal.is_held);
+        let oldest = unheld.min_by_key(|(_, journal)| journal.number).map(|(key, _)| key.clone());
+        if let Some(oldest) = oldest {
+            self.journals.remove(&oldest);
+        }
+    }
+}
+
+impl MemoryJournals {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn create_now(&self, key: &RunKey, opened: Opened) -> Result<SessionJournal, SessionError> {
+        let mut state = self.state();
+        if state.journals.contains_key(key) {
+            return Err(SessionError::Exists { id: key.run });
+        }
+        state.make_room();
+        state.created += 1;
+        let (lines, number) = (vec![Line::Session(Box::new(opened))], state.created);
+        state.journals.insert(key.clone(), Journal { lines, epoch: Epoch::FIRST, is_held: true, number });
+        Ok(self.journal(key, Epoch::FIRST))
+    }
+
+    fn claim_now(&self, key: &RunKey, takeover: Takeover) -> Result<ClaimedJournal, SessionError> {
+        let mut state = self.state();
+        let journal = state.journals.get_mut(key).ok_or_else(|| not_found(key))?;
+        let before = match (journal.is_held, takeover) {
+            (false, _) => HolderBefore::Gone,
+            (true, Takeover::Allowed) => HolderBefore::Fenced,
+            (true, Takeover::Never) => return Err(SessionError::Busy { id: key.run }),
+        };
+        let lines = journal.lines.iter().cloned().map(Ok);
+        let past = Past::of(lines).map_err(|problem| SessionError::Unreadable { id: key.run, problem })?;
+        journal.epoch = journal.epoch.next();
+        journal.is_held = true;
+        journal.lines.push(Line::Resumed { at_ms: now_ms(), claim: None });
+        let epoch = journal.epoch;
+        drop(state);
+        Ok(ClaimedJournal { past, journal: self.journal(key, epoch), before })
+    }
+
+    fn journal(&self, key: &RunKey, epoch: Epoch) -> SessionJournal {
+        SessionJournal::new(key.run, Box::new(MemoryClaim { store: self.clone(), key: key.clone(), epoch }))
+    }
+
+    fn list_now(&self, principal: &Principal, page: Page) -> Vec<ListedRun> {
+        let state = self.state();
+        let mut mine: Vec<(u64, ListedRun)> = state
+            .journals
+            .iter()
+            .filter_map(|(key, journal)| match journal.lines.first() {
+                Some(Line::Session(opened)) if opened.origin.is_none() && opened.belongs_to(principal) => {
+                    let opened = Opened::clone(opened);
+                    Some((journal.number, ListedRun::of(key.run, opened, journal.is_held)))
+                }
+                _ => None,
+            })
+            .collect();
+        mine.sort_unstable_by_key(|(number, _)| std::cmp::Reverse(*number));
+        mine.into_iter().map(|(_, run)| run).skip(page.skip).take(page.count).collect()
+    }
+
+    fn remove_now(&self, key: &RunKey) -> Result<(), SessionError> {
+        let mut state = self.state();
+        if state.journals.get(key).ok_or_else(|| not_found(key))?.is_held {
+            return Err(SessionError::Busy { id: key.run });
+        }
+        state.journals.remove(key);
+        Ok(())
+    }
+}
+
+fn not_found(key: &RunKey) -> SessionError {
+    SessionError::NotFound { id: key.run.to_string() }
+}
+
+impl JournalStore for MemoryJournals {
+    fn create<'a>(
+        &'a self,
+        key: &'a RunKey,
+        opened: Opened,
+    ) -> BoxFuture<'a, Result<SessionJournal, SessionError>> {
+        Box::pin(async move { self.create_now(key, opened) })
+    }
+
+    fn claim<'a>(
+        &'a self,
+        key: &'a RunKey,
+        takeover: Takeover,
+    ) -> BoxFuture<'a, Result<ClaimedJournal, SessionError>> {
+        Box::pin(async move { self.claim_now(key, takeover) })
+    }
+
+    fn read<'a>(
+        &'a self,
+        key: &'a RunKey,
+        from: usize,
+        count: usize,
+    ) -> BoxFuture<'a, Result<Vec<Line>, SessionError>> {
+        Box::pin(async move {
+            let state = self.state();
+            let journal = state.journals.get(key).ok_or_else(|| not_found(key))?;
+            Ok(journal.lines.iter().skip(from).take(count).cloned().collect())
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        principal: &'a Principal,
+        page: Page,
+    ) -> BoxFuture<'a, Result<Vec<ListedRun>, SessionError>> {
+        Box::pin(async move { Ok(self.list_now(principal, page)) })
+    }
+
+    fn remove<'a>(&'a self, key: &'a RunKey) -> BoxFuture<'a, Result<(), SessionError>> {
+        Box::pin(async move { self.remove_now(key) })
+    }
+}
+
+impl fmt::Debug for MemoryJournals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryJournals").field("journals", &self.state().journals.len()).finish()
+    }
+}
+
+#[derive(Debug)]
+struct MemoryClaim {
+    store: MemoryJournals,
+    key: RunKey,
+    epoch: Epoch,
+}
+
+impl JournalClaim for MemoryClaim {
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    fn append(&self, line: &Line) -> Result<(), JournalError> {
+        let mut state = self.store.state();
+        let gone = || JournalError::unavailable("the journal was removed");
+        let journal = state.journals.get_mut(&self.key).ok_or_else(gone)?;
+        if journal.epoch != self.epoch {
+            return Err(JournalError::Fenced { epoch: self.epoch, by: journal.epoch });
+        }
+        journal.lines.push(line.clone());
+        Ok(())
+    }
+
+    fn sync(&self) -> BoxFuture<'_, Result<(), JournalError>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+impl Drop for MemoryClaim {
+    fn drop(&mut self) {
+        if let Some(journal) = self.store.state().journals.get_mut(&self.key)
+            && journal.epoch == self.epoch
+        {
+            journal.is_held = false;
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Claims of journals in files.
+//!
+//! A holder keeps a lock on the file, so that others see a busy session and a process that is killed frees it. The lock
+//! alone cannot stop a holder that hangs and wakes up later. So every claim writes a line with a higher epoch, and every
+//! append looks at the length of the file afterwards: if it is not what this holder wrote, and a newer claim is the
+//! reason, the holder is fenced.
+//!
+//! This needs no lock around an append. The holder writes and then looks; a claimant writes its claim and then reads.
+//! So either the holder sees the claim, or the claimant sees the line.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::BoxFuture;
+use haft_core::place::SessionId;
+use haft_core::run::journal::{Epoch, JournalError};
+use rustix::fs::{FlockOperation, flock};
+
+use super::line::Line;
+use super::read::{Lines, epoch_of};
+use super::{Past, SessionError, whole_lines};
+use crate::accounting::now_ms;
+use crate::journals::{HolderBefore, JournalClaim};
+
+/// The claim of this process to one file.
+#[derive(Debug)]
+pub(super) struct FileClaim {
+    file: Arc<File>,
+    epoch: Epoch,
+    bytes_max: u64,
+    state: Mutex<ClaimState>,
+}
+
+#[derive(Debug)]
+struct ClaimState {
+    /// The length of the file after the last append.
+    bytes: u64,
+    /// False after a takeover, while the fenced holder still has the lock.
+    is_locked: bool,
+}
+
+impl FileClaim {
+    /// Claims a new file, which is locked.
+    pub(super) fn first(file: File, bytes_max: u64) -> Self {
+        Self::new(file, Epoch::FIRST, 0, HolderBefore::Gone, bytes_max)
+    }
+
+    /// Claims an existing file. `before` tells if the caller holds the lock.
+    pub(super) fn of(
+        id: SessionId,
+        mut file: File,
+        before: HolderBefore,
+        bytes_max: u64,
+    ) -> Result<(Past, Self), SessionError> {
+        // Only without another holder: it could be writing the line that looks incomplete.
+        if before == HolderBefore::Gone {
+            whole_lines(&mut file)?;
+        }
+        let (past, epoch, bytes) = read(id, &file, None)?;
+        let (epoch, nonce) = (epoch.next(), random());
+        let claim = Self::new(file, epoch, bytes, before, bytes_max);
+        let written = claim.write_claim(nonce).map_err(SessionError::from)?;
+        if claim.length()? == bytes + written {
+            claim.set_bytes(bytes + written);
+            return Ok((past, claim));
+        }
+        // Another process wrote since. Its lines before this claim are part of the past.
+        let (past, newest, bytes) = read(id, &claim.file, Some(nonce))?;
+        if newest != epoch {
+            return Err(SessionError::Busy { id });
+        }
+        claim.set_bytes(bytes);
+        Ok((past, claim))
+    }
+
+    fn new(file: File, epoch: Epoch, bytes: u64, before: HolderBefore, bytes_max: u64) -> Self {
+        let is_locked = before == HolderBefore::Gone;
+        let state = Mutex::new(ClaimState { bytes, is_locked });
+        Self { file: Arc::new(file), epoch, bytes_max, state }
+    }
+
+    /// Writes the claim and returns its length. After a takeover it starts with a line end, in case that the fenced
+    /// holder left an incomplete line.
+    fn write_claim(&self, nonce: u64) -> io::Result<u64> {
+        let mut bytes = self.line(&Line::Resumed { at_ms: now_ms(), claim: Some(nonce) })?;
+        if !self.state().is_locked {
+            bytes.insert(0, b'\n');
+        }
+        (&*self.file).write_all(&bytes)?;
+        Ok(bytes.len() as u64)
+    }
+
+    /// Returns the bytes of a line, with the epoch as its last field.
+    fn line(&self, line: &Line) -> io::Result<Vec<u8>> {
+        let mut bytes = serde_json::to_vec(line)?;
+        if self.epoch > Epoch::FIRST {
+            bytes.pop();
+            write!(bytes, r#","epoch":{}}}"#, self.epoch.0)?;
+        }
+        bytes.push(b'\n');
+        Ok(bytes)
+    }
+
+    fn append_now(&self, line: &Line) -> Result<(), JournalError> {
+        let bytes = self.line(line).map_err(JournalError::unavailable)?;
+        let mut state = self.state();
+        if state.bytes.saturating_add(bytes.len() as u64) > self.bytes_max {
+            let max = self.bytes_max;
+            let problem = format!("it would exceed the limit of {max} bytes; see `sessions.bytesMax`");
+            return Err(JournalError::unavailable(problem));
+        }
+        if !state.is_locked {
+            state.is_locked = flock(&*self.file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        }
+        (&*self.file).write_all(&bytes).map_err(|error| {
+            // The file may end with an incomplete line now. The next claim removes it, which needs the lock. This holder
+            // must not remove it: a newer holder may have written behind it.
+            let _ = flock(&*self.file, FlockOperation::Unlock);
+            JournalError::unavailable(error)
+        })?;
+        let begin = state.bytes;
+        let written = begin + bytes.len() as u64;
+        let meta = self.file.metadata().map_err(JournalError::unavailable)?;
+        if meta.nlink() == 0 {
+            return Err(JournalError::unavailable("its file was removed"));
+        }
+        if meta.len() != written {
+            self.check_fence(begin)?;
+        }
+        state.bytes = meta.len();
+        Ok(())
+    }
+
+    /// Looks for a newer claim among the lines from this offset on. Lines of an older holder do no harm: readers skip
+    /// them.
+    fn check_fence(&self, begin: u64) -> Result<(), JournalError> {
+        let mut tail = Vec::new();
+        let mut file = &*self.file;
+        file.seek(SeekFrom::Start(begin)).map_err(JournalError::unavailable)?;
+        file.read_to_end(&mut tail).map_err(JournalError::unavailable)?;
+        let claims = tail.split(|byte| *byte == b'\n').map(epoch_of).filter(|(_, is_claim)| *is_claim);
+        match claims.map(|(epoch, _)| epoch).max() {
+            Some(by) if by > self.epoch => {
+                // The newer holder gets the lock with its next append.
+                let _ = flock(&*self.file, FlockOperation::Unlock);
+                Err(JournalError::Fenced { epoch: self.epoch, by })
+            }
+            _ if tail.is_empty() => Err(JournalError::unavailable("another program shortened its file")),
+            _ => Ok(()),
+        }
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn set_bytes(&self, bytes: u64) {
+        self.state().bytes = bytes;
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, ClaimState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads a session, and returns the newest epoch and the bytes of the lines that were read. With a nonce it reads up to
+/// and including the claim with that nonce, which is not part of the past; if that claim does not count, the epoch is a
+/// newer one.
+fn read(id: SessionId, mut file: &File, nonce: Option<u64>) -> Result<(Past, Epoch, u64), SessionError> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut lines = Lines::of(file);
+    let is_own =
+        |line: &Line| matches!(line, Line::Resumed { claim: Some(claim), .. } if Some(*claim) == nonce);
+    let mut found = false;
+    let before = std::iter::from_fn(|| match lines.next()? {
+        Ok(line) if is_own(&line) => {
+            found = true;
+            None
+        }
+        line => Some(line),
+    });
+    let past = Past::of(before).map_err(|problem| SessionError::Unreadable { id, problem })?;
+    let epoch = if nonce.is_some() && !found { lines.epoch().next() } else { lines.epoch() };
+    Ok((past, epoch, lines.bytes()))
+}
+
+fn random() -> u64 {
+    let (high, _) = uuid::Uuid::new_v4().as_u64_pair();
+    high
+}
+
+impl JournalClaim for FileClaim {
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    fn append(&self, line: &Line) -> Result<(), JournalError> {
+        self.append_now(line)
+    }
+
+    fn sync(&self) -> BoxFuture<'_, Result<(), JournalError>> {
+        let file = Arc::clone(&self.file);
+        Box::pin(async move {
+            match tokio::task::spawn_blocking(move || file.sync_data()).await {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(error)) => Err(JournalError::unavailable(error)),
+                Err(error) => Err(JournalError::unavailable(error)),
+            }
+        })
+    }
+}
