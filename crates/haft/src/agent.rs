@@ -45,12 +45,17 @@ impl fmt::Debug for BroughtModels {
 /// An agent that gives no answer.
 #[derive(Debug)]
 pub enum AgentRunError {
+    /// The agent could not be built; no model was asked.
     Build(AgentBuildError),
+    /// The agent was built, but its run did not start.
     Start(StartError),
+    /// The run stopped because of an internal error of haft, not because of a model or a tool.
     Defect(RunDefect),
     /// The run ended without an answer: the finish reason, and its details.
     NoAnswer {
+        /// The name of the finish reason, such as `max_turns`.
         reason: String,
+        /// The details, for a person; may be empty.
         detail: String,
     },
 }
@@ -58,12 +63,24 @@ pub enum AgentRunError {
 /// An agent that cannot be built.
 #[derive(Debug)]
 pub enum AgentBuildError {
+    /// Two tools of the program have the same name.
     Tool(AlreadyRegistered),
-    Server { name: String, reason: String },
+    /// An MCP server of the program cannot be used as it is described.
+    Server {
+        /// The name that the program gave the server.
+        name: String,
+        /// The problem with its description.
+        reason: String,
+    },
+    /// The built-in default configuration is invalid.
     Config(ConfigErrors),
+    /// The system text is not a valid agent file.
     Agent(AgentError),
+    /// The agent links to agents that cannot be loaded, or in a cycle.
     Graph(AgentGraphError),
+    /// No directory was given, and neither `$HAFT_HOME` nor the user's home directory is known.
     Home(NoHome),
+    /// haft's own directory or the workspace could not be created.
     Workspace(std::io::Error),
 }
 

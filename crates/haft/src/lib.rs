@@ -5,6 +5,8 @@
 //! top of `main`: the sandbox starts that very binary again. The code lives in the crates re-exported below, and heavy
 //! parts are features.
 
+#![warn(missing_docs)]
+
 mod agent;
 pub mod prelude;
 
