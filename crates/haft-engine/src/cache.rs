@@ -21,7 +21,9 @@ use lru::{CachedOutput, Lru};
 /// The capacity of the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheConfig {
+    /// The most outputs; the least recently used one makes room for a new one.
     pub entries_max: usize,
+    /// The most bytes of all outputs together. A larger output is not cached.
     pub bytes_max: usize,
 }
 
@@ -65,6 +67,7 @@ struct Flight {
 const TTL_MAX: Duration = Duration::from_hours(10 * 365 * 24);
 
 impl Cache {
+    /// Creates an empty cache.
     pub fn new(config: CacheConfig) -> Self {
         Self(Arc::new(Mutex::new(State { lru: Lru::new(config), flights: HashMap::new() })))
     }
@@ -123,7 +126,9 @@ impl fmt::Debug for Cache {
 /// The fill level of a cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheSnapshot {
+    /// The number of cached outputs, including expired ones that were not removed yet.
     pub entries: usize,
+    /// The bytes of all cached outputs together.
     pub bytes: usize,
     /// Calls in flight that would answer equal calls.
     pub flights: usize,

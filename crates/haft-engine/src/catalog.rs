@@ -53,6 +53,7 @@ impl Sources {
 /// The operator's settings for the catalog.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CatalogConfig {
+    /// The way exposed names are formed from a provider's namespace and a tool's own name.
     pub scheme: Scheme,
     /// The most tools that the catalog takes from one provider. It drops the rest and warns the operator.
     pub tools_per_provider_max: usize,

@@ -34,7 +34,9 @@ use haft_core::run::journal::{Durability, JournalError};
 /// can be aborted, stored or driven again.
 #[derive(Clone)]
 pub struct Driver<'a> {
+    /// The provider that answers the run's model requests.
     pub models: &'a dyn ModelProvider,
+    /// Executes the run's tool calls.
     pub orchestrator: &'a Orchestrator,
     /// Its meter receives the events of model requests, calls and the run, and compares the cost with the run's budget.
     pub scope: Arc<RunScope>,
@@ -58,6 +60,7 @@ impl fmt::Debug for Driver<'_> {
 /// The reason why driving stopped.
 #[derive(Debug)]
 pub enum Driven {
+    /// The run has ended, with an answer or for another reason.
     Done(Finish),
     /// The client executes these calls and reports the results to the run; then the driver can continue.
     AwaitsClient(Vec<ToolCall>),

@@ -4,6 +4,8 @@
 //! [`drive`] performs the actions that a run decides on. This crate knows no wire format, no transport and no concrete
 //! tool: it reaches tools only through `ToolProvider`.
 
+#![warn(missing_docs)]
+
 pub mod cache;
 pub mod catalog;
 pub mod drive;

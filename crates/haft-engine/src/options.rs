@@ -22,11 +22,13 @@ pub struct CallOptions {
     pub timeout: Option<Duration>,
     /// The priority of the call, unless the operator sets one for the tool.
     pub priority: Priority,
+    /// Decides if a cached output may answer the call.
     pub cache: CacheUse,
     /// The session and turn of the call, for its events.
     pub place: Place,
     /// The remaining context tokens of the run; without it only size limits apply.
     pub budget: Option<Arc<Budget>>,
+    /// Decides if the call waits for a slot of its tool's queue.
     pub concurrency: Concurrency,
     /// The tools that the request selected. The orchestrator refuses calls of other tools.
     pub selection: Selection,
@@ -39,6 +41,7 @@ pub struct CallOptions {
 /// Decides if a call waits for a slot of its tool's queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Concurrency {
+    /// The call waits until its queue has a free slot.
     #[default]
     Queued,
     /// For a call that only makes other calls, such as a batch. The inner calls wait for slots, so an outer call that

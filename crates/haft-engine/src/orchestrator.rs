@@ -38,14 +38,19 @@ pub struct Orchestrator {
 /// The settings of the operator and of the embedding program.
 #[derive(Clone)]
 pub struct OrchestratorConfig {
+    /// The timeout, queue, cache and output limits of each tool.
     pub policies: Policies,
+    /// The largest arguments that a call may have.
     pub arguments: ArgumentLimits,
+    /// The treatment of schemas that do not compile.
     pub unchecked: UncheckedSchemas,
     /// The JSON Schema draft of a schema that names none.
     pub draft: Draft,
     /// The longest time that any call may take, including the time it waits.
     pub tool_timeout_max: Duration,
+    /// The queues that policies name. Clones share their slots with other orchestrators.
     pub queues: Queues,
+    /// The cache of outputs. Clones share it with other orchestrators.
     pub cache: Cache,
     /// The operator's rules; without any, everything is allowed.
     pub rules: Rules,
@@ -118,10 +123,12 @@ impl Orchestrator {
         Ok(this)
     }
 
+    /// Returns the tools of all providers.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
     }
 
+    /// Returns the settings that the orchestrator was built with.
     pub fn config(&self) -> &OrchestratorConfig {
         &self.config
     }
@@ -143,6 +150,7 @@ impl Orchestrator {
         self.execute_with(call, CallOptions::default()).await
     }
 
+    /// Executes one call with the options of its run.
     pub async fn execute_with(&self, call: ToolCall, options: CallOptions) -> ToolResult {
         self.carry_out(self.begin(call, &options), options).await
     }
@@ -153,6 +161,7 @@ impl Orchestrator {
         self.execute_all_with(calls, CallOptions::default()).await
     }
 
+    /// Executes the calls of one turn as [`execute_all`](Self::execute_all) does, each with the same options.
     pub async fn execute_all_with(&self, calls: Vec<ToolCall>, options: CallOptions) -> Vec<ToolResult> {
         let order = EffectOrder::default();
         join_all(calls.into_iter().map(|call| self.execute_in_turn_with(&order, call, options.clone()))).await
@@ -168,6 +177,7 @@ impl Orchestrator {
         self.execute_in_turn_with(order, call, CallOptions::default())
     }
 
+    /// Executes one call as [`execute_in_turn`](Self::execute_in_turn) does, with the options of its run.
     pub fn execute_in_turn_with<'a>(
         &'a self,
         order: &EffectOrder,
@@ -302,6 +312,8 @@ fn key<'a>(tool: &ResolvedTool<'a>, arguments: &'a ValidArguments, run: &'a RunC
 /// A tool of a request, with its policy.
 #[derive(Debug, Clone)]
 pub struct Shown {
+    /// The tool in the catalog.
     pub entry: Arc<CatalogEntry>,
+    /// Its policy, effects and groups under this orchestrator's configuration.
     pub governed: Governed,
 }

@@ -34,26 +34,33 @@ pub enum UncheckedSchemas {
 /// The policy, effects and groups of one tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Governed {
+    /// The timeout, queue, cache and output limits of calls.
     pub policy: ToolPolicy,
+    /// The effects that decide if calls of the tool may run at the same time as others.
     pub effects: Effects,
     /// The effects that a trusted source declares: built-in knowledge, an HTTP method, or the operator. An MCP server's
     /// own claims are not part of it, because this field decides if a call that may already have run is repeated.
     pub trusted_effects: Effects,
+    /// The groups that a request or a rule may select the tool by; the provider's namespace is one of them.
     pub groups: Vec<GroupName>,
+    /// Decides if the model sees the tool and may call it.
     pub activity: Activity,
 }
 
 /// Decides if a tool is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Activity {
+    /// The model sees the tool, if the request selects it, and may call it.
     Active,
     /// The model neither sees nor may call the tool.
     Inactive {
+        /// The reason, for the operator.
         why: String,
     },
 }
 
 impl Activity {
+    /// Returns true if the tool may be shown and called.
     pub fn is_active(&self) -> bool {
         match self {
             Self::Active => true,
@@ -72,7 +79,9 @@ pub trait Governor: Send + Sync {
 /// The policies of all tools, by exposed name.
 #[derive(Clone)]
 pub struct Policies {
+    /// The policy of a tool that `by_tool` does not name.
     pub default: ToolPolicy,
+    /// The policies of single tools, by exposed name.
     pub by_tool: HashMap<ToolName, ToolPolicy>,
     /// Overrides the other two fields.
     pub governor: Option<Arc<dyn Governor>>,
@@ -84,6 +93,7 @@ impl Policies {
         std::iter::once(&self.default).chain(self.by_tool.values())
     }
 
+    /// Returns the policy of the tool before the governor changes it.
     pub fn of(&self, tool: &ToolName) -> &ToolPolicy {
         self.by_tool.get(tool).unwrap_or(&self.default)
     }

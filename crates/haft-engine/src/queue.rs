@@ -42,6 +42,7 @@ pub struct Queues {
 }
 
 impl Queues {
+    /// Creates a queue for each entry. The one named [`QUEUE_DEFAULT`] serves the tools without a queue.
     pub fn new(configs: impl IntoIterator<Item = (QueueName, QueueConfig)>) -> Self {
         let queue = |(name, config): (QueueName, QueueConfig)| (name.clone(), Queue::new(name, config));
         let by_name: HashMap<_, _> = configs.into_iter().map(queue).collect();
@@ -64,6 +65,7 @@ impl Queues {
         renewed
     }
 
+    /// Returns the queue with this name; `None` if the operator defined none.
     pub fn get(&self, name: &QueueName) -> Option<&Queue> {
         self.by_name.get(name)
     }
@@ -99,8 +101,11 @@ impl std::error::Error for UndefinedQueue {}
 /// The fill level of a queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueSnapshot {
+    /// The name under which policies refer to the queue.
     pub name: QueueName,
+    /// The number of calls that hold a slot.
     pub in_use: usize,
+    /// The number of calls that wait for a slot.
     pub waiting: usize,
     /// The waiting time of the most recently admitted call.
     pub last_wait: Duration,
@@ -126,14 +131,17 @@ impl Queue {
         Self { name, config, state: Arc::new(Mutex::new(State { line, last_wait: Duration::ZERO })) }
     }
 
+    /// Returns the name under which policies refer to the queue.
     pub fn name(&self) -> &QueueName {
         &self.name
     }
 
+    /// Returns the operator's settings, which never change for one queue.
     pub fn config(&self) -> &QueueConfig {
         &self.config
     }
 
+    /// Returns the fill level of this queue.
     pub fn snapshot(&self) -> QueueSnapshot {
         let state = lock(&self.state);
         let (in_use, waiting) = (state.line.in_use(), state.line.waiting());
@@ -185,6 +193,7 @@ pub struct Slot {
 /// The wait of a call for its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wait {
+    /// The time from the call's arrival until it got its slot.
     pub time: Duration,
     /// The number of running calls when this call arrived.
     pub in_use: usize,
@@ -212,7 +221,9 @@ impl Drop for Slot {
 /// The error of a queue whose waiting list is full.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueFull {
+    /// The name of the full queue.
     pub name: QueueName,
+    /// The number of calls that already wait, which is the configured limit.
     pub waiting_max: usize,
 }
 

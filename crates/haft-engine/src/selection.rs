@@ -18,11 +18,14 @@ pub enum Selection {
 /// One group or tool-name pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Pick {
+    /// Every tool of this group.
     Group(GroupName),
+    /// Every tool whose exposed name matches.
     Tool(ToolGlob),
 }
 
 impl Selection {
+    /// Selects the tools that match at least one of the picks; no picks select no tools.
     pub fn of(picks: impl IntoIterator<Item = Pick>) -> Self {
         Self::Only(picks.into_iter().collect())
     }

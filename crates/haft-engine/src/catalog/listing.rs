@@ -15,6 +15,7 @@ use haft_core::tool::ToolDefinition;
 pub struct CatalogWarning {
     /// The namespace of the provider.
     pub provider: String,
+    /// The problem, in words for the operator.
     pub message: String,
 }
 

@@ -197,6 +197,7 @@ impl CatalogEntry {
         &self.exposed
     }
 
+    /// Returns the provider of the tool and the tool's name there.
     pub fn identity(&self) -> &ToolIdentity {
         &self.identity
     }
@@ -262,6 +263,7 @@ pub struct ResolvedTool<'a> {
 }
 
 impl<'a> ResolvedTool<'a> {
+    /// Returns the tool that the name means.
     pub fn entry(&self) -> &'a CatalogEntry {
         self.entry
     }
