@@ -23,15 +23,20 @@ use crate::event_log::EventLog;
 /// A person's decision about a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApprovalDecision {
+    /// The call is made.
     Allow,
+    /// The call is not made; the model gets an error that says so.
     Deny,
 }
 
 /// A call that waits for a decision.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PendingApproval {
+    /// The id for [`RunHandle::decide`](crate::RunHandle::decide).
     pub id: ApprovalId,
+    /// The exposed name of the tool.
     pub tool: String,
+    /// The arguments that the tool would get; null if the model's text is not JSON.
     pub arguments: Value,
     /// The rule that requires approval, as text; empty for a call that was already waiting when an earlier process
     /// ended.
@@ -52,7 +57,9 @@ impl PendingApproval {
 /// A question of an MCP server that waits for an answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PendingElicitation {
+    /// The id for [`RunHandle::answer`](crate::RunHandle::answer). It counts from 1 in each run.
     pub id: u64,
+    /// The name of the server in the configuration.
     pub server: String,
     /// The request as the server sent it: `message`, `requestedSchema` or `url`.
     pub request: Value,
@@ -63,9 +70,12 @@ pub struct PendingElicitation {
 pub enum DecideError {
     /// No question with this id is pending.
     NotPending {
+        /// The id that the caller gave.
         id: String,
     },
+    /// The approval was decided before; the first decision holds.
     AlreadyDecided {
+        /// The id that the caller gave.
         id: String,
     },
 }

@@ -309,7 +309,9 @@ pub struct RunEvents {
 /// Events that a slow reader has missed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventGap {
+    /// The number of the first missed event.
     pub first: u64,
+    /// The number of the last missed event, inclusive.
     pub last: u64,
 }
 

@@ -29,15 +29,20 @@ pub use haft_tools::files::MAX_READ_OUTPUT;
 /// A tool definition that the wire format of any model provider can express.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ToolDef {
+    /// The name to call the tool by. Tools of MCP servers have the server's name in front.
     pub name: String,
+    /// The description for the model.
     pub description: String,
+    /// The JSON Schema of the arguments.
     pub parameters: Value,
 }
 
 /// The output text of a tool, and a flag that marks a failure.
 #[derive(Debug, Clone)]
 pub struct ToolResult {
+    /// The text for the model. Of a failed call it is the error.
     pub content: String,
+    /// True if the call failed.
     pub is_error: bool,
 }
 
@@ -102,10 +107,12 @@ impl ToolExecutor {
         });
     }
 
+    /// Returns the workspace as it was given to [`new`](Self::new).
     pub fn workspace_path(&self) -> &Path {
         &self.workspace_path
     }
 
+    /// Returns the directory with haft's data: the parent of the workspace.
     pub fn data_dir(&self) -> &Path {
         &self.data_dir
     }

@@ -17,6 +17,7 @@ use haft_config::resolved::{CacheFor, McpServer, Oversize, Tool};
 /// The operator's settings, as a governor of tools.
 #[derive(Debug, Clone)]
 pub struct Configured {
+    /// The configuration that holds the settings of tools, groups and servers.
     pub config: Arc<Resolved>,
     /// Overrides the configured timeout of every tool.
     pub timeout: Option<Duration>,

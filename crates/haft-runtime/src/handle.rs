@@ -31,6 +31,7 @@ pub struct RunHandle {
 /// The state of a run that a caller waits for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RunState {
+    /// The run has ended, with or without an answer.
     Finished(Box<RunOutcome>),
     /// The run waits for an answer from outside.
     Parked(ParkReason),
@@ -52,8 +53,11 @@ pub enum ParkReason {
 /// The end of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunOutcome {
+    /// The answer, and the reason the run ended.
     pub finish: Finish,
+    /// The turns of the agent that ended the run; agents that handed the request on are not counted.
     pub turns: u32,
+    /// The cost of the whole run, with all its agents.
     pub bill: Bill,
 }
 
@@ -63,9 +67,15 @@ pub enum SubmitError {
     /// The run waits for no outputs.
     NotWaiting,
     /// The run does not wait for this call.
-    UnknownCall { call: String },
+    UnknownCall {
+        /// The id that the model gave the call.
+        call: String,
+    },
     /// The same call twice.
-    Twice { call: String },
+    Twice {
+        /// The id that the model gave the call.
+        call: String,
+    },
 }
 
 impl fmt::Display for SubmitError {
@@ -125,6 +135,7 @@ impl RunHandle {
         self.shared.id
     }
 
+    /// Returns the principal that the run works for; only its programs should get the handle.
     pub fn principal(&self) -> &Principal {
         &self.shared.principal
     }
@@ -212,6 +223,7 @@ impl RunHandle {
         let _ = closed.wait_for(|closed| *closed).await;
     }
 
+    /// Returns true once the outcome is known. Its MCP servers may still be shutting down.
     pub fn is_finished(&self) -> bool {
         self.shared.outcome.borrow().is_some()
     }

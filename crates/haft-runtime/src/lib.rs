@@ -4,6 +4,8 @@
 //! its calls. A program that embeds haft calls [`init`] at the top of `main`. Nothing here writes to a terminal or knows an
 //! exit code, and nothing here decides what a tool may do: that is the policy of `haft-sandbox`.
 
+#![warn(missing_docs)]
+
 mod claude_code;
 mod desk;
 pub mod event_log;

@@ -280,26 +280,38 @@ fn wishes(name: &str, wanted: &Provider, variables: Lookup<'_>) -> Result<Wishes
 /// The reason no model can be used; a message for the operator.
 #[derive(Debug)]
 pub enum ModelsError {
+    /// Neither the caller, the agent nor the configuration names a model.
     NoModel,
     /// An invalid model name.
     Name(String),
+    /// The name before the `/` of a model is no configured or built-in provider.
     Unknown {
+        /// The name before the `/`.
         provider: String,
+        /// The names that could have been given.
         known: Vec<String>,
     },
     /// A variable that is not set, or a file that cannot be used.
     Variable {
+        /// The configuration key of the value.
         key: String,
+        /// The problem, in words for the operator.
         message: String,
     },
+    /// The provider has no API key or no address, or its address is not valid.
     Setup {
+        /// The name of the provider.
         provider: String,
+        /// The missing or invalid setting.
         error: SetupError,
     },
+    /// The HTTP client could not be built, or the provider did not list its models.
     Client(ModelError),
     /// A problem with a provider that runs a command.
     Command {
+        /// The name of the provider.
         provider: String,
+        /// The problem, in words for the operator.
         problem: String,
     },
 }

@@ -25,7 +25,9 @@ pub use kept::Freshness;
 /// The tools that could be loaded, and the problems with the others.
 #[derive(Debug, Default)]
 pub struct Loaded {
+    /// The tools that can be called.
     pub tools: Vec<RestTool>,
+    /// The entries that cannot be used.
     pub problems: Vec<Problem>,
 }
 
@@ -34,6 +36,7 @@ pub struct Loaded {
 pub struct Problem {
     /// The configuration key of the entry.
     pub key: String,
+    /// The problem, in words for the operator.
     pub message: String,
 }
 
@@ -42,7 +45,9 @@ pub struct Problem {
 pub struct Around<'a> {
     /// The home whose cache stores fetched descriptions.
     pub home: Option<&'a Home>,
+    /// Resolves `${VARIABLE}` in configured values.
     pub variables: Lookup<'a>,
+    /// Decides if a cached description may be used.
     pub freshness: Freshness,
 }
 

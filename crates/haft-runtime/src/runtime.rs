@@ -85,10 +85,12 @@ impl Runtime {
         Self { shared: Arc::new(shared) }
     }
 
+    /// Returns haft's own directory, which holds sessions and caches.
     pub fn home(&self) -> &Home {
         &self.shared.home
     }
 
+    /// Returns the configuration of runs that start now; a reload replaces it.
     pub fn config(&self) -> Arc<Resolved> {
         Arc::clone(&self.generation().config)
     }

@@ -27,6 +27,7 @@ pub use stored::{SPEC_VERSION, SpecError, StoredBlob, StoredSpec};
 /// A run to be started, in plain values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunSpec {
+    /// The text for the agent; JSON for an agent that takes JSON.
     pub request: String,
     /// The texts of the agent and of all agents it can reach.
     pub agents: AgentGraphSource,
@@ -34,11 +35,15 @@ pub struct RunSpec {
     pub changes: AgentChanges,
     /// The skills that the request triggers; filled in when the run starts.
     pub skills: Vec<SkillSource>,
+    /// The directory that tools work in, and the sandbox around it.
     pub workspace: WorkspaceSpec,
+    /// The tools that the model may or must call. A required call is required only until the model has made one.
     pub tool_choice: ToolChoice,
     /// Functions that the caller runs. A call of one parks the run until the caller submits its output.
     pub functions: Vec<FunctionTool>,
+    /// The method of choosing the model.
     pub model_choice: ModelChoice,
+    /// The owner of the run. Only the owner finds, lists and resumes it.
     pub principal: Principal,
     /// Starting twice with the same key returns the first run.
     pub idempotency_key: Option<String>,
@@ -57,8 +62,11 @@ pub struct RunSpec {
 pub struct AgentChanges {
     /// As `provider/model`, in the order in which they are tried; empty for the agent's own.
     pub models: Vec<String>,
+    /// Replaces the system text of the agent's file.
     pub system: Option<String>,
+    /// Replaces the most turns that the agent may take.
     pub turns_max: Option<u32>,
+    /// Replaces the longest time that the run may take.
     pub timeout: Option<Duration>,
     /// The tools that the model is shown.
     pub tools: Option<Vec<ToolGlob>>,
@@ -73,12 +81,17 @@ pub struct AgentChanges {
 /// The directory that tools work in, and the sandbox around it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkspaceSpec {
+    /// The directory that commands start in and may write to.
     pub directory: PathBuf,
+    /// The level of confinement, before the grants below.
     pub mode: SandboxMode,
     /// `None` keeps the default of the mode.
     pub network: Option<Access>,
+    /// Connections to Unix sockets. `None` keeps the default of the mode.
     pub unix_sockets: Option<Access>,
+    /// Decides if tools may write hooks and configuration of git.
     pub git: GitMetadata,
+    /// Further directories that tools may write to.
     pub writable: Vec<PathBuf>,
     /// Secrets of the user that tools may read despite the default protection.
     pub readable: Vec<PathBuf>,
@@ -86,6 +99,7 @@ pub struct WorkspaceSpec {
     pub environment: Vec<String>,
     /// Files that tools must not change, such as the configuration that is in force.
     pub protected: Vec<PathBuf>,
+    /// The resources that one command may use.
     pub limits: Limits,
 }
 
@@ -101,7 +115,9 @@ pub struct ConfigFiles {
 /// A function that the caller runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FunctionTool {
+    /// The name that the model calls. It hides a tool of the same name.
     pub name: String,
+    /// The description for the model.
     pub description: String,
     /// The JSON Schema of its arguments.
     pub parameters: Arc<Value>,
@@ -110,7 +126,9 @@ pub struct FunctionTool {
 /// The file of a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkillSource {
+    /// The path that the text was read from.
     pub file: PathBuf,
+    /// The content of the file when the run started.
     pub text: String,
 }
 
@@ -130,20 +148,24 @@ pub enum ModelChoice {
 pub struct RunSecrets(BTreeMap<String, SecretString>);
 
 impl RunSecrets {
+    /// Returns no secrets, so that every variable comes from the environment.
     pub fn none() -> Self {
         Self::default()
     }
 
+    /// Adds a secret, or replaces the one of that name.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: impl Into<SecretString>) -> Self {
         self.0.insert(name.into(), value.into());
         self
     }
 
+    /// Returns the secret; `None` if the run was started without one of that name.
     pub fn get(&self, name: &str) -> Option<&SecretString> {
         self.0.get(name)
     }
 
+    /// Returns the names alone, which are safe to store.
     pub fn names(&self) -> BTreeSet<String> {
         self.0.keys().cloned().collect()
     }

@@ -32,9 +32,11 @@ use haft_config::Resolved;
 /// each run: see [`RunContext`](haft_core::run::context::RunContext).
 #[derive(Debug)]
 pub struct ToolSettings {
+    /// The sandbox of the built-in tools and of local MCP servers.
     pub policy: Policy,
     /// Replaces the configured timeout of every tool.
     pub timeout: Option<Duration>,
+    /// The settings of tools, queues, cache and rules.
     pub config: Resolved,
 }
 

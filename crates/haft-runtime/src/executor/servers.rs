@@ -18,6 +18,7 @@ use haft_config::{self, resolved};
 /// A server to connect to.
 #[derive(Debug, Clone)]
 pub struct McpServer {
+    /// The name of the server; the names of its tools begin with it.
     pub name: String,
     /// The connection settings, or the reason they are invalid.
     config: Result<resolved::McpServer, String>,
@@ -58,7 +59,9 @@ impl McpServer {
 /// A server that could not be connected, and the reason for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotConnected {
+    /// The name that the caller gave the server.
     pub name: String,
+    /// The problem, in words for the operator.
     pub reason: String,
 }
 

@@ -42,8 +42,10 @@ pub(super) const KIND_END: &str = "end";
 /// The longest prefix of a call id that is stored.
 const CALL_CHARS_MAX: usize = 64;
 
+/// The beginning of one run: the root run, a sub-agent, or an agent that took over.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Beginning {
+    /// The session id of the run.
     pub session: String,
     /// The first turn; it continues the numbering of an earlier session.
     pub turn: u32,
@@ -54,11 +56,13 @@ pub struct Beginning {
     pub model: String,
     /// The names of the agents from the root run down to this one.
     pub path: Vec<String>,
+    /// The request that the agent was given.
     pub request: String,
     /// The names of the tools that the model sees.
     pub tools: Vec<String>,
     /// The timeout of one model reply.
     pub reply_timeout_ms: u64,
+    /// The state of the run before its first step.
     pub run: RunSnapshot,
 }
 

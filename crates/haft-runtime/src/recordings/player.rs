@@ -68,10 +68,15 @@ struct Shared {
 /// The result of a replay.
 #[derive(Debug)]
 pub struct Played {
+    /// The session of the recorded root run.
     pub session: SessionId,
+    /// The answer, and the reason the run ended.
     pub finish: Finish,
+    /// The turns of the agent that ended the run.
     pub turns: u32,
+    /// The cost of the recorded run with its sub-agents.
     pub bill: Bill,
+    /// The time that the recorded run took, not the time of the replay.
     pub took: Duration,
     /// The exit code of the program, if a signal or a closed pipe ended the run.
     pub stopped_by: Option<u8>,
@@ -143,6 +148,7 @@ impl RunPlayer {
         })))
     }
 
+    /// Replays the run from its beginning to its end. Calls no model and no tool.
     pub async fn play(&self) -> Result<Played, RunError> {
         let Shared { left, conductor, .. } = &*self.0;
         let spent = self.route(left.first()).await?;

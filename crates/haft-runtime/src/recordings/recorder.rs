@@ -116,6 +116,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
+    /// Records events with `recorder` and forwards each to `watchers`.
     pub fn new(recorder: Arc<RunRecorder>, watchers: Watchers) -> Self {
         Self { recorder, watchers }
     }

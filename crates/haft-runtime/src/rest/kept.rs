@@ -19,7 +19,9 @@ use haft_tools::private_file;
 /// Decides if a cached description may be used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Freshness {
+    /// Uses a cached description that is less than a day old.
     Kept,
+    /// Downloads the description again.
     Fetched,
 }
 

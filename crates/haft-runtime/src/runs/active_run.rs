@@ -38,6 +38,7 @@ use haft_store::sessions::{SessionError, SessionJournal};
 /// A request to an agent, with the budget, deadline and session that it runs under.
 #[derive(Debug, Clone)]
 pub struct RunRequest {
+    /// The text for the model; JSON for an agent that takes JSON.
     pub request: String,
     /// The principal, approver, output store and other state that belongs to this run alone.
     pub context: Arc<RunContext>,
@@ -45,11 +46,15 @@ pub struct RunRequest {
     pub place: Place,
     /// The tool call that started this run; `None` for a root run.
     pub works_for: Option<Arc<Operation>>,
+    /// The meter, budget and deadline of the run.
     pub scope: Arc<RunScope>,
+    /// The priority of the run's calls in queues.
     pub priority: Priority,
+    /// Decides if the run's calls wait for slots of queues.
     pub concurrency: Concurrency,
     /// Events from before the run started (the choice of its model), which the journal stores first.
     pub before: Vec<Event>,
+    /// The tools that the model may or must call. A required call is required only until the model has made one.
     pub tool_choice: ToolChoice,
     /// Functions that the caller runs itself.
     pub functions: Vec<FunctionTool>,
@@ -372,10 +377,12 @@ impl ActiveRun {
         &self.worker
     }
 
+    /// Returns the request that is worked on.
     pub fn task(&self) -> &RunRequest {
         &self.task
     }
 
+    /// Returns the state of the current agent's run.
     pub fn run(&self) -> &AgentRun {
         &self.run
     }

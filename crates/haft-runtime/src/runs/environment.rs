@@ -51,6 +51,7 @@ struct SessionKeeping {
 /// Decides if sessions that an earlier process left unfinished are continued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LeftSessions {
+    /// A sub-agent always starts a new session.
     Ignored,
     /// This process resumes a run, so the unfinished sessions of its sub-agents continue too.
     Continued(Takeover),
@@ -90,6 +91,7 @@ impl RunEnvironment {
         &self.skills
     }
 
+    /// Returns the configuration that all runs of this environment use.
     pub fn config(&self) -> &Arc<Resolved> {
         self.parts.config()
     }

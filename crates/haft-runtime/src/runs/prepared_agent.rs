@@ -92,10 +92,12 @@ impl PreparedAgent {
         })
     }
 
+    /// Returns the agent as its file describes it.
     pub fn agent(&self) -> &Agent {
         &self.agent
     }
 
+    /// Returns the environment that the agent shares with others.
     pub fn environment(&self) -> &RunEnvironment {
         &self.environment
     }
@@ -105,6 +107,7 @@ impl PreparedAgent {
         &self.model
     }
 
+    /// Returns the orchestrator over the agent's tools and the agents it may call. Builds it on first use.
     pub fn orchestrator(&self) -> &Orchestrator {
         self.orchestrator.get_or_init(|| {
             let config = self.config();

@@ -30,8 +30,10 @@ use haft_store::sessions::{Past, ReadError, SessionJournal, Standing};
 pub enum ResumeError {
     /// The run has ended, and there is no further request.
     Finished {
+        /// The name of the finish reason, such as `max_turns`.
         reason: String,
     },
+    /// The stored state does not lead to a run that can continue.
     Run(RunError),
 }
 
@@ -55,7 +57,9 @@ impl From<RunError> for ResumeError {
 /// A stored session and its next request.
 #[derive(Debug)]
 pub struct ResumedSession {
+    /// The session as its journal describes it.
     pub past: Past,
+    /// The journal, opened for the lines to come. Only one process can have it open.
     pub journal: SessionJournal,
     /// A further request; without it the run continues with the one it has.
     pub more: Option<String>,

@@ -151,6 +151,7 @@ impl<T: ?Sized> std::fmt::Debug for Answers<T> {
 /// Interfaces of one run. By default the caller decides, answers and submits through the run's handle.
 #[derive(Clone)]
 pub struct RunHooks {
+    /// Decides about calls that a rule wants approved.
     pub approvals: Answers<dyn Approver>,
     /// Questions that MCP servers put to a person.
     pub elicitations: Answers<dyn Elicitor>,
@@ -243,6 +244,7 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets the stores of sessions, events and grants; by default files in haft's own directory.
     #[must_use]
     pub fn stores(mut self, stores: Stores) -> Self {
         self.stores = Some(stores);
@@ -256,6 +258,7 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets the skills that a request can trigger; none by default.
     #[must_use]
     pub fn skills(mut self, skills: Skills) -> Self {
         self.skills = skills;
@@ -310,6 +313,7 @@ impl RuntimeBuilder {
         Ok((runtime, warnings))
     }
 
+    /// Builds the runtime without its warnings about the configuration.
     pub async fn build(self) -> Result<Runtime, NoHome> {
         self.build_with_warnings().await.map(|(runtime, _)| runtime)
     }

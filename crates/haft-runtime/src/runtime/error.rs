@@ -16,20 +16,29 @@ use crate::spec::SpecError;
 /// A run that does not start.
 #[derive(Debug)]
 pub enum StartError {
+    /// An agent that the run can reach cannot be loaded.
     Agent(AgentGraphError),
     /// The agent takes JSON, and the request does not fit.
     Input {
+        /// The name of the agent.
         agent: String,
+        /// The part of the request that does not fit.
         problem: String,
     },
+    /// The workspace or a path of the sandbox policy cannot be used.
     Policy(PolicyError),
+    /// No model of the agent can be used.
     Models(ModelsError),
+    /// The directory for stored tool outputs could not be created.
     Outputs(io::Error),
+    /// The idempotency key or the agents of the run could not be stored.
     Store(io::Error),
     /// The idempotency key belongs to a run that has ended, or that another process drives.
     AlreadyStarted {
+        /// The run that the key belongs to.
         run: SessionId,
     },
+    /// The run refused its first step.
     Run(RunError),
 }
 
@@ -53,15 +62,20 @@ impl std::error::Error for StartError {}
 /// A stored run that does not continue.
 #[derive(Debug)]
 pub enum ResumeFailure {
+    /// The session does not exist, is in use by another process, or cannot be read.
     Session(SessionError),
     /// The run belongs to a sub-agent. Resume its parent run, which continues it.
     WorksForAnother {
+        /// The session id of the root run.
         origin: String,
     },
     /// The session is of version 1, which stored a command line instead of a spec.
     NoSpec,
+    /// The stored spec or its blob cannot be read.
     Spec(SpecError),
+    /// The run cannot be prepared again, for example because its model is gone.
     Start(StartError),
+    /// The stored state cannot continue.
     Run(ResumeError),
 }
 

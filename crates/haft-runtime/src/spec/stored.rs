@@ -31,6 +31,7 @@ pub const SPEC_VERSION: u32 = 1;
 /// A spec as the first line of a journal holds it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredSpec {
+    /// The format of the other fields; always [`SPEC_VERSION`] after [`read`](Self::read).
     pub version: u32,
     request: String,
     /// Digest of the blob with the agents and skills.
@@ -44,6 +45,7 @@ pub struct StoredSpec {
     #[serde(default)]
     routed: bool,
     principal: StoredPrincipal,
+    /// The key under which the caller may start the run again without a second run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -185,14 +187,19 @@ struct StoredPrincipal {
 /// A stored spec that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SpecError {
+    /// The spec has a version that this program does not read.
     Version {
+        /// The version of the spec; 0 if it names none.
         found: u32,
     },
     /// The blob with the agents and skills is missing or damaged.
     Sources {
+        /// The problem, in words for the operator.
         problem: String,
     },
+    /// A field is missing or has the wrong type.
     Value {
+        /// The field and its problem.
         problem: String,
     },
 }
@@ -242,6 +249,7 @@ impl StoredSpec {
         (stored, bytes)
     }
 
+    /// Returns the digest of the blob with the agents and skills.
     pub fn digest(&self) -> Result<Digest, SpecError> {
         let problem = || SpecError::Sources { problem: format!("`{}` is not a digest", self.sources) };
         Digest::from_hex(&self.sources).ok_or_else(problem)
@@ -256,6 +264,7 @@ impl StoredSpec {
         Self::deserialize(value).map_err(|error| SpecError::Value { problem: error.to_string() })
     }
 
+    /// Returns the owner of the run.
     pub fn principal(&self) -> Principal {
         let StoredPrincipal { tenant, subject, credential_id } = &self.principal;
         Principal::new(tenant, subject, credential_id)

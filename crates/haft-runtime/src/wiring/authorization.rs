@@ -17,7 +17,9 @@ use haft_config::resolved::{McpOauth, McpReach};
 /// The places that tokens are stored in: haft's home and, by preference, the keyring.
 #[derive(Debug, Clone, Copy)]
 pub struct Keeping<'a> {
+    /// The directory for token files.
     pub home: &'a Home,
+    /// Decides if the keyring is preferred to files.
     pub keyring: Preference,
     /// The tokens of each principal are apart; those of the local user may be in the keyring.
     pub principal: &'a Principal,

@@ -27,6 +27,7 @@ use haft_config::resolved::{Concealed, McpReach, McpServer, Roots};
 /// The MCP servers of a configuration. Building them starts none of them.
 #[derive(Debug, Default)]
 pub struct McpServers {
+    /// The servers that can be used. Each starts at its first use.
     pub providers: Vec<Arc<McpProvider>>,
     /// The names of servers that cannot be used, each with a reason for the operator.
     pub unusable: Vec<(String, String)>,

@@ -53,6 +53,7 @@ pub struct EngineState {
 }
 
 impl EngineState {
+    /// Creates empty queues and an empty cache with the configured limits.
     pub fn new(config: &Resolved) -> Self {
         Self { queues: queues(config), cache: cache(config) }
     }
@@ -73,6 +74,7 @@ fn cache(config: &Resolved) -> Cache {
 }
 
 impl Parts {
+    /// Combines the built-in tools with those of `others`. Queues and cache are new.
     pub fn new(settings: ToolSettings, others: Vec<Arc<dyn ToolProvider>>) -> Self {
         let engine = EngineState::new(&settings.config);
         Self::sharing(settings, others, &engine)
@@ -100,6 +102,7 @@ impl Parts {
         Self { config, policy: settings.policy, timeout: settings.timeout, providers, engine }
     }
 
+    /// Returns the configuration that orchestrators use by default.
     pub fn config(&self) -> &Arc<Resolved> {
         &self.config
     }
@@ -109,6 +112,7 @@ impl Parts {
         &self.policy
     }
 
+    /// Returns the directory that tools work in.
     pub fn workspace(&self) -> &Path {
         self.policy.workspace()
     }
