@@ -54,6 +54,7 @@ impl fmt::Debug for ApprovalId {
 /// A call that a user must approve.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ApprovalRequest {
+    /// Derived from the session, turn and call, so that a run that resumes asks under the same id.
     pub id: ApprovalId,
     /// The session and turn of the call.
     pub place: Place,
@@ -61,22 +62,26 @@ pub struct ApprovalRequest {
     pub tool: String,
     /// The arguments after repair, as the provider would receive them.
     pub arguments: Map<String, Value>,
+    /// The directory that the call would work in.
     pub workspace: PathBuf,
     /// The digest that the approval is bound to.
     pub digest: Digest,
     /// The texts of the rules that ask; empty if an approval by rule would not be sufficient.
     pub rules: Vec<String>,
+    /// The reason for asking, in words for the user.
     pub why: String,
 }
 
 /// A user's answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
+    /// Allows this call only.
     AllowOnce,
     /// Allows this exact call from now on.
     AllowExact,
     /// Allows every call that these rules ask about from now on.
     AllowRule,
+    /// Refuses the call. The model gets an error that says so.
     Deny,
     /// Defers the decision. The run makes the call again after it.
     Later,
@@ -102,6 +107,7 @@ pub trait Approver: Send + Sync {
         "approver"
     }
 
+    /// Asks the user about a call and returns the answer. The call waits until then.
     fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, Answer>;
 
     /// Waits for the decision about a call that was deferred with [`Answer::Later`]. The default denies the call, for
@@ -120,15 +126,18 @@ pub trait Approver: Send + Sync {
 /// The call that an approval is bound to. With another tool, argument or workspace it is another call.
 #[derive(Debug, Clone, Copy)]
 pub struct ApprovalKey<'a> {
+    /// The tool, independent of the name under which the model sees it.
     pub identity: &'a ToolIdentity,
     /// The digest of the current definition, so that a server cannot change a tool under an existing approval.
     pub definition: Digest,
+    /// The arguments after repair and validation.
     pub arguments: &'a ValidArguments,
     /// The path as text, in the form that the user saw.
     pub workspace: &'a str,
 }
 
 impl ApprovalKey<'_> {
+    /// Returns the digest under which a grant for this exact call is stored.
     pub fn digest(&self) -> Digest {
         let Self { identity, definition, arguments, workspace } = self;
         let parts = [
@@ -147,6 +156,7 @@ impl ApprovalKey<'_> {
 /// The permanent grants. The storage format is not defined here; both sets hold plain data.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GrantSet {
+    /// The digests of single calls that a user allowed for good; see [`ApprovalKey::digest`].
     pub exact: BTreeSet<Digest>,
     /// The texts of the approved rules, so that a changed rule asks again.
     pub rules: BTreeSet<String>,
@@ -182,6 +192,7 @@ impl GrantSet {
 pub struct Grants(Arc<Mutex<GrantSet>>);
 
 impl Grants {
+    /// Starts with stored grants.
     pub fn new(grants: GrantSet) -> Self {
         Self(Arc::new(Mutex::new(grants)))
     }
@@ -191,10 +202,12 @@ impl Grants {
         self.lock().clone()
     }
 
+    /// Returns true if a grant covers a call that needs approval, as [`GrantSet::covers`] does.
     pub fn covers(&self, rules: &Rules, ruling: &Ruling, digest: &Digest) -> bool {
         self.lock().covers(rules, ruling, digest)
     }
 
+    /// Adds the grant that the answer gives, if it gives one that outlives the call.
     pub fn remember(&self, request: &ApprovalRequest, answer: Answer) {
         self.lock().remember(request, answer);
     }

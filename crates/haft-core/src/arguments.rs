@@ -18,13 +18,16 @@ pub struct Arguments(String);
 /// The limits on the size and depth of arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArgumentLimits {
+    /// The longest text, in bytes.
     pub bytes_max: usize,
     /// The deepest allowed nesting of objects and arrays. `parse` never allows more than [`NESTING_MAX`].
     pub depth_max: usize,
 }
 
+/// The longest text of arguments, in bytes, when the embedding program sets no limit.
 pub const ARGUMENTS_BYTES_MAX: usize = 8 * 1024 * 1024;
-pub const ARGUMENTS_DEPTH_MAX: usize = 64;
+/// The deepest nesting of arguments when the embedding program sets no limit.
+pub(crate) const ARGUMENTS_DEPTH_MAX: usize = 64;
 
 /// The deepest nesting that `serde_json` parses: it recurses, and returns an error beyond this depth.
 pub const NESTING_MAX: usize = 127;
@@ -46,6 +49,7 @@ pub struct ParsedArguments {
 }
 
 impl ParsedArguments {
+    /// Returns the arguments. No schema has checked them yet.
     pub fn object(&self) -> &Map<String, Value> {
         &self.object
     }
@@ -62,14 +66,17 @@ impl ParsedArguments {
 }
 
 impl Arguments {
+    /// Takes the text of a model. It may be invalid JSON.
     pub fn from_text(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
+    /// Writes a value as compact JSON.
     pub fn from_value(value: &Value) -> Self {
         Self(value.to_string())
     }
 
+    /// Returns the text exactly as it was given.
     pub fn as_text(&self) -> &str {
         &self.0
     }
@@ -96,10 +103,32 @@ impl Arguments {
 /// The reason why arguments were rejected, written for the model that sent them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ArgumentsError {
-    TooLarge { bytes: usize, bytes_max: usize },
-    TooDeep { depth_max: usize, spot: Spot },
-    NotJson { problem: String, spot: Spot },
-    NotAnObject { found: &'static str },
+    /// The text is longer than the limit; it was not parsed.
+    TooLarge {
+        /// The length of the text.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// Objects and arrays nest deeper than the limit.
+    TooDeep {
+        /// The limit.
+        depth_max: usize,
+        /// The position at which the nesting exceeds the limit.
+        spot: Spot,
+    },
+    /// The text is not JSON, and no repair helps.
+    NotJson {
+        /// The parser's message.
+        problem: String,
+        /// The position of the first error.
+        spot: Spot,
+    },
+    /// The text is JSON, but not an object.
+    NotAnObject {
+        /// The kind of the JSON value, such as `an array`.
+        found: &'static str,
+    },
 }
 
 impl fmt::Display for ArgumentsError {

@@ -93,6 +93,7 @@ impl Usage {
 }
 
 impl Budget {
+    /// Creates the budget of an empty conversation without tools.
     pub fn new(limits: ContextLimits, counter: Arc<dyn TokenCounter>) -> Arc<Self> {
         Arc::new(Self { usable_tokens: limits.usable_tokens(), counter, taken: Mutex::default() })
     }
@@ -137,6 +138,7 @@ impl Budget {
         self.taken().counted(&*self.counter)
     }
 
+    /// Returns the tokens that messages, tool schemas and reservations may take together.
     pub fn usable_tokens(&self) -> u64 {
         self.usable_tokens
     }
@@ -165,6 +167,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
+    /// Returns the number of reserved tokens.
     pub fn tokens(&self) -> u64 {
         self.tokens
     }
@@ -229,11 +232,15 @@ impl Drop for Reservation {
 /// The reason why a reservation failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shortage {
+    /// The tokens that the call asked for.
     pub asked_tokens: u64,
+    /// The tokens that it could have reserved.
     pub left_tokens: u64,
+    /// Decides if the call may succeed once other calls of the turn have ended.
     pub cause: ShortageCause,
 }
 
+/// The cause of a shortage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShortageCause {
     /// The request would not fit even without the other calls.

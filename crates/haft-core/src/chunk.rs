@@ -3,6 +3,7 @@
 /// The settings for splitting a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chunking {
+    /// The longest chunk, including the overlap.
     pub bytes_max: usize,
     /// The percentage of a chunk that the next chunk repeats at its start.
     pub overlap_percent: usize,

@@ -19,7 +19,9 @@ pub enum Role {
     /// The operator, in the middle of a conversation. Instructions before the first message are the request's system
     /// text.
     System,
+    /// The person or program that the model works for.
     User,
+    /// The model.
     Assistant,
     /// The tools: one message holds the replies to all calls of a turn.
     Tool,
@@ -28,23 +30,29 @@ pub enum Role {
 /// One message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
+    /// The author.
     pub role: Role,
+    /// The content, in the author's order.
     pub parts: Vec<Part>,
 }
 
 impl Message {
+    /// Creates an instruction of the operator in the middle of a conversation.
     pub fn system(text: impl Into<String>) -> Self {
         Self { role: Role::System, parts: vec![Part::text(text)] }
     }
 
+    /// Creates a request of the user.
     pub fn user(text: impl Into<String>) -> Self {
         Self { role: Role::User, parts: vec![Part::text(text)] }
     }
 
+    /// Creates a message of the model.
     pub fn assistant(parts: Vec<Part>) -> Self {
         Self { role: Role::Assistant, parts }
     }
 
+    /// Creates the message with the replies to all calls of one turn.
     pub fn tool(replies: Vec<ToolReply>) -> Self {
         let parts = replies.into_iter().map(|reply| Part::new(Body::Reply(reply))).collect();
         Self { role: Role::Tool, parts }
@@ -72,6 +80,7 @@ impl Conversation {
         Ok(())
     }
 
+    /// Returns all messages, the oldest first.
     pub fn messages(&self) -> &[Arc<Message>] {
         &self.messages
     }
@@ -91,13 +100,27 @@ impl Conversation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConversationError {
     /// The message is not a complete set of tool replies although calls wait for them.
-    Unanswered { calls: Vec<CallId> },
+    Unanswered {
+        /// The ids of the calls without a reply.
+        calls: Vec<CallId>,
+    },
     /// A reply to a call that is not open, or a second reply to the same call.
-    NotAsked { call: CallId },
+    NotAsked {
+        /// The id that the reply names.
+        call: CallId,
+    },
     /// Two calls of one message have the same id.
-    SameId { call: CallId },
+    SameId {
+        /// The id that occurs twice.
+        call: CallId,
+    },
     /// A part that a message of this role cannot hold.
-    Misplaced { role: Role, part: &'static str },
+    Misplaced {
+        /// The role of the message.
+        role: Role,
+        /// The kind of part, such as `a tool call`.
+        part: &'static str,
+    },
 }
 
 impl fmt::Display for ConversationError {

@@ -16,6 +16,7 @@ use crate::validate::ValidArguments;
 pub struct Digest([u8; 32]);
 
 impl Digest {
+    /// Returns the digest of a JSON value. The order of keys has no effect.
     pub fn of_value(value: &Value) -> Self {
         let mut canonical = Canonical::default();
         canonical.value(value);
@@ -40,6 +41,7 @@ impl Digest {
         Self::of_bytes(text.as_bytes())
     }
 
+    /// Returns the digest of the exact bytes.
     pub fn of_bytes(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
@@ -68,6 +70,7 @@ impl Digest {
         canonical.finish()
     }
 
+    /// Returns the raw 32 bytes.
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -89,17 +92,20 @@ impl fmt::Debug for Digest {
 /// that could change the output or its owner.
 #[derive(Debug, Clone, Copy)]
 pub struct CallKey<'a> {
+    /// The tool, independent of the name under which the model sees it.
     pub identity: &'a ToolIdentity,
     /// The digest of the current definition: a changed tool is another tool.
     pub definition: Digest,
     /// The arguments after repair and validation, as the provider would see them.
     pub arguments: &'a ValidArguments,
+    /// The owner of the output. Principals never share cached outputs.
     pub principal: &'a Principal,
     /// The workspace of the call.
     pub scope: &'a str,
 }
 
 impl CallKey<'_> {
+    /// Returns the digest under which the output is cached.
     pub fn digest(&self) -> Digest {
         let Self { identity, definition, arguments, principal, scope } = self;
         let mut canonical = Canonical::default();

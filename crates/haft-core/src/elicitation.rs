@@ -13,7 +13,10 @@ pub trait Elicitor: Send + Sync {
 /// The person's answer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Elicited {
+    /// The answer, in the form of the server's `requestedSchema`.
     Accepted(Value),
+    /// The person refused to answer.
     Declined,
+    /// The person dismissed the question, or the call ended before an answer.
     Cancelled,
 }

@@ -25,42 +25,62 @@ pub const PROGRESS_OUTPUT_BYTES_MAX: usize = 64 << 10;
 pub enum Event {
     /// The call reached its provider, `waited` after it was requested.
     ToolStarted {
+        /// The call.
         operation: Arc<Operation>,
+        /// The tool that runs.
         tool: ToolSeen,
+        /// The time in queues and for approval, before the provider got the call.
         waited: Duration,
     },
+    /// A running call reported progress. A provider may send any number of these.
     ToolProgress {
+        /// The call.
         operation: Arc<Operation>,
+        /// The newly reported part.
         progress: Progress,
     },
     /// The call ended. Calls that never started emit this event too. `failure` is `None` for success.
     ToolFinished {
+        /// The call.
         operation: Arc<Operation>,
+        /// The tool, as far as the name of the call could be resolved.
         tool: ToolSeen,
+        /// The kind of error.
         failure: Option<ToolErrorKind>,
         /// The time since the call was requested.
         latency: Duration,
+        /// Sizes, digests and decisions for the audit record.
         account: Account,
         /// The content of the call, if the operator enabled content capture.
         said: Option<Arc<Said>>,
     },
     /// A request to a model started.
     ModelStarted {
+        /// The id of the request; all its attempts share it.
         id: Arc<str>,
+        /// The session and turn of the request.
         place: Place,
+        /// The provider, the model and the number of the attempt.
         attempt: Attempt,
     },
     /// An attempt at a model ended. Each started attempt emits exactly one.
     ModelFinished {
+        /// The id of the request; all its attempts share it.
         id: Arc<str>,
+        /// The session and turn of the request.
         place: Place,
+        /// The provider, the model and the number of the attempt.
         attempt: Attempt,
+        /// The principal that pays for the attempt.
         principal: Principal,
+        /// The tokens, cost and latency of the attempt.
         account: ModelAccount,
     },
     /// An event of a run. It contains content, so audit records skip it.
     Run {
+        /// The session and turn of the run.
         place: Place,
+        /// The content, shared by all sinks.
         event: Arc<RunEvent>,
     },
 }
@@ -94,6 +114,7 @@ impl Event {
 pub enum ToolSeen {
     /// The name that the model wrote, truncated. The name is unknown, or not yet resolved.
     Written(String),
+    /// The name was resolved to a tool of the catalog.
     Known(Arc<KnownTool>),
 }
 
@@ -106,6 +127,7 @@ impl ToolSeen {
         }
     }
 
+    /// Returns the tool; `None` if the name was not resolved.
     pub fn known(&self) -> Option<&KnownTool> {
         match self {
             ToolSeen::Written(_) => None,
@@ -117,20 +139,26 @@ impl ToolSeen {
 /// A tool as events describe it. All its calls share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownTool {
+    /// The name under which the model sees the tool.
     pub exposed: ToolName,
+    /// The provider of the tool, and its name there.
     pub identity: ToolIdentity,
+    /// The description for the model, from the tool's definition.
     pub description: Arc<str>,
 }
 
 /// The audit data of a call: sizes, digests and decisions, never content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
+    /// The principal that the call was made for.
     pub principal: Principal,
     /// True if the call reached the provider.
     pub executed: bool,
     /// True if the cache answered the call.
     pub cached: bool,
+    /// The length of the arguments as the model wrote them.
     pub bytes_in: usize,
+    /// The size of the output, or of the error message of a failed call.
     pub bytes_out: usize,
     /// The digest of the arguments as written.
     pub arguments: Digest,
@@ -141,6 +169,7 @@ pub struct Account {
 /// The permission decision about a call, with its origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PolicyDecision {
+    /// The result of the operator's rules, before any approval.
     pub decision: Decision,
     /// The text of the deciding rule; `None` if the default applied or the rules could not decide.
     pub rule: Option<Arc<str>>,
@@ -153,8 +182,11 @@ pub struct PolicyDecision {
 pub enum Consent {
     /// A permanent grant covered the call.
     Remembered,
+    /// An approver decided.
     Answered {
+        /// The name of the approver; see [`Approver::name`](crate::approval::Approver::name).
         approver: &'static str,
+        /// The decision.
         answer: Answer,
     },
     /// The run had no approver.
@@ -164,7 +196,9 @@ pub enum Consent {
 /// The content of a call, truncated to the capture limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Said {
+    /// The arguments as the model wrote them.
     pub arguments: String,
+    /// The output, or the error message.
     pub result: String,
 }
 
@@ -176,7 +210,12 @@ pub enum Progress {
     /// A message for the user.
     Message(String),
     /// The completed fraction, from zero to one, with a description of the current work.
-    Part { fraction: f64, message: Option<String> },
+    Part {
+        /// From zero to one.
+        fraction: f64,
+        /// The current work, if the tool describes it.
+        message: Option<String>,
+    },
 }
 
 impl Progress {
@@ -215,6 +254,7 @@ fn newest(mut text: String) -> String {
 
 /// Receives events. `emit` must not block: a sink with slow work uses its own bounded queue.
 pub trait EventSink: Send + Sync {
+    /// Receives one event. A sink must not panic; the call that emitted the event waits for it.
     fn emit(&self, event: Event);
 }
 

@@ -39,18 +39,22 @@ pub struct EventEnvelope {
     /// The operation that the run works for; absent for a root run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<u64>,
+    /// The turn and the kind of event.
     pub event: TurnEvent,
 }
 
 /// An event and the turn in which it happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TurnEvent {
+    /// Counted from 1 in each session; 0 for events before the first turn.
     pub turn: u32,
+    /// The event; JSON writes its fields beside `turn`.
     #[serde(flatten)]
     pub kind: LogEvent,
 }
 
 impl EventEnvelope {
+    /// Creates the envelope of an event that happened at `place`.
     pub fn new(seq: u64, at: Option<u64>, place: Place, kind: LogEvent) -> Self {
         Self {
             seq,
@@ -66,83 +70,138 @@ impl EventEnvelope {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum LogEvent {
+    /// A run begins, or continues after a restart.
     RunStarted {
         /// From the agent that was asked first down to this one.
         agents: Vec<String>,
+        /// In the form `provider/model`.
         model: String,
+        /// The names of the tools that the model sees.
         tools: Vec<String>,
     },
     /// The model is asked for a reply; again when a reply could not be used.
     TurnStarted,
+    /// The model wrote more text.
     TextDelta {
+        /// The new text, to be appended to earlier deltas of the turn.
         text: String,
     },
+    /// The provider showed more of the model's reasoning.
     ReasoningDelta {
+        /// The new text, to be appended to earlier deltas of the turn.
         text: String,
     },
+    /// One attempt at a model ended. Each retry and each fallback model is an attempt of its own.
     ModelFinished {
+        /// In the form `provider/model`.
         model: String,
+        /// Counted from 1 for each provider and model.
         attempt: u32,
+        /// The name of a [`ModelErrorKind`]; `None` for success.
         error_kind: Option<String>,
+        /// The duration of the attempt.
         latency_ms: u64,
+        /// `None` if the provider reported none.
         usage: Option<LogUsage>,
+        /// Billionths of a US dollar; `None` if the usage or the price is unknown.
         cost_nano_usd: Option<u64>,
     },
+    /// The model requested a call.
     ToolCall {
+        /// The model's id of the call, which the other events of the call repeat.
         id: String,
+        /// The tool name as the model wrote it.
         tool: String,
         /// As the model wrote them.
         arguments: String,
     },
     /// The call reached its tool.
     ToolStarted {
+        /// The model's id of the call.
         id: String,
+        /// The operation of the call, which is the `parent` of a sub-agent's events.
         operation: u64,
+        /// The exposed name of the tool.
         tool: String,
+        /// The time in queues and for approval.
         waited_ms: u64,
     },
+    /// The tool reported output or a message while it runs.
     ToolProgress {
+        /// The model's id of the call.
         id: String,
+        /// The new output, or a message for the user.
         text: String,
     },
+    /// The call ended with this result for the model.
     ToolResult {
+        /// The model's id of the call.
         id: String,
+        /// The tool name as the model wrote it.
         tool: String,
+        /// True if the call failed.
         is_error: bool,
+        /// The name of a [`ToolErrorKind`]; `None` for success.
         error_kind: Option<String>,
+        /// The text that the model gets: the output, or the error message.
         text: String,
+        /// The time since the call was requested.
         latency_ms: u64,
     },
     /// The account of a call: sizes and decisions, no content.
     ToolFinished {
+        /// The model's id of the call.
         id: String,
+        /// The operation of the call.
         operation: u64,
+        /// The exposed name, or the written name if the tool is unknown.
         tool: String,
+        /// The name of a [`ToolErrorKind`]; `None` for success.
         error_kind: Option<String>,
+        /// The time since the call was requested.
         latency_ms: u64,
+        /// True if the call reached its tool.
         executed: bool,
+        /// True if the cache answered the call.
         cached: bool,
+        /// The length of the arguments.
         bytes_in: u64,
+        /// The size of the output, or of the error message of a failed call.
         bytes_out: u64,
     },
+    /// The run waits for a decision about a call.
     ApprovalRequested {
+        /// The id to decide under.
         approval: String,
+        /// The exposed name of the tool.
         tool: String,
+        /// The arguments after repair.
         arguments: Value,
+        /// The rule that requires approval, in words for the user.
         why: String,
     },
+    /// A pending approval was decided.
     ApprovalDecided {
+        /// The id of the approval.
         approval: String,
+        /// False if the call is refused.
         allowed: bool,
     },
+    /// The run made a decision that a person may want to know about.
     Note {
+        /// The name of a [`RunNote`], or `alarm` if the answer may be wrong.
         kind: String,
+        /// The note as a sentence.
         text: String,
+        /// The reported progress; only for notes of the kind `status`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         status: Option<Value>,
     },
+    /// The run ended.
     RunFinished {
+        /// The name of the finish reason, such as `completed` or `max_turns`.
         finish: String,
+        /// The answer as text; absent if the run ended without one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         answer: Option<String>,
     },
@@ -151,10 +210,15 @@ pub enum LogEvent {
 /// Tokens of one model request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogUsage {
+    /// All tokens read, including those of the cache.
     pub input_tokens: u64,
+    /// All tokens written, including reasoning.
     pub output_tokens: u64,
+    /// The part of the input that the provider read from its cache.
     pub cache_read_tokens: u64,
+    /// The part of the input that the provider wrote to its cache.
     pub cache_write_tokens: u64,
+    /// The part of the output that is reasoning.
     pub reasoning_tokens: u64,
 }
 
@@ -171,6 +235,7 @@ impl From<Usage> for LogUsage {
 }
 
 impl LogEvent {
+    /// Describes an approval request for readers of the log.
     pub fn approval_requested(request: &ApprovalRequest) -> Self {
         Self::ApprovalRequested {
             approval: request.id.to_string(),

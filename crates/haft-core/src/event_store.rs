@@ -11,7 +11,9 @@ use crate::store::StoreError;
 /// The key of everything that is stored of a run. The tenant comes first, so that no query can reach another tenant's rows.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RunKey {
+    /// The tenant of the principal that owns the run.
     pub tenant: String,
+    /// The session of the root run.
     pub run: SessionId,
 }
 

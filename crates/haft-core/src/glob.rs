@@ -20,14 +20,17 @@ pub const GLOB_CHARS_MAX: usize = 512;
 pub struct ToolGlob(Glob);
 
 impl ToolGlob {
+    /// Compiles a pattern.
     pub fn new(written: &str) -> Result<Self, GlobError> {
         Glob::new(&written.to_ascii_lowercase()).map(Self)
     }
 
+    /// Returns true if the whole name matches.
     pub fn matches(&self, tool: &str) -> bool {
         self.0.matches(&tool.to_ascii_lowercase())
     }
 
+    /// Returns the narrowness of the pattern, to choose between patterns that match the same tool.
     pub fn specificity(&self) -> Specificity {
         self.0.specificity()
     }
@@ -62,10 +65,27 @@ pub struct Specificity {
 /// The reason why a pattern is invalid, written for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GlobError {
+    /// The pattern has no characters.
     Empty,
-    TooLong { chars_max: usize },
-    UnclosedSet { written: String },
-    BackwardRange { written: String, from: char, to: char },
+    /// The pattern is longer than the limit.
+    TooLong {
+        /// The limit, in characters.
+        chars_max: usize,
+    },
+    /// A `[` has no matching `]`.
+    UnclosedSet {
+        /// The whole pattern.
+        written: String,
+    },
+    /// A range in a set ends before it begins, such as `[z-a]`.
+    BackwardRange {
+        /// The whole pattern.
+        written: String,
+        /// The first character of the range.
+        from: char,
+        /// The last character of the range.
+        to: char,
+    },
 }
 
 impl fmt::Display for GlobError {

@@ -14,6 +14,7 @@ impl Home {
         Self { root: root.to_owned() }
     }
 
+    /// The directory itself.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -23,6 +24,7 @@ impl Home {
         self.root.join("data")
     }
 
+    /// The operator's configuration file, which need not exist.
     pub fn config(&self) -> PathBuf {
         self.root.join("haft.json")
     }

@@ -6,17 +6,21 @@ use std::time::Duration;
 /// A failed model request. The message is written for the operator and contains no API key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelError {
+    /// The kind of error, which decides about retries.
     pub kind: ModelErrorKind,
+    /// The provider's message, or haft's own.
     pub message: String,
     /// The minimum delay before a retry that the provider asked for.
     pub retry_after: Option<Duration>,
 }
 
 impl ModelError {
+    /// Creates an error without a delay for retries.
     pub fn new(kind: ModelErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), retry_after: None }
     }
 
+    /// Returns true if the same request may succeed later.
     pub fn is_retryable(&self) -> bool {
         self.kind.row().retryable
     }
@@ -35,40 +39,55 @@ impl std::error::Error for ModelError {}
 pub enum ModelErrorKind {
     /// The API key is missing or wrong.
     Unauthorized,
+    /// The API key may not use this model or feature.
     Forbidden,
+    /// The provider has no model of this name.
     UnknownModel,
+    /// The provider does not accept the request as it is encoded.
     InvalidRequest,
     /// The conversation is longer than the model's context window.
     ContextTooLong,
     /// The model cannot call tools.
     ToolsUnsupported,
+    /// The body of the request is larger than the provider accepts.
     RequestTooLarge,
+    /// Too many requests in a short time; wait and retry.
     RateLimited,
+    /// The account has no credit left.
     QuotaExhausted,
+    /// The provider has no capacity at the moment.
     Overloaded,
+    /// The provider had an internal error.
     ServerFailed,
+    /// No connection to the provider could be made, or it broke.
     Unreachable,
+    /// No reply, or no more of it, arrived in time.
     Timeout,
     /// The provider's content filter refused the request.
     Blocked,
     /// The response does not follow the wire format.
     Malformed,
+    /// The reply is larger than haft accepts.
     ReplyTooLarge,
     /// A recording replays the replies, and it does not contain this request.
     NotRecorded,
+    /// The caller gave the request up.
     Cancelled,
 }
 
 /// One row of the table of error kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModelErrorRow {
+    /// The stable name for all wire formats.
     pub name: &'static str,
     /// True if the same request may succeed later.
     pub retryable: bool,
+    /// The advice for the operator.
     pub hint: &'static str,
 }
 
 impl ModelErrorKind {
+    /// Every kind, in the order of the variants.
     pub const ALL: [ModelErrorKind; 18] = [
         Self::Unauthorized,
         Self::Forbidden,
@@ -90,6 +109,7 @@ impl ModelErrorKind {
         Self::Cancelled,
     ];
 
+    /// Returns the properties of this kind.
     pub fn row(self) -> ModelErrorRow {
         let (name, retryable, hint) = match self {
             Self::Unauthorized => ("unauthorized", false, "check the provider's key"),
@@ -118,6 +138,7 @@ impl ModelErrorKind {
         ModelErrorRow { name, retryable, hint }
     }
 
+    /// Returns the stable name for all wire formats.
     pub fn name(self) -> &'static str {
         self.row().name
     }

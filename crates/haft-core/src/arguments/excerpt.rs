@@ -5,6 +5,7 @@ use std::fmt;
 /// A position as an editor shows it: line and column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spot {
+    /// Counted from 1.
     pub line: usize,
     /// Counted in characters, from 1.
     pub column: usize,

@@ -8,28 +8,40 @@ use crate::tool::{CallId, ToolCall};
 /// One piece of a message, and its identity in the wire format it came from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
+    /// The content.
     pub body: Body,
+    /// `None` for a part that no wire format has identified, such as a user's text.
     pub mark: Option<Mark>,
 }
 
 /// The content of a part.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body {
+    /// Ordinary text.
     Text {
+        /// The text, without the annotations.
         text: String,
+        /// Citations and other metadata of the text.
         annotations: Vec<Annotation>,
     },
     /// The model's refusal, in its own words.
     Refusal(String),
+    /// An image for a model that reads images, or from one that draws them.
     Image(Media),
+    /// A sound.
     Audio(Media),
+    /// A document, such as a PDF.
     File {
+        /// The file name for the model, if one is known.
         name: Option<String>,
+        /// The content of the file.
         media: Media,
     },
     /// The model's reasoning, as far as the provider shows it. Encoders never replay it as ordinary text.
     Reasoning(String),
+    /// A tool call by the model.
     Call(ToolCall),
+    /// The result of a tool call.
     Reply(ToolReply),
     /// Content that no other format can express; all of it is in the state of the mark.
     Opaque,
@@ -38,17 +50,24 @@ pub enum Body {
 /// The wire formats from which haft decodes and to which it encodes conversations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
+    /// The Chat Completions API of OpenAI and of many compatible servers.
     OpenaiChat,
+    /// The Responses API of OpenAI.
     OpenaiResponses,
+    /// The Messages API of Anthropic.
     Anthropic,
+    /// The `generateContent` API of Google Gemini.
     Gemini,
+    /// The native chat API of Ollama.
     Ollama,
 }
 
 impl Format {
+    /// Every format, in the order of the variants.
     pub const ALL: [Format; 5] =
         [Format::OpenaiChat, Format::OpenaiResponses, Format::Anthropic, Format::Gemini, Format::Ollama];
 
+    /// Returns the stable name for stored conversations.
     pub fn name(self) -> &'static str {
         match self {
             Format::OpenaiChat => "openai_chat",
@@ -63,7 +82,9 @@ impl Format {
 /// The identity of a part in one wire format. Only that format reads it; all others drop it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mark {
+    /// The only format that reads the mark.
     pub format: Format,
+    /// The provider's own id of the part.
     pub id: Option<String>,
     /// State that must go back to the provider unchanged: a signature, encrypted reasoning, or a block of a kind that
     /// only its format knows.
@@ -73,20 +94,27 @@ pub struct Mark {
 /// Content other than text, and its source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Media {
+    /// The MIME type, such as `image/png`.
     pub media_type: String,
+    /// The bytes, or the address of the bytes.
     pub source: Source,
 }
 
+/// The location of media content.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Source {
+    /// The content itself, not encoded.
     Bytes(Arc<[u8]>),
+    /// An address from which the provider fetches the content.
     Url(String),
 }
 
 /// Metadata about a text, such as a citation: the wire format's own JSON, kept unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Annotation {
+    /// The format that wrote the JSON.
     pub format: Format,
+    /// The annotation exactly as the provider sent it.
     pub json: Arc<str>,
     /// The URL of the cited page, if there is one. Every format may show it.
     pub url: Option<String>,
@@ -95,28 +123,35 @@ pub struct Annotation {
 /// The result of a tool call as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolReply {
+    /// The id of the call that this answers.
     pub call: CallId,
     /// The tool name that the model called. Some wire formats link replies to calls by it.
     pub name: String,
+    /// The output, or the message of an error.
     pub content: Vec<Content>,
+    /// True if the call failed. Formats without such a flag encode only the text.
     pub is_error: bool,
 }
 
 impl Part {
+    /// Creates a part that no wire format has identified.
     pub fn new(body: Body) -> Self {
         Self { body, mark: None }
     }
 
+    /// Creates a text without annotations.
     pub fn text(text: impl Into<String>) -> Self {
         Self::new(Body::Text { text: text.into(), annotations: Vec::new() })
     }
 
+    /// Sets the identity of the part in its wire format.
     #[must_use]
     pub fn marked(mut self, mark: Mark) -> Self {
         self.mark = Some(mark);
         self
     }
 
+    /// Returns the tool call; `None` for every other kind of part.
     pub fn as_call(&self) -> Option<&ToolCall> {
         match &self.body {
             Body::Call(call) => Some(call),
@@ -160,11 +195,13 @@ impl Body {
 }
 
 impl ToolReply {
+    /// Creates the reply of a successful call.
     pub fn text(call: &ToolCall, text: impl Into<String>) -> Self {
         let content = vec![Content::Text(text.into())];
         Self { call: call.id.clone(), name: call.name.clone(), content, is_error: false }
     }
 
+    /// Creates the reply of a failed call; `text` tells the model the reason.
     pub fn error(call: &ToolCall, text: impl Into<String>) -> Self {
         Self { is_error: true, ..Self::text(call, text) }
     }

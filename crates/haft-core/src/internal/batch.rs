@@ -19,13 +19,16 @@ pub const BATCH_CALLS_MAX: usize = 200;
 /// The calls that a batch asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchPlan {
+    /// The calls in the order of the list; never empty.
     pub items: Vec<BatchItem>,
+    /// Decides if the reply tells the model to send the rest again.
     pub extent: Extent,
 }
 
 /// The completeness of the list that the model sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
+    /// The whole list arrived.
     Whole,
     /// The text ended before the list did, so the plan holds only the complete calls.
     CutOff,
@@ -36,15 +39,20 @@ pub enum Extent {
 pub struct BatchItem {
     /// The model's own id, else the index in the batch.
     pub id: String,
+    /// The name that the model wrote; it is not resolved yet.
     pub tool: String,
+    /// The arguments of this call alone.
     pub arguments: Arguments,
 }
 
 /// The outcome of one call of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchEnd<'a> {
+    /// The id of the [`BatchItem`].
     pub id: &'a str,
+    /// The name that the model wrote.
     pub tool: &'a str,
+    /// The output as text, or the error message.
     pub outcome: Result<String, String>,
 }
 

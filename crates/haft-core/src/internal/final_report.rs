@@ -16,8 +16,11 @@ pub const FINAL_REPORT: &str = "agent__final_report";
 /// The result of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
+    /// The model's own judgement.
     pub status: ReportStatus,
+    /// The format of the content, as the agent requires it.
     pub format: ReportFormat,
+    /// The answer, already checked against its format and schema.
     pub content: ReportContent,
     /// Passed through to the caller of the run.
     pub metadata: Map<String, Value>,
@@ -26,20 +29,28 @@ pub struct Report {
 /// The success of the task, as the model judges it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportStatus {
+    /// The task is done.
     Success,
+    /// The task is not done.
     Failure,
+    /// A part of the task is done.
     Partial,
 }
 
+/// The answer in a report.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReportContent {
+    /// A text in any format other than JSON.
     Text(String),
+    /// The answer of an agent with JSON output.
     Json(Value),
 }
 
 impl ReportStatus {
+    /// Every status, in the order in which the model sees them.
     pub const ALL: [ReportStatus; 3] = [Self::Success, Self::Failure, Self::Partial];
 
+    /// Returns the name that the model writes.
     pub fn name(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -48,12 +59,14 @@ impl ReportStatus {
         }
     }
 
+    /// Returns the status with this name; `None` if there is none.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.name() == name)
     }
 }
 
 impl ReportContent {
+    /// Returns the content as text; JSON in its compact form.
     pub fn as_text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -87,6 +100,7 @@ struct Written {
 }
 
 impl ReportShape {
+    /// Creates the shape of a report without a schema.
     pub fn plain(format: ReportFormat) -> Self {
         Self { format, schema: None }
     }
@@ -104,10 +118,12 @@ impl ReportShape {
         Ok(Self { format: ReportFormat::Json, schema })
     }
 
+    /// Returns the format that the report must have.
     pub fn format(&self) -> ReportFormat {
         self.format
     }
 
+    /// Returns the JSON Schema of the content as the agent wrote it; `None` if any content will do.
     pub fn schema(&self) -> Option<&Arc<Value>> {
         self.schema.as_ref().map(|schema| &schema.written)
     }

@@ -14,7 +14,9 @@ pub const HANDOFF: &str = "router__handoff-to";
 /// The agent that takes over, and an optional message from the agent before it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handoff {
+    /// The name of one of the [`Routes::destinations`].
     pub agent: String,
+    /// Advice for the next agent; `None` if the model wrote none.
     pub message: Option<String>,
 }
 

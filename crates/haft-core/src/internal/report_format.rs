@@ -27,22 +27,28 @@ const SLACK_BLOCK_TYPES: [&str; 12] = [
 /// The format of a final report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReportFormat {
+    /// A JSON value, checked against the agent's output schema if it has one.
     Json,
+    /// Markdown as GitHub renders it.
     Markdown,
+    /// A JSON array of Block Kit blocks for one Slack message.
     SlackBlockKit,
     /// For a terminal: colours are allowed, sequences that move the cursor are not.
     Tty,
     /// For another program: plain lines.
     Pipe,
+    /// Plain text without markup.
     Text,
     /// For the agent that made the request.
     SubAgent,
 }
 
 impl ReportFormat {
+    /// Every format, in the order of the variants.
     pub const ALL: [ReportFormat; 7] =
         [Self::Json, Self::Markdown, Self::SlackBlockKit, Self::Tty, Self::Pipe, Self::Text, Self::SubAgent];
 
+    /// Returns the name for configuration and for the model.
     pub fn name(self) -> &'static str {
         match self {
             Self::Json => "json",
@@ -55,6 +61,7 @@ impl ReportFormat {
         }
     }
 
+    /// Returns the format with this name; `None` if there is none.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }

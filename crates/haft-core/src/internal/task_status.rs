@@ -14,24 +14,35 @@ pub const TASK_STATUS: &str = "agent__task_status";
 /// The progress that a model reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskStatus {
+    /// The stage of the task.
     pub state: TaskState,
+    /// The completed work; may be empty.
     pub done: String,
+    /// The remaining work; may be empty.
     pub pending: String,
+    /// The current step, for display to the user.
     pub now: String,
+    /// True if the model knows enough to answer.
     pub ready_for_final_report: bool,
+    /// True if the model intends further calls.
     pub need_to_run_more_tools: bool,
 }
 
+/// The stage of a task, as the model judges it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskState {
+    /// The model has not worked on the task yet.
     Starting,
+    /// The model works on the task.
     InProgress,
+    /// The model considers the task done.
     Completed,
 }
 
 /// The effect of a status on the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completion {
+    /// The task is not completed.
     Working,
     /// The state and both flags agree: the next turn accepts only the final report.
     Complete,
@@ -98,6 +109,7 @@ impl TaskStatus {
         Ok(Self { state, done, pending, now, ready_for_final_report, need_to_run_more_tools })
     }
 
+    /// Returns the effect of this status on the run.
     pub fn completion(&self) -> Completion {
         match (self.state, self.ready_for_final_report, self.need_to_run_more_tools) {
             (TaskState::Completed, true, false) => Completion::Complete,
