@@ -9,28 +9,41 @@ use crate::tool::CallId;
 pub enum ModelEvent {
     /// The first event, with the provider's own ids of the reply and of the model.
     Started {
+        /// The provider's id of the reply; `None` if it sends none.
         id: Option<String>,
+        /// The model that answers, if the provider reports it.
         model: Option<String>,
     },
+    /// A new part begins. Parts arrive in order, and `index` counts from 0.
     PartStarted {
+        /// The index of the new part.
         index: usize,
+        /// The kind of part, with the fields that are known from the start.
         part: PartStart,
+        /// The identity of the part in its wire format.
         mark: Option<Mark>,
     },
+    /// More of a part arrived.
     PartDelta {
+        /// The index of a part that has started and not finished.
         index: usize,
+        /// The addition.
         delta: Delta,
     },
     /// The part is complete. A mark here replaces the one from `PartStarted`, which may have been incomplete.
     PartFinished {
+        /// The index of the part.
         index: usize,
+        /// The final identity; `None` keeps the one from `PartStarted`.
         mark: Option<Mark>,
     },
     /// The usage as known so far; a later event replaces it.
     Usage(Usage),
+    /// An anomaly in the stream that did not keep it from being read.
     Noted(ReplyNote),
     /// The last event.
     Finished {
+        /// The reason why the model stopped.
         stop: StopReason,
     },
 }
@@ -38,20 +51,31 @@ pub enum ModelEvent {
 /// The kind of a new part.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PartStart {
+    /// Ordinary text.
     Text,
+    /// The model's refusal, in its own words.
     Refusal,
+    /// The model's reasoning, as far as the provider shows it.
     Reasoning,
+    /// A tool call. Its arguments arrive as deltas.
     Call {
+        /// The provider's id of the call, or a generated one.
         id: CallId,
+        /// The tool name as the model wrote it.
         name: String,
     },
     /// Media arrives as a whole, without deltas.
     Image(Media),
+    /// A sound, as a whole.
     Audio(Media),
+    /// A file, as a whole.
     File {
+        /// The file name, if the provider sends one.
         name: Option<String>,
+        /// The content of the file.
         media: Media,
     },
+    /// Content that only its own format can express; all of it is in the mark.
     Opaque,
 }
 
@@ -60,5 +84,6 @@ pub enum PartStart {
 pub enum Delta {
     /// More text, reasoning or refusal, or more of a call's arguments, byte for byte as the model wrote them.
     Text(String),
+    /// A citation or other metadata of the text so far.
     Annotation(Annotation),
 }

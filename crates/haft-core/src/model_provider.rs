@@ -55,6 +55,7 @@ impl<P: ModelProvider + ?Sized> ModelProvider for Arc<P> {
 pub struct ModelContext {
     /// The id of the request in events and accounts. All its attempts share it.
     pub id: Arc<str>,
+    /// The principal that pays for the request.
     pub principal: Principal,
     /// The session and turn that the request belongs to.
     pub place: Place,
@@ -62,10 +63,12 @@ pub struct ModelContext {
 }
 
 impl ModelContext {
+    /// Creates a context at the default place; set another with [`at`](Self::at).
     pub fn new(id: impl Into<Arc<str>>, principal: Principal, events: Arc<dyn EventSink>) -> Self {
         Self { id: id.into(), principal, place: Place::default(), events }
     }
 
+    /// Sets the session and turn of the request.
     #[must_use]
     pub fn at(self, place: Place) -> Self {
         Self { place, ..self }
@@ -107,7 +110,9 @@ impl fmt::Debug for ModelContext {
 /// One attempt at one model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attempt {
+    /// The configured name of the provider.
     pub provider: Arc<str>,
+    /// The provider's own name of the model.
     pub model: Arc<str>,
     /// Counted from 1 for each provider and model.
     pub number: u32,
@@ -118,9 +123,11 @@ pub struct Attempt {
 pub struct ModelAccount {
     /// `None` for success.
     pub failure: Option<ModelErrorKind>,
+    /// The time from the start of the attempt to its end.
     pub latency: Duration,
     /// The time until the first event of the reply.
     pub first_event: Option<Duration>,
+    /// `None` if the provider reported no usage.
     pub usage: Option<Usage>,
     /// `None` if the usage or the price is unknown.
     pub cost: Option<Cost>,
@@ -134,5 +141,8 @@ pub enum Next {
     /// The caller receives the reply or its error.
     Nothing,
     /// The same model receives the request again after this delay.
-    Retry { after: Duration },
+    Retry {
+        /// The time until the next attempt.
+        after: Duration,
+    },
 }

@@ -10,11 +10,15 @@ use crate::tool::ToolCall;
 /// One reply of a model, which is one turn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelReply {
+    /// The provider's id of the reply; `None` if it sends none.
     pub id: Option<String>,
     /// The model that actually answered, if the provider reports it.
     pub model: Option<String>,
+    /// The content, in the order in which it arrived.
     pub parts: Vec<Part>,
+    /// The reason why the model stopped.
     pub stop: StopReason,
+    /// `None` if the provider reported no usage.
     pub usage: Option<Usage>,
     /// Repairs and anomalies, for the log.
     pub notes: Vec<ReplyNote>,
@@ -57,6 +61,7 @@ impl ModelReply {
         texts.collect()
     }
 
+    /// Returns the tool calls of the reply, in the order in which the model wrote them.
     pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.parts.iter().filter_map(Part::as_call)
     }
@@ -65,10 +70,13 @@ impl ModelReply {
 /// The reason why a model stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StopReason {
+    /// The model finished its answer.
     EndOfTurn,
+    /// The model waits for the results of its calls.
     ToolCalls,
     /// The limit on output tokens, or the end of the context window.
     Length,
+    /// The model wrote one of the request's stop sequences.
     StopSequence,
     /// The model declined.
     Refusal,
@@ -86,10 +94,15 @@ pub enum StopReason {
 /// these.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
+    /// All tokens read, including those of the cache.
     pub input: u64,
+    /// All tokens written, including reasoning.
     pub output: u64,
+    /// The part of the input that the provider read from its cache.
     pub cache_read: u64,
+    /// The part of the input that the provider wrote to its cache.
     pub cache_write: u64,
+    /// The part of the output that is reasoning.
     pub reasoning: u64,
 }
 
@@ -98,13 +111,17 @@ pub struct Usage {
 pub enum ReplyNote {
     /// Two calls had the same id, or a call had none; this generated id replaces it.
     CallIdGiven {
+        /// The generated id.
         id: String,
     },
+    /// The provider gave a stop reason that its format does not define.
     UnknownStopReason {
+        /// The provider's own word.
         reason: String,
     },
     /// A part of an unknown kind. Only an encoder of the same format sends it back.
     UnknownPart {
+        /// The provider's own name of the kind.
         kind: String,
     },
     /// The stream ended without its end event.
@@ -113,30 +130,40 @@ pub enum ReplyNote {
     Empty,
     /// The server read fewer tokens than the prompt must have: it truncated the prompt without an error.
     PromptCut {
+        /// The input tokens that the server reported.
         read_tokens: u64,
+        /// The least number of tokens that the prompt can have.
         sent_tokens_min: u64,
     },
     /// A request feature that the provider does not support, and the substitute.
     NotSaid {
+        /// The feature.
         what: String,
+        /// The substitute that was used.
         instead: String,
     },
     /// The decoder skipped an event that it could not parse.
     EventSkipped {
+        /// The problem with the event.
         reason: String,
     },
     /// A call written as plain text was not valid JSON, and the parser repaired it.
     CallRepaired {
+        /// The tool that the call names.
         name: String,
+        /// The repair.
         how: String,
     },
     /// A text tagged as a call does not parse as one and stays text.
     CallUnread {
+        /// The problem with the text.
         problem: String,
     },
     /// The first model failed, and a fallback model received the request.
     SteppedIn {
+        /// The model that failed, as `provider/model`.
         failed: String,
+        /// The error of the failed model.
         problem: String,
     },
 }
@@ -199,6 +226,7 @@ pub struct ReplyFold {
 }
 
 impl ReplyFold {
+    /// Folds all events of a reply.
     pub fn of(events: impl IntoIterator<Item = ModelEvent>) -> ModelReply {
         let mut fold = Self::default();
         for event in events {
@@ -207,6 +235,7 @@ impl ReplyFold {
         fold.finish()
     }
 
+    /// Adds the next event of the stream.
     pub fn apply(&mut self, event: &ModelEvent) {
         match event {
             ModelEvent::Started { id, model } => (self.id, self.model) = (id.clone(), model.clone()),

@@ -11,19 +11,28 @@ use crate::conversation::Conversation;
 pub struct ModelRequest {
     /// The provider's own name of the model.
     pub model: String,
+    /// The instructions before the first message; empty for none.
     pub system: Arc<str>,
     /// Encoders cache the encoded list by the identity of this `Arc`, not by its content: reuse the same `Arc` as long
     /// as the catalog does not change.
     pub tools: Arc<[ModelTool]>,
+    /// The tools that the model may or must call.
     pub tool_choice: ToolChoice,
+    /// Decides if one reply may hold several calls.
     pub parallel_calls: ParallelCalls,
+    /// The messages so far, shared with the run that sends the request.
     pub conversation: Arc<Conversation>,
+    /// The required form of the answer's text.
     pub output: OutputShape,
+    /// Temperature and other sampling parameters.
     pub sampling: Sampling,
+    /// `None` keeps the provider's default.
     pub reasoning: Option<Effort>,
+    /// The most tokens of the reply, with reasoning; `None` keeps the provider's default.
     pub output_tokens_max: Option<u32>,
     /// The size of the context window, for providers that let the client set it.
     pub context_tokens: Option<u32>,
+    /// Decides if the provider caches the prompt.
     pub caching: PromptCaching,
 }
 
@@ -50,14 +59,18 @@ impl ModelRequest {
 /// The choice to use the provider's prompt cache, for providers that need an explicit request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PromptCaching {
+    /// Caches as much of the prompt as the provider can.
     Full,
+    /// Requests no caching. A provider that caches by itself still does.
     None,
 }
 
 /// A tool as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelTool {
+    /// The exposed name.
     pub name: String,
+    /// The description for the model.
     pub description: String,
     /// The schema from the tool's provider. Each format encodes as much of it as it supports.
     pub input_schema: Arc<Value>,
@@ -66,7 +79,9 @@ pub struct ModelTool {
 /// The tools that the model may or must call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ToolChoice {
+    /// The model chooses between tools and text.
     Auto,
+    /// The model must answer in text.
     None,
     /// At least one, of the model's choice.
     Required,
@@ -74,7 +89,9 @@ pub enum ToolChoice {
     Named(String),
     /// Only these. The request still lists all tools, so that the prompt and its cache stay the same.
     Allowed {
+        /// The exposed names of the tools.
         names: Vec<String>,
+        /// Decides if a reply without a call is acceptable.
         must_call: MustCall,
     },
 }
@@ -82,25 +99,33 @@ pub enum ToolChoice {
 /// The duty to call at least one of the allowed tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MustCall {
+    /// The model may answer in text.
     No,
+    /// The model must call one of the tools.
     Yes,
 }
 
 /// The permission for several calls in one reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParallelCalls {
+    /// A reply may hold any number of calls.
     Allowed,
+    /// A reply may hold one call at most.
     OneAtATime,
 }
 
 /// The required form of the answer's text.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OutputShape {
+    /// Any text.
     Text,
     /// Any JSON object.
     Json,
+    /// JSON that follows this schema.
     Schema {
+        /// A name for the schema, which some providers require.
         name: String,
+        /// The JSON Schema.
         schema: Arc<Value>,
     },
 }
@@ -108,22 +133,35 @@ pub enum OutputShape {
 /// The sampling parameters; `None` keeps the provider's default.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Sampling {
+    /// From 0; larger values give more varied text.
     pub temperature: Option<f64>,
+    /// Samples only from the likeliest tokens with this total probability, from 0 to 1.
     pub top_p: Option<f64>,
+    /// Samples only from this many of the likeliest tokens.
     pub top_k: Option<u32>,
+    /// Makes sampling repeatable, as far as the provider supports it.
     pub seed: Option<u64>,
+    /// Makes tokens less likely that already occur in the text; usually from -2 to 2.
     pub presence_penalty: Option<f64>,
+    /// Makes tokens less likely by the number of times they occur in the text; usually from -2 to 2.
     pub frequency_penalty: Option<f64>,
+    /// Texts that end the reply; empty for none.
     pub stop: Vec<String>,
 }
 
 /// The reasoning effort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effort {
+    /// No reasoning, where the model can do without.
     Off,
+    /// As little reasoning as the model supports.
     Minimal,
+    /// Little reasoning, for speed.
     Low,
+    /// The usual amount for most models.
     Medium,
+    /// Much reasoning, for difficult tasks.
     High,
+    /// As much reasoning as the model supports.
     Highest,
 }

@@ -22,10 +22,12 @@ macro_rules! name_type {
         pub struct $name(Arc<str>);
 
         impl $name {
+            /// Checks the text. The error says which characters are allowed.
             pub fn new(text: &str) -> Result<Self, NameError> {
                 check($what, text, &$legal).map(|()| Self(text.into()))
             }
 
+            /// Returns the name as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }

@@ -21,8 +21,10 @@ pub enum Scheme {
 }
 
 impl Scheme {
+    /// Every scheme, in the order of the variants.
     pub const ALL: [Scheme; 4] = [Scheme::Double, Scheme::Claude, Scheme::Single, Scheme::Bare];
 
+    /// Returns the name for the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Scheme::Double => "double",
@@ -46,8 +48,11 @@ impl Scheme {
 /// The identity of a tool, independent of its exposed name: its source and its name there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ToolIdentity {
+    /// The kind of provider.
     pub kind: ProviderKind,
+    /// The name of the server, the spec or the built-ins.
     pub namespace: Namespace,
+    /// The provider's own name of the tool.
     pub tool: ToolName,
 }
 
@@ -56,22 +61,30 @@ pub struct ToolIdentity {
 pub struct NamedTool {
     /// The index of the tool in the list from which the table was built.
     pub index: usize,
+    /// The name that the model uses.
     pub exposed: ToolName,
+    /// The provider of the tool, and its name there.
     pub identity: ToolIdentity,
 }
 
 /// The tool or tools to which a written name refers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolution<'a> {
+    /// The name belongs to one tool.
     Known {
+        /// The tool.
         tool: &'a NamedTool,
+        /// The rule by which the name matched.
         matched: Match,
     },
     /// The tool's own name without its namespace. The caller must choose among the tools by the arguments.
     Bare {
+        /// At least one tool; never a built-in one.
         tools: Vec<&'a NamedTool>,
     },
+    /// No tool has this name.
     Unknown {
+        /// The most similar exposed names, the best first; may be empty.
         nearest: Vec<ToolName>,
     },
 }
@@ -79,6 +92,7 @@ pub enum Resolution<'a> {
 /// The rule by which a written name matched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
+    /// The exposed name, character by character.
     Exact,
     /// Equal except for case.
     Case,

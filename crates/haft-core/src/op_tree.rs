@@ -35,6 +35,7 @@ pub struct OpTree {
 /// A session and its turns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionNode {
+    /// The id of the session.
     pub id: SessionId,
     standing: Standing,
     turns: Vec<TurnNode>,
@@ -50,7 +51,9 @@ enum Standing {
 /// A turn with its model attempts and its operations, each in the order of their first event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TurnNode {
+    /// Counted from one; zero for model requests before the first turn.
     pub number: u32,
+    /// The attempts of all model requests of the turn.
     pub models: Vec<ModelNode>,
     operations: Vec<usize>,
 }
@@ -58,6 +61,7 @@ pub struct TurnNode {
 /// One attempt at a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModelNode {
+    /// The provider, the model and the number of the attempt.
     pub attempt: Attempt,
     /// `None` while the attempt is running.
     pub account: Option<ModelAccount>,
@@ -66,10 +70,13 @@ pub struct ModelNode {
 /// One tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperationNode {
+    /// The path from the root session, such as `1-2.3-1`.
     pub path: String,
     /// The call id that the caller chose.
     pub call: String,
+    /// The tool, as far as the name of the call could be resolved.
     pub tool: ToolSeen,
+    /// The progress of the call.
     pub state: State,
     /// Positions of the sessions that work for this operation.
     below: Vec<usize>,
@@ -78,25 +85,42 @@ pub struct OperationNode {
 /// The progress of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
+    /// The call has not ended.
     Running,
-    Finished { failure: Option<ToolErrorKind>, latency: Duration, account: Account },
+    /// The call ended.
+    Finished {
+        /// `None` for success.
+        failure: Option<ToolErrorKind>,
+        /// The time since the call was requested.
+        latency: Duration,
+        /// Sizes, digests and decisions.
+        account: Account,
+    },
 }
 
 /// Sums over all finished calls, including those that the tree does not keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
+    /// Finished calls, with those of sub-agents.
     pub calls: u64,
+    /// Calls that failed.
     pub errors: u64,
+    /// Calls that the cache answered.
     pub cached: u64,
+    /// The length of all arguments.
     pub bytes_in: u64,
+    /// The size of all outputs and error messages.
     pub bytes_out: u64,
     /// The summed latency of top-level calls. The latency of a sub-agent's calls is already a part of the call that
     /// started the sub-agent.
     pub latency: Duration,
     /// Model attempts, and below their tokens and cost as far as known.
     pub requests: u64,
+    /// All input tokens, with those of the provider's cache.
     pub tokens_in: u64,
+    /// All output tokens, with reasoning.
     pub tokens_out: u64,
+    /// The sum of all known costs.
     pub cost: Cost,
 }
 
@@ -107,6 +131,7 @@ impl Default for OpTree {
 }
 
 impl OpTree {
+    /// Creates an empty tree that keeps at most this many operations. Further ones are only counted.
     pub fn new(operations_max: usize) -> Self {
         Self {
             operations: Vec::new(),
@@ -120,6 +145,7 @@ impl OpTree {
         }
     }
 
+    /// Adds an event. Events of one call must arrive in order.
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::ToolStarted { operation, tool, .. } => {
@@ -149,10 +175,12 @@ impl OpTree {
         self.sessions.iter().filter(|session| session.standing == Standing::Root)
     }
 
+    /// Returns the turns of a session, in the order of their first event.
     pub fn turns<'t>(&'t self, session: &'t SessionNode) -> &'t [TurnNode] {
         &session.turns
     }
 
+    /// Returns the operations of a turn that the tree keeps, in the order of their first event.
     pub fn operations<'t>(&'t self, turn: &'t TurnNode) -> impl Iterator<Item = &'t OperationNode> {
         turn.operations.iter().filter_map(|&position| self.operations.get(position))
     }
@@ -168,6 +196,7 @@ impl OpTree {
         self.operations.get(*position).map(|node| node.path.as_str())
     }
 
+    /// Returns the sums over all finished calls.
     pub fn totals(&self) -> Totals {
         self.totals
     }

@@ -10,32 +10,47 @@ use crate::store::StoredOutput;
 /// The output of a successful call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolOutput {
+    /// The content for the model; may be empty.
     pub content: Vec<Content>,
+    /// The output as JSON, for programs; `None` if the tool returns content only.
     pub structured: Option<Value>,
 }
 
 /// One piece of content, in the tool's order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content {
+    /// Text in UTF-8.
     Text(String),
+    /// An image for models that read images.
     Image {
+        /// The MIME type, such as `image/png`.
         media_type: String,
+        /// The content, not encoded.
         bytes: Arc<[u8]>,
     },
+    /// A sound for models that read audio.
     Audio {
+        /// The MIME type, such as `audio/wav`.
         media_type: String,
+        /// The content, not encoded.
         bytes: Arc<[u8]>,
     },
     /// A resource that a client can fetch, with its text if the tool included it.
     Resource {
+        /// The address of the resource.
         uri: String,
+        /// The MIME type, if the tool knows it.
         media_type: Option<String>,
+        /// The content; `None` if the tool returned only the address.
         text: Option<String>,
     },
     /// Bytes that no model can read: a binary resource, a response body, a file.
     Binary {
+        /// The origin of the bytes, if they have an address.
         uri: Option<String>,
+        /// The MIME type, if the tool knows it.
         media_type: Option<String>,
+        /// The content, not encoded.
         bytes: Arc<[u8]>,
     },
     /// Kept in the output store under a handle instead of inline.
@@ -43,10 +58,12 @@ pub enum Content {
 }
 
 impl ToolOutput {
+    /// Creates an output that is one text.
     pub fn text(text: impl Into<String>) -> Self {
         Self { content: vec![Content::Text(text.into())], structured: None }
     }
 
+    /// Creates an output that the store holds.
     pub fn stored(stored: StoredOutput) -> Self {
         Self { content: vec![Content::Stored(Box::new(stored))], structured: None }
     }

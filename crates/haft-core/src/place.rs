@@ -24,6 +24,7 @@ pub struct OperationId(pub u64);
 /// The position of a call. The run sets it, never the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
+    /// The session whose turn makes the call.
     pub session: SessionId,
     /// Counted from one.
     pub turn: u32,
@@ -55,9 +56,11 @@ impl Default for Place {
 /// One call, as events identify it. All events of the call share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
+    /// The number of the call within this process.
     pub id: OperationId,
     /// The client's id of the call, truncated for display.
     pub call: CallId,
+    /// The session and turn of the call.
     pub place: Place,
 }
 

@@ -7,7 +7,9 @@ use crate::model_reply::Usage;
 /// The price of a model's tokens, in US dollars per million tokens.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Price {
+    /// Input tokens that are not cached.
     pub input: f64,
+    /// Output tokens, with reasoning.
     pub output: f64,
     /// Input tokens that the provider read from its cache.
     pub cache_read: f64,
@@ -18,6 +20,7 @@ pub struct Price {
 /// An amount of money in billionths of a US dollar, exact enough for sums.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost {
+    /// Billionths of a US dollar.
     pub nano_usd: u64,
 }
 
@@ -27,6 +30,7 @@ impl Price {
         Self { input, output, cache_read: input, cache_write: input }
     }
 
+    /// Returns the cost of a request, rounded to a billionth of a dollar.
     pub fn cost(&self, usage: &Usage) -> Cost {
         // `usage.input` includes the cached tokens, so subtract them or they would be billed twice.
         let cached = usage.cache_read.saturating_add(usage.cache_write);
@@ -39,6 +43,7 @@ impl Price {
 }
 
 impl Cost {
+    /// Converts an amount in US dollars.
     pub fn from_usd(usd: f64) -> Self {
         Self::from_nano(usd * 1e9)
     }

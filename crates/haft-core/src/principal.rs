@@ -34,10 +34,12 @@ impl Principal {
         Self::new(LOCAL, LOCAL, "")
     }
 
+    /// The organisation; tenants share nothing.
     pub fn tenant(&self) -> &str {
         &self.0.tenant
     }
 
+    /// The user within the tenant.
     pub fn subject(&self) -> &str {
         &self.0.subject
     }

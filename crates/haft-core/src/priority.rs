@@ -3,15 +3,20 @@
 /// The order of waiting calls. The run or the operator sets it, never the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Priority {
+    /// For work that can wait. Later calls of higher priority overtake it a limited number of times.
     Low,
+    /// The priority of a call when neither the run nor the operator sets one.
     #[default]
     Normal,
+    /// For calls that a user waits for; overtakes waiting calls of lower priority.
     High,
 }
 
 impl Priority {
+    /// Every priority, the lowest first.
     pub const ALL: [Priority; 3] = [Priority::Low, Priority::Normal, Priority::High];
 
+    /// Returns the name for the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Priority::Low => "low",

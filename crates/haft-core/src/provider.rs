@@ -24,8 +24,10 @@ use crate::validate::ValidArguments;
 /// Lists tools and executes their calls. Dropping the future of a call cancels it: nothing that the call started may
 /// outlive it.
 pub trait ToolProvider: Send + Sync {
+    /// Returns the origin of the tools. It must never change.
     fn kind(&self) -> ProviderKind;
 
+    /// Returns the namespace of the tools. It must never change.
     fn namespace(&self) -> &Namespace;
 
     /// Returns a snapshot of the tools. It must do no IO, and must not call the catalog, which waits for the result.
@@ -53,6 +55,7 @@ pub trait ToolProvider: Send + Sync {
         None
     }
 
+    /// Executes a call. The arguments already fit the tool's schema. An error that the model can act on says how.
     fn call<'a>(
         &'a self,
         tool: &'a ToolName,
@@ -60,6 +63,7 @@ pub trait ToolProvider: Send + Sync {
         cx: &'a CallContext,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>>;
 
+    /// Releases processes and connections before the program ends. Does nothing by default.
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {})
     }
@@ -68,14 +72,20 @@ pub trait ToolProvider: Send + Sync {
 /// The origin of tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ProviderKind {
+    /// Part of haft, or of the program that embeds it.
     Builtin,
+    /// An MCP server.
     Mcp,
+    /// An HTTP API that the operator configured.
     Rest,
+    /// Another agent, which runs as a tool.
     Agent,
+    /// The caller of the run, which executes the call itself.
     Client,
 }
 
 impl ProviderKind {
+    /// Returns the stable name for all wire formats.
     pub fn name(self) -> &'static str {
         match self {
             ProviderKind::Builtin => "builtin",
@@ -89,6 +99,7 @@ impl ProviderKind {
 
 /// The context of a call: everything that the provider needs apart from the arguments.
 pub struct CallContext {
+    /// The caller's id of the call.
     pub id: CallId,
     /// The run that makes the call, with its principal, its output store, its approver and its models.
     pub run: Arc<RunContext>,
@@ -116,18 +127,21 @@ impl CallContext {
         Self::of(id, Arc::new(operation), run, time_limit, events)
     }
 
+    /// Sets the priority of the call and of the calls that the provider makes for it.
     #[must_use]
     pub fn with_priority(mut self, priority: Priority) -> Self {
         self.priority = priority;
         self
     }
 
+    /// Sets the run that pays for the call.
     #[must_use]
     pub fn with_scope(mut self, scope: Option<Arc<RunScope>>) -> Self {
         self.scope = scope;
         self
     }
 
+    /// Creates the context of a call whose operation is known.
     pub fn of(
         id: CallId,
         operation: Arc<Operation>,

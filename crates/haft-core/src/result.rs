@@ -15,8 +15,11 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// The result of one call. Every call has exactly one.
 #[derive(Debug)]
 pub struct ToolResult {
+    /// The call, unchanged.
     pub call: ToolCall,
+    /// The output, or the reason why there is none.
     pub outcome: Result<ToolOutput, ToolError>,
+    /// The cost and progress of the call.
     pub receipt: Receipt,
 }
 
@@ -29,6 +32,7 @@ impl ToolResult {
         }
     }
 
+    /// Returns the kind of error; `None` for success.
     pub fn error_kind(&self) -> Option<ToolErrorKind> {
         self.outcome.as_ref().err().map(|error| error.kind)
     }
@@ -39,7 +43,9 @@ impl ToolResult {
 pub struct Receipt {
     /// True if the call reached the provider. The stage sets it; it does not follow from the error kind.
     pub executed: bool,
+    /// The time that the call took, with the waits for its queue and for approval.
     pub latency: Duration,
+    /// The size of the output as the model gets it, or of the error message.
     pub output_bytes: usize,
     /// The repairs made to arguments that were not quite JSON; empty if they were valid.
     pub repairs: Vec<&'static str>,
@@ -52,16 +58,20 @@ pub struct Receipt {
 /// The reason why a call returned no output. `message` is written for the model; `source` is for developers.
 #[derive(Debug)]
 pub struct ToolError {
+    /// The kind, which decides about retries.
     pub kind: ToolErrorKind,
+    /// The text for the model: the problem, and a way around it.
     pub message: String,
     source: Option<BoxError>,
 }
 
 impl ToolError {
+    /// Creates an error without a source.
     pub fn new(kind: ToolErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), source: None }
     }
 
+    /// Sets the cause. It may hold details that the model must not see.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<BoxError>) -> Self {
         self.source = Some(source.into());
@@ -84,17 +94,29 @@ impl std::error::Error for ToolError {
 /// The kinds of tool errors. One table, [`ToolErrorKind::row`], holds their properties.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ToolErrorKind {
+    /// The name matches no tool that the model may call.
     UnknownTool,
+    /// A rule, the operator's policy or a user refused the call.
     Denied,
+    /// A user must decide first. The run makes the call again after the decision.
     ApprovalPending,
+    /// The arguments are not JSON, or do not fit the tool's schema.
     InvalidArguments,
+    /// A limit of the run is used up, such as its budget.
     LimitExceeded,
+    /// The tool's queue takes no further waiting calls.
     QueueFull,
+    /// The caller gave the call up.
     Cancelled,
+    /// The call exceeded its timeout.
     Timeout,
+    /// The tool cannot be reached, for example because its server is down.
     Unavailable,
+    /// The tool ran and reported a failure.
     Failed,
+    /// A defect of haft or of a provider, such as a panic.
     Internal,
+    /// The call may or may not have taken effect, for example because the process ended.
     UnknownOutcome,
 }
 
@@ -110,6 +132,7 @@ pub struct ErrorRow {
 }
 
 impl ToolErrorKind {
+    /// Every kind, in the order of the variants.
     pub const ALL: [ToolErrorKind; 12] = [
         ToolErrorKind::UnknownTool,
         ToolErrorKind::Denied,
@@ -125,6 +148,7 @@ impl ToolErrorKind {
         ToolErrorKind::UnknownOutcome,
     ];
 
+    /// Returns the properties of this kind.
     pub fn row(self) -> ErrorRow {
         let (name, retryable, told) = match self {
             Self::UnknownTool => ("unknown_tool", false, "there is no tool of that name"),
@@ -147,6 +171,7 @@ impl ToolErrorKind {
         ErrorRow { name, retryable, told }
     }
 
+    /// Returns the stable name for all wire formats.
     pub fn name(self) -> &'static str {
         self.row().name
     }

@@ -38,12 +38,16 @@ use crate::shell;
 /// The decision about a call, ordered by strictness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Decision {
+    /// The call is made.
     Allow,
+    /// A user must approve the call.
     Ask,
+    /// The call is refused.
     Deny,
 }
 
 impl Decision {
+    /// Returns the name for rules and audit records.
     pub fn name(self) -> &'static str {
         match self {
             Decision::Allow => "allow",
@@ -56,9 +60,11 @@ impl Decision {
 /// An operator's rule for calls of some tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
+    /// The exposed names of the tools that the rule applies to.
     pub tool: ToolGlob,
     /// Limits the rule to command lines with a matching command.
     pub command: Option<CommandPattern>,
+    /// The decision if the rule matches and no narrower rule does.
     pub decision: Decision,
 }
 
@@ -91,7 +97,9 @@ impl fmt::Display for CommandPattern {
 /// All rules. Their order has no effect; messages refer to a rule by its index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
+    /// The operator's rules, in the order of the configuration.
     pub rules: Vec<Rule>,
+    /// The decision if no rule matches.
     pub default: Decision,
 }
 
@@ -105,6 +113,7 @@ impl Default for Rules {
 /// The decision about a call, with its reasons.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ruling {
+    /// The strictest decision about any part of the call.
     pub decision: Decision,
     /// The deciding rule; `None` if no rule decided, such as when the default applied.
     pub rule: Option<usize>,

@@ -53,6 +53,7 @@ pub use plan::{Offer, RunPlan};
 /// The next action of the driver.
 #[derive(Debug, Clone)]
 pub enum Step {
+    /// Send this request to the model, then report the reply or the error.
     CallModel(Box<ModelRequest>),
     /// Run these tools. The results may arrive in any order.
     CallTools(Vec<ToolCall>),
@@ -60,6 +61,7 @@ pub enum Step {
     AwaitClient(Vec<ToolCall>),
     /// A user must approve or deny these calls first. The run can be stored until then.
     AwaitApproval(Vec<ToolCall>),
+    /// The run has ended. Every further step is this one.
     Done(Finish),
 }
 
@@ -80,13 +82,16 @@ pub struct Readings {
 pub enum ApprovalVerdict {
     /// The run makes the call again, and the stored approval permits it.
     Allowed,
+    /// The call is refused, and the model gets an error that says so.
     Denied,
 }
 
 /// The reason to end a run at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Abort {
+    /// A user or the program aborted the run.
     Interrupted,
+    /// The run exceeded its timeout.
     TimedOut,
     /// The journal can no longer record the run, for this reason.
     Unrecorded(String),
@@ -130,6 +135,7 @@ impl AgentRun {
         self.request.tools = self.plan.shown(tools);
     }
 
+    /// Returns the messages so far, beginning with those that the run was created with.
     pub fn conversation(&self) -> &Conversation {
         &self.request.conversation
     }
@@ -139,10 +145,12 @@ impl AgentRun {
         &self.request.tools
     }
 
+    /// Returns the settings, which never change during a run.
     pub fn plan(&self) -> &RunPlan {
         &self.plan
     }
 
+    /// Returns the numbers of turns and calls so far.
     pub fn counts(&self) -> &limits::Counts {
         &self.state.counts
     }

@@ -5,27 +5,39 @@ use std::time::Duration;
 /// The spending limits; `None` means no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Budget {
+    /// US dollars.
     pub usd: Option<f64>,
+    /// Input and output tokens together.
     pub tokens: Option<u64>,
+    /// Tool calls.
     pub calls: Option<u64>,
+    /// The time since the start of the run.
     pub time: Option<Duration>,
 }
 
 /// The spending of the whole tree so far, including reservations.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Spent {
+    /// US dollars.
     pub usd: f64,
+    /// Input and output tokens together.
     pub tokens: u64,
+    /// Tool calls.
     pub calls: u64,
+    /// The time since the start of the run.
     pub time: Duration,
 }
 
 /// The exhausted part of a budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exhausted {
+    /// The cost in US dollars.
     Usd,
+    /// The number of tokens.
     Tokens,
+    /// The number of tool calls.
     Calls,
+    /// The time.
     Time,
 }
 
@@ -97,6 +109,7 @@ fn smaller<T>(one: Option<T>, other: Option<T>, min: fn(T, T) -> T) -> Option<T>
 }
 
 impl Exhausted {
+    /// Returns the stable name for all wire formats.
     pub fn name(self) -> &'static str {
         match self {
             Self::Usd => "usd",

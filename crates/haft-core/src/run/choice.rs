@@ -12,9 +12,13 @@ use crate::model_request::{ModelTool, MustCall, ToolChoice};
 #[expect(clippy::struct_excessive_bools, reason = "capabilities are data: each stands for itself")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChoiceSupport {
+    /// The provider supports [`ToolChoice::None`].
     pub none: bool,
+    /// The provider supports [`ToolChoice::Required`].
     pub required: bool,
+    /// The provider supports [`ToolChoice::Named`].
     pub named: bool,
+    /// The provider supports [`ToolChoice::Allowed`].
     pub allowed: bool,
 }
 

@@ -14,6 +14,7 @@ use crate::store::OutputStore;
 /// this between calls.
 #[derive(Clone)]
 pub struct RunContext {
+    /// The identity that the run works for.
     pub principal: Principal,
     /// The workspace as text. Calls in different workspaces are never equal, so it is part of the keys of caches and grants.
     pub workspace: Arc<str>,

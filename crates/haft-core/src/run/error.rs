@@ -10,20 +10,26 @@ use crate::tool::CallId;
 pub enum RunError {
     /// The run waits for another input.
     Unexpected {
+        /// The kind of input that the driver gave.
         given: &'static str,
+        /// The kind of input that the run waits for.
         waits_for: &'static str,
     },
     /// No call with this id waits for such a result.
     UnknownCall {
+        /// The id that the input names.
         call: CallId,
     },
+    /// The call already has a result.
     AnsweredTwice {
+        /// The id of the call.
         call: CallId,
     },
     /// The conversation cannot hold the reply.
     Misfit(ConversationError),
     /// The stored run is not usable.
     Unreadable {
+        /// The problem, in words for the operator.
         problem: String,
     },
 }

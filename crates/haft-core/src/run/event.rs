@@ -19,14 +19,19 @@ pub enum RunEvent {
     Began(Began),
     /// The run sends a request to the model in this turn.
     Asked,
+    /// A part of the model's reply arrived.
     Said(ModelEvent),
     /// The model requested this call, and the run executes it.
     Called(ToolCall),
+    /// A call ended.
     Answered(Answered),
+    /// The run made a decision that observers may want to know about.
     Noted(RunNote),
     /// The last event of a run.
     Finished {
+        /// The answer, and the reason the run ended.
         finish: Finish,
+        /// The cost of the run and its sub-agents.
         bill: Bill,
     },
 }
@@ -53,9 +58,11 @@ pub struct Began {
     pub path: Vec<String>,
     /// In the form `provider/model`.
     pub model: String,
+    /// The text of the request.
     pub request: String,
     /// The names of the tools that the model sees.
     pub tools: Vec<String>,
+    /// The meaning of the model's text.
     pub speaks: Speaks,
 }
 
@@ -71,11 +78,15 @@ pub enum Speaks {
 /// The end of a call, with the text that the model receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answered {
+    /// The model's id of the call.
     pub call: CallId,
+    /// The tool name as the model wrote it.
     pub name: String,
     /// `None` for success.
     pub failure: Option<ToolErrorKind>,
+    /// The output, or the error message.
     pub text: String,
+    /// The time since the call was requested.
     pub latency: Duration,
 }
 
@@ -84,10 +95,13 @@ pub struct Answered {
 pub struct Bill {
     /// The attempts at model requests, including failed ones.
     pub requests: u64,
+    /// The sum of all reported tokens.
     pub usage: Usage,
+    /// The sum of all known costs.
     pub cost: Cost,
     /// The requests of unknown cost: the model has no price, or the provider reported no usage.
     pub unpriced: u64,
+    /// The tool calls that ended, including failed ones.
     pub calls: u64,
 }
 
@@ -101,6 +115,7 @@ impl Bill {
         bill
     }
 
+    /// Adds the cost of an event; most events cost nothing.
     pub fn add(&mut self, event: &Event) {
         match event {
             Event::ModelFinished { account, .. } => self.add_request(account.usage, account.cost),
@@ -112,6 +127,7 @@ impl Bill {
         }
     }
 
+    /// Adds one attempt at a model request.
     pub fn add_request(&mut self, usage: Option<Usage>, cost: Option<Cost>) {
         self.requests += 1;
         self.usage = usage.map_or(self.usage, |more| sum(self.usage, more));
@@ -121,6 +137,7 @@ impl Bill {
         }
     }
 
+    /// Returns input and output tokens together.
     pub fn tokens(&self) -> u64 {
         self.usage.input.saturating_add(self.usage.output)
     }
