@@ -107,19 +107,19 @@ pub enum ArgumentsError {
     TooLarge {
         /// The length of the text.
         bytes: usize,
-        /// The limit.
+        /// The limit from [`ArgumentLimits`].
         bytes_max: usize,
     },
     /// Objects and arrays nest deeper than the limit.
     TooDeep {
-        /// The limit.
+        /// The limit from [`ArgumentLimits`], at most [`NESTING_MAX`].
         depth_max: usize,
         /// The position at which the nesting exceeds the limit.
         spot: Spot,
     },
     /// The text is not JSON, and no repair helps.
     NotJson {
-        /// The parser's message.
+        /// The expected and the found syntax, in words for the model.
         problem: String,
         /// The position of the first error.
         spot: Spot,

@@ -240,7 +240,7 @@ pub struct Shortage {
     pub cause: ShortageCause,
 }
 
-/// The cause of a shortage.
+/// The cause of a shortage. It tells a caller if waiting for other calls would help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShortageCause {
     /// The request would not fit even without the other calls.

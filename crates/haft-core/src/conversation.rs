@@ -21,7 +21,7 @@ pub enum Role {
     System,
     /// The person or program that the model works for.
     User,
-    /// The model.
+    /// The model, whichever provider it has.
     Assistant,
     /// The tools: one message holds the replies to all calls of a turn.
     Tool,
@@ -30,7 +30,7 @@ pub enum Role {
 /// One message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
-    /// The author.
+    /// The author. It restricts the kinds of parts: only the model's messages hold calls, for example.
     pub role: Role,
     /// The content, in the author's order.
     pub parts: Vec<Part>,

@@ -25,27 +25,27 @@ pub const PROGRESS_OUTPUT_BYTES_MAX: usize = 64 << 10;
 pub enum Event {
     /// The call reached its provider, `waited` after it was requested.
     ToolStarted {
-        /// The call.
+        /// The call and its position. All events of the call share it.
         operation: Arc<Operation>,
-        /// The tool that runs.
+        /// The tool that runs; always known at this point.
         tool: ToolSeen,
         /// The time in queues and for approval, before the provider got the call.
         waited: Duration,
     },
     /// A running call reported progress. A provider may send any number of these.
     ToolProgress {
-        /// The call.
+        /// The call and its position. All events of the call share it.
         operation: Arc<Operation>,
-        /// The newly reported part.
+        /// Only the news since the last report.
         progress: Progress,
     },
     /// The call ended. Calls that never started emit this event too. `failure` is `None` for success.
     ToolFinished {
-        /// The call.
+        /// The call and its position. All events of the call share it.
         operation: Arc<Operation>,
         /// The tool, as far as the name of the call could be resolved.
         tool: ToolSeen,
-        /// The kind of error.
+        /// The kind of error; `None` for success.
         failure: Option<ToolErrorKind>,
         /// The time since the call was requested.
         latency: Duration,
@@ -182,11 +182,11 @@ pub struct PolicyDecision {
 pub enum Consent {
     /// A permanent grant covered the call.
     Remembered,
-    /// An approver decided.
+    /// An approver was asked and answered.
     Answered {
         /// The name of the approver; see [`Approver::name`](crate::approval::Approver::name).
         approver: &'static str,
-        /// The decision.
+        /// The answer, including a deferral.
         answer: Answer,
     },
     /// The run had no approver.

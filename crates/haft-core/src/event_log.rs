@@ -171,7 +171,7 @@ pub enum LogEvent {
     },
     /// The run waits for a decision about a call.
     ApprovalRequested {
-        /// The id to decide under.
+        /// The id under which the caller sends the decision.
         approval: String,
         /// The exposed name of the tool.
         tool: String,
@@ -182,7 +182,7 @@ pub enum LogEvent {
     },
     /// A pending approval was decided.
     ApprovalDecided {
-        /// The id of the approval.
+        /// The id from `approval_requested`.
         approval: String,
         /// False if the call is refused.
         allowed: bool,
@@ -197,7 +197,7 @@ pub enum LogEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         status: Option<Value>,
     },
-    /// The run ended.
+    /// The last event of a run. A sub-agent has one of its own.
     RunFinished {
         /// The name of the finish reason, such as `completed` or `max_turns`.
         finish: String,

@@ -20,7 +20,7 @@ pub const GLOB_CHARS_MAX: usize = 512;
 pub struct ToolGlob(Glob);
 
 impl ToolGlob {
-    /// Compiles a pattern.
+    /// Compiles a pattern of at most [`GLOB_CHARS_MAX`] characters.
     pub fn new(written: &str) -> Result<Self, GlobError> {
         Glob::new(&written.to_ascii_lowercase()).map(Self)
     }

@@ -14,7 +14,7 @@ impl Home {
         Self { root: root.to_owned() }
     }
 
-    /// The directory itself.
+    /// The directory itself, as it was given to [`at`](Self::at).
     pub fn root(&self) -> &Path {
         &self.root
     }

@@ -10,6 +10,8 @@
 //! Values that operators set are in [`settings`], the paths of haft's own directory in [`home`].
 //! This crate does no IO, starts no task and reads no clock; nothing in it is `async` but trait signatures.
 
+#![warn(missing_docs)]
+
 pub mod approval;
 pub mod arguments;
 pub mod budget;

@@ -27,7 +27,7 @@ pub enum ModelEvent {
     PartDelta {
         /// The index of a part that has started and not finished.
         index: usize,
-        /// The addition.
+        /// The text or annotation to append to the part.
         delta: Delta,
     },
     /// The part is complete. A mark here replaces the one from `PartStarted`, which may have been incomplete.
@@ -51,7 +51,7 @@ pub enum ModelEvent {
 /// The kind of a new part.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PartStart {
-    /// Ordinary text.
+    /// Text for the reader; it arrives as deltas.
     Text,
     /// The model's refusal, in its own words.
     Refusal,

@@ -111,7 +111,7 @@ pub struct Usage {
 pub enum ReplyNote {
     /// Two calls had the same id, or a call had none; this generated id replaces it.
     CallIdGiven {
-        /// The generated id.
+        /// The generated id, unique in the reply.
         id: String,
     },
     /// The provider gave a stop reason that its format does not define.
@@ -137,7 +137,7 @@ pub enum ReplyNote {
     },
     /// A request feature that the provider does not support, and the substitute.
     NotSaid {
-        /// The feature.
+        /// The feature, in words for the operator.
         what: String,
         /// The substitute that was used.
         instead: String,
@@ -151,7 +151,7 @@ pub enum ReplyNote {
     CallRepaired {
         /// The tool that the call names.
         name: String,
-        /// The repair.
+        /// The repair, in words for the operator.
         how: String,
     },
     /// A text tagged as a call does not parse as one and stays text.

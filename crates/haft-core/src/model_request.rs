@@ -68,7 +68,7 @@ pub enum PromptCaching {
 /// A tool as the model sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelTool {
-    /// The exposed name.
+    /// The exposed name, unique in the request.
     pub name: String,
     /// The description for the model.
     pub description: String,
@@ -117,7 +117,7 @@ pub enum ParallelCalls {
 /// The required form of the answer's text.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OutputShape {
-    /// Any text.
+    /// No restriction.
     Text,
     /// Any JSON object.
     Json,
@@ -125,7 +125,7 @@ pub enum OutputShape {
     Schema {
         /// A name for the schema, which some providers require.
         name: String,
-        /// The JSON Schema.
+        /// The schema as the caller wrote it. A format may enforce a part of it only.
         schema: Arc<Value>,
     },
 }

@@ -48,7 +48,7 @@ impl Scheme {
 /// The identity of a tool, independent of its exposed name: its source and its name there.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ToolIdentity {
-    /// The kind of provider.
+    /// The kind of provider, which is a part of the keys of caches and grants.
     pub kind: ProviderKind,
     /// The name of the server, the spec or the built-ins.
     pub namespace: Namespace,
@@ -72,7 +72,7 @@ pub struct NamedTool {
 pub enum Resolution<'a> {
     /// The name belongs to one tool.
     Known {
-        /// The tool.
+        /// The row of the table.
         tool: &'a NamedTool,
         /// The rule by which the name matched.
         matched: Match,

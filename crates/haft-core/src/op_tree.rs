@@ -35,7 +35,7 @@ pub struct OpTree {
 /// A session and its turns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionNode {
-    /// The id of the session.
+    /// The id that events and journals use.
     pub id: SessionId,
     standing: Standing,
     turns: Vec<TurnNode>,
@@ -85,7 +85,7 @@ pub struct OperationNode {
 /// The progress of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
-    /// The call has not ended.
+    /// The call has started or waits, and has not ended.
     Running,
     /// The call ended.
     Finished {

@@ -74,7 +74,7 @@ pub trait ToolProvider: Send + Sync {
 pub enum ProviderKind {
     /// Part of haft, or of the program that embeds it.
     Builtin,
-    /// An MCP server.
+    /// A server of the Model Context Protocol, local or remote.
     Mcp,
     /// An HTTP API that the operator configured.
     Rest,

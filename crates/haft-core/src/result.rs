@@ -15,7 +15,7 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// The result of one call. Every call has exactly one.
 #[derive(Debug)]
 pub struct ToolResult {
-    /// The call, unchanged.
+    /// The call as the caller sent it.
     pub call: ToolCall,
     /// The output, or the reason why there is none.
     pub outcome: Result<ToolOutput, ToolError>,

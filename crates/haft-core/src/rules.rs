@@ -38,11 +38,11 @@ use crate::shell;
 /// The decision about a call, ordered by strictness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Decision {
-    /// The call is made.
+    /// The call is made without approval.
     Allow,
     /// A user must approve the call.
     Ask,
-    /// The call is refused.
+    /// The call is refused, and no user can approve it.
     Deny,
 }
 

@@ -22,29 +22,41 @@ pub trait Sampler: Send + Sync {
 /// One request, within the operator's limits.
 #[derive(Debug)]
 pub struct Sample {
+    /// The name of the MCP server that asks.
     pub server: String,
     /// As `provider/model`; without it the sampler chooses.
     pub model: Option<String>,
+    /// The instructions before the first message; empty for none.
     pub system: String,
+    /// The messages that the server sent.
     pub conversation: Conversation,
+    /// The most tokens of the reply, already limited by the configuration.
     pub output_tokens_max: u32,
+    /// `None` keeps the provider's default.
     pub temperature: Option<f64>,
+    /// Texts that end the reply; empty for none.
     pub stop: Vec<String>,
 }
 
 /// The model's reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sampled {
+    /// The model that answered, as the server gets it.
     pub model: String,
+    /// The text of the reply.
     pub text: String,
+    /// The reason why the model stopped.
     pub stop: StopReason,
 }
 
 /// The call that a server works for when it asks for something. Its run pays, and its principal answers.
 #[derive(Clone)]
 pub struct Caller {
+    /// The context of the run that makes the call.
     pub run: Arc<RunContext>,
+    /// The operation of the call, which is the parent of the request in events.
     pub operation: OperationId,
+    /// The session and turn of the call.
     pub place: Place,
     /// Budget and deadline of the run; none for a call that stands alone.
     pub scope: Option<Arc<RunScope>>,
@@ -53,6 +65,7 @@ pub struct Caller {
 }
 
 impl Caller {
+    /// Returns the call that a provider executes.
     pub fn of(cx: &CallContext) -> Self {
         let operation = cx.operation();
         Self {

@@ -42,12 +42,14 @@ pub struct ShellCommand {
     pub words: Vec<ShellWord>,
     /// The names of the variables that the command sets.
     pub assignments: Vec<String>,
+    /// The files that the shell opens, in order.
     pub redirections: Vec<Redirection>,
 }
 
 /// A word after the removal of quotes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShellWord {
+    /// The text without quotes and escapes.
     pub text: String,
     /// True if the shell would expand the word. Then `text` is only the part that the parser could read.
     pub opaque: bool,
@@ -56,26 +58,35 @@ pub struct ShellWord {
 /// A file that the shell opens for a command. Copies of descriptors and here-documents open no file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Redirection {
+    /// The way in which the shell opens the file.
     pub access: Access,
+    /// The path as written; the shell may expand it.
     pub target: ShellWord,
 }
 
+/// The way in which a redirection opens its file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
+    /// Opens the file for reading, as `<` does.
     Read,
+    /// Empties or creates the file, as `>` does.
     Write,
+    /// Adds to the file or creates it, as `>>` does.
     Append,
 }
 
 impl ShellWord {
+    /// Creates a word that the shell does not expand.
     pub fn literal(text: impl Into<String>) -> Self {
         Self { text: text.into(), opaque: false }
     }
 
+    /// Creates a word that the shell would expand.
     pub fn opaque(text: impl Into<String>) -> Self {
         Self { text: text.into(), opaque: true }
     }
 
+    /// Returns the text; `None` if the shell would expand the word.
     pub fn as_literal(&self) -> Option<&str> {
         (!self.opaque).then_some(self.text.as_str())
     }
@@ -87,6 +98,7 @@ impl ShellCommand {
         Self { words: vec![ShellWord::opaque(format!("what {carrier} runs"))], ..Self::default() }
     }
 
+    /// Returns the first word; `None` for a command of assignments or redirections alone.
     pub fn program(&self) -> Option<&ShellWord> {
         self.words.first()
     }
@@ -109,21 +121,30 @@ impl fmt::Display for ShellCommand {
 /// The reason why the commands of a line are unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ShellError {
+    /// The line is longer than the parser accepts.
     TooLong {
+        /// The length of the line.
         bytes: usize,
     },
+    /// Groups and substitutions nest deeper than the parser accepts.
     TooDeep,
+    /// The line has more commands than the parser accepts.
     TooManyCommands,
+    /// The line has more redirections than the parser accepts.
     TooManyRedirections,
     /// A quote, a group or another construct has no end.
     Unclosed {
+        /// The construct, in words.
         what: &'static str,
     },
+    /// A character occurs where bash does not allow it.
     Unexpected {
+        /// The first character that does not fit.
         found: char,
     },
     /// Valid bash perhaps, but not understood by this parser.
     Unclear {
+        /// The construct, in words.
         what: &'static str,
     },
 }

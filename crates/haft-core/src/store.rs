@@ -30,10 +30,12 @@ impl Handle {
         Self::new(session, file)
     }
 
+    /// Returns the random name of the session that stored the output.
     pub fn session(&self) -> &str {
         &self.session
     }
 
+    /// Returns the random name of the output within its session.
     pub fn file(&self) -> &str {
         &self.file
     }
@@ -60,6 +62,7 @@ pub trait OutputStore: Send + Sync {
     /// Starts an output. It has no handle until it is finished, and dropping it leaves nothing behind.
     fn begin(&self) -> Result<Box<dyn Spool>, StoreError>;
 
+    /// Returns the whole content. Reads only outputs of the store's own session.
     fn read(&self, handle: &Handle) -> Result<Vec<u8>, StoreError>;
 
     /// Returns true if the store holds no output. It must only read memory.
@@ -71,14 +74,18 @@ pub trait Spool: Send {
     /// Writes the bytes that fit and drops the rest, which [`Stored::complete`] reports.
     fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError>;
 
+    /// Completes the output and returns its handle.
     fn finish(self: Box<Self>) -> Result<Stored, StoreError>;
 }
 
 /// An output in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
+    /// The name for reading the output.
     pub handle: Handle,
+    /// The size of the stored content.
     pub bytes: u64,
+    /// The number of line ends in the stored content.
     pub lines: u64,
     /// True if no bytes were dropped.
     pub complete: bool,
@@ -115,8 +122,11 @@ pub const PREVIEW_CHARS_MAX: usize = 1_000;
 /// The replacement for an output that was stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredOutput {
+    /// The handle and size of the stored output.
     pub stored: Stored,
+    /// The reason for storing it.
     pub reason: StoreReason,
+    /// The part that the model sees.
     pub glimpse: Glimpse,
 }
 
@@ -124,11 +134,24 @@ pub struct StoredOutput {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Glimpse {
     /// The number of tokens and the beginning of the text.
-    Text { tokens: Tokens, preview: String },
+    Text {
+        /// The size of the whole text.
+        tokens: Tokens,
+        /// The beginning of the text.
+        preview: String,
+    },
     /// A description and the digest of the bytes.
-    Media { description: String, digest: Digest },
+    Media {
+        /// The kind, the size and the dimensions in words.
+        description: String,
+        /// The digest of the stored bytes.
+        digest: Digest,
+    },
     /// The number of tokens. The content before this one already shows the beginning.
-    Shown { tokens: Tokens },
+    Shown {
+        /// The size of the whole text.
+        tokens: Tokens,
+    },
 }
 
 impl StoredOutput {
@@ -204,7 +227,9 @@ pub fn preview(text: &str, chars_max: usize) -> String {
 pub enum StoreError {
     /// The output never existed, has expired, or belongs to another session. The error does not distinguish these.
     NotFound,
+    /// The store cannot be used, for example because the disk is full.
     Unavailable {
+        /// The cause, in words for the operator.
         reason: String,
     },
 }

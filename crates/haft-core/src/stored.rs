@@ -11,7 +11,8 @@ mod request;
 
 use std::fmt;
 
-pub use conversation::{StoredCall, StoredMessage, StoredReply};
+pub(crate) use conversation::StoredCall;
+pub use conversation::{StoredMessage, StoredReply};
 pub use event::{StoredEvent, StoredModelError, StoredUsage};
 pub use model_reply::StoredModelReply;
 pub use names::find;
@@ -21,9 +22,17 @@ pub use request::{StoredChoice, StoredRequest, StoredTool};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoredError {
     /// An unknown name of an enum value.
-    UnknownWord { what: &'static str, found: String },
+    UnknownWord {
+        /// The kind of value, such as `model error`.
+        what: &'static str,
+        /// The name in the data.
+        found: String,
+    },
     /// Two parts of the data contradict each other.
-    Broken { problem: String },
+    Broken {
+        /// The parts that contradict each other.
+        problem: String,
+    },
 }
 
 impl fmt::Display for StoredError {

@@ -30,6 +30,7 @@ pub struct CappedText {
 }
 
 impl CappedText {
+    /// Creates an empty text that keeps at most this many characters.
     pub fn new(chars_max: usize) -> Self {
         Self { kept: String::new(), chars_total: 0, chars_unseen: 0, chars_max, pending: Vec::new() }
     }

@@ -5,11 +5,14 @@ use std::fmt;
 /// A number of tokens: counted, or estimated from the length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tokens {
+    /// Counted with a tokenizer.
     Counted(u64),
+    /// An estimate from the length.
     About(u64),
 }
 
 impl Tokens {
+    /// Returns the number, exact or not.
     pub fn count(self) -> u64 {
         match self {
             Tokens::Counted(count) | Tokens::About(count) => count,
@@ -47,6 +50,7 @@ impl std::iter::Sum for Tokens {
 
 /// Counts tokens as a certain model would. An implementation loads its vocabulary at the first count, not earlier.
 pub trait TokenCounter: Send + Sync {
+    /// Returns the tokens of a text. It must not fail: without a vocabulary it returns an estimate.
     fn count(&self, text: &str) -> Tokens;
 }
 

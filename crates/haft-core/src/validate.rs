@@ -18,9 +18,11 @@ pub use draft::Draft;
 /// A tool's compiled input schema.
 #[derive(Debug)]
 pub enum Schema {
+    /// The schema compiled, so validation checks all of it.
     Checked(Box<CheckedSchema>),
     /// The schema is unusable, so validation accepts any object.
     Unchecked {
+        /// The problem with the schema.
         reason: String,
     },
 }
@@ -33,8 +35,10 @@ pub struct CheckedSchema {
     cost: Cost,
 }
 
+/// The largest schema, in bytes of its JSON text. A larger one is unusable.
 pub const SCHEMA_BYTES_MAX: usize = 1024 * 1024;
-pub const SCHEMA_DEPTH_MAX: usize = 64;
+/// The deepest nesting of a schema. A deeper one is unusable.
+pub(crate) const SCHEMA_DEPTH_MAX: usize = 64;
 
 /// The largest compiled size of one `pattern`.
 const PATTERN_BYTES_MAX: usize = 1024 * 1024;
@@ -160,6 +164,7 @@ pub struct ValidArguments {
 }
 
 impl ValidArguments {
+    /// Returns the arguments after repair, as the provider gets them.
     pub fn value(&self) -> &Map<String, Value> {
         &self.object
     }

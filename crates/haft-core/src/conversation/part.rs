@@ -8,7 +8,7 @@ use crate::tool::{CallId, ToolCall};
 /// One piece of a message, and its identity in the wire format it came from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
-    /// The content.
+    /// The content, which every format can encode or describe.
     pub body: Body,
     /// `None` for a part that no wire format has identified, such as a user's text.
     pub mark: Option<Mark>,
@@ -17,7 +17,7 @@ pub struct Part {
 /// The content of a part.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Body {
-    /// Ordinary text.
+    /// Text that the reader of the message sees.
     Text {
         /// The text, without the annotations.
         text: String,
@@ -28,7 +28,7 @@ pub enum Body {
     Refusal(String),
     /// An image for a model that reads images, or from one that draws them.
     Image(Media),
-    /// A sound.
+    /// A sound for a model that hears, or from one that speaks.
     Audio(Media),
     /// A document, such as a PDF.
     File {

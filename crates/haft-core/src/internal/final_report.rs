@@ -29,15 +29,15 @@ pub struct Report {
 /// The success of the task, as the model judges it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportStatus {
-    /// The task is done.
+    /// The model did the task.
     Success,
-    /// The task is not done.
+    /// The model could not do the task; the content says why.
     Failure,
     /// A part of the task is done.
     Partial,
 }
 
-/// The answer in a report.
+/// The answer in a report, by the report's format.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ReportContent {
     /// A text in any format other than JSON.

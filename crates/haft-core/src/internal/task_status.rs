@@ -14,7 +14,7 @@ pub const TASK_STATUS: &str = "agent__task_status";
 /// The progress that a model reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskStatus {
-    /// The stage of the task.
+    /// The stage of the task; completion also depends on the two flags.
     pub state: TaskState,
     /// The completed work; may be empty.
     pub done: String,

@@ -37,7 +37,7 @@ pub enum Exhausted {
     Tokens,
     /// The number of tool calls.
     Calls,
-    /// The time.
+    /// The time since the start of the run.
     Time,
 }
 

@@ -23,7 +23,7 @@ pub enum RunEvent {
     Said(ModelEvent),
     /// The model requested this call, and the run executes it.
     Called(ToolCall),
-    /// A call ended.
+    /// A call ended, and the model will get this text.
     Answered(Answered),
     /// The run made a decision that observers may want to know about.
     Noted(RunNote),
@@ -58,7 +58,7 @@ pub struct Began {
     pub path: Vec<String>,
     /// In the form `provider/model`.
     pub model: String,
-    /// The text of the request.
+    /// The request that the agent works on.
     pub request: String,
     /// The names of the tools that the model sees.
     pub tools: Vec<String>,

@@ -8,10 +8,12 @@ use crate::model_reply::StopReason;
 pub enum FinalReport {
     /// The last text is the answer.
     None,
+    /// The model calls the report tool with an answer of this shape.
     Tool(ReportShape),
     /// A text between `<haft-NONCE-FINAL format="…">` and its closing tag, for models that write text better than they
     /// call tools.
     Xml {
+        /// The required format and schema.
         shape: ReportShape,
         /// Unique to this session, so that a text from another source cannot pass for a report.
         nonce: String,
@@ -30,6 +32,7 @@ pub(super) enum Found {
 }
 
 impl FinalReport {
+    /// Returns the required format and schema; `None` if the last text is the answer.
     pub fn shape(&self) -> Option<&ReportShape> {
         match self {
             Self::None => None,

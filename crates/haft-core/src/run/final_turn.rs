@@ -5,15 +5,21 @@ use super::finish::FinishReason;
 /// The reason why the next turn is the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhyFinal {
+    /// A user asked the run to stop.
     Stopped,
+    /// The budget of the run or of a run above it is used up.
     Budget,
+    /// The next request would not fit into the context window.
     ContextFull,
+    /// The run has made as many calls as it may.
     MaxToolCalls,
+    /// The model again called more tools in one turn than it may.
     MaxToolCallsPerTurn,
     /// The model reported that the task is complete.
     TaskComplete,
     /// The run has only one turn, so nothing is cut short.
     OnlyTurn,
+    /// The run has one turn left.
     LastTurn,
 }
 
@@ -58,6 +64,7 @@ impl WhyFinal {
         }
     }
 
+    /// Returns the stable name for all wire formats.
     pub fn name(self) -> &'static str {
         match self {
             Self::Stopped => "stopped",
@@ -71,6 +78,7 @@ impl WhyFinal {
         }
     }
 
+    /// Every reason, in the order of the variants.
     pub const ALL: [WhyFinal; 8] = [
         Self::Stopped,
         Self::Budget,
@@ -82,6 +90,7 @@ impl WhyFinal {
         Self::LastTurn,
     ];
 
+    /// Returns the reason with this name; `None` if there is none.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|why| why.name() == name)
     }

@@ -7,6 +7,7 @@ use crate::model_error::ModelErrorKind;
 /// The end of a run. Every run has exactly one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finish {
+    /// The reason, which determines the status and the exit code.
     pub reason: FinishReason,
     /// The model's answer. It may also exist after a limit was reached.
     pub answer: Option<Answer>,
@@ -19,11 +20,14 @@ pub struct Finish {
 /// The answer of a run to its caller.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
+    /// The text of the last reply.
     Text(String),
+    /// A final report, already checked.
     Report(Report),
 }
 
 impl Answer {
+    /// Returns the answer as text; the content alone if it is a report.
     pub fn text(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -39,10 +43,15 @@ pub enum FinishReason {
     Completed,
     /// Another agent takes over.
     Handoff(Handoff),
+    /// The run used all its turns.
     MaxTurns,
+    /// The run made as many tool calls as it may.
     MaxToolCalls,
+    /// The model repeatedly called more tools in one turn than it may.
     MaxToolCallsPerTurn,
+    /// The next request did not fit into the context window.
     ContextFull,
+    /// The budget of the run or of a run above it was used up.
     Budget,
     /// A user asked the run to stop, and it stopped gracefully.
     Stopped,
@@ -52,16 +61,23 @@ pub enum FinishReason {
     TimedOut,
     /// The journal could no longer record the run.
     Unrecorded,
+    /// The model repeated the same call in spite of a warning.
     DoomLoop,
+    /// The model's replies had no content, several times in a row.
     EmptyReplies,
+    /// The model's replies reached the token limit, several times in a row.
     CutReplies,
+    /// The model did not call the tool that it must call, several times in a row.
     ToolChoiceUnmet,
+    /// The model ended without the required report, several times in a row.
     NoReport,
+    /// The model's reports did not fit the required format or schema.
     InvalidReport,
     /// The model refused to answer.
     Refused,
     /// The provider's filter withheld the answer.
     Filtered,
+    /// The model request failed, after all retries and fallbacks.
     ModelFailed(ModelErrorKind),
 }
 
@@ -70,22 +86,31 @@ pub enum FinishReason {
 pub struct FinishRow {
     /// The stable name for all wire formats.
     pub name: &'static str,
+    /// The category, which determines the exit code.
     pub class: FinishClass,
+    /// The advice for the operator.
     pub hint: &'static str,
 }
 
 /// The category of an end, which determines the exit code and the status on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FinishClass {
+    /// The model answered, or another agent takes over.
     Answered,
+    /// The run reached one of its own limits.
     Limited,
+    /// The run spent its budget.
     Budget,
+    /// A user or the program ended the run.
     Interrupted,
+    /// The run exceeded its timeout.
     TimedOut,
+    /// The run could not complete.
     Failed,
 }
 
 impl FinishReason {
+    /// Returns the properties of this reason.
     pub fn row(&self) -> FinishRow {
         use FinishClass::{Answered, Budget, Failed, Interrupted, Limited, TimedOut};
         let (name, class, hint) = match self {
@@ -129,6 +154,7 @@ impl FinishReason {
         FinishRow { name, class, hint }
     }
 
+    /// Returns the stable name for all wire formats.
     pub fn name(&self) -> &'static str {
         self.row().name
     }

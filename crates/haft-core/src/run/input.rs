@@ -14,13 +14,19 @@ use crate::tool::CallId;
 pub enum RunInput {
     /// The driver asked for the next step, with these readings.
     Stepped(Readings),
+    /// The model replied; the run may still find the reply unusable.
     Replied(ModelReply),
+    /// The model request failed, after all retries and fallbacks.
     Failed(ModelError),
     /// Calls ended.
     Ended(Vec<CallEnd>),
+    /// The client executed its calls.
     ClientReplied(Vec<ToolReply>),
+    /// A user decided about a call that waits for approval.
     Judged {
+        /// The id of the call.
         call: CallId,
+        /// The user's decision.
         verdict: ApprovalVerdict,
     },
     /// A graceful stop was requested.
@@ -34,12 +40,14 @@ pub enum RunInput {
 /// The end of a call, as the run records it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallEnd {
+    /// The call ended with this reply for the model.
     Replied(ToolReply),
     /// A user must decide first.
     AwaitsApproval(CallId),
 }
 
 impl CallEnd {
+    /// Converts the result of the engine. An output without content becomes its structured data as text.
     pub fn of(result: ToolResult) -> Self {
         let ToolResult { call, outcome, .. } = result;
         match outcome {
@@ -59,6 +67,7 @@ impl CallEnd {
         }
     }
 
+    /// Returns the id of the call.
     pub fn call(&self) -> &CallId {
         match self {
             Self::Replied(reply) => &reply.call,

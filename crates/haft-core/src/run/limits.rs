@@ -7,15 +7,18 @@ pub struct Limits {
     pub turns_max: u32,
     /// The most calls of the whole run, including those inside batches; `None` leaves only `turns_max`.
     pub tool_calls_max: Option<u32>,
+    /// The most calls of one turn. The run refuses the calls beyond it.
     pub tool_calls_per_turn_max: u32,
     /// The most attempts at one turn when replies are unusable.
     pub attempts_max: u32,
+    /// `None` if the size of the window is unknown; then only the provider limits the context.
     pub context: Option<ContextLimit>,
 }
 
 /// The division of the model's context window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContextLimit {
+    /// The size of the whole window.
     pub window_tokens: u64,
     /// Reserved for the answer.
     pub output_tokens: u64,
@@ -46,6 +49,7 @@ impl ContextLimit {
 /// The counters of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// Useful replies of the model so far.
     pub turns: u32,
     /// Turns with tool calls.
     pub tool_turns: u32,

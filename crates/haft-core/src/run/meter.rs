@@ -37,7 +37,9 @@ struct Tally {
 /// An amount to reserve.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Amount {
+    /// Input and output tokens together.
     pub tokens: u64,
+    /// Tool calls.
     pub calls: u64,
 }
 
@@ -80,10 +82,12 @@ impl Meter {
         self.keeper.get_or_init(|| keeper);
     }
 
+    /// Returns the cost so far, without reservations.
     pub fn bill(&self) -> Bill {
         self.tally().bill
     }
 
+    /// Returns the budget of this run alone, without those above it.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }

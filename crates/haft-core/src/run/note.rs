@@ -10,19 +10,26 @@ pub enum RunNote {
     Status(TaskStatus),
     /// The run refused a call.
     Refused {
+        /// The tool name as the model wrote it.
         tool: String,
+        /// The reason, as the model got it.
         why: String,
     },
     /// The reply was unusable, and the run asks again.
     AskedAgain {
+        /// The number of unusable replies in this turn so far.
         attempt: u32,
+        /// The problem with the reply.
         why: String,
     },
     /// The same call occurred in several consecutive turns.
     Circling {
+        /// The tool name as the model wrote it.
         tool: String,
+        /// The number of consecutive turns with the call.
         times: u32,
     },
+    /// The next turn is the last one, for this reason.
     FinalTurn(WhyFinal),
 }
 

@@ -15,24 +15,33 @@ use crate::model_request::{ModelTool, ToolChoice};
 /// The settings of one run. The snapshot stores them, so that a run that resumes elsewhere follows the same settings.
 #[derive(Debug, Clone)]
 pub struct RunPlan {
+    /// The most turns, calls and attempts, and the size of the context.
     pub limits: Limits,
+    /// The spending limit of the run and its sub-agents.
     pub budget: Budget,
+    /// The caller's tool choice. A required call is required only until the model has made one.
     pub tool_choice: ToolChoice,
     /// The only tools that the model may call, although it sees all of them. `None` permits every tool, and an empty
     /// list none.
     pub allowed_tools: Option<Vec<String>>,
     /// Tools that the client runs.
     pub client_tools: BTreeSet<String>,
+    /// The tool choices that the provider enforces.
     pub support: ChoiceSupport,
+    /// The way in which the model gives its answer.
     pub report: FinalReport,
+    /// The agents that the model may hand the request to.
     pub routes: Routes,
+    /// The optional tools of the run itself.
     pub offer: Offer,
 }
 
 /// The optional tools of the run itself that the model sees.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Offer {
+    /// Shows the tool with which the model reports its progress.
     pub task_status: bool,
+    /// Shows the tool with which the model makes several calls at once.
     pub batch: bool,
 }
 

@@ -12,6 +12,7 @@ pub struct RunScope {
     pub meter: Arc<Meter>,
     /// The names of the agents from the first one down to the agent of this run.
     pub path: Vec<String>,
+    /// The start of the run; the time budget counts from it.
     pub began: Instant,
     /// The time when the run is aborted.
     pub until: Instant,

@@ -40,20 +40,26 @@ struct Versioned {
 /// The reason why a snapshot is not usable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SnapshotError {
+    /// The text is not JSON, or a field is missing or has the wrong type.
     NotJson {
+        /// The parser's message.
         problem: String,
     },
     /// Another version of this program wrote it.
     UnknownVersion {
+        /// The version that the snapshot names.
         found: u32,
     },
     /// An unknown name of an enum value.
     UnknownWord {
+        /// The kind of value, such as `model error`.
         what: &'static str,
+        /// The name in the snapshot.
         found: String,
     },
     /// Two parts of the snapshot contradict each other.
     Broken {
+        /// The parts that contradict each other.
         problem: String,
     },
 }
@@ -92,6 +98,7 @@ impl From<StoredError> for SnapshotError {
 }
 
 impl AgentRun {
+    /// Returns the current state for storage. It is valid between any two steps.
     pub fn snapshot(&self) -> RunSnapshot {
         RunSnapshot {
             version: VERSION,
@@ -103,6 +110,7 @@ impl AgentRun {
 }
 
 impl RunSnapshot {
+    /// Returns the snapshot as compact JSON.
     pub fn to_json(&self) -> Result<String, SnapshotError> {
         serde_json::to_string(self).map_err(|error| SnapshotError::NotJson { problem: error.to_string() })
     }

@@ -48,6 +48,7 @@ impl Limits {
         ("shm-bytes", "bytes in the private /dev/shm"),
     ];
 
+    /// Returns one limit by name; `None` if there is no such limit.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.clone().slot(name).map(|slot| *slot)
     }
@@ -79,7 +80,9 @@ impl Limits {
 /// A limit that cannot be set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LimitError {
+    /// No limit has this name.
     Unknown(String),
+    /// The limit with this name cannot be zero.
     Zero(String),
 }
 

@@ -5,6 +5,7 @@
 pub enum Preference {
     /// A file holds the token where no keyring answers.
     WhereThereIsOne,
+    /// The login fails where no keyring answers.
     Required,
     /// A token found in the keyring is read, and written to a file when it changes.
     Never,
@@ -23,6 +24,7 @@ pub enum Grant {
 /// Whether the sandbox confines a server process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Confined {
+    /// The server runs in the sandbox.
     #[default]
     Yes,
     /// Unconfined except for the blocklist and haft's own data; its process tree still ends with ours.
@@ -34,11 +36,14 @@ pub enum Confined {
 pub enum Protocol {
     /// Streamable HTTP, with the older HTTP+SSE as a fallback.
     Http,
+    /// The older HTTP+SSE transport only.
     Sse,
+    /// Messages over a WebSocket, which no MCP specification defines.
     WebSocket,
 }
 
 impl Protocol {
+    /// Returns the name for the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -54,17 +59,20 @@ pub enum HealthProbe {
     /// `ping`, or `server/discover` in the protocol era without ping.
     #[default]
     Ping,
+    /// `tools/list`, for servers that do not answer a ping.
     ListTools,
 }
 
 /// The limits of one server's requests to models (MCP sampling).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sampling {
+    /// The approval that each request needs.
     pub consent: SamplingConsent,
     /// As `provider/model`; without it the caller chooses.
     pub model: Option<String>,
     /// The most tokens that are written for one request.
     pub output_tokens_max: u32,
+    /// The most model requests that the server may make during one tool call.
     pub requests_per_call_max: u32,
 }
 

@@ -5,16 +5,24 @@ use crate::tool::Effects;
 /// A method an operation may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
+    /// Reads; has no effects.
     Get,
+    /// Reads the headers alone; has no effects.
     Head,
+    /// Asks for the supported methods; has no effects.
     Options,
+    /// Replaces a resource; a repetition changes nothing.
     Put,
+    /// Removes a resource; a repetition changes nothing.
     Delete,
+    /// Has any effect; a repetition may have it again.
     Post,
+    /// Changes a part of a resource; a repetition may change it again.
     Patch,
 }
 
 impl Method {
+    /// Every method, in the order of the variants.
     pub const ALL: [Method; 7] = [
         Method::Get,
         Method::Head,

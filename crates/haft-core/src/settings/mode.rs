@@ -18,8 +18,10 @@ pub enum SandboxMode {
 }
 
 impl SandboxMode {
+    /// Every mode, the strictest first.
     pub const ALL: [SandboxMode; 3] = [SandboxMode::Sandbox, SandboxMode::Rx, SandboxMode::Rwx];
 
+    /// Returns the name for the command line and the configuration.
     pub fn name(self) -> &'static str {
         match self {
             SandboxMode::Sandbox => "sandbox",

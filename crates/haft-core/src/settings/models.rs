@@ -40,7 +40,9 @@ pub const CLAUDE_CODE_RESUMES_MAX: u32 = 5;
 /// Whether a reply is streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Delivery {
+    /// The provider sends the reply at once when it is complete.
     Whole,
+    /// The provider sends the reply as it is written.
     Streamed,
 }
 
@@ -62,6 +64,7 @@ pub struct RetryPolicy {
     pub attempts_max: u32,
     /// The wait after the first failure; it doubles with each further one.
     pub delay_first: Duration,
+    /// The longest wait between two attempts.
     pub delay_max: Duration,
     /// A longer `Retry-After` is a failure: the provider is not waited for.
     pub retry_after_max: Duration,
@@ -79,6 +82,7 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
+    /// Makes one attempt only.
     pub const NEVER: RetryPolicy = RetryPolicy {
         attempts_max: 1,
         delay_first: Duration::ZERO,
@@ -90,9 +94,11 @@ impl RetryPolicy {
 /// The time limits of the parts of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
+    /// The time to open a connection, with DNS and TLS.
     pub connect: Duration,
     /// From the request to the head of the answer. A local server may load the model first.
     pub first_byte: Duration,
+    /// The longest pause within a streamed reply.
     pub between_chunks: Duration,
     /// The whole request, with all attempts and the waits between them.
     pub total: Duration,

@@ -31,7 +31,9 @@ impl Default for StoreLimits {
 pub struct Reading {
     /// `auto` returns an output whole when it has at most this many chunks.
     pub chunks_max: usize,
+    /// The percentage of a chunk that the next chunk repeats at its start.
     pub overlap_percent: usize,
+    /// A text with an average line length of at least this is split anywhere, and any other text at line ends.
     pub avg_line_bytes_threshold: usize,
 }
 

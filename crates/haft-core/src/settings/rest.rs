@@ -11,7 +11,9 @@ pub const METHODS_DEFAULT: [Method; 5] =
 /// Whether deprecated operations are imported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deprecated {
+    /// Deprecated operations become no tools.
     LeftOut,
+    /// Deprecated operations become tools like any other.
     Kept,
 }
 
@@ -27,22 +29,32 @@ pub enum QueryForm {
 /// The settings for reading a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Streaming {
+    /// The framing of the events in the body.
     pub mode: StreamMode,
     /// Removed from the start of every line of a JSON stream.
     pub line_prefix: String,
     /// The field that holds the type of an event.
     pub discriminator_field: String,
+    /// The type of the event that ends the stream.
     pub done_value: String,
+    /// The field of the last event that holds the answer. Without it the collected tokens are the answer.
     pub answer_field: String,
+    /// The type of the events that hold a piece of the answer.
     pub token_value: String,
+    /// The field of these events that holds the piece.
     pub token_field: String,
+    /// The longest time for the whole stream.
     pub timeout: Duration,
+    /// The most bytes that are read from the stream.
     pub bytes_max: usize,
 }
 
+/// The framing of a stream of JSON events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamMode {
+    /// One JSON value per line.
     JsonStream,
+    /// Server-sent events with JSON data.
     Sse,
 }
 

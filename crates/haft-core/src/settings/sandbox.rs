@@ -3,7 +3,9 @@
 /// Whether the policy grants a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
+    /// The command can use the resource.
     Allow,
+    /// The resource is out of the command's reach.
     Deny,
 }
 
@@ -12,5 +14,6 @@ pub enum Access {
 pub enum GitMetadata {
     /// A hook or a filter written by a model would run outside the sandbox at the user's next git command.
     Frozen,
+    /// Tools may write hooks and configuration.
     Writable,
 }

@@ -10,6 +10,7 @@ use crate::conversation::{Annotation, Body, Format, Mark, Media, Message, Part, 
 use crate::output::Content;
 use crate::tool::{CallId, ToolCall};
 
+/// The stored form of [`Message`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredMessage {
     role: StoredRole,
@@ -80,14 +81,16 @@ enum StoredSource {
     Url(String),
 }
 
+/// The stored form of [`ToolCall`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StoredCall {
+pub(crate) struct StoredCall {
     id: String,
     name: String,
     /// The model's own text, byte for byte.
     arguments: String,
 }
 
+/// The stored form of [`ToolReply`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StoredReply {
     call: String,
@@ -106,6 +109,7 @@ enum StoredContent {
 }
 
 impl StoredMessage {
+    /// Converts a message for storage.
     pub fn of(message: &Message) -> Self {
         let role = match message.role {
             Role::System => StoredRole::System,
@@ -116,6 +120,7 @@ impl StoredMessage {
         Self { role, parts: message.parts.iter().map(StoredPart::of).collect() }
     }
 
+    /// Restores the message; fails for damaged media and unknown names.
     pub fn into_message(self) -> Result<Message, StoredError> {
         let role = match self.role {
             StoredRole::System => Role::System,
@@ -215,23 +220,25 @@ impl StoredMedia {
 }
 
 impl StoredCall {
-    pub fn of(call: &ToolCall) -> Self {
+    pub(crate) fn of(call: &ToolCall) -> Self {
         let arguments = call.arguments.as_text().to_owned();
         Self { id: call.id.0.clone(), name: call.name.clone(), arguments }
     }
 
-    pub fn into_call(self) -> ToolCall {
+    pub(crate) fn into_call(self) -> ToolCall {
         ToolCall { id: CallId(self.id), name: self.name, arguments: Arguments::from_text(self.arguments) }
     }
 }
 
 impl StoredReply {
+    /// Converts a reply for storage.
     pub fn of(reply: &ToolReply) -> Self {
         let ToolReply { call, name, content, is_error } = reply;
         let content = content.iter().map(StoredContent::of).collect();
         Self { call: call.0.clone(), name: name.clone(), content, is_error: *is_error }
     }
 
+    /// Restores the reply; fails for damaged media.
     pub fn into_reply(self) -> Result<ToolReply, StoredError> {
         let content = self.content.into_iter().map(StoredContent::into_content).collect::<Result<_, _>>()?;
         Ok(ToolReply { call: CallId(self.call), name: self.name, content, is_error: self.is_error })

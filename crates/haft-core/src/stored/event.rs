@@ -115,10 +115,12 @@ pub struct StoredModelError {
 }
 
 impl StoredEvent {
+    /// Converts an event for storage.
     pub fn of(event: &ModelEvent) -> Self {
         Self(Happened::of(event))
     }
 
+    /// Restores the event; fails for damaged media and unknown names.
     pub fn into_event(self) -> Result<ModelEvent, StoredError> {
         self.0.into_event()
     }
@@ -201,11 +203,13 @@ impl StoredStart {
 }
 
 impl StoredUsage {
+    /// Converts the token counts for storage.
     pub fn of(usage: &Usage) -> Self {
         let Usage { input, output, cache_read, cache_write, reasoning } = *usage;
         Self { input, output, cache_read, cache_write, reasoning }
     }
 
+    /// Restores the token counts.
     pub fn into_usage(self) -> Usage {
         let Self { input, output, cache_read, cache_write, reasoning } = self;
         Usage { input, output, cache_read, cache_write, reasoning }
@@ -281,12 +285,14 @@ impl StoredStop {
 }
 
 impl StoredModelError {
+    /// Converts an error for storage.
     pub fn of(error: &ModelError) -> Self {
         let ModelError { kind, message, retry_after } = error;
         let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         Self { kind: kind.name().into(), message: message.clone(), retry_after_ms: retry_after.map(millis) }
     }
 
+    /// Restores the error; fails for an unknown kind.
     pub fn into_error(self) -> Result<ModelError, StoredError> {
         let kind = names::find("model error", &ModelErrorKind::ALL, ModelErrorKind::name, &self.kind)?;
         let retry_after = self.retry_after_ms.map(Duration::from_millis);

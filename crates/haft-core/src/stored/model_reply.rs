@@ -20,6 +20,7 @@ pub struct StoredModelReply {
 }
 
 impl StoredModelReply {
+    /// Converts a reply for storage. Its notes are not stored.
     pub fn of(reply: &ModelReply) -> Self {
         let ModelReply { id, model, parts, stop, usage, notes: _ } = reply;
         Self {
@@ -31,6 +32,7 @@ impl StoredModelReply {
         }
     }
 
+    /// Restores the reply without notes; fails for damaged media and unknown names.
     pub fn into_reply(self) -> Result<ModelReply, StoredError> {
         Ok(ModelReply {
             id: self.id,

@@ -49,11 +49,21 @@ pub struct StoredTool {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StoredChoice {
+    /// See [`ToolChoice::Auto`].
     Auto,
+    /// See [`ToolChoice::None`].
     None,
+    /// See [`ToolChoice::Required`].
     Required,
+    /// See [`ToolChoice::Named`].
     Named(String),
-    Allowed { names: Vec<String>, must_call: bool },
+    /// See [`ToolChoice::Allowed`].
+    Allowed {
+        /// The exposed names of the tools.
+        names: Vec<String>,
+        /// True if a reply without a call is not acceptable.
+        must_call: bool,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -94,6 +104,7 @@ enum StoredEffort {
 }
 
 impl StoredRequest {
+    /// Converts a whole request for storage.
     pub fn of(request: &ModelRequest) -> Self {
         Self::after(request, None, 0)
     }
@@ -168,6 +179,7 @@ fn begun(before: Option<(&ModelRequest, usize)>) -> Result<Conversation, StoredE
 }
 
 impl StoredTool {
+    /// Converts a tool for storage.
     pub fn of(tool: &ModelTool) -> Self {
         let ModelTool { name, description, input_schema } = tool;
         Self {
@@ -177,6 +189,7 @@ impl StoredTool {
         }
     }
 
+    /// Restores the tool.
     pub fn into_tool(self) -> ModelTool {
         let Self { name, description, input_schema } = self;
         ModelTool { name, description, input_schema: Arc::new(input_schema) }
@@ -184,6 +197,7 @@ impl StoredTool {
 }
 
 impl StoredChoice {
+    /// Converts a choice for storage.
     pub fn of(choice: &ToolChoice) -> Self {
         match choice {
             ToolChoice::Auto => Self::Auto,
@@ -196,6 +210,7 @@ impl StoredChoice {
         }
     }
 
+    /// Restores the choice.
     pub fn into_choice(self) -> ToolChoice {
         match self {
             Self::Auto => ToolChoice::Auto,

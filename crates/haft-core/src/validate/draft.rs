@@ -5,18 +5,25 @@ use serde_json::Value;
 /// The supported drafts. A `$schema` keyword in the schema takes precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Draft {
+    /// JSON Schema draft 4, of 2013.
     Draft4,
+    /// JSON Schema draft 6, of 2017.
     Draft6,
+    /// JSON Schema draft 7, of 2018.
     Draft7,
+    /// JSON Schema 2019-09.
     Draft201909,
+    /// JSON Schema 2020-12, which MCP uses by default.
     #[default]
     Draft202012,
 }
 
 impl Draft {
+    /// Every draft, the oldest first.
     pub const ALL: [Draft; 5] =
         [Draft::Draft4, Draft::Draft6, Draft::Draft7, Draft::Draft201909, Draft::Draft202012];
 
+    /// Returns the name for the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Draft::Draft4 => "4",

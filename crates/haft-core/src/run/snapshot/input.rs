@@ -13,14 +13,33 @@ use crate::tool::CallId;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StoredInput {
+    /// See [`RunInput::Stepped`].
     Stepped(StoredReadings),
+    /// See [`RunInput::Replied`].
     Replied(StoredModelReply),
+    /// See [`RunInput::Failed`].
     Failed(StoredModelError),
+    /// See [`RunInput::Ended`].
     Ended(Vec<StoredEnd>),
+    /// See [`RunInput::ClientReplied`].
     ClientReplied(Vec<StoredReply>),
-    Judged { call: String, allowed: bool },
+    /// See [`RunInput::Judged`].
+    Judged {
+        /// The id of the call.
+        call: String,
+        /// False if the call is refused.
+        allowed: bool,
+    },
+    /// See [`RunInput::Stopped`].
     Stopped,
-    Aborted { why: String, problem: String },
+    /// See [`RunInput::Aborted`].
+    Aborted {
+        /// The name of the [`Abort`](crate::run::Abort).
+        why: String,
+        /// The problem with the journal; empty for every other abort.
+        problem: String,
+    },
+    /// See [`RunInput::Requested`].
     Requested(String),
 }
 
@@ -39,6 +58,7 @@ pub enum StoredEnd {
 }
 
 impl StoredInput {
+    /// Converts an input for storage.
     pub fn of(input: &RunInput) -> Self {
         match input {
             RunInput::Stepped(readings) => Self::Stepped(StoredReadings::of(readings)),
@@ -57,6 +77,7 @@ impl StoredInput {
         }
     }
 
+    /// Restores the input; fails for a name that this version does not know.
     pub fn into_input(self) -> Result<RunInput, SnapshotError> {
         Ok(match self {
             Self::Stepped(readings) => RunInput::Stepped(readings.into_readings()?),
