@@ -75,7 +75,7 @@ pub fn is_read_blocked(path: &Path, policy: &Policy) -> bool {
         return true;
     }
     let real = resolve(path);
-    policy.hidden().iter().any(|hidden| is_within(&real, hidden))
+    policy.is_neighbour(&real) || policy.hidden().iter().any(|hidden| is_within(&real, hidden))
 }
 
 /// Returns the blocklist with symlinks resolved: `/bin` is a symlink to `/usr/bin` on most systems.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::check::blocklist;
 use crate::git::git_paths;
 use crate::path::{between, is_within};
-use crate::policy::Policy;
+use crate::policy::{Neighbours, Policy};
 use crate::system::effective_uid;
 use haft_core::home::Home;
 use haft_core::settings::limits::Limits;
@@ -61,6 +61,7 @@ pub(crate) enum Step {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Kept {
+    /// The path below the covered directory.
     pub(crate) name: String,
     pub(crate) writable: bool,
 }
@@ -172,7 +173,7 @@ fn hidden_steps(policy: &Policy, writable: &[PathBuf]) -> Result<Vec<Step>, Plan
     let is_writable = |path: &Path| writable.iter().any(|root| is_within(path, root));
     let mut steps = Vec::new();
     if home.is_dir() {
-        steps.push(Step::HiddenDirectory { path: home.into(), keep: kept(&policy.home, is_writable) });
+        steps.push(Step::HiddenDirectory { path: home.into(), keep: kept(policy, is_writable) });
     } else if is_writable(home) {
         return Err(PlanError::NameUnprotected { path: home.into() });
     }
@@ -189,10 +190,21 @@ fn hidden_steps(policy: &Policy, writable: &[PathBuf]) -> Result<Vec<Step>, Plan
 }
 
 /// Lists the entries of home that stay visible. Its data and configuration never do, even if they do not exist yet.
-fn kept(home: &Home, is_writable: impl Fn(&Path) -> bool) -> Vec<Kept> {
+fn kept(policy: &Policy, is_writable: impl Fn(&Path) -> bool) -> Vec<Kept> {
+    let home = &policy.home;
+    let workspaces = match policy.neighbours {
+        Neighbours::Visible => vec![home.workspace()],
+        Neighbours::Hidden => {
+            policy.own().into_iter().filter(|own| is_within(own, &home.workspace())).collect()
+        }
+    };
+    let workspace = |path: PathBuf| {
+        let name = path.strip_prefix(home.root()).ok()?.to_str()?.to_owned();
+        Some(Kept { name, writable: is_writable(&path) })
+    };
     let readable = Home::READABLE.iter().map(|name| Kept { name: (*name).into(), writable: false });
-    let workspace = Kept { name: "workspace".into(), writable: is_writable(&home.workspace()) };
-    readable.chain([workspace]).filter(|kept| home.root().join(&kept.name).is_dir()).collect()
+    let all = readable.chain(workspaces.into_iter().filter_map(workspace));
+    all.filter(|kept| home.root().join(&kept.name).is_dir()).collect()
 }
 
 /// Sorts all steps parents first, and pins every directory between a writable root and a path below it, so that no

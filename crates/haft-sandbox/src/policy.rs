@@ -29,11 +29,19 @@ pub struct Policy {
     /// Paths that stay readable but are never writable, even inside a writable directory.
     pub(crate) frozen: Vec<PathBuf>,
     pub(crate) git: GitMetadata,
+    pub(crate) neighbours: Neighbours,
     pub(crate) network: Access,
     pub(crate) unix_sockets: Access,
     pub(crate) environment: Vec<OsString>,
     pub(crate) variables: Vec<Variable>,
     pub(crate) limits: Limits,
+}
+
+/// Other workspaces in haft's home, next to that of the policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Neighbours {
+    Visible,
+    Hidden,
 }
 
 /// A variable with the value the operator gave it. `Debug` omits the value because it may be a secret.
@@ -85,6 +93,7 @@ impl Policy {
             protected: Vec::new(),
             frozen: Vec::new(),
             git: GitMetadata::Frozen,
+            neighbours: Neighbours::Visible,
             network: if mode == SandboxMode::Sandbox { Access::Deny } else { Access::Allow },
             unix_sockets: if mode == SandboxMode::Rwx { Access::Allow } else { Access::Deny },
             environment: Vec::new(),
@@ -105,6 +114,7 @@ impl Policy {
         policy.secrets.extend(self.secrets.iter().cloned());
         policy.protected.clone_from(&self.protected);
         policy.frozen.clone_from(&self.frozen);
+        policy.neighbours = self.neighbours;
         policy.limits = self.limits.clone();
         policy.refuse_exposing(&policy.workspace)?;
         Ok(policy)
@@ -152,6 +162,13 @@ impl Policy {
     /// Adds a path that stays readable but is never writable.
     pub fn freeze(mut self, path: &Path) -> Self {
         self.frozen.push(path::resolve(path));
+        self
+    }
+
+    /// Hides all other workspaces in haft's home, which belong to other principals.
+    #[must_use]
+    pub fn hide_neighbours(mut self) -> Self {
+        self.neighbours = Neighbours::Hidden;
         self
     }
 
@@ -215,7 +232,23 @@ impl Policy {
             SandboxMode::Sandbox | SandboxMode::Rx => hidden.extend(self.secrets.iter().cloned()),
             SandboxMode::Rwx => {}
         }
+        match self.neighbours {
+            Neighbours::Visible => {}
+            Neighbours::Hidden => add_neighbours(&self.home.workspace(), &self.own(), &mut hidden),
+        }
         hidden
+    }
+
+    /// Returns true if the path lies in another workspace in haft's home, whether that exists or not.
+    pub(crate) fn is_neighbour(&self, path: &Path) -> bool {
+        self.neighbours == Neighbours::Hidden
+            && is_within(path, &self.home.workspace())
+            && !self.own().iter().any(|own| is_within(path, own) || is_within(own, path))
+    }
+
+    /// Returns the directories that belong to this policy.
+    pub(crate) fn own(&self) -> Vec<PathBuf> {
+        [vec![self.workspace.clone()], self.writable.clone()].concat()
     }
 
     /// Refuses a directory that contains, or lies in, haft's home or a secret, because a grant covers everything below
@@ -234,6 +267,22 @@ impl Policy {
         {
             Some(secret) => Err(PolicyError::ExposesSecret { path, secret: secret.clone() }),
             None => Ok(()),
+        }
+    }
+}
+
+/// Adds the entries of a directory that do not belong to the policy. A directory that contains its workspace is not one
+/// of them, but the other entries of it are.
+fn add_neighbours(directory: &Path, own: &[PathBuf], hidden: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if own.contains(&path) {
+            continue;
+        }
+        if own.iter().any(|own| is_within(own, &path)) {
+            add_neighbours(&path, own, hidden);
+        } else {
+            hidden.push(path);
         }
     }
 }

@@ -8,6 +8,7 @@ use haft_config::resolved::ModelName;
 use haft_config::skills::{self, Skill};
 use haft_core::event::{Event, EventSink, Watchers};
 use haft_core::place::SessionId;
+use haft_core::principal::Principal;
 use haft_core::provider::ToolProvider;
 use haft_core::run::context::RunContext;
 use haft_tools::mcp::Elicitation;
@@ -37,6 +38,10 @@ impl Runtime {
             crate::runs::check_input(&graph.first().agent, &spec.request)?;
         }
         let policy = spec.workspace.policy(&self.shared.home).map_err(StartError::Policy)?;
+        let policy = match spec.principal.is_subject_of(&Principal::local()) {
+            true => policy,
+            false => policy.hide_neighbours(),
+        };
         let (config, skills) = with_skills(generation, spec, &*variables);
         let usual = model_names(&graph.first().agent, &config).map_err(StartError::Models)?;
         let sampler = ModelSampler::new(&config, &policy, Arc::clone(&variables), usual.into_iter().next());

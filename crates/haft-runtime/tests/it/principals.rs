@@ -77,6 +77,38 @@ async fn the_budget_of_one_run_is_not_spent_by_another() {
 }
 
 #[tokio::test]
+async fn the_workspace_of_one_principal_is_hidden_from_another() {
+    let fixture = Fixture::new([
+        Step::call("bash", json!({"command": "cat ../anna/secret; ls ..; echo mine > own; cat own"})),
+        Step::call("read", json!({"file_path": "../anna/secret"})),
+        Step::text("done"),
+    ]);
+    let directory = |subject: &str| fixture.home().workspace().join("acme").join(subject);
+    for subject in ["anna", "bert"] {
+        std::fs::create_dir_all(directory(subject)).unwrap();
+    }
+    std::fs::write(directory("anna").join("secret"), "the secret of anna").unwrap();
+    let runtime = fixture.runtime(&json!({})).await;
+    let agent = "---\nmodels: openai/m\ntools: [bash, read]\n---\nYou work.\n";
+    let mut spec = fixture.spec_of(agent, "go");
+    spec.principal = Principal::new("acme", "bert", "");
+    spec.workspace.directory = directory("bert");
+    let run = runtime.start(spec, RunSecrets::none()).await.unwrap();
+    assert_eq!(answer(&finished(&run).await), "done");
+    let results: Vec<String> = events(&run)
+        .await
+        .iter()
+        .filter_map(|event| match &event.event.kind {
+            LogEvent::ToolResult { text, .. } => Some(text.clone()),
+            _ => None,
+        })
+        .collect();
+    let [shell, file] = results.try_into().unwrap();
+    assert!(shell.contains("No such file") && shell.contains("bert\nmine"), "{shell}");
+    assert!(!shell.contains("the secret") && !file.contains("the secret"), "{file}");
+}
+
+#[tokio::test]
 async fn a_stored_output_of_one_principal_is_not_found_by_another() {
     let fixture = Fixture::new([Step::call("long", json!({})), Step::text("done")]);
     let runtime = fixture.runtime(&json!({"toolResponseMaxBytes": 1_000})).await;

@@ -112,7 +112,7 @@ fn cover(path: &Path, keep: &[Kept]) -> io::Result<Vec<Piece>> {
     let mode = if keep.is_empty() { "0" } else { "755" };
     let mount = fresh("tmpfs", &[("mode", mode), ("size", "4096")])?;
     for kept in keep {
-        mkdirat(&mount, kept.name.as_str(), Mode::from_raw_mode(0o755))?;
+        make_directories(mount.as_fd(), Path::new(&kept.name))?;
     }
     set_attributes(mount.as_fd(), READ_ONLY)?;
     let mut pieces = vec![Piece { mount, target: path.to_path_buf() }];
@@ -121,6 +121,19 @@ fn cover(path: &Path, keep: &[Kept]) -> io::Result<Vec<Piece>> {
         pieces.push(bound(&inside, &inside, if kept.writable { NO_DEVICES } else { READ_ONLY })?);
     }
     Ok(pieces)
+}
+
+/// Creates a directory and those above it.
+fn make_directories(mount: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let mut above: Vec<&Path> = path.ancestors().filter(|path| !path.as_os_str().is_empty()).collect();
+    above.reverse();
+    for directory in above {
+        match mkdirat(mount, directory, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 fn fresh(kind: &str, options: &[(&str, &str)]) -> io::Result<OwnedFd> {

@@ -71,6 +71,25 @@ fn a_workspace_below_home_is_writable_again() {
 }
 
 #[test]
+fn with_hidden_neighbours_only_the_own_workspace_of_home_is_kept() {
+    let place = Place::new(&["home/workspace/acme/anna", "home/workspace/acme/bert", "home/workspace/b"]);
+    let policy = place.policy("home/workspace/acme/anna", "home").hide_neighbours();
+    let plan = Plan::of(&policy).unwrap();
+    let kept = plan.steps.iter().find_map(|step| match step {
+        Step::HiddenDirectory { keep, .. } => Some(keep.clone()),
+        _ => None,
+    });
+    assert_eq!(kept, Some(vec![Kept { name: "workspace/acme/anna".into(), writable: true }]));
+    for neighbour in ["home/workspace/acme/bert", "home/workspace/b"].map(|name| place.path(name)) {
+        assert!(plan.hidden.contains(&neighbour), "{neighbour:?} in {:?}", plan.hidden);
+    }
+    assert!(!plan.hidden.contains(&place.path("home/workspace/acme")));
+    let blocked = |name: &str| crate::check::is_read_blocked(&place.path(name), &policy);
+    assert!(blocked("home/workspace/acme/bert/x") && blocked("home/workspace/later/x"));
+    assert!(!blocked("home/workspace/acme/anna/x"));
+}
+
+#[test]
 fn a_home_that_does_not_exist_below_tmp_is_an_error() {
     let place = Place::new(&["ws"]);
     let error = Plan::of(&place.policy("ws", "home")).unwrap_err();
