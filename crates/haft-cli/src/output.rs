@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use haft_core::media;
-use haft_core::store::{Handle, StoreError};
+use haft_core::store::{Handle, StoreError, WHOLE_OUTPUT};
 use haft_store::outputs::{FileStore, StoreLimits};
 use haft_tools::output::{Question, about_binary};
 
@@ -38,7 +38,9 @@ fn content(handle: &str) -> Result<Vec<u8>, Refused> {
     let home = settings::home()?;
     let store = FileStore::open(&home.data().join("outputs"), StoreLimits::untouched())
         .map_err(|error| (Exit::Internal, format!("the output store cannot be opened: {error}")))?;
-    let found = Handle::parse(handle).ok_or(StoreError::NotFound).and_then(|handle| store.read_any(&handle));
+    let found = Handle::parse(handle)
+        .ok_or(StoreError::NotFound)
+        .and_then(|handle| store.read_any(&handle, WHOLE_OUTPUT));
     found.map_err(|error| (Exit::Input, format!("{error}\nhint: handles look like session-…/…")))
 }
 

@@ -1,7 +1,9 @@
 //! The store for outputs that are too large for the conversation.
 
 use std::fmt;
+use std::ops::Range;
 
+use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
 use crate::digest::Digest;
@@ -62,12 +64,22 @@ pub trait OutputStore: Send + Sync {
     /// Starts an output. It has no handle until it is finished, and dropping it leaves nothing behind.
     fn begin(&self) -> Result<Box<dyn Spool>, StoreError>;
 
-    /// Returns the whole content. Reads only outputs of the store's own session.
-    fn read(&self, handle: &Handle) -> Result<Vec<u8>, StoreError>;
+    /// Reads the bytes in this range, as far as the output has them. Reads only outputs of the store's own session.
+    fn read_range<'a>(
+        &'a self,
+        handle: &'a Handle,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, StoreError>>;
+
+    /// Removes an output of the store's own session.
+    fn delete<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// Returns true if the store holds no output. It must only read memory.
     fn is_empty(&self) -> bool;
 }
+
+/// The range of a whole output.
+pub const WHOLE_OUTPUT: Range<u64> = 0..u64::MAX;
 
 /// An output that is being written to the store.
 pub trait Spool: Send {

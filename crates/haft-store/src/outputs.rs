@@ -4,7 +4,8 @@ mod session;
 mod sweep;
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use haft_core::place::SessionId;
 pub use haft_core::settings::outputs::StoreLimits;
 use haft_core::store::{Handle, OutputStore, Spool, StoreError, Stored};
@@ -75,12 +77,41 @@ impl FileStore {
     }
 
     /// Reads an output of any session: for the operator, not for tools.
-    pub fn read_any(&self, handle: &Handle) -> Result<Vec<u8>, StoreError> {
-        let path = self.root.join(Handle::directory(handle.session())).join(handle.file());
-        let file = OpenOptions::new().read(true).custom_flags(NO_LINK).open(path).map_err(not_found)?;
+    pub fn read_any(&self, handle: &Handle, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
+        let path = self.path(handle);
+        let mut file = OpenOptions::new().read(true).custom_flags(NO_LINK).open(path).map_err(not_found)?;
+        file.seek(SeekFrom::Start(range.start)).map_err(unavailable)?;
+        let count = range.end.saturating_sub(range.start).min(self.limits.output_bytes_max);
         let mut bytes = Vec::new();
-        file.take(self.limits.output_bytes_max).read_to_end(&mut bytes).map_err(unavailable)?;
+        file.take(count).read_to_end(&mut bytes).map_err(unavailable)?;
         Ok(bytes)
+    }
+
+    fn path(&self, handle: &Handle) -> PathBuf {
+        self.root.join(Handle::directory(handle.session())).join(handle.file())
+    }
+
+    /// For a handle of another session it gives the same error as for one that never existed.
+    fn check_own(&self, handle: &Handle) -> Result<(), StoreError> {
+        if handle.session() == self.id.to_string() { Ok(()) } else { Err(StoreError::NotFound) }
+    }
+
+    fn read_own(&self, handle: &Handle, range: Range<u64>) -> Result<Vec<u8>, StoreError> {
+        self.check_own(handle)?;
+        let outcome = self.read_any(handle, range);
+        if outcome == Err(StoreError::NotFound) {
+            // A sweep of another process removed it.
+            self.session.remove(handle.file());
+        }
+        outcome
+    }
+
+    fn delete_own(&self, handle: &Handle) -> Result<(), StoreError> {
+        self.check_own(handle)?;
+        fs::remove_file(self.path(handle)).map_err(not_found)?;
+        self.session.remove(handle.file());
+        self.session.refresh();
+        Ok(())
     }
 
     /// Starts a sweep in a thread of its own when its time has come. The thread ends with the process at the latest; the
@@ -144,17 +175,16 @@ impl OutputStore for FileStore {
         }))
     }
 
-    /// For a handle of another session it gives the same error as for one that never existed.
-    fn read(&self, handle: &Handle) -> Result<Vec<u8>, StoreError> {
-        if handle.session() != self.id.to_string() {
-            return Err(StoreError::NotFound);
-        }
-        let outcome = self.read_any(handle);
-        if outcome == Err(StoreError::NotFound) {
-            // A sweep of another process removed it.
-            self.session.remove(handle.file());
-        }
-        outcome
+    fn read_range<'a>(
+        &'a self,
+        handle: &'a Handle,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, StoreError>> {
+        Box::pin(async move { self.read_own(handle, range) })
+    }
+
+    fn delete<'a>(&'a self, handle: &'a Handle) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async move { self.delete_own(handle) })
     }
 
     fn is_empty(&self) -> bool {

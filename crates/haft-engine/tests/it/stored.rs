@@ -1,3 +1,4 @@
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use futures_util::future::{BoxFuture, join};
@@ -6,7 +7,7 @@ use haft_core::naming::Scheme;
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
-use haft_core::store::{Handle, OutputStore, Spool, StoreError, Stored};
+use haft_core::store::{Handle, OutputStore, Spool, StoreError, Stored, WHOLE_OUTPUT};
 use haft_core::tool::{Effects, OutputPolicy, ToolDefinition};
 use haft_core::validate::ValidArguments;
 use haft_engine::{Catalog, Orchestrator, RunContext, Selection};
@@ -32,8 +33,14 @@ impl OutputStore for Shelf {
     }
 
     /// Ignores the handle, so a handle from another store reads the output of this one.
-    fn read(&self, _: &Handle) -> Result<Vec<u8>, StoreError> {
-        if self.is_empty() { Err(StoreError::NotFound) } else { Ok(self.kept.lock().unwrap().clone()) }
+    fn read_range<'a>(&'a self, _: &'a Handle, _: Range<u64>) -> BoxFuture<'a, Result<Vec<u8>, StoreError>> {
+        let kept = self.kept.lock().unwrap().clone();
+        Box::pin(async move { if kept.is_empty() { Err(StoreError::NotFound) } else { Ok(kept) } })
+    }
+
+    fn delete<'a>(&'a self, _: &'a Handle) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.kept.lock().unwrap().clear();
+        Box::pin(async { Ok(()) })
     }
 
     fn is_empty(&self) -> bool {
@@ -167,9 +174,11 @@ impl ToolProvider for Reader {
         cx: &'a CallContext,
     ) -> BoxFuture<'a, Result<ToolOutput, ToolError>> {
         let handle = Handle::parse(arguments.value()["handle"].as_str().unwrap()).unwrap();
-        let outputs = cx.run.outputs.as_ref().ok_or(StoreError::NotFound);
-        let read = outputs.and_then(|outputs| outputs.read(&handle));
         Box::pin(async move {
+            let read = match &cx.run.outputs {
+                Some(outputs) => outputs.read_range(&handle, WHOLE_OUTPUT).await,
+                None => Err(StoreError::NotFound),
+            };
             let bytes = read.map_err(|error| ToolError::new(ToolErrorKind::Failed, error.to_string()))?;
             Ok(ToolOutput::text(String::from_utf8(bytes).unwrap()))
         })

@@ -1,6 +1,7 @@
 //! Reads stored outputs with a model: piece by piece, or as a small agent that searches in one of them.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -191,8 +192,19 @@ impl OutputStore for OnlyOne {
         Err(StoreError::NotFound)
     }
 
-    fn read(&self, handle: &Handle) -> Result<Vec<u8>, StoreError> {
-        if *handle == self.handle { self.store.read(handle) } else { Err(StoreError::NotFound) }
+    fn read_range<'a>(
+        &'a self,
+        handle: &'a Handle,
+        range: Range<u64>,
+    ) -> BoxFuture<'a, Result<Vec<u8>, StoreError>> {
+        if *handle == self.handle {
+            return self.store.read_range(handle, range);
+        }
+        Box::pin(async { Err(StoreError::NotFound) })
+    }
+
+    fn delete<'a>(&'a self, _: &'a Handle) -> BoxFuture<'a, Result<(), StoreError>> {
+        Box::pin(async { Err(StoreError::NotFound) })
     }
 
     fn is_empty(&self) -> bool {

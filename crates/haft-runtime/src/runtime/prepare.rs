@@ -38,10 +38,8 @@ impl Runtime {
             crate::runs::check_input(&graph.first().agent, &spec.request)?;
         }
         let policy = spec.workspace.policy(&self.shared.home).map_err(StartError::Policy)?;
-        let policy = match spec.principal.is_subject_of(&Principal::local()) {
-            true => policy,
-            false => policy.hide_neighbours(),
-        };
+        let is_local = spec.principal.is_subject_of(&Principal::local());
+        let policy = if is_local { policy } else { policy.hide_neighbours() };
         let (config, skills) = with_skills(generation, spec, &*variables);
         let usual = model_names(&graph.first().agent, &config).map_err(StartError::Models)?;
         let sampler = ModelSampler::new(&config, &policy, Arc::clone(&variables), usual.into_iter().next());

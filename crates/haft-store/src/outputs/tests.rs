@@ -1,6 +1,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::SystemTime;
 
+use haft_core::store::WHOLE_OUTPUT;
+
 use super::*;
 
 const HOUR: Duration = Duration::from_hours(1);
@@ -18,10 +20,6 @@ fn put(store: &FileStore, text: &str) -> Stored {
 impl FileStore {
     fn sweep(&self, now: SystemTime) {
         Sweeper::new(&self.root, self.limits.clone()).run_at(now).unwrap();
-    }
-
-    fn path(&self, handle: &Handle) -> PathBuf {
-        self.root.join(Handle::directory(handle.session())).join(handle.file())
     }
 }
 
@@ -62,10 +60,10 @@ fn what_is_put_can_be_read_by_its_own_session_alone() {
     let store = FileStore::open(&dir.path().join("outputs"), StoreLimits::default()).unwrap();
     let stored = put(&store, "one\ntwo\n");
     assert_eq!((stored.bytes, stored.lines, stored.complete), (8, 2, true));
-    assert_eq!(store.read(&stored.handle).unwrap(), b"one\ntwo\n");
+    assert_eq!(store.read_own(&stored.handle, WHOLE_OUTPUT).unwrap(), b"one\ntwo\n");
     let other = FileStore::open(&dir.path().join("outputs"), StoreLimits::default()).unwrap();
-    assert_eq!(other.read(&stored.handle), Err(StoreError::NotFound));
-    assert_eq!(other.read_any(&stored.handle).unwrap(), b"one\ntwo\n");
+    assert_eq!(other.read_own(&stored.handle, WHOLE_OUTPUT), Err(StoreError::NotFound));
+    assert_eq!(other.read_any(&stored.handle, WHOLE_OUTPUT).unwrap(), b"one\ntwo\n");
     let mode = fs::metadata(dir.path().join("outputs")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
 }
@@ -80,14 +78,32 @@ fn a_session_opened_again_reads_its_earlier_outputs_and_no_others() {
     drop(store);
     let again = open(1);
     assert!(!again.is_empty());
-    assert_eq!(again.read(&stored.handle).unwrap(), b"one");
+    assert_eq!(again.read_own(&stored.handle, WHOLE_OUTPUT).unwrap(), b"one");
     let other = open(2);
     assert!(other.is_empty());
-    assert_eq!(other.read(&stored.handle), Err(StoreError::NotFound));
+    assert_eq!(other.read_own(&stored.handle, WHOLE_OUTPUT), Err(StoreError::NotFound));
     put(&again, "two");
-    assert_eq!(again.read(&stored.handle).unwrap(), b"one");
+    assert_eq!(again.read_own(&stored.handle, WHOLE_OUTPUT).unwrap(), b"one");
     again.sweep(SystemTime::now() + 1_000 * HOUR);
     assert!(again.is_empty(), "the earlier output and the later one have expired");
+}
+
+#[tokio::test]
+async fn an_output_is_read_in_parts_and_deleted_by_its_own_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || FileStore::open(&dir.path().join("outputs"), StoreLimits::default()).unwrap();
+    let (store, other) = (open(), open());
+    let handle = put(&store, "0123456789").handle;
+    let read = async |range| String::from_utf8(store.read_range(&handle, range).await.unwrap()).unwrap();
+    assert_eq!(read(2..5).await, "234");
+    assert_eq!(read(8..99).await, "89");
+    assert_eq!(read(99..100).await, "");
+    assert_eq!(read(WHOLE_OUTPUT).await, "0123456789");
+    assert_eq!(other.delete(&handle).await, Err(StoreError::NotFound));
+    store.delete(&handle).await.unwrap();
+    assert_eq!(store.read_range(&handle, WHOLE_OUTPUT).await, Err(StoreError::NotFound));
+    assert_eq!(store.delete(&handle).await, Err(StoreError::NotFound));
+    assert!(store.is_empty());
 }
 
 #[test]
@@ -110,7 +126,7 @@ fn stores_of_one_session_in_one_process_know_the_same_outputs() {
     let stored = put(&one, "x");
     assert!(!other.is_empty());
     fs::remove_file(one.path(&stored.handle)).unwrap();
-    assert_eq!(other.read(&stored.handle), Err(StoreError::NotFound));
+    assert_eq!(other.read_own(&stored.handle, WHOLE_OUTPUT), Err(StoreError::NotFound));
     assert!(one.is_empty(), "another process removed it");
 }
 
@@ -120,7 +136,7 @@ fn an_output_is_cut_at_its_limit_and_says_so() {
     let store = FileStore::open(dir.path(), limits(5, 100)).unwrap();
     let stored = put(&store, "1234567");
     assert_eq!((stored.bytes, stored.complete), (5, false));
-    assert_eq!(store.read(&stored.handle).unwrap(), b"12345");
+    assert_eq!(store.read_own(&stored.handle, WHOLE_OUTPUT).unwrap(), b"12345");
 }
 
 #[test]
@@ -129,11 +145,11 @@ fn the_oldest_make_room_and_what_is_too_old_goes() {
     let store = FileStore::open(dir.path(), limits(10, 25)).unwrap();
     let handles: Vec<Handle> = (0..4).map(|_| put(&store, "0123456789").handle).collect();
     store.sweep(SystemTime::now());
-    let left = handles.iter().filter(|handle| store.read(handle).is_ok()).count();
+    let left = handles.iter().filter(|handle| store.read_own(handle, WHOLE_OUTPUT).is_ok()).count();
     assert!((1..=2).contains(&left), "{left}");
-    assert!(store.read(&handles[3]).is_ok(), "the newest stays");
+    assert!(store.read_own(&handles[3], WHOLE_OUTPUT).is_ok(), "the newest stays");
     store.sweep(SystemTime::now() + HOUR);
-    assert!(handles.iter().all(|handle| store.read(handle) == Err(StoreError::NotFound)));
+    assert!(handles.iter().all(|handle| store.read_own(handle, WHOLE_OUTPUT) == Err(StoreError::NotFound)));
 }
 
 #[test]
@@ -209,7 +225,7 @@ fn a_link_in_the_store_is_not_followed() {
     let path = store.path(&stored.handle);
     fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
-    assert!(store.read(&stored.handle).is_err());
+    assert!(store.read_own(&stored.handle, WHOLE_OUTPUT).is_err());
 }
 
 #[test]
@@ -270,8 +286,8 @@ fn the_newest_output_of_a_running_session_is_not_removed_for_the_total() {
     age(&running.path(&older), Duration::from_secs(50));
     age(&running.path(&newest), Duration::from_secs(40));
     other.sweep(SystemTime::now());
-    assert_eq!(running.read(&older), Err(StoreError::NotFound));
-    assert!(running.read(&newest).is_ok(), "also when the sweep runs for another store");
+    assert_eq!(running.read_own(&older, WHOLE_OUTPUT), Err(StoreError::NotFound));
+    assert!(running.read_own(&newest, WHOLE_OUTPUT).is_ok(), "also when the sweep runs for another store");
 }
 
 /// Makes the last sweep of a store look as if it was some time ago.

@@ -104,8 +104,10 @@ impl Keeping<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
     use std::sync::Arc;
 
+    use futures_util::future::BoxFuture;
     use haft_core::event::NoEvents;
     use haft_core::store::Handle;
     use haft_core::tool::CallId;
@@ -125,8 +127,16 @@ mod tests {
             Err(StoreError::Unavailable { reason: "no space left".into() })
         }
 
-        fn read(&self, _: &Handle) -> Result<Vec<u8>, StoreError> {
-            Err(StoreError::NotFound)
+        fn read_range<'a>(
+            &'a self,
+            _: &'a Handle,
+            _: Range<u64>,
+        ) -> BoxFuture<'a, Result<Vec<u8>, StoreError>> {
+            Box::pin(async { Err(StoreError::NotFound) })
+        }
+
+        fn delete<'a>(&'a self, _: &'a Handle) -> BoxFuture<'a, Result<(), StoreError>> {
+            Box::pin(async { Err(StoreError::NotFound) })
         }
 
         fn is_empty(&self) -> bool {

@@ -11,7 +11,7 @@ use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::run::context::RunContext;
 use haft_core::shorten::shorten;
-use haft_core::store::{Handle, StoreError};
+use haft_core::store::{Handle, StoreError, WHOLE_OUTPUT};
 use haft_core::tool::{Effects, OutputFact, ToolDefinition, ToolFacts};
 use haft_core::validate::ValidArguments;
 use haft_sandbox::{Policy, Workers};
@@ -88,7 +88,7 @@ impl OutputTools {
     }
 
     async fn answer(&self, input: OutputInput, cx: &CallContext) -> Result<ToolOutput, ToolError> {
-        let content = content(&input.handle, cx)?;
+        let content = content(&input.handle, cx).await?;
         let question = input.extract.unwrap_or_default();
         let asked = Question::parse(&question).map_err(invalid)?;
         let answer = match asked {
@@ -139,11 +139,11 @@ impl OutputTools {
 }
 
 /// The bytes of an output of the calling run.
-fn content(handle: &str, cx: &CallContext) -> Result<Vec<u8>, ToolError> {
-    let outputs = cx.run.outputs.as_ref().ok_or(StoreError::NotFound);
-    let found = Handle::parse(handle)
-        .ok_or(StoreError::NotFound)
-        .and_then(|handle| outputs.and_then(|outputs| outputs.read(&handle)));
+async fn content(handle: &str, cx: &CallContext) -> Result<Vec<u8>, ToolError> {
+    let found = match (Handle::parse(handle), &cx.run.outputs) {
+        (Some(handle), Some(outputs)) => outputs.read_range(&handle, WHOLE_OUTPUT).await,
+        (None, _) | (_, None) => Err(StoreError::NotFound),
+    };
     found.map_err(|error| {
         let written: String = handle.chars().take(HANDLE_CHARS_MAX).flat_map(char::escape_debug).collect();
         ToolError::new(ToolErrorKind::Failed, format!("{error}: {written}"))
