@@ -13,6 +13,7 @@ mod dev;
 mod doctor;
 mod elicitor;
 mod exit;
+mod hints;
 mod lines;
 mod log;
 mod markdown;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::args::SessionsCommand;
 use super::exit::Exit;
 use super::settings::{self, Refused};
-use super::{terminal, tree};
+use super::{hints, terminal, tree};
 use haft_store::accounting::now_ms;
 use haft_store::events::FileEvents;
 use haft_store::outputs::FileStore;
@@ -60,10 +60,14 @@ pub(super) fn find(sessions: &Sessions, word: &str) -> Result<SessionId, Refused
 
 #[expect(clippy::needless_pass_by_value, reason = "handed to `map_err`")]
 pub(super) fn refused(error: SessionError) -> Refused {
-    (exit_of(&error), error.to_string())
+    refused_by(&error)
 }
 
-pub(super) fn exit_of(error: &SessionError) -> Exit {
+pub(super) fn refused_by(error: &SessionError) -> Refused {
+    (exit_of(error), hints::with(error, hints::session(error)))
+}
+
+fn exit_of(error: &SessionError) -> Exit {
     match error {
         SessionError::NotFound { .. }
         | SessionError::TooShort { .. }

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use haft_core::model_provider::ModelProvider;
 use haft_core::place::SessionId;
 use haft_models::cassette::{RecordingError, Tape};
-use haft_store::sessions::SessionError;
 use serde_json::json;
 
 use super::show::Show;
@@ -19,6 +18,7 @@ use crate::ask;
 use crate::elicitor::TerminalElicitor;
 use crate::exit::Exit;
 use crate::servers;
+use crate::sessions;
 use crate::settings::{self, Configuration, Refused};
 use crate::skills;
 use crate::terminal;
@@ -188,11 +188,7 @@ pub(super) fn lost(problem: &dyn std::fmt::Display) -> Refused {
 
 pub(super) fn not_resumed(error: &ResumeFailure) -> Refused {
     match error {
-        ResumeFailure::Session(error @ SessionError::Busy { .. }) => {
-            let (exit, message) = refused_session(error);
-            (exit, format!("{message}\nhint: if it hangs or was stopped: haft resume ID --take-over"))
-        }
-        ResumeFailure::Session(error) => refused_session(error),
+        ResumeFailure::Session(error) => sessions::refused_by(error),
         ResumeFailure::WorksForAnother { origin } => {
             let hint = format!("hint: haft resume {origin}");
             (Exit::Input, format!("the session works for another one, which goes on with it\n{hint}"))
@@ -204,10 +200,6 @@ pub(super) fn not_resumed(error: &ResumeFailure) -> Refused {
         }
         ResumeFailure::Run(ResumeError::Run(_)) => (Exit::Internal, error.to_string()),
     }
-}
-
-fn refused_session(error: &SessionError) -> Refused {
-    (crate::sessions::exit_of(error), error.to_string())
 }
 
 impl Started {

@@ -90,32 +90,22 @@ pub enum SessionError {
 impl fmt::Display for SessionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotFound { id } => {
-                write!(f, "there is no session `{id}`\nhint: `haft sessions list` shows those there are")
-            }
+            Self::NotFound { id } => write!(f, "there is no session `{id}`"),
             Self::TooShort { id } => {
-                write!(
-                    f,
-                    "`{id}` is too little of an id\nhint: give its first {PREFIX_CHARS_MIN} digits or more"
-                )
+                write!(f, "`{id}` is too short for an id; give at least its first {PREFIX_CHARS_MIN} digits")
             }
             Self::Ambiguous { id, found } => {
-                write!(f, "{found} sessions begin with `{id}`\nhint: give more of the id")
+                write!(f, "{found} sessions begin with `{id}`; give more digits of the id")
             }
             Self::Busy { id } => {
-                let hint = "hint: wait for the other process, or end it";
-                write!(f, "another process is at work on the session {id}\n{hint}")
+                write!(f, "another process uses the session {id}; wait for that process, or end it")
             }
             Self::Exists { id } => write!(f, "the session {id} exists already"),
             Self::Unreadable { id, problem } => {
-                let hint = "hint: `haft sessions rm` removes it; nothing of it was changed";
-                write!(f, "the session {id} cannot be read: {problem}\n{hint}")
+                write!(f, "the session {id} cannot be read: {problem}")
             }
             Self::Io { problem } => {
-                write!(
-                    f,
-                    "sessions cannot be kept: {problem}\nhint: look at `data/sessions` below haft's home"
-                )
+                write!(f, "`data/sessions` in haft's home cannot be used: {problem}")
             }
         }
     }

@@ -100,7 +100,7 @@ fn a_session_is_found_by_the_beginning_of_its_id() {
     check("abcd1", "abcd1234-");
     check("ABCD9", "abcd9999-");
     check("abcd", "2 sessions begin with `abcd`");
-    check("abc", "`abc` is too little of an id");
+    check("abc", "`abc` is too short for an id");
     check("ffff", "there is no session `ffff`");
 }
 
